@@ -1,0 +1,22 @@
+# Warnings, sanitizers and the one interface target that carries them.
+add_library(kakeya_compile_options INTERFACE)
+target_compile_options(
+  kakeya_compile_options
+  INTERFACE -Wall
+            -Wextra
+            -Wshadow
+            -Wnon-virtual-dtor
+            -Woverloaded-virtual
+            -Wundef
+            # Products and sums of floats must not be contracted differently from one call site to
+            # the next: kernels that want FMA say so, everything else rounds each operation.
+            -ffp-contract=off
+            $<$<BOOL:${KAKEYA_WERROR}>:-Werror>)
+if(KAKEYA_SANITIZE)
+  target_compile_options(kakeya_compile_options INTERFACE -fsanitize=${KAKEYA_SANITIZE}
+                                                          -fno-omit-frame-pointer)
+  target_link_options(kakeya_compile_options INTERFACE -fsanitize=${KAKEYA_SANITIZE})
+  if(KAKEYA_SANITIZE MATCHES "undefined")
+    target_compile_options(kakeya_compile_options INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()

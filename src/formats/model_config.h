@@ -1,0 +1,104 @@
+// What config.json says of a decoder: one validated struct for Gemma 4 (MoE, dense, E-models) and
+// Qwen3. Field names are the Hugging Face ones. Reading: formats/model_config.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+enum class Architecture { kGemma4, kQwen3 };
+
+enum class LayerType : std::uint8_t { kSliding, kFull };
+
+enum class Activation : std::uint8_t { kGeluTanh, kSilu };
+
+// Frequencies of one kind of layer: theta^(-2i / head_dim) / factor for the first
+// partial_rotary_factor * head_dim / 2 pairs, 0 for the rest (networks of type "proportional").
+struct RopeParameters {
+  double rope_theta = 10000.0;
+  double partial_rotary_factor = 1.0;
+  double factor = 1.0;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kGemma4;
+  std::string model_type;
+
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;        // D
+  std::int64_t intermediate_size = 0;  // F of the dense MLP
+  std::int64_t num_hidden_layers = 0;  // L
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;                     // sliding layers (all layers of Qwen3)
+  std::int64_t global_head_dim = 0;              // full layers
+  std::int64_t num_global_key_value_heads = 0;   // full layers; resolved, never 0 after parsing
+  std::int64_t max_position_embeddings = 0;
+  std::int64_t sliding_window = 0;               // counts the query itself; 0 if no sliding layer
+  std::vector<LayerType> layer_types;            // size L
+
+  float rms_norm_eps = 1e-6F;
+  float final_logit_softcapping = 0.0F;  // 0: none
+  Activation hidden_activation = Activation::kGeluTanh;
+  bool tie_word_embeddings = true;
+  bool attention_k_eq_v = false;
+  RopeParameters rope_sliding;
+  RopeParameters rope_full;
+
+  bool enable_moe_block = false;
+  std::int64_t num_experts = 0;    // X
+  std::int64_t top_k_experts = 0;
+  std::int64_t moe_intermediate_size = 0;
+
+  std::int64_t hidden_size_per_layer_input = 0;  // 0: not an E-model
+  std::int64_t vocab_size_per_layer_input = 0;
+  std::int64_t num_kv_shared_layers = 0;
+  bool use_double_wide_mlp = false;
+
+  std::vector<TokenId> eos_token_ids;
+  std::optional<TokenId> bos_token_id;
+  std::optional<TokenId> pad_token_id;
+
+  // Derived, by layer index 0..L-1.
+  bool is_sliding(std::int64_t layer) const;
+  std::int64_t layer_head_dim(std::int64_t layer) const;
+  std::int64_t layer_kv_heads(std::int64_t layer) const;
+  // Whether the layer projects its own keys and values (false: it reads those of kv_source_layer).
+  bool owns_kv(std::int64_t layer) const;
+  // The layer whose stored keys and values this layer attends to; itself when it owns them.
+  std::int64_t kv_source_layer(std::int64_t layer) const;
+  // Values are the raw keys (no v_proj tensor): attention_k_eq_v and a full layer.
+  bool values_are_keys(std::int64_t layer) const;
+  std::int64_t layer_intermediate_size(std::int64_t layer) const;
+};
+
+// generation_config.json: what the publisher recommends for sampling.
+struct GenerationConfig {
+  bool do_sample = false;
+  std::optional<float> temperature;
+  std::optional<int> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::vector<TokenId> eos_token_ids;
+  std::vector<TokenId> suppress_tokens;
+};
+
+// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got),
+// kUnimplemented for an architecture or a quantisation that is not supported.
+Result<ModelConfig> parse_model_config(std::string_view json);
+Result<GenerationConfig> parse_generation_config(std::string_view json);
+
+// Reads DIR/config.json. Errors as above and kNotFound, with the path.
+Result<ModelConfig> load_model_config(const std::string& dir);
+// Reads DIR/generation_config.json; an absent file gives the defaults.
+Result<GenerationConfig> load_generation_config(const std::string& dir);
+
+}  // namespace kakeya
