@@ -1,5 +1,5 @@
-// Errors as values. Every fallible call of the library returns a Status or a Result<T>; nothing here
-// throws, and no input of a user makes the library abort.
+// Errors as values. Every fallible call of the library returns a Status or a Result<T>; nothing
+// here throws, and no input of a user makes the library abort.
 #pragma once
 
 #include <cstdint>

@@ -4,16 +4,26 @@ namespace kakeya {
 
 std::string_view status_code_name(StatusCode code) {
   switch (code) {
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kInvalidArgument: return "invalid argument";
-    case StatusCode::kDeadlineExceeded: return "deadline exceeded";
-    case StatusCode::kNotFound: return "not found";
-    case StatusCode::kResourceExhausted: return "resource exhausted";
-    case StatusCode::kFailedPrecondition: return "failed precondition";
-    case StatusCode::kUnimplemented: return "unimplemented";
-    case StatusCode::kInternal: return "internal";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kDataLoss: return "data loss";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kInvalidArgument:
+      return "invalid argument";
+    case StatusCode::kDeadlineExceeded:
+      return "deadline exceeded";
+    case StatusCode::kNotFound:
+      return "not found";
+    case StatusCode::kResourceExhausted:
+      return "resource exhausted";
+    case StatusCode::kFailedPrecondition:
+      return "failed precondition";
+    case StatusCode::kUnimplemented:
+      return "unimplemented";
+    case StatusCode::kInternal:
+      return "internal";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

@@ -37,12 +37,12 @@ struct ModelConfig {
   std::int64_t num_hidden_layers = 0;  // L
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;
-  std::int64_t head_dim = 0;                     // sliding layers (all layers of Qwen3)
-  std::int64_t global_head_dim = 0;              // full layers
-  std::int64_t num_global_key_value_heads = 0;   // full layers; resolved, never 0 after parsing
+  std::int64_t head_dim = 0;                    // sliding layers (all layers of Qwen3)
+  std::int64_t global_head_dim = 0;             // full layers
+  std::int64_t num_global_key_value_heads = 0;  // full layers; resolved, never 0 after parsing
   std::int64_t max_position_embeddings = 0;
-  std::int64_t sliding_window = 0;               // counts the query itself; 0 if no sliding layer
-  std::vector<LayerType> layer_types;            // size L
+  std::int64_t sliding_window = 0;     // counts the query itself; 0 if no sliding layer
+  std::vector<LayerType> layer_types;  // size L
 
   float rms_norm_eps = 1e-6F;
   float final_logit_softcapping = 0.0F;  // 0: none
@@ -53,7 +53,7 @@ struct ModelConfig {
   RopeParameters rope_full;
 
   bool enable_moe_block = false;
-  std::int64_t num_experts = 0;    // X
+  std::int64_t num_experts = 0;  // X
   std::int64_t top_k_experts = 0;
   std::int64_t moe_intermediate_size = 0;
 

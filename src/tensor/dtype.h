@@ -8,7 +8,21 @@
 
 namespace kakeya {
 
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kBool };
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kBool
+};
 
 // The safetensors spelling: "F32", "BF16", "I32", ...
 std::string_view dtype_name(DType dtype);

@@ -8,7 +8,9 @@
 
 namespace kakeya {
 
-std::string shape_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::int64_t num_elements(const Shape& shape) {
   std::int64_t count = 1;

@@ -1,0 +1,43 @@
+// What memory is for, and how much of it: the classes of the ledger and the footprint that is
+// printed, estimated before loading and compared with the allocator in tests.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kakeya {
+
+enum class MemoryClass : std::uint8_t {
+  kWeights,      // matrices and vectors as the backend keeps them
+  kKvSliding,    // rings of the sliding layers
+  kKvFull,       // rows of the full layers
+  kActivations,  // the arena of one forward pass, with the backend's scratch
+  kLogits,       // logits and the sampler's tables
+};
+inline constexpr std::size_t kNumMemoryClasses = 5;
+
+// "weights", "kv_sliding", ...
+std::string_view memory_class_name(MemoryClass memory_class);
+
+// Bytes by class. `reserved` is what is allocated; `live` is the part that holds data now (rows
+// that are committed), never more than reserved.
+struct Footprint {
+  std::array<std::uint64_t, kNumMemoryClasses> reserved{};
+  std::array<std::uint64_t, kNumMemoryClasses> live{};
+
+  std::uint64_t& reserved_bytes(MemoryClass c) { return reserved[static_cast<std::size_t>(c)]; }
+  std::uint64_t reserved_bytes(MemoryClass c) const {
+    return reserved[static_cast<std::size_t>(c)];
+  }
+  std::uint64_t& live_bytes(MemoryClass c) { return live[static_cast<std::size_t>(c)]; }
+  std::uint64_t live_bytes(MemoryClass c) const { return live[static_cast<std::size_t>(c)]; }
+  std::uint64_t total_reserved() const;
+
+  // "weights 18.1 MiB + kv_sliding 1.2 MiB + ... = 21.0 MiB"; classes of 0 bytes are left out.
+  std::string to_string() const;
+};
+
+}  // namespace kakeya

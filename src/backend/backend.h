@@ -1,0 +1,231 @@
+// The seam between the networks and the machines that run them. A Backend prepares weights; an
+// Executor runs the operations of one forward pass at a time. The models are written once against
+// this file; backend/ref defines what each operation means, in plain loops.
+//
+// Promise kept by every implementation: the bits of an output row depend on that row's inputs
+// alone: not on how many rows are computed with it, on the thread count, or on neighbours.
+//
+// Memory handed to operations is host memory, row-major and contiguous. Operations take checked
+// arguments, never fail and never allocate; everything is validated when a model is loaded or a
+// session is created.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "base/thread_pool.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+#include "tensor/tensor_view.h"
+
+namespace kakeya {
+
+// How a matrix is multiplied. kF32: the weights widened, f32 activations. kFast: activations are
+// rounded to bf16 where the weights are bf16. Sums are f32 (or wider) in both.
+enum class Compute : std::uint8_t { kF32, kFast };
+
+enum class GateActivation : std::uint8_t { kGeluTanh, kSilu };
+
+// [count, width] f32, row after row.
+struct ConstRows {
+  const float* data = nullptr;
+  std::int64_t count = 0;
+  std::int64_t width = 0;
+};
+struct Rows {
+  float* data = nullptr;
+  std::int64_t count = 0;
+  std::int64_t width = 0;
+  operator ConstRows() const { return {data, count, width}; }
+};
+
+// X stacked weight matrices [N, K] in whatever layout the backend likes; X is 1 but for experts.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  std::int64_t num_matrices() const { return num_matrices_; }  // X
+  std::int64_t rows() const { return rows_; }                  // N, outputs
+  std::int64_t cols() const { return cols_; }                  // K, inputs
+
+ protected:
+  Matrix(std::int64_t num_matrices, std::int64_t rows, std::int64_t cols)
+      : num_matrices_(num_matrices), rows_(rows), cols_(cols) {}
+
+ private:
+  std::int64_t num_matrices_;
+  std::int64_t rows_;
+  std::int64_t cols_;
+};
+
+// cos and sin of position * frequency, [T, half] each, half = head_dim / 2.
+struct RopeTable {
+  float* cos = nullptr;
+  float* sin = nullptr;
+  std::int64_t half = 0;
+};
+
+// One layer's stored keys and values, [capacity, K, E] each, F32 or BF16. The row of position p is
+// slot p mod capacity, for rings and for full layers (whose capacity is the context) alike.
+struct KvRows {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  DType dtype = DType::kF32;
+  std::int64_t capacity = 0;
+  std::int64_t num_kv_heads = 0;  // K
+  std::int64_t head_dim = 0;      // E
+};
+
+struct AttentionInput {
+  ConstRows queries;            // [T, H * E], rows of positions first_position ...
+  Position first_position = 0;  // their own keys and values are stored already
+  std::int64_t window = 0;      // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
+  float scale = 1.0F;
+  KvRows kv;
+};
+
+// The experts chosen for each row, best first, and their weights: [T, top_k] each.
+struct Routing {
+  std::int32_t* experts = nullptr;
+  float* weights = nullptr;
+  std::int64_t top_k = 0;
+};
+
+// The three projections of all experts: gate and up [X, F, D], down [X, D, F].
+struct ExpertWeights {
+  const Matrix* gate = nullptr;
+  const Matrix* up = nullptr;
+  const Matrix* down = nullptr;
+};
+
+// The largest shapes that an executor will meet; its scratch is sized by them once.
+struct ExecutorPlan {
+  std::int64_t max_rows = 1;          // T of any call
+  std::int64_t max_matmul_width = 0;  // K of any matmul, gated_matmul or expert projection
+  std::int64_t max_query_width = 0;   // H * E of any attention
+  std::int64_t max_head_dim = 0;      // E
+  std::int64_t top_k_experts = 0;     // 0: no experts
+  std::int64_t num_experts = 0;
+  std::int64_t hidden_size = 0;  // D of the experts
+  std::int64_t moe_intermediate_size = 0;
+};
+
+// Runs operations, one after the other, with scratch memory of its own. One thread at a time.
+// Output rows may be the input rows only where an operation says so.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // out[t] = scale * table[ids[t]]; ids are within the table.
+  virtual void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) = 0;
+
+  // out = x / sqrt(mean(x^2) + eps) * weight, mean over the row; weight [width], or nullptr for 1.
+  // In place allowed. To norm heads, pass [T * H, E].
+  virtual void rms_norm(ConstRows x, const float* weight, float eps, Rows out) = 0;
+
+  // out [T, N] = x [T, K] * w^T, w of one matrix.
+  virtual void matmul(ConstRows x, const Matrix& w, Rows out) = 0;
+
+  // out [T, F] = activation(x gate^T) * (x up^T).
+  virtual void gated_matmul(
+      ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) = 0;
+
+  // out[t] = activation(gate[t]) * other[t * other_stride ...]. In place (out = gate) allowed.
+  virtual void gated_multiply(ConstRows gate,
+                              const float* other,
+                              std::int64_t other_stride,
+                              GateActivation activation,
+                              Rows out) = 0;
+
+  // Fills count rows of the table for positions first ... first + count - 1; the angle is the f32
+  // product position * inverse_frequencies[i], as the published implementation computes it.
+  virtual void make_rope_table(Position first,
+                               std::int64_t count,
+                               std::span<const float> inverse_frequencies,
+                               RopeTable table) = 0;
+
+  // Rotates each head of x [T, H * E] in place, pairing elements i and i + E/2; row t uses row t of
+  // the table.
+  virtual void apply_rope(Rows x, RopeTable table) = 0;
+
+  // Writes rows [T, K * E] into the slots of positions first ...; rounds to the cache's dtype.
+  virtual void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) = 0;
+
+  // out [T, H * E] = softmax(scale * q k^T + mask) v; head h reads kv head h / (H / K).
+  virtual void attention(const AttentionInput& input, Rows out) = 0;
+
+  // Per row of logits [T, X]: the top_k largest (ties: lower id), best first; weights are the
+  // softmax over those, times per_expert_scale[expert].
+  virtual void route(ConstRows logits, const float* per_expert_scale, Routing routing) = 0;
+
+  // out[t] = sum over ranks r ascending of weights[t, r] *
+  //          down_e(activation(gate_e x[t]) * up_e x[t]), e = experts[t, r].
+  virtual void experts(ConstRows x,
+                       const ExpertWeights& weights,
+                       const Routing& routing,
+                       GateActivation activation,
+                       Rows out) = 0;
+
+  // out = (a + b) * scale. In place allowed.
+  virtual void add(ConstRows a, ConstRows b, float scale, Rows out) = 0;
+
+  // x = cap * tanh(x / cap).
+  virtual void softcap(Rows x, float cap) = 0;
+
+  // Copies x [T, width] into columns [column, column + width) of rows that are `out_width` wide.
+  virtual void copy_columns(ConstRows x,
+                            float* out,
+                            std::int64_t out_width,
+                            std::int64_t column) = 0;
+};
+
+// Loaded weights and executors of one kind. Thread-safe once its weights are loaded.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "ref", "cpu/avx512_bf16": what produced the bits, for reports.
+  virtual std::string_view name() const = 0;
+  virtual int num_threads() const = 0;
+
+  // Prepares weights [N, K] or [X, N, K] (F32, F16 or BF16); the view may go away afterwards.
+  // Errors: kResourceExhausted.
+  virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                                      Compute compute,
+                                                      MemoryBudget& budget) = 0;
+  // What load_matrix will charge for such a tensor.
+  virtual std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute compute) const = 0;
+
+  // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.
+  virtual Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) = 0;
+
+  // Errors: kResourceExhausted if the scratch exceeds the budget.
+  virtual Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                            MemoryBudget& budget) = 0;
+  // What create_executor will charge.
+  virtual std::uint64_t executor_bytes(const ExecutorPlan& plan) const = 0;
+};
+
+struct BackendOptions {
+  std::string name = "cpu";              // "cpu" or "ref"
+  std::string instruction_set = "auto";  // of cpu: see instruction_sets(); auto: the best here
+  ThreadPoolOptions threads;
+};
+
+// Errors: kInvalidArgument for an unknown name or instruction set, kFailedPrecondition for an
+// instruction set that this machine lacks.
+Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options);
+
+// The instruction sets this build has code for, best first, and whether this machine runs them.
+struct InstructionSetSupport {
+  std::string_view name;
+  bool supported = false;
+};
+std::vector<InstructionSetSupport> instruction_sets();
+
+}  // namespace kakeya

@@ -1,0 +1,13 @@
+// The reference backend: every operation of the seam in plain loops, f32 data, f64 sums, one
+// thread. It is the specification that the fast backends are tested against; slow on purpose.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace kakeya::ref {
+
+std::unique_ptr<Backend> create_ref_backend();
+
+}  // namespace kakeya::ref

@@ -1,0 +1,142 @@
+// Row-wise operations and matrix products of the reference backend.
+#include "backend/ref/ref_executor.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "backend/ref/ref_matrix.h"
+
+namespace kakeya::ref {
+namespace {
+
+const RefMatrix& as_ref(const Matrix& matrix) {
+  return static_cast<const RefMatrix&>(matrix);
+}
+
+// Dot product of x [K] with row n of matrix `index` of w.
+double dot(const float* x, const RefMatrix& w, std::int64_t index, std::int64_t n) {
+  double sum = 0.0;
+  for (std::int64_t k = 0; k < w.cols(); ++k) {
+    const float value = w.rounds_activations() ? to_float(to_bfloat16(x[k])) : x[k];
+    sum += static_cast<double>(value) * static_cast<double>(w.at(index, n, k));
+  }
+  return sum;
+}
+
+// h [F] = activation(gate x) * (up x), for matrix `index` of each.
+void gated_row(const float* x,
+               const RefMatrix& gate,
+               const RefMatrix& up,
+               std::int64_t index,
+               GateActivation activation,
+               float* h) {
+  for (std::int64_t f = 0; f < gate.rows(); ++f) {
+    const double g = activate(activation, dot(x, gate, index, f));
+    h[f] = static_cast<float>(g * dot(x, up, index, f));
+  }
+}
+
+}  // namespace
+
+double activate(GateActivation activation, double x) {
+  if (activation == GateActivation::kSilu) return x / (1.0 + std::exp(-x));
+  const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1.0 + std::tanh(inner));
+}
+
+void RefExecutor::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
+  for (std::int64_t t = 0; t < out.count; ++t) {
+    for (std::int64_t d = 0; d < out.width; ++d) {
+      out.data[t * out.width + d] =
+          scale * as_ref(table).at(0, ids[static_cast<std::size_t>(t)], d);
+    }
+  }
+}
+
+void RefExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out) {
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    const float* row = x.data + t * x.width;
+    double sum = 0.0;
+    for (std::int64_t d = 0; d < x.width; ++d) sum += static_cast<double>(row[d]) * row[d];
+    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.width) + eps);
+    for (std::int64_t d = 0; d < x.width; ++d) {
+      const double w = weight == nullptr ? 1.0 : weight[d];
+      out.data[t * x.width + d] = static_cast<float>(row[d] * scale * w);
+    }
+  }
+}
+
+void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    for (std::int64_t n = 0; n < out.width; ++n) {
+      out.data[t * out.width + n] = static_cast<float>(dot(x.data + t * x.width, as_ref(w), 0, n));
+    }
+  }
+}
+
+void RefExecutor::gated_matmul(
+    ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    gated_row(x.data + t * x.width, as_ref(gate), as_ref(up), 0, activation,
+              out.data + t * out.width);
+  }
+}
+
+void RefExecutor::gated_multiply(ConstRows gate,
+                                 const float* other,
+                                 std::int64_t other_stride,
+                                 GateActivation activation,
+                                 Rows out) {
+  for (std::int64_t t = 0; t < gate.count; ++t) {
+    for (std::int64_t d = 0; d < gate.width; ++d) {
+      const double g = activate(activation, gate.data[t * gate.width + d]);
+      out.data[t * gate.width + d] = static_cast<float>(g * other[t * other_stride + d]);
+    }
+  }
+}
+
+void RefExecutor::experts(ConstRows x,
+                          const ExpertWeights& weights,
+                          const Routing& routing,
+                          GateActivation activation,
+                          Rows out) {
+  const RefMatrix& down = as_ref(*weights.down);
+  std::vector<float> h(static_cast<std::size_t>(weights.gate->rows()));
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    float* row = out.data + t * out.width;
+    for (std::int64_t d = 0; d < out.width; ++d) row[d] = 0.0F;
+    for (std::int64_t r = 0; r < routing.top_k; ++r) {
+      const std::int64_t expert = routing.experts[t * routing.top_k + r];
+      const float weight = routing.weights[t * routing.top_k + r];
+      gated_row(x.data + t * x.width, as_ref(*weights.gate), as_ref(*weights.up), expert,
+                activation, h.data());
+      for (std::int64_t d = 0; d < out.width; ++d) {
+        row[d] += weight * static_cast<float>(dot(h.data(), down, expert, d));
+      }
+    }
+  }
+}
+
+void RefExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
+  for (std::int64_t i = 0; i < a.count * a.width; ++i)
+    out.data[i] = (a.data[i] + b.data[i]) * scale;
+}
+
+void RefExecutor::softcap(Rows x, float cap) {
+  for (std::int64_t i = 0; i < x.count * x.width; ++i) {
+    x.data[i] = static_cast<float>(cap * std::tanh(static_cast<double>(x.data[i]) / cap));
+  }
+}
+
+void RefExecutor::copy_columns(ConstRows x,
+                               float* out,
+                               std::int64_t out_width,
+                               std::int64_t column) {
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    for (std::int64_t d = 0; d < x.width; ++d) {
+      out[t * out_width + column + d] = x.data[t * x.width + d];
+    }
+  }
+}
+
+}  // namespace kakeya::ref

@@ -1,0 +1,47 @@
+// Declarations of the reference operations; each is defined in ref_executor.cc (rows) or
+// ref_attention.cc (rotary embedding, cache, attention, routing). Meaning: backend/backend.h.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace kakeya::ref {
+
+class RefExecutor final : public Executor {
+ public:
+  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
+  void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override;
+  void matmul(ConstRows x, const Matrix& w, Rows out) override;
+  void gated_matmul(ConstRows x,
+                    const Matrix& gate,
+                    const Matrix& up,
+                    GateActivation activation,
+                    Rows out) override;
+  void gated_multiply(ConstRows gate,
+                      const float* other,
+                      std::int64_t other_stride,
+                      GateActivation activation,
+                      Rows out) override;
+  void make_rope_table(Position first,
+                       std::int64_t count,
+                       std::span<const float> inverse_frequencies,
+                       RopeTable table) override;
+  void apply_rope(Rows x, RopeTable table) override;
+  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override;
+  void attention(const AttentionInput& input, Rows out) override;
+  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override;
+  void experts(ConstRows x,
+               const ExpertWeights& weights,
+               const Routing& routing,
+               GateActivation activation,
+               Rows out) override;
+  void add(ConstRows a, ConstRows b, float scale, Rows out) override;
+  void softcap(Rows x, float cap) override;
+  void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override;
+};
+
+// activation(x), in double: GELU with the tanh approximation, or SiLU.
+double activate(GateActivation activation, double x);
+
+}  // namespace kakeya::ref

@@ -1,0 +1,134 @@
+#include "base/memory_budget.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+// Buffers from this size on are aligned to huge pages and asked to be backed by them: streaming
+// weights through 4 KiB pages costs page walks.
+constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
+std::byte* allocate_aligned(std::uint64_t bytes) {
+  const bool huge = bytes >= 4 * kHugePage;
+  const std::uint64_t alignment = huge ? kHugePage : Buffer::kAlignment;
+  void* data = nullptr;
+  if (::posix_memalign(&data, alignment, bytes) != 0) return nullptr;
+  if (huge) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: failure costs speed, not truth
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+std::string_view memory_class_name(MemoryClass memory_class) {
+  switch (memory_class) {
+    case MemoryClass::kWeights:
+      return "weights";
+    case MemoryClass::kKvSliding:
+      return "kv_sliding";
+    case MemoryClass::kKvFull:
+      return "kv_full";
+    case MemoryClass::kActivations:
+      return "activations";
+    case MemoryClass::kLogits:
+      return "logits";
+  }
+  return "?";
+}
+
+std::uint64_t Footprint::total_reserved() const {
+  return std::accumulate(reserved.begin(), reserved.end(), std::uint64_t{0});
+}
+
+std::string Footprint::to_string() const {
+  std::string text;
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    if (reserved[i] == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " + ",
+                        memory_class_name(static_cast<MemoryClass>(i)), format_bytes(reserved[i]));
+  }
+  return fmt::format("{} = {}", text.empty() ? "nothing" : text, format_bytes(total_reserved()));
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024.0) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::uint64_t MemoryBudget::charged_bytes(std::uint64_t bytes) {
+  return (bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+}
+
+Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class, std::uint64_t bytes) {
+  Buffer buffer;
+  if (bytes == 0) return buffer;
+  const std::uint64_t charged = charged_bytes(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t used = footprint_.total_reserved();
+    if (charged < bytes || charged > limit_ - used) {
+      return error(StatusCode::kResourceExhausted,
+                   "memory budget of {} is exceeded: {} in use, {} more wanted for {}",
+                   format_bytes(limit_), format_bytes(used), format_bytes(bytes),
+                   memory_class_name(memory_class));
+    }
+    footprint_.reserved_bytes(memory_class) += charged;
+  }
+  buffer.data_ = allocate_aligned(charged);
+  if (buffer.data_ == nullptr) {
+    release(memory_class, charged);
+    return error(StatusCode::kResourceExhausted, "the system has no {} for {}", format_bytes(bytes),
+                 memory_class_name(memory_class));
+  }
+  buffer.budget_ = this;
+  buffer.size_ = charged;
+  buffer.memory_class_ = memory_class;
+  return buffer;
+}
+
+void MemoryBudget::release(MemoryClass memory_class, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  footprint_.reserved_bytes(memory_class) -= bytes;
+}
+
+Footprint MemoryBudget::footprint() const {
+  const std::lock_guard lock(mutex_);
+  Footprint copy = footprint_;
+  copy.live = copy.reserved;
+  return copy;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : budget_(std::exchange(other.budget_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      memory_class_(other.memory_class_) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(budget_, other.budget_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(memory_class_, other.memory_class_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  std::free(data_);
+  budget_->release(memory_class_, size_);
+}
+
+}  // namespace kakeya

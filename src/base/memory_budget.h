@@ -1,0 +1,71 @@
+// The one door to large memory: every buffer is charged to a budget before it is allocated and
+// returned to it when freed, so that the ledger equals the allocator. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+
+#include "kakeya/memory.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+class MemoryBudget;
+
+// An aligned block, uninitialised. Move-only; gives its bytes back to the budget when destroyed.
+// The budget must outlive it.
+class Buffer {
+ public:
+  static constexpr std::size_t kAlignment = 64;  // a cache line, and a 512-bit vector
+
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  std::uint64_t size() const { return size_; }  // as charged: rounded up to the alignment
+
+ private:
+  friend class MemoryBudget;
+  MemoryBudget* budget_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::uint64_t size_ = 0;
+  MemoryClass memory_class_ = MemoryClass::kWeights;
+};
+
+class MemoryBudget {
+ public:
+  static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
+  explicit MemoryBudget(std::uint64_t limit_bytes = kUnlimited) : limit_(limit_bytes) {}
+
+  // What a buffer of `bytes` is charged: rounded up to whole cache lines.
+  static std::uint64_t charged_bytes(std::uint64_t bytes);
+
+  // Errors: kResourceExhausted, with what is used, asked and allowed, if it would exceed the limit
+  // or the system has no memory; nothing is charged then. 0 bytes gives an empty buffer.
+  Result<Buffer> allocate(MemoryClass memory_class, std::uint64_t bytes);
+
+  std::uint64_t limit() const { return limit_; }
+  Footprint footprint() const;
+
+ private:
+  friend class Buffer;
+  void release(MemoryClass memory_class, std::uint64_t bytes);
+
+  const std::uint64_t limit_;
+  mutable std::mutex mutex_;
+  Footprint footprint_;
+};
+
+// "1.5 GiB", "640 B".
+std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace kakeya

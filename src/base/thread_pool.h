@@ -1,0 +1,71 @@
+// A pool for parallel loops inside one operation. Work is handed out dynamically, item by item, and
+// the caller works too, so a worker that lost its core to another process delays at most the item
+// it holds: there is no barrier that everybody has to reach.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace kakeya {
+
+struct ThreadPoolOptions {
+  int num_threads = 0;  // including the caller; 0: one for each CPU this process may use
+  bool pin = true;      // workers stay on one CPU each; the caller is never pinned
+};
+
+// The number of CPUs this process may run on.
+int available_cpus();
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(const ThreadPoolOptions& options);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(item) once for each item 0 <= item < count, on any thread, in any order, and returns
+  // when all are done. Does not allocate. Callers on several threads take turns; body must not call
+  // parallel_for.
+  template <typename Body>
+  void parallel_for(std::int64_t count, Body&& body) {
+    if (count <= 1 || workers_.empty()) {
+      for (std::int64_t item = 0; item < count; ++item) body(item);
+      return;
+    }
+    using Plain = std::remove_reference_t<Body>;
+    run(
+        count, [](void* context, std::int64_t item) { (*static_cast<Plain*>(context))(item); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Function = void (*)(void* context, std::int64_t item);
+
+  void run(std::int64_t count, Function function, void* context);
+  void work();
+  void worker_loop();
+  bool enter_job(std::uint64_t seen_job);
+
+  // The job: written by the caller while it is closed, read by workers that entered it.
+  Function function_ = nullptr;
+  void* context_ = nullptr;
+  std::int64_t count_ = 0;
+  alignas(64) std::atomic<std::int64_t> next_item_{0};
+
+  // job number << 32 | open << 31 | workers inside. One word, so that a worker can only enter a job
+  // that is still open and the caller waits only for workers that did.
+  alignas(64) std::atomic<std::uint64_t> state_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+
+  std::mutex caller_mutex_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace kakeya
