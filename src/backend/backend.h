@@ -20,15 +20,12 @@
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
+#include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
 #include "tensor/tensor_view.h"
 
 namespace kakeya {
-
-// How a matrix is multiplied. kF32: the weights widened, f32 activations. kFast: activations are
-// rounded to bf16 where the weights are bf16. Sums are f32 (or wider) in both.
-enum class Compute : std::uint8_t { kF32, kFast };
 
 enum class GateActivation : std::uint8_t { kGeluTanh, kSilu };
 

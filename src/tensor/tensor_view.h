@@ -26,6 +26,9 @@ struct TensorView {
   Shape shape;
   DType dtype = DType::kF32;
   std::string name;  // the checkpoint's name, for messages
+  // Elements from one stacked matrix [N, K] to the next in a tensor [X, N, K]; 0: contiguous. Lets
+  // the gate and up halves of a fused expert tensor be seen without a copy.
+  std::int64_t stack_stride = 0;
 
   std::size_t bytes() const;
 };

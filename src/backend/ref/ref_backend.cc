@@ -16,7 +16,15 @@ class RefBackend final : public Backend {
                                               Compute compute,
                                               MemoryBudget& budget) override {
     KAKEYA_ASSIGN_OR_RETURN(Buffer copy, budget.allocate(MemoryClass::kWeights, weight.bytes()));
-    if (weight.bytes() > 0) std::memcpy(copy.data(), weight.data, weight.bytes());
+    const auto stacked = static_cast<std::size_t>(weight.shape.size() == 3 ? weight.shape[0] : 1);
+    const std::size_t bytes = weight.bytes() / stacked;
+    const std::size_t stride =
+        weight.stack_stride == 0
+            ? bytes
+            : static_cast<std::size_t>(weight.stack_stride) * dtype_bytes(weight.dtype);
+    for (std::size_t x = 0; x < stacked; ++x) {
+      std::memcpy(copy.data() + x * bytes, weight.data + x * stride, bytes);
+    }
     const std::byte* data = copy.data();
     return std::make_unique<RefMatrix>(weight.shape, weight.dtype, compute, data, std::move(copy));
   }

@@ -1,0 +1,68 @@
+// What a caller may choose when opening an engine, creating a session and generating.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+// How matrices are multiplied. kF32: the weights widened, f32 activations: the parity mode. kFast:
+// activations are rounded to bf16 where the weights are bf16. Sums are f32 (or wider) in both.
+enum class Compute : std::uint8_t { kF32, kFast };
+
+// Element type of stored keys and values. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast.
+enum class KvType : std::uint8_t { kAuto, kF32, kBf16 };
+
+struct SessionOptions {
+  // Most tokens the session can hold; 0: the model's limit, at most kDefaultContext.
+  std::int64_t context = 0;
+  // Most tokens of one forward pass: prompts are run in chunks of it. Rings of sliding layers hold
+  // this many rows beyond their window.
+  std::int64_t max_rows = 512;
+  KvType kv_full = KvType::kAuto;
+  KvType kv_sliding = KvType::kAuto;
+
+  static constexpr std::int64_t kDefaultContext = 8192;
+};
+
+struct EngineOptions {
+  std::string model_dir;
+  std::string backend = "cpu";           // "cpu" or "ref"
+  std::string instruction_set = "auto";  // of cpu; see `kakeya doctor`
+  Compute compute = Compute::kFast;
+  int num_threads = 0;  // 0: one for each CPU this process may use
+  bool pin_threads = true;
+  // Bytes that weights and all sessions together may take. open() refuses before loading anything
+  // if the weights and one session of `session` do not fit.
+  std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
+  SessionOptions session;
+  // Called now and then while loading, with bytes done and in all; may be empty.
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress;
+};
+
+struct SamplingOptions {
+  float temperature = 0.0F;         // 0: greedy
+  int top_k = 0;                    // 0: off
+  float top_p = 1.0F;               // 1: off
+  float min_p = 0.0F;               // 0: off; relative to the best token's probability
+  float repetition_penalty = 1.0F;  // on every token of prompt and output; 1: off
+  float presence_penalty = 0.0F;    // once for each distinct token of the output
+  float frequency_penalty = 0.0F;   // for each occurrence in the output
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::uint64_t seed = 0;
+};
+
+struct GenerateOptions {
+  std::int64_t max_tokens = 256;
+  SamplingOptions sampling;
+  std::vector<TokenId> stop_ids;  // beside those of the model
+  bool ignore_model_stop_ids = false;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,193 @@
+#include "decode/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/random.h"
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+Status check_range(const char* name, float value, float low, float high) {
+  if (value >= low && value <= high) return {};
+  return invalid_argument("{} must be from {} to {} but is {}", name, low, high, value);
+}
+
+}  // namespace
+
+Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size) {
+  KAKEYA_TRY(check_range("temperature", options.temperature, 0.0F, 100.0F));
+  KAKEYA_TRY(check_range("min_p", options.min_p, 0.0F, 1.0F));
+  KAKEYA_TRY(check_range("presence_penalty", options.presence_penalty, -100.0F, 100.0F));
+  KAKEYA_TRY(check_range("frequency_penalty", options.frequency_penalty, -100.0F, 100.0F));
+  KAKEYA_TRY(check_range("repetition_penalty", options.repetition_penalty, 0.01F, 100.0F));
+  if (!(options.top_p > 0.0F && options.top_p <= 1.0F)) {
+    return invalid_argument("top_p must be above 0 and at most 1 but is {}", options.top_p);
+  }
+  if (options.top_k < 0) {
+    return invalid_argument("top_k must be 0 (off) or more but is {}", options.top_k);
+  }
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (id < 0 || id >= vocab_size) {
+      return invalid_argument("logit_bias names token {} but the vocabulary has {}", id,
+                              vocab_size);
+    }
+    if (std::isnan(bias)) return invalid_argument("logit_bias of token {} is not a number", id);
+  }
+  return {};
+}
+
+double gumbel_noise(std::uint64_t seed, Position position, TokenId id) {
+  const auto p = static_cast<std::uint64_t>(position);
+  const auto token = static_cast<std::uint32_t>(id);
+  const auto words = philox(
+      seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), token / 4, 0});
+  return -std::log(-std::log(unit_interval(words[token % 4])));
+}
+
+TokenId argmax(std::span<const float> logits) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  return static_cast<TokenId>(best);
+}
+
+std::uint64_t Sampler::bytes(std::int64_t vocab_size) {
+  return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(vocab_size) *
+                                     (2 * sizeof(std::int32_t) + sizeof(Candidate)));
+}
+
+Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
+  Sampler sampler;
+  KAKEYA_ASSIGN_OR_RETURN(sampler.memory_,
+                          budget.allocate(MemoryClass::kLogits, bytes(vocab_size)));
+  const auto v = static_cast<std::size_t>(vocab_size);
+  auto* counts = sampler.memory_.as<std::int32_t>();
+  sampler.seen_ = {counts, v};
+  sampler.output_counts_ = {counts + v, v};
+  sampler.candidates_ = {reinterpret_cast<Candidate*>(counts + 2 * v), v};
+  sampler.clear_history();
+  return sampler;
+}
+
+void Sampler::set_options(const SamplingOptions& options, std::span<const TokenId> suppressed) {
+  options_ = options;
+  suppressed_.assign(suppressed.begin(), suppressed.end());
+}
+
+void Sampler::clear_history() {
+  std::fill(seen_.begin(), seen_.end(), 0);
+  std::fill(output_counts_.begin(), output_counts_.end(), 0);
+}
+
+void Sampler::add_prompt_token(TokenId id) {
+  ++seen_[static_cast<std::size_t>(id)];
+}
+
+void Sampler::add_output_token(TokenId id) {
+  ++seen_[static_cast<std::size_t>(id)];
+  ++output_counts_[static_cast<std::size_t>(id)];
+}
+
+void Sampler::apply_bias_and_penalties(std::span<float> logits) const {
+  for (const auto& [id, bias] : options_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
+  for (const TokenId id : suppressed_) logits[static_cast<std::size_t>(id)] = kNever;
+  const bool repetition = options_.repetition_penalty != 1.0F;
+  const bool output = options_.presence_penalty != 0.0F || options_.frequency_penalty != 0.0F;
+  if (!repetition && !output) return;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (seen_[i] == 0) continue;
+    if (repetition) {
+      logits[i] = logits[i] > 0.0F ? logits[i] / options_.repetition_penalty
+                                   : logits[i] * options_.repetition_penalty;
+    }
+    if (output && output_counts_[i] > 0) {
+      logits[i] -= options_.presence_penalty +
+                   options_.frequency_penalty * static_cast<float>(output_counts_[i]);
+    }
+  }
+}
+
+// Sorts the `wanted` best of the first `available` candidates to the front; returns how many.
+std::size_t Sampler::top_candidates(std::size_t available, std::size_t wanted) {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  const auto begin = candidates_.begin();
+  wanted = std::min(wanted, available);
+  const auto middle = begin + static_cast<std::ptrdiff_t>(wanted);
+  if (wanted < available) {
+    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), better);
+  }
+  std::sort(begin, middle, better);
+  return wanted;
+}
+
+// The number of leading candidates whose probabilities reach top_p; grows the sorted part as far as
+// it has to. `total` is the sum of exp(logit - best) over all `available`.
+std::size_t Sampler::apply_top_p(std::size_t available, std::size_t sorted, double total) {
+  const double wanted = static_cast<double>(options_.top_p) * total;
+  while (true) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < sorted; ++i) {
+      sum += std::exp(static_cast<double>(candidates_[i].logit) - candidates_[0].logit);
+      if (sum >= wanted) return i + 1;
+    }
+    if (sorted == available) return available;
+    sorted = top_candidates(available, sorted * 8);
+  }
+}
+
+// Fills candidates_ with what top-k, top-p and min-p leave, and returns how many.
+std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
+  const float best = *std::max_element(logits.begin(), logits.end());
+  // Without top-k a token this far below the best has no chance at all: Gumbel noise of 32-bit
+  // uniforms lies within (-3.2, 22.2), and its probability is below e^-26 of the best one's.
+  const float floor = best - 26.0F;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] >= floor) candidates_[count++] = {static_cast<TokenId>(i), logits[i]};
+  }
+  if (options_.top_k > 0) count = top_candidates(count, static_cast<std::size_t>(options_.top_k));
+  if (options_.top_p < 1.0F) {
+    double total = 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      total += std::exp(static_cast<double>(candidates_[i].logit) - best);
+    }
+    const std::size_t sorted = options_.top_k > 0 ? count : top_candidates(count, 64);
+    count = apply_top_p(count, sorted, total);
+  }
+  if (options_.min_p > 0.0F) {
+    const float lowest = best + std::log(options_.min_p);
+    const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto kept = std::remove_if(candidates_.begin(), end,
+                                     [&](const Candidate& c) { return c.logit < lowest; });
+    count = static_cast<std::size_t>(kept - candidates_.begin());
+  }
+  return count;
+}
+
+TokenId Sampler::sample(std::span<float> logits, Position position) {
+  apply_bias_and_penalties(logits);
+  if (options_.temperature == 0.0F) return argmax(logits);
+  for (float& logit : logits) logit /= options_.temperature;
+  const std::size_t count = keep_most_likely(logits);
+  TokenId chosen = argmax(logits);  // if every value is -inf or NaN
+  double best = -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Candidate& candidate = candidates_[i];
+    const double value = candidate.logit + gumbel_noise(options_.seed, position, candidate.id);
+    if (value > best || (value == best && candidate.id < chosen)) {
+      best = value;
+      chosen = candidate.id;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace kakeya

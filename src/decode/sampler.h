@@ -1,0 +1,69 @@
+// Turns logits into a token: greedy, or sampled with the usual filters. The randomness of a token
+// is a function of (seed, absolute position, token id) alone, so the sampled stream does not depend
+// on chunking, batching or speculation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+// Checks ranges: temperature >= 0 and finite, 0 < top_p <= 1, 0 <= min_p <= 1, penalties finite,
+// biased ids within the vocabulary. Errors: kInvalidArgument, naming the option.
+Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size);
+
+// Gumbel noise for token `id` at `position`: -log(-log(u)), u uniform from philox(seed).
+double gumbel_noise(std::uint64_t seed, Position position, TokenId id);
+
+// One a session. Not thread-safe. After create() nothing allocates but set_options().
+class Sampler {
+ public:
+  static Result<Sampler> create(std::int64_t vocab_size, MemoryBudget& budget);
+  // What create() will charge.
+  static std::uint64_t bytes(std::int64_t vocab_size);
+
+  // Sets what follows; options must have passed validate_sampling. `suppressed` ids are never
+  // drawn.
+  void set_options(const SamplingOptions& options, std::span<const TokenId> suppressed);
+
+  // Token counts behind the penalties. Prompt tokens count for repetition only.
+  void clear_history();
+  void add_prompt_token(TokenId id);
+  void add_output_token(TokenId id);
+
+  // The token for `position`, given its logits [V], which are overwritten.
+  //
+  // Order: logit bias, penalties, temperature, top-k, top-p, min-p, then the largest of
+  // logit / temperature + Gumbel noise among the survivors (exactly a draw from their softmax).
+  // Ties: the lower id.
+  TokenId sample(std::span<float> logits, Position position);
+
+ private:
+  struct Candidate {
+    TokenId id;
+    float logit;
+  };
+
+  void apply_bias_and_penalties(std::span<float> logits) const;
+  std::size_t keep_most_likely(std::span<const float> logits);
+  std::size_t top_candidates(std::size_t available, std::size_t wanted);
+  std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);
+
+  SamplingOptions options_;
+  std::vector<TokenId> suppressed_;
+  Buffer memory_;
+  std::span<std::int32_t> seen_;           // [V] occurrences in prompt and output
+  std::span<std::int32_t> output_counts_;  // [V] occurrences in the output
+  std::span<Candidate> candidates_;        // [V]
+};
+
+// The id of the largest logit; ties: the lower id.
+TokenId argmax(std::span<const float> logits);
+
+}  // namespace kakeya

@@ -1,0 +1,170 @@
+#include "decode/timeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+DType kv_dtype(KvType type, Compute compute) {
+  if (type == KvType::kAuto) type = compute == Compute::kF32 ? KvType::kF32 : KvType::kBf16;
+  return type == KvType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+std::uint64_t arena_bytes(const ModelConfig& config, std::int64_t max_rows) {
+  Arena measure;
+  Activations::layout(measure, config, max_rows);
+  return measure.used();
+}
+
+std::uint64_t logits_bytes(const ModelConfig& config, const TimelinePlan& plan) {
+  return static_cast<std::uint64_t>(plan.logit_rows * config.vocab_size) * sizeof(float);
+}
+
+}  // namespace
+
+Result<TimelinePlan> plan_timeline(const ModelConfig& config,
+                                   const SessionOptions& options,
+                                   Compute compute,
+                                   std::int64_t logit_rows) {
+  const std::int64_t limit = config.max_position_embeddings;
+  if (options.context < 0 || options.context > limit) {
+    return invalid_argument("context must be 1 to {} tokens for this model but is {}", limit,
+                            options.context);
+  }
+  if (options.max_rows < 1) {
+    return invalid_argument("max_rows must be at least 1 but is {}", options.max_rows);
+  }
+  const std::int64_t context =
+      options.context > 0 ? options.context : std::min(limit, SessionOptions::kDefaultContext);
+  const std::int64_t max_rows = std::min(options.max_rows, context);
+  return TimelinePlan{
+      .cache = plan_cache(config, context, max_rows, kv_dtype(options.kv_full, compute),
+                          kv_dtype(options.kv_sliding, compute)),
+      .executor = plan_executor(config, max_rows),
+      .context = context,
+      .max_rows = max_rows,
+      .logit_rows = std::min(logit_rows, max_rows)};
+}
+
+Footprint estimate_timeline(const ModelConfig& config,
+                            const TimelinePlan& plan,
+                            const Backend& backend) {
+  Footprint footprint = plan.cache.estimate();
+  footprint.reserved_bytes(MemoryClass::kActivations) +=
+      MemoryBudget::charged_bytes(arena_bytes(config, plan.max_rows)) +
+      backend.executor_bytes(plan.executor);
+  footprint.reserved_bytes(MemoryClass::kLogits) +=
+      MemoryBudget::charged_bytes(logits_bytes(config, plan));
+  return footprint;
+}
+
+Timeline::Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache)
+    : decoder_(decoder), plan_(plan), cache_(std::move(cache)) {
+  tokens_.reserve(static_cast<std::size_t>(plan.context));
+}
+
+Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
+                                                   Backend& backend,
+                                                   const TimelinePlan& plan,
+                                                   MemoryBudget& budget) {
+  const ModelConfig& config = decoder.config();
+  KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget));
+  std::unique_ptr<Timeline> timeline(new Timeline(decoder, plan, std::move(cache)));
+  KAKEYA_ASSIGN_OR_RETURN(timeline->arena_, budget.allocate(MemoryClass::kActivations,
+                                                            arena_bytes(config, plan.max_rows)));
+  Arena arena(timeline->arena_.data());
+  timeline->activations_ = Activations::layout(arena, config, plan.max_rows);
+  KAKEYA_ASSIGN_OR_RETURN(timeline->logits_,
+                          budget.allocate(MemoryClass::kLogits, logits_bytes(config, plan)));
+  timeline->executor_bytes_ = backend.executor_bytes(plan.executor);
+  KAKEYA_ASSIGN_OR_RETURN(timeline->executor_, backend.create_executor(plan.executor, budget));
+  return timeline;
+}
+
+Status Timeline::check_ids(std::span<const TokenId> ids) const {
+  const std::int64_t vocab_size = decoder_.config().vocab_size;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return invalid_argument("token id must be 0 to {} but is {} (at index {})", vocab_size - 1,
+                              ids[i], i);
+    }
+  }
+  return {};
+}
+
+Status Timeline::push(std::span<const TokenId> ids) {
+  KAKEYA_TRY(check_ids(ids));
+  const auto known = static_cast<std::int64_t>(tokens_.size());
+  if (static_cast<std::int64_t>(ids.size()) > plan_.context - known) {
+    return error(StatusCode::kResourceExhausted,
+                 "context of {} tokens is exceeded: {} are in use and {} more are wanted; raise it "
+                 "with --ctx (this model's limit is {})",
+                 plan_.context, known, ids.size(), decoder_.config().max_position_embeddings);
+  }
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  return {};
+}
+
+Status Timeline::run_pending(std::int64_t chunk) {
+  const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.max_rows;
+  while (cache_.length() < static_cast<Position>(tokens_.size())) {
+    const auto begin = static_cast<std::size_t>(cache_.length());
+    const std::size_t rows = std::min(tokens_.size() - begin, static_cast<std::size_t>(most));
+    const bool last = begin + rows == tokens_.size();
+    KAKEYA_TRY(cache_.reserve(static_cast<std::int64_t>(rows)));
+    const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};
+    decoder_.forward({.ids = std::span<const TokenId>(tokens_).subspan(begin, rows), .taps = {}},
+                     cache_, *executor_, activations_, {.logits = logits, .taps = {}});
+    cache_.commit(static_cast<std::int64_t>(rows));
+    has_logits_ = last;
+  }
+  return {};
+}
+
+std::span<float> Timeline::logits() {
+  if (!has_logits_) return {};
+  return {logits_.as<float>(), static_cast<std::size_t>(decoder_.config().vocab_size)};
+}
+
+Status Timeline::truncate(Position length) {
+  if (length < 0 || length > static_cast<Position>(tokens_.size())) {
+    return invalid_argument("cannot truncate {} tokens to {}", tokens_.size(), length);
+  }
+  KAKEYA_TRY(cache_.truncate(std::min(length, cache_.length())));
+  tokens_.resize(static_cast<std::size_t>(length));
+  has_logits_ = false;
+  return {};
+}
+
+Status Timeline::forward(std::span<const TokenId> ids,
+                         std::span<const std::int64_t> taps,
+                         const ForwardOutput& output) {
+  if (cache_.length() != static_cast<Position>(tokens_.size())) {
+    return error(StatusCode::kFailedPrecondition, "{} tokens are still pending",
+                 static_cast<Position>(tokens_.size()) - cache_.length());
+  }
+  KAKEYA_TRY(push(ids));
+  if (const Status reserved = cache_.reserve(static_cast<std::int64_t>(ids.size())); !reserved) {
+    tokens_.resize(tokens_.size() - ids.size());
+    return reserved;
+  }
+  decoder_.forward({.ids = ids, .taps = taps}, cache_, *executor_, activations_, output);
+  cache_.commit(static_cast<std::int64_t>(ids.size()));
+  has_logits_ = false;
+  return {};
+}
+
+Footprint Timeline::footprint() const {
+  Footprint footprint = cache_.footprint();
+  const std::uint64_t activations = arena_.size() + executor_bytes_;
+  footprint.reserved_bytes(MemoryClass::kActivations) += activations;
+  footprint.live_bytes(MemoryClass::kActivations) += activations;
+  footprint.reserved_bytes(MemoryClass::kLogits) += logits_.size();
+  footprint.live_bytes(MemoryClass::kLogits) += logits_.size();
+  return footprint;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,91 @@
+// One session's tokens with the state that goes with them: cache, executor, activations, logits.
+// The only caller of Decoder::forward; checks everything that forward relies on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "kakeya/options.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+
+namespace kakeya {
+
+struct TimelinePlan {
+  KvCacheSpec cache;
+  ExecutorPlan executor;
+  std::int64_t context = 0;
+  std::int64_t max_rows = 0;
+  std::int64_t logit_rows = 1;  // most rows of logits of one pass
+};
+
+// What a session of these options needs. Errors: kInvalidArgument for a context beyond the model's
+// limit or a size that is not positive.
+Result<TimelinePlan> plan_timeline(const ModelConfig& config,
+                                   const SessionOptions& options,
+                                   Compute compute,
+                                   std::int64_t logit_rows);
+
+// Bytes that Timeline::create will charge, by class.
+Footprint estimate_timeline(const ModelConfig& config,
+                            const TimelinePlan& plan,
+                            const Backend& backend);
+
+class Timeline {
+ public:
+  // The decoder, backend and budget must outlive it. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Timeline>> create(const Decoder& decoder,
+                                                  Backend& backend,
+                                                  const TimelinePlan& plan,
+                                                  MemoryBudget& budget);
+
+  const Decoder& decoder() const { return decoder_; }
+  // All tokens known, and how many of them have been run (the rest is pending).
+  std::span<const TokenId> tokens() const { return tokens_; }
+  Position position() const { return cache_.length(); }
+
+  // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
+  // (names it and its index), kResourceExhausted if the context would be exceeded.
+  Status push(std::span<const TokenId> ids);
+
+  // Runs all pending tokens in chunks of at most max_rows (or `chunk`, if positive); afterwards
+  // logits() holds the last one's. Errors: none that push did not report; a no-op without pending
+  // tokens.
+  Status run_pending(std::int64_t chunk = 0);
+
+  // The logits after the last token that was run; [V], may be overwritten by the caller. Empty
+  // before anything was run, and after truncate().
+  std::span<float> logits();
+
+  // Forgets the tokens from `length` on. Errors: as KvCache::truncate; nothing changes then.
+  Status truncate(Position length);
+
+  // Runs `ids` (at most max_rows) at the end and leaves them committed; fills `logits` with the
+  // last logits.count rows and the taps. For parity tools and verification.
+  Status forward(std::span<const TokenId> ids,
+                 std::span<const std::int64_t> taps,
+                 const ForwardOutput& output);
+
+  Footprint footprint() const;
+
+ private:
+  Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
+
+  Status check_ids(std::span<const TokenId> ids) const;
+
+  const Decoder& decoder_;
+  TimelinePlan plan_;
+  KvCache cache_;
+  Buffer arena_;
+  Buffer logits_;
+  std::uint64_t executor_bytes_ = 0;
+  std::unique_ptr<Executor> executor_;
+  Activations activations_;
+  std::vector<TokenId> tokens_;
+  bool has_logits_ = false;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,89 @@
+// The keys and values of one session, all layers. Rings for sliding layers, plain rows for full
+// ones; both address position p as slot p mod capacity, so rolling back is lowering the length.
+//
+//   sliding layer, window 4, max_rows 3: capacity 6 = window + max_rows - 1
+//
+//     slot       0   1   2   3   4   5
+//     position   6   7   2   3   4   5      length 8: the next rows go to slots 2, 3, 4
+//                                           and still leave 5, 6, 7 for the first of them
+//
+// Invariants
+//   - rows of positions [oldest_held, length) are intact in every ring
+//   - a reservation never overwrites a row that its first query may see
+//   - truncate() succeeds exactly or refuses; it never leaves a window with missing rows
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+struct LayerCacheSpec {
+  std::int64_t num_kv_heads = 0;  // K
+  std::int64_t head_dim = 0;      // E
+  std::int64_t window = 0;        // 0: a full layer
+  DType dtype = DType::kF32;      // F32 or BF16
+};
+
+struct KvCacheSpec {
+  std::vector<LayerCacheSpec> layers;  // only layers that own keys and values
+  std::int64_t context = 0;            // most positions
+  std::int64_t max_rows = 1;           // most rows reserved at once
+
+  std::int64_t capacity(const LayerCacheSpec& layer) const;
+  std::uint64_t layer_bytes(const LayerCacheSpec& layer) const;
+  // What KvCache::create will charge.
+  Footprint estimate() const;
+};
+
+class KvCache {
+ public:
+  // Errors: kResourceExhausted.
+  static Result<KvCache> create(const KvCacheSpec& spec, MemoryBudget& budget);
+
+  // Committed positions: the next token goes to this position.
+  Position length() const { return length_; }
+  std::int64_t context() const { return spec_.context; }
+  std::int64_t max_rows() const { return spec_.max_rows; }
+
+  // Makes room for `rows` new positions from length(). Repeating it replaces the reservation.
+  // Errors: kResourceExhausted if the context is full, kInvalidArgument if rows > max_rows; nothing
+  // changes then.
+  Status reserve(std::int64_t rows);
+
+  // Keeps the first `rows` of the reservation and gives up the rest; 0 <= rows <= reserved.
+  void commit(std::int64_t rows);
+
+  // Lowers the length to `length`, exactly as if the later tokens had never been seen.
+  // Errors: kInvalidArgument if length is above the present one or negative; kFailedPrecondition if
+  // a ring no longer holds the rows of the window before `length`; nothing changes then.
+  Status truncate(Position length);
+
+  // Forgets everything. Always possible.
+  void clear();
+
+  // The storage of owned layer `index` (index into the spec's layers), for attention.
+  const KvRows& rows(std::int64_t index) const { return rows_[static_cast<std::size_t>(index)]; }
+  std::int64_t window(std::int64_t index) const {
+    return spec_.layers[static_cast<std::size_t>(index)].window;
+  }
+
+  // Reserved bytes, and the live part: rows that a query may still see.
+  Footprint footprint() const;
+
+ private:
+  KvCacheSpec spec_;
+  std::vector<Buffer> buffers_;  // keys then values, one buffer a layer
+  std::vector<KvRows> rows_;
+  Position length_ = 0;
+  std::int64_t reserved_ = 0;
+  // Highest position ever written plus one: rows below written_ - capacity are gone from a ring.
+  Position written_ = 0;
+};
+
+}  // namespace kakeya

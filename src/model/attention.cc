@@ -1,0 +1,80 @@
+#include "model/attention.h"
+
+namespace kakeya {
+namespace {
+
+// Fills the reserved cache rows of these positions from a.normed.
+void store_keys_and_values(const AttentionWeights& weights,
+                           const AttentionShape& shape,
+                           const RopeTable& rope,
+                           KvCache& cache,
+                           Executor& executor,
+                           Activations& a) {
+  const std::int64_t rows = a.normed.count;
+  const std::int64_t width = shape.num_kv_heads * shape.head_dim;
+  const Rows keys{a.keys.data, rows, width};
+  const Rows values{a.values.data, rows, width};
+  executor.matmul(a.normed, *weights.k_proj, keys);
+  // Values come from the raw projection, before the keys' norm and rotation.
+  ConstRows raw_values = keys;
+  if (weights.v_proj != nullptr) {
+    executor.matmul(a.normed, *weights.v_proj, values);
+    raw_values = values;
+  }
+  if (shape.normalise_values) {
+    executor.rms_norm({raw_values.data, rows * shape.num_kv_heads, shape.head_dim}, nullptr,
+                      shape.rms_norm_eps, reshape(values, shape.head_dim));
+  }
+  const Rows key_heads = reshape(keys, shape.head_dim);
+  executor.rms_norm(key_heads, weights.k_norm.data(), shape.rms_norm_eps, key_heads);
+  executor.apply_rope(keys, rope);
+  executor.store_kv(keys, values, cache.length(), cache.rows(shape.cache_index));
+}
+
+}  // namespace
+
+AttentionWeights load_attention(WeightLoader& loader,
+                                const std::string& prefix,
+                                bool owns_kv,
+                                bool values_are_keys,
+                                Compute compute) {
+  AttentionWeights weights;
+  weights.q_proj = loader.matrix(prefix + "q_proj.weight", compute);
+  weights.q_norm = loader.vector(prefix + "q_norm.weight");
+  if (owns_kv) {
+    weights.k_proj = loader.matrix(prefix + "k_proj.weight", compute);
+    weights.k_norm = loader.vector(prefix + "k_norm.weight");
+    if (!values_are_keys) weights.v_proj = loader.matrix(prefix + "v_proj.weight", compute);
+  }
+  weights.o_proj = loader.matrix(prefix + "o_proj.weight", compute);
+  return weights;
+}
+
+void attend(const AttentionWeights& weights,
+            const AttentionShape& shape,
+            const RopeTable& rope,
+            KvCache& cache,
+            Executor& executor,
+            Activations& a,
+            Rows out) {
+  const std::int64_t rows = a.normed.count;
+  const std::int64_t width = shape.num_heads * shape.head_dim;
+  const Rows queries{a.queries.data, rows, width};
+  executor.matmul(a.normed, *weights.q_proj, queries);
+  const Rows query_heads = reshape(queries, shape.head_dim);
+  executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
+  executor.apply_rope(queries, rope);
+  if (weights.k_proj != nullptr) {
+    store_keys_and_values(weights, shape, rope, cache, executor, a);
+  }
+  const Rows attended{a.attended.data, rows, width};
+  executor.attention({.queries = queries,
+                      .first_position = cache.length(),
+                      .window = cache.window(shape.cache_index),
+                      .scale = shape.scale,
+                      .kv = cache.rows(shape.cache_index)},
+                     attended);
+  executor.matmul(attended, *weights.o_proj, out);
+}
+
+}  // namespace kakeya

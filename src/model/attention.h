@@ -1,0 +1,54 @@
+// The attention sub-layer that Gemma 4 and Qwen3 share: project, normalise heads, rotate, store,
+// attend, project back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+#include "model/weight_loader.h"
+
+namespace kakeya {
+
+struct AttentionWeights {
+  std::unique_ptr<Matrix> q_proj;  // [H * E, D]
+  std::unique_ptr<Matrix> k_proj;  // [K * E, D]; null when the layer reads another layer's cache
+  std::unique_ptr<Matrix> v_proj;  // [K * E, D]; null when values are the raw keys
+  std::unique_ptr<Matrix> o_proj;  // [D, H * E]
+  WeightVector q_norm;             // [E]
+  WeightVector k_norm;             // [E]
+};
+
+// What differs between the networks and between layers.
+struct AttentionShape {
+  std::int64_t num_heads = 0;     // H
+  std::int64_t num_kv_heads = 0;  // K
+  std::int64_t head_dim = 0;      // E
+  float scale = 1.0F;             // of the scores: 1 for Gemma 4, 1 / sqrt(E) for Qwen3
+  bool normalise_values = false;  // Gemma 4: RMSNorm without weight
+  float rms_norm_eps = 1e-6F;
+  std::int64_t cache_index = 0;  // where keys and values are stored
+};
+
+// Loads the tensors of `prefix` ("layers.3.self_attn.") that the shape calls for.
+AttentionWeights load_attention(WeightLoader& loader,
+                                const std::string& prefix,
+                                bool owns_kv,
+                                bool values_are_keys,
+                                Compute compute);
+
+// out [T, D] = attention over `a.normed` [T, D], whose rows are positions cache.length() ...
+// Uses queries, keys, values and attended of `a`. Source: networks of sections A.3 (steps 4 to 6)
+// and C (steps 3 to 6) of the published Gemma 4 and Qwen3 implementations.
+void attend(const AttentionWeights& weights,
+            const AttentionShape& shape,
+            const RopeTable& rope,
+            KvCache& cache,
+            Executor& executor,
+            Activations& a,
+            Rows out);
+
+}  // namespace kakeya

@@ -1,0 +1,163 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status.h"
+#include "model/gemma4/gemma4.h"
+#include "model/qwen3/qwen3.h"
+
+namespace kakeya {
+namespace {
+
+// The widest value of f(layer) over all layers.
+template <typename F>
+std::int64_t widest(const ModelConfig& config, F&& f) {
+  std::int64_t width = 0;
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) width = std::max(width, f(l));
+  return width;
+}
+
+std::int64_t max_query_width(const ModelConfig& config) {
+  return widest(config, [&](std::int64_t l) {
+    return config.num_attention_heads * config.layer_head_dim(l);
+  });
+}
+
+std::int64_t max_kv_width(const ModelConfig& config) {
+  return widest(
+      config, [&](std::int64_t l) { return config.layer_kv_heads(l) * config.layer_head_dim(l); });
+}
+
+std::int64_t max_mlp_width(const ModelConfig& config) {
+  return widest(config, [&](std::int64_t l) { return config.layer_intermediate_size(l); });
+}
+
+}  // namespace
+
+Activations Activations::layout(Arena& arena, const ModelConfig& config, std::int64_t max_rows) {
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t per_layer = config.num_hidden_layers * config.hidden_size_per_layer_input;
+  Activations a;
+  a.hidden = arena.rows(max_rows, d);
+  a.normed = arena.rows(max_rows, d);
+  a.queries = arena.rows(max_rows, max_query_width(config));
+  a.keys = arena.rows(max_rows, max_kv_width(config));
+  a.values = arena.rows(max_rows, max_kv_width(config));
+  a.attended = arena.rows(max_rows, max_query_width(config));
+  a.branch = arena.rows(max_rows, d);
+  a.mlp_hidden = arena.rows(max_rows, max_mlp_width(config));
+  if (config.enable_moe_block) {
+    a.expert_branch = arena.rows(max_rows, d);
+    a.router_logits = arena.rows(max_rows, config.num_experts);
+    a.routing = {.experts = arena.take<std::int32_t>(max_rows * config.top_k_experts),
+                 .weights = arena.take<float>(max_rows * config.top_k_experts),
+                 .top_k = config.top_k_experts};
+  }
+  if (per_layer > 0) {
+    a.per_layer_input = arena.rows(max_rows, per_layer);
+    a.per_layer_context = arena.rows(max_rows, per_layer);
+    a.per_layer_gate = arena.rows(max_rows, config.hidden_size_per_layer_input);
+  }
+  const auto rope = [&](std::int64_t head_dim) {
+    const std::int64_t half = head_dim / 2;
+    return RopeTable{arena.take<float>(max_rows * half), arena.take<float>(max_rows * half), half};
+  };
+  a.rope_sliding = rope(config.head_dim);
+  a.rope_full = rope(config.global_head_dim);
+  return a;
+}
+
+Activations Activations::with_rows(std::int64_t rows) const {
+  Activations a = *this;
+  for (Rows* piece : {&a.hidden, &a.normed, &a.queries, &a.keys, &a.values, &a.attended, &a.branch,
+                      &a.expert_branch, &a.mlp_hidden, &a.router_logits, &a.per_layer_input,
+                      &a.per_layer_context, &a.per_layer_gate}) {
+    piece->count = rows;
+  }
+  return a;
+}
+
+void TapWriter::write(std::int64_t point, ConstRows rows) {
+  for (std::size_t i = 0; i < taps_.size(); ++i) {
+    if (taps_[i] != point) continue;
+    executor_.copy_columns(rows, out_.data, out_.width, static_cast<std::int64_t>(i) * rows.width);
+  }
+}
+
+KvCacheSpec plan_cache(const ModelConfig& config,
+                       std::int64_t context,
+                       std::int64_t max_rows,
+                       DType full,
+                       DType sliding) {
+  KvCacheSpec spec{.layers = {}, .context = context, .max_rows = max_rows};
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    if (!config.owns_kv(l)) continue;
+    spec.layers.push_back({.num_kv_heads = config.layer_kv_heads(l),
+                           .head_dim = config.layer_head_dim(l),
+                           .window = config.is_sliding(l) ? config.sliding_window : 0,
+                           .dtype = config.is_sliding(l) ? sliding : full});
+  }
+  return spec;
+}
+
+ExecutorPlan plan_executor(const ModelConfig& config, std::int64_t max_rows) {
+  return {.max_rows = max_rows,
+          .max_matmul_width =
+              std::max({config.hidden_size, max_query_width(config), max_mlp_width(config),
+                        config.moe_intermediate_size, config.hidden_size_per_layer_input}),
+          .max_query_width = max_query_width(config),
+          .max_head_dim = std::max(config.head_dim, config.global_head_dim),
+          .top_k_experts = config.enable_moe_block ? config.top_k_experts : 0,
+          .num_experts = config.enable_moe_block ? config.num_experts : 0,
+          .hidden_size = config.hidden_size,
+          .moe_intermediate_size = config.enable_moe_block ? config.moe_intermediate_size : 0};
+}
+
+std::vector<float> inverse_frequencies(const RopeParameters& rope, std::int64_t head_dim) {
+  const std::int64_t half = head_dim / 2;
+  const auto rotated =
+      static_cast<std::int64_t>(rope.partial_rotary_factor * static_cast<double>(head_dim) / 2.0);
+  std::vector<float> frequencies(static_cast<std::size_t>(half), 0.0F);
+  for (std::int64_t i = 0; i < std::min(rotated, half); ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    frequencies[static_cast<std::size_t>(i)] =
+        static_cast<float>(std::pow(rope.rope_theta, exponent) / rope.factor);
+  }
+  return frequencies;
+}
+
+Decoder::Decoder(ModelConfig config) : config_(std::move(config)) {
+  std::int64_t owned = 0;
+  for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
+    const std::int64_t source = config_.kv_source_layer(l);
+    cache_index_.push_back(source == l ? owned++ : cache_index_[static_cast<std::size_t>(source)]);
+  }
+}
+
+KvCacheSpec Decoder::cache_spec(std::int64_t context,
+                                std::int64_t max_rows,
+                                DType full,
+                                DType sliding) const {
+  return plan_cache(config_, context, max_rows, full, sliding);
+}
+
+ExecutorPlan Decoder::executor_plan(std::int64_t max_rows) const {
+  return plan_executor(config_, max_rows);
+}
+
+Result<std::unique_ptr<Decoder>> load_decoder(const ModelConfig& config,
+                                              WeightLoader& loader,
+                                              Compute compute) {
+  std::unique_ptr<Decoder> decoder;
+  if (config.architecture == Architecture::kGemma4) {
+    decoder = gemma4::load(config, loader, compute);
+  } else {
+    decoder = qwen3::load(config, loader, compute);
+  }
+  KAKEYA_TRY(loader.status());
+  return decoder;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,125 @@
+// A target network as the decoding layer sees it: tokens in, logits and chosen layer outputs out.
+// Gemma 4 and Qwen3 implement it; each forward is written once against the backend seam.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "formats/model_config.h"
+#include "kv/kv_cache.h"
+#include "model/arena.h"
+#include "model/weight_loader.h"
+
+namespace kakeya {
+
+// A tap names a point of the residual stream: kTapEmbedding, the output of layer 0 ... L - 1 (after
+// its layer_scalar), or L for the last layer's output after the final norm.
+inline constexpr std::int64_t kTapEmbedding = -1;
+
+// Intermediate rows of one forward pass, all of one arena. Sizes follow from the config; the names
+// are those of docs/forward-pass.md.
+struct Activations {
+  Rows hidden;             // [T, D] residual stream
+  Rows normed;             // [T, D]
+  Rows queries;            // [T, H * E], the widest layer
+  Rows keys;               // [T, K * E]
+  Rows values;             // [T, K * E]
+  Rows attended;           // [T, H * E]
+  Rows branch;             // [T, D] what a sub-layer adds
+  Rows expert_branch;      // [T, D]
+  Rows mlp_hidden;         // [T, F]
+  Rows router_logits;      // [T, X]
+  Rows per_layer_input;    // [T, L * P]
+  Rows per_layer_context;  // [T, L * P]
+  Rows per_layer_gate;     // [T, P]
+  Routing routing;
+  RopeTable rope_sliding;
+  RopeTable rope_full;
+
+  static Activations layout(Arena& arena, const ModelConfig& config, std::int64_t max_rows);
+
+  // The same memory seen as `rows` rows.
+  Activations with_rows(std::int64_t rows) const;
+};
+
+struct ForwardInput {
+  std::span<const TokenId> ids;  // T tokens for positions cache.length() ..., already reserved
+  std::span<const std::int64_t> taps;
+};
+
+struct ForwardOutput {
+  Rows logits;  // [n, V], for the last n <= T rows; n = 0 for none
+  Rows taps;    // [T, num_taps * D], in the order asked for; ignored without taps
+};
+
+// Copies the tapped rows of one pass to where the caller wants them.
+class TapWriter {
+ public:
+  TapWriter(std::span<const std::int64_t> taps, Rows out, Executor& executor)
+      : taps_(taps), out_(out), executor_(executor) {}
+
+  // Writes `rows` [T, D] to the columns of every tap that names `point`.
+  void write(std::int64_t point, ConstRows rows);
+
+ private:
+  std::span<const std::int64_t> taps_;
+  Rows out_;
+  Executor& executor_;
+};
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  const ModelConfig& config() const { return config_; }
+
+  // Runs T tokens and writes their keys and values into the reserved rows of `cache`; the caller
+  // commits them. Never fails and never allocates: arguments were checked by Timeline::advance.
+  virtual void forward(const ForwardInput& input,
+                       KvCache& cache,
+                       Executor& executor,
+                       Activations& activations,
+                       const ForwardOutput& output) const = 0;
+
+  // The cache that a session of this model needs, and its executor's largest shapes.
+  KvCacheSpec cache_spec(std::int64_t context,
+                         std::int64_t max_rows,
+                         DType full,
+                         DType sliding) const;
+  ExecutorPlan executor_plan(std::int64_t max_rows) const;
+
+ protected:
+  explicit Decoder(ModelConfig config);
+
+  // Index into the cache of the layer whose keys and values `layer` attends to.
+  std::int64_t cache_index(std::int64_t layer) const {
+    return cache_index_[static_cast<std::size_t>(layer)];
+  }
+
+ private:
+  ModelConfig config_;
+  std::vector<std::int64_t> cache_index_;
+};
+
+// Cache spec and plan from the config alone, for estimates before anything is loaded.
+KvCacheSpec plan_cache(const ModelConfig& config,
+                       std::int64_t context,
+                       std::int64_t max_rows,
+                       DType full,
+                       DType sliding);
+ExecutorPlan plan_executor(const ModelConfig& config, std::int64_t max_rows);
+
+// theta^(-2i / head_dim) / factor for the rotated pairs, 0 for the rest; [head_dim / 2].
+// Source: transformers, _compute_proportional_rope_parameters (partial_rotary_factor < 1).
+std::vector<float> inverse_frequencies(const RopeParameters& rope, std::int64_t head_dim);
+
+// Loads every weight of the model that `config` describes.
+// Errors: of the source and the budget, the first one.
+Result<std::unique_ptr<Decoder>> load_decoder(const ModelConfig& config,
+                                              WeightLoader& loader,
+                                              Compute compute);
+
+}  // namespace kakeya

@@ -1,0 +1,90 @@
+// Gemma 4: the MoE, dense and E variants of one decoder. Equations: transformers,
+// modeling_gemma4.py; followed step by step in docs/forward-pass.md.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/decoder.h"
+#include "model/weight_loader.h"
+
+namespace kakeya::gemma4 {
+
+// Loads all weights. On an error the loader's status tells it and the result is unusable.
+std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute);
+
+struct MlpWeights {
+  std::unique_ptr<Matrix> gate_proj;  // [F, D]
+  std::unique_ptr<Matrix> up_proj;    // [F, D]
+  std::unique_ptr<Matrix> down_proj;  // [D, F]
+};
+
+// The router and experts that stand beside the dense MLP of a MoE layer.
+struct MoeWeights {
+  WeightVector pre_feedforward_layernorm_2;   // [D]
+  WeightVector post_feedforward_layernorm_1;  // [D]
+  WeightVector post_feedforward_layernorm_2;  // [D]
+  WeightVector router_scale;                  // [D], with the factor D^-1/2 folded in
+  WeightVector per_expert_scale;              // [X]
+  std::unique_ptr<Matrix> router_proj;        // [X, D]
+  std::unique_ptr<Matrix> gate_proj;          // [X, F, D]: the first half of experts.gate_up_proj
+  std::unique_ptr<Matrix> up_proj;            // [X, F, D]: its second half
+  std::unique_ptr<Matrix> down_proj;          // [X, D, F]
+};
+
+// What a layer of an E-model does with its slice of the per-layer inputs.
+struct PerLayerInputWeights {
+  std::unique_ptr<Matrix> per_layer_input_gate;  // [P, D]
+  std::unique_ptr<Matrix> per_layer_projection;  // [D, P]
+  WeightVector post_per_layer_input_norm;        // [D]
+};
+
+struct LayerWeights {
+  AttentionWeights self_attn;
+  AttentionShape shape;
+  bool is_sliding = false;
+  WeightVector input_layernorm;             // [D]
+  WeightVector post_attention_layernorm;    // [D]
+  WeightVector pre_feedforward_layernorm;   // [D]
+  WeightVector post_feedforward_layernorm;  // [D]
+  MlpWeights mlp;
+  MoeWeights moe;                  // empty but for MoE models
+  PerLayerInputWeights per_layer;  // empty but for E-models
+  float layer_scalar = 1.0F;
+};
+
+class Gemma4 final : public Decoder {
+ public:
+  Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute);
+
+  void forward(const ForwardInput& input,
+               KvCache& cache,
+               Executor& executor,
+               Activations& activations,
+               const ForwardOutput& output) const override;
+
+ private:
+  LayerWeights load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const;
+  MoeWeights load_moe(const std::string& prefix, WeightLoader& loader, Compute compute) const;
+
+  void make_per_layer_inputs(std::span<const TokenId> ids,
+                             Executor& executor,
+                             Activations& a) const;
+  void decoder_layer(std::int64_t layer, KvCache& cache, Executor& executor, Activations& a) const;
+  void feed_forward(const LayerWeights& layer, Executor& executor, Activations& a) const;
+  void mixture_of_experts(const LayerWeights& layer, Executor& executor, Activations& a) const;
+  void add_per_layer_input(std::int64_t layer, Executor& executor, Activations& a) const;
+
+  std::unique_ptr<Matrix> embed_tokens_;  // [V, D], also the head
+  WeightVector norm_;                     // [D]
+  std::vector<LayerWeights> layers_;
+  std::vector<float> inverse_frequencies_sliding_;
+  std::vector<float> inverse_frequencies_full_;
+  // E-models only.
+  std::unique_ptr<Matrix> embed_tokens_per_layer_;      // [V, L * P]
+  std::unique_ptr<Matrix> per_layer_model_projection_;  // [L * P, D]
+  WeightVector per_layer_projection_norm_;              // [P]
+};
+
+}  // namespace kakeya::gemma4

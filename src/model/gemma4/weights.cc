@@ -1,0 +1,82 @@
+// Loading of Gemma 4: which tensors there are, by their checkpoint names.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/gemma4/gemma4.h"
+
+namespace kakeya::gemma4 {
+
+std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute) {
+  return std::make_unique<Gemma4>(config, loader, compute);
+}
+
+Gemma4::Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute)
+    : Decoder(config),
+      inverse_frequencies_sliding_(inverse_frequencies(config.rope_sliding, config.head_dim)),
+      inverse_frequencies_full_(inverse_frequencies(config.rope_full, config.global_head_dim)) {
+  embed_tokens_ = loader.matrix("embed_tokens.weight", compute);
+  norm_ = loader.vector("norm.weight");
+  if (config.hidden_size_per_layer_input > 0) {
+    embed_tokens_per_layer_ = loader.table("embed_tokens_per_layer.weight", compute);
+    per_layer_model_projection_ = loader.matrix("per_layer_model_projection.weight", compute);
+    per_layer_projection_norm_ = loader.vector("per_layer_projection_norm.weight");
+  }
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    layers_.push_back(load_layer(l, loader, compute));
+  }
+}
+
+LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const {
+  const std::string prefix = fmt::format("layers.{}.", layer);
+  LayerWeights w;
+  w.is_sliding = config().is_sliding(layer);
+  w.shape = {.num_heads = config().num_attention_heads,
+             .num_kv_heads = config().layer_kv_heads(layer),
+             .head_dim = config().layer_head_dim(layer),
+             .scale = 1.0F,
+             .normalise_values = true,
+             .rms_norm_eps = config().rms_norm_eps,
+             .cache_index = cache_index(layer)};
+  w.self_attn = load_attention(loader, prefix + "self_attn.", config().owns_kv(layer),
+                               config().values_are_keys(layer), compute);
+  w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");
+  w.post_attention_layernorm = loader.vector(prefix + "post_attention_layernorm.weight");
+  w.pre_feedforward_layernorm = loader.vector(prefix + "pre_feedforward_layernorm.weight");
+  w.post_feedforward_layernorm = loader.vector(prefix + "post_feedforward_layernorm.weight");
+  w.mlp = {.gate_proj = loader.matrix(prefix + "mlp.gate_proj.weight", compute),
+           .up_proj = loader.matrix(prefix + "mlp.up_proj.weight", compute),
+           .down_proj = loader.matrix(prefix + "mlp.down_proj.weight", compute)};
+  if (config().enable_moe_block) w.moe = load_moe(prefix, loader, compute);
+  if (config().hidden_size_per_layer_input > 0) {
+    w.per_layer = {
+        .per_layer_input_gate = loader.matrix(prefix + "per_layer_input_gate.weight", compute),
+        .per_layer_projection = loader.matrix(prefix + "per_layer_projection.weight", compute),
+        .post_per_layer_input_norm = loader.vector(prefix + "post_per_layer_input_norm.weight")};
+  }
+  w.layer_scalar = loader.scalar(prefix + "layer_scalar");
+  return w;
+}
+
+MoeWeights Gemma4::load_moe(const std::string& prefix,
+                            WeightLoader& loader,
+                            Compute compute) const {
+  const std::int64_t width = config().moe_intermediate_size;
+  MoeWeights w;
+  w.pre_feedforward_layernorm_2 = loader.vector(prefix + "pre_feedforward_layernorm_2.weight");
+  w.post_feedforward_layernorm_1 = loader.vector(prefix + "post_feedforward_layernorm_1.weight");
+  w.post_feedforward_layernorm_2 = loader.vector(prefix + "post_feedforward_layernorm_2.weight");
+  // norm(h) * scale * D^-1/2 is one norm with the weight scale * D^-1/2.
+  const float factor = 1.0F / std::sqrt(static_cast<float>(config().hidden_size));
+  w.router_scale = loader.vector(prefix + "router.scale", factor);
+  w.per_expert_scale = loader.vector(prefix + "router.per_expert_scale");
+  // A near tie between experts must not fall to the rounding of activations, so the router is f32
+  // in both compute modes, as in the published implementations.
+  w.router_proj = loader.matrix(prefix + "router.proj.weight", Compute::kF32);
+  w.gate_proj = loader.expert_rows(prefix + "experts.gate_up_proj", 0, width, compute);
+  w.up_proj = loader.expert_rows(prefix + "experts.gate_up_proj", width, width, compute);
+  w.down_proj = loader.matrix(prefix + "experts.down_proj", compute);
+  return w;
+}
+
+}  // namespace kakeya::gemma4

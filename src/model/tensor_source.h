@@ -1,0 +1,29 @@
+// Where a model's weights come from: a checkpoint, or random numbers of the same shapes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kakeya/status.h"
+#include "tensor/tensor_view.h"
+
+namespace kakeya {
+
+// Tensors by their checkpoint names without prefix: "layers.0.self_attn.q_proj.weight". All names,
+// shapes and dtypes were checked when the source was made. One thread at a time.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  // The tensor. Its memory is valid until the next call, unless is_persistent().
+  // Errors: kDataLoss for a value that is not finite; kInternal for an unknown name.
+  virtual Result<TensorView> tensor(std::string_view name) = 0;
+
+  // Whether `name` exists (tensors that only some checkpoints have).
+  virtual bool contains(std::string_view name) const = 0;
+
+  // Whether the memory of tensors lives as long as the source (a mapped file).
+  virtual bool is_persistent() const = 0;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,66 @@
+// Loads weights by name from a TensorSource into a Backend, keeping the first error and reporting
+// progress, so that a model's load function reads as a list of its tensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+#include "model/tensor_source.h"
+
+namespace kakeya {
+
+// A weight vector [width] in f32.
+class WeightVector {
+ public:
+  WeightVector() = default;
+  explicit WeightVector(Buffer buffer) : buffer_(std::move(buffer)) {}
+  const float* data() const { return buffer_.as<float>(); }
+
+ private:
+  Buffer buffer_;
+};
+
+class WeightLoader {
+ public:
+  using Progress = std::function<void(std::uint64_t bytes_done)>;
+
+  WeightLoader(TensorSource& source, Backend& backend, MemoryBudget& budget, Progress progress)
+      : source_(source), backend_(backend), budget_(budget), progress_(std::move(progress)) {}
+
+  // Each returns an empty object once anything has failed; check status() at the end.
+  std::unique_ptr<Matrix> matrix(const std::string& name, Compute compute);
+  // Rows [row, row + rows) of every stacked matrix of `name` [X, N, K].
+  std::unique_ptr<Matrix> expert_rows(const std::string& name,
+                                      std::int64_t row,
+                                      std::int64_t rows,
+                                      Compute compute);
+  // A table used for look-ups only: read where it lies if the source keeps it, else loaded.
+  std::unique_ptr<Matrix> table(const std::string& name, Compute compute);
+  // The tensor flattened, times `factor`.
+  WeightVector vector(const std::string& name, float factor = 1.0F);
+  float scalar(const std::string& name);
+
+  bool contains(const std::string& name) const { return source_.contains(name); }
+  Status status() const;
+
+ private:
+  std::optional<TensorView> fetch(const std::string& name);
+  std::unique_ptr<Matrix> load(const TensorView& view, Compute compute);
+  void fail(const Error& error);
+  void advance(std::uint64_t bytes);
+
+  TensorSource& source_;
+  Backend& backend_;
+  MemoryBudget& budget_;
+  Progress progress_;
+  std::uint64_t bytes_done_ = 0;
+  std::optional<Error> error_;
+};
+
+}  // namespace kakeya
