@@ -1,0 +1,8 @@
+kakeya_test(
+  formats_test
+  formats/checkpoint_test.cc
+  formats/json_document_test.cc
+  formats/model_config_test.cc
+  formats/model_tensors_test.cc
+  formats/safetensors_test.cc
+  formats/tensor_request_test.cc)

@@ -1,5 +1,6 @@
-// What config.json says of a decoder: one validated struct for Gemma 4 (MoE, dense, E-models) and
-// Qwen3. Field names are the Hugging Face ones. Reading: formats/model_config.cc.
+// What config.json and generation_config.json say of a decoder: one validated struct for Gemma 4
+// (MoE, dense, E-models) and Qwen3. Field names are the Hugging Face ones. Weights are not looked
+// at here.
 #pragma once
 
 #include <cstdint>
@@ -91,9 +92,14 @@ struct GenerationConfig {
   std::vector<TokenId> suppress_tokens;
 };
 
-// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got),
-// kUnimplemented for an architecture or a quantisation that is not supported.
+// A multimodal configuration is read through its text_config, a text one directly; unknown keys are
+// tolerated. A value that parses is consistent: sizes are bounded, heads divide, every layer that
+// shares keys and values has a layer to read from, and the parameter count fits into 2^50.
+// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got)
+// and for the configuration of a drafter; kUnimplemented for an architecture, an activation, a RoPE
+// type or a quantisation that is not supported.
 Result<ModelConfig> parse_model_config(std::string_view json);
+// Errors: kInvalidArgument as above.
 Result<GenerationConfig> parse_generation_config(std::string_view json);
 
 // Reads DIR/config.json. Errors as above and kNotFound, with the path.

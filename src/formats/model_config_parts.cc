@@ -1,0 +1,148 @@
+#include "formats/model_config_parts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/status.h"
+#include "formats/printable.h"
+
+namespace kakeya {
+
+namespace {
+
+constexpr const char* kSlidingName = "sliding_attention";
+constexpr const char* kFullName = "full_attention";
+constexpr NumberRange kTheta = {1.0, 1e12};
+constexpr NumberRange kFactor = {1e-3, 1e6};
+constexpr NumberRange kPartial = {0.0, 1.0};
+
+Status read_named_layer_types(const JsonFields& text, ModelConfig& config) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto names, text.texts("layer_types"));
+  if (static_cast<std::int64_t>(names.size()) != config.num_hidden_layers) {
+    return invalid_argument("{}: expected {} entries, one a layer, got {}",
+                            text.name("layer_types"), config.num_hidden_layers, names.size());
+  }
+  for (const std::string& name : names) {
+    if (name != kSlidingName && name != kFullName) {
+      return error(StatusCode::kUnimplemented, "{}: expected {} or {}, got \"{}\"",
+                   text.name("layer_types"), kSlidingName, kFullName, printable(name));
+    }
+    config.layer_types.push_back(name == kSlidingName ? LayerType::kSliding : LayerType::kFull);
+  }
+  return {};
+}
+
+// One full layer after every pattern - 1 sliding ones; the last layer is always full.
+Status read_layer_pattern(const JsonFields& text, ModelConfig& config) {
+  const std::int64_t layers = config.num_hidden_layers;
+  if (!text.has("sliding_window_pattern")) {
+    return invalid_argument("{}: expected a list (or sliding_window_pattern), got nothing",
+                            text.name("layer_types"));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t pattern,
+                          text.integer("sliding_window_pattern", {1, 1024}));
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const bool full = (layer + 1) % pattern == 0 || layer + 1 == layers;
+    config.layer_types.push_back(full ? LayerType::kFull : LayerType::kSliding);
+  }
+  return {};
+}
+
+// One block of RoPE settings; `values` may be the block itself or the config with old-style keys.
+Result<RopeParameters> read_rope_block(const JsonFields& values, const RopeParameters& defaults) {
+  RopeParameters rope;
+  // "type" is the older spelling of "rope_type".
+  KAKEYA_ASSIGN_OR_RETURN(const std::string old_type, values.text_or("type", "default"));
+  KAKEYA_ASSIGN_OR_RETURN(const std::string type, values.text_or("rope_type", old_type));
+  KAKEYA_ASSIGN_OR_RETURN(rope.rope_theta,
+                          values.number_or("rope_theta", defaults.rope_theta, kTheta));
+  KAKEYA_ASSIGN_OR_RETURN(rope.partial_rotary_factor,
+                          values.number_or("partial_rotary_factor", 1.0, kPartial));
+  if (type == "default") {
+    rope.factor = 1.0;
+  } else if (type == "proportional" || type == "linear") {
+    KAKEYA_ASSIGN_OR_RETURN(rope.factor, values.number_or("factor", 1.0, kFactor));
+  } else {
+    return error(StatusCode::kUnimplemented,
+                 "{}: expected default, linear or proportional, got \"{}\"",
+                 values.name("rope_type"), printable(type));
+  }
+  // Only the proportional type keeps the full head dimension in the exponent.
+  if (type != "proportional" && rope.partial_rotary_factor != 1.0) {
+    return error(StatusCode::kUnimplemented, "{}: expected 1 for rope_type {}, got {}",
+                 values.name("partial_rotary_factor"), type, rope.partial_rotary_factor);
+  }
+  return rope;
+}
+
+// rope_theta and rope_scaling at the top, as written before rope_parameters existed.
+Status read_old_rope(const JsonFields& text, ModelConfig& config) {
+  KAKEYA_ASSIGN_OR_RETURN(const double theta,
+                          text.number_or("rope_theta", config.rope_full.rope_theta, kTheta));
+  config.rope_full = {.rope_theta = theta};
+  KAKEYA_ASSIGN_OR_RETURN(const auto scaling, text.object("rope_scaling"));
+  if (scaling) {
+    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*scaling, config.rope_full));
+  }
+  config.rope_sliding = config.rope_full;
+  KAKEYA_ASSIGN_OR_RETURN(config.rope_sliding.rope_theta,
+                          text.number_or("rope_local_base_freq", theta, kTheta));
+  return {};
+}
+
+}  // namespace
+
+Status read_layer_types(const JsonFields& text, ModelConfig& config) {
+  const bool gemma = config.architecture == Architecture::kGemma4;
+  if (text.has("layer_types")) {
+    KAKEYA_TRY(read_named_layer_types(text, config));
+  } else if (gemma) {
+    KAKEYA_TRY(read_layer_pattern(text, config));
+  } else {
+    config.layer_types.assign(static_cast<std::size_t>(config.num_hidden_layers), LayerType::kFull);
+  }
+  const bool sliding = std::find(config.layer_types.begin(), config.layer_types.end(),
+                                 LayerType::kSliding) != config.layer_types.end();
+  KAKEYA_ASSIGN_OR_RETURN(const bool use_window, text.boolean_or("use_sliding_window", false));
+  if (!gemma && (sliding || use_window)) {
+    return error(StatusCode::kUnimplemented, "{}: sliding layers of Qwen3 are not supported",
+                 text.name(sliding ? "layer_types" : "use_sliding_window"));
+  }
+  if (gemma && config.layer_types.back() != LayerType::kFull) {
+    return invalid_argument("{}: expected the last layer to be {}, got {}",
+                            text.name("layer_types"), kFullName, kSlidingName);
+  }
+  if (sliding) {
+    KAKEYA_ASSIGN_OR_RETURN(config.sliding_window, text.integer("sliding_window", {1, 1 << 30}));
+  }
+  return {};
+}
+
+Status read_rope(const JsonFields& text, ModelConfig& config) {
+  config.rope_sliding = {.rope_theta = 1e4};
+  config.rope_full = {.rope_theta = 1e4};
+  if (config.architecture == Architecture::kGemma4) {
+    config.rope_full = {.rope_theta = 1e6, .partial_rotary_factor = 0.25};
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const auto parameters, text.object("rope_parameters"));
+  if (!parameters) {
+    const bool old = text.has("rope_theta") || text.has("rope_scaling");
+    return old ? read_old_rope(text, config) : Status();
+  }
+  if (!parameters->has(kFullName) && !parameters->has(kSlidingName)) {
+    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*parameters, config.rope_full));
+    config.rope_sliding = config.rope_full;
+    return {};
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const auto full, parameters->object(kFullName));
+  KAKEYA_ASSIGN_OR_RETURN(const auto sliding, parameters->object(kSlidingName));
+  if (full) {
+    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*full, config.rope_full));
+  }
+  if (sliding) {
+    KAKEYA_ASSIGN_OR_RETURN(config.rope_sliding, read_rope_block(*sliding, config.rope_sliding));
+  }
+  return {};
+}
+
+}  // namespace kakeya

@@ -1,0 +1,137 @@
+#include "formats/model_tensors.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya {
+
+namespace {
+
+constexpr std::int64_t kMaxParameters = std::int64_t{1} << 50;
+
+// Collects the specs of one model.
+class SpecList {
+ public:
+  explicit SpecList(const ModelConfig& config) : config_(config) {}
+
+  void add(std::string name, Shape shape, TensorPresence presence = TensorPresence::kRequired) {
+    specs_.push_back({prefix_ + std::move(name), std::move(shape), presence});
+  }
+
+  void add_model() {
+    const std::int64_t hidden = config_.hidden_size;
+    add("embed_tokens.weight", {config_.vocab_size, hidden});
+    if (config_.hidden_size_per_layer_input > 0) {
+      const std::int64_t width = config_.hidden_size_per_layer_input;
+      const std::int64_t all = config_.num_hidden_layers * width;
+      add("embed_tokens_per_layer.weight", {config_.vocab_size_per_layer_input, all});
+      add("per_layer_model_projection.weight", {all, hidden});
+      add("per_layer_projection_norm.weight", {width});
+    }
+    for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      prefix_ = "layers." + std::to_string(layer) + ".";
+      add_attention(layer);
+      add_mlp(layer);
+      if (config_.architecture == Architecture::kGemma4) add_gemma4_layer();
+    }
+    prefix_.clear();
+    add("norm.weight", {hidden});
+    add("lm_head.weight", {config_.vocab_size, hidden},
+        config_.tie_word_embeddings ? TensorPresence::kRedundant : TensorPresence::kRequired);
+  }
+
+  std::vector<TensorSpec> take() { return std::move(specs_); }
+
+ private:
+  void add_attention(std::int64_t layer) {
+    const std::int64_t hidden = config_.hidden_size;
+    const std::int64_t head_dim = config_.layer_head_dim(layer);
+    const std::int64_t query_width = config_.num_attention_heads * head_dim;
+    const std::int64_t kv_width = config_.layer_kv_heads(layer) * head_dim;
+    // Published E-models keep the projections of layers that read another layer's keys and values.
+    const TensorPresence kv =
+        config_.owns_kv(layer) ? TensorPresence::kRequired : TensorPresence::kRedundant;
+    add("input_layernorm.weight", {hidden});
+    add("post_attention_layernorm.weight", {hidden});
+    add("self_attn.q_proj.weight", {query_width, hidden});
+    add("self_attn.q_norm.weight", {head_dim});
+    add("self_attn.k_proj.weight", {kv_width, hidden}, kv);
+    add("self_attn.k_norm.weight", {head_dim}, kv);
+    if (!config_.values_are_keys(layer)) add("self_attn.v_proj.weight", {kv_width, hidden}, kv);
+    add("self_attn.o_proj.weight", {hidden, query_width});
+  }
+
+  void add_mlp(std::int64_t layer) {
+    const std::int64_t width = config_.layer_intermediate_size(layer);
+    add("mlp.gate_proj.weight", {width, config_.hidden_size});
+    add("mlp.up_proj.weight", {width, config_.hidden_size});
+    add("mlp.down_proj.weight", {config_.hidden_size, width});
+  }
+
+  void add_gemma4_layer() {
+    const std::int64_t hidden = config_.hidden_size;
+    add("pre_feedforward_layernorm.weight", {hidden});
+    add("post_feedforward_layernorm.weight", {hidden});
+    add("layer_scalar", {1});
+    if (config_.enable_moe_block) {
+      const std::int64_t experts = config_.num_experts;
+      const std::int64_t width = config_.moe_intermediate_size;
+      add("pre_feedforward_layernorm_2.weight", {hidden});
+      add("post_feedforward_layernorm_1.weight", {hidden});
+      add("post_feedforward_layernorm_2.weight", {hidden});
+      add("router.proj.weight", {experts, hidden});
+      add("router.scale", {hidden});
+      add("router.per_expert_scale", {experts});
+      add("experts.gate_up_proj", {experts, 2 * width, hidden});
+      add("experts.down_proj", {experts, hidden, width});
+    }
+    if (config_.hidden_size_per_layer_input > 0) {
+      const std::int64_t width = config_.hidden_size_per_layer_input;
+      add("per_layer_input_gate.weight", {width, hidden});
+      add("per_layer_projection.weight", {hidden, width});
+      add("post_per_layer_input_norm.weight", {hidden});
+    }
+  }
+
+  const ModelConfig& config_;
+  std::string prefix_;
+  std::vector<TensorSpec> specs_;
+};
+
+// Elements of a tensor, kMaxParameters at most.
+std::int64_t saturating_elements(const Shape& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    if (__builtin_mul_overflow(elements, size, &elements)) return kMaxParameters;
+  }
+  return elements < kMaxParameters ? elements : kMaxParameters;
+}
+
+}  // namespace
+
+std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
+  SpecList list(config);
+  list.add_model();
+  return list.take();
+}
+
+Result<ParameterCount> parameter_count(const ModelConfig& config) {
+  ParameterCount count;
+  for (const TensorSpec& spec : expected_tensors(config)) {
+    if (spec.presence != TensorPresence::kRequired) continue;
+    const std::int64_t elements = saturating_elements(spec.shape);
+    count.total += elements;
+    if (count.total >= kMaxParameters) {
+      return invalid_argument("the sizes make more than 2^50 parameters, first exceeded by {} {}",
+                              spec.name, shape_string(spec.shape));
+    }
+    if (spec.name == "embed_tokens_per_layer.weight") continue;
+    const bool routed = spec.name.find(".experts.") != std::string::npos;
+    count.touched_per_token +=
+        routed ? elements / config.num_experts * config.top_k_experts : elements;
+  }
+  return count;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,40 @@
+// Which tensors a model of a given configuration has, by name and shape, and how many parameters
+// that makes. Names are those of the Hugging Face checkpoints without their prefix. Reads no file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "kakeya/status.h"
+#include "tensor/tensor_view.h"
+
+namespace kakeya {
+
+enum class TensorPresence : std::uint8_t {
+  kRequired,
+  kOptional,   // used if there, and then of this shape
+  kRedundant,  // published checkpoints may hold it; the network does not use it
+};
+
+struct TensorSpec {
+  std::string name;  // for example "layers.0.self_attn.q_proj.weight"
+  Shape shape;
+  TensorPresence presence = TensorPresence::kRequired;
+};
+
+// Every tensor of the text decoder, layer by layer. Projections are [out, in].
+std::vector<TensorSpec> expected_tensors(const ModelConfig& config);
+
+struct ParameterCount {
+  std::int64_t total = 0;
+  // What one decoded token reads: without the per-layer embedding table (one row of it is read) and
+  // the experts that are not chosen.
+  std::int64_t touched_per_token = 0;
+};
+
+// Errors: kInvalidArgument if the total exceeds 2^50.
+Result<ParameterCount> parameter_count(const ModelConfig& config);
+
+}  // namespace kakeya

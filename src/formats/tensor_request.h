@@ -1,0 +1,45 @@
+// Matches the tensors that a model wants with those that a checkpoint holds, whatever prefix the
+// checkpoint uses, and reports everything that does not fit at once.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/model_tensors.h"
+#include "formats/safetensors.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// The wanted tensors by their name without prefix. Views belong to the checkpoint and live as long.
+class ResolvedTensors {
+ public:
+  // The tensor must have been wanted and not optional.
+  const TensorView& at(std::string_view name) const;
+  // nullptr if it is absent.
+  const TensorView* find(std::string_view name) const;
+  std::size_t size() const { return views_.size(); }
+
+ private:
+  friend Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
+                                                 std::span<const TensorSpec> wanted);
+  std::map<std::string, const TensorView*, std::less<>> views_;
+};
+
+// The name without the prefix of a text decoder: "model.language_model.", "language_model.model.",
+// "language_model.", "model." or none.
+std::string_view strip_model_prefix(std::string_view name);
+
+// Whether the tensor is of the vision or audio part of a multimodal checkpoint, or a clipping bound
+// of its quantised training (input_max and the like). Such tensors are skipped.
+bool is_other_modality(std::string_view name);
+
+// Errors: one kInvalidArgument that lists every wanted tensor that is missing, has another shape or
+// is not floating point (F32, F16, BF16), and every tensor of the checkpoint that nobody wants,
+// with expected and got shapes and files. Only the first 100 are spelled out.
+Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
+                                        std::span<const TensorSpec> wanted);
+
+}  // namespace kakeya

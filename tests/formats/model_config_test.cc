@@ -1,0 +1,345 @@
+#include "formats/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/scratch_files.h"
+
+namespace kakeya {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string config_path(const std::string& name) {
+  return std::string(KAKEYA_TEST_DATA) + "/configs/" + name;
+}
+
+json published(const std::string& name) {
+  return json::parse(read_file(config_path(name) + "/config.json"));
+}
+
+json small_qwen3() {
+  return json::parse(read_file(std::string(KAKEYA_TEST_DATA) + "/networks/qwen3-tied/config.json"));
+}
+
+ModelConfig parsed(const json& config) {
+  const auto result = parse_model_config(config.dump());
+  EXPECT_TRUE(result.has_value()) << result.error().message();
+  return result.value_or(ModelConfig());
+}
+
+Error refusal(const json& config) {
+  const auto result = parse_model_config(config.dump());
+  EXPECT_FALSE(result.has_value());
+  if (result) return Error(StatusCode::kInternal, "");
+  EXPECT_THAT(result.error().message(), Not(HasSubstr("\n")));
+  return result.error();
+}
+
+// The refusal of the 26B configuration with one text field replaced.
+Error refusal_with(const std::string& key, const json& value) {
+  json config = published("google-gemma-4-26B-A4B-it");
+  config["text_config"][key] = value;
+  return refusal(config);
+}
+
+TEST(ModelConfig, ReadsGemma4With128Experts) {
+  const auto result = load_model_config(config_path("google-gemma-4-26B-A4B-it"));
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  const ModelConfig& config = *result;
+  EXPECT_EQ(config.architecture, Architecture::kGemma4);
+  EXPECT_EQ(config.model_type, "gemma4");
+  EXPECT_EQ(config.hidden_size, 2816);
+  EXPECT_EQ(config.num_hidden_layers, 30);
+  EXPECT_EQ(config.num_experts, 128);
+  EXPECT_EQ(config.top_k_experts, 8);
+  EXPECT_EQ(config.moe_intermediate_size, 704);
+  EXPECT_EQ(config.sliding_window, 1024);
+  EXPECT_FLOAT_EQ(config.final_logit_softcapping, 30.0F);
+  EXPECT_EQ(config.hidden_activation, Activation::kGeluTanh);
+  EXPECT_TRUE(config.is_sliding(4));
+  EXPECT_FALSE(config.is_sliding(5));
+  EXPECT_EQ(config.layer_head_dim(4), 256);
+  EXPECT_EQ(config.layer_head_dim(5), 512);
+  EXPECT_EQ(config.layer_kv_heads(4), 8);
+  EXPECT_EQ(config.layer_kv_heads(5), 2);
+  EXPECT_TRUE(config.values_are_keys(5));
+  EXPECT_FALSE(config.values_are_keys(4));
+  EXPECT_EQ(config.rope_full.rope_theta, 1e6);
+  EXPECT_EQ(config.rope_full.partial_rotary_factor, 0.25);
+  EXPECT_EQ(config.rope_sliding.rope_theta, 1e4);
+  EXPECT_EQ(config.rope_sliding.partial_rotary_factor, 1.0);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(1, 106, 50));
+  EXPECT_EQ(config.bos_token_id, 2);
+  EXPECT_EQ(config.pad_token_id, 0);
+}
+
+TEST(ModelConfig, ReadsTheSharedLayersAndWideMlpOfE2B) {
+  const auto result = load_model_config(config_path("google-gemma-4-E2B-it"));
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  const ModelConfig& config = *result;
+  EXPECT_EQ(config.hidden_size_per_layer_input, 256);
+  EXPECT_EQ(config.vocab_size_per_layer_input, 262144);
+  EXPECT_FALSE(config.enable_moe_block);
+  EXPECT_EQ(config.num_global_key_value_heads, 1);
+  EXPECT_TRUE(config.owns_kv(14));
+  EXPECT_FALSE(config.owns_kv(15));
+  EXPECT_EQ(config.kv_source_layer(10), 10);
+  EXPECT_EQ(config.kv_source_layer(15), 13);
+  EXPECT_EQ(config.kv_source_layer(34), 14);
+  EXPECT_EQ(config.layer_intermediate_size(14), 6144);
+  EXPECT_EQ(config.layer_intermediate_size(15), 12288);
+}
+
+TEST(ModelConfig, ReadsTheOtherGemma4Sizes) {
+  const auto e4b = load_model_config(config_path("google-gemma-4-E4B-it"));
+  ASSERT_TRUE(e4b.has_value()) << e4b.error().message();
+  EXPECT_EQ(e4b->kv_source_layer(30), 22);
+  EXPECT_EQ(e4b->kv_source_layer(41), 23);
+  EXPECT_EQ(e4b->layer_intermediate_size(41), 10240);
+  const auto unified = load_model_config(config_path("google-gemma-4-12B-it"));
+  ASSERT_TRUE(unified.has_value()) << unified.error().message();
+  EXPECT_EQ(unified->layer_kv_heads(47), 1);
+  const auto dense = load_model_config(config_path("google-gemma-4-31B-it"));
+  ASSERT_TRUE(dense.has_value()) << dense.error().message();
+  EXPECT_EQ(dense->layer_kv_heads(59), 4);
+}
+
+TEST(ModelConfig, ReadsQwen3OfEverySize) {
+  for (const auto& [name, layers, tied] :
+       {std::tuple("Qwen-Qwen3-0.6B", 28, true), std::tuple("Qwen-Qwen3-1.7B", 28, true),
+        std::tuple("Qwen-Qwen3-4B", 36, true), std::tuple("Qwen-Qwen3-4B-2507", 36, true),
+        std::tuple("Qwen-Qwen3-8B", 36, false), std::tuple("Qwen-Qwen3-14B", 40, false),
+        std::tuple("Qwen-Qwen3-32B", 64, false)}) {
+    const auto config = load_model_config(config_path(name));
+    ASSERT_TRUE(config.has_value()) << config.error().message();
+    EXPECT_EQ(config->architecture, Architecture::kQwen3);
+    EXPECT_EQ(config->num_hidden_layers, layers);
+    EXPECT_EQ(config->tie_word_embeddings, tied);
+    EXPECT_EQ(config->head_dim, 128);
+    EXPECT_EQ(config->layer_head_dim(0), 128);
+    EXPECT_EQ(config->hidden_activation, Activation::kSilu);
+    EXPECT_EQ(config->final_logit_softcapping, 0.0F);
+    EXPECT_THAT(config->eos_token_ids, ElementsAre(151645));
+    EXPECT_EQ(config->rope_full.rope_theta, name == std::string("Qwen-Qwen3-4B-2507") ? 5e6 : 1e6);
+  }
+}
+
+TEST(ModelConfig, ReadsTheGoldenNetworks) {
+  int models = 0;
+  for (const auto& folder :
+       std::filesystem::directory_iterator(std::string(KAKEYA_TEST_DATA) + "/networks")) {
+    const std::string name = folder.path().filename();
+    if (!folder.is_directory() || name.starts_with("dflash")) continue;
+    const auto config = load_model_config(folder.path());
+    EXPECT_TRUE(config.has_value()) << config.error().message();
+    ++models;
+  }
+  EXPECT_EQ(models, 7);
+}
+
+TEST(ModelConfig, SaysThatADrafterIsADrafter) {
+  int drafters = 0;
+  for (const auto& folder :
+       std::filesystem::directory_iterator(std::string(KAKEYA_TEST_DATA) + "/configs")) {
+    const std::string name = folder.path().filename();
+    if (name.find("DFlash") == std::string::npos && name.find("dflash") == std::string::npos) {
+      continue;
+    }
+    const auto config = load_model_config(folder.path());
+    ASSERT_FALSE(config.has_value()) << name;
+    EXPECT_THAT(config.error().message(), HasSubstr("configuration of a DFlash drafter"));
+    ++drafters;
+  }
+  EXPECT_EQ(drafters, 7);
+}
+
+TEST(ModelConfig, SaysHowManyBitsAQuantisedCheckpointHas) {
+  const auto config = load_model_config(config_path("FakeRockert543-gemma-4-26b-a4b-it-MLX-4bit"));
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(config.error().message(),
+              HasSubstr("quantised checkpoints (4 bits) are not read yet"));
+  EXPECT_THAT(refusal_with("quantization_config", {{"quant_method", "fp8"}}).message(),
+              HasSubstr("text_config.quantization_config: quantised checkpoints"));
+}
+
+TEST(ModelConfig, ReadsABareTextConfig) {
+  json config = published("google-gemma-4-26B-A4B-it")["text_config"];
+  EXPECT_EQ(parsed(config).num_experts, 128);
+  EXPECT_EQ(parsed(config).model_type, "gemma4_text");
+  EXPECT_THAT(parsed(config).eos_token_ids, ElementsAre(1));
+}
+
+TEST(ModelConfig, BuildsLayerTypesFromThePatternWithAFullLastLayer) {
+  json config = published("google-gemma-4-26B-A4B-it");
+  json& text = config["text_config"];
+  text.erase("layer_types");
+  EXPECT_THAT(refusal(config).message(), HasSubstr("or sliding_window_pattern"));
+  text["sliding_window_pattern"] = 7;
+  const ModelConfig result = parsed(config);
+  EXPECT_TRUE(result.is_sliding(5));
+  EXPECT_FALSE(result.is_sliding(6));
+  EXPECT_TRUE(result.is_sliding(28));
+  EXPECT_FALSE(result.is_sliding(29));
+}
+
+TEST(ModelConfig, AcceptsTheOlderSpellingOfTheExpertWidth) {
+  json config = published("google-gemma-4-26B-A4B-it");
+  json& text = config["text_config"];
+  text["expert_intermediate_size"] = text["moe_intermediate_size"];
+  text.erase("moe_intermediate_size");
+  text["per_layer_config"] = json::array({json::object()});
+  EXPECT_EQ(parsed(config).moe_intermediate_size, 704);
+}
+
+TEST(ModelConfig, UsesTheGlobalKeyValueHeadsOnlyWhenKeysAreValues) {
+  json config = published("google-gemma-4-26B-A4B-it");
+  config["text_config"]["attention_k_eq_v"] = false;
+  EXPECT_EQ(parsed(config).layer_kv_heads(5), 8);
+  config["text_config"]["attention_k_eq_v"] = true;
+  config["text_config"]["num_global_key_value_heads"] = nullptr;
+  EXPECT_EQ(parsed(config).layer_kv_heads(5), 8);
+}
+
+TEST(ModelConfig, ReadsRopeInEveryForm) {
+  json config = small_qwen3();
+  config.erase("rope_parameters");
+  EXPECT_EQ(parsed(config).rope_full.rope_theta, 1e4);
+  config["rope_theta"] = 500000;
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(parsed(config).rope_full.rope_theta, 5e5);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(parsed(config).rope_full.rope_theta, 5e5);
+  EXPECT_EQ(parsed(config).rope_full.factor, 4.0);
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e5}};
+  EXPECT_EQ(parsed(config).rope_full.rope_theta, 7e5);
+  EXPECT_EQ(parsed(config).rope_full.factor, 1.0);
+}
+
+TEST(ModelConfig, NamesTheRopeTypeThatIsNotSupported) {
+  json config = small_qwen3();
+  config["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}};
+  EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(refusal(config).message(), AllOf(HasSubstr("rope_type"), HasSubstr("\"yarn\"")));
+  config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  EXPECT_THAT(refusal(config).message(), HasSubstr("partial_rotary_factor: expected 1"));
+}
+
+TEST(ModelConfig, TiesEmbeddingsByDefaultOnlyForGemma4) {
+  json gemma = published("google-gemma-4-26B-A4B-it");
+  gemma.erase("tie_word_embeddings");
+  gemma["text_config"].erase("tie_word_embeddings");
+  EXPECT_TRUE(parsed(gemma).tie_word_embeddings);
+  json qwen = small_qwen3();
+  qwen.erase("tie_word_embeddings");
+  EXPECT_FALSE(parsed(qwen).tie_word_embeddings);
+}
+
+TEST(ModelConfig, ListsTheSupportedArchitectures) {
+  json config = small_qwen3();
+  config["model_type"] = "llama";
+  EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(refusal(config).message(),
+              AllOf(HasSubstr("\"llama\""), HasSubstr("gemma4_unified"), HasSubstr("qwen3")));
+  config.erase("model_type");
+  EXPECT_THAT(refusal(config).message(), HasSubstr("model_type: expected a name"));
+}
+
+TEST(ModelConfig, RefusesImpossibleValuesByName) {
+  const auto message = [](const std::string& key, const json& value) {
+    return refusal_with(key, value).message();
+  };
+  EXPECT_THAT(message("num_hidden_layers", 0), HasSubstr("text_config.num_hidden_layers"));
+  EXPECT_THAT(message("num_hidden_layers", 1025), HasSubstr("from 1 to 1024, got 1025"));
+  EXPECT_THAT(message("num_hidden_layers", 29), HasSubstr("layer_types: expected 29 entries"));
+  EXPECT_THAT(message("hidden_size", "big"), HasSubstr("got \"big\""));
+  EXPECT_THAT(message("hidden_size", nullptr), HasSubstr("hidden_size: expected an integer"));
+  EXPECT_THAT(message("vocab_size", std::int64_t{1} << 40), HasSubstr("vocab_size"));
+  EXPECT_THAT(message("num_attention_heads", 12), HasSubstr("multiple of the 8 key/value heads"));
+  EXPECT_THAT(message("num_key_value_heads", 3), HasSubstr("multiple of the 3 key/value heads"));
+  EXPECT_THAT(message("head_dim", 255), HasSubstr("even"));
+  EXPECT_THAT(message("top_k_experts", 129), HasSubstr("from 1 to 128, got 129"));
+  EXPECT_THAT(message("num_experts", nullptr), HasSubstr("num_experts"));
+  EXPECT_THAT(message("sliding_window", nullptr), HasSubstr("sliding_window"));
+  EXPECT_THAT(message("num_kv_shared_layers", 30), HasSubstr("from 0 to 29"));
+  EXPECT_THAT(message("num_kv_shared_layers", 27), HasSubstr("layer 5 shares keys and values"));
+  EXPECT_THAT(message("rms_norm_eps", -1), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(message("eos_token_id", 262144), HasSubstr("text_config.eos_token_id"));
+  EXPECT_THAT(message("rope_parameters", 3), HasSubstr("rope_parameters: expected an object"));
+  EXPECT_THAT(message("layer_types", {1}), HasSubstr("layer_types"));
+}
+
+TEST(ModelConfig, SaysWhichFeatureIsNotSupported) {
+  EXPECT_EQ(refusal_with("hidden_activation", "relu").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(refusal_with("attention_bias", true).code(), StatusCode::kUnimplemented);
+  json types = published("google-gemma-4-26B-A4B-it")["text_config"]["layer_types"];
+  types[3] = "linear_attention";
+  EXPECT_THAT(refusal_with("layer_types", types).message(), HasSubstr("\"linear_attention\""));
+  json qwen = small_qwen3();
+  qwen["use_sliding_window"] = true;
+  EXPECT_EQ(refusal(qwen).code(), StatusCode::kUnimplemented);
+}
+
+TEST(ModelConfig, RefusesMoreParametersThanCanBeCounted) {
+  json config = published("google-gemma-4-26B-A4B-it");
+  json& text = config["text_config"];
+  text["hidden_size"] = 1 << 22;
+  text["moe_intermediate_size"] = 1 << 22;
+  text["num_experts"] = 4096;
+  EXPECT_THAT(refusal(config).message(), HasSubstr("more than 2^50 parameters"));
+}
+
+TEST(ModelConfig, RefusesJsonThatIsNotAnObject) {
+  for (const std::string text : {"", "[]", "3", "{", "\"x\"", "null", "{\"a\":1,\"a\":2}"}) {
+    EXPECT_FALSE(parse_model_config(text).has_value()) << text;
+  }
+  const auto deep = parse_model_config(std::string(100'000, '['));
+  EXPECT_THAT(deep.error().message(), HasSubstr("deeper than 64 levels"));
+}
+
+TEST(ModelConfig, NamesTheFileInItsErrors) {
+  const ScratchFolder folder;
+  EXPECT_EQ(load_model_config(folder.root()).error().code(), StatusCode::kNotFound);
+  folder.write("config.json", "{}");
+  EXPECT_THAT(load_model_config(folder.root()).error().message(),
+              HasSubstr(folder.path("config.json") + ": model_type"));
+}
+
+TEST(GenerationConfig, ReadsThePublishedFile) {
+  const auto config = load_generation_config(config_path("google-gemma-4-26B-A4B-it"));
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_TRUE(config->do_sample);
+  EXPECT_EQ(config->temperature, 1.0F);
+  EXPECT_EQ(config->top_k, 64);
+  EXPECT_EQ(config->top_p, 0.95F);
+  EXPECT_EQ(config->min_p, std::nullopt);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 106, 50));
+}
+
+TEST(GenerationConfig, HasDefaultsWhenTheFileIsAbsent) {
+  const auto config = load_generation_config(config_path("google-gemma-4-31B-it"));
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_FALSE(config->do_sample);
+  EXPECT_EQ(config->temperature, std::nullopt);
+  EXPECT_TRUE(config->eos_token_ids.empty());
+}
+
+TEST(GenerationConfig, RefusesImpossibleValues) {
+  for (const std::string text : {R"({"temperature":-1})", R"({"top_p":1.5})", R"({"top_k":-1})",
+                                 R"({"eos_token_id":[1,-2]})", R"({"do_sample":"yes"})", "[]"}) {
+    EXPECT_FALSE(parse_generation_config(text).has_value()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace kakeya
