@@ -1,0 +1,100 @@
+// Text to token ids and back, as described by a Hugging Face tokenizer.json: byte-fallback BPE
+// (Gemma 4) and byte-level BPE (GPT-2, Qwen). Adds no beginning-of-sequence token of its own: the
+// chat template or the caller writes it. docs/tokenizer.md lists the supported components.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+struct EncodeOptions {
+  // Whether text that spells a special token (for example "<bos>") becomes that token. Set it to
+  // false for text from an untrusted source that must not be able to write control tokens.
+  // Added tokens that are not special match either way.
+  bool parse_special = true;
+};
+
+// Immutable after loading; every const member may be called from any thread at once.
+class Tokenizer {
+ public:
+  // Reads and checks a tokenizer.json.
+  //
+  // Errors: kNotFound or kInvalidArgument if the file cannot be read, kDataLoss if it is not a
+  // valid tokenizer.json (syntax, ids out of range, merges of unknown tokens), kUnimplemented if it
+  // uses a component that is not supported, whose type is then named.
+  static Result<Tokenizer> load(const std::string& path);
+  static Result<Tokenizer> parse(std::string_view json);
+
+  Tokenizer(Tokenizer&& other) noexcept;
+  Tokenizer& operator=(Tokenizer&& other) noexcept;
+  ~Tokenizer();
+
+  // Never fails: each maximal invalid part of the UTF-8 input is read as one U+FFFD.
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  // The text of a whole sequence; special tokens are left out if skip_special. An id that no token
+  // has, negative ones included, decodes to U+FFFD.
+  std::string decode(std::span<const TokenId> ids, bool skip_special = true) const;
+
+  // One more than the largest id, which may be more than the number of tokens.
+  std::size_t vocab_size() const;
+
+  // The id of a token by its exact text in the vocabulary ("▁the", "<bos>").
+  std::optional<TokenId> token_id(std::string_view text) const;
+
+  // The token's text as the vocabulary writes it, which is not its decoded text; nothing for an
+  // unused id. The view lives as long as the tokenizer.
+  std::optional<std::string_view> token_text(TokenId id) const;
+
+  // Whether decode leaves the token out.
+  bool is_special(TokenId id) const;
+
+ private:
+  friend class StreamDecoder;
+  struct Impl;
+
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+
+  std::unique_ptr<const Impl> impl_;
+};
+
+// Decodes ids one at a time. The pieces, put together with that of finish(), are exactly
+// Tokenizer::decode of all the ids, and no piece ends within a UTF-8 character.
+//
+// A run of byte tokens of a byte-fallback vocabulary decodes as a whole: to its text if all of it
+// is valid UTF-8, otherwise to one U+FFFD a byte. A run that is valid so far is therefore held back
+// until it ends, is found invalid, or reaches 4,096 bytes, where both decoders close it.
+//
+// One thread at a time. The tokenizer must outlive it.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  StreamDecoder(StreamDecoder&& other) noexcept;
+  StreamDecoder& operator=(StreamDecoder&& other) noexcept;
+  ~StreamDecoder();
+
+  // The text that became complete with this id; may be empty.
+  std::string push(TokenId id);
+
+  // The same, appended to `out`; allocates nothing unless `out` has to grow.
+  void push(TokenId id, std::string& out);
+
+  // The text still held back. The decoder is then as new.
+  std::string finish();
+  void finish(std::string& out);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,65 @@
+// Byte-pair encoding of one word: symbols in, the ids that remain after all merges out. Knows
+// nothing of how text is cut into words.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+#include "text/flat_map.h"
+#include "text/vocabulary.h"
+
+namespace kakeya {
+
+struct BpeOptions {
+  bool byte_fallback = false;      // a character without a token becomes its <0xXX> tokens
+  bool fuse_unknown = false;       // neighbouring unknown characters give one unknown token
+  std::optional<TokenId> unknown;  // without it, unknown characters vanish
+};
+
+class Bpe {
+ public:
+  // Buffers of one encoding thread, reused from word to word.
+  struct Scratch {
+    struct Symbol {
+      TokenId id;
+      std::uint32_t previous;
+      std::uint32_t next;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<std::uint64_t> queue;
+  };
+
+  Bpe() = default;
+
+  // num_merges bounds the later calls of add_merge.
+  Bpe(const Vocabulary& vocabulary, BpeOptions options, std::size_t num_merges);
+
+  // Adds the next merge in order of rank. A repeated pair takes the later rank.
+  //
+  // Errors: kDataLoss if a side or the joined text is no token.
+  Status add_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right);
+
+  // Appends the ids of `word` (valid UTF-8). O(n log n) in its length.
+  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
+
+ private:
+  void append_symbol(TokenId id, Scratch& scratch) const;
+  void append_unknown(bool& last_was_unknown, Scratch& scratch) const;
+  bool append_byte_tokens(std::string_view character, Scratch& scratch) const;
+  void merge_all(Scratch& scratch) const;
+  void push_pair(std::uint32_t position, Scratch& scratch) const;
+  void flush(Scratch& scratch, std::vector<TokenId>& out) const;
+
+  BpeOptions options_;
+  FlatMap merges_;                       // (left id, right id) -> (rank, id of the joined token)
+  FlatMap character_ids_;                // scalar value -> id
+  std::array<TokenId, 256> byte_ids_{};  // id of <0xXX>, or kNoToken
+  std::uint32_t num_merges_ = 0;
+};
+
+}  // namespace kakeya

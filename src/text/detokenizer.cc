@@ -1,0 +1,138 @@
+#include "text/detokenizer.h"
+
+#include <charconv>
+#include <optional>
+
+#include "text/utf8.h"
+
+namespace kakeya {
+namespace {
+
+// The value of a byte-fallback token "<0xXX>".
+std::optional<char> parse_byte_token(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
+  unsigned value = 0;
+  const auto parsed = std::from_chars(text.data() + 3, text.data() + 5, value, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + 5) return std::nullopt;
+  return static_cast<char>(value);
+}
+
+void replace_all(std::string_view from, std::string_view to, std::string& text) {
+  if (from.empty()) return;
+  std::string replaced;
+  std::size_t begin = 0;
+  for (std::size_t i = text.find(from); i != std::string::npos; i = text.find(from, begin)) {
+    replaced.append(text, begin, i - begin).append(to);
+    begin = i + from.size();
+  }
+  if (begin == 0) return;
+  text = replaced.append(text, begin);
+}
+
+}  // namespace
+
+DecodedPieces::DecodedPieces(const Vocabulary& vocabulary, const DecoderOptions& options)
+    : spans_(vocabulary.size()), byte_level_(options.byte_level) {
+  const ByteCharacters byte_characters;
+  std::string decoded;
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const auto text = vocabulary.text(static_cast<TokenId>(i));
+    if (!text) continue;
+    decoded.clear();
+    bool is_byte = false;
+    if (options.byte_level) {
+      byte_characters.append_decoded(*text, decoded);
+    } else {
+      decoded = *text;
+      for (const auto& [from, to] : options.replacements) replace_all(from, to, decoded);
+      const auto byte = options.byte_fallback ? parse_byte_token(decoded) : std::nullopt;
+      if (byte) decoded.assign(1, *byte);
+      is_byte = byte.has_value();
+    }
+    spans_[i] = {texts_.size(), static_cast<std::uint32_t>(decoded.size()), is_byte, true};
+    texts_ += decoded;
+  }
+}
+
+DecodedPieces::Piece DecodedPieces::piece(TokenId id) const {
+  if (id < 0 || static_cast<std::size_t>(id) >= spans_.size())
+    return {kReplacementCharacter, false};
+  const Span& span = spans_[static_cast<std::size_t>(id)];
+  if (!span.used) return {kReplacementCharacter, false};
+  return {std::string_view(texts_).substr(span.offset, span.size), span.is_byte};
+}
+
+Detokenizer::Detokenizer(const DecodedPieces& pieces) : pieces_(&pieces) {
+  held_.reserve(kMaxRunBytes);
+}
+
+void Detokenizer::push(TokenId id, std::string& out) {
+  const DecodedPieces::Piece piece = pieces_->piece(id);
+  if (pieces_->byte_level()) {
+    push_byte_level(piece.text, out);
+  } else if (piece.is_byte) {
+    push_run_byte(piece.text[0], out);
+  } else {
+    end_run(out);
+    out += piece.text;
+  }
+}
+
+void Detokenizer::finish(std::string& out) {
+  if (pieces_->byte_level()) {
+    if (!held_.empty()) out += kReplacementCharacter;
+    held_.clear();
+  } else {
+    end_run(out);
+  }
+}
+
+void Detokenizer::push_byte_level(std::string_view bytes, std::string& out) {
+  for (const char byte : bytes) {
+    held_ += byte;
+    // At most two rounds: an invalid part, then the byte that broke it.
+    while (!held_.empty()) {
+      const Utf8Step step = read_utf8(held_, 0);
+      if (step.truncated) break;
+      out += step.valid ? std::string_view(held_).substr(0, step.size) : kReplacementCharacter;
+      held_.erase(0, step.size);
+    }
+  }
+}
+
+void Detokenizer::push_run_byte(char byte, std::string& out) {
+  if (run_is_invalid_) {
+    out += kReplacementCharacter;
+    return;
+  }
+  held_ += byte;
+  const Utf8Step step = read_utf8(held_, unfinished_);
+  if (step.valid) {
+    unfinished_ = held_.size();
+  } else if (!step.truncated) {
+    run_is_invalid_ = true;
+    for (std::size_t i = 0; i < held_.size(); ++i) out += kReplacementCharacter;
+    held_.clear();
+    unfinished_ = 0;
+  }
+  if (held_.size() >= kMaxRunBytes) emit_complete_prefix(out);
+}
+
+void Detokenizer::emit_complete_prefix(std::string& out) {
+  out.append(held_, 0, unfinished_);
+  held_.erase(0, unfinished_);
+  unfinished_ = 0;
+}
+
+void Detokenizer::end_run(std::string& out) {
+  if (unfinished_ == held_.size()) {
+    out += held_;
+  } else {
+    for (std::size_t i = 0; i < held_.size(); ++i) out += kReplacementCharacter;
+  }
+  held_.clear();
+  unfinished_ = 0;
+  run_is_invalid_ = false;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,38 @@
+// Reads a tokenizer.json into the parts of a tokenizer and checks everything in it. Does no
+// encoding or decoding itself.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "text/bpe.h"
+#include "text/detokenizer.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/vocabulary.h"
+
+namespace kakeya {
+
+struct AddedToken {
+  std::string text;
+  TokenId id;
+  bool special;
+  bool normalized;  // matched in the normalised text, in its own normalised form
+};
+
+struct TokenizerParts {
+  Vocabulary vocabulary;  // with the added tokens
+  std::vector<AddedToken> added_tokens;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  bool byte_level = false;     // words are encoded in ByteCharacters
+  bool ignore_merges = false;  // a word that is a token stays whole
+  Bpe bpe;
+  DecoderOptions decoder;
+};
+
+// Errors: as Tokenizer::parse.
+Result<TokenizerParts> parse_tokenizer_json(std::string_view json);
+
+}  // namespace kakeya

@@ -1,0 +1,70 @@
+#include "text/vocabulary.h"
+
+#include <functional>
+#include <limits>
+
+#include "base/status.h"
+#include "text/flat_map.h"
+
+namespace kakeya {
+namespace {
+
+constexpr TokenId kNoToken = -1;
+
+}  // namespace
+
+std::optional<std::string_view> Vocabulary::text(TokenId id) const {
+  if (id < 0 || static_cast<std::size_t>(id) >= spans_.size()) return std::nullopt;
+  const Span& span = spans_[static_cast<std::size_t>(id)];
+  if (!span.used) return std::nullopt;
+  return std::string_view(texts_).substr(span.offset, span.size);
+}
+
+std::size_t Vocabulary::slot_of(std::string_view text) const {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t index = mix_bits(std::hash<std::string_view>{}(text)) & mask;
+  while (slots_[index] != kNoToken && *this->text(slots_[index]) != text)
+    index = (index + 1) & mask;
+  return index;
+}
+
+void Vocabulary::grow() {
+  std::vector<TokenId> old = std::move(slots_);
+  slots_.assign(old.empty() ? 64 : old.size() * 2, kNoToken);
+  for (const TokenId id : old) {
+    if (id != kNoToken) slots_[slot_of(*text(id))] = id;
+  }
+}
+
+Status Vocabulary::add(std::string_view text, std::int64_t id) {
+  if (id < 0 || id > kMaxId) {
+    return data_loss("[tokenizer] token ids must be in 0..{} but '{}' has {}", kMaxId, text, id);
+  }
+  if (text.size() > std::numeric_limits<std::uint32_t>::max()) {
+    return data_loss("[tokenizer] the text of token {} has {} bytes", id, text.size());
+  }
+  const auto index = static_cast<std::size_t>(id);
+  if (index >= spans_.size()) spans_.resize(index + 1);
+  if (spans_[index].used) {
+    if (this->text(static_cast<TokenId>(id)) == text) return {};
+    return data_loss("[tokenizer] id {} belongs to both '{}' and '{}'", id,
+                     *this->text(static_cast<TokenId>(id)), text);
+  }
+  if (num_entries_ * 2 >= slots_.size()) grow();
+
+  spans_[index] = {texts_.size(), static_cast<std::uint32_t>(text.size()), true};
+  texts_ += text;
+  TokenId& slot = slots_[slot_of(text)];
+  num_entries_ += slot == kNoToken;
+  slot = static_cast<TokenId>(id);
+  return {};
+}
+
+std::optional<TokenId> Vocabulary::find(std::string_view text) const {
+  if (slots_.empty()) return std::nullopt;
+  const TokenId id = slots_[slot_of(text)];
+  if (id == kNoToken) return std::nullopt;
+  return id;
+}
+
+}  // namespace kakeya

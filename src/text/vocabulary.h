@@ -1,0 +1,50 @@
+// The two-way table between token ids and token texts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+class Vocabulary {
+ public:
+  // An upper bound on ids, above every published vocabulary: it keeps a broken file from asking for
+  // gigabytes.
+  static constexpr std::int64_t kMaxId = (1 << 22) - 1;
+
+  // Adds a token. If the text is known already, its id becomes the new one, and the old id keeps
+  // the text for decoding: JSON readers let the last of equal keys win.
+  //
+  // Errors: kDataLoss if the id is out of range or another text has it.
+  Status add(std::string_view text, std::int64_t id);
+
+  std::size_t size() const { return spans_.size(); }
+  std::optional<TokenId> find(std::string_view text) const;
+
+  // Nothing for an id that no token has.
+  std::optional<std::string_view> text(TokenId id) const;
+
+ private:
+  struct Span {
+    std::uint64_t offset = 0;
+    std::uint32_t size = 0;
+    bool used = false;
+  };
+
+  std::size_t slot_of(std::string_view text) const;
+  void grow();
+
+  std::string texts_;
+  std::vector<Span> spans_;     // by id
+  std::vector<TokenId> slots_;  // open addressing over texts; kNoToken: free
+  std::size_t num_entries_ = 0;
+};
+
+}  // namespace kakeya
