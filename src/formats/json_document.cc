@@ -53,10 +53,11 @@ Result<std::int64_t> to_integer(element value, const std::string& name, IntegerR
 
 Result<JsonDocument> JsonDocument::parse(std::string_view text) {
   JsonDocument document;
-  document.parser_ = std::make_unique<simdjson::dom::parser>();
-  auto code = document.parser_->allocate(text.size(), kMaxDepth);
+  const auto parser = std::make_shared<simdjson::dom::parser>();
+  document.parser_ = parser;
+  auto code = parser->allocate(text.size(), kMaxDepth);
   if (code == simdjson::SUCCESS) {
-    code = document.parser_->parse(text.data(), text.size()).get(document.root_);
+    code = parser->parse(text.data(), text.size()).get(document.root_);
   }
   switch (code) {
     case simdjson::SUCCESS:

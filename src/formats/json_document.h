@@ -16,7 +16,7 @@
 
 namespace kakeya {
 
-// A parsed document. Move-only; elements refer to it and die with it.
+// A parsed document. Elements refer to it and die with it; copies share it.
 class JsonDocument {
  public:
   static constexpr std::size_t kMaxDepth = 64;
@@ -27,7 +27,9 @@ class JsonDocument {
   simdjson::dom::element root() const { return root_; }
 
  private:
-  std::unique_ptr<simdjson::dom::parser> parser_;  // elements point into it, so it must not move
+  // The parser, which owns what elements point to. Its layout depends on whether simdjson was
+  // compiled with threads, so only json_document.cc may create and destroy one.
+  std::shared_ptr<void> parser_;
   simdjson::dom::element root_;
 };
 

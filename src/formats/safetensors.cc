@@ -132,10 +132,10 @@ Status check_layout(std::vector<HeaderEntry>& entries, std::uint64_t data_bytes)
   std::string_view previous = "the header";
   for (const HeaderEntry& entry : entries) {
     if (entry.begin != covered) {
-      return invalid_argument(
-          "tensor {} begins at byte {}, {} of {} at {}", printable(entry.view.name), entry.begin,
-          entry.begin < covered ? "overlapping the end" : "leaving a hole after",
-          printable(previous), covered);
+      return invalid_argument("tensor {} begins at byte {}, {} {} at {}",
+                              printable(entry.view.name), entry.begin,
+                              entry.begin < covered ? "before the end of" : "leaving a hole after",
+                              printable(previous), covered);
     }
     covered = entry.end;
     previous = entry.view.name;
