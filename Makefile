@@ -1,0 +1,72 @@
+# The commands of the project; `make help` lists them. CMake does the building (CMakePresets.json).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help packages build test demo asan tsan fuzz lint format install clean
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
+CCACHE := $(shell command -v ccache)
+CONFIGURE := cmake $(if $(CCACHE),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache) --preset
+BINARY := build/release/bin/kakeya
+
+help:
+	@echo 'make build      release build, $(BINARY)'
+	@echo 'make test       build and run all tests'
+	@echo 'make demo       build the binary only and let the demo model answer two questions'
+	@echo 'make asan       tests with address and undefined behaviour sanitizers'
+	@echo 'make tsan       tests of the threads and the runtime with the thread sanitizer'
+	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) from its kept corpus'
+	@echo 'make lint       clang-format, clang-tidy (FILES=... or those that differ from main), tools/check_*'
+	@echo 'make format     apply clang-format'
+	@echo 'make install    into PREFIX=$(PREFIX)'
+	@echo 'make clean      remove build/'
+
+packages:
+	@tools/install_packages build
+
+build/release/build.ninja: | packages
+	$(CONFIGURE) release
+
+build: build/release/build.ninja
+	cmake --build build/release -j $(JOBS)
+
+test: build
+	ctest --preset release -j $(JOBS)
+
+demo: build/release/build.ninja
+	cmake --build build/release --target kakeya_cli -j $(JOBS)
+	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
+	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
+
+asan: packages
+	$(CONFIGURE) asan-ubsan
+	cmake --build build/asan-ubsan -j $(JOBS)
+	ctest --preset asan-ubsan -j $(JOBS)
+
+# Only tests whose code runs in more than one thread.
+TSAN_TESTS ?= Runtime|Engine|Session|Thread|Scheduler|Timeline
+tsan: packages
+	$(CONFIGURE) tsan
+	cmake --build build/tsan -j $(JOBS)
+	ctest --preset tsan -j $(JOBS) -R '$(TSAN_TESTS)' --no-tests=error
+
+fuzz:
+	@tools/install_packages build ci
+	$(CONFIGURE) fuzz
+	cmake --build build/fuzz -j $(JOBS)
+	tools/run_fuzzers build/fuzz/bin $(FUZZ_SECONDS)
+
+lint: build/release/build.ninja
+	@tools/install_packages ci
+	tools/lint $(FILES)
+
+format:
+	git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+install: build
+	cmake --install build/release --prefix $(PREFIX)
+
+clean:
+	rm -rf build
