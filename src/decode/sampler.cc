@@ -146,9 +146,9 @@ std::size_t Sampler::apply_top_p(std::size_t available, std::size_t sorted, doub
 // Fills candidates_ with what top-k, top-p and min-p leave, and returns how many.
 std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
   const float best = *std::max_element(logits.begin(), logits.end());
-  // Without top-k a token this far below the best has no chance at all: Gumbel noise of 32-bit
-  // uniforms lies within (-3.2, 22.2), and its probability is below e^-26 of the best one's.
-  const float floor = best - 26.0F;
+  // Without top-k a token this far below the best cannot be drawn: Gumbel noise of 32-bit
+  // uniforms lies within (-3.2, 22.9).
+  const float floor = best - 26.1F;
   std::size_t count = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] >= floor) candidates_[count++] = {static_cast<TokenId>(i), logits[i]};

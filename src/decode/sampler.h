@@ -27,6 +27,7 @@ class Sampler {
   static Result<Sampler> create(std::int64_t vocab_size, MemoryBudget& budget);
   // What create() will charge.
   static std::uint64_t bytes(std::int64_t vocab_size);
+  std::uint64_t bytes() const { return memory_.size(); }
 
   // Sets what follows; options must have passed validate_sampling. `suppressed` ids are never
   // drawn.

@@ -84,7 +84,15 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
   return timeline;
 }
 
-Status Timeline::check_ids(std::span<const TokenId> ids) const {
+Status Timeline::check_room(std::int64_t held, std::size_t wanted) const {
+  if (static_cast<std::int64_t>(wanted) <= plan_.context - held) return {};
+  return error(StatusCode::kResourceExhausted,
+               "context of {} tokens is exceeded: {} are in use and {} more are wanted; raise it "
+               "with --ctx (this model's limit is {})",
+               plan_.context, held, wanted, decoder_.config().max_position_embeddings);
+}
+
+Status Timeline::check(std::span<const TokenId> ids) const {
   const std::int64_t vocab_size = decoder_.config().vocab_size;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size) {
@@ -92,23 +100,25 @@ Status Timeline::check_ids(std::span<const TokenId> ids) const {
                               ids[i], i);
     }
   }
-  return {};
+  return check_room(0, ids.size());
 }
 
 Status Timeline::push(std::span<const TokenId> ids) {
-  KAKEYA_TRY(check_ids(ids));
-  const auto known = static_cast<std::int64_t>(tokens_.size());
-  if (static_cast<std::int64_t>(ids.size()) > plan_.context - known) {
-    return error(StatusCode::kResourceExhausted,
-                 "context of {} tokens is exceeded: {} are in use and {} more are wanted; raise it "
-                 "with --ctx (this model's limit is {})",
-                 plan_.context, known, ids.size(), decoder_.config().max_position_embeddings);
-  }
+  KAKEYA_TRY(check(ids));
+  KAKEYA_TRY(check_room(static_cast<std::int64_t>(tokens_.size()), ids.size()));
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   return {};
 }
 
-Status Timeline::run_pending(std::int64_t chunk) {
+Status Timeline::ensure_logits() {
+  if (!has_logits_ && cache_.length() == static_cast<Position>(tokens_.size())) {
+    KAKEYA_TRY(cache_.truncate(cache_.length() - 1));
+  }
+  return run_pending();
+}
+
+Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {
+  const Position start = cache_.length();
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.max_rows;
   while (cache_.length() < static_cast<Position>(tokens_.size())) {
     const auto begin = static_cast<std::size_t>(cache_.length());
@@ -120,12 +130,18 @@ Status Timeline::run_pending(std::int64_t chunk) {
                      cache_, *executor_, activations_, {.logits = logits, .taps = {}});
     cache_.commit(static_cast<std::int64_t>(rows));
     has_logits_ = last;
+    if (progress &&
+        !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
+        !last) {
+      return error(StatusCode::kCancelled, "cancelled after {} of {} tokens", cache_.length(),
+                   tokens_.size());
+    }
   }
   return {};
 }
 
 std::span<float> Timeline::logits() {
-  if (!has_logits_) return {};
+  if (!has_logits_ || cache_.length() != static_cast<Position>(tokens_.size())) return {};
   return {logits_.as<float>(), static_cast<std::size_t>(decoder_.config().vocab_size)};
 }
 

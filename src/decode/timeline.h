@@ -9,6 +9,7 @@
 
 #include "base/memory_budget.h"
 #include "kakeya/options.h"
+#include "kakeya/session.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 
@@ -46,19 +47,28 @@ class Timeline {
   // All tokens known, and how many of them have been run (the rest is pending).
   std::span<const TokenId> tokens() const { return tokens_; }
   Position position() const { return cache_.length(); }
+  // Most tokens it can hold.
+  std::int64_t context() const { return plan_.context; }
 
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
   // (names it and its index), kResourceExhausted if the context would be exceeded.
   Status push(std::span<const TokenId> ids);
 
   // Runs all pending tokens in chunks of at most max_rows (or `chunk`, if positive); afterwards
-  // logits() holds the last one's. Errors: none that push did not report; a no-op without pending
-  // tokens.
-  Status run_pending(std::int64_t chunk = 0);
+  // logits() holds the last one's. A no-op without pending tokens. `progress` is called after each
+  // chunk with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
+  Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
 
-  // The logits after the last token that was run; [V], may be overwritten by the caller. Empty
-  // before anything was run, and after truncate().
+  // The logits after the last token; [V], may be overwritten by the caller. Empty while tokens are
+  // pending, and after truncate() until the last token is run again.
   std::span<float> logits();
+
+  // run_pending(), and the last token once more if a truncation dropped its logits.
+  Status ensure_logits();
+
+  // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted for more than the
+  // context holds.
+  Status check(std::span<const TokenId> ids) const;
 
   // Forgets the tokens from `length` on. Errors: as KvCache::truncate; nothing changes then.
   Status truncate(Position length);
@@ -73,8 +83,7 @@ class Timeline {
 
  private:
   Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
-
-  Status check_ids(std::span<const TokenId> ids) const;
+  Status check_room(std::int64_t held, std::size_t wanted) const;
 
   const Decoder& decoder_;
   TimelinePlan plan_;

@@ -10,9 +10,10 @@ void WeightLoader::fail(const Error& error) {
   if (!error_) error_ = error;
 }
 
-void WeightLoader::advance(std::uint64_t bytes) {
-  bytes_done_ += bytes;
-  if (progress_) progress_(bytes_done_);
+void WeightLoader::advance(std::uint64_t source_bytes, std::uint64_t charged_bytes) {
+  source_bytes_ += source_bytes;
+  charged_bytes_ += charged_bytes;
+  if (progress_) progress_(source_bytes_);
 }
 
 Status WeightLoader::status() const {
@@ -22,7 +23,7 @@ Status WeightLoader::status() const {
 
 std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
   if (error_) return std::nullopt;
-  auto view = source_.tensor(name);
+  auto view = measuring() ? source_.describe(name) : source_.tensor(name);
   if (!view) {
     fail(view.error());
     return std::nullopt;
@@ -31,13 +32,17 @@ std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
 }
 
 std::unique_ptr<Matrix> WeightLoader::load(const TensorView& view, Compute compute) {
-  auto matrix = backend_.load_matrix(view, compute, budget_);
-  if (!matrix) {
-    fail(matrix.error().with_context(view.name));
-    return nullptr;
+  std::unique_ptr<Matrix> matrix;
+  if (!measuring()) {
+    auto loaded = backend_.load_matrix(view, compute, *budget_);
+    if (!loaded) {
+      fail(loaded.error().with_context(view.name));
+      return nullptr;
+    }
+    matrix = std::move(loaded).value();
   }
-  advance(view.bytes());
-  return std::move(matrix).value();
+  advance(view.bytes(), backend_.matrix_bytes(view.shape, view.dtype, compute));
+  return matrix;
 }
 
 std::unique_ptr<Matrix> WeightLoader::matrix(const std::string& name, Compute compute) {
@@ -53,7 +58,9 @@ std::unique_ptr<Matrix> WeightLoader::expert_rows(const std::string& name,
   if (!view) return nullptr;
   const std::int64_t width = view->shape[2];
   view->stack_stride = view->shape[1] * width;
-  view->data += static_cast<std::size_t>(row * width) * dtype_bytes(view->dtype);
+  if (view->data != nullptr) {
+    view->data += static_cast<std::size_t>(row * width) * dtype_bytes(view->dtype);
+  }
   view->shape[1] = rows;
   return load(*view, compute);
 }
@@ -62,43 +69,48 @@ std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute com
   const auto view = fetch(name);
   if (!view) return nullptr;
   if (!source_.is_persistent()) return load(*view, compute);
-  auto table = backend_.map_table(*view);
-  if (!table) {
-    fail(table.error().with_context(name));
-    return nullptr;
+  std::unique_ptr<Matrix> table;
+  if (!measuring()) {
+    auto mapped = backend_.map_table(*view);
+    if (!mapped) {
+      fail(mapped.error().with_context(name));
+      return nullptr;
+    }
+    table = std::move(mapped).value();
   }
-  advance(view->bytes());
-  return std::move(table).value();
+  advance(view->bytes(), 0);
+  return table;
 }
 
 WeightVector WeightLoader::vector(const std::string& name, float factor) {
   const auto view = fetch(name);
   if (!view) return {};
-  auto values = to_f32(*view);
-  if (!values) {
-    fail(values.error());
-    return {};
+  const std::uint64_t bytes = static_cast<std::uint64_t>(num_elements(view->shape)) * sizeof(float);
+  WeightVector vector;
+  if (!measuring()) {
+    const auto values = to_f32(*view);
+    auto buffer = budget_->allocate(MemoryClass::kWeights, bytes);
+    if (!values || !buffer) {
+      fail(values ? buffer.error().with_context(name) : values.error());
+      return {};
+    }
+    std::transform(values->begin(), values->end(), buffer->as<float>(),
+                   [&](float value) { return value * factor; });
+    vector = WeightVector(std::move(buffer).value());
   }
-  auto buffer = budget_.allocate(MemoryClass::kWeights, values->size() * sizeof(float));
-  if (!buffer) {
-    fail(buffer.error().with_context(name));
-    return {};
-  }
-  std::transform(values->begin(), values->end(), buffer->as<float>(),
-                 [&](float value) { return value * factor; });
-  advance(view->bytes());
-  return WeightVector(std::move(buffer).value());
+  advance(view->bytes(), MemoryBudget::charged_bytes(bytes));
+  return vector;
 }
 
 float WeightLoader::scalar(const std::string& name) {
   const auto view = fetch(name);
-  if (!view) return 0.0F;
+  if (!view || measuring()) return 0.0F;
   const auto values = to_f32(*view);
   if (!values) {
     fail(values.error());
     return 0.0F;
   }
-  advance(view->bytes());
+  advance(view->bytes(), 0);
   return values->front();
 }
 

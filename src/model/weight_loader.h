@@ -1,5 +1,6 @@
 // Loads weights by name from a TensorSource into a Backend, keeping the first error and reporting
-// progress, so that a model's load function reads as a list of its tensors.
+// progress, so that a model's load function reads as a list of its tensors. The same function run
+// over a measuring loader says what loading will take.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,10 @@ class WeightLoader {
   using Progress = std::function<void(std::uint64_t bytes_done)>;
 
   WeightLoader(TensorSource& source, Backend& backend, MemoryBudget& budget, Progress progress)
-      : source_(source), backend_(backend), budget_(budget), progress_(std::move(progress)) {}
+      : source_(source), backend_(backend), budget_(&budget), progress_(std::move(progress)) {}
+
+  // A loader that loads nothing: every object it gives is empty, and bytes are only counted.
+  WeightLoader(TensorSource& source, Backend& backend) : source_(source), backend_(backend) {}
 
   // Each returns an empty object once anything has failed; check status() at the end.
   std::unique_ptr<Matrix> matrix(const std::string& name, Compute compute);
@@ -49,17 +53,23 @@ class WeightLoader {
   bool contains(const std::string& name) const { return source_.contains(name); }
   Status status() const;
 
+  // Bytes of the source's tensors so far, and what the budget was (or would be) charged for them.
+  std::uint64_t source_bytes() const { return source_bytes_; }
+  std::uint64_t charged_bytes() const { return charged_bytes_; }
+
  private:
   std::optional<TensorView> fetch(const std::string& name);
   std::unique_ptr<Matrix> load(const TensorView& view, Compute compute);
   void fail(const Error& error);
-  void advance(std::uint64_t bytes);
+  void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);
+  bool measuring() const { return budget_ == nullptr; }
 
   TensorSource& source_;
   Backend& backend_;
-  MemoryBudget& budget_;
+  MemoryBudget* budget_ = nullptr;  // null: measuring
   Progress progress_;
-  std::uint64_t bytes_done_ = 0;
+  std::uint64_t source_bytes_ = 0;
+  std::uint64_t charged_bytes_ = 0;
   std::optional<Error> error_;
 };
 

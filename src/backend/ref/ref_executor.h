@@ -8,7 +8,7 @@
 
 namespace kakeya::ref {
 
-class RefExecutor final : public Executor {
+class RefExecutor : public Executor {
  public:
   void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
   void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override;

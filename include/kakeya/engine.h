@@ -1,0 +1,72 @@
+// The engine: a loaded model with its tokenizer, shared by sessions. Immutable after open();
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/memory.h"
+#include "kakeya/options.h"
+#include "kakeya/session.h"
+#include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
+
+namespace kakeya {
+
+// One turn of a conversation; role is "system", "user" or "assistant".
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;
+  bool enable_thinking = false;
+};
+
+class Engine {
+ public:
+  // Loads a model folder: config.json, weights, tokenizer.json and the chat template.
+  // Errors: kNotFound, kInvalidArgument, kDataLoss or kUnimplemented for a folder that cannot be
+  // read (one line: what, expected, got, where); kResourceExhausted, with the itemised need, before
+  // anything is loaded if the memory limit is too small.
+  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
+
+  // What open() and one session of options.session will take, from the headers alone. The same
+  // errors as open(), but for the limit.
+  static Result<Footprint> estimate(const EngineOptions& options);
+
+  virtual ~Engine() = default;
+
+  // Errors: kInvalidArgument for a context beyond the model's, kResourceExhausted.
+  virtual Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) = 0;
+  // With EngineOptions::session.
+  virtual Result<std::unique_ptr<Session>> create_session() = 0;
+
+  // The folder's tokenizer. Errors: kFailedPrecondition if it has none.
+  virtual Result<const Tokenizer*> tokenizer() const = 0;
+
+  // The prompt text of a conversation, by the model's own chat template.
+  // Errors: kFailedPrecondition if the folder has no template, kInvalidArgument from the template.
+  virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                                  const ChatOptions& options = {}) const = 0;
+
+  virtual std::int64_t vocab_size() const = 0;
+  virtual std::int64_t max_context() const = 0;
+  // Union of config.json's and generation_config.json's eos ids.
+  virtual std::span<const TokenId> stop_ids() const = 0;
+  virtual TokenId bos_id() const = 0;  // -1 if the model has none
+  // The publisher's recommendation, from generation_config.json.
+  virtual SamplingOptions recommended_sampling() const = 0;
+  // "cpu/avx512_bf16"
+  virtual std::string_view backend_name() const = 0;
+  virtual int num_threads() const = 0;
+  // Bytes of the weights and of all sessions, as allocated.
+  virtual Footprint footprint() const = 0;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,78 @@
+// A session: one timeline of tokens with its memory. Tokens in, tokens out; text is a layer above
+// (kakeya/tokenizer.h). One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/memory.h"
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+enum class StopReason : std::uint8_t {
+  kStopId,     // a stop id was generated; it is the last output id
+  kMaxTokens,  // as many as asked for
+  kContext,    // the context is full
+  kCallback,   // on_token returned false
+};
+
+// "stop_id", "max_tokens", "context", "callback"
+std::string_view stop_reason_name(StopReason reason);
+
+struct GenerateResult {
+  std::vector<TokenId> ids;  // with the stop id, if one ended it
+  StopReason stop_reason = StopReason::kMaxTokens;
+  double prefill_seconds = 0.0;  // running the tokens that were pending, until the first logits
+  double decode_seconds = 0.0;   // from there to the last token
+  std::int64_t prefill_tokens = 0;
+  std::int64_t rounds = 0;  // forward passes after the prefill
+};
+
+// Called for each token as soon as it is chosen; false ends the generation after it.
+using TokenCallback = std::function<bool(TokenId)>;
+
+// Called between chunks of a long prompt, with tokens done and in all; false cancels.
+using PrefillProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Adds tokens to the end without running them; generate() or prefill() will.
+  // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted beyond the
+  // context; nothing changes then.
+  virtual Status append(std::span<const TokenId> ids) = 0;
+
+  // Makes the session hold exactly `ids`, keeping what it has run of their common beginning, and
+  // returns how many tokens were kept. Errors: as append; the session is unchanged then.
+  virtual Result<std::int64_t> sync(std::span<const TokenId> ids) = 0;
+
+  // Runs all pending tokens. Errors: kCancelled if `progress` says so; what was run stays.
+  virtual Status prefill(const PrefillProgress& progress = {}) = 0;
+
+  // Continues the tokens, which must not be empty. The sampled stream is a function of the tokens
+  // and the sampling options alone. Errors: kInvalidArgument for an option out of range (which,
+  // expected, got), kFailedPrecondition without tokens.
+  virtual Result<GenerateResult> generate(const GenerateOptions& options,
+                                          const TokenCallback& on_token = {}) = 0;
+
+  // Forgets the tokens from `length` on, exactly. Errors: kInvalidArgument for a length out of
+  // range, kFailedPrecondition if the rows of a sliding window before it are gone; nothing changes
+  // then.
+  virtual Status truncate(Position length) = 0;
+
+  virtual std::span<const TokenId> tokens() const = 0;
+  // How many of the tokens have been run.
+  virtual Position position() const = 0;
+  // Bytes of this session, without the weights.
+  virtual Footprint footprint() const = 0;
+};
+
+}  // namespace kakeya

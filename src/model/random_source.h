@@ -1,0 +1,35 @@
+// Random weights of a configuration's shapes, for benchmarks: the cost of a forward pass does not
+// depend on what the weights say.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "model/tensor_source.h"
+
+namespace kakeya {
+
+// bf16 tensors, uniform with the spread of trained ones: matrices 0.02, norms and scales around 1.
+// A tensor is made when it is asked for and replaced by the next one.
+class RandomSource final : public TensorSource {
+ public:
+  RandomSource(const ModelConfig& config, std::uint64_t seed, ThreadPool& pool);
+
+  Result<TensorView> tensor(std::string_view name) override;
+  Result<TensorView> describe(std::string_view name) const override;
+  bool contains(std::string_view name) const override;
+  bool is_persistent() const override { return false; }
+
+ private:
+  std::map<std::string, TensorSpec, std::less<>> specs_;
+  std::uint64_t seed_;
+  ThreadPool& pool_;
+  std::vector<BFloat16> values_;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,106 @@
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "model/test_model.h"
+
+namespace kakeya::test {
+namespace {
+
+KvCacheSpec small_spec(std::int64_t window, std::int64_t max_rows, std::int64_t context) {
+  return {.layers = {{.num_kv_heads = 1, .head_dim = 2, .window = window, .dtype = DType::kF32},
+                     {.num_kv_heads = 2, .head_dim = 2, .window = 0, .dtype = DType::kBF16}},
+          .context = context,
+          .max_rows = max_rows};
+}
+
+void advance(KvCache& cache, std::int64_t rows) {
+  ASSERT_OK(cache.reserve(rows));
+  cache.commit(rows);
+}
+
+TEST(KvCache, GivesARingTheWindowAndOneBlockLessOneRow) {
+  MemoryBudget budget;
+  const auto cache = KvCache::create(small_spec(8, 5, 100), budget);
+  ASSERT_OK(cache);
+  EXPECT_EQ(cache->rows(0).capacity, 12);
+  EXPECT_EQ(cache->rows(1).capacity, 100);
+}
+
+TEST(KvCache, ChargesExactlyWhatItEstimates) {
+  MemoryBudget budget;
+  const KvCacheSpec spec = small_spec(8, 5, 100);
+  const auto cache = KvCache::create(spec, budget);
+  ASSERT_OK(cache);
+  EXPECT_EQ(spec.estimate().reserved, budget.footprint().reserved);
+  EXPECT_EQ(spec.estimate().reserved_bytes(MemoryClass::kKvSliding), 12U * 2 * 2 * 4);
+  EXPECT_EQ(spec.estimate().reserved_bytes(MemoryClass::kKvFull),
+            100U * 2 * 2 * 2 * 2 / 64 * 64 + 0);
+}
+
+TEST(KvCache, RefusesABlockThatIsTooLongAndAFullContext) {
+  MemoryBudget budget;
+  auto cache = KvCache::create(small_spec(8, 5, 7), budget);
+  ASSERT_OK(cache);
+  EXPECT_EQ(cache->reserve(6).error().code(), StatusCode::kInvalidArgument);
+  advance(*cache, 5);
+  EXPECT_EQ(cache->reserve(3).error().code(), StatusCode::kResourceExhausted);
+  ASSERT_OK(cache->reserve(2));
+}
+
+TEST(KvCache, TruncatesExactlyAsFarAsTheRingHoldsTheWindow) {
+  MemoryBudget budget;
+  // Capacity 8 + 5 - 1 = 12. After 30 rows positions 18 ... 29 are held.
+  auto cache = KvCache::create(small_spec(8, 5, 100), budget);
+  ASSERT_OK(cache);
+  for (int i = 0; i < 6; ++i) advance(*cache, 5);
+  // A query at 25 sees 18 ... 25; one at 24 would need 17.
+  EXPECT_EQ(cache->truncate(24).error().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cache->length(), 30);
+  ASSERT_OK(cache->truncate(25));
+  EXPECT_EQ(cache->length(), 25);
+  // Running again over slots that hold later rows loses nothing more.
+  advance(*cache, 5);
+  ASSERT_OK(cache->truncate(25));
+  advance(*cache, 5);
+  advance(*cache, 1);
+  EXPECT_EQ(cache->truncate(25).error().code(), StatusCode::kFailedPrecondition);
+  ASSERT_OK(cache->truncate(26));
+}
+
+TEST(KvCache, AlwaysTruncatesToNothing) {
+  MemoryBudget budget;
+  auto cache = KvCache::create(small_spec(8, 5, 100), budget);
+  ASSERT_OK(cache);
+  for (int i = 0; i < 6; ++i) advance(*cache, 5);
+  ASSERT_OK(cache->truncate(0));
+  EXPECT_EQ(cache->length(), 0);
+  EXPECT_EQ(cache->truncate(1).error().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(KvCache, ReservedRowsThatAreNotCommittedCostNoHistory) {
+  MemoryBudget budget;
+  auto cache = KvCache::create(small_spec(8, 5, 100), budget);
+  ASSERT_OK(cache);
+  for (int i = 0; i < 6; ++i) advance(*cache, 5);
+  ASSERT_OK(cache->reserve(5));
+  cache->commit(1);
+  EXPECT_EQ(cache->length(), 31);
+  // The block wrote up to position 34, so 23 is the oldest row held.
+  ASSERT_OK(cache->truncate(30));
+  EXPECT_EQ(cache->truncate(29).error().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(KvCache, CountsTheRowsThatAQueryMaySeeAsLive) {
+  MemoryBudget budget;
+  auto cache = KvCache::create(small_spec(8, 5, 100), budget);
+  ASSERT_OK(cache);
+  advance(*cache, 5);
+  EXPECT_EQ(cache->footprint().live_bytes(MemoryClass::kKvSliding), 5U * 2 * 2 * 4);
+  for (int i = 0; i < 3; ++i) advance(*cache, 5);
+  EXPECT_EQ(cache->footprint().live_bytes(MemoryClass::kKvSliding), 8U * 2 * 2 * 4);
+  EXPECT_EQ(cache->footprint().live_bytes(MemoryClass::kKvFull), 20U * 2 * 4 * 2);
+}
+
+}  // namespace
+}  // namespace kakeya::test

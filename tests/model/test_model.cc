@@ -1,0 +1,124 @@
+#include "model/test_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace kakeya::test {
+
+std::vector<BackendChoice> all_backends(int num_threads) {
+  std::vector<BackendChoice> choices = {{.name = "ref"}};
+  for (const InstructionSetSupport& set : instruction_sets()) {
+    if (!set.supported) continue;
+    choices.push_back(
+        {.name = "cpu", .instruction_set = std::string(set.name), .num_threads = num_threads});
+  }
+  return choices;
+}
+
+std::unique_ptr<TestModel> TestModel::load(const std::string& dir,
+                                           const BackendChoice& choice,
+                                           Compute compute) {
+  const auto config = load_model_config(dir);
+  if (!config) {
+    ADD_FAILURE() << config.error().message();
+    return nullptr;
+  }
+  auto source = CheckpointSource::open(dir, *config);
+  if (!source) {
+    ADD_FAILURE() << source.error().message();
+    return nullptr;
+  }
+  auto backend = create_backend({.name = choice.name,
+                                 .instruction_set = choice.instruction_set,
+                                 .threads = {.num_threads = choice.num_threads, .pin = false}});
+  if (!backend) {
+    ADD_FAILURE() << backend.error().message();
+    return nullptr;
+  }
+  auto model = load(*config, **source, std::move(backend).value(), compute);
+  if (model) model->source_ = std::move(source).value();
+  return model;
+}
+
+std::unique_ptr<TestModel> TestModel::load(const ModelConfig& config,
+                                           TensorSource& source,
+                                           std::unique_ptr<Backend> backend,
+                                           Compute compute) {
+  auto model = std::make_unique<TestModel>();
+  model->compute_ = compute;
+  model->backend_ = std::move(backend);
+  WeightLoader loader(source, *model->backend_, model->budget_, {});
+  auto decoder = load_decoder(config, loader, compute);
+  if (!decoder) {
+    ADD_FAILURE() << decoder.error().message();
+    return nullptr;
+  }
+  model->decoder_ = std::move(decoder).value();
+  return model;
+}
+
+std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
+                                              std::int64_t logit_rows) {
+  const auto plan = plan_timeline(config(), options, compute_, logit_rows);
+  EXPECT_TRUE(plan.has_value()) << plan.error().message();
+  auto timeline = Timeline::create(*decoder_, *backend_, *plan, budget_);
+  EXPECT_TRUE(timeline.has_value()) << timeline.error().message();
+  return std::move(timeline).value();
+}
+
+ForwardRecord run(Timeline& timeline,
+                  std::span<const TokenId> ids,
+                  std::span<const std::int64_t> taps,
+                  std::int64_t chunk) {
+  const ModelConfig& config = timeline.decoder().config();
+  const auto tap_width = static_cast<std::int64_t>(taps.size()) * config.hidden_size;
+  ForwardRecord record;
+  record.logits.resize(ids.size() * static_cast<std::size_t>(config.vocab_size));
+  record.taps.resize(ids.size() * static_cast<std::size_t>(tap_width));
+  for (std::size_t begin = 0; begin < ids.size(); begin += static_cast<std::size_t>(chunk)) {
+    const auto rows =
+        static_cast<std::int64_t>(std::min(ids.size() - begin, static_cast<std::size_t>(chunk)));
+    const auto first = static_cast<std::int64_t>(begin);
+    const ForwardOutput output{
+        .logits = {record.logits.data() + first * config.vocab_size, rows, config.vocab_size},
+        .taps = {record.taps.data() + first * tap_width, rows, tap_width}};
+    const Status done =
+        timeline.forward(ids.subspan(begin, static_cast<std::size_t>(rows)), taps, output);
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+  }
+  return record;
+}
+
+std::vector<float> golden_floats(const SafetensorsFile& file, const std::string& name) {
+  const TensorView* view = file.find(name);
+  EXPECT_NE(view, nullptr) << name;
+  return to_f32(*view).value();
+}
+
+std::vector<TokenId> golden_ids(const SafetensorsFile& file, const std::string& name) {
+  const TensorView* view = file.find(name);
+  EXPECT_NE(view, nullptr) << name;
+  EXPECT_EQ(view->dtype, DType::kI32);
+  std::vector<TokenId> ids(static_cast<std::size_t>(num_elements(view->shape)));
+  std::memcpy(ids.data(), view->data, ids.size() * sizeof(TokenId));
+  return ids;
+}
+
+float max_abs_difference(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  float largest = 0.0F;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    if (!(difference <= largest)) largest = difference;  // keeps NaN
+  }
+  return largest;
+}
+
+double root_mean_square(std::span<const float> values) {
+  double sum = 0.0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+}  // namespace kakeya::test

@@ -1,0 +1,74 @@
+// A model loaded for a test: backend, weights and timelines, without the engine around them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "decode/timeline.h"
+#include "model/checkpoint_source.h"
+#include "model/decoder.h"
+
+namespace kakeya::test {
+
+// Fails the test with the error's message unless `result` holds a value.
+#define ASSERT_OK(result) ASSERT_TRUE((result).has_value()) << (result).error().message()
+
+struct BackendChoice {
+  std::string name = "ref";
+  std::string instruction_set = "auto";
+  int num_threads = 1;
+
+  std::string label() const { return name == "ref" ? name : name + "_" + instruction_set; }
+};
+
+// ref, and cpu with every instruction set that this machine runs.
+std::vector<BackendChoice> all_backends(int num_threads = 1);
+
+class TestModel {
+ public:
+  // Loads the folder; adds a test failure and returns nullptr on an error.
+  static std::unique_ptr<TestModel> load(const std::string& dir,
+                                         const BackendChoice& choice,
+                                         Compute compute = Compute::kF32);
+  // The same from any source and backend, which may be wrong on purpose. The source must outlive
+  // it.
+  static std::unique_ptr<TestModel> load(const ModelConfig& config,
+                                         TensorSource& source,
+                                         std::unique_ptr<Backend> backend,
+                                         Compute compute);
+
+  std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows);
+  const ModelConfig& config() const { return decoder_->config(); }
+  const Decoder& decoder() const { return *decoder_; }
+
+ private:
+  MemoryBudget budget_;
+  Compute compute_ = Compute::kF32;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<TensorSource> source_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+// Logits [S, V] and taps [S, num_taps * D] of `ids`, run in chunks.
+struct ForwardRecord {
+  std::vector<float> logits;
+  std::vector<float> taps;
+};
+ForwardRecord run(Timeline& timeline,
+                  std::span<const TokenId> ids,
+                  std::span<const std::int64_t> taps,
+                  std::int64_t chunk);
+
+// The golden file's tensors, as plain vectors.
+std::vector<float> golden_floats(const SafetensorsFile& file, const std::string& name);
+std::vector<TokenId> golden_ids(const SafetensorsFile& file, const std::string& name);
+
+float max_abs_difference(std::span<const float> a, std::span<const float> b);
+double root_mean_square(std::span<const float> values);
+
+}  // namespace kakeya::test
