@@ -1,1 +1,35 @@
-int main() { return 0; }
+// The kakeya program: one subcommand a file.
+#include <fmt/format.h>
+
+#include "command.h"
+#include "kakeya/version.h"
+
+int main(int argc, char** argv) {
+  using namespace kakeya::cli;
+  CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
+  app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Examples:\n"
+      "  kakeya run --prompt \"Count from 5 to 12.\"      one answer of the demo model\n"
+      "  kakeya run --chat --model DIR                  a conversation\n"
+      "  kakeya doctor                                  what this machine can do\n"
+      "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
+      "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad input.");
+  int exit_code = kExitOk;
+  add_run_command(app, exit_code);
+  add_logits_command(app, exit_code);
+  add_inspect_command(app, exit_code);
+  add_doctor_command(app, exit_code);
+  add_bench_command(app, exit_code);
+  add_completion_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& failure) {
+    if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
+    fmt::print(stderr, "kakeya: {} (see kakeya --help)\n", failure.what());
+    return kExitBadInput;
+  }
+  return exit_code;
+}

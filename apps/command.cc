@@ -1,0 +1,162 @@
+#include "command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::cli {
+namespace {
+
+// The folder of this program, empty if the system does not say.
+std::filesystem::path program_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+// The demo model: in a checkout, beside a build tree, or installed.
+Result<std::string> default_model() {
+  const std::filesystem::path program = program_folder();
+  const std::filesystem::path candidates[] = {
+      "models/demo",
+      program / ".." / ".." / ".." / "models" / "demo",
+      program / ".." / "share" / "kakeya" / "models" / "demo",
+  };
+  std::error_code ignored;
+  for (const auto& candidate : candidates) {
+    if (std::filesystem::exists(candidate / "config.json", ignored)) return candidate.string();
+  }
+  return error(StatusCode::kNotFound, "the demo model was not found; name a model folder: --model DIR");
+}
+
+KvType parse_kv_type(const std::string& name) {
+  if (name == "f32") return KvType::kF32;
+  return name == "bf16" ? KvType::kBf16 : KvType::kAuto;
+}
+
+std::uint64_t physical_memory() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+}
+
+}  // namespace
+
+int report(const Error& error) {
+  fmt::print(stderr, "kakeya: {}\n", error.message());
+  return kExitBadInput;
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  command.add_option("-m,--model", flags.model, "Model folder (default: the demo model)")
+      ->type_name("DIR");
+  command.add_option("--ctx", flags.context, "Most tokens a session can hold (default: 8192 or the model's limit)")
+      ->type_name("N");
+  command.add_option("--memory", flags.memory,
+                     "Refuse to take more than this: 512MiB, 4GB, or a fraction of the machine's "
+                     "memory such as 0.5")
+      ->type_name("BYTES");
+  command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
+  command.add_option("--backend", flags.backend, "cpu, or ref for the slow reference")
+      ->check(CLI::IsMember({"cpu", "ref"}))
+      ->type_name("NAME");
+  command.add_option("--instruction-set", flags.instruction_set,
+                     "Force one of those that `kakeya doctor` lists (default: the best)")
+      ->type_name("NAME");
+  command.add_option("--compute", flags.compute,
+                     "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
+      ->check(CLI::IsMember({"fast", "f32"}))
+      ->type_name("MODE");
+  command.add_option("--kv-full", flags.kv_full, "Stored keys and values of full layers: auto, f32, bf16")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->type_name("TYPE");
+  command.add_option("--kv-sliding", flags.kv_sliding, "The same of sliding layers")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->type_name("TYPE");
+  command.add_option("--chunk", flags.chunk, "Most tokens of one forward pass (default: 512)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+}
+
+Result<EngineOptions> engine_options(const ModelFlags& flags) {
+  EngineOptions options;
+  options.model_dir = flags.model;
+  if (options.model_dir.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(options.model_dir, default_model());
+  }
+  options.backend = flags.backend;
+  options.instruction_set = flags.instruction_set;
+  options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
+  options.num_threads = flags.threads;
+  if (!flags.memory.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
+  }
+  options.session = {.context = flags.context,
+                     .max_rows = flags.chunk,
+                     .kv_full = parse_kv_type(flags.kv_full),
+                     .kv_sliding = parse_kv_type(flags.kv_sliding)};
+  return options;
+}
+
+Result<std::uint64_t> parse_bytes(const std::string& text) {
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1.0},       {"B", 1.0},          {"KB", 1e3},           {"MB", 1e6},
+      {"GB", 1e9},     {"TB", 1e12},        {"KiB", 1024.0},       {"MiB", 1048576.0},
+      {"GiB", 0x1p30}, {"TiB", 0x1p40},     {"K", 1024.0},         {"M", 1048576.0},
+      {"G", 0x1p30},
+  };
+  std::size_t used = 0;
+  double value = -1.0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {  // not a number: refused below
+  }
+  const std::string unit = text.substr(std::min(used, text.size()));
+  const auto* found = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                   [&](const auto& entry) { return unit == entry.first; });
+  if (used == 0 || found == std::end(kUnits) || !(value > 0.0) || value * found->second > 0x1p62) {
+    return invalid_argument(
+        "--memory must be a size such as 512MiB or 4GB, or a fraction such as 0.5, but is '{}'", text);
+  }
+  const bool fraction = unit.empty() && value < 1.0;
+  return static_cast<std::uint64_t>(
+      fraction ? value * static_cast<double>(physical_memory()) : value * found->second);
+}
+
+nlohmann::ordered_json ledger_json(const Footprint& footprint) {
+  nlohmann::ordered_json ledger;
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    ledger[std::string(memory_class_name(static_cast<MemoryClass>(i)))] = {
+        {"reserved", footprint.reserved[i]}, {"live", footprint.live[i]}};
+  }
+  ledger["total_reserved"] = footprint.total_reserved();
+  return ledger;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return error(StatusCode::kNotFound, "cannot open {}", path);
+  // Longer than any context: more is a mistake, not a prompt.
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  std::string text;
+  char block[1 << 16];
+  std::size_t got = 0;
+  while ((got = std::fread(block, 1, sizeof(block), file)) > 0 && text.size() <= kMostBytes) {
+    text.append(block, got);
+  }
+  const bool failed = std::ferror(file) != 0;
+  if (file != stdin) std::fclose(file);
+  if (failed) return invalid_argument("cannot read {}", path);
+  if (text.size() > kMostBytes) return invalid_argument("{} is over 64 MiB: no prompt is", path);
+  return text;
+}
+
+}  // namespace kakeya::cli

@@ -1,0 +1,61 @@
+// What the subcommands share: how they are added to the command line and how they report.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kakeya/engine.h"
+#include "kakeya/memory.h"
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+
+namespace kakeya::cli {
+
+// Exit codes of the program.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailedCheck = 1;
+inline constexpr int kExitBadInput = 2;
+
+// Each adds its subcommand to `app`; when it is chosen, its exit code is left in `exit_code`.
+void add_run_command(CLI::App& app, int& exit_code);
+void add_logits_command(CLI::App& app, int& exit_code);
+void add_inspect_command(CLI::App& app, int& exit_code);
+void add_doctor_command(CLI::App& app, int& exit_code);
+void add_bench_command(CLI::App& app, int& exit_code);
+void add_completion_command(CLI::App& app, int& exit_code);
+
+// Prints "kakeya: MESSAGE" on stderr and returns the exit code for the error.
+int report(const Error& error);
+
+// Options that every command which loads a model has.
+struct ModelFlags {
+  std::string model;  // empty: the demo model
+  std::string backend = "cpu";
+  std::string instruction_set = "auto";
+  std::string compute = "fast";
+  std::string memory;
+  std::string kv_full = "auto";
+  std::string kv_sliding = "auto";
+  int threads = 0;
+  std::int64_t context = 0;
+  std::int64_t chunk = 512;
+};
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+
+// Errors: kInvalidArgument for a malformed --memory, kNotFound if there is no demo model to default
+// to.
+Result<EngineOptions> engine_options(const ModelFlags& flags);
+
+// "512MiB", "2GB", "1048576", or a fraction of this machine's memory such as "0.5".
+Result<std::uint64_t> parse_bytes(const std::string& text);
+
+// The ledger as JSON: {"weights": {"reserved": ..., "live": ...}, ..., "total_reserved": ...}.
+nlohmann::ordered_json ledger_json(const Footprint& footprint);
+
+// The whole of standard input, or of a file.
+Result<std::string> read_text(const std::string& path);
+
+}  // namespace kakeya::cli

@@ -1,0 +1,33 @@
+// Pieces that several commands share: opening an engine with a progress bar, describing what was
+// generated.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "command.h"
+#include "runtime/engine_impl.h"
+#include "runtime/text_generation.h"
+
+namespace kakeya::cli {
+
+// Loads the model with a progress bar on a terminal.
+Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags);
+
+// SHA-256 of the ids as little-endian u32, in hexadecimal.
+std::string ids_sha256(std::span<const TokenId> ids);
+
+// The fields of `run --json` that describe one reply.
+nlohmann::ordered_json generation_json(const TextResult& result);
+
+// "42 tokens, 512.3 tokens/s; prompt 18 tokens in 0.01 s; cpu/avx512_bf16; stopped by stop_id"
+std::string generation_summary(const TextResult& result, const std::string& backend);
+
+bool stdin_is_terminal();
+
+// Reads a line without its end. False at the end of input or when a signal interrupted it.
+bool read_line(std::string& line);
+
+}  // namespace kakeya::cli

@@ -1,0 +1,292 @@
+// kakeya run: one prompt, or a conversation.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "command.h"
+#include "report.h"
+#include "runtime/text_generation.h"
+#include "terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+struct RunFlags {
+  ModelFlags model;
+  std::string prompt;
+  std::string prompt_file;
+  std::string system;
+  bool chat = false;
+  bool raw = false;
+  bool thinking = false;
+  bool json = false;
+  bool recommended = false;
+  GenerateOptions generate;
+  std::vector<std::string> stop_strings;
+  std::vector<std::string> logit_bias;
+};
+
+// One exchange: what went in, what came out.
+struct Turn {
+  std::vector<TokenId> prompt_ids;
+  std::int64_t kept_tokens = 0;  // of the prompt, still there from the turn before
+  TextResult result;
+};
+
+// The loaded model and the running conversation.
+class Runner {
+ public:
+  Runner(const RunFlags& flags, std::unique_ptr<EngineImpl> engine, std::unique_ptr<Session> session,
+         const Tokenizer& tokenizer)
+      : flags_(flags),
+        engine_(std::move(engine)),
+        session_(std::move(session)),
+        tokenizer_(tokenizer) {
+    if (!flags.system.empty()) messages_.push_back({"system", flags.system});
+  }
+
+  int one_shot(const std::string& prompt);
+  int chat();
+
+ private:
+  Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
+  Result<Turn> take_turn(const std::string& prompt);
+  void clear();
+  // Handles "/..." lines; returns whether the conversation goes on.
+  bool command(const std::string& line);
+
+  const RunFlags& flags_;
+  std::unique_ptr<EngineImpl> engine_;
+  std::unique_ptr<Session> session_;
+  const Tokenizer& tokenizer_;
+  std::vector<ChatMessage> messages_;
+  InterruptGuard interrupt_;
+};
+
+Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
+  if (flags_.raw) {
+    std::vector<TokenId> ids = tokenizer_.encode(prompt);
+    const TokenId bos = engine_->bos_id();
+    if (bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
+    return ids;
+  }
+  messages_.push_back({"user", prompt});
+  KAKEYA_ASSIGN_OR_RETURN(
+      const std::string text,
+      engine_->apply_chat_template(messages_, {.enable_thinking = flags_.thinking}));
+  return tokenizer_.encode(text);
+}
+
+Result<Turn> Runner::take_turn(const std::string& prompt) {
+  Turn turn;
+  KAKEYA_ASSIGN_OR_RETURN(turn.prompt_ids, encode_prompt(prompt));
+  KAKEYA_ASSIGN_OR_RETURN(turn.kept_tokens, session_->sync(turn.prompt_ids));
+  const Stopwatch watch;
+  {
+    ProgressBar bar("prompt");
+    KAKEYA_TRY(session_->prefill([&](std::int64_t done, std::int64_t total) {
+      if (total > 2048) bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+      return !interrupt_.interrupted();
+    }));
+  }
+  const double prefill_seconds = watch.seconds();
+  KAKEYA_ASSIGN_OR_RETURN(turn.result,
+                          generate_text(*session_, tokenizer_, flags_.generate, flags_.stop_strings,
+                                        [&](std::string_view piece) {
+                                          if (!flags_.json) {
+                                            fmt::print("{}", piece);
+                                            std::fflush(stdout);
+                                          }
+                                          return !interrupt_.interrupted();
+                                        }));
+  turn.result.tokens.prefill_seconds += prefill_seconds;
+  turn.result.tokens.prefill_tokens =
+      static_cast<std::int64_t>(turn.prompt_ids.size()) - turn.kept_tokens;
+  if (!flags_.raw) messages_.push_back({"assistant", turn.result.text});
+  return turn;
+}
+
+nlohmann::ordered_json turn_json(const Turn& turn, const Footprint& ledger) {
+  nlohmann::ordered_json json = generation_json(turn.result);
+  nlohmann::ordered_json object = {{"prompt_ids", turn.prompt_ids},
+                                   {"kept_tokens", turn.kept_tokens}};
+  object.update(json);
+  object["memory"] = ledger_json(ledger);
+  return object;
+}
+
+int Runner::one_shot(const std::string& prompt) {
+  const auto turn = take_turn(prompt);
+  if (!turn) return report(turn.error());
+  if (flags_.json) {
+    fmt::print("{}\n", turn_json(*turn, engine_->footprint()).dump(2));
+    return kExitOk;
+  }
+  fmt::print("\n");
+  note(generation_summary(turn->result, std::string(engine_->backend_name())));
+  return kExitOk;
+}
+
+void Runner::clear() {
+  messages_.clear();
+  if (!flags_.system.empty()) messages_.push_back({"system", flags_.system});
+}
+
+bool Runner::command(const std::string& line) {
+  if (line == "/exit" || line == "/quit") return false;
+  if (line == "/clear") {
+    clear();
+    note("The conversation is forgotten.");
+  } else {
+    note("/clear forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C ends a reply.");
+  }
+  return true;
+}
+
+int Runner::chat() {
+  const bool interactive = stdout_is_terminal() && !flags_.json;
+  if (interactive) note("Type a message. /help lists commands, Ctrl-D leaves.");
+  nlohmann::ordered_json turns = nlohmann::ordered_json::array();
+  std::string line;
+  while (true) {
+    interrupt_.reset();
+    if (interactive) fmt::print("> ");
+    std::fflush(stdout);
+    if (!read_line(line)) {
+      if (!interrupt_.interrupted()) break;
+      note("\nCtrl-D leaves.");
+      continue;
+    }
+    if (line.empty()) continue;
+    if (line.front() == '/') {
+      if (!command(line)) break;
+      continue;
+    }
+    const std::size_t messages_before = messages_.size();
+    const auto turn = take_turn(line);
+    if (!turn) {
+      // The message that could not be answered is dropped; the conversation goes on.
+      messages_.resize(messages_before);
+      const int code = report(turn.error());
+      if (!interactive && !interrupt_.interrupted()) return code;
+      continue;
+    }
+    if (flags_.json) {
+      turns.push_back(turn_json(*turn, engine_->footprint()));
+    } else {
+      fmt::print("\n");
+      note(generation_summary(turn->result, std::string(engine_->backend_name())));
+    }
+  }
+  if (flags_.json) fmt::print("{}\n", nlohmann::ordered_json{{"turns", turns}}.dump(2));
+  return kExitOk;
+}
+
+// "123:-1.5" -> (123, -1.5)
+Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions& sampling) {
+  for (const std::string& entry : entries) {
+    int id = 0;
+    float bias = 0.0F;
+    char rest = 0;
+    if (std::sscanf(entry.c_str(), "%d:%f%c", &id, &bias, &rest) != 2) {
+      return invalid_argument("--logit-bias must look like ID:BIAS (106:-2.5) but is '{}'", entry);
+    }
+    sampling.logit_bias.emplace_back(id, bias);
+  }
+  return {};
+}
+
+Result<std::string> prompt_text(const RunFlags& flags) {
+  if (!flags.prompt.empty()) return flags.prompt;
+  const bool from_stdin = flags.prompt_file.empty() || flags.prompt_file == "-";
+  if (from_stdin && stdin_is_terminal()) {
+    return invalid_argument("there is no prompt: give --prompt TEXT, --prompt-file FILE, --chat, or "
+                            "text on standard input");
+  }
+  KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(from_stdin ? "-" : flags.prompt_file));
+  if (text.empty()) return invalid_argument("the prompt is empty");
+  return text;
+}
+
+int run(RunFlags& flags) {
+  if (flags.chat && flags.raw) {
+    return report(Error(StatusCode::kInvalidArgument, "--chat and --raw exclude each other"));
+  }
+  std::string prompt;
+  if (!flags.chat) {
+    auto text = prompt_text(flags);
+    if (!text) return report(text.error());
+    prompt = std::move(text).value();
+  }
+  auto engine = open_engine(flags.model);
+  if (!engine) return report(engine.error());
+  if (flags.recommended) {
+    const std::uint64_t seed = flags.generate.sampling.seed;
+    flags.generate.sampling = (*engine)->recommended_sampling();
+    flags.generate.sampling.seed = seed;
+  }
+  if (const Status bias = parse_logit_bias(flags.logit_bias, flags.generate.sampling); !bias) {
+    return report(bias.error());
+  }
+  const auto tokenizer = (*engine)->tokenizer();
+  if (!tokenizer) return report(tokenizer.error());
+  auto session = (*engine)->create_session();
+  if (!session) return report(session.error());
+  Runner runner(flags, std::move(engine).value(), std::move(session).value(), **tokenizer);
+  return flags.chat ? runner.chat() : runner.one_shot(prompt);
+}
+
+void add_sampling_flags(CLI::App& command, RunFlags& flags) {
+  SamplingOptions& sampling = flags.generate.sampling;
+  const std::string group = "Sampling";
+  command.add_option("--temperature", sampling.temperature, "0: greedy (default)")->group(group);
+  command.add_option("--top-k", sampling.top_k, "Keep the K likeliest; 0: off")->group(group);
+  command.add_option("--top-p", sampling.top_p, "Keep the likeliest that make up P; 1: off")->group(group);
+  command.add_option("--min-p", sampling.min_p, "Drop what is less likely than P times the best; 0: off")
+      ->group(group);
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Divide the logits of seen tokens; 1: off")
+      ->group(group);
+  command.add_option("--presence-penalty", sampling.presence_penalty, "Subtract once for a generated token")
+      ->group(group);
+  command.add_option("--frequency-penalty", sampling.frequency_penalty, "Subtract for each time it was generated")
+      ->group(group);
+  command.add_option("--logit-bias", flags.logit_bias, "Add to one token's logit; repeatable")
+      ->type_name("ID:BIAS")
+      ->group(group);
+  command.add_option("--seed", sampling.seed, "Same seed, same text")->group(group);
+  command.add_flag("--recommended", flags.recommended,
+                   "The publisher's sampling, from generation_config.json")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation (--chat)");
+  auto flags = std::make_shared<RunFlags>();
+  auto* prompt = command->add_option("-p,--prompt", flags->prompt, "The prompt")->type_name("TEXT");
+  command->add_option("-f,--prompt-file", flags->prompt_file, "Read it from a file; - or nothing: standard input")
+      ->excludes(prompt)
+      ->type_name("FILE");
+  command->add_flag("-c,--chat", flags->chat, "A conversation; each line of input is a message");
+  command->add_option("--system", flags->system, "System message of the conversation")->type_name("TEXT");
+  command->add_flag("--raw", flags->raw, "No chat template: continue the text as it is");
+  command->add_flag("--thinking", flags->thinking, "Ask the template for a thinking channel");
+  command->add_option("-n,--max-tokens", flags->generate.max_tokens, "Most tokens of a reply (default: 256)")
+      ->type_name("N");
+  command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")->type_name("TEXT");
+  command->add_flag("--json", flags->json, "Print one JSON object instead of text");
+  add_sampling_flags(*command, *flags);
+  add_model_flags(*command, flags->model);
+  command->footer(
+      "Examples:\n"
+      "  kakeya run -p \"Write a Python function that adds two numbers.\"\n"
+      "  echo \"Repeat: one two three\" | kakeya run --json\n"
+      "  kakeya run --chat --recommended --seed 7 --memory 512MiB");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace kakeya::cli

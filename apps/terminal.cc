@@ -1,0 +1,66 @@
+#include "terminal.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace kakeya::cli {
+namespace {
+
+// Signal handlers can reach only globals.
+volatile std::sig_atomic_t interrupts = 0;
+
+void on_interrupt(int /*signal*/) {
+  interrupts = interrupts + 1;
+  if (interrupts > 2) ::_exit(130);
+}
+
+}  // namespace
+
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+
+void note(std::string_view text) {
+  if (stderr_is_terminal()) {
+    fmt::print(stderr, "\033[2m{}\033[0m\n", text);
+  } else {
+    fmt::print(stderr, "{}\n", text);
+  }
+}
+
+ProgressBar::ProgressBar(std::string label) : label_(std::move(label)) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_percent_ >= 0) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
+  if (!stderr_is_terminal() || total == 0) return;
+  constexpr int kWidth = 30;
+  const double fraction = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
+  const int percent = static_cast<int>(100.0 * fraction);
+  if (percent == drawn_percent_) return;
+  drawn_percent_ = percent;
+  const auto filled = static_cast<std::size_t>(kWidth * fraction);
+  fmt::print(stderr, "\r{} [{}{}] {:3}%", label_, std::string(filled, '#'),
+             std::string(kWidth - filled, '.'), percent);
+  std::fflush(stderr);
+}
+
+InterruptGuard::InterruptGuard() {
+  interrupts = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a pending read returns
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptGuard::~InterruptGuard() { std::signal(SIGINT, SIG_DFL); }
+
+bool InterruptGuard::interrupted() const { return interrupts > 0; }
+void InterruptGuard::reset() { interrupts = 0; }
+
+}  // namespace kakeya::cli

@@ -1,0 +1,46 @@
+// What a person at a terminal sees beside the answer: progress bars, dim notes, Ctrl-C. Nothing of
+// it is printed when the output is no terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kakeya::cli {
+
+// Whether people read standard error / standard output.
+bool stderr_is_terminal();
+bool stdout_is_terminal();
+
+// A line on stderr, dim on a terminal.
+void note(std::string_view text);
+
+// A bar on stderr, redrawn in place; silent if stderr is no terminal. Erased when destroyed.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void update(std::uint64_t done, std::uint64_t total);
+
+ private:
+  std::string label_;
+  int drawn_percent_ = -1;
+};
+
+// While it lives Ctrl-C sets a flag instead of ending the program; a second one during the same
+// reply ends it.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  bool interrupted() const;
+  void reset();
+};
+
+}  // namespace kakeya::cli

@@ -1,0 +1,76 @@
+// The engine behind include/kakeya/engine.h, and the door for benchmarks and tests that need more
+// than the public one: random weights, the decoder and backend themselves.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+#include "decode/timeline.h"
+#include "formats/model_config.h"
+#include "kakeya/engine.h"
+#include "model/decoder.h"
+#include "model/tensor_source.h"
+#include "runtime/model_text.h"
+
+namespace kakeya {
+
+class EngineImpl final : public Engine {
+ public:
+  // Errors: as Engine::open.
+  static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options);
+
+  // The same engine over random weights of `config`, without text; options.model_dir is ignored.
+  static Result<std::unique_ptr<EngineImpl>> open_random(const ModelConfig& config,
+                                                         const EngineOptions& options);
+
+  Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
+  Result<std::unique_ptr<Session>> create_session() override;
+  Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options) const override {
+    return text_.apply_chat_template(messages, options);
+  }
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t max_context() const override { return config_.max_position_embeddings; }
+  std::span<const TokenId> stop_ids() const override { return stop_ids_; }
+  TokenId bos_id() const override { return config_.bos_token_id.value_or(-1); }
+  SamplingOptions recommended_sampling() const override;
+  std::string_view backend_name() const override { return backend_->name(); }
+  int num_threads() const override { return backend_->num_threads(); }
+  Footprint footprint() const override { return budget_.footprint(); }
+
+  const ModelConfig& config() const { return config_; }
+  Backend& backend() { return *backend_; }
+
+  // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass.
+  // Errors: as create_session.
+  Result<std::unique_ptr<Timeline>> create_timeline(const SessionOptions& options,
+                                                    std::int64_t logit_rows);
+
+ private:
+  friend class Engine;
+  EngineImpl(ModelConfig config, const EngineOptions& options)
+      : config_(std::move(config)), options_(options), budget_(options.memory_limit) {}
+
+  static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
+  Result<Footprint> estimate(TensorSource& source, std::uint64_t& source_bytes);
+  Status load(std::unique_ptr<TensorSource> source);
+  void collect_stop_ids();
+  std::int64_t session_context() const;
+
+  ModelConfig config_;
+  GenerationConfig generation_config_;
+  EngineOptions options_;
+  MemoryBudget budget_;  // before everything that is charged to it
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
+  std::unique_ptr<Decoder> decoder_;
+  ModelText text_;
+  std::vector<TokenId> stop_ids_;
+};
+
+}  // namespace kakeya

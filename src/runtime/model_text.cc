@@ -1,0 +1,119 @@
+#include "runtime/model_text.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/mapped_file.h"
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// A special token is written as its text or as an object with `content`.
+std::string special_token(const nlohmann::json& config, const char* key) {
+  const auto it = config.find(key);
+  if (it == config.end()) return "";
+  if (it->is_string()) return it->get<std::string>();
+  if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
+    return (*it)["content"].get<std::string>();
+  }
+  return "";
+}
+
+// `chat_template` is a text, or a list of named ones of which "default" is meant.
+std::string template_source(const nlohmann::json& config) {
+  const auto it = config.find("chat_template");
+  if (it == config.end()) return "";
+  if (it->is_string()) return it->get<std::string>();
+  if (!it->is_array()) return "";
+  for (const auto& entry : *it) {
+    if (entry.is_object() && entry.value("name", "") == "default") {
+      return entry.value("template", "");
+    }
+  }
+  return "";
+}
+
+Result<ChatTemplate> parse_template(std::string source, const std::string& path) {
+  auto parsed = ChatTemplate::parse(std::move(source));
+  if (!parsed) return Unexpected(parsed.error().with_context(path));
+  return std::move(parsed).value();
+}
+
+}  // namespace
+
+Status ModelText::read_tokenizer_config(const std::string& path) {
+  KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  // Third-party code may throw on nonsense of any kind; the file is a user's.
+  try {
+    const auto config = nlohmann::json::parse(text_of(file), nullptr, false);
+    if (config.is_discarded() || !config.is_object()) {
+      return data_loss("{}: not a JSON object", path);
+    }
+    bos_token_ = special_token(config, "bos_token");
+    eos_token_ = special_token(config, "eos_token");
+    std::string source = template_source(config);
+    if (!source.empty() && !chat_template_) {
+      KAKEYA_ASSIGN_OR_RETURN(chat_template_, parse_template(std::move(source), path));
+    }
+  } catch (const nlohmann::json::exception& failure) {
+    return data_loss("{}: {}", path, failure.what());
+  }
+  return {};
+}
+
+Result<ModelText> ModelText::load(const std::string& dir) {
+  ModelText text;
+  text.dir_ = dir;
+  const std::filesystem::path folder(dir);
+  std::error_code ignored;  // an unreadable folder has no such file
+  const std::string tokenizer_path = folder / "tokenizer.json";
+  if (std::filesystem::exists(tokenizer_path, ignored)) {
+    auto tokenizer = Tokenizer::load(tokenizer_path);
+    if (!tokenizer) return Unexpected(tokenizer.error());
+    text.tokenizer_ = std::move(tokenizer).value();
+  }
+  const std::string template_path = folder / "chat_template.jinja";
+  if (std::filesystem::exists(template_path, ignored)) {
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
+    KAKEYA_ASSIGN_OR_RETURN(text.chat_template_,
+                            parse_template(std::string(text_of(file)), template_path));
+  }
+  const std::string config_path = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(config_path, ignored)) {
+    KAKEYA_TRY(text.read_tokenizer_config(config_path));
+  }
+  return text;
+}
+
+Result<const Tokenizer*> ModelText::tokenizer() const {
+  if (tokenizer_) return &*tokenizer_;
+  return error(StatusCode::kFailedPrecondition, "{} has no tokenizer.json", dir_);
+}
+
+Result<std::string> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
+                                                   const ChatOptions& options) const {
+  if (!chat_template_) {
+    return error(StatusCode::kFailedPrecondition,
+                 "{} has no chat template (chat_template.jinja, or chat_template in "
+                 "tokenizer_config.json); prompt it without one (--raw)",
+                 dir_);
+  }
+  nlohmann::ordered_json context;
+  context["messages"] = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : messages) {
+    context["messages"].push_back({{"role", message.role}, {"content", message.content}});
+  }
+  context["add_generation_prompt"] = options.add_generation_prompt;
+  context["enable_thinking"] = options.enable_thinking;
+  context["bos_token"] = bos_token_;
+  context["eos_token"] = eos_token_;
+  return chat_template_->render(context);
+}
+
+}  // namespace kakeya

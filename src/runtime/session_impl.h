@@ -1,0 +1,42 @@
+// The session behind include/kakeya/session.h: a Timeline with a Sampler.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "decode/sampler.h"
+#include "decode/timeline.h"
+#include "kakeya/session.h"
+
+namespace kakeya {
+
+class SessionImpl final : public Session {
+ public:
+  SessionImpl(std::unique_ptr<Timeline> timeline,
+              Sampler sampler,
+              std::span<const TokenId> model_stop_ids,
+              std::span<const TokenId> suppressed)
+      : timeline_(std::move(timeline)),
+        sampler_(std::move(sampler)),
+        model_stop_ids_(model_stop_ids),
+        suppressed_(suppressed) {}
+
+  Status append(std::span<const TokenId> ids) override;
+  Result<std::int64_t> sync(std::span<const TokenId> ids) override;
+  Status prefill(const PrefillProgress& progress) override;
+  Result<GenerateResult> generate(const GenerateOptions& options,
+                                  const TokenCallback& on_token) override;
+  Status truncate(Position length) override;
+  std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
+  Position position() const override { return timeline_->position(); }
+  Footprint footprint() const override;
+
+ private:
+  std::unique_ptr<Timeline> timeline_;
+  Sampler sampler_;
+  std::span<const TokenId> model_stop_ids_;  // the engine's
+  std::span<const TokenId> suppressed_;      // the engine's
+};
+
+}  // namespace kakeya

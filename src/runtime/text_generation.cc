@@ -1,0 +1,42 @@
+#include "runtime/text_generation.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "text/stop_strings.h"
+
+namespace kakeya {
+
+Result<TextResult> generate_text(Session& session, const Tokenizer& tokenizer,
+                                 const GenerateOptions& options,
+                                 const std::vector<std::string>& stop_strings,
+                                 const TextCallback& on_text) {
+  for (const std::string& stop : stop_strings) {
+    if (stop.empty()) return invalid_argument("a stop string must not be empty");
+  }
+  TextResult result;
+  StreamDecoder decoder(tokenizer);
+  StopStringMatcher matcher(stop_strings);
+  std::string decoded;
+  std::size_t emitted = 0;
+  // Passes what is new in result.text on to the caller.
+  const auto emit = [&] {
+    const std::string_view piece = std::string_view(result.text).substr(emitted);
+    emitted = result.text.size();
+    return piece.empty() || !on_text || on_text(piece);
+  };
+  KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options, [&](TokenId id) {
+    decoded.clear();
+    decoder.push(id, decoded);
+    result.stopped_by_text = matcher.feed(decoded, result.text);
+    return emit() && !result.stopped_by_text;
+  }));
+  if (!result.stopped_by_text) {
+    result.stopped_by_text = matcher.feed(decoder.finish(), result.text);
+    if (!result.stopped_by_text) matcher.flush(result.text);
+    emit();
+  }
+  return result;
+}
+
+}  // namespace kakeya
