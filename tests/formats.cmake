@@ -6,3 +6,6 @@ kakeya_test(
   formats/model_tensors_test.cc
   formats/safetensors_test.cc
   formats/tensor_request_test.cc)
+
+kakeya_test(inspect_test formats/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc)
+target_include_directories(inspect_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)

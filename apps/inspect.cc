@@ -1,0 +1,43 @@
+// `kakeya inspect`: what a model folder or a weight file holds.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "command.h"
+#include "inspect_report.h"
+
+namespace kakeya::cli {
+
+namespace {
+
+struct InspectFlags {
+  std::string path;
+  bool json = false;
+};
+
+int run_inspect(const InspectFlags& flags) {
+  const auto inspected = inspect(flags.path);
+  if (!inspected) return report(inspected.error());
+  if (flags.json) {
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    fmt::print("{}\n", to_json(*inspected).dump(-1, ' ', false, kReplace));
+  } else {
+    fmt::print("{}", to_text(*inspected));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<InspectFlags>();
+  CLI::App* command = app.add_subcommand("inspect", "Describe a model folder or a weight file");
+  command
+      ->add_option("path", flags->path, "Model folder or .safetensors file; only headers are read")
+      ->required()
+      ->type_name("PATH");
+  command->add_flag("--json", flags->json, "One JSON object");
+  command->callback([flags, &exit_code] { exit_code = run_inspect(*flags); });
+}
+
+}  // namespace kakeya::cli

@@ -1,0 +1,207 @@
+#include "inspect_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "formats/printable.h"
+#include "formats/tensor_request.h"
+
+namespace kakeya::cli {
+
+namespace {
+
+struct DTypeTotal {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::map<std::string_view, DTypeTotal> dtype_totals(const Checkpoint& checkpoint) {
+  std::map<std::string_view, DTypeTotal> totals;
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    for (const TensorView& tensor : file.tensors()) {
+      DTypeTotal& total = totals[dtype_name(tensor.dtype)];
+      ++total.tensors;
+      total.bytes += tensor.bytes();
+    }
+  }
+  return totals;
+}
+
+std::string file_name(const SafetensorsFile& file) {
+  return std::filesystem::path(file.path()).filename().string();
+}
+
+std::string_view architecture_name(Architecture architecture) {
+  return architecture == Architecture::kGemma4 ? "gemma4" : "qwen3";
+}
+
+std::int64_t sliding_layers(const ModelConfig& config) {
+  return std::count(config.layer_types.begin(), config.layer_types.end(), LayerType::kSliding);
+}
+
+// "25.23 B", "0.40 M"
+std::string short_count(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  return value >= 1e9 ? fmt::format("{:.2f} B", value / 1e9) : fmt::format("{:.2f} M", value / 1e6);
+}
+
+class TextLines {
+ public:
+  template <typename... Args>
+  void add(std::string_view label, fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), "{:<14}", label);
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void add_config(TextLines& lines, const ModelConfig& config) {
+  const std::int64_t sliding = sliding_layers(config);
+  lines.add("architecture", "{} ({})", architecture_name(config.architecture),
+            printable(config.model_type));
+  lines.add("layers", "{}: {} full, {} sliding", config.num_hidden_layers,
+            config.num_hidden_layers - sliding, sliding);
+  if (sliding > 0) lines.add("window", "{}", config.sliding_window);
+  lines.add("hidden", "{}", config.hidden_size);
+  lines.add("query heads", "{}", config.num_attention_heads);
+  if (sliding > 0) {
+    lines.add("kv, sliding", "{} x {}", config.num_key_value_heads, config.head_dim);
+  }
+  lines.add("kv, full", "{} x {}{}", config.num_global_key_value_heads, config.global_head_dim,
+            config.attention_k_eq_v ? ", values are keys" : "");
+  lines.add("mlp", "{}{}", config.intermediate_size,
+            config.use_double_wide_mlp ? ", doubled in layers that share keys and values" : "");
+  if (config.enable_moe_block) {
+    lines.add("experts", "{} of {}, {} a token", config.num_experts, config.moe_intermediate_size,
+              config.top_k_experts);
+  }
+  if (config.hidden_size_per_layer_input > 0) {
+    lines.add("layer inputs", "{}", config.hidden_size_per_layer_input);
+  }
+  if (config.num_kv_shared_layers > 0) {
+    lines.add("shared kv", "the last {} layers", config.num_kv_shared_layers);
+  }
+  lines.add("vocabulary", "{}{}", config.vocab_size,
+            config.tie_word_embeddings ? ", output head tied" : "");
+  lines.add("positions", "{}", config.max_position_embeddings);
+  lines.add("stop ids", "{}", fmt::join(config.eos_token_ids, ", "));
+}
+
+nlohmann::ordered_json config_json(const ModelConfig& config) {
+  nlohmann::ordered_json json = {
+      {"model_type", config.model_type},
+      {"vocab_size", config.vocab_size},
+      {"hidden_size", config.hidden_size},
+      {"intermediate_size", config.intermediate_size},
+      {"num_hidden_layers", config.num_hidden_layers},
+      {"num_sliding_layers", sliding_layers(config)},
+      {"sliding_window", config.sliding_window},
+      {"num_attention_heads", config.num_attention_heads},
+      {"num_key_value_heads", config.num_key_value_heads},
+      {"head_dim", config.head_dim},
+      {"num_global_key_value_heads", config.num_global_key_value_heads},
+      {"global_head_dim", config.global_head_dim},
+      {"attention_k_eq_v", config.attention_k_eq_v},
+      {"num_experts", config.num_experts},
+      {"top_k_experts", config.top_k_experts},
+      {"moe_intermediate_size", config.moe_intermediate_size},
+      {"hidden_size_per_layer_input", config.hidden_size_per_layer_input},
+      {"num_kv_shared_layers", config.num_kv_shared_layers},
+      {"use_double_wide_mlp", config.use_double_wide_mlp},
+      {"tie_word_embeddings", config.tie_word_embeddings},
+      {"final_logit_softcapping", config.final_logit_softcapping},
+      {"max_position_embeddings", config.max_position_embeddings},
+      {"eos_token_ids", config.eos_token_ids}};
+  return json;
+}
+
+}  // namespace
+
+Result<InspectReport> inspect(const std::string& path) {
+  auto checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return tl::unexpected(checkpoint.error());
+  InspectReport report;
+  report.checkpoint = std::move(*checkpoint);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return report;
+
+  auto config = load_model_config(path);
+  if (!config) {
+    report.problem = config.error().message();
+    return report;
+  }
+  report.config = std::move(*config);
+  // A configuration that parsed has a parameter count.
+  report.parameters = parameter_count(*report.config).value_or(ParameterCount());
+  const auto tensors = resolve_tensors(report.checkpoint, expected_tensors(*report.config));
+  if (!tensors) report.problem = tensors.error().message();
+  return report;
+}
+
+std::string to_text(const InspectReport& report) {
+  TextLines lines;
+  lines.add("path", "{}", report.checkpoint.path());
+  if (report.config) {
+    add_config(lines, *report.config);
+    lines.add("parameters", "{} ({}), {} touched by each token", report.parameters.total,
+              short_count(report.parameters.total),
+              short_count(report.parameters.touched_per_token));
+  }
+  for (const SafetensorsFile& file : report.checkpoint.files()) {
+    lines.add("file", "{}: {} tensors", file_name(file), file.tensors().size());
+    for (const auto& [key, value] : file.metadata()) {
+      lines.add("metadata", "{} = {}", printable(key), printable(value));
+    }
+  }
+  for (const auto& [name, total] : dtype_totals(report.checkpoint)) {
+    lines.add("dtype", "{}: {} tensors, {} bytes", name, total.tensors, total.bytes);
+  }
+  lines.add("bytes", "{}", report.checkpoint.total_bytes());
+  if (!report.problem.empty()) lines.add("problem", "{}", report.problem);
+  std::string text = lines.take();
+  for (const SafetensorsFile& file : report.checkpoint.files()) {
+    for (const TensorView& tensor : file.tensors()) {
+      fmt::format_to(std::back_inserter(text), "{:<6}{:>14}  {} {}\n", dtype_name(tensor.dtype),
+                     tensor.bytes(), printable(tensor.name), shape_string(tensor.shape));
+    }
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const InspectReport& report) {
+  nlohmann::ordered_json json = {{"path", report.checkpoint.path()}};
+  if (report.config) {
+    json["architecture"] = architecture_name(report.config->architecture);
+    json["config"] = config_json(*report.config);
+    json["parameters"] = {{"total", report.parameters.total},
+                          {"touched_per_token", report.parameters.touched_per_token}};
+  }
+  json["problem"] = nullptr;
+  if (!report.problem.empty()) json["problem"] = report.problem;
+  json["total_bytes"] = report.checkpoint.total_bytes();
+  for (const auto& [name, total] : dtype_totals(report.checkpoint)) {
+    json["dtypes"][std::string(name)] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
+  }
+  json["files"] = nlohmann::ordered_json::array();
+  json["tensors"] = nlohmann::ordered_json::array();
+  for (const SafetensorsFile& file : report.checkpoint.files()) {
+    json["files"].push_back({{"name", file_name(file)}, {"metadata", file.metadata()}});
+    for (const TensorView& tensor : file.tensors()) {
+      json["tensors"].push_back({{"name", tensor.name},
+                                 {"dtype", dtype_name(tensor.dtype)},
+                                 {"shape", tensor.shape},
+                                 {"bytes", tensor.bytes()},
+                                 {"file", file_name(file)}});
+    }
+  }
+  return json;
+}
+
+}  // namespace kakeya::cli

@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "formats/scratch_files.h"
+#include "inspect_report.h"
+
+namespace kakeya::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string network(const std::string& name) {
+  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
+}
+
+TEST(Inspect, DescribesAModelFolder) {
+  const auto report = inspect(network("gemma4-moe"));
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->problem, "");
+  EXPECT_THAT(to_text(*report),
+              AllOf(HasSubstr("architecture  gemma4 (gemma4_text)\n"),
+                    HasSubstr("layers        6: 2 full, 4 sliding\n"),
+                    HasSubstr("kv, full      1 x 32, values are keys\n"),
+                    HasSubstr("experts       8 of 24, 2 a token\n"),
+                    HasSubstr("metadata      format = pt\n"),
+                    HasSubstr("dtype         BF16: 132 tensors, 803564 bytes\n"),
+                    HasSubstr("BF16            6144  model.layers.0.mlp.gate_proj.weight [48, 64]"),
+                    Not(HasSubstr("problem"))));
+}
+
+TEST(Inspect, GivesTheSameAsOneJsonObject) {
+  const auto report = inspect(network("gemma4-moe"));
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  const auto json = to_json(*report);
+  EXPECT_EQ(json["architecture"], "gemma4");
+  EXPECT_EQ(json["config"]["num_experts"], 8);
+  EXPECT_EQ(json["tensors"].size(), 132U);
+  EXPECT_EQ(json["dtypes"]["BF16"]["bytes"], json["total_bytes"]);
+  // Every parameter is stored once, two bytes each.
+  EXPECT_EQ(json["parameters"]["total"].get<std::int64_t>() * 2,
+            json["total_bytes"].get<std::int64_t>());
+  EXPECT_TRUE(json["problem"].is_null());
+  EXPECT_EQ(json["files"][0]["metadata"]["format"], "pt");
+}
+
+TEST(Inspect, ShowsTheTensorsOfAModelItCannotRunAndSaysWhy) {
+  const auto report = inspect(network("dflash-gemma4"));
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_THAT(report->problem, HasSubstr("drafter"));
+  EXPECT_THAT(to_text(*report),
+              AllOf(HasSubstr("problem       "), HasSubstr("fc.weight [64, 192]")));
+}
+
+TEST(Inspect, SaysWhatDoesNotFitTheConfiguration) {
+  const ScratchFolder folder;
+  folder.write("config.json", read_file(network("qwen3-tied") + "/config.json"));
+  folder.write("model.safetensors", read_file(network("qwen3-untied") + "/model.safetensors"));
+  const auto report = inspect(folder.root());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_THAT(report->problem, HasSubstr("unexpected model.layers.5.mlp.up_proj.weight"));
+}
+
+TEST(Inspect, DescribesAWeightFileWithHostileNames) {
+  const ScratchFolder folder;
+  const std::string path = folder.write(
+      "w.safetensors",
+      safetensors_bytes(R"({"a\u001b[31m\n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                        "x"));
+  const auto report = inspect(path);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_THAT(to_text(*report), AllOf(HasSubstr("a\\x1b[31m\\x0a [1]"), Not(HasSubstr("\x1b"))));
+  EXPECT_EQ(to_json(*report)["tensors"][0]["name"], "a\x1b[31m\n");
+}
+
+TEST(Inspect, FailsInOneLineWithoutWeights) {
+  const ScratchFolder folder;
+  EXPECT_EQ(inspect(folder.root()).error().code(), StatusCode::kNotFound);
+  EXPECT_EQ(inspect(folder.path("absent")).error().code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace kakeya::cli
