@@ -1,0 +1,115 @@
+// Rotary embedding, cache rows and attention of the CPU executor.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/cpu_executor.h"
+
+namespace kakeya::cpu {
+namespace {
+
+constexpr double kSineNanoseconds = 20.0;
+
+}  // namespace
+
+void CpuExecutor::make_rope_table(Position first,
+                                  std::int64_t count,
+                                  std::span<const float> inverse_frequencies,
+                                  RopeTable table) {
+  for_rows(count, 2 * kSineNanoseconds * static_cast<double>(table.half),
+           [&](Index begin, Index end) {
+             for (Index t = begin; t < end; ++t) {
+               float* cos = table.cos + t * table.half;
+               float* sin = table.sin + t * table.half;
+               for (Index i = 0; i < table.half; ++i) {
+                 const float frequency = inverse_frequencies[static_cast<std::size_t>(i)];
+                 // Partial rotary embeddings have a long tail of zeros.
+                 if (frequency == 0.0F) {
+                   cos[i] = 1.0F;
+                   sin[i] = 0.0F;
+                   continue;
+                 }
+                 const auto angle = static_cast<double>(static_cast<float>(first + t) * frequency);
+                 cos[i] = static_cast<float>(std::cos(angle));
+                 sin[i] = static_cast<float>(std::sin(angle));
+               }
+             }
+           });
+}
+
+void CpuExecutor::apply_rope(Rows x, RopeTable table) {
+  const Index head_dim = 2 * table.half;
+  for_rows(x.count, static_cast<double>(x.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      for (Index begin = 0; begin < x.width; begin += head_dim) {
+        kernels_.rotate(x.data + t * x.width + begin, table.cos + t * table.half,
+                        table.sin + t * table.half, table.half);
+      }
+    }
+  });
+}
+
+void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
+  const Index width = kv.num_kv_heads * kv.head_dim;
+  const bool bf16 = kv.dtype == DType::kBF16;
+  const auto store = [&](const float* from, std::byte* rows, Index slot) {
+    std::byte* to = rows + slot * width * (bf16 ? 2 : 4);
+    if (bf16) {
+      kernels_.to_bf16(from, width, to);
+    } else {
+      std::memcpy(to, from, static_cast<std::size_t>(width) * sizeof(float));
+    }
+  };
+  // Rows in order on one thread: more rows than slots would let two threads meet in a slot.
+  for (Index t = 0; t < keys.count; ++t) {
+    const Index slot = (first + t) % kv.capacity;
+    store(keys.data + t * keys.width, kv.keys, slot);
+    store(values.data + t * values.width, kv.values, slot);
+  }
+}
+
+void CpuExecutor::attention(const AttentionInput& input, Rows out) {
+  const KvRows& kv = input.kv;
+  const Index rows = input.queries.count;
+  if (rows == 0) return;
+  const Attention attention = {.queries = input.queries.data,
+                               .out = out.data,
+                               .stride = input.queries.width,
+                               .head_dim = kv.head_dim,
+                               .first_position = input.first_position,
+                               .window = input.window,
+                               .scale = input.scale,
+                               .keys = kv.keys,
+                               .values = kv.values,
+                               .capacity = kv.capacity,
+                               .slot_width = kv.num_kv_heads * kv.head_dim,
+                               .bf16 = kv.dtype == DType::kBF16};
+  const Index heads = input.queries.width / kv.head_dim;
+  const Index group = heads / kv.num_kv_heads;
+  // Heads that share keys go together, unless threads would be left without work.
+  const Index parts =
+      rows == 1 ? std::clamp<Index>(pool_.num_threads() / kv.num_kv_heads, 1, group) : 1;
+  const Index heads_per_item = std::min(kMaxQueries, (group + parts - 1) / parts);
+  const Index splits = (group + heads_per_item - 1) / heads_per_item;
+  const Index rows_per_item = std::max<Index>(1, kMaxQueries / heads_per_item);
+  const Index blocks = (rows + rows_per_item - 1) / rows_per_item;
+
+  const Index last = input.first_position + rows;
+  const Index seen = input.window == 0 ? last : std::min(last, input.window + rows);
+  const double flops =
+      4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
+  for_items(kv.num_kv_heads * splits * blocks, flops / kernels_.exact_gflops, [&](Index item) {
+    const Index block = item % blocks;
+    const Index split = item / blocks % splits;
+    const Index kv_head = item / blocks / splits;
+    const Index first_head = split * heads_per_item;
+    const Index first_row = block * rows_per_item;
+    kernels_.attend(attention, {.kv_head = kv_head,
+                                .first_head = kv_head * group + first_head,
+                                .heads = std::min(heads_per_item, group - first_head),
+                                .first_row = first_row,
+                                .rows = std::min(rows_per_item, rows - first_row)});
+  });
+}
+
+}  // namespace kakeya::cpu

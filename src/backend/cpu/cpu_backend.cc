@@ -1,0 +1,62 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/cpu_matrix.h"
+#include "backend/cpu/instruction_set.h"
+#include "base/status.h"
+
+namespace kakeya::cpu {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Kernels& kernels, const ThreadPoolOptions& threads)
+      : kernels_(kernels), pool_(threads) {}
+
+  std::string_view name() const override { return kernels_.name; }
+  int num_threads() const override { return pool_.num_threads(); }
+
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute compute,
+                                              MemoryBudget& budget) override {
+    KAKEYA_ASSIGN_OR_RETURN(Buffer panels,
+                            budget.allocate(MemoryClass::kWeights,
+                                            CpuMatrix::packed_bytes(weight.shape, weight.dtype)));
+    auto matrix = std::make_unique<CpuMatrix>(weight.shape, weight.dtype == DType::kBF16, compute,
+                                              std::move(panels));
+    matrix->load(weight, kernels_, pool_);
+    return matrix;
+  }
+
+  std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute /*compute*/) const override {
+    return MemoryBudget::charged_bytes(CpuMatrix::packed_bytes(shape, dtype));
+  }
+
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
+    return std::make_unique<CpuMatrix>(weight.shape, weight.dtype, weight.data);
+  }
+
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override {
+    KAKEYA_ASSIGN_OR_RETURN(Buffer scratch,
+                            budget.allocate(MemoryClass::kActivations, ScratchLayout(plan).bytes));
+    return std::make_unique<CpuExecutor>(kernels_, pool_, plan, std::move(scratch));
+  }
+
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    return MemoryBudget::charged_bytes(ScratchLayout(plan).bytes);
+  }
+
+ private:
+  const Kernels& kernels_;
+  ThreadPool pool_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> create_cpu_backend(const BackendOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(options.instruction_set));
+  return std::make_unique<CpuBackend>(*kernels, options.threads);
+}
+
+}  // namespace kakeya::cpu

@@ -1,0 +1,195 @@
+#include "backend/cpu/cpu_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kakeya::cpu {
+namespace {
+
+// Weights that one item streams: enough to forget the cost of handing it out, small enough for the
+// last items of two threads to end together.
+constexpr Index kItemBytes = Index{256} << 10;
+// Rows that meet a group of panels while both stay in the second-level cache.
+constexpr Index kItemRows = 128;
+
+// What a thread streams from memory, to estimate times.
+constexpr double kBytesPerNanosecond = 15.0;
+constexpr double kElementsPerNanosecond = 2.0;
+
+Activation to_activation(GateActivation activation) {
+  return activation == GateActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
+}
+
+const CpuMatrix& as_cpu(const Matrix& matrix) {
+  return static_cast<const CpuMatrix&>(matrix);
+}
+
+double row_nanoseconds(Index elements) {
+  return static_cast<double>(elements) / kElementsPerNanosecond;
+}
+
+}  // namespace
+
+ScratchLayout::ScratchLayout(const ExecutorPlan& plan) {
+  const auto place = [this](Index elements) {
+    const std::uint64_t at = bytes;
+    bytes += MemoryBudget::charged_bytes(static_cast<std::uint64_t>(elements) * 4);
+    return at;
+  };
+  const Index routed = plan.max_rows * plan.top_k_experts;
+  packed_rows = place(plan.max_rows * round_up(plan.max_matmul_width, kColumnUnit));
+  expert_rows = place(routed * round_up(plan.hidden_size, kColumnUnit));
+  expert_hidden = place(routed * round_up(plan.moe_intermediate_size, kColumnUnit));
+  sorted_rows = place(routed);
+  places = place(routed);
+  first_places = place(plan.num_experts + 1);
+  active_experts = place(plan.num_experts);
+}
+
+CpuExecutor::CpuExecutor(const Kernels& kernels,
+                         ThreadPool& pool,
+                         const ExecutorPlan& plan,
+                         Buffer scratch)
+    : kernels_(kernels), pool_(pool), layout_(plan), scratch_(std::move(scratch)) {}
+
+void CpuExecutor::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
+  for_rows(out.count, row_nanoseconds(4 * out.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      as_cpu(table).gather(ids[static_cast<std::size_t>(t)], scale, out.data + t * out.width);
+    }
+  });
+}
+
+void CpuExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out) {
+  for_rows(x.count, row_nanoseconds(x.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      kernels_.rms_norm(x.data + t * x.width, weight, x.width, eps, out.data + t * x.width);
+    }
+  });
+}
+
+const std::byte* CpuExecutor::pack(ConstRows x, Arithmetic arithmetic) {
+  auto* packed = scratch_at<std::byte>(layout_.packed_rows);
+  const PackRows rows = {.x = x.data,
+                         .stride = x.width,
+                         .rows = x.count,
+                         .width = x.width,
+                         .arithmetic = arithmetic,
+                         .packed = packed};
+  for_rows(x.count, row_nanoseconds(x.width),
+           [&](Index first, Index last) { kernels_.pack_rows(rows, first, last); });
+  return packed;
+}
+
+double CpuExecutor::product_nanoseconds(const Product& product, Index panels, Index rows) const {
+  const double matrices = product.up_panels == nullptr ? 1.0 : 2.0;
+  const double bytes = matrices * static_cast<double>(panels * product.panel_bytes);
+  const double multiplications = matrices *
+                                 static_cast<double>(panels * kPanelRows * product.columns) *
+                                 static_cast<double>(rows);
+  const double gflops =
+      product.arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_gflops : kernels_.exact_gflops;
+  return std::max(bytes / kBytesPerNanosecond, 2.0 * multiplications / gflops);
+}
+
+void CpuExecutor::run_product(const Product& product, Index panels) {
+  const bool gated = product.up_panels != nullptr;
+  const Index tile = std::max<Index>(1, gated ? kernels_.panel_group / 2 : kernels_.panel_group);
+  const Index tile_bytes = tile * product.panel_bytes * (gated ? 2 : 1);
+  const Index tiles = std::max<Index>(1, kItemBytes / tile_bytes);
+  // Small matrices are cut finer, so that every thread gets a few items.
+  const Index most = round_up(panels, tile) / tile / (4 * pool_.num_threads());
+  const Index group = tile * std::clamp<Index>(tiles, 1, std::max<Index>(1, most));
+  const Index groups = (panels + group - 1) / group;
+  const Index chunks = (product.rows + kItemRows - 1) / kItemRows;
+  for_items(groups * chunks, product_nanoseconds(product, panels, product.rows), [&](Index item) {
+    const Index first_panel = item / chunks * group;
+    const Index first_row = item % chunks * kItemRows;
+    kernels_.multiply(product, {.first_row = first_row,
+                                .last_row = std::min(first_row + kItemRows, product.rows),
+                                .first_panel = first_panel,
+                                .last_panel = std::min(first_panel + group, panels)});
+  });
+}
+
+void CpuExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
+  if (x.count == 0) return;
+  const CpuMatrix& matrix = as_cpu(w);
+  Product product;
+  product.x = pack(x, matrix.arithmetic());
+  product.rows = x.count;
+  product.columns = matrix.padded_columns();
+  product.panels = matrix.panels(0);
+  product.panel_bytes = matrix.panel_bytes();
+  product.outputs = matrix.rows();
+  product.arithmetic = matrix.arithmetic();
+  product.out = out.data;
+  product.out_stride = out.width;
+  run_product(product, matrix.num_panels());
+}
+
+void CpuExecutor::gated_matmul(
+    ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  const CpuMatrix& gate_matrix = as_cpu(gate);
+  const CpuMatrix& up_matrix = as_cpu(up);
+  if (x.count == 0) return;
+  KAKEYA_CHECK(gate_matrix.arithmetic() == up_matrix.arithmetic());
+  Product product;
+  product.x = pack(x, gate_matrix.arithmetic());
+  product.rows = x.count;
+  product.columns = gate_matrix.padded_columns();
+  product.panels = gate_matrix.panels(0);
+  product.up_panels = up_matrix.panels(0);
+  product.panel_bytes = gate_matrix.panel_bytes();
+  product.outputs = gate_matrix.rows();
+  product.arithmetic = gate_matrix.arithmetic();
+  product.activation = to_activation(activation);
+  product.out = out.data;
+  product.out_stride = out.width;
+  run_product(product, gate_matrix.num_panels());
+}
+
+void CpuExecutor::gated_multiply(ConstRows gate,
+                                 const float* other,
+                                 std::int64_t other_stride,
+                                 GateActivation activation,
+                                 Rows out) {
+  for_rows(gate.count, row_nanoseconds(4 * gate.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      kernels_.gated_multiply(gate.data + t * gate.width, other + t * other_stride, gate.width,
+                              to_activation(activation), out.data + t * gate.width);
+    }
+  });
+}
+
+void CpuExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
+  for_rows(a.count, row_nanoseconds(a.width), [&](Index first, Index last) {
+    const Index begin = first * a.width;
+    kernels_.add(a.data + begin, b.data + begin, (last - first) * a.width, scale, out.data + begin);
+  });
+}
+
+void CpuExecutor::softcap(Rows x, float cap) {
+  // A single row is the usual case and long: split it inside.
+  constexpr Index kRun = 4096;
+  const Index elements = x.count * x.width;
+  for_items((elements + kRun - 1) / kRun, row_nanoseconds(4 * elements), [&](Index item) {
+    const Index begin = item * kRun;
+    kernels_.softcap(x.data + begin, std::min(kRun, elements - begin), cap);
+  });
+}
+
+void CpuExecutor::copy_columns(ConstRows x,
+                               float* out,
+                               std::int64_t out_width,
+                               std::int64_t column) {
+  for_rows(x.count, row_nanoseconds(x.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      std::copy_n(x.data + t * x.width, x.width, out + t * out_width + column);
+    }
+  });
+}
+
+}  // namespace kakeya::cpu

@@ -1,0 +1,109 @@
+#include "backend/cpu/cpu_matrix.h"
+
+#include <cstring>
+#include <vector>
+
+namespace kakeya::cpu {
+namespace {
+
+Index num_stacked(const Shape& shape) {
+  return shape.size() == 3 ? shape[0] : 1;
+}
+
+template <typename T>
+T read(const std::byte* from, Index index) {
+  T value{};
+  std::memcpy(&value, from + index * static_cast<Index>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+float read_float(const std::byte* from, DType dtype, Index index) {
+  switch (dtype) {
+    case DType::kF32:
+      return read<float>(from, index);
+    case DType::kBF16:
+      return to_float(read<BFloat16>(from, index));
+    default:
+      return half_to_float(read<std::uint16_t>(from, index));
+  }
+}
+
+// One panel of an f16 matrix, widened: columns of 16 lanes.
+void pack_half_panel(const std::byte* source, Index rows, Index columns, Index padded, float* out) {
+  for (Index k = 0; k < padded; ++k) {
+    for (Index lane = 0; lane < kPanelRows; ++lane) {
+      const bool inside = lane < rows && k < columns;
+      out[k * kPanelRows + lane] =
+          inside ? half_to_float(read<std::uint16_t>(source, lane * columns + k)) : 0.0F;
+    }
+  }
+}
+
+}  // namespace
+
+CpuMatrix::CpuMatrix(const Shape& shape, bool bf16, Compute compute, Buffer panels)
+    : Matrix(num_stacked(shape), shape[shape.size() - 2], shape.back()),
+      bf16_(bf16),
+      compute_(compute),
+      owned_(std::move(panels)),
+      data_(owned_.data()) {}
+
+CpuMatrix::CpuMatrix(const Shape& shape, DType dtype, const std::byte* table)
+    : Matrix(num_stacked(shape), shape[shape.size() - 2], shape.back()),
+      bf16_(dtype == DType::kBF16),
+      mapped_(true),
+      table_dtype_(dtype),
+      compute_(Compute::kF32),
+      data_(table) {}
+
+std::uint64_t CpuMatrix::packed_bytes(const Shape& shape, DType dtype) {
+  const auto rows = static_cast<std::uint64_t>(round_up(shape[shape.size() - 2], kPanelRows));
+  const auto columns = static_cast<std::uint64_t>(round_up(shape.back(), kColumnUnit));
+  const std::uint64_t element = dtype == DType::kBF16 ? 2 : 4;
+  return static_cast<std::uint64_t>(num_stacked(shape)) * rows * columns * element;
+}
+
+void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
+  const Index source_bytes = rows() * cols() * static_cast<Index>(dtype_bytes(weight.dtype));
+  std::byte* const target = owned_.data();
+  pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
+    const Index matrix = item / num_panels();
+    const Index panel = item % num_panels();
+    const std::byte* source = weight.data + matrix * source_bytes;
+    std::byte* packed = target + matrix * num_panels() * panel_bytes();
+    if (weight.dtype == DType::kF16) {
+      const Index row = panel * kPanelRows;
+      pack_half_panel(source + row * cols() * 2, std::min(kPanelRows, rows() - row), cols(),
+                      padded_columns(), reinterpret_cast<float*>(packed + panel * panel_bytes()));
+    } else {
+      kernels.pack_panels({.source = source,
+                           .panels = packed,
+                           .rows = rows(),
+                           .columns = cols(),
+                           .bf16 = weight.dtype == DType::kBF16},
+                          panel, panel + 1);
+    }
+  });
+}
+
+Arithmetic CpuMatrix::arithmetic() const {
+  if (!bf16_) return Arithmetic::kF32;
+  return compute_ == Compute::kFast ? Arithmetic::kBf16Fast : Arithmetic::kBf16Exact;
+}
+
+void CpuMatrix::gather(Index row, float scale, float* out) const {
+  if (mapped_) {
+    const Index begin = row * cols();
+    for (Index d = 0; d < cols(); ++d) out[d] = scale * read_float(data_, table_dtype_, begin + d);
+    return;
+  }
+  const std::byte* panel = data_ + row / kPanelRows * panel_bytes();
+  const Index lane = row % kPanelRows;
+  for (Index d = 0; d < cols(); ++d) {
+    const float value = bf16_ ? to_float(read<BFloat16>(panel + (d / 2) * 64 + lane * 4, d % 2))
+                              : read<float>(panel + d * 64, lane);
+    out[d] = scale * value;
+  }
+}
+
+}  // namespace kakeya::cpu

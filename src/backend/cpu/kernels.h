@@ -1,0 +1,143 @@
+// The leaf functions of the CPU backend, as one table for each instruction set. A leaf works on the
+// rows and panels it is told to, on the calling thread; splitting work over threads and all memory
+// belong to the executor. Only plain types here: units compiled with different flags share it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace kakeya::cpu {
+
+using Index = std::int64_t;
+
+inline constexpr Index kPanelRows = 16;   // outputs of one panel
+inline constexpr Index kColumnUnit = 32;  // columns are padded to whole AMX tiles
+inline constexpr Index kRowBlock = 16;    // packed rows come in blocks of 16, as AMX tiles do
+inline constexpr Index kKeyChunk = 64;    // keys of one step of the online softmax
+inline constexpr Index kMaxQueries = 32;  // query vectors of one attention call
+
+constexpr Index round_up(Index value, Index unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// How a product is computed; decides the form of the packed rows and of the panels.
+enum class Arithmetic : std::uint8_t {
+  kF32,        // f32 panels, f32 rows
+  kBf16Exact,  // bf16 panels widened, f32 rows
+  kBf16Fast    // bf16 panels, rows rounded to bf16
+};
+
+enum class Activation : std::uint8_t { kGeluTanh, kSilu };
+
+// Rows [rows, width] to bring into the packed form of `arithmetic`, padded with zeros to
+// columns = round_up(width, kColumnUnit). Row r is x + (gather ? gather[r] : r) * stride.
+struct PackRows {
+  const float* x = nullptr;
+  const std::int32_t* gather = nullptr;
+  Index stride = 0;
+  Index rows = 0;
+  Index width = 0;
+  Arithmetic arithmetic = Arithmetic::kF32;
+  std::byte* packed = nullptr;
+};
+
+// out [rows, outputs] = packed x times panels; with `up`, activation(x gate^T) * (x up^T). The
+// result goes to `out`, or, when `packed_out` is set, into the packed form of the next product.
+struct Product {
+  const std::byte* x = nullptr;
+  Index rows = 0;
+  Index columns = 0;  // padded
+  const std::byte* panels = nullptr;
+  const std::byte* up_panels = nullptr;
+  Index panel_bytes = 0;
+  Index outputs = 0;
+  Arithmetic arithmetic = Arithmetic::kF32;
+  Activation activation = Activation::kGeluTanh;
+  float* out = nullptr;
+  Index out_stride = 0;
+  std::byte* packed_out = nullptr;
+  Arithmetic packed_arithmetic = Arithmetic::kF32;
+};
+
+// The part of a product that one call computes. first_row is a multiple of kRowBlock.
+struct ProductPart {
+  Index first_row = 0;
+  Index last_row = 0;
+  Index first_panel = 0;
+  Index last_panel = 0;
+};
+
+// Attention of heads that share one key/value head.
+struct Attention {
+  const float* queries = nullptr;  // query of row t, head h: queries + t * stride + h * head_dim
+  float* out = nullptr;            // laid out as the queries are
+  Index stride = 0;
+  Index head_dim = 0;
+  Index first_position = 0;  // of row 0
+  Index window = 0;          // 0: unlimited
+  float scale = 1.0F;
+  const std::byte* keys = nullptr;  // key head 0 of slot 0
+  const std::byte* values = nullptr;
+  Index capacity = 0;
+  Index slot_width = 0;  // elements from slot to slot
+  bool bf16 = false;
+};
+
+// rows * heads <= kMaxQueries.
+struct AttentionPart {
+  Index kv_head = 0;
+  Index first_head = 0;
+  Index heads = 0;
+  Index first_row = 0;
+  Index rows = 0;
+};
+
+// Source rows [rows, columns] of one matrix to repack. Elements are bf16 or f32, maybe unaligned.
+struct PackPanels {
+  const std::byte* source = nullptr;
+  std::byte* panels = nullptr;
+  Index rows = 0;
+  Index columns = 0;
+  bool bf16 = false;
+};
+
+struct Kernels {
+  std::string_view name;
+  Index fast_element_bytes = 0;  // of a packed row for kBf16Fast
+  Index panel_group = 1;         // panels that are computed together
+  double fast_gflops = 0;        // order of magnitude per thread, to decide about threads only
+  double exact_gflops = 0;
+
+  void (*pack_rows)(const PackRows& rows, Index first_row, Index last_row) = nullptr;
+  void (*multiply)(const Product& product, const ProductPart& part) = nullptr;
+  void (*attend)(const Attention& attention, const AttentionPart& part) = nullptr;
+  void (*pack_panels)(const PackPanels& source, Index first_panel, Index last_panel) = nullptr;
+
+  // x and out may be the same row in the ones below.
+  void (*rms_norm)(const float* x, const float* weight, Index width, float eps, float* out) =
+      nullptr;
+  void (*gated_multiply)(const float* gate,
+                         const float* other,
+                         Index width,
+                         Activation activation,
+                         float* out) = nullptr;
+  void (*add)(const float* a, const float* b, Index width, float scale, float* out) = nullptr;
+  void (*softcap)(float* x, Index width, float cap) = nullptr;
+  void (*rotate)(float* head, const float* cos, const float* sin, Index half) = nullptr;
+  void (*to_bf16)(const float* x, Index width, std::byte* out) = nullptr;
+  // out = sum over r ascending of weights[r] * rows[index[r] * stride ...].
+  void (*weighted_sum)(const float* rows,
+                       Index stride,
+                       const std::int32_t* index,
+                       const float* weights,
+                       Index count,
+                       Index width,
+                       float* out) = nullptr;
+
+  // Runs `rounds` of the unit's peak loop in registers; returns the operations done.
+  double (*f32_peak)(Index rounds) = nullptr;
+  double (*bf16_peak)(Index rounds) = nullptr;
+};
+
+}  // namespace kakeya::cpu

@@ -1,0 +1,30 @@
+// Unit: AVX2, FMA and F16C.
+#define KAKEYA_CPU_UNIT avx2
+
+namespace kakeya::cpu::KAKEYA_CPU_UNIT {
+// Whether packed rows of fast products are bf16 (else widened f32), and in blocks of whole tiles.
+inline constexpr bool kBf16Rows = false;
+inline constexpr bool kTiledRows = false;
+}  // namespace kakeya::cpu::KAKEYA_CPU_UNIT
+
+// Each header builds on the ones before it.
+// clang-format off
+#include "backend/cpu/units/vector_avx2.h"
+#include "backend/cpu/units/math.h"
+#include "backend/cpu/units/rows.h"
+#include "backend/cpu/units/attention.h"
+#include "backend/cpu/units/pack.h"
+#include "backend/cpu/units/products.h"
+#include "backend/cpu/units/widened_products.h"
+#include "backend/cpu/units/table.h"
+// clang-format on
+#include "backend/cpu/units/units.h"
+
+namespace kakeya::cpu {
+
+const Kernels& avx2_kernels() {
+  static constexpr Kernels kKernels = avx2::make_kernels("cpu/avx2", 30, 30);
+  return kKernels;
+}
+
+}  // namespace kakeya::cpu

@@ -1,0 +1,30 @@
+// Unit: plain C++ for any machine.
+#define KAKEYA_CPU_UNIT portable
+
+namespace kakeya::cpu::KAKEYA_CPU_UNIT {
+// Whether packed rows of fast products are bf16 (else widened f32), and in blocks of whole tiles.
+inline constexpr bool kBf16Rows = false;
+inline constexpr bool kTiledRows = false;
+}  // namespace kakeya::cpu::KAKEYA_CPU_UNIT
+
+// Each header builds on the ones before it.
+// clang-format off
+#include "backend/cpu/units/vector_portable.h"
+#include "backend/cpu/units/math.h"
+#include "backend/cpu/units/rows.h"
+#include "backend/cpu/units/attention.h"
+#include "backend/cpu/units/pack.h"
+#include "backend/cpu/units/products.h"
+#include "backend/cpu/units/widened_products.h"
+#include "backend/cpu/units/table.h"
+// clang-format on
+#include "backend/cpu/units/units.h"
+
+namespace kakeya::cpu {
+
+const Kernels& portable_kernels() {
+  static constexpr Kernels kKernels = portable::make_kernels("cpu/portable", 3, 3);
+  return kKernels;
+}
+
+}  // namespace kakeya::cpu

@@ -1,0 +1,218 @@
+// Sixteen floats in two AVX2 registers. Included by the unit compiled with AVX2, FMA and F16C,
+// after KAKEYA_CPU_UNIT names the unit's namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kakeya::cpu::KAKEYA_CPU_UNIT {
+
+struct Vec {
+  __m256 low;
+  __m256 high;
+};
+
+inline constexpr int kTileRows = 6;
+inline constexpr int kTilePanels = 1;
+
+inline __m256i lane_mask(std::int64_t count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+inline Vec zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+inline Vec splat(float x) {
+  const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+inline Vec load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+inline void store(float* p, Vec x) {
+  _mm256_storeu_ps(p, x.low);
+  _mm256_storeu_ps(p + 8, x.high);
+}
+// The first `count` < 16 lanes; the others are 0.
+inline Vec load_part(const float* p, std::int64_t count) {
+  return {_mm256_maskload_ps(p, lane_mask(count)), _mm256_maskload_ps(p + 8, lane_mask(count - 8))};
+}
+inline void store_part(float* p, Vec x, std::int64_t count) {
+  _mm256_maskstore_ps(p, lane_mask(count), x.low);
+  _mm256_maskstore_ps(p + 8, lane_mask(count - 8), x.high);
+}
+
+inline Vec add(Vec a, Vec b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+inline Vec sub(Vec a, Vec b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+inline Vec mul(Vec a, Vec b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline Vec div(Vec a, Vec b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+inline Vec negative_multiply_add(Vec a, Vec b, Vec c) {
+  return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
+}
+// The second operand if either is NaN.
+inline Vec min(Vec a, Vec b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+inline Vec max(Vec a, Vec b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+inline Vec absolute(Vec a) {
+  const __m256 sign = _mm256_set1_ps(-0.0F);
+  return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+inline Vec with_sign_of(Vec magnitude, Vec sign) {
+  const __m256 mask = _mm256_set1_ps(-0.0F);
+  return {_mm256_or_ps(magnitude.low, _mm256_and_ps(sign.low, mask)),
+          _mm256_or_ps(magnitude.high, _mm256_and_ps(sign.high, mask))};
+}
+inline Vec select_less(Vec a, Vec b, Vec if_less, Vec otherwise) {
+  return {
+      _mm256_blendv_ps(otherwise.low, if_less.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+      _mm256_blendv_ps(otherwise.high, if_less.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+}
+inline Vec round_nearest(Vec a) {
+  return {_mm256_round_ps(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+          _mm256_round_ps(a.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+inline __m256 power_of_two(__m256 n) {
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+// a * 2^n for whole n in [-126, 127].
+inline Vec scale_by_power(Vec a, Vec n) {
+  return {_mm256_mul_ps(a.low, power_of_two(n.low)), _mm256_mul_ps(a.high, power_of_two(n.high))};
+}
+inline Vec lane_numbers() {
+  return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
+}
+
+inline __m256i load_bits(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+// The two bf16 of each 32-bit lane, widened: even columns are the low halves.
+inline Vec load_even(const std::byte* pairs) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(load_bits(pairs), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(load_bits(pairs + 32), 16))};
+}
+inline Vec load_odd(const std::byte* pairs) {
+  const __m256i mask = _mm256_set1_epi32(-65536);
+  return {_mm256_castsi256_ps(_mm256_and_si256(load_bits(pairs), mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(load_bits(pairs + 32), mask))};
+}
+
+inline __m256 widen_bf16(__m128i x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+inline Vec load_bf16(const std::byte* p) {
+  return {widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+}
+inline void copy_halves(std::byte* to, const std::byte* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) __builtin_memcpy(to + 2 * i, from + 2 * i, 2);
+}
+inline Vec load_bf16_part(const std::byte* p, std::int64_t count) {
+  alignas(32) std::byte halves[32] = {};
+  copy_halves(halves, p, count);
+  return load_bf16(halves);
+}
+// To nearest even, NaN stays NaN; the result is in the low half of each lane.
+inline __m256i round_bf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i lowest = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+}
+inline void store_bf16(std::byte* p, Vec x) {
+  const __m256i packed = _mm256_packus_epi32(round_bf16(x.low), round_bf16(x.high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+inline void store_bf16_part(std::byte* p, Vec x, std::int64_t count) {
+  alignas(32) std::byte halves[32];
+  store_bf16(halves, x);
+  copy_halves(p, halves, count);
+}
+
+inline float reduce_add(Vec x) {
+  const __m256 eight = _mm256_add_ps(x.low, x.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float reduce_max(Vec x) {
+  const __m256 eight = _mm256_max_ps(x.low, x.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+inline __m256 reduce_eight(const Vec* v) {
+  __m256 s[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) s[i] = _mm256_add_ps(v[i].low, v[i].high);
+  const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(s[0], s[1]), _mm256_hadd_ps(s[2], s[3]));
+  const __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(s[4], s[5]), _mm256_hadd_ps(s[6], s[7]));
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+// Lane i of the result is the sum of the lanes of v[i]; the order of adding is the same for all i.
+inline Vec reduce_sixteen(const Vec (&v)[16]) {
+  return {reduce_eight(v), reduce_eight(v + 8)};
+}
+
+// Transposes 16 x 16 elements of 32 bits: rows at `from` (stride bytes apart) to 16 lines of 64
+// bytes at `to`, as four blocks of 8 x 8.
+inline void transpose_32(const std::byte* from, std::int64_t stride, std::byte* to) {
+  for (int block = 0; block < 4; ++block) {
+    const std::byte* source = from + (block / 2) * 8 * stride + (block % 2) * 32;
+    std::byte* target = to + (block % 2) * 8 * 64 + (block / 2) * 32;
+    __m256 r[8];
+    __m256 t[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) r[i] = _mm256_castsi256_ps(load_bits(source + i * stride));
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+      r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+      r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      _mm256_storeu_ps(reinterpret_cast<float*>(target + i * 64),
+                       _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+      _mm256_storeu_ps(reinterpret_cast<float*>(target + (i + 4) * 64),
+                       _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+  }
+}
+
+inline void prefetch(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+// Makes the compiler believe that x changes here.
+inline void keep(Vec& x) {
+  asm volatile("" : "+x"(x.low), "+x"(x.high));
+}
+
+}  // namespace kakeya::cpu::KAKEYA_CPU_UNIT

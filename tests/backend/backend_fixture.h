@@ -1,0 +1,119 @@
+// What the backend tests share: every backend that this machine runs, random tensors, and a
+// backend together with its budget and executor.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace kakeya {
+
+struct Configuration {
+  std::string instruction_set;  // empty: the reference
+  int threads = 1;
+};
+
+inline std::string configuration_name(const Configuration& configuration) {
+  if (configuration.instruction_set.empty()) return "ref";
+  return configuration.instruction_set + "_threads" + std::to_string(configuration.threads);
+}
+
+// Every instruction set of this machine, with each of the thread counts.
+inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thread_counts) {
+  std::vector<Configuration> configurations;
+  for (const InstructionSetSupport& set : instruction_sets()) {
+    if (!set.supported) continue;
+    for (const int threads : thread_counts)
+      configurations.push_back({std::string(set.name), threads});
+  }
+  return configurations;
+}
+
+inline ExecutorPlan roomy_plan() {
+  ExecutorPlan plan;
+  plan.max_rows = 64;
+  plan.max_matmul_width = 3000;
+  plan.max_query_width = 4096;
+  plan.max_head_dim = 512;
+  plan.top_k_experts = 32;
+  plan.num_experts = 32;
+  plan.hidden_size = 320;
+  plan.moe_intermediate_size = 128;
+  return plan;
+}
+
+struct Machine {
+  explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan()) {
+    BackendOptions options;
+    options.name = configuration.instruction_set.empty() ? "ref" : "cpu";
+    if (!configuration.instruction_set.empty())
+      options.instruction_set = configuration.instruction_set;
+    options.threads.num_threads = configuration.threads;
+    backend = create_backend(options).value();
+    executor = backend->create_executor(plan, budget).value();
+  }
+
+  MemoryBudget budget;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Executor> executor;
+};
+
+// Uniform in [-scale, scale].
+inline std::vector<float> random_floats(std::size_t count, unsigned seed, float scale = 1.0F) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-scale, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+// Truncates to half precision; the test values are far from its limits.
+inline std::uint16_t to_half_bits(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t exponent = (bits >> 23) & 0xffU;
+  if (exponent < 113) return static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  return static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | ((exponent - 112) << 10) |
+                                    ((bits >> 13) & 0x3ffU));
+}
+
+// A tensor that owns its memory, one byte off alignment as a checkpoint's may be.
+struct Tensor {
+  Tensor(Shape shape, DType dtype, const std::vector<float>& values)
+      : bytes(values.size() * dtype_bytes(dtype) + 1) {
+    std::byte* to = bytes.data() + 1;
+    for (const float value : values) {
+      if (dtype == DType::kF32) {
+        std::memcpy(to, &value, 4);
+      } else {
+        const std::uint16_t half =
+            dtype == DType::kBF16 ? to_bfloat16(value).bits : to_half_bits(value);
+        std::memcpy(to, &half, 2);
+      }
+      to += dtype_bytes(dtype);
+    }
+    view = {bytes.data() + 1, std::move(shape), dtype, "test"};
+  }
+
+  std::vector<std::byte> bytes;
+  TensorView view;
+};
+
+inline Tensor random_tensor(Shape shape, DType dtype, unsigned seed, float scale = 1.0F) {
+  const auto count = static_cast<std::size_t>(num_elements(shape));
+  return Tensor(std::move(shape), dtype, random_floats(count, seed, scale));
+}
+
+inline ConstRows rows_of(const std::vector<float>& values, std::int64_t width) {
+  return {values.data(), static_cast<std::int64_t>(values.size()) / width, width};
+}
+inline Rows rows_of(std::vector<float>& values, std::int64_t width) {
+  return {values.data(), static_cast<std::int64_t>(values.size()) / width, width};
+}
+
+}  // namespace kakeya

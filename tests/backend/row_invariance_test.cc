@@ -1,0 +1,240 @@
+// Promise: the bits of an output row depend on that row alone. Each operation over many rows is
+// compared, bit for bit, with one row at a time on one thread.
+#include <cmath>
+
+#include "backend/backend_fixture.h"
+
+namespace kakeya {
+namespace {
+
+class RowInvariance : public testing::TestWithParam<std::string> {
+ protected:
+  Machine alone_{Configuration{GetParam(), 1}};
+  Machine one_thread_{Configuration{GetParam(), 1}};
+  Machine two_threads_{Configuration{GetParam(), 2}};
+};
+
+std::vector<std::string> supported_sets() {
+  std::vector<std::string> names;
+  for (const Configuration& configuration : cpu_configurations({1}))
+    names.push_back(configuration.instruction_set);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllSets,
+                         RowInvariance,
+                         testing::ValuesIn(supported_sets()),
+                         [](const auto& test) { return test.param; });
+
+// EXPECT_EQ on floats takes -0 for 0; this does not.
+testing::AssertionResult same_bits(const float* a, const float* b, std::int64_t count) {
+  if (std::memcmp(a, b, static_cast<std::size_t>(count) * sizeof(float)) == 0) {
+    return testing::AssertionSuccess();
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::memcmp(a + i, b + i, sizeof(float)) != 0) {
+      return testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    }
+  }
+  return testing::AssertionFailure();
+}
+
+struct Case {
+  DType dtype;
+  Compute compute;
+};
+constexpr Case kCases[] = {
+    {DType::kBF16, Compute::kFast}, {DType::kBF16, Compute::kF32}, {DType::kF32, Compute::kF32}};
+
+TEST_P(RowInvariance, Products) {
+  constexpr std::int64_t kColumns = 812;
+  constexpr std::int64_t kOutputs = 600;
+  constexpr std::int64_t kRows = 64;
+  const auto x = random_floats(kRows * kColumns, 1);
+  for (const Case& c : kCases) {
+    const Tensor gate = random_tensor({kOutputs, kColumns}, c.dtype, 2, 0.1F);
+    const Tensor up = random_tensor({kOutputs, kColumns}, c.dtype, 3, 0.1F);
+    const auto run = [&](Machine& machine, std::int64_t first, std::int64_t rows, bool gated) {
+      auto g = machine.backend->load_matrix(gate.view, c.compute, machine.budget).value();
+      auto u = machine.backend->load_matrix(up.view, c.compute, machine.budget).value();
+      std::vector<float> out(static_cast<std::size_t>(rows * kOutputs));
+      const ConstRows in = {x.data() + first * kColumns, rows, kColumns};
+      if (gated) {
+        machine.executor->gated_matmul(in, *g, *u, GateActivation::kSilu, rows_of(out, kOutputs));
+      } else {
+        machine.executor->matmul(in, *g, rows_of(out, kOutputs));
+      }
+      return out;
+    };
+    for (const bool gated : {false, true}) {
+      std::vector<float> expected;
+      for (std::int64_t t = 0; t < kRows; ++t) {
+        const auto row = run(alone_, t, 1, gated);
+        expected.insert(expected.end(), row.begin(), row.end());
+      }
+      for (std::int64_t rows = 1; rows <= 33; ++rows) {
+        for (Machine* machine : {&one_thread_, &two_threads_}) {
+          const std::int64_t first = rows % 7;
+          const auto got = run(*machine, first, rows, gated);
+          ASSERT_TRUE(same_bits(got.data(), expected.data() + first * kOutputs, rows * kOutputs))
+              << rows << " rows";
+        }
+      }
+      const auto all = run(two_threads_, 0, kRows, gated);
+      ASSERT_TRUE(same_bits(all.data(), expected.data(), kRows * kOutputs));
+    }
+  }
+}
+
+struct Moe {
+  std::int64_t experts, top_k;
+  bool all_to_one, ties;
+};
+constexpr Moe kMoes[] = {
+    {16, 4, false, false}, {16, 1, true, false}, {8, 8, false, false}, {16, 3, false, true}};
+
+TEST_P(RowInvariance, Experts) {
+  constexpr std::int64_t kHidden = 300;
+  constexpr std::int64_t kIntermediate = 116;
+  constexpr std::int64_t kRows = 40;
+  const auto x = random_floats(kRows * kHidden, 4);
+  for (const Moe& moe : kMoes) {
+    auto logits = random_floats(static_cast<std::size_t>(kRows * moe.experts), 5);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (moe.ties) logits[i] = std::round(logits[i]);
+      if (moe.all_to_one) logits[i] = i % static_cast<std::size_t>(moe.experts) == 5 ? 9.0F : 0.0F;
+    }
+    const auto scales = random_floats(static_cast<std::size_t>(moe.experts), 6);
+    for (const Case& c : kCases) {
+      const Tensor gate = random_tensor({moe.experts, kIntermediate, kHidden}, c.dtype, 7, 0.1F);
+      const Tensor up = random_tensor({moe.experts, kIntermediate, kHidden}, c.dtype, 8, 0.1F);
+      const Tensor down = random_tensor({moe.experts, kHidden, kIntermediate}, c.dtype, 9, 0.1F);
+      const auto run = [&](Machine& machine, std::int64_t first, std::int64_t rows) {
+        auto g = machine.backend->load_matrix(gate.view, c.compute, machine.budget).value();
+        auto u = machine.backend->load_matrix(up.view, c.compute, machine.budget).value();
+        auto d = machine.backend->load_matrix(down.view, c.compute, machine.budget).value();
+        std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * moe.top_k));
+        std::vector<float> weights(chosen.size());
+        const Routing routing = {chosen.data(), weights.data(), moe.top_k};
+        machine.executor->route({logits.data() + first * moe.experts, rows, moe.experts},
+                                scales.data(), routing);
+        std::vector<float> out(static_cast<std::size_t>(rows * kHidden));
+        machine.executor->experts({x.data() + first * kHidden, rows, kHidden},
+                                  {g.get(), u.get(), d.get()}, routing, GateActivation::kGeluTanh,
+                                  rows_of(out, kHidden));
+        return out;
+      };
+      std::vector<float> expected;
+      for (std::int64_t t = 0; t < kRows; ++t) {
+        const auto row = run(alone_, t, 1);
+        expected.insert(expected.end(), row.begin(), row.end());
+      }
+      for (const std::int64_t rows : {2, 3, 8, 16, 17, 31, 33}) {
+        for (Machine* machine : {&one_thread_, &two_threads_}) {
+          const std::int64_t first = rows % 5;
+          const auto got = run(*machine, first, rows);
+          ASSERT_TRUE(same_bits(got.data(), expected.data() + first * kHidden, rows * kHidden))
+              << rows << " rows, top " << moe.top_k;
+        }
+      }
+    }
+  }
+}
+
+struct Ring {
+  std::int64_t heads, kv_heads, head_dim, window, block;
+};
+constexpr Ring kRings[] = {
+    {4, 2, 32, 100, 33}, {8, 1, 20, 64, 16}, {2, 2, 256, 7, 33}, {6, 2, 64, 0, 33}};
+
+// Appends block after block through a ring as a session does, and each time compares with single
+// rows over a cache that never wrapped.
+TEST_P(RowInvariance, AttentionOverRingWraps) {
+  constexpr std::int64_t kLength = 460;
+  for (const Ring& ring : kRings) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
+      const std::int64_t width = ring.heads * ring.head_dim;
+      const auto keys = random_floats(static_cast<std::size_t>(kLength * kv_width), 10, 2.0F);
+      const auto values = random_floats(static_cast<std::size_t>(kLength * kv_width), 11);
+      const auto queries = random_floats(static_cast<std::size_t>(kLength * width), 12);
+      const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
+        AttentionInput input;
+        input.queries = {queries.data() + first * width, rows, width};
+        input.first_position = first;
+        input.window = ring.window;
+        input.scale = 0.5F;
+        input.kv = kv;
+        return input;
+      };
+      const auto store = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
+        alone_.executor->store_kv({keys.data() + first * kv_width, rows, kv_width},
+                                  {values.data() + first * kv_width, rows, kv_width}, first, kv);
+      };
+      const auto bytes = [&](std::int64_t slots) {
+        return std::vector<std::byte>(
+            static_cast<std::size_t>(slots * kv_width) * dtype_bytes(dtype), std::byte{0xff});
+      };
+      auto full_keys = bytes(kLength);
+      auto full_values = bytes(kLength);
+      const KvRows full = {full_keys.data(), full_values.data(), dtype,
+                           kLength,          ring.kv_heads,      ring.head_dim};
+      store(full, 0, kLength);
+      std::vector<float> expected(static_cast<std::size_t>(kLength * width));
+      for (std::int64_t t = 0; t < kLength; ++t) {
+        alone_.executor->attention(input_of(full, t, 1), {expected.data() + t * width, 1, width});
+      }
+      const std::int64_t capacity = ring.window == 0 ? kLength : ring.window + ring.block - 1;
+      auto ring_keys = bytes(capacity);
+      auto ring_values = bytes(capacity);
+      const KvRows kv = {ring_keys.data(), ring_values.data(), dtype,
+                         capacity,         ring.kv_heads,      ring.head_dim};
+      std::int64_t rows = 1;
+      for (std::int64_t first = 0; first < kLength; first += rows) {
+        rows = std::min((first * 7 + 5) % ring.block + 1, kLength - first);
+        store(kv, first, rows);
+        Machine& machine = first % 2 == 0 ? one_thread_ : two_threads_;
+        std::vector<float> got(static_cast<std::size_t>(rows * width), NAN);
+        machine.executor->attention(input_of(kv, first, rows), rows_of(got, width));
+        ASSERT_TRUE(same_bits(got.data(), expected.data() + first * width, rows * width))
+            << "positions " << first << " + " << rows;
+      }
+    }
+  }
+}
+
+TEST_P(RowInvariance, RowWiseOperations) {
+  for (const std::int64_t width : {20, 64, 300, 2816}) {
+    constexpr std::int64_t kRows = 33;
+    const auto x = random_floats(static_cast<std::size_t>(kRows * width), 13, 3.0F);
+    const auto weight = random_floats(static_cast<std::size_t>(width), 14);
+    const auto frequencies = random_floats(static_cast<std::size_t>(width / 2), 15);
+    const auto run = [&](Machine& machine, std::int64_t first, std::int64_t rows, int op) {
+      Executor& executor = *machine.executor;
+      std::vector<float> out(x.begin() + first * width, x.begin() + (first + rows) * width);
+      const Rows all = rows_of(out, width);
+      if (op == 0) executor.rms_norm(all, weight.data(), 1e-6F, all);
+      if (op == 1) executor.softcap(all, 1.5F);
+      if (op == 2) executor.gated_multiply(all, out.data(), width, GateActivation::kSilu, all);
+      if (op == 3) {
+        std::vector<float> cos(static_cast<std::size_t>(rows * (width / 2)));
+        std::vector<float> sin(cos.size());
+        const RopeTable table = {cos.data(), sin.data(), width / 2};
+        executor.make_rope_table(100 + first, rows, frequencies, table);
+        executor.apply_rope(all, table);
+      }
+      return out;
+    };
+    for (int op = 0; op < 4; ++op) {
+      const auto together = run(two_threads_, 0, kRows, op);
+      for (std::int64_t t = 0; t < kRows; ++t) {
+        const auto alone = run(alone_, t, 1, op);
+        ASSERT_TRUE(same_bits(alone.data(), together.data() + t * width, width))
+            << "operation " << op << " row " << t;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kakeya
