@@ -28,3 +28,9 @@ install(FILES ${PROJECT_BINARY_DIR}/kakeyaConfig.cmake
 
 configure_file(${PROJECT_SOURCE_DIR}/cmake/kakeya.pc.in ${PROJECT_BINARY_DIR}/kakeya.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/kakeya.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The demo model, where the installed binary looks for it; its goldens are for the tests only.
+install(
+  DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/models
+  PATTERN golden EXCLUDE)
