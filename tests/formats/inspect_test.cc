@@ -78,8 +78,8 @@ TEST(Inspect, DescribesAWeightFileWithHostileNames) {
 
 TEST(Inspect, FailsInOneLineWithoutWeights) {
   const ScratchFolder folder;
-  EXPECT_EQ(inspect(folder.root()).error().code(), StatusCode::kNotFound);
-  EXPECT_EQ(inspect(folder.path("absent")).error().code(), StatusCode::kNotFound);
+  EXPECT_EQ(code_of(inspect(folder.root())), StatusCode::kNotFound);
+  EXPECT_EQ(code_of(inspect(folder.path("absent"))), StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -5,13 +5,15 @@
 
 #include <string>
 
+#include "formats/scratch_files.h"
+
 namespace kakeya {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
 
-std::string error_of(std::string_view text) {
+std::string parse_error(std::string_view text) {
   const auto document = JsonDocument::parse(text);
   EXPECT_FALSE(document.has_value()) << text.substr(0, 80);
   return document ? "" : document.error().message();
@@ -27,38 +29,37 @@ JsonFields fields_of(const JsonDocument& document) {
 
 TEST(JsonDocument, RefusesNestingBeyondTheLimitInOneLine) {
   EXPECT_TRUE(JsonDocument::parse(nested(JsonDocument::kMaxDepth - 1)).has_value());
-  EXPECT_THAT(error_of(nested(JsonDocument::kMaxDepth + 1)), HasSubstr("deeper than 64 levels"));
-  EXPECT_THAT(error_of(nested(1'000'000)), HasSubstr("deeper than 64 levels"));
-  EXPECT_THAT(error_of(std::string(1'000'000, '[')), Not(HasSubstr("\n")));
+  EXPECT_THAT(parse_error(nested(JsonDocument::kMaxDepth + 1)), HasSubstr("deeper than 64 levels"));
+  EXPECT_THAT(parse_error(nested(1'000'000)), HasSubstr("deeper than 64 levels"));
+  EXPECT_THAT(parse_error(std::string(1'000'000, '[')), Not(HasSubstr("\n")));
 }
 
 TEST(JsonDocument, RefusesADuplicateKeyAtAnyDepth) {
-  EXPECT_THAT(error_of(R"({"a":1,"a":1})"), HasSubstr("duplicate key \"a\""));
-  EXPECT_THAT(error_of(R"([{"x":{"b\n":1,"c":2,"b\n":3}}])"),
+  EXPECT_THAT(parse_error(R"({"a":1,"a":1})"), HasSubstr("duplicate key \"a\""));
+  EXPECT_THAT(parse_error(R"([{"x":{"b\n":1,"c":2,"b\n":3}}])"),
               HasSubstr("duplicate key \"b\\x0a\""));
 }
 
 TEST(JsonDocument, RefusesTextThatIsNotJsonOrNotUtf8) {
-  EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("{\"a\":"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("{\"a\":1} trailing"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("{\"\xff\":1}"), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(parse_error(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_error("{\"a\":"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_error("{\"a\":1} trailing"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_error("{\"\xff\":1}"), HasSubstr("not valid UTF-8"));
 }
 
 TEST(JsonFields, NamesTheFieldTheRangeAndTheValue) {
   const auto document = JsonDocument::parse(R"({"size":-1,"rate":"fast","list":[1,"x"],"on":1})");
   ASSERT_TRUE(document.has_value());
   const JsonFields fields = fields_of(*document);
-  EXPECT_EQ(fields.integer("size", {0, 9}).error().message(),
+  EXPECT_EQ(message_of(fields.integer("size", {0, 9})),
             "outer.size: expected an integer from 0 to 9, got -1");
-  EXPECT_EQ(fields.integer("absent", {0, 9}).error().message(),
+  EXPECT_EQ(message_of(fields.integer("absent", {0, 9})),
             "outer.absent: expected an integer, got nothing");
-  EXPECT_EQ(fields.number_or("rate", 1, {0, 2}).error().message(),
+  EXPECT_EQ(message_of(fields.number_or("rate", 1, {0, 2})),
             "outer.rate: expected a number from 0 to 2, got \"fast\"");
-  EXPECT_EQ(fields.integers("list", {0, 9}).error().message(),
+  EXPECT_EQ(message_of(fields.integers("list", {0, 9})),
             "outer.list: expected an integer from 0 to 9, got \"x\"");
-  EXPECT_EQ(fields.boolean_or("on", false).error().message(),
-            "outer.on: expected true or false, got 1");
+  EXPECT_EQ(message_of(fields.boolean_or("on", false)), "outer.on: expected true or false, got 1");
 }
 
 TEST(JsonFields, TakesNullAsAbsentAndASingleNumberAsAList) {

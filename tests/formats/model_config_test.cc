@@ -304,14 +304,14 @@ TEST(ModelConfig, RefusesJsonThatIsNotAnObject) {
     EXPECT_FALSE(parse_model_config(text).has_value()) << text;
   }
   const auto deep = parse_model_config(std::string(100'000, '[') + std::string(100'000, ']'));
-  EXPECT_THAT(deep.error().message(), HasSubstr("deeper than 64 levels"));
+  EXPECT_THAT(message_of(deep), HasSubstr("deeper than 64 levels"));
 }
 
 TEST(ModelConfig, NamesTheFileInItsErrors) {
   const ScratchFolder folder;
-  EXPECT_EQ(load_model_config(folder.root()).error().code(), StatusCode::kNotFound);
+  EXPECT_EQ(code_of(load_model_config(folder.root())), StatusCode::kNotFound);
   folder.write("config.json", "{}");
-  EXPECT_THAT(load_model_config(folder.root()).error().message(),
+  EXPECT_THAT(message_of(load_model_config(folder.root())),
               HasSubstr(folder.path("config.json") + ": model_type"));
 }
 

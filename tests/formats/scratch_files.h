@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "kakeya/status.h"
+
 namespace kakeya {
 
 // A fresh folder, removed with everything in it at the end of the test.
@@ -60,6 +62,23 @@ inline std::string read_file(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// What a call that must fail said; a failure of the test if it did not fail.
+template <typename T>
+Error error_of(const Result<T>& result) {
+  EXPECT_FALSE(result.has_value());
+  return result ? Error(StatusCode::kInternal, "") : result.error();
+}
+
+template <typename T>
+std::string message_of(const Result<T>& result) {
+  return error_of(result).message();
+}
+
+template <typename T>
+StatusCode code_of(const Result<T>& result) {
+  return error_of(result).code();
 }
 
 }  // namespace kakeya
