@@ -187,6 +187,7 @@ TEST(ModelConfig, BuildsLayerTypesFromThePatternWithAFullLastLayer) {
   EXPECT_THAT(refusal(config).message(), HasSubstr("or sliding_window_pattern"));
   text["sliding_window_pattern"] = 7;
   const ModelConfig result = parsed(config);
+  ASSERT_EQ(result.layer_types.size(), 30U);
   EXPECT_TRUE(result.is_sliding(5));
   EXPECT_FALSE(result.is_sliding(6));
   EXPECT_TRUE(result.is_sliding(28));

@@ -208,6 +208,16 @@ TEST(WriteSafetensors, LeavesTheOldFileAndNoPartialOneWhenItFails) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.root()), {}), 1);
 }
 
+TEST(WriteSafetensors, RemovesThePartialFileWhenItCannotTakeItsPlace) {
+  const ScratchFolder folder;
+  const std::vector<float> values = {1};
+  std::filesystem::create_directory(folder.path("taken"));
+  const std::vector<TensorView> tensors = {view_of(values, {1}, "a")};
+  EXPECT_EQ(code_of(write_safetensors(folder.path("taken"), tensors, {})),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.root()), {}), 1);
+}
+
 // Puts `bad` into an otherwise finite tensor at every position that matters to a blocked loop.
 template <typename Element>
 void expect_found(DType dtype, Element fine, Element bad) {
