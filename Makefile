@@ -18,7 +18,7 @@ help:
 	@echo 'make asan       tests with address and undefined behaviour sanitizers'
 	@echo 'make tsan       tests of the threads and the runtime with the thread sanitizer'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) from its kept corpus'
-	@echo 'make lint       clang-format, clang-tidy (FILES=... or those that differ from main), tools/check_*'
+	@echo 'make lint       clang-format, clang-tidy (of FILES=... or of what differs from main), tools/check_*'
 	@echo 'make format     apply clang-format'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make clean      remove build/'
