@@ -33,7 +33,8 @@ Result<std::string> default_model() {
   for (const auto& candidate : candidates) {
     if (std::filesystem::exists(candidate / "config.json", ignored)) return candidate.string();
   }
-  return error(StatusCode::kNotFound, "the demo model was not found; name a model folder: --model DIR");
+  return error(StatusCode::kNotFound,
+               "the demo model was not found; name a model folder: --model DIR");
 }
 
 KvType parse_kv_type(const std::string& name) {
@@ -56,11 +57,14 @@ int report(const Error& error) {
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "Model folder (default: the demo model)")
       ->type_name("DIR");
-  command.add_option("--ctx", flags.context, "Most tokens a session can hold (default: 8192 or the model's limit)")
+  command
+      .add_option("--ctx", flags.context,
+                  "Most tokens a session can hold (default: 8192 or the model's limit)")
       ->type_name("N");
-  command.add_option("--memory", flags.memory,
-                     "Refuse to take more than this: 512MiB, 4GB, or a fraction of the machine's "
-                     "memory such as 0.5")
+  command
+      .add_option("--memory", flags.memory,
+                  "Refuse to take more than this: 512MiB, 4GB, or a fraction of the machine's "
+                  "memory such as 0.5")
       ->type_name("BYTES");
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
@@ -68,14 +72,18 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--backend", flags.backend, "cpu, or ref for the slow reference")
       ->check(CLI::IsMember({"cpu", "ref"}))
       ->type_name("NAME");
-  command.add_option("--instruction-set", flags.instruction_set,
-                     "Force one of those that `kakeya doctor` lists (default: the best)")
+  command
+      .add_option("--instruction-set", flags.instruction_set,
+                  "Force one of those that `kakeya doctor` lists (default: the best)")
       ->type_name("NAME");
-  command.add_option("--compute", flags.compute,
-                     "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
+  command
+      .add_option("--compute", flags.compute,
+                  "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
       ->check(CLI::IsMember({"fast", "f32"}))
       ->type_name("MODE");
-  command.add_option("--kv-full", flags.kv_full, "Stored keys and values of full layers: auto, f32, bf16")
+  command
+      .add_option("--kv-full", flags.kv_full,
+                  "Stored keys and values of full layers: auto, f32, bf16")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->type_name("TYPE");
   command.add_option("--kv-sliding", flags.kv_sliding, "The same of sliding layers")
@@ -108,10 +116,9 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
 
 Result<std::uint64_t> parse_bytes(const std::string& text) {
   constexpr std::pair<const char*, double> kUnits[] = {
-      {"", 1.0},       {"B", 1.0},          {"KB", 1e3},           {"MB", 1e6},
-      {"GB", 1e9},     {"TB", 1e12},        {"KiB", 1024.0},       {"MiB", 1048576.0},
-      {"GiB", 0x1p30}, {"TiB", 0x1p40},     {"K", 1024.0},         {"M", 1048576.0},
-      {"G", 0x1p30},
+      {"", 1.0},     {"B", 1.0},       {"KB", 1e3},        {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12},  {"KiB", 1024.0},  {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+      {"K", 1024.0}, {"M", 1048576.0}, {"G", 0x1p30},
   };
   std::size_t used = 0;
   double value = -1.0;
@@ -124,11 +131,12 @@ Result<std::uint64_t> parse_bytes(const std::string& text) {
                                    [&](const auto& entry) { return unit == entry.first; });
   if (used == 0 || found == std::end(kUnits) || !(value > 0.0) || value * found->second > 0x1p62) {
     return invalid_argument(
-        "--memory must be a size such as 512MiB or 4GB, or a fraction such as 0.5, but is '{}'", text);
+        "--memory must be a size such as 512MiB or 4GB, or a fraction such as 0.5, but is '{}'",
+        text);
   }
   const bool fraction = unit.empty() && value < 1.0;
-  return static_cast<std::uint64_t>(
-      fraction ? value * static_cast<double>(physical_memory()) : value * found->second);
+  return static_cast<std::uint64_t>(fraction ? value * static_cast<double>(physical_memory())
+                                             : value * found->second);
 }
 
 nlohmann::ordered_json ledger_json(const Footprint& footprint) {

@@ -98,11 +98,14 @@ void add_logits_command(CLI::App& app, int& exit_code) {
   command->add_option("--ids", flags->ids_file, "JSON list of token ids; - for standard input")
       ->required()
       ->type_name("FILE");
-  command->add_option("-o,--out", flags->out, "Where to write input_ids [S], logits [S, V] and hidden_states [L+1, S, D]")
+  command
+      ->add_option("-o,--out", flags->out,
+                   "Where to write input_ids [S], logits [S, V] and hidden_states [L+1, S, D]")
       ->required()
       ->type_name("FILE.safetensors");
   add_model_flags(*command, flags->model);
-  command->footer("Example:\n  echo '[2, 105, 3833]' | kakeya logits --ids - --compute f32 -o out.safetensors");
+  command->footer(
+      "Example:\n  echo '[2, 105, 3833]' | kakeya logits --ids - --compute f32 -o out.safetensors");
   command->callback([flags, &exit_code] {
     const Status written = write_logits(*flags);
     exit_code = written ? kExitOk : report(written.error());

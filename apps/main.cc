@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
       "  kakeya run --chat --model DIR                  a conversation\n"
       "  kakeya doctor                                  what this machine can do\n"
       "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
-      "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad input.");
+      "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
+      "input.");
   int exit_code = kExitOk;
   add_run_command(app, exit_code);
   add_logits_command(app, exit_code);

@@ -77,7 +77,9 @@ std::string generation_summary(const TextResult& result, const std::string& back
                      tokens.prefill_seconds, backend, stop_name(result));
 }
 
-bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+bool stdin_is_terminal() {
+  return ::isatty(STDIN_FILENO) == 1;
+}
 
 bool read_line(std::string& line) {
   line.clear();

@@ -39,7 +39,9 @@ struct Turn {
 // The loaded model and the running conversation.
 class Runner {
  public:
-  Runner(const RunFlags& flags, std::unique_ptr<EngineImpl> engine, std::unique_ptr<Session> session,
+  Runner(const RunFlags& flags,
+         std::unique_ptr<EngineImpl> engine,
+         std::unique_ptr<Session> session,
          const Tokenizer& tokenizer)
       : flags_(flags),
         engine_(std::move(engine)),
@@ -88,7 +90,8 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
   {
     ProgressBar bar("prompt");
     KAKEYA_TRY(session_->prefill([&](std::int64_t done, std::int64_t total) {
-      if (total > 2048) bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+      if (total > 2048)
+        bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
       return !interrupt_.interrupted();
     }));
   }
@@ -203,8 +206,9 @@ Result<std::string> prompt_text(const RunFlags& flags) {
   if (!flags.prompt.empty()) return flags.prompt;
   const bool from_stdin = flags.prompt_file.empty() || flags.prompt_file == "-";
   if (from_stdin && stdin_is_terminal()) {
-    return invalid_argument("there is no prompt: give --prompt TEXT, --prompt-file FILE, --chat, or "
-                            "text on standard input");
+    return invalid_argument(
+        "there is no prompt: give --prompt TEXT, --prompt-file FILE, --chat, or "
+        "text on standard input");
   }
   KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(from_stdin ? "-" : flags.prompt_file));
   if (text.empty()) return invalid_argument("the prompt is empty");
@@ -244,21 +248,31 @@ void add_sampling_flags(CLI::App& command, RunFlags& flags) {
   const std::string group = "Sampling";
   command.add_option("--temperature", sampling.temperature, "0: greedy (default)")->group(group);
   command.add_option("--top-k", sampling.top_k, "Keep the K likeliest; 0: off")->group(group);
-  command.add_option("--top-p", sampling.top_p, "Keep the likeliest that make up P; 1: off")->group(group);
-  command.add_option("--min-p", sampling.min_p, "Drop what is less likely than P times the best; 0: off")
+  command.add_option("--top-p", sampling.top_p, "Keep the likeliest that make up P; 1: off")
       ->group(group);
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Divide the logits of seen tokens; 1: off")
+  command
+      .add_option("--min-p", sampling.min_p,
+                  "Drop what is less likely than P times the best; 0: off")
       ->group(group);
-  command.add_option("--presence-penalty", sampling.presence_penalty, "Subtract once for a generated token")
+  command
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Divide the logits of seen tokens; 1: off")
       ->group(group);
-  command.add_option("--frequency-penalty", sampling.frequency_penalty, "Subtract for each time it was generated")
+  command
+      .add_option("--presence-penalty", sampling.presence_penalty,
+                  "Subtract once for a generated token")
+      ->group(group);
+  command
+      .add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "Subtract for each time it was generated")
       ->group(group);
   command.add_option("--logit-bias", flags.logit_bias, "Add to one token's logit; repeatable")
       ->type_name("ID:BIAS")
       ->group(group);
   command.add_option("--seed", sampling.seed, "Same seed, same text")->group(group);
-  command.add_flag("--recommended", flags.recommended,
-                   "The publisher's sampling, from generation_config.json")
+  command
+      .add_flag("--recommended", flags.recommended,
+                "The publisher's sampling, from generation_config.json")
       ->group(group);
 }
 
@@ -268,16 +282,22 @@ void add_run_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation (--chat)");
   auto flags = std::make_shared<RunFlags>();
   auto* prompt = command->add_option("-p,--prompt", flags->prompt, "The prompt")->type_name("TEXT");
-  command->add_option("-f,--prompt-file", flags->prompt_file, "Read it from a file; - or nothing: standard input")
+  command
+      ->add_option("-f,--prompt-file", flags->prompt_file,
+                   "Read it from a file; - or nothing: standard input")
       ->excludes(prompt)
       ->type_name("FILE");
   command->add_flag("-c,--chat", flags->chat, "A conversation; each line of input is a message");
-  command->add_option("--system", flags->system, "System message of the conversation")->type_name("TEXT");
+  command->add_option("--system", flags->system, "System message of the conversation")
+      ->type_name("TEXT");
   command->add_flag("--raw", flags->raw, "No chat template: continue the text as it is");
   command->add_flag("--thinking", flags->thinking, "Ask the template for a thinking channel");
-  command->add_option("-n,--max-tokens", flags->generate.max_tokens, "Most tokens of a reply (default: 256)")
+  command
+      ->add_option("-n,--max-tokens", flags->generate.max_tokens,
+                   "Most tokens of a reply (default: 256)")
       ->type_name("N");
-  command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")->type_name("TEXT");
+  command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")
+      ->type_name("TEXT");
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   add_sampling_flags(*command, *flags);
   add_model_flags(*command, flags->model);

@@ -21,8 +21,12 @@ void on_interrupt(int /*signal*/) {
 
 }  // namespace
 
-bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() {
+  return ::isatty(STDERR_FILENO) == 1;
+}
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1;
+}
 
 void note(std::string_view text) {
   if (stderr_is_terminal()) {
@@ -58,9 +62,15 @@ InterruptGuard::InterruptGuard() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-InterruptGuard::~InterruptGuard() { std::signal(SIGINT, SIG_DFL); }
+InterruptGuard::~InterruptGuard() {
+  std::signal(SIGINT, SIG_DFL);
+}
 
-bool InterruptGuard::interrupted() const { return interrupts > 0; }
-void InterruptGuard::reset() { interrupts = 0; }
+bool InterruptGuard::interrupted() const {
+  return interrupts > 0;
+}
+void InterruptGuard::reset() {
+  interrupts = 0;
+}
 
 }  // namespace kakeya::cli

@@ -190,7 +190,8 @@ class Backend {
   virtual std::string_view name() const = 0;
   virtual int num_threads() const = 0;
 
-  // Prepares weights [N, K] or [X, N, K] (F32, F16 or BF16); the view may go away afterwards.
+  // Prepares weights [N, K] or [X, N, K] (F32, F16 or BF16; stacked at weight.stack_stride); the
+  // view may go away afterwards.
   // Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                                       Compute compute,

@@ -173,6 +173,12 @@ Status Timeline::forward(std::span<const TokenId> ids,
   return {};
 }
 
+std::span<const std::int32_t> Timeline::last_routing(std::int64_t rows) const {
+  const Routing& routing = activations_.routing;
+  if (routing.experts == nullptr) return {};
+  return {routing.experts, static_cast<std::size_t>(rows * routing.top_k)};
+}
+
 Footprint Timeline::footprint() const {
   Footprint footprint = cache_.footprint();
   const std::uint64_t activations = arena_.size() + executor_bytes_;

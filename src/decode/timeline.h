@@ -79,6 +79,10 @@ class Timeline {
                  std::span<const std::int64_t> taps,
                  const ForwardOutput& output);
 
+  // The experts that the last layer chose for each of the `rows` rows of the last pass; empty for a
+  // network without experts. For benchmarks.
+  std::span<const std::int32_t> last_routing(std::int64_t rows) const;
+
   Footprint footprint() const;
 
  private:

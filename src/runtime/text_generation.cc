@@ -7,7 +7,8 @@
 
 namespace kakeya {
 
-Result<TextResult> generate_text(Session& session, const Tokenizer& tokenizer,
+Result<TextResult> generate_text(Session& session,
+                                 const Tokenizer& tokenizer,
                                  const GenerateOptions& options,
                                  const std::vector<std::string>& stop_strings,
                                  const TextCallback& on_text) {

@@ -14,7 +14,7 @@ namespace kakeya {
 
 struct TextResult {
   GenerateResult tokens;
-  std::string text;             // without the stop string, and without special tokens
+  std::string text;              // without the stop string, and without special tokens
   bool stopped_by_text = false;  // a stop string ended it; tokens.stop_reason is kCallback then
 };
 
@@ -23,7 +23,8 @@ using TextCallback = std::function<bool(std::string_view)>;
 
 // Continues the session's tokens. Tokens that belong to a stop string stay in the session.
 // Errors: as Session::generate; kInvalidArgument for an empty stop string.
-Result<TextResult> generate_text(Session& session, const Tokenizer& tokenizer,
+Result<TextResult> generate_text(Session& session,
+                                 const Tokenizer& tokenizer,
                                  const GenerateOptions& options,
                                  const std::vector<std::string>& stop_strings,
                                  const TextCallback& on_text);

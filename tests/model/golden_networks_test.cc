@@ -1,15 +1,14 @@
 // The small networks whose outputs were computed by the published implementations (transformers
 // 5.23, fp32 on bf16 weights): tests/data/networks/README.md.
 //
-// Tolerances, on logits and, times their root mean square, on hidden states:
-//   1e-4  dense networks: sums in another order.
-//   3e-4  MoE networks: two expert implementations inside transformers that only sum in another
-//         order differ by 6e-5.
-//   1e-3  gemma4-e, 6e-4 gemma4-e4: these two amplify rounding. Against the same equations in
-//         double precision the golden files themselves are off by 5.0e-4 and 3.0e-4, and half a
-//         unit in the last place on the embedding moves the last hidden state by 2.1e-4 and 1.3e-4
-//         (tools/golden_conditioning.py prints it). Two correct f32 programs may differ by twice
-//         that.
+// Tolerances, on logits and, times their root mean square, on hidden states: 1e-4, or 3e-4 for the
+// MoE networks (two expert implementations inside transformers that only sum in another order
+// differ by 6e-5 there). Three networks amplify rounding more than that: against the same equations
+// in double precision the golden files themselves are off by 8.1e-5 (gemma4-dense), 5.0e-4
+// (gemma4-e) and 3.0e-4 (gemma4-e4); tools/golden_conditioning.py prints it, and that half a unit
+// in the last place of the embedding moves the outputs by a third of it. Their tolerance is three
+// times the golden file's own distance: its error, ours, and as much again for the largest of many
+// elements.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -28,8 +27,9 @@ std::string network_dir(const std::string& name) {
 }
 
 float tolerance(const std::string& network) {
-  if (network == "gemma4-e") return 1e-3F;
-  if (network == "gemma4-e4") return 6e-4F;
+  if (network == "gemma4-dense") return 2.4e-4F;
+  if (network == "gemma4-e") return 1.5e-3F;
+  if (network == "gemma4-e4") return 9e-4F;
   return network.starts_with("gemma4-moe") ? 3e-4F : 1e-4F;
 }
 

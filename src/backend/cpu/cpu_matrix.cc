@@ -64,7 +64,8 @@ std::uint64_t CpuMatrix::packed_bytes(const Shape& shape, DType dtype) {
 }
 
 void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
-  const Index source_bytes = rows() * cols() * static_cast<Index>(dtype_bytes(weight.dtype));
+  const Index stride = weight.stack_stride == 0 ? rows() * cols() : weight.stack_stride;
+  const Index source_bytes = stride * static_cast<Index>(dtype_bytes(weight.dtype));
   std::byte* const target = owned_.data();
   pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
     const Index matrix = item / num_panels();

@@ -1,0 +1,210 @@
+// kakeya bench: how fast, beside what the machine can do at the same moment.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "backend/cpu/probe.h"
+#include "base/status.h"
+#include "command.h"
+#include "formats/named_shapes.h"
+#include "kernel_bench.h"
+#include "model_bench.h"
+#include "report.h"
+#include "terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  std::string shape;
+  std::int64_t layers = 0;
+  bool json = false;
+  bench::ModelBenchOptions options;
+  double seconds = 2.0;  // of bandwidth
+};
+
+// Random weights of --shape, or the model of --model.
+Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags) {
+  if (flags.shape.empty()) return open_engine(flags.model);
+  ModelFlags model = flags.model;
+  model.model = "none";  // no folder is read
+  KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
+  KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(model));
+  options.session.context = 1024;  // what the passes need, not what users have
+  ProgressBar bar("making random weights");
+  options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
+  return EngineImpl::open_random(config, options);
+}
+
+std::string subject(const BenchFlags& flags) {
+  if (flags.shape.empty()) return flags.model.model.empty() ? "demo model" : flags.model.model;
+  return flags.layers > 0 ? fmt::format("{}, {} layers", flags.shape, flags.layers) : flags.shape;
+}
+
+nlohmann::ordered_json pass_json(const bench::PassResult& pass) {
+  return {{"rows", pass.rows},
+          {"seconds", pass.seconds},
+          {"min_seconds", pass.min_seconds},
+          {"max_seconds", pass.max_seconds},
+          {"tokens_per_second", static_cast<double>(pass.rows) / pass.seconds},
+          {"bytes", pass.bytes},
+          {"gb_per_s", pass.bytes * 1e-9 / pass.seconds},
+          {"probe_gb_per_s", pass.probe_gb_per_s},
+          {"percent_of_probe", pass.percent_of_probe},
+          {"gflop_per_s", pass.gflop / pass.seconds},
+          {"distinct_experts", pass.distinct_experts}};
+}
+
+void print_pass_header() {
+  fmt::print("{:>5} {:>10} {:>19} {:>10} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8}\n", "rows", "ms",
+             "(min - max)", "tokens/s", "GB", "GB/s", "probe", "%probe", "GFLOP/s", "experts");
+}
+
+void print_pass(const bench::PassResult& pass) {
+  fmt::print(
+      "{:>5} {:>10.2f} {:>19} {:>10.1f} {:>8.3f} {:>8.1f} {:>8.1f} {:>6.0f}% {:>9.0f} {:>8.1f}\n",
+      pass.rows, 1e3 * pass.seconds,
+      fmt::format("({:.2f} - {:.2f})", 1e3 * pass.min_seconds, 1e3 * pass.max_seconds),
+      static_cast<double>(pass.rows) / pass.seconds, 1e-9 * pass.bytes,
+      1e-9 * pass.bytes / pass.seconds, pass.probe_gb_per_s, pass.percent_of_probe,
+      pass.gflop / pass.seconds, pass.distinct_experts);
+}
+
+nlohmann::ordered_json header_json(const BenchFlags& flags,
+                                   const EngineImpl& engine,
+                                   const char* name) {
+  return {{"bench", name},
+          {"model", subject(flags)},
+          {"backend", engine.backend_name()},
+          {"threads", engine.num_threads()},
+          {"compute", flags.model.compute}};
+}
+
+void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name) {
+  fmt::print("{} of {}; {}, {} threads, compute {}; medians of {} repetitions\n", name,
+             subject(flags), engine.backend_name(), engine.num_threads(), flags.model.compute,
+             flags.options.repetitions);
+}
+
+// Runs one kind of pass and prints its rows. `run` gives the results.
+template <typename Run>
+int pass_bench(BenchFlags& flags, const char* name, Run&& run) {
+  auto engine = open_bench_engine(flags);
+  if (!engine) return report(engine.error());
+  Result<std::vector<bench::PassResult>> passes;
+  {
+    ProgressBar bar("measuring");
+    flags.options.on_progress = [&](int done, int total) {
+      bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    };
+    passes = run(**engine, flags.options);
+  }
+  if (!passes) return report(passes.error());
+  if (flags.json) {
+    nlohmann::ordered_json json = header_json(flags, **engine, name);
+    for (const bench::PassResult& pass : *passes) json["passes"].push_back(pass_json(pass));
+    fmt::print("{}\n", json.dump(2));
+    return kExitOk;
+  }
+  print_header(flags, **engine, name);
+  print_pass_header();
+  for (const bench::PassResult& pass : *passes) print_pass(pass);
+  return kExitOk;
+}
+
+Result<std::vector<bench::PassResult>> one(Result<bench::PassResult> pass) {
+  if (!pass) return Unexpected(pass.error());
+  return std::vector<bench::PassResult>{*pass};
+}
+
+int decode_bench(BenchFlags& flags) {
+  return pass_bench(flags, "decode", [](EngineImpl& engine, const auto& options) {
+    return one(bench::bench_decode(engine, options));
+  });
+}
+
+int verify_bench(BenchFlags& flags) {
+  double ratio = 0.0;
+  const int code = pass_bench(flags, "verify", [&](EngineImpl& engine, const auto& options) {
+    auto passes = bench::bench_verify(engine, options);
+    if (passes) ratio = passes->back().seconds / passes->front().seconds;
+    return passes;
+  });
+  if (code == kExitOk && !flags.json) {
+    fmt::print("{} rows cost {:.2f} times {} row\n", flags.options.verify_rows.back(), ratio,
+               flags.options.verify_rows.front());
+  }
+  return code;
+}
+
+int prefill_bench(BenchFlags& flags) {
+  double rate = 0.0;
+  const int code = pass_bench(flags, "prefill", [&](EngineImpl& engine, const auto& options) {
+    auto passes = one(bench::bench_prefill(engine, options));
+    if (passes) rate = passes->front().gflop / passes->front().seconds;
+    return passes;
+  });
+  if (code != kExitOk || flags.json) return code;
+  ThreadPool pool({.num_threads = flags.model.threads});
+  for (const auto& peak : bench::measure_peaks(pool, flags.model.instruction_set)) {
+    fmt::print("{:.0f} GFLOP/s is {:.0f}% of the {} peak of {:.0f} GFLOP/s\n", rate,
+               100.0 * rate / peak.gflop_per_s, peak.name, peak.gflop_per_s);
+  }
+  return code;
+}
+
+void add_pass_flags(CLI::App& command, BenchFlags& flags) {
+  std::string names;
+  for (const std::string_view name : shape_names()) names += " " + std::string(name);
+  command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
+      ->type_name("NAME");
+  command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
+      ->type_name("N");
+  command.add_option("--repetitions", flags.options.repetitions, "Repetitions (default: 7)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  command
+      .add_option("--context", flags.options.context,
+                  "Tokens in the cache before measuring (default: 64)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  command.add_flag("--json", flags.json, "Print one JSON object");
+  add_model_flags(command, flags.model);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bench", "Measure speed beside the machine's bandwidth");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  kakeya bench decode\n"
+      "  kakeya bench verify --shape gemma4-26b-a4b --layers 6\n"
+      "  kakeya bench bandwidth");
+  auto flags = std::make_shared<BenchFlags>();
+
+  CLI::App* decode = command->add_subcommand("decode", "One token at a time");
+  decode->add_option("--steps", flags->options.steps, "Passes of a repetition (default: 8)")
+      ->check(CLI::Range(1, 100000));
+  add_pass_flags(*decode, *flags);
+  decode->callback([flags, &exit_code] { exit_code = decode_bench(*flags); });
+
+  CLI::App* verify = command->add_subcommand("verify", "Blocks of several rows in one pass");
+  verify->add_option("--rows", flags->options.verify_rows, "Block sizes (default: 1 2 4 8 16)")
+      ->check(CLI::Range(1, 64));
+  add_pass_flags(*verify, *flags);
+  verify->callback([flags, &exit_code] { exit_code = verify_bench(*flags); });
+
+  CLI::App* prefill = command->add_subcommand("prefill", "A prompt in one pass");
+  prefill->add_option("--rows", flags->options.rows, "Tokens of the prompt (default: 512)")
+      ->check(CLI::Range(1, 8192));
+  add_pass_flags(*prefill, *flags);
+  prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
+
+  add_kernel_bench_commands(*command, exit_code);
+}
+
+}  // namespace kakeya::cli
