@@ -38,6 +38,10 @@ class CpuBackend final : public Backend {
 
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override {
+    if (plan.max_head_dim > kMaxHeadDim) {
+      return invalid_argument("the cpu backend attends with heads of up to {} but got {}",
+                              kMaxHeadDim, plan.max_head_dim);
+    }
     KAKEYA_ASSIGN_OR_RETURN(Buffer scratch,
                             budget.allocate(MemoryClass::kActivations, ScratchLayout(plan).bytes));
     return std::make_unique<CpuExecutor>(kernels_, pool_, plan, std::move(scratch));

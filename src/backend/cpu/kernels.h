@@ -16,6 +16,7 @@ inline constexpr Index kColumnUnit = 32;  // columns are padded to whole AMX til
 inline constexpr Index kRowBlock = 16;    // packed rows come in blocks of 16, as AMX tiles do
 inline constexpr Index kKeyChunk = 64;    // keys of one step of the online softmax
 inline constexpr Index kMaxQueries = 32;  // query vectors of one attention call
+inline constexpr Index kMaxHeadDim = 512;
 
 constexpr Index round_up(Index value, Index unit) {
   return (value + unit - 1) / unit * unit;

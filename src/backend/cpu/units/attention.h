@@ -3,23 +3,38 @@
 //
 // A score is a dot product in 16 fixed lanes; a key that a query does not see has probability
 // exactly 0 in a fixed lane of its chunk, so neither neighbours nor the ring's wrap change a bit.
+//
+// Up to four queries read the cache directly: it is read once and memory is the limit. More of them
+// share slices of it that were copied (and widened) to a small contiguous block: rows of the cache
+// are a power of two apart and would evict each other.
 #pragma once
 
 #include "backend/cpu/kernels.h"
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
+inline constexpr Index kQueryTile = 4;
+inline constexpr Index kValueSlice = 64;  // elements of a head that are added up at once
+inline constexpr Index kMaxQueryFloats = kMaxQueries * kMaxHeadDim;
+
+// About 170 KiB of stack.
 struct QueryState {
-  const float* query[kMaxQueries];
-  float* out[kMaxQueries];
+  Index count;               // queries, rounded up to a whole tile with zeros
+  Index head_dim;            // rounded up to whole vectors with zeros
   Index begin[kMaxQueries];  // first position it sees
   Index end[kMaxQueries];    // one after the last
   float largest[kMaxQueries];
   float total[kMaxQueries];
   float rescale[kMaxQueries];
-  alignas(64) float scores[kMaxQueries][kKeyChunk];
   const std::byte* keys[kKeyChunk];  // rows of the chunk
   const std::byte* values[kKeyChunk];
+  alignas(64) float scores[kMaxQueries][kKeyChunk];
+  alignas(64) float queries[kMaxQueryFloats];
+  alignas(64) float sums[kMaxQueryFloats];
+  alignas(64) float staged[kKeyChunk * kValueSlice];
+
+  float* query(Index i) { return queries + i * head_dim; }
+  float* sum(Index i) { return sums + i * head_dim; }
 };
 
 template <bool kBf16>
@@ -31,38 +46,89 @@ inline Vec load_cached(const std::byte* row, Index at, Index count) {
   }
 }
 
-// Scores of kQueries queries with the chunk's keys [low, high).
+// Scores of kQueries queries from `first` on with the keys of rows[0 .. 16 / kQueries), which are
+// keys j ... of the chunk.
 template <bool kBf16, int kQueries>
-inline void score_keys(QueryState& state, Index first, Index low, Index high, Index head_dim) {
+inline void score_tile(
+    QueryState& state, Index first, Index j, const std::byte* const* rows, Index head_dim) {
   constexpr int kKeys = 16 / kQueries;
+  const float* query = state.query(first);
+  Vec sums[16];
+  for (Vec& sum : sums) sum = zero();
+  const auto step = [&](Index e, Index count) {
+    Vec q[kQueries];
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) q[i] = load(query + i * state.head_dim + e);
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; ++k) {
+      const Vec key = load_cached<kBf16>(rows[k], e, count);
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+        sums[i * kKeys + k] = multiply_add(q[i], key, sums[i * kKeys + k]);
+      }
+    }
+  };
+  Index e = 0;
+  for (; e + 16 <= head_dim; e += 16) step(e, 16);
+  if (e < head_dim) step(e, head_dim - e);
+  alignas(64) float scores[16];
+  store(scores, reduce_sixteen(sums));
+  for (int i = 0; i < kQueries; ++i) {
+    __builtin_memcpy(&state.scores[first + i][j], scores + i * kKeys, kKeys * sizeof(float));
+  }
+}
+
+// Asks for the row's lines ahead of their use.
+inline void prefetch_row(const std::byte* row, Index bytes) {
+  for (Index at = 0; at < bytes; at += 64) prefetch(row + at);
+}
+
+// Scores of all keys [low, high) read from the cache, for at most one tile of queries. The last
+// tile of keys repeats the last key; its scores are never looked at.
+template <bool kBf16, int kQueries>
+inline void score_directly(QueryState& state, Index low, Index high, Index head_dim) {
+  constexpr int kKeys = 16 / kQueries;
+  const Index row_bytes = head_dim * (kBf16 ? 2 : 4);
   for (Index j = low / kKeys * kKeys; j < high; j += kKeys) {
     const std::byte* rows[kKeys];
     for (int k = 0; k < kKeys; ++k) {
       const Index key = j + k < low ? low : j + k >= high ? high - 1 : j + k;
       rows[k] = state.keys[key];
+      prefetch_row(state.values[key], row_bytes);
     }
-    Vec sums[16];
-    for (Vec& sum : sums) sum = zero();
-    const auto step = [&](Index e, Index count) {
-      Vec q[kQueries];
-#pragma GCC unroll 4
-      for (int i = 0; i < kQueries; ++i) q[i] = load_count(state.query[first + i] + e, count);
-#pragma GCC unroll 16
-      for (int k = 0; k < kKeys; ++k) {
-        const Vec key = load_cached<kBf16>(rows[k], e, count);
-#pragma GCC unroll 4
-        for (int i = 0; i < kQueries; ++i) {
-          sums[i * kKeys + k] = multiply_add(q[i], key, sums[i * kKeys + k]);
-        }
-      }
-    };
-    Index e = 0;
-    for (; e + 16 <= head_dim; e += 16) step(e, 16);
-    if (e < head_dim) step(e, head_dim - e);
-    alignas(64) float scores[16];
-    store(scores, reduce_sixteen(sums));
-    for (int i = 0; i < kQueries; ++i) {
-      __builtin_memcpy(&state.scores[first + i][j], scores + i * kKeys, kKeys * sizeof(float));
+    score_tile<kBf16, kQueries>(state, 0, j, rows, head_dim);
+  }
+}
+
+// Copies `count` elements of a row from element e on, widened and padded with zeros.
+template <bool kBf16>
+inline void stage_row(const std::byte* row, Index e, Index count, Index padded, float* to) {
+  Index i = 0;
+  for (; i + 16 <= count; i += 16) store(to + i, load_cached<kBf16>(row, e + i, 16));
+  for (; i < padded; i += 16) {
+    store(to + i, i < count ? load_cached<kBf16>(row, e + i, count - i) : zero());
+  }
+}
+
+// As score_directly, for any number of tiles of queries, four keys at a time.
+template <bool kBf16>
+inline void score_staged(QueryState& state, Index low, Index high, Index head_dim) {
+  constexpr Index kKeys = 16 / kQueryTile;
+  constexpr Index kBytes = kBf16 ? 2 : 4;
+  const Index row_bytes = head_dim * kBytes;
+  const Index slice_bytes = (head_dim < kValueSlice ? head_dim : kValueSlice) * kBytes;
+  for (Index j = low / kKeys * kKeys; j < high; j += kKeys) {
+    const std::byte* rows[kKeys];
+    for (Index k = 0; k < kKeys; ++k) {
+      const Index key = j + k < low ? low : j + k >= high ? high - 1 : j + k;
+      float* to = state.staged + k * state.head_dim;
+      stage_row<kBf16>(state.keys[key], 0, head_dim, state.head_dim, to);
+      rows[k] = reinterpret_cast<const std::byte*>(to);
+      if (key + kKeys < high) prefetch_row(state.keys[key + kKeys], row_bytes);
+      prefetch_row(state.values[key], slice_bytes);
+    }
+    for (Index first = 0; first < state.count; first += kQueryTile) {
+      score_tile<false, kQueryTile>(state, first, j, rows, state.head_dim);
     }
   }
 }
@@ -71,12 +137,12 @@ inline void score_keys(QueryState& state, Index first, Index low, Index high, In
 inline void soften(QueryState& state, Index query, Index chunk_begin, float scale) {
   float* scores = state.scores[query];
   const float minus_infinity = -__builtin_inff();
-  const Vec low = splat(
-      static_cast<float>(state.begin[query] > chunk_begin ? state.begin[query] - chunk_begin : 0));
-  const Index beyond = state.end[query] - chunk_begin;
-  const Vec high = splat(static_cast<float>(beyond < 0           ? 0
-                                            : beyond > kKeyChunk ? kKeyChunk
-                                                                 : beyond));
+  const Index before_begin = state.begin[query] - chunk_begin;
+  const Index before_end = state.end[query] - chunk_begin;
+  const Vec low = splat(static_cast<float>(before_begin < 0 ? 0 : before_begin));
+  const Vec high = splat(static_cast<float>(before_end < 0           ? 0
+                                            : before_end > kKeyChunk ? kKeyChunk
+                                                                     : before_end));
   Vec s[kKeyChunk / 16];
   Vec largest = splat(minus_infinity);
   for (int j = 0; j < kKeyChunk / 16; ++j) {
@@ -107,23 +173,29 @@ inline void soften(QueryState& state, Index query, Index chunk_begin, float scal
   state.total[query] = state.total[query] * rescale[0] + reduce_add(total);
 }
 
-// out = out * rescale + probabilities times values, for kQueries queries and kVectors vectors of
-// the head from element e on.
+// sums = sums * rescale + probabilities times values, for kQueries queries and kVectors vectors of
+// the head from element e on, which are at element `at` of the rows.
 template <bool kBf16, int kQueries, int kVectors>
-inline void add_values(
-    QueryState& state, Index first, Index low, Index high, Index e, Index count) {
+inline void add_values(QueryState& state,
+                       Index first,
+                       Index low,
+                       Index high,
+                       Index e,
+                       const std::byte* const* rows,
+                       Index at,
+                       Index count) {
   Vec sums[kQueries][kVectors];
   for (int i = 0; i < kQueries; ++i) {
     const Vec rescale = splat(state.rescale[first + i]);
     for (int v = 0; v < kVectors; ++v) {
-      sums[i][v] = mul(load_count(state.out[first + i] + e + 16 * v, count), rescale);
+      sums[i][v] = mul(load(state.sum(first + i) + e + 16 * v), rescale);
     }
   }
   for (Index j = low; j < high; ++j) {
     Vec value[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      value[v] = load_cached<kBf16>(state.values[j], e + 16 * v, count);
+      value[v] = load_cached<kBf16>(rows[j], at + 16 * v, count);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
@@ -133,30 +205,73 @@ inline void add_values(
     }
   }
   for (int i = 0; i < kQueries; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      store_count(state.out[first + i] + e + 16 * v, sums[i][v], count);
-    }
+    for (int v = 0; v < kVectors; ++v) store(state.sum(first + i) + e + 16 * v, sums[i][v]);
   }
 }
 
 template <bool kBf16, int kQueries>
-inline void attend_chunk(QueryState& state,
-                         Index first,
-                         Index low,
-                         Index high,
-                         Index chunk_begin,
-                         const Attention& attention) {
-  score_keys<kBf16, kQueries>(state, first, low, high, attention.head_dim);
-  for (int i = 0; i < kQueries; ++i) soften(state, first + i, chunk_begin, attention.scale);
+inline void add_directly(QueryState& state, Index low, Index high, Index head_dim) {
+  const std::byte* const* rows = state.values;
   Index e = 0;
-  for (; e + 64 <= attention.head_dim; e += 64) {
-    add_values<kBf16, kQueries, 4>(state, first, low, high, e, 16);
+  for (; e + 64 <= head_dim; e += 64) {
+    add_values<kBf16, kQueries, 4>(state, 0, low, high, e, rows, e, 16);
   }
-  for (; e + 16 <= attention.head_dim; e += 16) {
-    add_values<kBf16, kQueries, 1>(state, first, low, high, e, 16);
+  for (; e < head_dim; e += 16) {
+    const Index count = head_dim - e < 16 ? head_dim - e : 16;
+    add_values<kBf16, kQueries, 1>(state, 0, low, high, e, rows, e, count);
   }
-  if (e < attention.head_dim) {
-    add_values<kBf16, kQueries, 1>(state, first, low, high, e, attention.head_dim - e);
+}
+
+template <bool kBf16>
+inline void add_staged(QueryState& state, Index low, Index high, Index head_dim) {
+  constexpr Index kBytes = kBf16 ? 2 : 4;
+  const std::byte* rows[kKeyChunk];
+  for (Index e = 0; e < head_dim; e += kValueSlice) {
+    const Index count = head_dim - e < kValueSlice ? head_dim - e : kValueSlice;
+    const Index padded = round_up(count, 16);
+    const Index left = head_dim - e - count;
+    const Index next_bytes = (left < kValueSlice ? left : kValueSlice) * kBytes;
+    for (Index j = low; j < high; ++j) {
+      float* to = state.staged + j * kValueSlice;
+      stage_row<kBf16>(state.values[j], e, count, padded, to);
+      rows[j] = reinterpret_cast<const std::byte*>(to);
+      prefetch_row(state.values[j] + (e + kValueSlice) * kBytes, next_bytes);
+    }
+    for (Index first = 0; first < state.count; first += kQueryTile) {
+      if (padded == kValueSlice) {
+        add_values<false, kQueryTile, 4>(state, first, low, high, e, rows, 0, 16);
+        continue;
+      }
+      for (Index at = 0; at < padded; at += 16) {
+        add_values<false, kQueryTile, 1>(state, first, low, high, e + at, rows, at, 16);
+      }
+    }
+  }
+}
+
+template <bool kBf16>
+inline void attend_chunk(
+    QueryState& state, Index low, Index high, Index chunk_begin, const Attention& attention) {
+  const Index head_dim = attention.head_dim;
+  const bool staged = state.count > kQueryTile;
+  if (staged) {
+    score_staged<kBf16>(state, low, high, head_dim);
+  } else if (state.count == 1) {
+    score_directly<kBf16, 1>(state, low, high, head_dim);
+  } else if (state.count == 2) {
+    score_directly<kBf16, 2>(state, low, high, head_dim);
+  } else {
+    score_directly<kBf16, 4>(state, low, high, head_dim);
+  }
+  for (Index i = 0; i < state.count; ++i) soften(state, i, chunk_begin, attention.scale);
+  if (staged) {
+    add_staged<kBf16>(state, low, high, head_dim);
+  } else if (state.count == 1) {
+    add_directly<kBf16, 1>(state, low, high, head_dim);
+  } else if (state.count == 2) {
+    add_directly<kBf16, 2>(state, low, high, head_dim);
+  } else {
+    add_directly<kBf16, 4>(state, low, high, head_dim);
   }
 }
 
@@ -166,25 +281,39 @@ inline Index first_seen(const Attention& attention, Index position) {
   return begin < 0 ? 0 : begin;
 }
 
-inline Index begin_queries(QueryState& state,
+inline void begin_queries(QueryState& state,
+                          const Attention& attention,
+                          const AttentionPart& part) {
+  const Index count = part.rows * part.heads;
+  state.count = count <= 2 ? count : round_up(count, kQueryTile);
+  state.head_dim = round_up(attention.head_dim, 16);
+  for (Index i = 0; i < state.count; ++i) {
+    const Index row = part.first_row + (i < count ? i / part.heads : 0);
+    const Index head = part.first_head + i % part.heads;
+    const Index position = attention.first_position + row;
+    state.begin[i] = first_seen(attention, position);
+    state.end[i] = position + 1;
+    state.largest[i] = -__builtin_inff();
+    state.total[i] = 0.0F;
+    const float* query = attention.queries + row * attention.stride + head * attention.head_dim;
+    const Index width = i < count ? attention.head_dim : 0;
+    stage_row<false>(reinterpret_cast<const std::byte*>(query), 0, width, state.head_dim,
+                     state.query(i));
+    for (Index e = 0; e < state.head_dim; e += 16) store(state.sum(i) + e, zero());
+  }
+}
+
+inline void finish_queries(QueryState& state,
                            const Attention& attention,
                            const AttentionPart& part) {
-  Index count = 0;
-  for (Index row = part.first_row; row < part.first_row + part.rows; ++row) {
-    for (Index head = part.first_head; head < part.first_head + part.heads; ++head) {
-      const Index offset = row * attention.stride + head * attention.head_dim;
-      const Index position = attention.first_position + row;
-      state.query[count] = attention.queries + offset;
-      state.out[count] = attention.out + offset;
-      state.begin[count] = first_seen(attention, position);
-      state.end[count] = position + 1;
-      state.largest[count] = -__builtin_inff();
-      state.total[count] = 0.0F;
-      for (Index e = 0; e < attention.head_dim; ++e) state.out[count][e] = 0.0F;
-      ++count;
-    }
+  for (Index i = 0; i < part.rows * part.heads; ++i) {
+    const Index row = part.first_row + i / part.heads;
+    const Index head = part.first_head + i % part.heads;
+    const Vec total = splat(state.total[i]);
+    map_row(state.sum(i), attention.head_dim,
+            attention.out + row * attention.stride + head * attention.head_dim,
+            [&](Vec v, Index, Index) { return div(v, total); });
   }
-  return count;
 }
 
 // Addresses of the chunk's keys and values [low, high); the chunk may straddle the ring's end.
@@ -207,7 +336,7 @@ inline void find_rows(QueryState& state,
 template <bool kBf16>
 void attend_typed(const Attention& attention, const AttentionPart& part) {
   QueryState state;
-  const Index count = begin_queries(state, attention, part);
+  begin_queries(state, attention, part);
   const Index first_position = attention.first_position + part.first_row;
   const Index begin = first_seen(attention, first_position);
   const Index end = first_position + part.rows;
@@ -215,22 +344,9 @@ void attend_typed(const Attention& attention, const AttentionPart& part) {
     const Index low = begin > chunk ? begin - chunk : 0;
     const Index high = end - chunk < kKeyChunk ? end - chunk : kKeyChunk;
     find_rows(state, attention, part.kv_head, chunk, low, high);
-    Index query = 0;
-    for (; query + 4 <= count; query += 4) {
-      attend_chunk<kBf16, 4>(state, query, low, high, chunk, attention);
-    }
-    for (; query + 2 <= count; query += 2) {
-      attend_chunk<kBf16, 2>(state, query, low, high, chunk, attention);
-    }
-    for (; query < count; ++query) {
-      attend_chunk<kBf16, 1>(state, query, low, high, chunk, attention);
-    }
+    attend_chunk<kBf16>(state, low, high, chunk, attention);
   }
-  for (Index query = 0; query < count; ++query) {
-    const Vec total = splat(state.total[query]);
-    map_row(state.out[query], attention.head_dim, state.out[query],
-            [&](Vec v, Index, Index) { return div(v, total); });
-  }
+  finish_queries(state, attention, part);
 }
 
 inline void attend(const Attention& attention, const AttentionPart& part) {

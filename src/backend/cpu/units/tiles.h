@@ -18,6 +18,10 @@ struct TileConfig {
   std::uint8_t rows[16] = {};
 };
 
+// The intrinsics of g++ 12 do not tell the compiler all that they read: this makes it write what
+// `memory` points to before it goes on.
+inline void finish_writes(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
+
 // Tiles 0..3 are C, 4 and 5 are A, 6 and 7 are B. With one block of rows, 0..3 are four panels of
 // it; with two, 0 and 1 belong to the first block, 2 and 3 to the second.
 inline void configure(Index first_rows, Index second_rows) {
@@ -30,6 +34,7 @@ inline void configure(Index first_rows, Index second_rows) {
   const auto second = static_cast<std::uint8_t>(second_rows == 0 ? first_rows : second_rows);
   config.rows[0] = config.rows[1] = config.rows[4] = first;
   config.rows[2] = config.rows[3] = config.rows[5] = second;
+  finish_writes(&config);
   _tile_loadconfig(&config);
 }
 
@@ -238,6 +243,7 @@ inline void multiply_fast(const Product& product, const ProductPart& part) {
 
 inline double bf16_peak(Index rounds) {
   alignas(64) std::byte ones[1024] = {};
+  finish_writes(ones);
   configure(kRowBlock, kRowBlock);
   zero_sums();
   _tile_loadd(4, ones, 64);

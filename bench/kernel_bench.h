@@ -1,0 +1,46 @@
+// Times single operations of the CPU backend on the shapes of gemma4-26b-a4b, each beside what the
+// machine can do at that moment. Weights are distinct and together larger than the caches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kakeya/status.h"
+
+namespace kakeya::bench {
+
+struct KernelBenchOptions {
+  std::string instruction_set = "auto";
+  int num_threads = 0;         // 0: one for each CPU
+  double seconds = 0.5;        // of measuring, for each case
+  std::string filter;          // only cases whose name contains it
+  std::vector<int> rows = {};  // T of the products; empty: 1, 2, 4, 8, 16, 32, 128, 512
+};
+
+struct KernelResult {
+  std::string name;         // "matmul 2816x4096 bf16"
+  int rows = 0;             // T
+  double milliseconds = 0;  // median of one call
+  double bytes = 0;         // weights, or keys and values, that one call has to read
+  double gigabytes_per_second = 0;
+  double bandwidth_percent = 0;  // of the reading speed measured just before
+  double gflops = 0;
+  double peak_percent = 0;  // of the register-resident peak of the instructions in use
+};
+
+struct KernelReport {
+  std::string backend;  // "cpu/amx_bf16"
+  int num_threads = 0;
+  double bf16_peak_gflops = 0;
+  double f32_peak_gflops = 0;
+  std::vector<KernelResult> results;
+};
+
+// Errors: as create_backend; kResourceExhausted without a few GB of free memory.
+Result<KernelReport> run_kernel_bench(const KernelBenchOptions& options);
+
+// The report as an aligned table, with a heading.
+std::string format_kernel_report(const KernelReport& report);
+
+}  // namespace kakeya::bench
