@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
 #include "base/status.h"
 #include "command.h"
@@ -146,13 +147,58 @@ int prefill_bench(BenchFlags& flags) {
     if (passes) rate = passes->front().gflop / passes->front().seconds;
     return passes;
   });
-  if (code != kExitOk || flags.json) return code;
+  if (code != kExitOk || flags.json || flags.model.backend != "cpu") return code;
+  const auto kernels = cpu::select_kernels(flags.model.instruction_set);
+  if (!kernels) return report(kernels.error());
   ThreadPool pool({.num_threads = flags.model.threads});
-  for (const auto& peak : bench::measure_peaks(pool, flags.model.instruction_set)) {
-    fmt::print("{:.0f} GFLOP/s is {:.0f}% of the {} peak of {:.0f} GFLOP/s\n", rate,
-               100.0 * rate / peak.gflop_per_s, peak.name, peak.gflop_per_s);
-  }
+  const double peak = cpu::measure_bf16_peak(pool, **kernels, 1.0);
+  fmt::print("{:.0f} GFLOP/s is {:.0f}% of the bf16 peak of {:.0f} GFLOP/s\n", rate,
+             100.0 * rate / peak, peak);
   return code;
+}
+
+int bandwidth_bench(const BenchFlags& flags) {
+  ThreadPool pool({.num_threads = flags.model.threads});
+  ThreadPool one_thread({.num_threads = 1});
+  const double all = cpu::measure_read_bandwidth(pool, flags.seconds);
+  const double one = cpu::measure_read_bandwidth(one_thread, flags.seconds);
+  if (flags.json) {
+    const nlohmann::ordered_json json = {{"bench", "bandwidth"},
+                                         {"threads", pool.num_threads()},
+                                         {"read_gb_per_s", all},
+                                         {"one_thread_gb_per_s", one}};
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("reading memory: {:.1f} GB/s with {} threads, {:.1f} GB/s with one\n", all,
+               pool.num_threads(), one);
+  }
+  return kExitOk;
+}
+
+int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& options) {
+  const auto measured = bench::run_kernel_bench(options);
+  if (!measured) return report(measured.error());
+  if (!flags.json) {
+    fmt::print("{}", bench::format_kernel_report(*measured));
+    return kExitOk;
+  }
+  nlohmann::ordered_json json = {{"bench", "kernels"},
+                                 {"backend", measured->backend},
+                                 {"threads", measured->num_threads},
+                                 {"bf16_peak_gflops", measured->bf16_peak_gflops},
+                                 {"f32_peak_gflops", measured->f32_peak_gflops}};
+  for (const bench::KernelResult& result : measured->results) {
+    json["results"].push_back({{"name", result.name},
+                               {"rows", result.rows},
+                               {"milliseconds", result.milliseconds},
+                               {"bytes", result.bytes},
+                               {"gb_per_s", result.gigabytes_per_second},
+                               {"percent_of_probe", result.bandwidth_percent},
+                               {"gflop_per_s", result.gflops},
+                               {"percent_of_peak", result.peak_percent}});
+  }
+  fmt::print("{}\n", json.dump(2));
+  return kExitOk;
 }
 
 void add_pass_flags(CLI::App& command, BenchFlags& flags) {
@@ -204,7 +250,24 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_pass_flags(*prefill, *flags);
   prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
 
-  add_kernel_bench_commands(*command, exit_code);
+  CLI::App* bandwidth = command->add_subcommand("bandwidth", "How fast this machine reads memory");
+  bandwidth->add_option("--seconds", flags->seconds, "How long to measure (default: 2)")
+      ->check(CLI::Range(0.1, 600.0));
+  bandwidth->add_option("-t,--threads", flags->model.threads, "Threads (default: one for each CPU)")
+      ->check(CLI::Range(0, 1024));
+  bandwidth->add_flag("--json", flags->json, "Print one JSON object");
+  bandwidth->callback([flags, &exit_code] { exit_code = bandwidth_bench(*flags); });
+
+  CLI::App* kernels = command->add_subcommand("kernels", "Single operations on real shapes");
+  auto options = std::make_shared<bench::KernelBenchOptions>();
+  kernels->add_option("--instruction-set", options->instruction_set, "One that the doctor lists");
+  kernels->add_option("-t,--threads", options->num_threads, "Threads (default: one for each CPU)")
+      ->check(CLI::Range(0, 1024));
+  kernels->add_option("--filter", options->filter, "Only cases whose name contains this");
+  kernels->add_option("--seconds", options->seconds, "Of measuring, for each case (default: 0.5)")
+      ->check(CLI::Range(0.01, 60.0));
+  kernels->add_flag("--json", flags->json, "Print one JSON object");
+  kernels->callback([flags, options, &exit_code] { exit_code = kernel_bench(*flags, *options); });
 }
 
 }  // namespace kakeya::cli

@@ -32,7 +32,7 @@ struct SessionOptions {
 };
 
 struct EngineOptions {
-  std::string model_dir;
+  std::string model_dir = {};
   std::string backend = "cpu";           // "cpu" or "ref"
   std::string instruction_set = "auto";  // of cpu; see `kakeya doctor`
   Compute compute = Compute::kFast;
@@ -41,9 +41,9 @@ struct EngineOptions {
   // Bytes that weights and all sessions together may take. open() refuses before loading anything
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
-  SessionOptions session;
+  SessionOptions session = {};
   // Called now and then while loading, with bytes done and in all; may be empty.
-  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress;
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
 
 struct SamplingOptions {
@@ -54,14 +54,14 @@ struct SamplingOptions {
   float repetition_penalty = 1.0F;  // on every token of prompt and output; 1: off
   float presence_penalty = 0.0F;    // once for each distinct token of the output
   float frequency_penalty = 0.0F;   // for each occurrence in the output
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
   std::uint64_t seed = 0;
 };
 
 struct GenerateOptions {
   std::int64_t max_tokens = 256;
-  SamplingOptions sampling;
-  std::vector<TokenId> stop_ids;  // beside those of the model
+  SamplingOptions sampling = {};
+  std::vector<TokenId> stop_ids = {};  // beside those of the model
   bool ignore_model_stop_ids = false;
 };
 

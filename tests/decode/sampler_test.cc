@@ -1,0 +1,218 @@
+#include "decode/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "base/random.h"
+
+namespace kakeya::test {
+namespace {
+
+constexpr std::int64_t kVocabulary = 12;
+
+std::vector<float> some_logits() {
+  return {1.2F, -0.3F, 0.8F, 2.0F, -1.5F, 0.0F, 1.9F, 0.4F, -4.0F, 1.1F, 0.8F, -0.9F};
+}
+
+class SamplerTest : public testing::Test {
+ protected:
+  SamplerTest() : sampler_(Sampler::create(kVocabulary, budget_).value()) {}
+
+  TokenId draw(Position position, std::vector<float> logits = some_logits()) {
+    return sampler_.sample(logits, position);
+  }
+
+  // Pearson's statistic of draws at many positions against `expected` probabilities, and the number
+  // of cells minus one.
+  std::pair<double, int> chi_square(const std::vector<double>& expected) {
+    constexpr int kDraws = 100000;
+    std::vector<int> counts(expected.size());
+    for (int p = 0; p < kDraws; ++p) ++counts[static_cast<std::size_t>(draw(p))];
+    double statistic = 0.0;
+    int cells = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (expected[i] == 0.0) {
+        EXPECT_EQ(counts[i], 0) << "token " << i << " must never be drawn";
+        continue;
+      }
+      const double mean = kDraws * expected[i];
+      statistic += (counts[i] - mean) * (counts[i] - mean) / mean;
+      ++cells;
+    }
+    return {statistic, cells - 1};
+  }
+
+  MemoryBudget budget_;
+  Sampler sampler_;
+};
+
+std::vector<double> softmax(const std::vector<float>& logits, double temperature) {
+  std::vector<double> p;
+  for (const float logit : logits) p.push_back(std::exp(logit / temperature));
+  const double total = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& value : p) value /= total;
+  return p;
+}
+
+// Keeps the given tokens and renormalises.
+std::vector<double> only(std::vector<double> p, const std::vector<std::size_t>& kept) {
+  std::vector<double> result(p.size());
+  double total = 0.0;
+  for (const std::size_t i : kept) total += p[i];
+  for (const std::size_t i : kept) result[i] = p[i] / total;
+  return result;
+}
+
+// The 99.9 % point of chi square with `degrees` of freedom (Wilson and Hilferty's approximation).
+// The draws are a fixed function of the seed, so a test passes always or never.
+double limit(int degrees) {
+  const double k = degrees;
+  const double z = 3.09;
+  return k * std::pow(1.0 - 2.0 / (9.0 * k) + z * std::sqrt(2.0 / (9.0 * k)), 3.0);
+}
+
+#define EXPECT_DRAWS_FOLLOW(expected)                                         \
+  do {                                                                        \
+    const auto [statistic, degrees] = chi_square(expected);                   \
+    EXPECT_LT(statistic, limit(degrees)) << degrees << " degrees of freedom"; \
+  } while (false)
+
+TEST_F(SamplerTest, IsGreedyAtTemperatureZeroAndPrefersTheLowerIdOnTies) {
+  sampler_.set_options({}, {});
+  EXPECT_EQ(draw(0), 3);
+  EXPECT_EQ(draw(0, std::vector<float>(kVocabulary, 1.0F)), 0);
+}
+
+TEST_F(SamplerTest, DrawsFromTheSoftmax) {
+  sampler_.set_options({.temperature = 1.0F, .seed = 11}, {});
+  EXPECT_DRAWS_FOLLOW(softmax(some_logits(), 1.0));
+}
+
+TEST_F(SamplerTest, DrawsFromTheSoftmaxAtATemperature) {
+  sampler_.set_options({.temperature = 0.6F, .seed = 12}, {});
+  EXPECT_DRAWS_FOLLOW(softmax(some_logits(), 0.6));
+  // And not from another one: the test has power.
+  const auto [statistic, degrees] = chi_square(softmax(some_logits(), 0.63));
+  EXPECT_GT(statistic, 2.0 * limit(degrees));
+}
+
+TEST_F(SamplerTest, KeepsTheTopK) {
+  sampler_.set_options({.temperature = 1.0F, .top_k = 4, .seed = 13}, {});
+  EXPECT_DRAWS_FOLLOW(only(softmax(some_logits(), 1.0), {3, 6, 0, 9}));
+}
+
+TEST_F(SamplerTest, BreaksATieAtTheTopKBorderByTheLowerId) {
+  // Tokens 2 and 10 have the same logit; the fifth place goes to 2.
+  sampler_.set_options({.temperature = 1.0F, .top_k = 5, .seed = 14}, {});
+  EXPECT_DRAWS_FOLLOW(only(softmax(some_logits(), 1.0), {3, 6, 0, 9, 2}));
+}
+
+TEST_F(SamplerTest, KeepsTheSmallestSetThatReachesTopP) {
+  // Sorted: 3, 6, 0, 9 make .733 and with 2 .825 of the whole.
+  const auto p = softmax(some_logits(), 1.0);
+  ASSERT_LT(p[3] + p[6] + p[0] + p[9], 0.75);
+  ASSERT_GT(p[3] + p[6] + p[0] + p[9] + p[2], 0.75);
+  sampler_.set_options({.temperature = 1.0F, .top_p = 0.75F, .seed = 15}, {});
+  EXPECT_DRAWS_FOLLOW(only(p, {3, 6, 0, 9, 2}));
+}
+
+TEST_F(SamplerTest, AppliesTopPWithinTheTopK) {
+  const auto p = only(softmax(some_logits(), 1.0), {3, 6, 0});
+  ASSERT_LT(p[3], 0.5);
+  ASSERT_GT(p[3] + p[6], 0.7);
+  sampler_.set_options({.temperature = 1.0F, .top_k = 3, .top_p = 0.7F, .seed = 16}, {});
+  EXPECT_DRAWS_FOLLOW(only(p, {3, 6}));
+}
+
+TEST_F(SamplerTest, DropsWhatIsLessLikelyThanMinPTimesTheBest) {
+  // 0.35 times the best: logits of at least 2.0 + log 0.35 = 0.95.
+  sampler_.set_options({.temperature = 1.0F, .min_p = 0.35F, .seed = 17}, {});
+  EXPECT_DRAWS_FOLLOW(only(softmax(some_logits(), 1.0), {3, 6, 0, 9}));
+}
+
+TEST_F(SamplerTest, PenalisesWhatWasSeen) {
+  sampler_.set_options({.temperature = 1.0F,
+                        .repetition_penalty = 2.0F,
+                        .presence_penalty = 0.5F,
+                        .frequency_penalty = 0.25F,
+                        .seed = 18},
+                       {});
+  sampler_.add_prompt_token(3);  // repetition only
+  sampler_.add_output_token(6);
+  sampler_.add_output_token(6);
+  sampler_.add_output_token(4);
+  auto logits = some_logits();
+  logits[3] /= 2.0F;
+  logits[6] = logits[6] / 2.0F - 0.5F - 2 * 0.25F;
+  logits[4] = logits[4] * 2.0F - 0.5F - 0.25F;  // negative logits are multiplied
+  EXPECT_DRAWS_FOLLOW(softmax(logits, 1.0));
+  sampler_.clear_history();
+  EXPECT_DRAWS_FOLLOW(softmax(some_logits(), 1.0));
+}
+
+TEST_F(SamplerTest, AddsTheLogitBiasAndNeverDrawsSuppressedTokens) {
+  const std::vector<TokenId> suppressed = {3};
+  sampler_.set_options({.temperature = 1.0F, .logit_bias = {{8, 5.0F}}, .seed = 19}, suppressed);
+  auto logits = some_logits();
+  logits[8] += 5.0F;
+  auto p = softmax(logits, 1.0);
+  EXPECT_DRAWS_FOLLOW(only(p, {0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11}));
+}
+
+TEST_F(SamplerTest, IsAFunctionOfSeedAndPositionAlone) {
+  sampler_.set_options({.temperature = 1.0F, .seed = 5}, {});
+  std::vector<TokenId> forward;
+  std::vector<TokenId> backward;
+  for (Position p = 0; p < 100; ++p) forward.push_back(draw(p));
+  for (Position p = 99; p >= 0; --p) backward.insert(backward.begin(), draw(p));
+  EXPECT_EQ(forward, backward);
+  sampler_.set_options({.temperature = 1.0F, .seed = 6}, {});
+  std::vector<TokenId> other;
+  for (Position p = 0; p < 100; ++p) other.push_back(draw(p));
+  EXPECT_NE(forward, other);
+}
+
+TEST_F(SamplerTest, SurvivesLogitsThatAreNotNumbers) {
+  sampler_.set_options({.temperature = 1.0F, .top_k = 3, .top_p = 0.5F, .min_p = 0.1F}, {});
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {kNan, kInfinity, -kInfinity}) {
+    const TokenId id = draw(3, std::vector<float>(kVocabulary, value));
+    EXPECT_GE(id, 0);
+    EXPECT_LT(id, kVocabulary);
+  }
+}
+
+TEST(SamplingOptions, AreRefusedOutOfRangeByName) {
+  const auto message = [](const SamplingOptions& options) {
+    const Status status = validate_sampling(options, 100);
+    return status ? std::string("accepted") : status.error().message();
+  };
+  EXPECT_EQ(message({}), "accepted");
+  EXPECT_EQ(message({.temperature = -1.0F}), "temperature must be from 0 to 100 but is -1");
+  EXPECT_EQ(message({.top_k = -1}), "top_k must be 0 (off) or more but is -1");
+  EXPECT_EQ(message({.top_p = 0.0F}), "top_p must be above 0 and at most 1 but is 0");
+  EXPECT_EQ(message({.min_p = 1.5F}), "min_p must be from 0 to 1 but is 1.5");
+  EXPECT_EQ(message({.logit_bias = {{100, 1.0F}}}),
+            "logit_bias names token 100 but the vocabulary has 100");
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(message({.temperature = kNan}), "accepted");
+  EXPECT_NE(message({.top_p = kNan}), "accepted");
+}
+
+// Known answers of the generator's authors: Random123, kat_vectors (philox4x32, 10 rounds).
+TEST(Philox, GivesThePublishedKnownAnswers) {
+  using Words = std::array<std::uint32_t, 4>;
+  EXPECT_EQ(philox(0, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(0xffffffffffffffffU, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x299f31d0a4093822U, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+}  // namespace
+}  // namespace kakeya::test

@@ -1,0 +1,201 @@
+// Memory is what we say: the ledger against an allocator that counts, and decoding without
+// allocation. This program replaces malloc and friends, so it stands alone.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#include "model/test_model.h"
+#include "runtime/engine_impl.h"
+
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* data, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+void __libc_free(void* data);
+}
+
+namespace {
+
+// Every allocation of the process, and the live bytes of those with the alignment of a Buffer.
+std::atomic<std::int64_t> allocations{0};
+std::atomic<std::int64_t> buffer_bytes{0};
+
+// Buffers come from posix_memalign; their size is kept in a side table because free() does not know
+// it. Few buffers live at once.
+struct Entry {
+  std::atomic<void*> data{nullptr};
+  std::atomic<std::size_t> size{0};
+};
+Entry entries[4096];
+
+void remember(void* data, std::size_t size) {
+  for (Entry& entry : entries) {
+    void* empty = nullptr;
+    if (!entry.data.compare_exchange_strong(empty, data)) continue;
+    entry.size = size;
+    buffer_bytes += static_cast<std::int64_t>(size);
+    return;
+  }
+  std::abort();
+}
+
+void forget(void* data) {
+  if (data == nullptr || buffer_bytes.load() == 0) return;
+  for (Entry& entry : entries) {
+    if (entry.data.load() != data) continue;
+    buffer_bytes -= static_cast<std::int64_t>(entry.size.load());
+    entry.data = nullptr;
+    return;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(std::size_t size) {
+  ++allocations;
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) {
+  ++allocations;
+  return __libc_calloc(count, size);
+}
+void* realloc(void* data, std::size_t size) {
+  ++allocations;
+  return __libc_realloc(data, size);
+}
+int posix_memalign(void** data, std::size_t alignment, std::size_t size) {
+  ++allocations;
+  *data = __libc_memalign(alignment, size);
+  if (*data == nullptr) return ENOMEM;
+  remember(*data, size);
+  return 0;
+}
+void free(void* data) {
+  forget(data);
+  __libc_free(data);
+}
+}
+
+namespace kakeya::test {
+namespace {
+
+EngineOptions demo_options(Compute compute) {
+  return {.model_dir = KAKEYA_DEMO_MODEL,
+          .compute = compute,
+          .num_threads = 2,
+          .pin_threads = false,
+          .session = {.context = 2048, .max_rows = 64}};
+}
+
+TEST(Memory, TheHookSeesBuffers) {
+  MemoryBudget budget;
+  const std::int64_t before = buffer_bytes.load();
+  auto buffer = budget.allocate(MemoryClass::kWeights, 1000);
+  ASSERT_OK(buffer);
+  EXPECT_EQ(buffer_bytes.load() - before, 1024);
+  *buffer = Buffer();
+  EXPECT_EQ(buffer_bytes.load(), before);
+}
+
+TEST(Memory, DecodingAThousandTokensAllocatesNothing) {
+  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
+    const auto engine = Engine::open(demo_options(compute)).value();
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(std::vector<TokenId>{2, 105, 3833, 107, 681}));
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+    const auto result = session->generate({.max_tokens = 1001,
+                                           .sampling = {.temperature = 0.9F,
+                                                        .top_k = 40,
+                                                        .top_p = 0.9F,
+                                                        .min_p = 0.01F,
+                                                        .repetition_penalty = 1.1F,
+                                                        .presence_penalty = 0.1F,
+                                                        .logit_bias = {{17, 1.0F}},
+                                                        .seed = 3},
+                                           .ignore_model_stop_ids = true},
+                                          [&](TokenId) {
+                                            last = allocations.load();
+                                            if (first == 0) first = last;
+                                            return true;
+                                          });
+    ASSERT_OK(result);
+    ASSERT_EQ(result->ids.size(), 1001U);
+    EXPECT_EQ(last - first, 0);
+  }
+}
+
+TEST(Memory, DecodingFromAnUnfilteredVocabularyAllocatesNothing) {
+  const auto engine = Engine::open(demo_options(Compute::kFast)).value();
+  const auto session = engine->create_session().value();
+  ASSERT_OK(session->append(std::vector<TokenId>{2, 105, 3833, 107, 681}));
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  const GenerateOptions options{.max_tokens = 300,
+                                .sampling = {.temperature = 1.3F, .top_p = 0.99F},
+                                .ignore_model_stop_ids = true};
+  ASSERT_OK(session->generate(options, [&](TokenId) {
+    last = allocations.load();
+    if (first == 0) first = last;
+    return true;
+  }));
+  EXPECT_EQ(last - first, 0);
+}
+
+TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
+  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
+    const std::int64_t before = buffer_bytes.load();
+    const EngineOptions options = demo_options(compute);
+    const Footprint estimate = Engine::estimate(options).value();
+    ASSERT_EQ(buffer_bytes.load(), before);
+    {
+      const auto engine = Engine::open(options).value();
+      const std::int64_t weights = buffer_bytes.load() - before;
+      EXPECT_EQ(engine->footprint().total_reserved(), static_cast<std::uint64_t>(weights));
+      const auto session = engine->create_session().value();
+      const auto total = static_cast<std::uint64_t>(buffer_bytes.load() - before);
+      EXPECT_EQ(engine->footprint().total_reserved(), total);
+      EXPECT_EQ(engine->footprint().reserved, estimate.reserved);
+      EXPECT_EQ(session->footprint().total_reserved(), total - static_cast<std::uint64_t>(weights));
+      ASSERT_OK(session->append(std::vector<TokenId>(300, 17)));
+      ASSERT_OK(session->generate({.max_tokens = 30}));
+      EXPECT_EQ(engine->footprint().total_reserved(), total);
+    }
+    EXPECT_EQ(buffer_bytes.load(), before);
+  }
+}
+
+TEST(Memory, ABudgetThatIsTooSmallRefusesBeforeLoadingWithTheItemisedNeed) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.memory_limit = 1 << 20;
+  bool loaded = false;
+  options.on_progress = [&](std::uint64_t, std::uint64_t) { loaded = true; };
+  const auto engine = Engine::open(options);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
+  for (const char* item : {"1.0 MiB", "weights", "kv_sliding", "kv_full", "activations"}) {
+    EXPECT_NE(engine.error().message().find(item), std::string::npos) << item;
+  }
+  EXPECT_FALSE(loaded);
+}
+
+TEST(Memory, ABudgetOfExactlyTheEstimateIsEnoughForOneSessionAndNotForTwo) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.memory_limit = Engine::estimate(options)->total_reserved();
+  const auto engine = Engine::open(options);
+  ASSERT_OK(engine);
+  const auto first = (*engine)->create_session();
+  ASSERT_OK(first);
+  const auto second = (*engine)->create_session();
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ((*engine)->footprint().total_reserved(), options.memory_limit);
+}
+
+}  // namespace
+}  // namespace kakeya::test
