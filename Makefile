@@ -58,7 +58,7 @@ tsan: packages
 fuzz:
 	@tools/install_packages build ci
 	$(CONFIGURE) fuzz -DKAKEYA_WERROR=OFF
-	cmake --build build/fuzz -j $(JOBS)
+	cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	tools/run_fuzzers build/fuzz/bin $(FUZZ_SECONDS)
 
 lint: build/release/build.ninja

@@ -4,7 +4,9 @@ include(CMakePackageConfigHelpers)
 
 set(KAKEYA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kakeya)
 
-install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET kakeya_cli)
+  install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(
   TARGETS kakeya
   EXPORT kakeyaTargets
