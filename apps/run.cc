@@ -112,12 +112,21 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
   return turn;
 }
 
-nlohmann::ordered_json turn_json(const Turn& turn, const Footprint& ledger) {
+// Weights as the engine holds them, the rest as the session does, with its live rows.
+Footprint ledger(const Engine& engine, const Session& session) {
+  Footprint footprint = session.footprint();
+  const std::uint64_t weights = engine.footprint().reserved_bytes(MemoryClass::kWeights);
+  footprint.reserved_bytes(MemoryClass::kWeights) = weights;
+  footprint.live_bytes(MemoryClass::kWeights) = weights;
+  return footprint;
+}
+
+nlohmann::ordered_json turn_json(const Turn& turn, const Footprint& memory) {
   nlohmann::ordered_json json = generation_json(turn.result);
   nlohmann::ordered_json object = {{"prompt_ids", turn.prompt_ids},
                                    {"kept_tokens", turn.kept_tokens}};
   object.update(json);
-  object["memory"] = ledger_json(ledger);
+  object["memory"] = ledger_json(memory);
   return object;
 }
 
@@ -125,7 +134,7 @@ int Runner::one_shot(const std::string& prompt) {
   const auto turn = take_turn(prompt);
   if (!turn) return report(turn.error());
   if (flags_.json) {
-    fmt::print("{}\n", turn_json(*turn, engine_->footprint()).dump(2));
+    fmt::print("{}\n", turn_json(*turn, ledger(*engine_, *session_)).dump(2));
     return kExitOk;
   }
   fmt::print("\n");
@@ -178,7 +187,7 @@ int Runner::chat() {
       continue;
     }
     if (flags_.json) {
-      turns.push_back(turn_json(*turn, engine_->footprint()));
+      turns.push_back(turn_json(*turn, ledger(*engine_, *session_)));
     } else {
       fmt::print("\n");
       note(generation_summary(turn->result, std::string(engine_->backend_name())));

@@ -4,3 +4,7 @@ kakeya_test(runtime_test model/test_model.cc runtime/demo_golden_test.cc runtime
 if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test model/test_model.cc runtime/memory_test.cc)
 endif()
+
+kakeya_test(cli_test cli/cli_test.cc)
+target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
+add_dependencies(cli_test kakeya_cli)

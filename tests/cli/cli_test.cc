@@ -1,0 +1,248 @@
+// The program as a user meets it: what it prints where, and its exit codes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Cli : public testing::Test {
+ protected:
+  Cli() {
+    folder_ = testing::TempDir() + "kakeya_cli_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder_);
+  }
+  ~Cli() override { std::filesystem::remove_all(folder_); }
+
+  // Runs "kakeya ARGUMENTS" with `input` as standard input.
+  Outcome kakeya(const std::string& arguments, const std::string& input = "") {
+    std::ofstream(folder_ + "/in") << input;
+    const std::string command = std::string(KAKEYA_BINARY) + " " + arguments + " < " + folder_ +
+                                "/in > " + folder_ + "/out 2> " + folder_ + "/err";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(folder_ + "/out"),
+            slurp(folder_ + "/err")};
+  }
+
+  // Bad input gives one line on standard error that contains `part`, exit code 2, and no output.
+  void expect_refusal(const std::string& arguments,
+                      const std::string& part,
+                      const std::string& input = "") {
+    const Outcome outcome = kakeya(arguments, input);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << arguments << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << arguments;
+  }
+
+  // A copy of the demo model's folder, to be damaged.
+  std::string damaged_model() {
+    const std::string model = folder_ + "/model";
+    std::filesystem::remove_all(model);
+    std::filesystem::create_directories(model);
+    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
+                             "tokenizer_config.json", "chat_template.jinja", "model.safetensors"}) {
+      std::filesystem::copy(std::string(KAKEYA_DEMO_MODEL) + "/" + name, model + "/" + name);
+      std::filesystem::permissions(model + "/" + name, std::filesystem::perms::owner_all);
+    }
+    return model;
+  }
+
+  std::string folder_;
+};
+
+const std::string kDemoFlag = std::string("--model ") + KAKEYA_DEMO_MODEL + " ";
+
+TEST_F(Cli, AnswersAPromptOnStandardOutputAndTalksOnStandardError) {
+  const Outcome outcome = kakeya("run " + kDemoFlag + "--prompt 'Count from 5 to 12.'");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "5, 6, 7, 8, 9, 10, 11, 12.\n");
+  EXPECT_NE(outcome.err.find("tokens/s"), std::string::npos);
+  EXPECT_EQ(outcome.err.find('\033'), std::string::npos) << "colour without a terminal";
+  EXPECT_EQ(kakeya("run " + kDemoFlag, "Count from 5 to 12.").out, outcome.out);
+}
+
+// Every line of greedy.jsonl through the program, in f32: ids equal.
+TEST_F(Cli, GivesTheGoldenAnswers) {
+  std::ifstream file(std::string(KAKEYA_DEMO_MODEL) + "/golden/greedy.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const auto expected = nlohmann::json::parse(line);
+    std::ofstream(folder_ + "/prompt") << expected["prompt"].get<std::string>();
+    const Outcome outcome = kakeya("run " + kDemoFlag + "--compute f32 --json --max-tokens " +
+                                   std::to_string(expected["max_tokens"].get<int>()) +
+                                   " --prompt-file " + folder_ + "/prompt");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const auto got = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(got["prompt_ids"], expected["prompt_ids"]);
+    EXPECT_EQ(got["output_ids"], expected["output_ids"]) << expected["prompt"];
+    EXPECT_EQ(got["text"], expected["text"]);
+  }
+  EXPECT_EQ(lines, 24);
+}
+
+TEST_F(Cli, PrintsOneJsonObjectWithEveryPromisedField) {
+  const Outcome outcome = kakeya("run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.'");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  for (const char* field : {"prompt_ids", "output_ids", "text", "stop_reason", "prefill_seconds",
+                            "decode_seconds", "tokens_per_second", "rounds", "drafted", "accepted",
+                            "acceptance_length", "output_sha256", "memory"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["stop_reason"], "stop_id");
+  EXPECT_EQ(json["output_sha256"].get<std::string>().size(), 64U);
+  std::uint64_t total = 0;
+  for (const char* part : {"weights", "kv_sliding", "kv_full", "activations", "logits"}) {
+    total += json["memory"][part]["reserved"].get<std::uint64_t>();
+    EXPECT_LE(json["memory"][part]["live"], json["memory"][part]["reserved"]);
+  }
+  EXPECT_EQ(json["memory"]["total_reserved"], total);
+}
+
+TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
+  const Outcome outcome = kakeya("run " + kDemoFlag + "--chat --json",
+                                 "Count from 5 to 12.\nCount from 3 to 6.\n/exit\nnever seen\n");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto turns = nlohmann::json::parse(outcome.out)["turns"];
+  ASSERT_EQ(turns.size(), 2U);
+  EXPECT_EQ(turns[0]["text"], "5, 6, 7, 8, 9, 10, 11, 12.");
+  const auto first_prompt = turns[0]["prompt_ids"].size();
+  const auto first_output = turns[0]["output_ids"].size();
+  // All of the first turn but the stop id, which was never run, is kept.
+  EXPECT_EQ(turns[1]["kept_tokens"], first_prompt + first_output - 1);
+  EXPECT_EQ(turns[1]["prefill_tokens"],
+            turns[1]["prompt_ids"].size() - (first_prompt + first_output - 1));
+}
+
+TEST_F(Cli, StopsAtStopStringsAndMaxTokens) {
+  const std::string base = "run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.' ";
+  const auto stopped = nlohmann::json::parse(kakeya(base + "--stop ', 9'").out);
+  EXPECT_EQ(stopped["text"], "5, 6, 7, 8");
+  EXPECT_EQ(stopped["stop_reason"], "stop_string");
+  const auto short_reply = nlohmann::json::parse(kakeya(base + "--max-tokens 3").out);
+  EXPECT_EQ(short_reply["output_ids"].size(), 3U);
+  EXPECT_EQ(short_reply["stop_reason"], "max_tokens");
+}
+
+TEST_F(Cli, GivesTheSameSampledTextForTheSameSeed) {
+  const std::string base =
+      "run " + kDemoFlag + "--json --raw --prompt 'The house' -n 40 --recommended --seed ";
+  const auto text = [&](const std::string& rest) {
+    return nlohmann::json::parse(kakeya(base + rest).out)["text"];
+  };
+  EXPECT_EQ(text("1"), text("1 --chunk 1"));
+  EXPECT_NE(text("1"), text("2"));
+}
+
+TEST_F(Cli, RefusesBadInputWithOneLine) {
+  expect_refusal("run --model /nonexistent --prompt hi", "/nonexistent");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --memory 1MiB", "weights");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --memory lots", "'lots'");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --ctx 100000000", "32768");
+  expect_refusal("run " + kDemoFlag + "--prompt 'one two three four five six' --ctx 8",
+                 "context of 8");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --temperature -1", "temperature");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --logit-bias 5", "ID:BIAS");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --backend gpu", "--backend");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --instruction-set sse9", "sse9");
+  expect_refusal("run " + kDemoFlag, "empty");
+  expect_refusal("run --no-such-flag", "--no-such-flag");
+  expect_refusal("fly", "fly");
+  expect_refusal("bench decode --shape gpt-7", "gpt-7");
+  expect_refusal("logits " + kDemoFlag + "--ids - -o " + folder_ + "/l.safetensors",
+                 "token id must be 0 to 4095 but is 4096", "[2, 4096]");
+  expect_refusal("logits " + kDemoFlag + "--ids - -o " + folder_ + "/l.safetensors", "JSON list",
+                 "{\"a\": 1}");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/l.safetensors"));
+}
+
+TEST_F(Cli, RefusesDamagedModelsWithOneLine) {
+  const auto run = [](const std::string& model) { return "run --prompt hi --model " + model; };
+  const std::string model = damaged_model();
+  ASSERT_EQ(kakeya(run(model)).exit_code, 0);
+
+  std::filesystem::resize_file(model + "/model.safetensors", 1 << 20);
+  expect_refusal(run(model), "model.safetensors");
+
+  damaged_model();
+  auto config = nlohmann::json::parse(slurp(model + "/config.json"));
+  config["hidden_size"] = 128;
+  std::ofstream(model + "/config.json") << config;
+  expect_refusal(run(model), "embed_tokens.weight");
+
+  config["hidden_size"] = 256;
+  config["model_type"] = "llama";
+  config["architectures"] = {"LlamaForCausalLM"};
+  std::ofstream(model + "/config.json") << config;
+  expect_refusal(run(model), "llama");
+
+  damaged_model();
+  config = nlohmann::json::parse(slurp(model + "/config.json"));
+  config["quantization"] = {{"bits", 4}, {"group_size", 64}};
+  std::ofstream(model + "/config.json") << config;
+  expect_refusal(run(model), "quantised");
+
+  damaged_model();
+  std::ofstream(model + "/chat_template.jinja")
+      << "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}";
+  expect_refusal(run(model), "chat_template");
+
+  damaged_model();
+  std::string weights = slurp(model + "/model.safetensors");
+  weights[weights.size() - 1] = '\x7f';  // the upper byte of the last bf16
+  weights[weights.size() - 2] = '\xc0';
+  std::ofstream(model + "/model.safetensors", std::ios::binary) << weights;
+  expect_refusal(run(model), "NaN");
+
+  damaged_model();
+  std::ofstream(model + "/tokenizer.json") << std::string(100000, '[');
+  expect_refusal(run(model), "tokenizer.json");
+}
+
+TEST_F(Cli, WritesLogitsThatDoNotDependOnTheChunk) {
+  const std::string ids = "[2, 105, 3833, 107, 681, 1043, 597, 576]";
+  const std::string base = "logits " + kDemoFlag + "--compute f32 --ids - -o " + folder_;
+  ASSERT_EQ(kakeya(base + "/a", ids).exit_code, 0);
+  ASSERT_EQ(kakeya(base + "/b --chunk 3", ids).exit_code, 0);
+  const std::string a = slurp(folder_ + "/a");
+  const std::string b = slurp(folder_ + "/b");
+  ASSERT_GT(a.size(), 8U * 4096 * 4);
+  // The metadata names the chunk; the data behind the header is the same.
+  const std::size_t data = 4 * (8 + 8 * 4096 + 7 * 8 * 256);
+  EXPECT_EQ(a.substr(a.size() - data), b.substr(b.size() - data));
+}
+
+TEST_F(Cli, ExplainsItself) {
+  EXPECT_EQ(kakeya("--version").out, "kakeya 0.1.0\n");
+  for (const char* command : {"run", "logits", "inspect", "doctor", "bench", "completion"}) {
+    const Outcome outcome = kakeya(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_GT(outcome.out.size(), 200U) << command;
+  }
+  EXPECT_NE(kakeya("completion bash").out.find("complete -o filenames"), std::string::npos);
+  EXPECT_NE(kakeya("completion fish").out.find("-l temperature"), std::string::npos);
+  EXPECT_NE(kakeya("man-page").out.find(".SS kakeya bench decode"), std::string::npos);
+  const auto doctor = nlohmann::json::parse(kakeya("doctor --json " + kDemoFlag).out);
+  EXPECT_GT(doctor["read_gb_per_s"], 0.0);
+  EXPECT_TRUE(doctor["instruction_sets"]["portable"]);
+}
+
+}  // namespace
