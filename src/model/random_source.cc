@@ -41,7 +41,7 @@ Result<TensorView> RandomSource::describe(std::string_view name) const {
 Result<TensorView> RandomSource::tensor(std::string_view name) {
   KAKEYA_ASSIGN_OR_RETURN(TensorView view, describe(name));
   const TensorSpec& spec = specs_.find(name)->second;
-  const auto [center, width] = spread_of(spec);
+  const Spread spread = spread_of(spec);
   const std::int64_t count = num_elements(spec.shape);
   values_.resize(static_cast<std::size_t>(count));
   // Pieces with seeds of their own, so that the values do not depend on the number of threads.
@@ -52,7 +52,7 @@ Result<TensorView> RandomSource::tensor(std::string_view name) {
     const std::int64_t begin = piece * kPiece;
     const std::int64_t end = std::min(count, begin + kPiece);
     for (std::int64_t i = begin; i < end; ++i) {
-      values_[static_cast<std::size_t>(i)] = to_bfloat16(center + width * rng.symmetric());
+      values_[static_cast<std::size_t>(i)] = to_bfloat16(spread.center + spread.width * rng.symmetric());
     }
   });
   view.data = reinterpret_cast<const std::byte*>(values_.data());

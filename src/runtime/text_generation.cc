@@ -12,12 +12,9 @@ Result<TextResult> generate_text(Session& session,
                                  const GenerateOptions& options,
                                  const std::vector<std::string>& stop_strings,
                                  const TextCallback& on_text) {
-  for (const std::string& stop : stop_strings) {
-    if (stop.empty()) return invalid_argument("a stop string must not be empty");
-  }
   TextResult result;
   StreamDecoder decoder(tokenizer);
-  StopStringMatcher matcher(stop_strings);
+  KAKEYA_ASSIGN_OR_RETURN(StopStringMatcher matcher, StopStringMatcher::create(stop_strings));
   std::string decoded;
   std::size_t emitted = 0;
   // Passes what is new in result.text on to the caller.

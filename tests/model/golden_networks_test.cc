@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <ostream>
 
 #include "decode/sampler.h"
 #include "model/test_model.h"
@@ -61,6 +62,11 @@ struct Case {
   std::string network;
   BackendChoice backend;
 };
+
+// How GoogleTest names the parameter in its messages.
+void PrintTo(const Case& golden_case, std::ostream* out) {
+  *out << golden_case.network << " on " << golden_case.backend.label();
+}
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;

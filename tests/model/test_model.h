@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct BackendChoice {
 
   std::string label() const { return name == "ref" ? name : name + "_" + instruction_set; }
 };
+
+// How GoogleTest names it in its messages.
+inline void PrintTo(const BackendChoice& choice, std::ostream* out) { *out << choice.label(); }
 
 // ref, and cpu with every instruction set that this machine runs.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
