@@ -1,0 +1,282 @@
+// Statements and calls; expressions are in expressions.cc.
+#include "text/jinja/evaluator.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::jinja {
+
+Status Evaluator::run(const Block& block, std::string& out) {
+  KAKEYA_TRY(exec_block(block, globals_, out));
+  return {};
+}
+
+Status Evaluator::write(std::string_view text, std::string& out) {
+  KAKEYA_TRY(environment_.budget.write(text.size()));
+  out += text;
+  return {};
+}
+
+Result<Evaluator::Flow> Evaluator::exec_block(const Block& block,
+                                              const ScopePtr& scope,
+                                              std::string& out) {
+  for (const auto& statement : block) {
+    KAKEYA_ASSIGN_OR_RETURN(const Flow flow, exec(*statement, scope, out));
+    if (flow != Flow::kNormal) return flow;
+  }
+  return Flow::kNormal;
+}
+
+Result<Evaluator::Flow> Evaluator::exec(const Stmt& statement,
+                                        const ScopePtr& scope,
+                                        std::string& out) {
+  KAKEYA_TRY(environment_.budget.work());
+  line_ = statement.line;
+  switch (statement.kind) {
+    case StmtKind::kText:
+      KAKEYA_TRY(write(statement.text, out));
+      break;
+    case StmtKind::kOutput: {
+      KAKEYA_ASSIGN_OR_RETURN(const auto value, eval(*statement.expression, scope));
+      KAKEYA_TRY(environment_.budget.work(value.weight()));
+      if (const auto* text = value.string_pointer()) {
+        KAKEYA_TRY(write(*text, out));
+      } else {
+        KAKEYA_TRY(write(to_text(value), out));
+      }
+      break;
+    }
+    case StmtKind::kIf:
+      return exec_if(statement, scope, out);
+    case StmtKind::kFor:
+      KAKEYA_TRY(exec_for(statement, scope, out));
+      break;
+    case StmtKind::kSet: {
+      KAKEYA_ASSIGN_OR_RETURN(const auto value, eval(*statement.expression, scope));
+      KAKEYA_TRY(assign(statement.target, value, *scope));
+      break;
+    }
+    case StmtKind::kSetBlock:
+      KAKEYA_TRY(exec_set_block(statement, scope));
+      break;
+    case StmtKind::kMacro:
+      KAKEYA_TRY(exec_macro(statement, scope));
+      break;
+    case StmtKind::kBlock:
+      return exec_block(statement.body, scope, out);
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
+  }
+  return Flow::kNormal;
+}
+
+Result<Evaluator::Flow> Evaluator::exec_if(const Stmt& statement,
+                                           const ScopePtr& scope,
+                                           std::string& out) {
+  for (const Branch& branch : statement.branches) {
+    bool taken = branch.condition == nullptr;
+    if (!taken) {
+      KAKEYA_ASSIGN_OR_RETURN(const auto condition, eval(*branch.condition, scope));
+      taken = condition.truthy();
+    }
+    if (taken) return exec_block(branch.body, scope, out);
+  }
+  return Flow::kNormal;
+}
+
+Status Evaluator::exec_for(const Stmt& statement, const ScopePtr& scope, std::string& out) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto iterable, eval(*statement.expression, scope));
+  return run_loop(statement, iterable, 1, scope, out);
+}
+
+// The items that pass the "if" of a for.
+Result<std::vector<Value>> Evaluator::filter_items(const Stmt& statement,
+                                                   std::vector<Value> items,
+                                                   const ScopePtr& scope) {
+  if (!statement.condition) return items;
+  std::vector<Value> kept;
+  const auto inner = std::make_shared<Scope>(scope);
+  for (Value& item : items) {
+    KAKEYA_TRY(assign(statement.target, item, *inner));
+    KAKEYA_ASSIGN_OR_RETURN(const auto condition, eval(*statement.condition, inner));
+    if (condition.truthy()) kept.push_back(std::move(item));
+  }
+  return kept;
+}
+
+Status Evaluator::run_loop(const Stmt& statement,
+                           const Value& iterable,
+                           std::size_t depth,
+                           const ScopePtr& scope,
+                           std::string& out) {
+  KAKEYA_ASSIGN_OR_RETURN(auto items, elements(environment_, iterable));
+  auto loop = std::make_shared<Loop>();
+  KAKEYA_ASSIGN_OR_RETURN(loop->items, filter_items(statement, std::move(items), scope));
+  loop->depth = depth;
+  if (statement.recursive) {
+    loop->statement = &statement;
+    loop->enclosing = scope;
+  }
+  if (loop->items.empty()) {
+    KAKEYA_TRY(exec_block(statement.else_body, scope, out));
+    return {};
+  }
+  for (; loop->index < loop->items.size(); ++loop->index) {
+    KAKEYA_TRY(environment_.budget.work());
+    const auto inner = std::make_shared<Scope>(scope);
+    inner->set("loop", Value(loop));
+    KAKEYA_TRY(assign(statement.target, loop->items[loop->index], *inner));
+    KAKEYA_ASSIGN_OR_RETURN(const Flow flow, exec_block(statement.body, inner, out));
+    if (flow == Flow::kBreak) break;
+  }
+  return {};
+}
+
+Status Evaluator::exec_set_block(const Stmt& statement, const ScopePtr& scope) {
+  std::string text;
+  const auto inner = std::make_shared<Scope>(scope);
+  KAKEYA_TRY(exec_block(statement.body, inner, text));
+  KAKEYA_ASSIGN_OR_RETURN(Value value, new_string(environment_, std::move(text)));
+  if (statement.expression) {
+    captured_ = value;
+    KAKEYA_ASSIGN_OR_RETURN(value, eval(*statement.expression, scope));
+    captured_ = Value();
+  }
+  return assign(statement.target, value, *scope);
+}
+
+Status Evaluator::exec_macro(const Stmt& statement, const ScopePtr& scope) {
+  KAKEYA_TRY(environment_.budget.allocate(sizeof(Callable)));
+  auto macro = std::make_shared<Callable>();
+  macro->kind = CallableKind::kMacro;
+  macro->name = statement.text;
+  macro->macro = &statement;
+  macro->closure = scope;
+  scope->set(statement.text, Value(std::shared_ptr<const Callable>(std::move(macro))));
+  return {};
+}
+
+Status Evaluator::assign(const Target& target, const Value& value, Scope& scope) {
+  if (!target.attribute.empty()) {
+    const Value* object = scope.find(target.names[0]);
+    Namespace* name_space = object == nullptr ? nullptr : object->name_space();
+    if (name_space == nullptr) {
+      return invalid_argument("cannot assign attribute '{}': '{}' is no namespace",
+                              target.attribute, target.names[0]);
+    }
+    for (auto& [known, attribute] : name_space->attributes) {
+      if (known == target.attribute) {
+        attribute = value;
+        return {};
+      }
+    }
+    name_space->attributes.emplace_back(target.attribute, value);
+    return {};
+  }
+  if (!target.is_tuple) {
+    scope.set(target.names[0], value);
+    return {};
+  }
+  if (value.is_undefined()) return value.undefined_error();
+  KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment_, value));
+  if (items.size() != target.names.size()) {
+    return invalid_argument("expected {} values to unpack but got {}", target.names.size(),
+                            items.size());
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) scope.set(target.names[i], items[i]);
+  return {};
+}
+
+Result<Value> Evaluator::call(const Value& callee, const Arguments& arguments) {
+  if (callee.is_undefined()) return callee.undefined_error();
+  if (const Loop* loop = callee.loop()) return call_recursive_loop(*loop, arguments);
+  const Callable* callable = callee.callable();
+  if (callable == nullptr) {
+    return invalid_argument("'{}' object is not callable", callee.type_name());
+  }
+  switch (callable->kind) {
+    case CallableKind::kMacro:
+      return call_macro(*callable, arguments);
+    case CallableKind::kFunction:
+      return call_function(environment_, callable->name, arguments);
+    case CallableKind::kMethod:
+      break;
+  }
+  return call_method(environment_, callable->self, callable->name, arguments);
+}
+
+Status Evaluator::enter_call(std::string_view name) {
+  const std::size_t limit = environment_.budget.limits().max_call_depth;
+  if (call_depth_ >= limit) {
+    return error(StatusCode::kResourceExhausted,
+                 "'{}' is called more than {} calls deep: it may call itself without end", name,
+                 limit);
+  }
+  ++call_depth_;
+  return {};
+}
+
+Status Evaluator::bind_parameters(const Stmt& macro,
+                                  const Arguments& arguments,
+                                  const ScopePtr& scope) {
+  if (arguments.positional.size() > macro.parameters.size()) {
+    return invalid_argument("macro '{}' takes not more than {} arguments", macro.text,
+                            macro.parameters.size());
+  }
+  for (const auto& [keyword, value] : arguments.keywords) {
+    bool known = false;
+    for (const Parameter& parameter : macro.parameters) known |= parameter.name == keyword;
+    if (!known) {
+      return invalid_argument("macro '{}' takes no keyword argument '{}'", macro.text, keyword);
+    }
+  }
+  for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
+    const Parameter& parameter = macro.parameters[i];
+    const Value* given = arguments.find(i, parameter.name);
+    Value value =
+        given != nullptr
+            ? *given
+            : Value::undefined(fmt::format("parameter '{}' was not provided", parameter.name));
+    if (given == nullptr && parameter.default_value) {
+      KAKEYA_ASSIGN_OR_RETURN(value, eval(*parameter.default_value, scope));
+    }
+    scope->set(parameter.name, std::move(value));
+  }
+  return {};
+}
+
+Result<Value> Evaluator::call_macro(const Callable& macro, const Arguments& arguments) {
+  const auto closure = macro.closure.lock();
+  if (!closure) return invalid_argument("macro '{}' is called out of its scope", macro.name);
+  const int line = line_;
+  KAKEYA_TRY(enter_call(macro.name));
+  const auto scope = std::make_shared<Scope>(closure);
+  KAKEYA_TRY(bind_parameters(*macro.macro, arguments, scope));
+  std::string text;
+  KAKEYA_TRY(exec_block(macro.macro->body, scope, text));
+  --call_depth_;
+  line_ = line;
+  return new_string(environment_, std::move(text));
+}
+
+Result<Value> Evaluator::call_recursive_loop(const Loop& loop, const Arguments& arguments) {
+  const auto scope = loop.enclosing.lock();
+  if (loop.statement == nullptr || !scope) {
+    return invalid_argument("the loop is called but is not marked recursive");
+  }
+  KAKEYA_TRY(arguments.check("loop", {"iterable"}));
+  const Value* iterable = arguments.find(0, "iterable");
+  if (iterable == nullptr) return invalid_argument("loop needs an iterable");
+  KAKEYA_TRY(enter_call("loop"));
+  std::string text;
+  // The scope is only read through the new scopes of the loop's rounds.
+  const auto parent = std::make_shared<Scope>(scope);
+  KAKEYA_TRY(run_loop(*loop.statement, *iterable, loop.depth + 1, parent, text));
+  --call_depth_;
+  return new_string(environment_, std::move(text));
+}
+
+}  // namespace kakeya::jinja

@@ -1,0 +1,160 @@
+#include "text/jinja/runtime.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "text/jinja/text_ops.h"
+
+namespace kakeya::jinja {
+namespace {
+
+// So many bytes of scanning count as one step.
+constexpr std::size_t kBytesPerStep = 256;
+
+Status spend(std::uint64_t& used,
+             std::uint64_t amount,
+             std::uint64_t limit,
+             std::string_view what) {
+  if (amount > limit || used > limit - amount) {
+    return error(StatusCode::kResourceExhausted, "the template uses more than {} {}", limit, what);
+  }
+  used += amount;
+  return {};
+}
+
+}  // namespace
+
+void Scope::set(std::string_view name, Value value) {
+  for (auto& [known, variable] : variables_) {
+    if (known == name) {
+      variable = std::move(value);
+      return;
+    }
+  }
+  variables_.emplace_back(std::string(name), std::move(value));
+}
+
+const Value* Scope::find(std::string_view name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
+    for (const auto& [known, variable] : scope->variables_) {
+      if (known == name) return &variable;
+    }
+  }
+  return nullptr;
+}
+
+Status Budget::work(std::size_t bytes) {
+  return spend(num_steps_, 1 + bytes / kBytesPerStep, limits_.max_steps, "steps");
+}
+
+Status Budget::search(std::string_view text, std::string_view pattern) {
+  // The library's search compares the pattern at each place where its first byte occurs.
+  const std::uint64_t comparisons =
+      std::uint64_t{text.size()} * (1 + std::min(pattern.size(), text.size()) / kBytesPerStep);
+  return spend(num_steps_, 1 + comparisons / kBytesPerStep, limits_.max_steps, "steps");
+}
+
+Status Budget::allocate(std::size_t bytes) {
+  return spend(num_value_bytes_, bytes, limits_.max_value_bytes, "bytes of values");
+}
+
+Status Budget::write(std::size_t bytes) {
+  return spend(num_output_bytes_, bytes, limits_.max_output_bytes, "bytes of output");
+}
+
+const Value* Arguments::find(std::size_t index, std::string_view name) const {
+  if (index < positional.size()) return &positional[index];
+  for (const auto& [keyword, value] : keywords) {
+    if (keyword == name) return &value;
+  }
+  return nullptr;
+}
+
+Result<std::string> Arguments::text(std::size_t index,
+                                    std::string_view name,
+                                    std::string fallback) const {
+  const Value* value = find(index, name);
+  if (value == nullptr) return fallback;
+  if (value->is_undefined()) return value->undefined_error();
+  if (!value->is_string()) {
+    return invalid_argument("'{}' must be a str but is {}", name, value->type_name());
+  }
+  return *value->string_pointer();
+}
+
+Result<std::int64_t> Arguments::integer(std::size_t index,
+                                        std::string_view name,
+                                        std::int64_t fallback) const {
+  const Value* value = find(index, name);
+  if (value == nullptr) return fallback;
+  if (value->is_undefined()) return value->undefined_error();
+  const auto integer = value->integer();
+  if (!integer) return invalid_argument("'{}' must be an int but is {}", name, value->type_name());
+  return *integer;
+}
+
+bool Arguments::flag(std::size_t index, std::string_view name, bool fallback) const {
+  const Value* value = find(index, name);
+  return value == nullptr ? fallback : value->truthy();
+}
+
+Status Arguments::check(std::string_view what,
+                        std::initializer_list<std::string_view> names) const {
+  if (positional.size() > names.size()) {
+    return invalid_argument("{} takes at most {} arguments but got {}", what, names.size(),
+                            positional.size());
+  }
+  for (const auto& [keyword, value] : keywords) {
+    if (std::ranges::find(names, keyword) == names.end()) {
+      return invalid_argument("{} has no argument '{}'", what, keyword);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<Value>> elements(Environment& environment, const Value& value) {
+  std::vector<Value> items;
+  if (value.is_undefined()) return items;
+  if (const List* list = value.list()) {
+    KAKEYA_TRY(environment.budget.work(list->items.size()));
+    KAKEYA_TRY(environment.budget.allocate(list->items.size() * sizeof(Value)));
+    return list->items;
+  }
+  if (const Dict* dict = value.dict()) {
+    KAKEYA_TRY(environment.budget.work(dict->entries().size()));
+    KAKEYA_TRY(environment.budget.allocate(dict->entries().size() * sizeof(Value)));
+    for (const auto& [key, item] : dict->entries()) items.push_back(key);
+    return items;
+  }
+  if (const auto* text = value.string_pointer()) {
+    KAKEYA_TRY(environment.budget.work(text->size()));
+    KAKEYA_TRY(environment.budget.allocate(text->size() * (sizeof(Value) + sizeof(std::string))));
+    for (std::string& character : characters(*text)) items.emplace_back(std::move(character));
+    return items;
+  }
+  return invalid_argument("'{}' object is not iterable", value.type_name());
+}
+
+Result<Value> new_string(Environment& environment, std::string text) {
+  KAKEYA_TRY(environment.budget.work(text.size()));
+  KAKEYA_TRY(environment.budget.allocate(text.size() + sizeof(std::string)));
+  return Value(std::move(text));
+}
+
+Result<Value> new_list(Environment& environment, std::vector<Value> items, bool is_tuple) {
+  KAKEYA_TRY(environment.budget.work(items.size()));
+  KAKEYA_TRY(environment.budget.allocate(sizeof(List) + items.size() * sizeof(Value)));
+  return make_list(std::move(items), is_tuple);
+}
+
+Result<Value> new_string_list(Environment& environment, std::vector<std::string> items) {
+  std::vector<Value> values;
+  values.reserve(items.size());
+  for (std::string& item : items) {
+    KAKEYA_ASSIGN_OR_RETURN(auto value, new_string(environment, std::move(item)));
+    values.push_back(std::move(value));
+  }
+  return new_list(environment, std::move(values));
+}
+
+}  // namespace kakeya::jinja
