@@ -11,8 +11,9 @@ namespace {
 // Weights that one item streams: enough to forget the cost of handing it out, small enough for the
 // last items of two threads to end together.
 constexpr Index kItemBytes = Index{256} << 10;
-// Rows that meet a group of panels while both stay in the second-level cache.
-constexpr Index kItemRows = 128;
+constexpr Index kManyRows = 64;
+// Packed rows that stay in a second-level cache while all panels pass by.
+constexpr Index kRowBytesInCache = Index{768} << 10;
 
 // What a thread streams from memory, to estimate times.
 constexpr double kBytesPerNanosecond = 15.0;
@@ -94,21 +95,29 @@ double CpuExecutor::product_nanoseconds(const Product& product, Index panels, In
   return std::max(bytes / kBytesPerNanosecond, 2.0 * multiplications / gflops);
 }
 
+Index CpuExecutor::row_element_bytes(const Product& product) const {
+  return product.arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_element_bytes : 4;
+}
+
 void CpuExecutor::run_product(const Product& product, Index panels) {
   const bool gated = product.up_panels != nullptr;
   const Index tile = std::max<Index>(1, gated ? kernels_.panel_group / 2 : kernels_.panel_group);
   const Index tile_bytes = tile * product.panel_bytes * (gated ? 2 : 1);
-  const Index tiles = std::max<Index>(1, kItemBytes / tile_bytes);
+  // With many rows an item computes long and brings in its panels meanwhile, all but the first.
+  const Index item_bytes = product.rows > kManyRows ? 4 * kItemBytes : kItemBytes;
+  const Index tiles = std::max<Index>(1, item_bytes / tile_bytes);
   // Small matrices are cut finer, so that every thread gets a few items.
   const Index most = round_up(panels, tile) / tile / (4 * pool_.num_threads());
   const Index group = tile * std::clamp<Index>(tiles, 1, std::max<Index>(1, most));
   const Index groups = (panels + group - 1) / group;
-  const Index chunks = (product.rows + kItemRows - 1) / kItemRows;
+  const Index rows_in_cache = kRowBytesInCache / (product.columns * row_element_bytes(product));
+  const Index chunk = std::max<Index>(4 * kRowBlock, rows_in_cache / 32 * 32);
+  const Index chunks = (product.rows + chunk - 1) / chunk;
   for_items(groups * chunks, product_nanoseconds(product, panels, product.rows), [&](Index item) {
-    const Index first_panel = item / chunks * group;
-    const Index first_row = item % chunks * kItemRows;
+    const Index first_panel = item % groups * group;
+    const Index first_row = item / groups * chunk;
     kernels_.multiply(product, {.first_row = first_row,
-                                .last_row = std::min(first_row + kItemRows, product.rows),
+                                .last_row = std::min(first_row + chunk, product.rows),
                                 .first_panel = first_panel,
                                 .last_panel = std::min(first_panel + group, panels)});
   });

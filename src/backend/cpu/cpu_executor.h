@@ -86,6 +86,8 @@ class CpuExecutor final : public Executor {
 
   // Time of a product on one thread, to decide about threads.
   double product_nanoseconds(const Product& product, Index panels, Index rows) const;
+  // Of one column of the packed rows.
+  Index row_element_bytes(const Product& product) const;
   // x brought into the packed form of `arithmetic`.
   const std::byte* pack(ConstRows x, Arithmetic arithmetic);
   void run_product(const Product& product, Index panels);

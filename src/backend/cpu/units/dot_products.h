@@ -33,7 +33,7 @@ struct DotStep {
         prefetch(panels[p] + pair * 64 + kPrefetchBytes);
         w[p] = _mm512_loadu_si512(panels[p] + pair * 64);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         const __m512i xs = splat_pair(x + r * row_bytes + 4 * pair);
 #pragma GCC unroll 4

@@ -47,7 +47,7 @@ struct F32Step {
         prefetch(panels[p] + k * 64 + kPrefetchBytes);
         w[p] = load(reinterpret_cast<const float*>(panels[p] + k * 64));
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         const Vec xs = splat(*reinterpret_cast<const float*>(x + r * row_bytes + 4 * k));
 #pragma GCC unroll 4
@@ -75,7 +75,7 @@ struct WidenedStep {
         prefetch(panels[p] + pair * 64 + kPrefetchBytes);
         w[p] = load_even(panels[p] + pair * 64);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         const Vec even = splat(*reinterpret_cast<const float*>(xs + r * row_bytes));
 #pragma GCC unroll 4
@@ -83,7 +83,7 @@ struct WidenedStep {
       }
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) w[p] = load_odd(panels[p] + pair * 64);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         const Vec odd = splat(*reinterpret_cast<const float*>(xs + r * row_bytes + 4));
 #pragma GCC unroll 4
@@ -120,65 +120,62 @@ inline void multiply_tile(const Product& product, Index row, Index panel) {
   }
 }
 
+// multiply_tile with `height` <= kRows rows.
+template <typename Step, int kRows, int kOutputs, bool kGated>
+inline void multiply_height(const Product& product, Index row, Index height, Index panel) {
+  if (height == kRows) {
+    multiply_tile<Step, kRows, kOutputs, kGated>(product, row, panel);
+  } else if constexpr (kRows > 1) {
+    multiply_height<Step, kRows - 1, kOutputs, kGated>(product, row, height, panel);
+  }
+}
+
 template <typename Step, int kOutputs, bool kGated>
 void multiply_rows(const Product& product, const ProductPart& part, Index panel) {
-  // Tiles of equal height: 8 rows are two tiles of 4, not one of 6 and one of 2.
-  constexpr Index kMost = kTileRows;
-  const Index rows = part.last_row - part.first_row;
-  const Index tiles = (rows + kMost - 1) / kMost;
+  // Tiles of equal height: 16 rows are two tiles of 8, not one of 12 and one of 4.
+  constexpr int kMost = most_rows(kGated ? 2 * kOutputs : kOutputs);
+  const Index tiles = (part.last_row - part.first_row + kMost - 1) / kMost;
   Index row = part.first_row;
   for (Index tile = 0; tile < tiles; ++tile) {
     const Index height = (part.last_row - row + tiles - tile - 1) / (tiles - tile);
-    switch (height) {
-      case 1:
-        multiply_tile<Step, 1, kOutputs, kGated>(product, row, panel);
-        break;
-      case 2:
-        multiply_tile<Step, 2, kOutputs, kGated>(product, row, panel);
-        break;
-      case 3:
-        if constexpr (kMost >= 3) {
-          multiply_tile<Step, 3, kOutputs, kGated>(product, row, panel);
-        }
-        break;
-      case 4:
-        if constexpr (kMost >= 4) {
-          multiply_tile<Step, 4, kOutputs, kGated>(product, row, panel);
-        }
-        break;
-      case 5:
-        if constexpr (kMost >= 5) {
-          multiply_tile<Step, 5, kOutputs, kGated>(product, row, panel);
-        }
-        break;
-      default:
-        if constexpr (kMost >= 6) {
-          multiply_tile<Step, 6, kOutputs, kGated>(product, row, panel);
-        }
-        break;
-    }
+    multiply_height<Step, kMost, kOutputs, kGated>(product, row, height, panel);
     row += height;
   }
 }
 
-template <typename Step, bool kGated>
+template <typename Step, bool kGated, int kPanels>
 void multiply_panels(const Product& product, const ProductPart& part) {
-  constexpr int kGroup = kGated ? (kTilePanels + 1) / 2 : kTilePanels;
+  constexpr int kOutputs = kGated ? kPanels / 2 : kPanels;
   Index panel = part.first_panel;
-  for (; panel + kGroup <= part.last_panel; panel += kGroup) {
-    multiply_rows<Step, kGroup, kGated>(product, part, panel);
+  for (; panel + kOutputs <= part.last_panel; panel += kOutputs) {
+    multiply_rows<Step, kOutputs, kGated>(product, part, panel);
   }
-  for (; panel < part.last_panel; ++panel) {
-    multiply_rows<Step, 1, kGated>(product, part, panel);
+  if constexpr (kOutputs > 1) {
+    for (; panel < part.last_panel; ++panel) multiply_rows<Step, 1, kGated>(product, part, panel);
+  }
+}
+
+// Few rows take wide tiles: more panels keep more loads under way and more sums independent.
+template <typename Step, bool kGated>
+void multiply_shaped(const Product& product, const ProductPart& part) {
+  constexpr int kFewest = kGated ? 2 : 1;
+  constexpr int kMany = kManyRowsPanels < kFewest ? kFewest : kManyRowsPanels;
+  const Index rows = part.last_row - part.first_row;
+  if (rows <= most_rows(4)) {
+    multiply_panels<Step, kGated, 4>(product, part);
+  } else if (rows <= most_rows(2)) {
+    multiply_panels<Step, kGated, 2>(product, part);
+  } else {
+    multiply_panels<Step, kGated, kMany>(product, part);
   }
 }
 
 template <typename Step>
 void multiply_vectors(const Product& product, const ProductPart& part) {
   if (product.up_panels != nullptr) {
-    multiply_panels<Step, true>(product, part);
+    multiply_shaped<Step, true>(product, part);
   } else {
-    multiply_panels<Step, false>(product, part);
+    multiply_shaped<Step, false>(product, part);
   }
 }
 

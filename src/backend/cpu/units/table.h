@@ -19,13 +19,13 @@ inline void multiply(const Product& product, const ProductPart& part) {
 // Peak loops: the tile of the products with its operands in registers. The empty assembly makes
 // every round's sums an input of the next, so that none can be dropped.
 inline double f32_peak(Index rounds) {
-  constexpr int kChains = kTileRows * kTilePanels < 8 ? kTileRows * kTilePanels : 8;
+  constexpr int kChains = most_rows(1);
   Vec sums[kChains];
   for (Vec& sum : sums) sum = zero();
   Vec a = splat(1.0F);
   const Vec b = splat(1e-6F);
   for (Index round = 0; round < rounds; ++round) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (Vec& sum : sums) sum = multiply_add(a, b, sum);
     keep(a);
   }
@@ -42,7 +42,7 @@ constexpr Kernels make_kernels(std::string_view name, double fast_gflops, double
   kernels.fast_gflops = fast_gflops;
   kernels.exact_gflops = exact_gflops;
   kernels.fast_element_bytes = kFastBytes;
-  kernels.panel_group = kTilePanels;
+  kernels.panel_group = 4;
   kernels.pack_rows = pack_rows;
   kernels.multiply = multiply;
   kernels.attend = attend;

@@ -20,7 +20,9 @@ struct TileConfig {
 
 // The intrinsics of g++ 12 do not tell the compiler all that they read: this makes it write what
 // `memory` points to before it goes on.
-inline void finish_writes(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
+inline void finish_writes(const void* memory) {
+  asm volatile("" : : "r"(memory) : "memory");
+}
 
 // Tiles 0..3 are C, 4 and 5 are A, 6 and 7 are B. With one block of rows, 0..3 are four panels of
 // it; with two, 0 and 1 belong to the first block, 2 and 3 to the second.
@@ -93,25 +95,43 @@ inline void one_block(const std::byte* a,
   store_sums(sums);
 }
 
-// A full block of 16 rows and a second of `rows` rows times kPanels panels.
-template <int kPanels>
+// Panels to bring into the second-level cache while others are multiplied: line after line from
+// `at`, `step_bytes` in each step.
+struct NextPanels {
+  const std::byte* at[2] = {};
+  Index step_bytes = 0;
+};
+
+inline void prefetch_next(const NextPanels& next, Index step) {
+  for (Index line = 0; line < next.step_bytes; line += 64) {
+    const Index at = step * next.step_bytes + line;
+    _mm_prefetch(reinterpret_cast<const char*>(next.at[0] + at), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(next.at[1] + at), _MM_HINT_T1);
+  }
+}
+
+// A full block of 16 rows and a second of `rows` rows times kPanels panels, which are streamed from
+// memory or, when earlier rows were multiplied with them, found in the second-level cache.
+template <int kPanels, bool kStreamed>
 inline void two_blocks(const std::byte* a,
                        const std::byte* second,
                        Index rows,
                        Index steps,
                        const std::byte* const (&panels)[4],
+                       const NextPanels& next,
                        TileSums& sums) {
   zero_sums();
   for (Index step = 0; step < steps; ++step) {
     const Index at = step * 1024;
+    prefetch_next(next, step);
     _tile_loadd(4, a + at, 64);
     _tile_loadd(5, second + step * rows * 64, 64);
-    prefetch_tile(panels[0] + at);
+    if constexpr (kStreamed) prefetch_tile(panels[0] + at);
     _tile_loadd(6, panels[0] + at, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(2, 5, 6);
     if constexpr (kPanels > 1) {
-      prefetch_tile(panels[1] + at);
+      if constexpr (kStreamed) prefetch_tile(panels[1] + at);
       _tile_loadd(7, panels[1] + at, 64);
       _tile_dpbf16ps(1, 4, 7);
       _tile_dpbf16ps(3, 5, 7);
@@ -156,21 +176,35 @@ inline void multiply_one_block(const Product& product, Index row, Index rows, In
   }
 }
 
+// Where a pair of row blocks is in the product, for what is prefetched meanwhile.
+struct RowPair {
+  Index row = 0;
+  Index first = 0;   // rows of the first block
+  Index second = 0;  // of the second block, maybe none
+  bool streams = false;
+  NextPanels next;
+};
+
 template <int kPanels>
-inline void multiply_two_blocks(const Product& product, Index row, Index rows, Index panel) {
+inline void multiply_two_blocks(const Product& product, const RowPair& pair, Index panel) {
   const bool gated = product.up_panels != nullptr;
   const std::byte* panels[4] = {};
   panels[0] = product.panels + panel * product.panel_bytes;
   panels[1] = gated ? product.up_panels + panel * product.panel_bytes
                     : product.panels + (panel + 1) * product.panel_bytes;
   TileSums sums;
-  const Index block_bytes = kRowBlock * product.columns * 2;
-  const std::byte* a = product.x + row * product.columns * 2;
-  two_blocks<kPanels>(a, a + block_bytes, rows, product.columns / kColumnUnit, panels, sums);
+  const std::byte* a = product.x + pair.row * product.columns * 2;
+  const std::byte* second = a + kRowBlock * product.columns * 2;
+  const Index steps = product.columns / kColumnUnit;
+  if (pair.streams) {
+    two_blocks<kPanels, true>(a, second, pair.second, steps, panels, pair.next, sums);
+  } else {
+    two_blocks<kPanels, false>(a, second, pair.second, steps, panels, pair.next, sums);
+  }
   const int outputs = gated ? 1 : kPanels;
   for (int p = 0; p < outputs; ++p) {
-    finish_block(product, sums, row, kRowBlock, panel + p, p, 1);
-    finish_block(product, sums, row + kRowBlock, rows, panel + p, 2 + p, 3);
+    finish_block(product, sums, pair.row, kRowBlock, panel + p, p, 1);
+    finish_block(product, sums, pair.row + kRowBlock, pair.second, panel + p, 2 + p, 3);
   }
 }
 
@@ -193,37 +227,61 @@ inline void multiply_few_rows(const Product& product, const ProductPart& part) {
   }
 }
 
-// Panels [panel, panel + outputs) for one block of rows, or two (second > 0).
-inline void multiply_blocks(
-    const Product& product, Index row, Index first, Index second, Index panel, Index outputs) {
-  const bool two_panels = outputs == 2 || product.up_panels != nullptr;
-  if (second == 0) {
-    if (product.up_panels != nullptr) return multiply_one_block<2>(product, row, first, panel);
-    for (Index p = panel; p < panel + outputs; ++p) multiply_one_block<1>(product, row, first, p);
-  } else if (two_panels) {
-    multiply_two_blocks<2>(product, row, second, panel);
+// Panels [panel, panel + outputs) for one block of rows, or two.
+inline void multiply_pair(const Product& product, const RowPair& pair, Index panel, Index outputs) {
+  const bool gated = product.up_panels != nullptr;
+  if (pair.second == 0) {
+    if (gated) return multiply_one_block<2>(product, pair.row, pair.first, panel);
+    for (Index p = panel; p < panel + outputs; ++p) {
+      multiply_one_block<1>(product, pair.row, pair.first, p);
+    }
+  } else if (outputs == 2 || gated) {
+    multiply_two_blocks<2>(product, pair, panel);
   } else {
-    multiply_two_blocks<1>(product, row, second, panel);
+    multiply_two_blocks<1>(product, pair, panel);
   }
+}
+
+// The share of the panels after `panel` that pair number `index` of `pairs` prefetches: together
+// they bring them in while the current ones are multiplied.
+inline NextPanels share_of_next(
+    const Product& product, const ProductPart& part, Index panel, Index index, Index pairs) {
+  const bool gated = product.up_panels != nullptr;
+  const Index following = panel + (gated ? 1 : 2);
+  NextPanels next;
+  if (pairs < 2 || following + (gated ? 1 : 2) > part.last_panel) return next;
+  const Index step_bytes = round_up(1024 / pairs, 64);
+  if (index * step_bytes >= 1024) return next;  // the pairs before took everything
+  const Index begin = index * step_bytes * (product.columns / kColumnUnit);
+  next.at[0] = product.panels + following * product.panel_bytes + begin;
+  next.at[1] = gated ? product.up_panels + following * product.panel_bytes + begin
+                     : next.at[0] + product.panel_bytes;
+  next.step_bytes = step_bytes;
+  return next;
 }
 
 inline void multiply_many_rows(const Product& product, const ProductPart& part) {
   const Index group = product.up_panels != nullptr ? 1 : 2;
+  const Index pairs = (part.last_row - part.first_row + 2 * kRowBlock - 1) / (2 * kRowBlock);
   Index configured_first = 0;
   Index configured_second = 0;
   for (Index panel = part.first_panel; panel < part.last_panel; panel += group) {
     const Index outputs = part.last_panel - panel < group ? 1 : group;
-    for (Index row = part.first_row; row < part.last_row; row += 2 * kRowBlock) {
-      const Index left = part.last_row - row;
-      const Index first = left < kRowBlock ? left : kRowBlock;
-      const Index rest = left - first;
-      const Index second = rest < kRowBlock ? rest : kRowBlock;
-      if (first != configured_first || second != configured_second) {
-        configure(first, second);
-        configured_first = first;
-        configured_second = second;
+    for (Index index = 0; index < pairs; ++index) {
+      RowPair pair;
+      pair.row = part.first_row + index * 2 * kRowBlock;
+      const Index left = part.last_row - pair.row;
+      pair.first = left < kRowBlock ? left : kRowBlock;
+      const Index rest = left - pair.first;
+      pair.second = rest < kRowBlock ? rest : kRowBlock;
+      pair.streams = index == 0 && (pairs == 1 || panel == part.first_panel);
+      pair.next = share_of_next(product, part, panel, index, pairs);
+      if (pair.first != configured_first || pair.second != configured_second) {
+        configure(pair.first, pair.second);
+        configured_first = pair.first;
+        configured_second = pair.second;
       }
-      multiply_blocks(product, row, first, second, panel, outputs);
+      multiply_pair(product, pair, panel, outputs);
     }
   }
 }

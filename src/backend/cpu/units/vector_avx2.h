@@ -14,8 +14,12 @@ struct Vec {
   __m256 high;
 };
 
-inline constexpr int kTileRows = 6;
-inline constexpr int kTilePanels = 1;
+// Rows of accumulators beside `panels` panels that the 16 registers hold, with the operands.
+constexpr int most_rows(int panels) {
+  return panels == 4 ? 1 : panels == 2 ? 3 : 6;
+}
+// Panels of a tile when there are more rows than one tile takes.
+inline constexpr int kManyRowsPanels = 1;
 
 inline __m256i lane_mask(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),

@@ -11,9 +11,12 @@ namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 using Vec = __m512;
 
-// Tile of accumulators that fits the registers: rows x panels.
-inline constexpr int kTileRows = 6;
-inline constexpr int kTilePanels = 4;
+// Rows of accumulators beside `panels` panels that the 32 registers hold, with the operands.
+constexpr int most_rows(int panels) {
+  return panels == 4 ? 6 : 12;
+}
+// Panels of a tile when there are more rows than one tile takes.
+inline constexpr int kManyRowsPanels = 2;
 
 inline __mmask16 lane_mask(std::int64_t count) {
   return static_cast<__mmask16>((1U << count) - 1U);

@@ -12,8 +12,11 @@ struct Vec {
   float lane[16];
 };
 
-inline constexpr int kTileRows = 2;
-inline constexpr int kTilePanels = 1;
+// Rows of accumulators in a tile beside `panels` panels; 16 registers of four lanes hold little.
+constexpr int most_rows(int panels) {
+  return panels == 1 ? 2 : 1;
+}
+inline constexpr int kManyRowsPanels = 1;
 
 template <typename F>
 inline Vec make_vec(F f) {
