@@ -208,8 +208,8 @@ TEST(ChatTemplateHostility, LoopsAreBounded) {
 TEST(ChatTemplateHostility, NestingOfTheSourceIsBounded) {
   const StatusCode limit = StatusCode::kResourceExhausted;
   const std::string deep = "levels deep";
-  expect_error("{{ " + repeated("(", 100000) + "1", limit, deep);
-  expect_error("{{ " + repeated("[", 100000), limit, deep);
+  expect_error("{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}", limit, deep);
+  expect_error("{{ " + repeated("[", 100000) + repeated("]", 100000) + " }}", limit, deep);
   expect_error("{{ " + repeated("not ", 100000) + "1 }}", limit, deep);
   expect_error("{{ " + repeated("-", 100000) + "1 }}", limit, deep);
   expect_error("{{ 1" + repeated(" + 1", 100000) + " }}", limit, deep);
@@ -255,7 +255,7 @@ TEST(ChatTemplate, LongConversationsStayFarFromTheLimits) {
   ordered_json messages = ordered_json::array();
   for (int i = 0; i < 400; ++i) {
     messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"},
-                        {"content", repeated("<|channel>lorem ipsum<channel|> ", 800)}});
+                        {"content", repeated("<|channel>lorem ipsum<channel|> ", 100)}});
   }
   RenderOptions options;
   options.limits.max_steps /= 10;
