@@ -47,9 +47,10 @@ Result<Value> call_namespace(Environment& environment, const Arguments& argument
       name_space->attributes.emplace_back(to_text(key), value);
     }
   }
-  for (const auto& [name, value] : arguments.keywords) {
-    std::erase_if(name_space->attributes, [&](const auto& known) { return known.first == name; });
-    name_space->attributes.emplace_back(name, value);
+  for (const auto& keyword : arguments.keywords) {
+    std::erase_if(name_space->attributes,
+                  [&](const auto& known) { return known.first == keyword.first; });
+    name_space->attributes.emplace_back(keyword.first, keyword.second);
   }
   KAKEYA_TRY(environment.budget.allocate(
       sizeof(Namespace) + name_space->attributes.size() * (sizeof(Value) + sizeof(std::string))));
