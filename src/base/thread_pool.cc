@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 namespace kakeya {
 namespace {
@@ -69,7 +70,11 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : available_cpus();
   const std::vector<int> cpus = allowed_cpus();
   for (int i = 1; i < num_threads; ++i) {
-    workers_.emplace_back([this] { worker_loop(); });
+    try {
+      workers_.emplace_back([this] { worker_loop(); });
+    } catch (const std::system_error&) {
+      break;  // the system gives no more threads: go on with those there are
+    }
     // With more threads than CPUs pinning would only stack them up.
     if (options.pin && num_threads <= static_cast<int>(cpus.size())) {
       pin_to(workers_.back(), cpus[static_cast<std::size_t>(i)]);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -68,20 +69,16 @@ TEST(ThreadPool, ServesSeveralCallersInTurn) {
   EXPECT_EQ(total, 4 * 500 * 4950);
 }
 
-// Seconds that 200 loops of 32 items of about 20 us take, best of five.
+// Seconds that 200 loops of 32 items of about 20 us take.
 double measure_loops(ThreadPool& pool) {
-  double best = 1e9;
-  for (int pass = 0; pass < 5; ++pass) {
-    const Clock::time_point begin = Clock::now();
-    for (int loop = 0; loop < 200; ++loop) {
-      pool.parallel_for(32, [](std::int64_t) {
-        volatile float x = 1.0F;
-        for (int i = 0; i < 5000; ++i) x = x * 1.0001F;
-      });
-    }
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+  const Clock::time_point begin = Clock::now();
+  for (int loop = 0; loop < 200; ++loop) {
+    pool.parallel_for(32, [](std::int64_t) {
+      volatile float x = 1.0F;
+      for (int i = 0; i < 5000; ++i) x = x * 1.0001F;
+    });
   }
-  return best;
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 // With a barrier that everybody must reach, a loop would wait a scheduler slice (milliseconds) for
@@ -91,15 +88,20 @@ TEST(ThreadPool, DoesNotCollapseBesideAHog) {
   const int cpus = available_cpus();
   if (cpus < 2) GTEST_SKIP() << "needs two CPUs";
   ThreadPool pool({.num_threads = 2});
-  const double alone = measure_loops(pool);
-  std::atomic<bool> stop{false};
-  std::thread hog([&] {
-    volatile std::uint64_t x = 0;
-    while (!stop.load(std::memory_order_relaxed)) x = x + 1;
-  });
-  const double beside = measure_loops(pool);
-  stop = true;
-  hog.join();
+  double alone = 1e9;
+  double beside = 1e9;
+  // In turn, and the best of each: other processes of the machine come and go.
+  for (int pass = 0; pass < 5; ++pass) {
+    alone = std::min(alone, measure_loops(pool));
+    std::atomic<bool> stop{false};
+    std::thread hog([&] {
+      volatile std::uint64_t x = 0;
+      while (!stop.load(std::memory_order_relaxed)) x = x + 1;
+    });
+    beside = std::min(beside, measure_loops(pool));
+    stop = true;
+    hog.join();
+  }
   EXPECT_LT(beside, 6.0 * alone) << "alone " << alone << " s, beside a hog " << beside << " s";
 }
 
