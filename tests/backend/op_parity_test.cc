@@ -105,6 +105,22 @@ TEST_P(OpParity, GatedMatmul) {
   }
 }
 
+TEST_P(OpParity, GatedMatmulOfDifferentTypes) {
+  const Tensor gate = random_tensor({52, 70}, DType::kBF16, 3, 0.2F);
+  const Tensor up = random_tensor({52, 70}, DType::kF32, 4, 0.2F);
+  const std::vector<float> x = random_floats(37 * 70, 5);
+  const auto product = [&](Machine& machine, const Tensor& first, const Tensor& second) {
+    auto g = machine.backend->load_matrix(first.view, Compute::kFast, machine.budget).value();
+    auto u = machine.backend->load_matrix(second.view, Compute::kFast, machine.budget).value();
+    std::vector<float> out(37 * 52, NAN);
+    machine.executor->gated_matmul(rows_of(x, 70), *g, *u, GateActivation::kGeluTanh,
+                                   rows_of(out, 52));
+    return out;
+  };
+  expect_near(product(cpu_, gate, up), product(ref_, gate, up), {2e-5F}, "gate bf16");
+  expect_near(product(cpu_, up, gate), product(ref_, up, gate), {2e-5F}, "gate f32");
+}
+
 struct ExpertCase {
   std::int64_t rows, experts, top_k, hidden, intermediate;
 };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
-
 namespace kakeya::cpu {
 namespace {
 
@@ -139,12 +137,49 @@ void CpuExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   run_product(product, matrix.num_panels());
 }
 
+// out = activation(out) * (x up^T), a block of 16 rows and 16 outputs at a time: for a checkpoint
+// that stores gate and up in different types.
+void CpuExecutor::multiply_gated(ConstRows x,
+                                 const CpuMatrix& up,
+                                 Activation activation,
+                                 Rows out) {
+  Product product;
+  product.columns = up.padded_columns();
+  product.panel_bytes = up.panel_bytes();
+  product.arithmetic = up.arithmetic();
+  product.out_stride = kPanelRows;
+  const std::byte* packed = pack(x, up.arithmetic());
+  const Index row_bytes = product.columns * row_element_bytes(product);
+  const Index panels = up.num_panels();
+  const Index blocks = (x.count + kRowBlock - 1) / kRowBlock;
+  for_items(panels * blocks, product_nanoseconds(product, panels, x.count), [&](Index item) {
+    const Index panel = item % panels;
+    const Index row = item / panels * kRowBlock;
+    float block[kRowBlock * kPanelRows];
+    Product part = product;
+    part.x = packed + row * row_bytes;
+    part.rows = std::min(kRowBlock, x.count - row);
+    part.panels = up.panels(0) + panel * product.panel_bytes;
+    part.outputs = std::min(kPanelRows, up.rows() - panel * kPanelRows);
+    part.out = block;
+    kernels_.multiply(part,
+                      {.first_row = 0, .last_row = part.rows, .first_panel = 0, .last_panel = 1});
+    for (Index r = 0; r < part.rows; ++r) {
+      float* gate = out.data + (row + r) * out.width + panel * kPanelRows;
+      kernels_.gated_multiply(gate, block + r * kPanelRows, part.outputs, activation, gate);
+    }
+  });
+}
+
 void CpuExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
   const CpuMatrix& gate_matrix = as_cpu(gate);
   const CpuMatrix& up_matrix = as_cpu(up);
   if (x.count == 0) return;
-  KAKEYA_CHECK(gate_matrix.arithmetic() == up_matrix.arithmetic());
+  if (gate_matrix.arithmetic() != up_matrix.arithmetic()) {
+    matmul(x, gate, out);
+    return multiply_gated(x, up_matrix, to_activation(activation), out);
+  }
   Product product;
   product.x = pack(x, gate_matrix.arithmetic());
   product.rows = x.count;

@@ -91,6 +91,7 @@ class CpuExecutor final : public Executor {
   // x brought into the packed form of `arithmetic`.
   const std::byte* pack(ConstRows x, Arithmetic arithmetic);
   void run_product(const Product& product, Index panels);
+  void multiply_gated(ConstRows x, const CpuMatrix& up, Activation activation, Rows out);
 
   // Sorts the rows by expert; returns the number of experts that have rows.
   Index sort_by_expert(const Routing& routing, Index rows, Index num_experts);
