@@ -4,6 +4,17 @@
 #include "command.h"
 #include "kakeya/version.h"
 
+namespace {
+
+// CLI11 answers an unknown command with "a subcommand is required"; say which word it was.
+bool is_unknown_command(const CLI::App& app, const std::string& word) {
+  if (word.empty() || word.front() == '-') return false;
+  return app.get_subcommands([&](const CLI::App* command) { return command->check_name(word); })
+      .empty();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace kakeya::cli;
   CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
@@ -25,6 +36,10 @@ int main(int argc, char** argv) {
   add_doctor_command(app, exit_code);
   add_bench_command(app, exit_code);
   add_completion_command(app, exit_code);
+  if (argc > 1 && is_unknown_command(app, argv[1])) {
+    fmt::print(stderr, "kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
+    return kExitBadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

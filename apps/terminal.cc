@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 namespace kakeya::cli {
@@ -29,6 +30,7 @@ bool stdout_is_terminal() {
 }
 
 void note(std::string_view text) {
+  std::fflush(stdout);  // the answer comes first
   if (stderr_is_terminal()) {
     fmt::print(stderr, "\033[2m{}\033[0m\n", text);
   } else {

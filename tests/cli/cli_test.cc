@@ -203,7 +203,7 @@ TEST_F(Cli, RefusesDamagedModelsWithOneLine) {
   damaged_model();
   std::ofstream(model + "/chat_template.jinja")
       << "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}";
-  expect_refusal(run(model), "chat_template");
+  expect_refusal(run(model), "[chat template]");
 
   damaged_model();
   std::string weights = slurp(model + "/model.safetensors");
