@@ -1,5 +1,6 @@
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <utility>
@@ -24,6 +25,14 @@ std::string format_local_time(std::string_view format) {
   const std::size_t size =
       std::strftime(buffer.data(), buffer.size(), std::string(format).c_str(), &local);
   return {buffer.data(), size};
+}
+
+// The error with its line, itself on one line: messages quote texts of the template.
+Unexpected error_at(int line, const Error& error) {
+  std::string message = fmt::format("[chat template] line {}: {}", line, error.message());
+  std::ranges::replace_if(
+      message, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return Unexpected(Error(error.code(), std::move(message)));
 }
 
 }  // namespace
@@ -62,10 +71,7 @@ Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& context,
   jinja::Evaluator evaluator(environment, globals);
   std::string text;
   const Status status = evaluator.run(impl_->block, text);
-  if (!status) {
-    return Unexpected(
-        status.error().with_context(fmt::format("[chat template] line {}", evaluator.line())));
-  }
+  if (!status) return error_at(evaluator.line(), status.error());
   return text;
 }
 

@@ -126,6 +126,7 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   expect_error("a\n{{ 1 +\n}}", bad, "line 3: expected an expression");
   expect_error("\n\n{% if x %}\n", bad, "line 3: a block is not closed: 'endif' is missing");
   expect_error("{# c\n c #}\n{{ raise_exception('no') }}", bad, "line 3: no");
+  expect_error("{{ raise_exception('two\\nlines') }}", bad, "line 1: two lines");
   expect_error("{% macro f() %}\n\n{{ 1 // 0 }}{% endmacro %}\n{{ f() }}", bad,
                "line 3: division by zero");
   expect_error("\n{{ 'a' | frobnicate }}", StatusCode::kUnimplemented, "line 2: no filter named");
