@@ -159,6 +159,15 @@ TEST(ChatTemplateHostility, EndlessRecursionGivesOneClearLine) {
   expect_error("{% macro f() %}{{ " + repeated("[", 40) + "f()" + repeated("]", 40) +
                    " }}{% endmacro %}{{ f() }}",
                limit, "levels deep");
+  for (const auto& [begin, end] :
+       std::map<std::string, std::string>{{"{% if 1 %}", "{% endif %}"},
+                                          {"{% for x in [1] %}", "{% endfor %}"},
+                                          {"{% set x %}", "{% endset %}"},
+                                          {"{% generation %}", "{% endgeneration %}"}}) {
+    expect_error("{% macro f() %}" + repeated(begin, 150) + "{{ f() }}" + repeated(end, 150) +
+                     "{% endmacro %}{{ f() }}",
+                 limit, "levels deep");
+  }
 }
 
 TEST(ChatTemplateHostility, OutputAndValuesAreBounded) {

@@ -6,6 +6,13 @@
 #include "base/status.h"
 
 namespace kakeya::jinja {
+namespace {
+
+// Bounds the stack, together with the parser's limit: a macro may call itself from deep inside of
+// its blocks. Real templates stay below a hundred.
+constexpr std::size_t kMaxEvaluationDepth = 1000;
+
+}  // namespace
 
 Status Evaluator::run(const Block& block, std::string& out) {
   KAKEYA_TRY(exec_block(block, globals_, out));
@@ -21,11 +28,24 @@ Status Evaluator::write(std::string_view text, std::string& out) {
 Result<Evaluator::Flow> Evaluator::exec_block(const Block& block,
                                               const ScopePtr& scope,
                                               std::string& out) {
+  KAKEYA_TRY(enter_level());
+  Flow flow = Flow::kNormal;
   for (const auto& statement : block) {
-    KAKEYA_ASSIGN_OR_RETURN(const Flow flow, exec(*statement, scope, out));
-    if (flow != Flow::kNormal) return flow;
+    KAKEYA_ASSIGN_OR_RETURN(flow, exec(*statement, scope, out));
+    if (flow != Flow::kNormal) break;
   }
-  return Flow::kNormal;
+  --depth_;
+  return flow;
+}
+
+Status Evaluator::enter_level() {
+  if (depth_ >= kMaxEvaluationDepth) {
+    return error(StatusCode::kResourceExhausted,
+                 "blocks, expressions and macro calls nest more than {} levels deep",
+                 kMaxEvaluationDepth);
+  }
+  ++depth_;
+  return {};
 }
 
 Result<Evaluator::Flow> Evaluator::exec(const Stmt& statement,

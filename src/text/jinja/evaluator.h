@@ -60,12 +60,13 @@ class Evaluator {
   Status bind_parameters(const Stmt& macro, const Arguments& arguments, const ScopePtr& scope);
   Result<Value> call_recursive_loop(const Loop& loop, const Arguments& arguments);
   Status enter_call(std::string_view name);
+  Status enter_level();
 
   Environment& environment_;
   ScopePtr globals_;
   Value captured_;  // the text that the filters of a set block start from
   int line_ = 0;
-  std::size_t depth_ = 0;
+  std::size_t depth_ = 0;  // of blocks and expressions, through all calls
   std::size_t call_depth_ = 0;
 };
 

@@ -5,20 +5,9 @@
 #include "text/jinja/evaluator.h"
 
 namespace kakeya::jinja {
-namespace {
-
-// Bounds the stack: each level is a call of eval. Real templates stay below a hundred.
-constexpr std::size_t kMaxEvaluationDepth = 1500;
-
-}  // namespace
-
 Result<Value> Evaluator::eval(const Expr& expression, const ScopePtr& scope) {
   KAKEYA_TRY(environment_.budget.work());
-  if (depth_ >= kMaxEvaluationDepth) {
-    return error(StatusCode::kResourceExhausted,
-                 "expressions and macro calls nest more than {} levels deep", kMaxEvaluationDepth);
-  }
-  ++depth_;
+  KAKEYA_TRY(enter_level());
   auto value = eval_node(expression, scope);
   --depth_;
   return value;
