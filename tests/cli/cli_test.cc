@@ -132,6 +132,42 @@ TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
             turns[1]["prompt_ids"].size() - (first_prompt + first_output - 1));
 }
 
+// Two replies that would not end by themselves, each interrupted once it has begun.
+TEST_F(Cli, EndsAReplyAndNotTheProgramOnCtrlC) {
+  std::ofstream(folder_ + "/script") << R"(
+cd "$1"; shift
+rm -f pipe text; mkfifo pipe
+"$@" < pipe > text 2> notes & pid=$!
+exec 3> pipe
+for message in 'Tell me a story.' 'Tell me another.'; do
+  before=$(stat -c %s text)
+  echo "$message" >&3
+  for i in $(seq 600); do
+    [ "$(stat -c %s text)" -gt $((before + 20)) ] && break
+    sleep 0.05
+  done
+  kill -INT $pid
+  for i in $(seq 600);
+  do
+    [ "$(grep -c interrupted notes)" -ge "${seen:=1}" ] && break
+    sleep 0.05
+  done
+  seen=$((seen + 1))
+done
+exec 3>&-
+wait $pid
+)";
+  const std::string command =
+      "bash " + folder_ + "/script " + folder_ + " " + KAKEYA_BINARY + " run " + kDemoFlag +
+      "--chat -n 30000 --ctx 32768 --logit-bias 1:-100 --logit-bias 50:-100 --logit-bias 106:-100";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/notes");
+  const std::string notes = slurp(folder_ + "/notes");
+  const auto first = notes.find("interrupted");
+  ASSERT_NE(first, std::string::npos) << notes;
+  EXPECT_NE(notes.find("interrupted", first + 1), std::string::npos) << notes;
+}
+
 TEST_F(Cli, StopsAtStopStringsAndMaxTokens) {
   const std::string base = "run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.' ";
   const auto stopped = nlohmann::json::parse(kakeya(base + "--stop ', 9'").out);
