@@ -134,7 +134,7 @@ TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
 
 // Two replies that would not end by themselves, each interrupted once it has begun.
 TEST_F(Cli, EndsAReplyAndNotTheProgramOnCtrlC) {
-  std::ofstream(folder_ + "/script") << R"(
+  std::ofstream(folder_ + "/script") << R"script(
 cd "$1"; shift
 rm -f pipe text; mkfifo pipe
 "$@" < pipe > text 2> notes & pid=$!
@@ -156,7 +156,7 @@ for message in 'Tell me a story.' 'Tell me another.'; do
 done
 exec 3>&-
 wait $pid
-)";
+)script";
   const std::string command =
       "bash " + folder_ + "/script " + folder_ + " " + KAKEYA_BINARY + " run " + kDemoFlag +
       "--chat -n 30000 --ctx 32768 --logit-bias 1:-100 --logit-bias 50:-100 --logit-bias 106:-100";
