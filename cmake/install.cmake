@@ -36,3 +36,13 @@ install(
   DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo
   DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/models
   PATTERN golden EXCLUDE)
+
+# Documentation for shells and people, made by apps/CMakeLists.txt.
+set(KAKEYA_GENERATED ${PROJECT_BINARY_DIR}/generated)
+install(FILES ${KAKEYA_GENERATED}/kakeya.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(
+  FILES ${KAKEYA_GENERATED}/kakeya.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  RENAME kakeya)
+install(FILES ${KAKEYA_GENERATED}/kakeya.fish
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -146,6 +146,11 @@ def conversations():
     yield "no generation prompt", dict(messages=[hi], add_generation_prompt=False)
     yield "system", dict(messages=[system("You are terse."), hi])
     yield "developer", dict(messages=[{"role": "developer", "content": "Be terse."}, hi])
+    yield "three turns without system", dict(messages=[
+        hi, assistant("Paris."), user("And of Spain?"), assistant("Madrid."), user("Thanks!")])
+    yield "code", dict(messages=[user("Fix this:\n```python\nprint('hi'\n```\n"),
+                                 assistant("```python\nprint('hi')\n```"), user("Why?")])
+    yield "long lines", dict(messages=[user("word " * 300), assistant("w" * 1000), user("more")])
     yield "thinking on", dict(messages=[hi], enable_thinking=True)
     yield "thinking off", dict(messages=[hi], enable_thinking=False)
     yield "system, thinking on", dict(messages=[system("S"), hi], enable_thinking=True)

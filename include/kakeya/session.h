@@ -71,7 +71,7 @@ class Session {
   virtual std::span<const TokenId> tokens() const = 0;
   // How many of the tokens have been run.
   virtual Position position() const = 0;
-  // Bytes of this session, without the weights.
+  // Bytes that the session holds, without the weights.
   virtual Footprint footprint() const = 0;
 };
 

@@ -52,7 +52,8 @@ Result<TensorView> RandomSource::tensor(std::string_view name) {
     const std::int64_t begin = piece * kPiece;
     const std::int64_t end = std::min(count, begin + kPiece);
     for (std::int64_t i = begin; i < end; ++i) {
-      values_[static_cast<std::size_t>(i)] = to_bfloat16(spread.center + spread.width * rng.symmetric());
+      values_[static_cast<std::size_t>(i)] =
+          to_bfloat16(spread.center + spread.width * rng.symmetric());
     }
   });
   view.data = reinterpret_cast<const std::byte*>(values_.data());

@@ -32,7 +32,7 @@ class ChatTemplate {
  public:
   // Errors: kInvalidArgument with the line for bad syntax, kUnimplemented for a statement outside
   // of the subset, kResourceExhausted for nesting beyond all measure.
-  static Result<ChatTemplate> parse(std::string source);
+  static Result<ChatTemplate> parse(std::string_view source);
 
   ChatTemplate(ChatTemplate&& other) noexcept;
   ChatTemplate& operator=(ChatTemplate&& other) noexcept;

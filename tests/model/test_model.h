@@ -28,7 +28,9 @@ struct BackendChoice {
 };
 
 // How GoogleTest names it in its messages.
-inline void PrintTo(const BackendChoice& choice, std::ostream* out) { *out << choice.label(); }
+inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
+  *out << choice.label();
+}
 
 // ref, and cpu with every instruction set that this machine runs.
 std::vector<BackendChoice> all_backends(int num_threads = 1);

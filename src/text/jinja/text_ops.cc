@@ -43,7 +43,6 @@ std::string_view special_upper(char32_t code_point) {
     case 0xFB04:
       return "FFL";
     case 0xFB05:
-      return "ST";
     case 0xFB06:
       return "ST";
     default:

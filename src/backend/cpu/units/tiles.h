@@ -201,6 +201,7 @@ inline void multiply_two_blocks(const Product& product, const RowPair& pair, Ind
   } else {
     two_blocks<kPanels, false>(a, second, pair.second, steps, panels, pair.next, sums);
   }
+  // NOLINTNEXTLINE(bugprone-branch-clone): both are 1 in the instantiation for one panel.
   const int outputs = gated ? 1 : kPanels;
   for (int p = 0; p < outputs; ++p) {
     finish_block(product, sums, pair.row, kRowBlock, panel + p, p, 1);
