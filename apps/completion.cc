@@ -137,7 +137,9 @@ void add_completion_command(CLI::App& app, int& exit_code) {
   command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer("Example:\n  source <(kakeya completion bash)      the same with zsh; kakeya completion fish | source");
+  command->footer(
+      "Example:\n  source <(kakeya completion bash)      the same with zsh; kakeya completion fish "
+      "| source");
   command->callback([&app, shell, &exit_code] {
     const std::string script = *shell == "bash"  ? bash_script(app)
                                : *shell == "zsh" ? zsh_script(app)
