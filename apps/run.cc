@@ -276,6 +276,7 @@ void add_sampling_flags(CLI::App& command, RunFlags& flags) {
                   "Subtract for each time it was generated")
       ->group(group);
   command.add_option("--logit-bias", flags.logit_bias, "Add to one token's logit; repeatable")
+      ->allow_extra_args(false)
       ->type_name("ID:BIAS")
       ->group(group);
   command.add_option("--seed", sampling.seed, "Same seed, same text")->group(group);
@@ -306,6 +307,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
                    "Most tokens of a reply (default: 256)")
       ->type_name("N");
   command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")
+      ->allow_extra_args(false)
       ->type_name("TEXT");
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   add_sampling_flags(*command, *flags);

@@ -6,5 +6,6 @@ if(NOT KAKEYA_SANITIZE)
 endif()
 
 kakeya_test(cli_test cli/cli_test.cc)
-target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
+target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
+                                            KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)

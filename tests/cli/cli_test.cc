@@ -267,7 +267,7 @@ TEST_F(Cli, WritesLogitsThatDoNotDependOnTheChunk) {
 }
 
 TEST_F(Cli, ExplainsItself) {
-  EXPECT_EQ(kakeya("--version").out, "kakeya 0.1.0\n");
+  EXPECT_EQ(kakeya("--version").out, "kakeya " KAKEYA_VERSION "\n");
   for (const char* command : {"run", "logits", "inspect", "doctor", "bench", "completion"}) {
     const Outcome outcome = kakeya(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0);
