@@ -63,7 +63,8 @@ class Session {
   virtual Result<GenerateResult> generate(const GenerateOptions& options,
                                           const TokenCallback& on_token = {}) = 0;
 
-  // Forgets the tokens from `length` on, exactly. Errors: kInvalidArgument for a length out of
+  // Forgets the tokens from `length` on, exactly; the last one that stays is run again when the
+  // session goes on. Errors: kInvalidArgument for a length out of
   // range, kFailedPrecondition if the rows of a sliding window before it are gone; nothing changes
   // then.
   virtual Status truncate(Position length) = 0;

@@ -110,13 +110,6 @@ Status Timeline::push(std::span<const TokenId> ids) {
   return {};
 }
 
-Status Timeline::ensure_logits() {
-  if (!has_logits_ && cache_.length() == static_cast<Position>(tokens_.size())) {
-    KAKEYA_TRY(cache_.truncate(cache_.length() - 1));
-  }
-  return run_pending();
-}
-
 Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {
   const Position start = cache_.length();
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.max_rows;
@@ -145,11 +138,24 @@ std::span<float> Timeline::logits() {
   return {logits_.as<float>(), static_cast<std::size_t>(decoder_.config().vocab_size)};
 }
 
+Status Timeline::check_length(Position length) const {
+  if (length >= 0 && length <= static_cast<Position>(tokens_.size())) return {};
+  return invalid_argument("cannot truncate {} tokens to {}", tokens_.size(), length);
+}
+
 Status Timeline::truncate(Position length) {
-  if (length < 0 || length > static_cast<Position>(tokens_.size())) {
-    return invalid_argument("cannot truncate {} tokens to {}", tokens_.size(), length);
-  }
+  KAKEYA_TRY(check_length(length));
   KAKEYA_TRY(cache_.truncate(std::min(length, cache_.length())));
+  tokens_.resize(static_cast<std::size_t>(length));
+  has_logits_ = false;
+  return {};
+}
+
+Status Timeline::rewind(Position length) {
+  KAKEYA_TRY(check_length(length));
+  if (length == static_cast<Position>(tokens_.size())) return {};
+  const Position run = std::max<Position>(0, length - 1);
+  KAKEYA_TRY(cache_.truncate(std::min(run, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   has_logits_ = false;
   return {};

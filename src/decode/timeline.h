@@ -60,18 +60,20 @@ class Timeline {
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
 
   // The logits after the last token; [V], may be overwritten by the caller. Empty while tokens are
-  // pending, and after truncate() until the last token is run again.
+  // pending, and after truncate().
   std::span<float> logits();
-
-  // run_pending(), and the last token once more if a truncation dropped its logits.
-  Status ensure_logits();
 
   // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted for more than the
   // context holds.
   Status check(std::span<const TokenId> ids) const;
 
-  // Forgets the tokens from `length` on. Errors: as KvCache::truncate; nothing changes then.
+  // Forgets the tokens from `length` on; there are no logits then until tokens are run. For callers
+  // that have the logits already. Errors: as KvCache::truncate; nothing changes then.
   Status truncate(Position length);
+
+  // The same, but the last token that stays is pending again, so that running it gives its logits.
+  // Without anything to forget it does nothing. Errors: as KvCache::truncate, of one token less.
+  Status rewind(Position length);
 
   // Runs `ids` (at most max_rows) at the end and leaves them committed; fills `logits` with the
   // last logits.count rows and the taps. For parity tools and verification.
@@ -87,6 +89,7 @@ class Timeline {
 
  private:
   Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
+  Status check_length(Position length) const;
   Status check_room(std::int64_t held, std::size_t wanted) const;
 
   const Decoder& decoder_;

@@ -66,9 +66,14 @@ std::unique_ptr<Matrix> WeightLoader::expert_rows(const std::string& name,
 }
 
 std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute compute) {
-  const auto view = fetch(name);
-  if (!view) return nullptr;
-  if (!source_.is_persistent()) return load(*view, compute);
+  if (!source_.is_persistent()) return matrix(name, compute);
+  if (error_) return nullptr;
+  // Not searched for NaN: that would read all of it, when only one row a token is ever needed.
+  const auto view = source_.describe(name);
+  if (!view) {
+    fail(view.error());
+    return nullptr;
+  }
   std::unique_ptr<Matrix> table;
   if (!measuring()) {
     auto mapped = backend_.map_table(*view);

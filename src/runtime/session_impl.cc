@@ -31,11 +31,9 @@ Result<std::int64_t> SessionImpl::sync(std::span<const TokenId> ids) {
   const std::span<const TokenId> held = timeline_->tokens();
   const auto [mismatch, unused] = std::mismatch(held.begin(), held.end(), ids.begin(), ids.end());
   auto common = static_cast<Position>(mismatch - held.begin());
-  // At least one token must be left to run, or there are no logits to continue from.
-  if (common == static_cast<Position>(ids.size()) && common > 0) --common;
   // A ring that no longer holds the window before `common` has to start again.
-  if (!timeline_->truncate(common)) {
-    KAKEYA_TRY(timeline_->truncate(0));
+  if (!timeline_->rewind(common)) {
+    KAKEYA_TRY(timeline_->rewind(0));
     common = 0;
   }
   KAKEYA_TRY(timeline_->push(ids.subspan(static_cast<std::size_t>(common))));
@@ -47,7 +45,7 @@ Status SessionImpl::prefill(const PrefillProgress& progress) {
 }
 
 Status SessionImpl::truncate(Position length) {
-  return timeline_->truncate(length);
+  return timeline_->rewind(length);
 }
 
 Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
@@ -73,7 +71,7 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   const Stopwatch prefill_watch;
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
-  KAKEYA_TRY(timeline_->ensure_logits());
+  KAKEYA_TRY(timeline_->run_pending());
   result.prefill_seconds = prefill_watch.seconds();
   KAKEYA_TRY(decode_autoregressive(*timeline_, sampler_,
                                    {.max_tokens = options.max_tokens, .stop_ids = stop_ids},

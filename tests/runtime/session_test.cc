@@ -122,6 +122,34 @@ TEST_F(SessionTest, SyncRunsOnlyWhatIsNew) {
   EXPECT_EQ(fresh->generate(sampled(3, 20))->ids, second->ids);
 }
 
+TEST_F(SessionTest, ContinuesFromEveryPlaceItCanBeTruncatedTo) {
+  const auto ids = prompt(400);
+  const auto fresh = [&](Position length) {
+    const auto s = session();
+    EXPECT_TRUE(s->append(std::span<const TokenId>(ids).first(static_cast<std::size_t>(length))));
+    return s->generate(sampled(6, 5))->ids;
+  };
+  // The window is 128 and the rings hold 191 rows, so truncation must end somewhere in between.
+  Position refused = 0;
+  for (Position length = 399; length > 300; --length) {
+    const auto s = session();
+    ASSERT_OK(s->append(ids));
+    ASSERT_OK(s->prefill({}));
+    if (!s->truncate(length)) {
+      refused = length;
+      break;
+    }
+    ASSERT_EQ(s->generate(sampled(6, 5)).value().ids, fresh(length)) << length;
+  }
+  EXPECT_EQ(refused, 400 - 191 + 128 - 1);
+  // Syncing to the very tokens that are held keeps all of them.
+  const auto s = session();
+  EXPECT_EQ(s->sync(ids).value(), 0);
+  ASSERT_OK(s->prefill({}));
+  EXPECT_EQ(s->sync(ids).value(), 400);
+  EXPECT_EQ(s->generate(sampled(6, 5))->ids, fresh(400));
+}
+
 TEST_F(SessionTest, SyncStartsAgainWhenTheWindowIsGone) {
   const auto s = session();
   const auto ids = prompt(400);
