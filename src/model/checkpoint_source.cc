@@ -27,8 +27,4 @@ Result<TensorView> CheckpointSource::tensor(std::string_view name) {
   return view;
 }
 
-bool CheckpointSource::contains(std::string_view name) const {
-  return tensors_.find(name) != nullptr;
-}
-
 }  // namespace kakeya

@@ -21,7 +21,6 @@ class CheckpointSource final : public TensorSource {
   // Checks every element for NaN and infinity; errors: kDataLoss.
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
-  bool contains(std::string_view name) const override;
   bool is_persistent() const override { return true; }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }

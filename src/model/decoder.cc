@@ -136,17 +136,6 @@ Decoder::Decoder(ModelConfig config) : config_(std::move(config)) {
   }
 }
 
-KvCacheSpec Decoder::cache_spec(std::int64_t context,
-                                std::int64_t max_rows,
-                                DType full,
-                                DType sliding) const {
-  return plan_cache(config_, context, max_rows, full, sliding);
-}
-
-ExecutorPlan Decoder::executor_plan(std::int64_t max_rows) const {
-  return plan_executor(config_, max_rows);
-}
-
 Result<std::unique_ptr<Decoder>> load_decoder(const ModelConfig& config,
                                               WeightLoader& loader,
                                               Compute compute) {

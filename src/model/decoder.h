@@ -84,13 +84,6 @@ class Decoder {
                        Activations& activations,
                        const ForwardOutput& output) const = 0;
 
-  // The cache that a session of this model needs, and its executor's largest shapes.
-  KvCacheSpec cache_spec(std::int64_t context,
-                         std::int64_t max_rows,
-                         DType full,
-                         DType sliding) const;
-  ExecutorPlan executor_plan(std::int64_t max_rows) const;
-
  protected:
   explicit Decoder(ModelConfig config);
 

@@ -60,8 +60,4 @@ Result<TensorView> RandomSource::tensor(std::string_view name) {
   return view;
 }
 
-bool RandomSource::contains(std::string_view name) const {
-  return specs_.contains(name);
-}
-
 }  // namespace kakeya

@@ -22,7 +22,6 @@ class RandomSource final : public TensorSource {
 
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
-  bool contains(std::string_view name) const override;
   bool is_persistent() const override { return false; }
 
  private:

@@ -22,9 +22,6 @@ class TensorSource {
   // The same without its values: `data` may be null, and nothing is checked or made.
   virtual Result<TensorView> describe(std::string_view name) const = 0;
 
-  // Whether `name` exists (tensors that only some checkpoints have).
-  virtual bool contains(std::string_view name) const = 0;
-
   // Whether the memory of tensors lives as long as the source (a mapped file).
   virtual bool is_persistent() const = 0;
 };

@@ -50,7 +50,6 @@ class WeightLoader {
   WeightVector vector(const std::string& name, float factor = 1.0F);
   float scalar(const std::string& name);
 
-  bool contains(const std::string& name) const { return source_.contains(name); }
   Status status() const;
 
   // Bytes of the source's tensors so far, and what the budget was (or would be) charged for them.

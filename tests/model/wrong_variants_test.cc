@@ -33,7 +33,6 @@ class EditedSource final : public TensorSource {
   Result<TensorView> describe(std::string_view name) const override {
     return source_.describe(name);
   }
-  bool contains(std::string_view name) const override { return source_.contains(name); }
   bool is_persistent() const override { return true; }
 
  private:
