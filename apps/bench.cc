@@ -7,8 +7,8 @@
 #include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
 #include "base/status.h"
+#include "bench_flags.h"
 #include "command.h"
-#include "formats/named_shapes.h"
 #include "kernel_bench.h"
 #include "model_bench.h"
 #include "report.h"
@@ -16,33 +16,6 @@
 
 namespace kakeya::cli {
 namespace {
-
-struct BenchFlags {
-  ModelFlags model;
-  std::string shape;
-  std::int64_t layers = 0;
-  bool json = false;
-  bench::ModelBenchOptions options;
-  double seconds = 2.0;  // of bandwidth
-};
-
-// Random weights of --shape, or the model of --model.
-Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags) {
-  if (flags.shape.empty()) return open_engine(flags.model);
-  ModelFlags model = flags.model;
-  model.model = "none";  // no folder is read
-  KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
-  KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(model));
-  options.session.context = 1024;  // what the passes need, not what users have
-  ProgressBar bar("making random weights");
-  options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
-  return EngineImpl::open_random(config, options);
-}
-
-std::string subject(const BenchFlags& flags) {
-  if (flags.shape.empty()) return flags.model.model.empty() ? "demo model" : flags.model.model;
-  return flags.layers > 0 ? fmt::format("{}, {} layers", flags.shape, flags.layers) : flags.shape;
-}
 
 nlohmann::ordered_json pass_json(const bench::PassResult& pass) {
   return {{"rows", pass.rows},
@@ -71,22 +44,6 @@ void print_pass(const bench::PassResult& pass) {
       static_cast<double>(pass.rows) / pass.seconds, 1e-9 * pass.bytes,
       1e-9 * pass.bytes / pass.seconds, pass.probe_gb_per_s, pass.percent_of_probe,
       pass.gflop / pass.seconds, pass.distinct_experts);
-}
-
-nlohmann::ordered_json header_json(const BenchFlags& flags,
-                                   const EngineImpl& engine,
-                                   const char* name) {
-  return {{"bench", name},
-          {"model", subject(flags)},
-          {"backend", engine.backend_name()},
-          {"threads", engine.num_threads()},
-          {"compute", flags.model.compute}};
-}
-
-void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name) {
-  fmt::print("{} of {}; {}, {} threads, compute {}; medians of {} repetitions\n", name,
-             subject(flags), engine.backend_name(), engine.num_threads(), flags.model.compute,
-             flags.options.repetitions);
 }
 
 // Runs one kind of pass and prints its rows. `run` gives the results.
@@ -201,25 +158,6 @@ int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& optio
   return kExitOk;
 }
 
-void add_pass_flags(CLI::App& command, BenchFlags& flags) {
-  std::string names;
-  for (const std::string_view name : shape_names()) names += " " + std::string(name);
-  command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
-      ->type_name("NAME");
-  command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
-      ->type_name("N");
-  command.add_option("--repetitions", flags.options.repetitions, "Repetitions (default: 7)")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N");
-  command
-      .add_option("--context", flags.options.context,
-                  "Tokens in the cache before measuring (default: 64)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N");
-  command.add_flag("--json", flags.json, "Print one JSON object");
-  add_model_flags(command, flags.model);
-}
-
 }  // namespace
 
 void add_bench_command(CLI::App& app, int& exit_code) {
@@ -229,6 +167,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  kakeya bench decode\n"
       "  kakeya bench verify --shape gemma4-26b-a4b --layers 6\n"
+      "  kakeya bench speculative --acceptance 0.8,0.66,0.55,0.46\n"
       "  kakeya bench bandwidth");
   auto flags = std::make_shared<BenchFlags>();
 
@@ -249,6 +188,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 8192));
   add_pass_flags(*prefill, *flags);
   prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
+
+  add_speculative_bench(*command, exit_code);
 
   CLI::App* bandwidth = command->add_subcommand("bandwidth", "How fast this machine reads memory");
   bandwidth->add_option("--seconds", flags->seconds, "How long to measure (default: 2)")

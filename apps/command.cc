@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "base/status.h"
+#include "runtime/cost_cache.h"
 
 namespace kakeya::cli {
 namespace {
@@ -94,8 +97,83 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->type_name("N");
 }
 
+void add_draft_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = "Speculation";
+  flags.draft = "auto";
+  command
+      .add_option("--draft", flags.draft,
+                  "What proposes tokens: auto (the model's drafter/ folder, the default), none, "
+                  "ngram (text that followed the same words before), chain (ngram where it matches "
+                  "long, else the drafter), a drafter's folder, or ngram+FOLDER")
+      ->type_name("DIR|NAME")
+      ->group(group);
+  command
+      .add_option("--mask-mode", flags.mask_mode,
+                  "Which rows of its block the drafter sees: auto (its config), causal, "
+                  "bidirectional; changes acceptance, never output")
+      ->check(CLI::IsMember({"auto", "causal", "bidirectional"}))
+      ->type_name("MODE")
+      ->group(group);
+  command
+      .add_option("--embed-scale", flags.embed_scale,
+                  "Factor of the drafter's input embeddings: auto (its config, else the target's) "
+                  "or a number")
+      ->type_name("auto|X")
+      ->group(group);
+  command
+      .add_flag("--unfused", flags.unfused,
+                "Draft and verify the slow reference way, for comparisons; the same output")
+      ->group(group);
+  command
+      .add_option("--cost-cache", flags.cost_cache,
+                  "Where measured costs of rounds are kept (default: the user's cache folder); "
+                  "none: measure each time")
+      ->type_name("DIR")
+      ->group(group);
+}
+
+namespace {
+
+Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
+  draft.source = flags.draft;
+  draft.unfused = flags.unfused;
+  if (flags.mask_mode == "causal") draft.mask = DraftMask::kCausal;
+  if (flags.mask_mode == "bidirectional") draft.mask = DraftMask::kBidirectional;
+  if (flags.embed_scale != "auto") {
+    char* end = nullptr;
+    draft.embed_scale = std::strtof(flags.embed_scale.c_str(), &end);
+    if (*end != '\0' || !(draft.embed_scale > 0.0F) || draft.embed_scale > 1e6F) {
+      return invalid_argument("--embed-scale must be auto or a positive number but is '{}'",
+                              flags.embed_scale);
+    }
+  }
+  if (flags.cost_cache == "none") return {};
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  draft.cost_cache = flags.cost_cache.empty()
+                         ? default_cache_folder(variable("XDG_CACHE_HOME"), variable("HOME"))
+                         : flags.cost_cache;
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> parse_draft_length(const std::string& text) {
+  if (text == "auto") return kAutoDraftLength;
+  std::int64_t length = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed, failure] = std::from_chars(text.data(), end, length);
+  if (failure != std::errc() || parsed != end || length < 0) {
+    return invalid_argument("--draft-length must be auto or a number from 0 on but is '{}'", text);
+  }
+  return length;
+}
+
 Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
+  KAKEYA_TRY(read_draft_flags(flags, options.draft));
   options.model_dir = flags.model;
   if (options.model_dir.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(options.model_dir, default_model());

@@ -42,8 +42,16 @@ struct ModelFlags {
   int threads = 0;
   std::int64_t context = 0;
   std::int64_t chunk = 512;
+  // Commands that do not draft leave them.
+  std::string draft = "none";
+  std::string mask_mode = "auto";
+  std::string embed_scale = "auto";
+  std::string cost_cache;
+  bool unfused = false;
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// What drafts, and how a drafter is run. Sets the default of --draft to auto.
+void add_draft_flags(CLI::App& command, ModelFlags& flags);
 
 // Errors: kInvalidArgument for a malformed --memory, kNotFound if there is no demo model to default
 // to.
@@ -54,6 +62,9 @@ Result<std::uint64_t> parse_bytes(const std::string& text);
 
 // The ledger as JSON: {"weights": {"reserved": ..., "live": ...}, ..., "total_reserved": ...}.
 nlohmann::ordered_json ledger_json(const Footprint& footprint);
+
+// "auto" or a number from 0 on.
+Result<std::int64_t> parse_draft_length(const std::string& text);
 
 // The whole of standard input, or of a file.
 Result<std::string> read_text(const std::string& path);

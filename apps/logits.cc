@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "command.h"
+#include "drafter_tensors.h"
 #include "formats/safetensors.h"
 #include "report.h"
 
@@ -16,6 +17,7 @@ struct LogitsFlags {
   ModelFlags model;
   std::string ids_file;
   std::string out;
+  std::string drafter_golden;
 };
 
 // Token ids from a JSON list, or from an object with `input_ids`.
@@ -79,10 +81,18 @@ Status write_logits(const LogitsFlags& flags) {
       }
     }
   }
-  const std::vector<TensorView> tensors = {
+  std::vector<NamedTensor> drafted;
+  if (!flags.drafter_golden.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(model));
+    KAKEYA_ASSIGN_OR_RETURN(drafted, drafter_tensors(*engine, options.draft, flags.drafter_golden));
+  }
+  std::vector<TensorView> tensors = {
       view_of(ids.data(), {count}, DType::kI32, "input_ids"),
       view_of(logits.data(), {count, config.vocab_size}, DType::kF32, "logits"),
       view_of(hidden.data(), {num_taps, count, width}, DType::kF32, "hidden_states")};
+  for (const NamedTensor& tensor : drafted) {
+    tensors.push_back(view_of(tensor.values.data(), tensor.shape, DType::kF32, tensor.name));
+  }
   return write_safetensors(flags.out, tensors,
                            {{"backend", std::string(engine->backend_name())},
                             {"compute", model.compute},
@@ -103,7 +113,14 @@ void add_logits_command(CLI::App& app, int& exit_code) {
                    "Where to write input_ids [S], logits [S, V] and hidden_states [L+1, S, D]")
       ->required()
       ->type_name("FILE.safetensors");
+  command
+      ->add_option("--drafter-golden", flags->drafter_golden,
+                   "Also run the drafter over this file's aux [C, taps * D] and block_ids [B]; adds "
+                   "context_features and, for each mask rule, MODE.hidden and MODE.logits")
+      ->type_name("FILE.safetensors");
   add_model_flags(*command, flags->model);
+  add_draft_flags(*command, flags->model);
+  flags->model.draft = "none";
   command->footer(
       "Example:\n  echo '[2, 105, 3833]' | kakeya logits --ids - --compute f32 -o out.safetensors");
   command->callback([flags, &exit_code] {

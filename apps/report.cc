@@ -23,8 +23,53 @@ std::string stop_name(const TextResult& result) {
 
 double tokens_per_second(const GenerateResult& result) {
   // The first token comes out of the prefill's logits; decoding made the others.
-  return result.decode_seconds > 0.0 ? static_cast<double>(result.rounds) / result.decode_seconds
-                                     : 0.0;
+  const double decoded = static_cast<double>(result.ids.size()) - 1.0;
+  return result.decode_seconds > 0.0 && decoded > 0.0 ? decoded / result.decode_seconds : 0.0;
+}
+
+// How many times faster than plain steps would have been; 0 if unknown.
+double speedup(const GenerateResult& result) {
+  return tokens_per_second(result) * result.plain_step_seconds;
+}
+
+// Sums and counts of the rounds.
+struct RoundTotals {
+  std::int64_t drafting = 0;  // rounds that drafted
+  std::int64_t committed = 0;
+  double draft_seconds = 0.0;
+  double verify_seconds = 0.0;
+  std::uint64_t bytes = 0;
+};
+
+RoundTotals total_of(const std::vector<RoundRecord>& rounds) {
+  RoundTotals totals;
+  for (const RoundRecord& round : rounds) {
+    totals.drafting += round.drafted > 0 ? 1 : 0;
+    totals.committed += round.committed;
+    totals.draft_seconds += round.draft_seconds;
+    totals.verify_seconds += round.verify_seconds;
+    totals.bytes += round.bytes;
+  }
+  return totals;
+}
+
+double ratio(double a, double b) {
+  return b > 0.0 ? a / b : 0.0;
+}
+
+nlohmann::ordered_json rounds_json(const std::vector<RoundRecord>& rounds) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const RoundRecord& round : rounds) {
+    list.push_back({{"kind", draft_kind_name(round.kind)},
+                    {"drafted", round.drafted},
+                    {"accepted", round.accepted},
+                    {"committed", round.committed},
+                    {"start_seconds", round.start_seconds},
+                    {"draft_seconds", round.draft_seconds},
+                    {"verify_seconds", round.verify_seconds},
+                    {"bytes", round.bytes}});
+  }
+  return list;
 }
 
 }  // namespace
@@ -56,6 +101,8 @@ std::string ids_sha256(std::span<const TokenId> ids) {
 
 nlohmann::ordered_json generation_json(const TextResult& result) {
   const GenerateResult& tokens = result.tokens;
+  const RoundTotals totals = total_of(tokens.rounds);
+  const auto rounds = static_cast<double>(tokens.rounds.size());
   return {{"output_ids", tokens.ids},
           {"text", result.text},
           {"stop_reason", stop_name(result)},
@@ -63,18 +110,79 @@ nlohmann::ordered_json generation_json(const TextResult& result) {
           {"prefill_seconds", tokens.prefill_seconds},
           {"decode_seconds", tokens.decode_seconds},
           {"tokens_per_second", tokens_per_second(tokens)},
-          {"rounds", tokens.rounds},
-          {"drafted", 0},
-          {"accepted", 0},
-          {"acceptance_length", 1.0},
+          {"rounds", tokens.rounds.size()},
+          {"drafting_rounds", totals.drafting},
+          {"drafted", tokens.drafted},
+          {"accepted", tokens.accepted},
+          {"acceptance_length", tokens.acceptance_length()},
+          {"tokens_per_round", ratio(static_cast<double>(totals.committed), rounds)},
+          {"draft_seconds", totals.draft_seconds},
+          {"verify_seconds", totals.verify_seconds},
+          {"bytes", totals.bytes},
+          {"plain_step_seconds", tokens.plain_step_seconds},
+          {"speedup", speedup(tokens)},
+          {"measuring_seconds", tokens.measuring_seconds},
+          {"round_records", rounds_json(tokens.rounds)},
           {"output_sha256", ids_sha256(tokens.ids)}};
 }
 
 std::string generation_summary(const TextResult& result, const std::string& backend) {
   const GenerateResult& tokens = result.tokens;
-  return fmt::format("[{} tokens, {:.1f} tokens/s; prompt {} tokens in {:.3f} s; {}; {}]",
-                     tokens.ids.size(), tokens_per_second(tokens), tokens.prefill_tokens,
-                     tokens.prefill_seconds, backend, stop_name(result));
+  std::string text =
+      fmt::format("[{} tokens, {:.1f} tokens/s; prompt {} tokens in {:.3f} s; {}; {}]",
+                  tokens.ids.size(), tokens_per_second(tokens), tokens.prefill_tokens,
+                  tokens.prefill_seconds, backend, stop_name(result));
+  const RoundTotals totals = total_of(tokens.rounds);
+  if (totals.drafting > 0) {
+    text += fmt::format(
+        "\n[drafted {} of {} rounds: acceptance length {:.2f} ({} of {} drafts accepted); "
+        "{:.2f} tokens a round; {:.2f} times plain decoding ({:.2f} ms a step)]",
+        totals.drafting, tokens.rounds.size(), tokens.acceptance_length(), tokens.accepted,
+        tokens.drafted,
+        ratio(static_cast<double>(totals.committed), static_cast<double>(tokens.rounds.size())),
+        speedup(tokens), 1e3 * tokens.plain_step_seconds);
+  }
+  if (tokens.measuring_seconds > 0.0) {
+    text += fmt::format("\n[measured what rounds cost here: {:.1f} s, once for this model]",
+                        tokens.measuring_seconds);
+  }
+  return text;
+}
+
+Status write_trace(const std::string& path, const GenerateResult& result) {
+  nlohmann::ordered_json events = nlohmann::ordered_json::array();
+  // Complete events ("X") of the Chrome trace format; times in microseconds.
+  const auto add = [&](const char* name, double start, double seconds,
+                       nlohmann::ordered_json arguments) {
+    events.push_back({{"name", name},
+                      {"ph", "X"},
+                      {"pid", 1},
+                      {"tid", 1},
+                      {"ts", 1e6 * start},
+                      {"dur", 1e6 * seconds},
+                      {"args", std::move(arguments)}});
+  };
+  const double origin = result.prefill_seconds;
+  add("prefill", 0.0, result.prefill_seconds, {{"tokens", result.prefill_tokens}});
+  for (const RoundRecord& round : result.rounds) {
+    const double start = origin + round.start_seconds;
+    if (round.drafted > 0) {
+      add("draft", start, round.draft_seconds,
+          {{"kind", draft_kind_name(round.kind)}, {"drafted", round.drafted}});
+    }
+    add(round.drafted > 0 ? "verify" : "step", start + round.draft_seconds, round.verify_seconds,
+        {{"rows", round.drafted + 1},
+         {"accepted", round.accepted},
+         {"committed", round.committed},
+         {"bytes", round.bytes}});
+  }
+  const nlohmann::ordered_json trace = {{"displayTimeUnit", "ms"}, {"traceEvents", events}};
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return error(StatusCode::kNotFound, "cannot write {}", path);
+  const std::string text = trace.dump(1);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) return data_loss("cannot write all of {}", path);
+  return {};
 }
 
 bool stdin_is_terminal() {

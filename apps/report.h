@@ -22,8 +22,12 @@ std::string ids_sha256(std::span<const TokenId> ids);
 // The fields of `run --json` that describe one reply.
 nlohmann::ordered_json generation_json(const TextResult& result);
 
-// "42 tokens, 512.3 tokens/s; prompt 18 tokens in 0.01 s; cpu/avx512_bf16; stopped by stop_id"
+// "42 tokens, 512.3 tokens/s; prompt 18 tokens in 0.01 s; cpu/avx512_bf16; stopped by stop_id", and
+// a line about drafting if there was any.
 std::string generation_summary(const TextResult& result, const std::string& backend);
+
+// Writes the prefill and the rounds as Chrome trace events (chrome://tracing, ui.perfetto.dev).
+Status write_trace(const std::string& path, const GenerateResult& result);
 
 bool stdin_is_terminal();
 

@@ -27,6 +27,8 @@ struct RunFlags {
   GenerateOptions generate;
   std::vector<std::string> stop_strings;
   std::vector<std::string> logit_bias;
+  std::string draft_length = "auto";
+  std::string trace;
 };
 
 // One exchange: what went in, what came out.
@@ -133,6 +135,11 @@ nlohmann::ordered_json turn_json(const Turn& turn, const Footprint& memory) {
 int Runner::one_shot(const std::string& prompt) {
   const auto turn = take_turn(prompt);
   if (!turn) return report(turn.error());
+  if (!flags_.trace.empty()) {
+    if (const Status written = write_trace(flags_.trace, turn->result.tokens); !written) {
+      return report(written.error());
+    }
+  }
   if (flags_.json) {
     fmt::print("{}\n", turn_json(*turn, ledger(*engine_, *session_)).dump(2));
     return kExitOk;
@@ -228,12 +235,18 @@ int run(RunFlags& flags) {
   if (flags.chat && flags.raw) {
     return report(Error(StatusCode::kInvalidArgument, "--chat and --raw exclude each other"));
   }
+  if (flags.chat && !flags.trace.empty()) {
+    return report(Error(StatusCode::kInvalidArgument, "--trace is of one prompt, not of --chat"));
+  }
   std::string prompt;
   if (!flags.chat) {
     auto text = prompt_text(flags);
     if (!text) return report(text.error());
     prompt = std::move(text).value();
   }
+  const auto draft_length = parse_draft_length(flags.draft_length);
+  if (!draft_length) return report(draft_length.error());
+  flags.generate.draft_length = *draft_length;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
   if (flags.recommended) {
@@ -286,6 +299,33 @@ void add_sampling_flags(CLI::App& command, RunFlags& flags) {
       ->group(group);
 }
 
+void add_speculation_flags(CLI::App& command, RunFlags& flags) {
+  add_draft_flags(command, flags.model);
+  const std::string group = "Speculation";
+  command
+      .add_option("--draft-length", flags.draft_length,
+                  "Tokens drafted in a round: auto (what is fastest here, the default) or N")
+      ->type_name("auto|N")
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--accept",
+          [&flags](const std::string& rule) {
+            flags.generate.accept =
+                rule == "rejection" ? AcceptRule::kRejection : AcceptRule::kSampleMatch;
+          },
+          "sample-match (the output of plain decoding, the default) or rejection (accepts more "
+          "when sampling; the same distribution, other tokens)")
+      ->check(CLI::IsMember({"sample-match", "rejection"}))
+      ->type_name("RULE")
+      ->group(group);
+  command
+      .add_option("--trace", flags.trace,
+                  "Write the rounds as Chrome trace events, for chrome://tracing")
+      ->type_name("FILE.json")
+      ->group(group);
+}
+
 }  // namespace
 
 void add_run_command(CLI::App& app, int& exit_code) {
@@ -311,6 +351,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->type_name("TEXT");
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   add_sampling_flags(*command, *flags);
+  add_speculation_flags(*command, *flags);
   add_model_flags(*command, flags->model);
   command->footer(
       "Examples:\n"

@@ -9,3 +9,4 @@ kakeya_test(cli_test cli/cli_test.cc)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
+kakeya_test(speculative_test model/test_model.cc decode/speculative_test.cc)

@@ -14,10 +14,11 @@ enum class MemoryClass : std::uint8_t {
   kWeights,      // matrices and vectors as the backend keeps them
   kKvSliding,    // rings of the sliding layers
   kKvFull,       // rows of the full layers
-  kActivations,  // the arena of one forward pass, with the backend's scratch
+  kDrafter,      // the drafter's context: its keys and values, and layer outputs not yet turned into them
+  kActivations,  // the arenas of forward passes, with the backend's scratch
   kLogits,       // logits and the sampler's tables
 };
-inline constexpr std::size_t kNumMemoryClasses = 5;
+inline constexpr std::size_t kNumMemoryClasses = 6;
 
 // "weights", "kv_sliding", ...
 std::string_view memory_class_name(MemoryClass memory_class);

@@ -31,6 +31,29 @@ struct SessionOptions {
   static constexpr std::int64_t kDefaultContext = 8192;
 };
 
+// Which block rows a row of the drafter's block may see. kAuto: what the drafter's config says
+// (is_causal, dflash_config.causal), else causal on sliding layers and bidirectional on full ones.
+// kCausal: causal on all layers. kBidirectional: every row sees the whole block and all of the
+// context, without windows. Output never depends on it, only acceptance does.
+enum class DraftMask : std::uint8_t { kAuto, kCausal, kBidirectional };
+
+// What proposes tokens. Loaded with the engine.
+struct DraftOptions {
+  // "auto": the model folder's drafter/, if it has one; "none"; "ngram": tokens that followed the
+  // same n-gram before; "chain": n-gram where the match is long, else the folder's drafter; a
+  // folder; or "ngram+" and a folder, the chain with that drafter.
+  std::string source = "auto";
+  DraftMask mask = DraftMask::kAuto;
+  // Factor of the drafter's input embeddings; 0: the config's input_embedding_scale, else the
+  // target's own.
+  float embed_scale = 0.0F;
+  // The reference way, for comparison: the drafter's context is made anew for each block and blocks
+  // are verified one row a pass. The same output, much slower; keeps all taps in memory.
+  bool unfused = false;
+  // A folder where measured costs of rounds are kept between runs; empty: each engine measures them.
+  std::string cost_cache = {};
+};
+
 struct EngineOptions {
   std::string model_dir = {};
   std::string backend = "cpu";           // "cpu" or "ref"
@@ -42,6 +65,7 @@ struct EngineOptions {
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
   SessionOptions session = {};
+  DraftOptions draft = {};
   // Called now and then while loading, with bytes done and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
@@ -58,9 +82,20 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
+// When a drafted token is committed. kSampleMatch: when the target's own sample at its position is
+// the same token, so that the output is that of plain decoding, token for token. kRejection: with
+// probability min(1, p / q), which accepts more often and has the same distribution, but gives
+// other tokens than plain decoding. Greedy decoding knows no difference.
+enum class AcceptRule : std::uint8_t { kSampleMatch, kRejection };
+
+inline constexpr std::int64_t kAutoDraftLength = -1;
+
 struct GenerateOptions {
   std::int64_t max_tokens = 256;
   SamplingOptions sampling = {};
+  // Tokens drafted in each round; kAutoDraftLength: what is fastest by measured costs; 0: none.
+  std::int64_t draft_length = kAutoDraftLength;
+  AcceptRule accept = AcceptRule::kSampleMatch;
   std::vector<TokenId> stop_ids = {};  // beside those of the model
   bool ignore_model_stop_ids = false;
 };

@@ -26,13 +26,41 @@ enum class StopReason : std::uint8_t {
 // "stop_id", "max_tokens", "context", "callback"
 std::string_view stop_reason_name(StopReason reason);
 
+// What proposed the tokens of a round.
+enum class DraftKind : std::uint8_t { kNone, kDflash, kNgram };
+
+// "none", "dflash", "ngram"
+std::string_view draft_kind_name(DraftKind kind);
+
+// One pass of the target after the prefill: a plain step when nothing was drafted.
+struct RoundRecord {
+  double start_seconds = 0.0;  // since decoding began
+  double draft_seconds = 0.0;
+  double verify_seconds = 0.0;  // the target's pass and choosing tokens from its logits
+  std::uint64_t bytes = 0;      // weights and cached rows read by both
+  std::int32_t drafted = 0;
+  std::int32_t accepted = 0;   // leading drafts that the target agreed with
+  std::int32_t committed = 0;  // tokens that the round gave: accepted + 1, less at a stop
+  DraftKind kind = DraftKind::kNone;
+};
+
 struct GenerateResult {
   std::vector<TokenId> ids;  // with the stop id, if one ended it
   StopReason stop_reason = StopReason::kMaxTokens;
   double prefill_seconds = 0.0;  // running the tokens that were pending, until the first logits
   double decode_seconds = 0.0;   // from there to the last token
   std::int64_t prefill_tokens = 0;
-  std::int64_t rounds = 0;  // forward passes after the prefill
+  std::vector<RoundRecord> rounds;  // the target's passes after the prefill, in order
+  std::int64_t drafted = 0;         // tokens proposed, in all rounds
+  std::int64_t accepted = 0;        // of those, agreed with
+  // Of a pass of one row, as measured; 0 if it never was.
+  double plain_step_seconds = 0.0;
+  // Measuring the costs of rounds, which the first generation with an automatic draft length may
+  // have to do; not part of decode_seconds.
+  double measuring_seconds = 0.0;
+
+  // Mean tokens of a round that drafted: accepted drafts and the target's own token; 1 without any.
+  double acceptance_length() const;
 };
 
 // Called for each token as soon as it is chosen; false ends the generation after it.

@@ -49,6 +49,8 @@ class Matrix {
   std::int64_t num_matrices() const { return num_matrices_; }  // X
   std::int64_t rows() const { return rows_; }                  // N, outputs
   std::int64_t cols() const { return cols_; }                  // K, inputs
+  // Bytes of one of the stacked matrices, as this backend keeps it.
+  virtual std::uint64_t bytes() const = 0;
 
  protected:
   Matrix(std::int64_t num_matrices, std::int64_t rows, std::int64_t cols)
@@ -82,6 +84,9 @@ struct AttentionInput {
   ConstRows queries;            // [T, H * E], rows of positions first_position ...
   Position first_position = 0;  // their own keys and values are stored already
   std::int64_t window = 0;      // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
+  // Rows of a bidirectional block see one another: besides, every query sees p_q < p_k < block_end.
+  // 0: causal.
+  Position block_end = 0;
   float scale = 1.0F;
   KvRows kv;
 };
@@ -179,6 +184,18 @@ class Executor {
                             float* out,
                             std::int64_t out_width,
                             std::int64_t column) = 0;
+
+  // Bytes of weights and of cached rows that all operations so far had to read: each matrix once an
+  // operation, of experts those that rows were routed to.
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ protected:
+  void count_bytes(std::uint64_t bytes) { bytes_read_ += bytes; }
+  // The rows of keys and values that some query of `input` sees.
+  static std::uint64_t attention_bytes(const AttentionInput& input);
+
+ private:
+  std::uint64_t bytes_read_ = 0;
 };
 
 // Loaded weights and executors of one kind. Thread-safe once its weights are loaded.

@@ -34,6 +34,8 @@ std::string_view memory_class_name(MemoryClass memory_class) {
       return "kv_sliding";
     case MemoryClass::kKvFull:
       return "kv_full";
+    case MemoryClass::kDrafter:
+      return "drafter";
     case MemoryClass::kActivations:
       return "activations";
     case MemoryClass::kLogits:

@@ -1,7 +1,5 @@
 #include "decode/autoregressive.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "base/status.h"
 
@@ -13,30 +11,27 @@ Status decode_autoregressive(Timeline& timeline,
                              const TokenCallback& on_token,
                              GenerateResult& result) {
   const Stopwatch watch;
+  TokenStream stream(request, sampler, on_token, result);
   result.stop_reason = StopReason::kMaxTokens;
-  for (std::int64_t n = 0; n < request.max_tokens; ++n) {
+  bool first = true;
+  while (stream.remaining() > 0) {
     const auto position = static_cast<Position>(timeline.tokens().size());
     if (position >= timeline.context()) {
       result.stop_reason = StopReason::kContext;
       break;
     }
-    if (n > 0) {
-      KAKEYA_TRY(timeline.run_pending());
-      ++result.rounds;
-    }
+    RoundRecord round{.start_seconds = watch.seconds(), .committed = 1};
+    const std::uint64_t bytes_before = timeline.bytes_read();
+    if (!first) KAKEYA_TRY(timeline.run_pending());
     const TokenId id = sampler.sample(timeline.logits(), position);
     KAKEYA_TRY(timeline.push({&id, 1}));
-    sampler.add_output_token(id);
-    result.ids.push_back(id);
-    const bool go_on = !on_token || on_token(id);
-    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end()) {
-      result.stop_reason = StopReason::kStopId;
-      break;
+    if (!first) {  // the first token comes out of the prefill's logits
+      round.verify_seconds = watch.seconds() - round.start_seconds;
+      round.bytes = timeline.bytes_read() - bytes_before;
+      result.rounds.push_back(round);
     }
-    if (!go_on) {
-      result.stop_reason = StopReason::kCallback;
-      break;
-    }
+    first = false;
+    if (!stream.emit(id)) break;
   }
   result.decode_seconds = watch.seconds();
   return {};

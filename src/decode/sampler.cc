@@ -41,11 +41,12 @@ Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size
   return {};
 }
 
-double gumbel_noise(std::uint64_t seed, Position position, TokenId id) {
+double gumbel_noise(std::uint64_t seed, Position position, TokenId id, NoiseStream stream) {
   const auto p = static_cast<std::uint64_t>(position);
   const auto token = static_cast<std::uint32_t>(id);
-  const auto words = philox(
-      seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), token / 4, 0});
+  const auto words =
+      philox(seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), token / 4,
+                    static_cast<std::uint32_t>(stream)});
   return -std::log(-std::log(unit_interval(words[token % 4])));
 }
 
@@ -75,8 +76,11 @@ Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
   return sampler;
 }
 
-void Sampler::set_options(const SamplingOptions& options, std::span<const TokenId> suppressed) {
+void Sampler::set_options(const SamplingOptions& options,
+                          std::span<const TokenId> suppressed,
+                          AcceptRule accept) {
   options_ = options;
+  accept_ = accept;
   suppressed_.assign(suppressed.begin(), suppressed.end());
 }
 
@@ -188,6 +192,70 @@ TokenId Sampler::sample(std::span<float> logits, Position position) {
     }
   }
   return chosen;
+}
+
+// Greedy decoding has one rule: the best token.
+bool Sampler::rejects() const {
+  return accept_ == AcceptRule::kRejection && options_.temperature > 0.0F;
+}
+
+void Sampler::to_probabilities(std::span<float> logits) {
+  apply_bias_and_penalties(logits);
+  for (float& logit : logits) logit /= options_.temperature;
+  const TokenId best = argmax(logits);
+  const double largest = logits[static_cast<std::size_t>(best)];
+  const std::size_t count = keep_most_likely(logits);
+  std::fill(logits.begin(), logits.end(), 0.0F);
+  double total = 0.0;
+  for (std::size_t i = 0; i < count; ++i) total += std::exp(candidates_[i].logit - largest);
+  for (std::size_t i = 0; i < count; ++i) {
+    logits[static_cast<std::size_t>(candidates_[i].id)] =
+        static_cast<float>(std::exp(candidates_[i].logit - largest) / total);
+  }
+  if (count == 0) logits[static_cast<std::size_t>(best)] = 1.0F;  // every logit is -inf or NaN
+}
+
+// A draw in proportion to the weights: the largest log(weight) + Gumbel noise.
+TokenId Sampler::draw(std::span<const float> weights, Position position, NoiseStream stream) const {
+  TokenId chosen = argmax(weights);
+  double best = -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] > 0.0F)) continue;
+    const auto id = static_cast<TokenId>(i);
+    const double value = std::log(static_cast<double>(weights[i])) +
+                         gumbel_noise(options_.seed, position, id, stream);
+    if (value > best) {
+      best = value;
+      chosen = id;
+    }
+  }
+  return chosen;
+}
+
+TokenId Sampler::draft(std::span<float> logits, Position position) {
+  if (!rejects()) return sample(logits, position);
+  to_probabilities(logits);
+  return draw(logits, position, NoiseStream::kDraft);
+}
+
+TokenId Sampler::verify(std::span<float> logits,
+                        TokenId draft,
+                        std::span<const float> probabilities,
+                        Position position) {
+  if (!rejects()) return sample(logits, position);
+  to_probabilities(logits);
+  const auto drafted = static_cast<std::size_t>(draft);
+  const double q = probabilities.empty() ? 1.0 : probabilities[drafted];
+  const auto p = static_cast<std::uint64_t>(position);
+  const auto words =
+      philox(options_.seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), 0,
+                             static_cast<std::uint32_t>(NoiseStream::kAccept)});
+  if (unit_interval(words[0]) * q < logits[drafted]) return draft;
+  for (std::size_t i = 0; i < probabilities.size(); ++i) {
+    logits[i] = std::max(0.0F, logits[i] - probabilities[i]);
+  }
+  logits[drafted] = 0.0F;
+  return draw(logits, position, NoiseStream::kResidual);
 }
 
 }  // namespace kakeya

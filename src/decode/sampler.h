@@ -18,8 +18,15 @@ namespace kakeya {
 // biased ids within the vocabulary. Errors: kInvalidArgument, naming the option.
 Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size);
 
+// Independent random numbers for one (seed, position): a token of the target's own distribution,
+// and the three that AcceptRule::kRejection needs besides.
+enum class NoiseStream : std::uint32_t { kTarget = 0, kDraft = 1, kAccept = 2, kResidual = 3 };
+
 // Gumbel noise for token `id` at `position`: -log(-log(u)), u uniform from philox(seed).
-double gumbel_noise(std::uint64_t seed, Position position, TokenId id);
+double gumbel_noise(std::uint64_t seed,
+                    Position position,
+                    TokenId id,
+                    NoiseStream stream = NoiseStream::kTarget);
 
 // One a session. Not thread-safe. After create() nothing allocates but set_options().
 class Sampler {
@@ -31,7 +38,9 @@ class Sampler {
 
   // Sets what follows; options must have passed validate_sampling. `suppressed` ids are never
   // drawn.
-  void set_options(const SamplingOptions& options, std::span<const TokenId> suppressed);
+  void set_options(const SamplingOptions& options,
+                   std::span<const TokenId> suppressed,
+                   AcceptRule accept = AcceptRule::kSampleMatch);
 
   // Token counts behind the penalties. Prompt tokens count for repetition only.
   void clear_history();
@@ -45,18 +54,40 @@ class Sampler {
   // Ties: the lower id.
   TokenId sample(std::span<float> logits, Position position);
 
+  // A drafter's token for `position` from its own logits [V], which are overwritten. With
+  // kSampleMatch: as sample(), with the very noise that the target will meet, so that similar
+  // logits mostly give the same token. With kRejection: a draw of its own, and `logits` hold the
+  // probabilities afterwards.
+  TokenId draft(std::span<float> logits, Position position);
+
+  // The token for `position`, given the target's logits [V] (overwritten) and what was drafted; the
+  // draft is accepted if it is returned. `probabilities` [V]: what the draft was drawn from, empty
+  // if it was certain; used with kRejection only.
+  //
+  // kRejection: accepts with probability min(1, p / q), else draws from max(p - q, 0): Leviathan et
+  // al., "Fast inference from transformers via speculative decoding", ICML 2023, algorithm 1.
+  TokenId verify(std::span<float> logits,
+                 TokenId draft,
+                 std::span<const float> probabilities,
+                 Position position);
+
  private:
   struct Candidate {
     TokenId id;
     float logit;
   };
 
+  bool rejects() const;
+  // Turns logits into the probabilities that sample() draws from.
+  void to_probabilities(std::span<float> logits);
+  TokenId draw(std::span<const float> weights, Position position, NoiseStream stream) const;
   void apply_bias_and_penalties(std::span<float> logits) const;
   std::size_t keep_most_likely(std::span<const float> logits);
   std::size_t top_candidates(std::size_t available, std::size_t wanted);
   std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);
 
   SamplingOptions options_;
+  AcceptRule accept_ = AcceptRule::kSampleMatch;
   std::vector<TokenId> suppressed_;
   Buffer memory_;
   std::span<std::int32_t> seen_;           // [V] occurrences in prompt and output

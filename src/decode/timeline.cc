@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -39,13 +40,14 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   }
   const std::int64_t context =
       options.context > 0 ? options.context : std::min(limit, SessionOptions::kDefaultContext);
-  const std::int64_t max_rows = std::min(options.max_rows, context);
+  const std::int64_t max_rows = std::min(std::max(options.max_rows, logit_rows), context);
   return TimelinePlan{
       .cache = plan_cache(config, context, max_rows, kv_dtype(options.kv_full, compute),
                           kv_dtype(options.kv_sliding, compute)),
       .executor = plan_executor(config, max_rows),
       .context = context,
       .max_rows = max_rows,
+      .chunk = std::min(options.max_rows, context),
       .logit_rows = std::min(logit_rows, max_rows)};
 }
 
@@ -110,18 +112,64 @@ Status Timeline::push(std::span<const TokenId> ids) {
   return {};
 }
 
+// One pass over `ids`, which follow the committed tokens; commits nothing.
+Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  KAKEYA_TRY(cache_.reserve(rows));
+  ForwardInput input{.ids = ids, .taps = {}};
+  ForwardOutput output{.logits = logits, .taps = {}};
+  if (tap_sink_ != nullptr) {
+    input.taps = tap_sink_->taps();
+    output.taps = tap_sink_->reserve_taps(rows);
+  }
+  decoder_.forward(input, cache_, *executor_, activations_, output);
+  unaccepted_ = 0;
+  return {};
+}
+
+void Timeline::commit(std::int64_t rows) {
+  cache_.commit(rows);
+  if (tap_sink_ != nullptr) tap_sink_->commit_taps(rows);
+}
+
+Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
+  const auto pending = static_cast<Position>(tokens_.size()) - cache_.length();
+  if (pending != 1) {
+    return error(StatusCode::kFailedPrecondition, "expected one pending token, got {}", pending);
+  }
+  const auto rows = static_cast<std::int64_t>(drafts.size()) + 1;
+  if (rows > plan_.logit_rows) {
+    return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
+                            drafts.size());
+  }
+  // tokens_ holds the block for the pass: its memory is there already, and so is the pending token.
+  tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+  const Rows logits{logits_.as<float>(), rows, decoder_.config().vocab_size};
+  const Status done = run(std::span<const TokenId>(tokens_).last(drafts.size() + 1), logits);
+  tokens_.resize(tokens_.size() - drafts.size());
+  KAKEYA_TRY(done);
+  has_logits_ = false;
+  unaccepted_ = rows;
+  return logits;
+}
+
+void Timeline::accept(TokenId id) {
+  KAKEYA_CHECK(unaccepted_ > 0);
+  --unaccepted_;
+  commit(1);
+  tokens_.push_back(id);
+}
+
 Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {
   const Position start = cache_.length();
-  const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.max_rows;
+  const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
   while (cache_.length() < static_cast<Position>(tokens_.size())) {
     const auto begin = static_cast<std::size_t>(cache_.length());
     const std::size_t rows = std::min(tokens_.size() - begin, static_cast<std::size_t>(most));
     const bool last = begin + rows == tokens_.size();
-    KAKEYA_TRY(cache_.reserve(static_cast<std::int64_t>(rows)));
     const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};
-    decoder_.forward({.ids = std::span<const TokenId>(tokens_).subspan(begin, rows), .taps = {}},
-                     cache_, *executor_, activations_, {.logits = logits, .taps = {}});
-    cache_.commit(static_cast<std::int64_t>(rows));
+    KAKEYA_TRY(run(std::span<const TokenId>(tokens_).subspan(begin, rows), logits));
+    commit(static_cast<std::int64_t>(rows));
     has_logits_ = last;
     if (progress &&
         !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
@@ -143,9 +191,17 @@ Status Timeline::check_length(Position length) const {
   return invalid_argument("cannot truncate {} tokens to {}", tokens_.size(), length);
 }
 
+Status Timeline::roll_back(Position length) {
+  if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->check_truncate(length));
+  KAKEYA_TRY(cache_.truncate(length));
+  if (tap_sink_ != nullptr) tap_sink_->truncate(length);
+  unaccepted_ = 0;
+  return {};
+}
+
 Status Timeline::truncate(Position length) {
   KAKEYA_TRY(check_length(length));
-  KAKEYA_TRY(cache_.truncate(std::min(length, cache_.length())));
+  KAKEYA_TRY(roll_back(std::min(length, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   has_logits_ = false;
   return {};
@@ -155,8 +211,15 @@ Status Timeline::rewind(Position length) {
   KAKEYA_TRY(check_length(length));
   if (length == static_cast<Position>(tokens_.size())) return {};
   const Position run = std::max<Position>(0, length - 1);
-  KAKEYA_TRY(cache_.truncate(std::min(run, cache_.length())));
+  KAKEYA_TRY(roll_back(std::min(run, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
+  has_logits_ = false;
+  return {};
+}
+
+Status Timeline::step_back() {
+  if (tokens_.empty()) return error(StatusCode::kFailedPrecondition, "there is no token");
+  KAKEYA_TRY(roll_back(std::min(static_cast<Position>(tokens_.size()) - 1, cache_.length())));
   has_logits_ = false;
   return {};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "decode/tap_sink.h"
 #include "kakeya/options.h"
 #include "kakeya/session.h"
 #include "kv/kv_cache.h"
@@ -20,11 +21,12 @@ struct TimelinePlan {
   ExecutorPlan executor;
   std::int64_t context = 0;
   std::int64_t max_rows = 0;
+  std::int64_t chunk = 0;       // rows of one pass over a prompt; at most max_rows
   std::int64_t logit_rows = 1;  // most rows of logits of one pass
 };
 
-// What a session of these options needs. Errors: kInvalidArgument for a context beyond the model's
-// limit or a size that is not positive.
+// What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
+// kInvalidArgument for a context beyond the model's limit or a size that is not positive.
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
@@ -43,6 +45,9 @@ class Timeline {
                                                   const TimelinePlan& plan,
                                                   MemoryBudget& budget);
 
+  // Where taps go from now on; the timeline must be empty. The sink must outlive it; may be null.
+  void set_tap_sink(TapSink* sink) { tap_sink_ = sink; }
+
   const Decoder& decoder() const { return decoder_; }
   // All tokens known, and how many of them have been run (the rest is pending).
   std::span<const TokenId> tokens() const { return tokens_; }
@@ -54,10 +59,25 @@ class Timeline {
   // (names it and its index), kResourceExhausted if the context would be exceeded.
   Status push(std::span<const TokenId> ids);
 
-  // Runs all pending tokens in chunks of at most max_rows (or `chunk`, if positive); afterwards
+  // Runs all pending tokens in the plan's chunks (or of at most `chunk`, if positive); afterwards
   // logits() holds the last one's. A no-op without pending tokens. `progress` is called after each
   // chunk with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
+
+  // Makes the last token pending again, so that running it gives its logits once more.
+  // Errors: as KvCache::truncate; kFailedPrecondition without tokens.
+  Status step_back();
+
+  // Runs the one pending token and `drafts` behind it in one pass that commits nothing. Row i of
+  // the result [1 + drafts, V] are the logits after the first i drafts; they may be overwritten.
+  // May be called again with other drafts instead. Errors: kFailedPrecondition unless exactly one
+  // token is pending, kInvalidArgument for more drafts than the plan has rows of logits,
+  // kResourceExhausted if the context is full.
+  Result<Rows> verify(std::span<const TokenId> drafts);
+
+  // Commits the next row of the last verify() and appends `id`, the token chosen from its logits,
+  // which is pending then. Before a further call `id` must have been the draft of that row.
+  void accept(TokenId id);
 
   // The logits after the last token; [V], may be overwritten by the caller. Empty while tokens are
   // pending, and after truncate().
@@ -68,7 +88,8 @@ class Timeline {
   Status check(std::span<const TokenId> ids) const;
 
   // Forgets the tokens from `length` on; there are no logits then until tokens are run. For callers
-  // that have the logits already. Errors: as KvCache::truncate; nothing changes then.
+  // that have the logits already. Errors: as KvCache::truncate of the target's cache and of the
+  // drafter's context; nothing changes then.
   Status truncate(Position length);
 
   // The same, but the last token that stays is pending again, so that running it gives its logits.
@@ -76,7 +97,8 @@ class Timeline {
   Status rewind(Position length);
 
   // Runs `ids` (at most max_rows) at the end and leaves them committed; fills `logits` with the
-  // last logits.count rows and the taps. For parity tools and verification.
+  // last logits.count rows and the taps, which are the caller's and not the sink's. For parity
+  // tools and benchmarks.
   Status forward(std::span<const TokenId> ids,
                  std::span<const std::int64_t> taps,
                  const ForwardOutput& output);
@@ -85,11 +107,18 @@ class Timeline {
   // network without experts. For benchmarks.
   std::span<const std::int32_t> last_routing(std::int64_t rows) const;
 
+  // Bytes of weights and cached rows that all passes so far have read.
+  std::uint64_t bytes_read() const { return executor_->bytes_read(); }
+
   Footprint footprint() const;
 
  private:
   Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
   Status check_length(Position length) const;
+  Status run(std::span<const TokenId> ids, Rows logits);
+  void commit(std::int64_t rows);
+  // Lowers cache and taps to `length` positions, or changes nothing.
+  Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;
 
   const Decoder& decoder_;
@@ -101,6 +130,8 @@ class Timeline {
   std::unique_ptr<Executor> executor_;
   Activations activations_;
   std::vector<TokenId> tokens_;
+  TapSink* tap_sink_ = nullptr;
+  std::int64_t unaccepted_ = 0;  // rows of the last verify() that accept() may still commit
   bool has_logits_ = false;
 };
 

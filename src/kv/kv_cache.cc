@@ -12,6 +12,11 @@ std::int64_t KvCacheSpec::capacity(const LayerCacheSpec& layer) const {
   return std::min(context, layer.window + max_rows - 1);
 }
 
+MemoryClass KvCacheSpec::memory_class(const LayerCacheSpec& layer) const {
+  if (of_drafter) return MemoryClass::kDrafter;
+  return layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
+}
+
 std::uint64_t KvCacheSpec::layer_bytes(const LayerCacheSpec& layer) const {
   const auto row =
       static_cast<std::uint64_t>(layer.num_kv_heads * layer.head_dim) * dtype_bytes(layer.dtype);
@@ -21,8 +26,8 @@ std::uint64_t KvCacheSpec::layer_bytes(const LayerCacheSpec& layer) const {
 Footprint KvCacheSpec::estimate() const {
   Footprint footprint;
   for (const LayerCacheSpec& layer : layers) {
-    const auto memory_class = layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
-    footprint.reserved_bytes(memory_class) += MemoryBudget::charged_bytes(layer_bytes(layer));
+    footprint.reserved_bytes(memory_class(layer)) +=
+        MemoryBudget::charged_bytes(layer_bytes(layer));
   }
   return footprint;
 }
@@ -31,9 +36,8 @@ Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
   KvCache cache;
   cache.spec_ = spec;
   for (const LayerCacheSpec& layer : spec.layers) {
-    const auto memory_class = layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
     const std::uint64_t bytes = spec.layer_bytes(layer);
-    KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget.allocate(memory_class, bytes));
+    KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget.allocate(spec.memory_class(layer), bytes));
     cache.rows_.push_back({.keys = buffer.data(),
                            .values = buffer.data() + bytes / 2,
                            .dtype = layer.dtype,
@@ -64,17 +68,14 @@ Status KvCache::reserve(std::int64_t rows) {
 void KvCache::commit(std::int64_t rows) {
   KAKEYA_CHECK(rows >= 0 && rows <= reserved_);
   length_ += rows;
-  reserved_ = 0;
+  reserved_ -= rows;
 }
 
-Status KvCache::truncate(Position length) {
+Status KvCache::check_truncate(Position length) const {
   if (length < 0 || length > length_) {
     return invalid_argument("[kv] cannot truncate {} tokens to {}", length_, length);
   }
-  if (length == 0) {
-    clear();
-    return {};
-  }
+  if (length == 0) return {};
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const std::int64_t window = spec_.layers[i].window;
     if (window == 0) continue;
@@ -86,6 +87,15 @@ Status KvCache::truncate(Position length) {
                    "of {}; the furthest possible is {}",
                    length, oldest_held, window, oldest_held + window - 1);
     }
+  }
+  return {};
+}
+
+Status KvCache::truncate(Position length) {
+  KAKEYA_TRY(check_truncate(length));
+  if (length == 0) {
+    clear();
+    return {};
   }
   length_ = length;
   reserved_ = 0;
@@ -102,11 +112,10 @@ Footprint KvCache::footprint() const {
   Footprint footprint = spec_.estimate();
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerCacheSpec& layer = spec_.layers[i];
-    const auto memory_class = layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
     const std::int64_t visible =
         layer.window == 0 ? length_ : std::min<std::int64_t>(length_, layer.window);
     const std::uint64_t bytes = spec_.layer_bytes(layer);
-    footprint.live_bytes(memory_class) +=
+    footprint.live_bytes(spec_.memory_class(layer)) +=
         rows_[i].capacity == 0 ? 0
                                : bytes / static_cast<std::uint64_t>(rows_[i].capacity) *
                                      static_cast<std::uint64_t>(visible);

@@ -34,7 +34,9 @@ struct KvCacheSpec {
   std::vector<LayerCacheSpec> layers;  // only layers that own keys and values
   std::int64_t context = 0;            // most positions
   std::int64_t max_rows = 1;           // most rows reserved at once
+  bool of_drafter = false;             // charged as MemoryClass::kDrafter
 
+  MemoryClass memory_class(const LayerCacheSpec& layer) const;
   std::int64_t capacity(const LayerCacheSpec& layer) const;
   std::uint64_t layer_bytes(const LayerCacheSpec& layer) const;
   // What KvCache::create will charge.
@@ -56,13 +58,18 @@ class KvCache {
   // changes then.
   Status reserve(std::int64_t rows);
 
-  // Keeps the first `rows` of the reservation and gives up the rest; 0 <= rows <= reserved.
+  // Keeps the first `rows` of the reservation, 0 <= rows <= reserved. The rest of it can be
+  // committed by further calls until something else is reserved or truncated; rolling a block back
+  // is not committing it.
   void commit(std::int64_t rows);
 
   // Lowers the length to `length`, exactly as if the later tokens had never been seen.
   // Errors: kInvalidArgument if length is above the present one or negative; kFailedPrecondition if
   // a ring no longer holds the rows of the window before `length`; nothing changes then.
   Status truncate(Position length);
+
+  // The error that truncate(length) would give.
+  Status check_truncate(Position length) const;
 
   // Forgets everything. Always possible.
   void clear();

@@ -1,24 +1,23 @@
 #include "model/attention.h"
 
 namespace kakeya {
-namespace {
 
-// Fills the reserved cache rows of these positions from a.normed.
 void store_keys_and_values(const AttentionWeights& weights,
                            const AttentionShape& shape,
                            const RopeTable& rope,
+                           ConstRows input,
                            KvCache& cache,
                            Executor& executor,
                            Activations& a) {
-  const std::int64_t rows = a.normed.count;
+  const std::int64_t rows = input.count;
   const std::int64_t width = shape.num_kv_heads * shape.head_dim;
   const Rows keys{a.keys.data, rows, width};
   const Rows values{a.values.data, rows, width};
-  executor.matmul(a.normed, *weights.k_proj, keys);
+  executor.matmul(input, *weights.k_proj, keys);
   // Values come from the raw projection, before the keys' norm and rotation.
   ConstRows raw_values = keys;
   if (weights.v_proj != nullptr) {
-    executor.matmul(a.normed, *weights.v_proj, values);
+    executor.matmul(input, *weights.v_proj, values);
     raw_values = values;
   }
   if (shape.normalise_values) {
@@ -30,8 +29,6 @@ void store_keys_and_values(const AttentionWeights& weights,
   executor.apply_rope(keys, rope);
   executor.store_kv(keys, values, cache.length(), cache.rows(shape.cache_index));
 }
-
-}  // namespace
 
 AttentionWeights load_attention(WeightLoader& loader,
                                 const std::string& prefix,
@@ -65,12 +62,13 @@ void attend(const AttentionWeights& weights,
   executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
   executor.apply_rope(queries, rope);
   if (weights.k_proj != nullptr) {
-    store_keys_and_values(weights, shape, rope, cache, executor, a);
+    store_keys_and_values(weights, shape, rope, a.normed, cache, executor, a);
   }
   const Rows attended{a.attended.data, rows, width};
   executor.attention({.queries = queries,
                       .first_position = cache.length(),
                       .window = cache.window(shape.cache_index),
+                      .block_end = shape.bidirectional ? cache.length() + rows : 0,
                       .scale = shape.scale,
                       .kv = cache.rows(shape.cache_index)},
                      attended);

@@ -29,6 +29,7 @@ struct AttentionShape {
   std::int64_t head_dim = 0;      // E
   float scale = 1.0F;             // of the scores: 1 for Gemma 4, 1 / sqrt(E) for Qwen3
   bool normalise_values = false;  // Gemma 4: RMSNorm without weight
+  bool bidirectional = false;     // the rows of one pass see one another (a drafter's block)
   float rms_norm_eps = 1e-6F;
   std::int64_t cache_index = 0;  // where keys and values are stored
 };
@@ -39,6 +40,16 @@ AttentionWeights load_attention(WeightLoader& loader,
                                 bool owns_kv,
                                 bool values_are_keys,
                                 Compute compute);
+
+// Fills the reserved cache rows of positions cache.length() ... with keys and values of
+// `input` [T, D]. Uses keys and values of `a`.
+void store_keys_and_values(const AttentionWeights& weights,
+                           const AttentionShape& shape,
+                           const RopeTable& rope,
+                           ConstRows input,
+                           KvCache& cache,
+                           Executor& executor,
+                           Activations& a);
 
 // out [T, D] = attention over `a.normed` [T, D], whose rows are positions cache.length() ...
 // Uses queries, keys, values and attended of `a`. Source: networks of sections A.3 (steps 4 to 6)

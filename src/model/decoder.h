@@ -84,6 +84,12 @@ class Decoder {
                        Activations& activations,
                        const ForwardOutput& output) const = 0;
 
+  // What a drafter borrows: the table of token embeddings [V, D], the factor its rows are
+  // multiplied by, and the head [V, D] (the same matrix when tied).
+  virtual const Matrix& embed_tokens() const = 0;
+  virtual const Matrix& lm_head() const = 0;
+  virtual float embed_scale() const = 0;
+
  protected:
   explicit Decoder(ModelConfig config);
 

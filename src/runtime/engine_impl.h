@@ -15,6 +15,7 @@
 #include "model/decoder.h"
 #include "model/tensor_source.h"
 #include "runtime/model_text.h"
+#include "runtime/session_drafts.h"
 
 namespace kakeya {
 
@@ -23,9 +24,12 @@ class EngineImpl final : public Engine {
   // Errors: as Engine::open.
   static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options);
 
-  // The same engine over random weights of `config`, without text; options.model_dir is ignored.
-  static Result<std::unique_ptr<EngineImpl>> open_random(const ModelConfig& config,
-                                                         const EngineOptions& options);
+  // The same engine over random weights of `config` and, if given, of a drafter; without text.
+  // options.model_dir and options.draft.source are ignored.
+  static Result<std::unique_ptr<EngineImpl>> open_random(
+      const ModelConfig& config,
+      const EngineOptions& options,
+      const std::optional<DrafterConfig>& drafter = std::nullopt);
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
@@ -45,6 +49,19 @@ class EngineImpl final : public Engine {
 
   const ModelConfig& config() const { return config_; }
   Backend& backend() { return *backend_; }
+  const Decoder& decoder() const { return *decoder_; }
+  // Null without one.
+  const dflash::Drafter* drafter() const { return drafter_.get(); }
+  // Another copy of the drafter's weights with options of its own, for parity tools.
+  // Errors: kFailedPrecondition without a drafter; as Drafter::load.
+  Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
+  // Costs of rounds as measured or read from the cache; nothing before a session needed them.
+  std::optional<MeasuredCosts> draft_costs() const;
+
+  // A session whose drafts pass through `wrapper`; it must have something that drafts. For
+  // benchmarks and evaluations. Errors: as create_session.
+  Result<std::unique_ptr<Session>> create_session(const SessionOptions& options,
+                                                  const DraftWrapper& wrapper);
 
   // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass.
   // Errors: as create_session.
@@ -56,9 +73,20 @@ class EngineImpl final : public Engine {
   EngineImpl(ModelConfig config, const EngineOptions& options)
       : config_(std::move(config)), options_(options), budget_(options.memory_limit) {}
 
+  // Where weights come from; `drafter` is null without one.
+  struct Sources {
+    std::unique_ptr<TensorSource> target;
+    std::unique_ptr<TensorSource> drafter;
+  };
+
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
-  Result<Footprint> estimate(TensorSource& source, std::uint64_t& source_bytes);
-  Status load(std::unique_ptr<TensorSource> source);
+  Result<Sources> open_sources() const;
+  Result<Footprint> estimate(const Sources& sources, std::uint64_t& source_bytes);
+  Status load(Sources sources);
+  Status prepare_drafter();
+  // Most rows of logits of one pass of a session.
+  std::int64_t block_rows() const;
+  CostKey cost_key() const;
   void collect_stop_ids();
   std::int64_t session_context() const;
 
@@ -69,6 +97,10 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
   std::unique_ptr<Decoder> decoder_;
+  DraftChoice draft_choice_;
+  std::optional<DrafterConfig> drafter_config_;
+  std::unique_ptr<dflash::Drafter> drafter_;
+  std::unique_ptr<DraftStatistics> draft_statistics_;
   ModelText text_;
   std::vector<TokenId> stop_ids_;
 };

@@ -5,8 +5,24 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "decode/autoregressive.h"
+#include "decode/speculative.h"
 
 namespace kakeya {
+namespace {
+
+// The median of the plain steps among the rounds, or what the policy holds of it; else 0.
+double plain_step_seconds(const std::vector<RoundRecord>& rounds, const LengthPolicy* policy) {
+  std::vector<double> steps;
+  for (const RoundRecord& round : rounds) {
+    if (round.drafted == 0) steps.push_back(round.draft_seconds + round.verify_seconds);
+  }
+  if (steps.empty()) return policy == nullptr ? 0.0 : policy->costs().verify.front();
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+}  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
@@ -20,6 +36,24 @@ std::string_view stop_reason_name(StopReason reason) {
       return "callback";
   }
   return "?";
+}
+
+std::string_view draft_kind_name(DraftKind kind) {
+  switch (kind) {
+    case DraftKind::kNone:
+      return "none";
+    case DraftKind::kDflash:
+      return "dflash";
+    case DraftKind::kNgram:
+      return "ngram";
+  }
+  return "?";
+}
+
+double GenerateResult::acceptance_length() const {
+  const auto drafting = std::count_if(rounds.begin(), rounds.end(),
+                                      [](const auto& round) { return round.drafted > 0; });
+  return drafting == 0 ? 1.0 : 1.0 + static_cast<double>(accepted) / static_cast<double>(drafting);
 }
 
 Status SessionImpl::append(std::span<const TokenId> ids) {
@@ -54,6 +88,10 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   if (options.max_tokens < 0) {
     return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);
   }
+  if (options.draft_length < kAutoDraftLength) {
+    return invalid_argument("draft_length must be 0 or more, or {} for auto, but is {}",
+                            kAutoDraftLength, options.draft_length);
+  }
   if (timeline_->tokens().empty()) {
     return error(StatusCode::kFailedPrecondition, "there is nothing to continue: append tokens");
   }
@@ -61,28 +99,60 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   if (!options.ignore_model_stop_ids) {
     stop_ids.insert(stop_ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
   }
-  sampler_.set_options(options.sampling, suppressed_);
+  sampler_.set_options(options.sampling, suppressed_, options.accept);
   sampler_.clear_history();
   for (const TokenId id : timeline_->tokens()) sampler_.add_prompt_token(id);
 
   GenerateResult result;
   const auto room = timeline_->context() - static_cast<Position>(timeline_->tokens().size());
-  result.ids.reserve(static_cast<std::size_t>(std::min(options.max_tokens, room)));
+  const auto most = static_cast<std::size_t>(std::min(options.max_tokens, room));
+  result.ids.reserve(most);
+  result.rounds.reserve(most);
   const Stopwatch prefill_watch;
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
   KAKEYA_TRY(timeline_->run_pending());
   result.prefill_seconds = prefill_watch.seconds();
-  KAKEYA_TRY(decode_autoregressive(*timeline_, sampler_,
-                                   {.max_tokens = options.max_tokens, .stop_ids = stop_ids},
-                                   on_token, result));
+  const DecodeRequest request{.max_tokens = options.max_tokens, .stop_ids = stop_ids};
+  KAKEYA_TRY(decode(options, request, on_token, result));
   return result;
+}
+
+Status SessionImpl::decode(const GenerateOptions& options,
+                           const DecodeRequest& request,
+                           const TokenCallback& on_token,
+                           GenerateResult& result) {
+  LengthPolicy* policy = nullptr;
+  bool speculate = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1;
+  if (speculate && options.draft_length == kAutoDraftLength) {
+    KAKEYA_ASSIGN_OR_RETURN(policy,
+                            drafts_->policy(*timeline_, sampler_, result.measuring_seconds));
+    speculate = policy != nullptr;
+  }
+  if (speculate) {
+    KAKEYA_TRY(decode_speculative(
+        *timeline_, sampler_, drafts_->source(), policy,
+        {.draft_length = options.draft_length, .one_row_passes = drafts_->unfused()}, request,
+        on_token, result));
+    drafts_->remember();
+  } else {
+    KAKEYA_TRY(decode_autoregressive(*timeline_, sampler_, request, on_token, result));
+  }
+  result.plain_step_seconds = plain_step_seconds(result.rounds, policy);
+  return {};
 }
 
 Footprint SessionImpl::footprint() const {
   Footprint footprint = timeline_->footprint();
   footprint.reserved_bytes(MemoryClass::kLogits) += sampler_.bytes();
   footprint.live_bytes(MemoryClass::kLogits) += sampler_.bytes();
+  if (drafts_ != nullptr && drafts_->dflash() != nullptr) {
+    const Footprint drafter = drafts_->dflash()->footprint();
+    for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+      footprint.reserved[i] += drafter.reserved[i];
+      footprint.live[i] += drafter.live[i];
+    }
+  }
   return footprint;
 }
 

@@ -1,4 +1,4 @@
-// The session behind include/kakeya/session.h: a Timeline with a Sampler.
+// The session behind include/kakeya/session.h: a Timeline with a Sampler and what drafts for it.
 #pragma once
 
 #include <memory>
@@ -8,16 +8,20 @@
 #include "decode/sampler.h"
 #include "decode/timeline.h"
 #include "kakeya/session.h"
+#include "runtime/session_drafts.h"
 
 namespace kakeya {
 
 class SessionImpl final : public Session {
  public:
+  // `drafts` may be null: plain decoding only.
   SessionImpl(std::unique_ptr<Timeline> timeline,
               Sampler sampler,
+              std::unique_ptr<SessionDrafts> drafts,
               std::span<const TokenId> model_stop_ids,
               std::span<const TokenId> suppressed)
-      : timeline_(std::move(timeline)),
+      : drafts_(std::move(drafts)),
+        timeline_(std::move(timeline)),
         sampler_(std::move(sampler)),
         model_stop_ids_(model_stop_ids),
         suppressed_(suppressed) {}
@@ -33,7 +37,13 @@ class SessionImpl final : public Session {
   Footprint footprint() const override;
 
  private:
-  std::unique_ptr<Timeline> timeline_;
+  Status decode(const GenerateOptions& options,
+                const DecodeRequest& request,
+                const TokenCallback& on_token,
+                GenerateResult& result);
+
+  std::unique_ptr<SessionDrafts> drafts_;
+  std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   Sampler sampler_;
   std::span<const TokenId> model_stop_ids_;  // the engine's
   std::span<const TokenId> suppressed_;      // the engine's

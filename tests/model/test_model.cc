@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/random_source.h"
+
 namespace kakeya::test {
 
 std::vector<BackendChoice> all_backends(int num_threads) {
@@ -65,6 +67,51 @@ std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
   auto timeline = Timeline::create(*decoder_, *backend_, *plan, budget_);
   EXPECT_TRUE(timeline.has_value()) << timeline.error().message();
   return std::move(timeline).value();
+}
+
+std::unique_ptr<dflash::Drafter> TestModel::load_drafter(const DrafterConfig& config,
+                                                         const DraftOptions& options,
+                                                         TensorSource& source) {
+  WeightLoader loader(source, *backend_, budget_, {});
+  auto drafter = dflash::Drafter::load(config, options, *decoder_, loader, compute_);
+  if (!drafter) {
+    ADD_FAILURE() << drafter.error().message();
+    return nullptr;
+  }
+  return std::move(drafter).value();
+}
+
+std::unique_ptr<dflash::Drafter> TestModel::drafter(const std::string& dir,
+                                                    const DraftOptions& options) {
+  const auto config = load_drafter_config(dir);
+  if (!config) {
+    ADD_FAILURE() << config.error().message();
+    return nullptr;
+  }
+  const auto source = CheckpointSource::open(dir, expected_tensors(*config));
+  if (!source) {
+    ADD_FAILURE() << source.error().message();
+    return nullptr;
+  }
+  return load_drafter(*config, options, **source);
+}
+
+std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& config,
+                                                           std::uint64_t seed) {
+  ThreadPool pool({.num_threads = 1, .pin = false});
+  RandomSource source(expected_tensors(config), seed, pool);
+  return load_drafter(config, {}, source);
+}
+
+std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& drafter,
+                                                       const SessionOptions& options,
+                                                       bool rebuild_context) {
+  const auto target = plan_timeline(config(), options, compute_, drafter.config().block_size);
+  EXPECT_TRUE(target.has_value()) << target.error().message();
+  const DflashPlan plan = plan_dflash(drafter.config(), *target, compute_, rebuild_context);
+  auto source = DflashSource::create(drafter, *backend_, plan, budget_);
+  EXPECT_TRUE(source.has_value()) << source.error().message();
+  return std::move(source).value();
 }
 
 ForwardRecord run(Timeline& timeline,

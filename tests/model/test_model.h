@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "decode/dflash_source.h"
 #include "decode/timeline.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder.h"
@@ -49,10 +50,25 @@ class TestModel {
                                          Compute compute);
 
   std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows);
+
+  // The drafter of a folder, or one of random weights; a test failure and nullptr on an error.
+  std::unique_ptr<dflash::Drafter> drafter(const std::string& dir, const DraftOptions& options = {});
+  std::unique_ptr<dflash::Drafter> random_drafter(const DrafterConfig& config, std::uint64_t seed);
+  // For timelines of the same options; not yet their tap sink.
+  std::unique_ptr<DflashSource> dflash_source(const dflash::Drafter& drafter,
+                                              const SessionOptions& options,
+                                              bool rebuild_context = false);
+
+  Backend& backend() { return *backend_; }
+  MemoryBudget& budget() { return budget_; }
   const ModelConfig& config() const { return decoder_->config(); }
   const Decoder& decoder() const { return *decoder_; }
 
  private:
+  std::unique_ptr<dflash::Drafter> load_drafter(const DrafterConfig& config,
+                                                const DraftOptions& options,
+                                                TensorSource& source);
+
   MemoryBudget budget_;
   Compute compute_ = Compute::kF32;
   std::unique_ptr<Backend> backend_;

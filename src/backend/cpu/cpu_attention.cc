@@ -78,6 +78,7 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
                                .head_dim = kv.head_dim,
                                .first_position = input.first_position,
                                .window = input.window,
+                               .block_end = input.block_end,
                                .scale = input.scale,
                                .keys = kv.keys,
                                .values = kv.values,
@@ -94,7 +95,8 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const Index rows_per_item = std::max<Index>(1, kMaxQueries / heads_per_item);
   const Index blocks = (rows + rows_per_item - 1) / rows_per_item;
 
-  const Index last = input.first_position + rows;
+  count_bytes(attention_bytes(input));
+  const Index last = std::max(input.first_position + rows, input.block_end);
   const Index seen = input.window == 0 ? last : std::min(last, input.window + rows);
   const double flops =
       4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);

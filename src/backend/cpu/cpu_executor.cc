@@ -124,6 +124,7 @@ void CpuExecutor::run_product(const Product& product, Index panels) {
 void CpuExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   if (x.count == 0) return;
   const CpuMatrix& matrix = as_cpu(w);
+  count_bytes(matrix.bytes());
   Product product;
   product.x = pack(x, matrix.arithmetic());
   product.rows = x.count;
@@ -144,6 +145,7 @@ void CpuExecutor::multiply_gated(ConstRows x,
                                  Activation activation,
                                  Rows out) {
   Product product;
+  count_bytes(up.bytes());
   product.columns = up.padded_columns();
   product.panel_bytes = up.panel_bytes();
   product.arithmetic = up.arithmetic();
@@ -180,6 +182,7 @@ void CpuExecutor::gated_matmul(
     matmul(x, gate, out);
     return multiply_gated(x, up_matrix, to_activation(activation), out);
   }
+  count_bytes(gate_matrix.bytes() + up_matrix.bytes());
   Product product;
   product.x = pack(x, gate_matrix.arithmetic());
   product.rows = x.count;

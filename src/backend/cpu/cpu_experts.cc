@@ -146,6 +146,7 @@ void CpuExecutor::experts(ConstRows x,
   const auto& down = static_cast<const CpuMatrix&>(*weights.down);
   KAKEYA_CHECK(gate.arithmetic() == up.arithmetic());
   const Index active = sort_by_expert(routing, x.count, gate.num_matrices());
+  count_bytes(static_cast<std::uint64_t>(active) * (gate.bytes() + up.bytes() + down.bytes()));
   const bool one_row = x.count == 1;
   pack_expert_rows(x, active, routing.top_k, gate.arithmetic());
 

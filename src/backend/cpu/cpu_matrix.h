@@ -26,6 +26,9 @@ class CpuMatrix final : public Matrix {
   Arithmetic arithmetic() const;
   Index padded_columns() const { return round_up(cols(), kColumnUnit); }
   Index num_panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
+  std::uint64_t bytes() const override {
+    return static_cast<std::uint64_t>(num_panels() * panel_bytes());
+  }
   Index panel_bytes() const { return padded_columns() * kPanelRows * (bf16_ ? 2 : 4); }
   // First panel of one of the stacked matrices.
   const std::byte* panels(Index matrix) const {

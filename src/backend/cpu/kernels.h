@@ -77,6 +77,7 @@ struct Attention {
   Index head_dim = 0;
   Index first_position = 0;  // of row 0
   Index window = 0;          // 0: unlimited
+  Index block_end = 0;       // every query sees the keys before it, windows permitting; 0: causal
   float scale = 1.0F;
   const std::byte* keys = nullptr;  // key head 0 of slot 0
   const std::byte* values = nullptr;

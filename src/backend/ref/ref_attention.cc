@@ -84,9 +84,12 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
   const std::int64_t group = num_heads / kv.num_kv_heads;
   std::vector<double> scores;
   std::vector<double> sums(static_cast<std::size_t>(head_dim));
+  count_bytes(attention_bytes(input));
   for (std::int64_t t = 0; t < input.queries.count; ++t) {
-    const Position last = input.first_position + t;
-    const Position begin = input.window == 0 ? 0 : std::max<Position>(0, last - input.window + 1);
+    const Position position = input.first_position + t;
+    const Position begin =
+        input.window == 0 ? 0 : std::max<Position>(0, position - input.window + 1);
+    const Position last = std::max(position, input.block_end - 1);
     for (std::int64_t head = 0; head < num_heads; ++head) {
       const float* q = input.queries.data + t * input.queries.width + head * head_dim;
       const std::int64_t kv_head = head / group;

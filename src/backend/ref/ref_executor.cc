@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <set>
 
 #include "backend/ref/ref_matrix.h"
 
@@ -67,6 +68,7 @@ void RefExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out
 }
 
 void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
+  count_bytes(w.bytes());
   for (std::int64_t t = 0; t < x.count; ++t) {
     for (std::int64_t n = 0; n < out.width; ++n) {
       out.data[t * out.width + n] = static_cast<float>(dot(x.data + t * x.width, as_ref(w), 0, n));
@@ -76,6 +78,7 @@ void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
 
 void RefExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  count_bytes(gate.bytes() + up.bytes());
   for (std::int64_t t = 0; t < x.count; ++t) {
     gated_row(x.data + t * x.width, as_ref(gate), as_ref(up), 0, activation,
               out.data + t * out.width);
@@ -101,6 +104,9 @@ void RefExecutor::experts(ConstRows x,
                           GateActivation activation,
                           Rows out) {
   const RefMatrix& down = as_ref(*weights.down);
+  const std::set<std::int32_t> chosen(routing.experts, routing.experts + x.count * routing.top_k);
+  count_bytes(chosen.size() *
+              (weights.gate->bytes() + weights.up->bytes() + weights.down->bytes()));
   std::vector<float> h(static_cast<std::size_t>(weights.gate->rows()));
   for (std::int64_t t = 0; t < x.count; ++t) {
     float* row = out.data + t * out.width;

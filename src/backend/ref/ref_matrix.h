@@ -31,6 +31,10 @@ class RefMatrix final : public Matrix {
     return dtype_ == DType::kBF16 ? to_float(BFloat16{bits}) : half_to_float(bits);
   }
 
+  std::uint64_t bytes() const override {
+    return static_cast<std::uint64_t>(rows() * cols()) * dtype_bytes(dtype_);
+  }
+
   // Whether activations are rounded to bf16 before they meet these weights.
   bool rounds_activations() const { return compute_ == Compute::kFast && dtype_ == DType::kBF16; }
 

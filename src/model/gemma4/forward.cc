@@ -17,6 +17,10 @@ void mlp(const MlpWeights& w, ConstRows z, Executor& executor, Activations& a, R
 
 }  // namespace
 
+float Gemma4::embed_scale() const {
+  return std::sqrt(static_cast<float>(config().hidden_size));
+}
+
 void Gemma4::forward(const ForwardInput& input,
                      KvCache& cache,
                      Executor& executor,
@@ -29,8 +33,7 @@ void Gemma4::forward(const ForwardInput& input,
 
   executor.make_rope_table(first, rows, inverse_frequencies_sliding_, a.rope_sliding);
   executor.make_rope_table(first, rows, inverse_frequencies_full_, a.rope_full);
-  const float embed_scale = std::sqrt(static_cast<float>(config().hidden_size));
-  executor.embed(*embed_tokens_, input.ids, embed_scale, a.hidden);
+  executor.embed(*embed_tokens_, input.ids, embed_scale(), a.hidden);
   taps.write(kTapEmbedding, a.hidden);
   if (embed_tokens_per_layer_ != nullptr) make_per_layer_inputs(input.ids, executor, a);
 
@@ -42,7 +45,7 @@ void Gemma4::forward(const ForwardInput& input,
   executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
   taps.write(config().num_hidden_layers, a.normed);
   if (output.logits.count == 0) return;
-  executor.matmul(last_rows(a.normed, output.logits.count), *embed_tokens_, output.logits);
+  executor.matmul(last_rows(a.normed, output.logits.count), lm_head(), output.logits);
   if (config().final_logit_softcapping > 0.0F) {
     executor.softcap(output.logits, config().final_logit_softcapping);
   }

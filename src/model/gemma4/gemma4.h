@@ -64,6 +64,10 @@ class Gemma4 final : public Decoder {
                Activations& activations,
                const ForwardOutput& output) const override;
 
+  const Matrix& embed_tokens() const override { return *embed_tokens_; }
+  const Matrix& lm_head() const override { return *embed_tokens_; }
+  float embed_scale() const override;
+
  private:
   LayerWeights load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const;
   MoeWeights load_moe(const std::string& prefix, WeightLoader& loader, Compute compute) const;

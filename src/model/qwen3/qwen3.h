@@ -4,24 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "model/attention.h"
 #include "model/decoder.h"
+#include "model/qwen3/layer.h"
 #include "model/weight_loader.h"
 
 namespace kakeya::qwen3 {
 
 // Loads all weights. On an error the loader's status tells it and the result is unusable.
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute);
-
-struct LayerWeights {
-  AttentionWeights self_attn;
-  AttentionShape shape;
-  WeightVector input_layernorm;           // [D]
-  WeightVector post_attention_layernorm;  // [D]
-  std::unique_ptr<Matrix> gate_proj;      // [F, D]
-  std::unique_ptr<Matrix> up_proj;        // [F, D]
-  std::unique_ptr<Matrix> down_proj;      // [D, F]
-};
 
 class Qwen3 final : public Decoder {
  public:
@@ -33,13 +23,13 @@ class Qwen3 final : public Decoder {
                Activations& activations,
                const ForwardOutput& output) const override;
 
- private:
-  LayerWeights load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const;
-  void decoder_layer(const LayerWeights& layer,
-                     KvCache& cache,
-                     Executor& executor,
-                     Activations& a) const;
+  const Matrix& embed_tokens() const override { return *embed_tokens_; }
+  const Matrix& lm_head() const override {
+    return lm_head_ != nullptr ? *lm_head_ : *embed_tokens_;
+  }
+  float embed_scale() const override { return 1.0F; }
 
+ private:
   std::unique_ptr<Matrix> embed_tokens_;  // [V, D]
   std::unique_ptr<Matrix> lm_head_;       // [V, D]; null when tied
   WeightVector norm_;                     // [D]

@@ -281,6 +281,11 @@ inline Index first_seen(const Attention& attention, Index position) {
   return begin < 0 ? 0 : begin;
 }
 
+// One after the last.
+inline Index end_seen(const Attention& attention, Index position) {
+  return position + 1 > attention.block_end ? position + 1 : attention.block_end;
+}
+
 inline void begin_queries(QueryState& state,
                           const Attention& attention,
                           const AttentionPart& part) {
@@ -292,7 +297,7 @@ inline void begin_queries(QueryState& state,
     const Index head = part.first_head + i % part.heads;
     const Index position = attention.first_position + row;
     state.begin[i] = first_seen(attention, position);
-    state.end[i] = position + 1;
+    state.end[i] = end_seen(attention, position);
     state.largest[i] = -__builtin_inff();
     state.total[i] = 0.0F;
     const float* query = attention.queries + row * attention.stride + head * attention.head_dim;
@@ -339,7 +344,7 @@ void attend_typed(const Attention& attention, const AttentionPart& part) {
   begin_queries(state, attention, part);
   const Index first_position = attention.first_position + part.first_row;
   const Index begin = first_seen(attention, first_position);
-  const Index end = first_position + part.rows;
+  const Index end = end_seen(attention, first_position + part.rows - 1);
   for (Index chunk = begin / kKeyChunk * kKeyChunk; chunk < end; chunk += kKeyChunk) {
     const Index low = begin > chunk ? begin - chunk : 0;
     const Index high = end - chunk < kKeyChunk ? end - chunk : kKeyChunk;

@@ -1,0 +1,42 @@
+// What the subcommands of `kakeya bench` share: what they measure and how they name it.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "command.h"
+#include "model_bench.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::cli {
+
+struct BenchFlags {
+  ModelFlags model;
+  std::string shape;
+  std::int64_t layers = 0;
+  bool json = false;
+  bench::ModelBenchOptions options;
+  double seconds = 2.0;  // of bandwidth
+};
+
+// Random weights of --shape, with its published drafter if asked for; or the model of --model.
+Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
+                                                      bool with_drafter = false);
+
+// "demo model", "gemma4-26b-a4b, 6 layers"
+std::string subject(const BenchFlags& flags);
+
+// The first fields of every benchmark's JSON, and the first line of its text.
+nlohmann::ordered_json header_json(const BenchFlags& flags,
+                                   const EngineImpl& engine,
+                                   const char* name);
+void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name);
+
+// --shape, --layers, --repetitions, --context, --json and those of the model.
+void add_pass_flags(CLI::App& command, BenchFlags& flags);
+
+// `bench speculative`
+void add_speculative_bench(CLI::App& bench, int& exit_code);
+
+}  // namespace kakeya::cli

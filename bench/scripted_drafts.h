@@ -1,0 +1,41 @@
+// Drafts with a given acceptance: a real source does its work and takes its time, then its proposals
+// are replaced by ones that are right or wrong as a curve says. Needs the plain output beforehand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+#include "decode/draft_source.h"
+
+namespace kakeya::bench {
+
+// What the drafts of one run should be; shared with the source, set before each run.
+struct DraftScript {
+  std::vector<TokenId> tokens;   // the plain output with its prompt, by position
+  std::vector<double> survival;  // [d]: share of rounds in which the first d + 1 drafts are right
+  std::int64_t vocab_size = 0;
+  SequenceRng rng{1};
+};
+
+class ScriptedDrafts final : public DraftSource {
+ public:
+  // Both must outlive it.
+  ScriptedDrafts(DraftSource& source, DraftScript& script) : source_(source), script_(script) {}
+
+  int num_lanes() const override { return source_.num_lanes(); }
+  DraftKind lane_kind(int lane) const override { return source_.lane_kind(lane); }
+  std::int64_t max_length() const override { return source_.max_length(); }
+  DraftOffer offer(std::span<const TokenId> tokens) override { return source_.offer(tokens); }
+  void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
+  std::uint64_t bytes_read() const override { return source_.bytes_read(); }
+
+ private:
+  DraftSource& source_;
+  DraftScript& script_;
+};
+
+}  // namespace kakeya::bench

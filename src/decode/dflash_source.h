@@ -1,0 +1,86 @@
+// Drafts with a DFlash drafter: keeps its context up to date from the target's taps and runs one
+// block a round.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "decode/draft_source.h"
+#include "decode/tap_sink.h"
+#include "decode/timeline.h"
+#include "model/dflash/dflash.h"
+
+namespace kakeya {
+
+struct DflashPlan {
+  KvCacheSpec context;
+  ExecutorPlan executor;
+  std::int64_t pass_rows = 0;  // most rows of one pass of the drafter
+  std::int64_t tap_rows = 0;   // taps that wait to be turned into keys and values
+  // The reference way: all taps are kept and the context is made anew for each block. For tests and
+  // comparisons; the drafts are the same.
+  bool rebuild_context = false;
+};
+
+DflashPlan plan_dflash(const DrafterConfig& config,
+                       const TimelinePlan& target,
+                       Compute compute,
+                       bool rebuild_context);
+
+// Bytes that DflashSource::create will charge, by class.
+Footprint estimate_dflash(const DrafterConfig& config,
+                          const DflashPlan& plan,
+                          const Backend& backend);
+
+// Invariant: committed taps are of positions [context length, context length + waiting rows), and
+// that is where the target's cache ends.
+class DflashSource final : public DraftSource, public TapSink {
+ public:
+  // Errors: kResourceExhausted. Drafter, backend and budget must outlive it.
+  static Result<std::unique_ptr<DflashSource>> create(const dflash::Drafter& drafter,
+                                                      Backend& backend,
+                                                      const DflashPlan& plan,
+                                                      MemoryBudget& budget);
+
+  int num_lanes() const override { return 1; }
+  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
+  std::int64_t max_length() const override { return drafter_.max_length(); }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, max_length()}; }
+  void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  std::span<const float> draft_probabilities(std::int64_t index) const override;
+  std::uint64_t bytes_read() const override { return executor_->bytes_read(); }
+
+  std::span<const std::int64_t> taps() const override { return drafter_.config().target_layer_ids; }
+  Rows reserve_taps(std::int64_t rows) override;
+  void commit_taps(std::int64_t rows) override;
+  Status check_truncate(Position length) const override;
+  void truncate(Position length) override;
+
+  Footprint footprint() const;
+
+ private:
+  DflashSource(const dflash::Drafter& drafter, const DflashPlan& plan, KvCache context)
+      : drafter_(drafter), plan_(plan), context_(std::move(context)) {}
+
+  Rows tap_rows(std::int64_t first, std::int64_t count) const;
+  // Turns `count` rows of taps into context.
+  void extend_context(Rows taps);
+  void bring_context_up_to_date();
+
+  const dflash::Drafter& drafter_;
+  DflashPlan plan_;
+  KvCache context_;
+  Buffer taps_;  // [tap_rows, num_taps * D]
+  Buffer arena_;
+  Buffer logits_;  // [max_length, V]
+  std::uint64_t executor_bytes_ = 0;
+  std::unique_ptr<Executor> executor_;
+  dflash::DraftActivations activations_;
+  std::vector<TokenId> block_;  // room for block_size ids
+  std::int64_t waiting_ = 0;    // committed rows of taps_; with rebuild_context all there are
+};
+
+}  // namespace kakeya

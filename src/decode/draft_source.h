@@ -1,0 +1,47 @@
+// What proposes tokens for the target to verify. Nothing here decides what is committed: a source
+// that proposes nonsense costs time and changes no output.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "decode/sampler.h"
+#include "kakeya/session.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+// What a source could draft next. A lane is a kind of draft with an acceptance and a cost of its
+// own (DFlash; n-gram matches of about one length), for which the length policy keeps statistics.
+struct DraftOffer {
+  int lane = 0;
+  std::int64_t length = 0;  // most tokens it can propose now; 0: none
+};
+
+// One a session, one thread at a time. Nothing allocates after creation.
+class DraftSource {
+ public:
+  virtual ~DraftSource() = default;
+
+  virtual int num_lanes() const = 0;
+  virtual DraftKind lane_kind(int lane) const = 0;
+  // Most tokens it ever proposes at once.
+  virtual std::int64_t max_length() const = 0;
+
+  // `tokens`: everything known so far, at least one; the proposals are for the positions from
+  // tokens.size() on.
+  virtual DraftOffer offer(std::span<const TokenId> tokens) = 0;
+
+  // Fills `out`, which is not longer than the offer made for the same tokens. A drafter with
+  // probabilities chooses by `sampler`, with the noise that the target's choice will meet.
+  virtual void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) = 0;
+
+  // After draft() with AcceptRule::kRejection: the probabilities [V] that out[index] was drawn
+  // from; empty if the token was certain.
+  virtual std::span<const float> draft_probabilities(std::int64_t index) const = 0;
+
+  // Bytes of weights and cached rows that it has read so far.
+  virtual std::uint64_t bytes_read() const { return 0; }
+};
+
+}  // namespace kakeya

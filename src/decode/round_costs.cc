@@ -1,0 +1,139 @@
+#include "decode/round_costs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+constexpr int kMinRepetitions = 3;
+constexpr int kMaxRepetitions = 15;
+constexpr double kEnoughSeconds = 0.5;
+
+// 1, 2, 3, 4, 6, 8, 12, 16, ... and the largest: costs bend most where blocks are small.
+std::vector<std::int64_t> sizes_to_measure(std::int64_t most) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t power = 1; power <= most; power *= 2) {
+    sizes.push_back(power);
+    const std::int64_t between = power + power / 2;
+    if (power > 1 && between < most) sizes.push_back(between);
+  }
+  if (sizes.back() != most) sizes.push_back(most);
+  return sizes;
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Costs of every size 1 ... most from those of `sizes`, linear in between and never falling: a
+// larger block that seems cheaper is noise.
+std::vector<double> interpolate(const std::vector<std::int64_t>& sizes,
+                                std::vector<std::vector<double>>& samples,
+                                std::int64_t most) {
+  std::vector<double> measured;
+  for (std::vector<double>& sample : samples) {
+    const double before = measured.empty() ? 0.0 : measured.back();
+    measured.push_back(std::max(before, median(sample)));
+  }
+  std::vector<double> costs;
+  std::size_t right = 0;
+  for (std::int64_t size = 1; size <= most; ++size) {
+    while (sizes[right] < size) ++right;
+    const std::size_t left = right > 0 && sizes[right] != size ? right - 1 : right;
+    const auto span = static_cast<double>(std::max<std::int64_t>(1, sizes[right] - sizes[left]));
+    const double share = static_cast<double>(size - sizes[left]) / span;
+    costs.push_back(measured[left] + share * (measured[right] - measured[left]));
+  }
+  return costs;
+}
+
+class RoundTimer {
+ public:
+  RoundTimer(Timeline& timeline, Sampler& sampler, std::int64_t max_length)
+      : timeline_(timeline), sampler_(sampler) {
+    // Random tokens: rows of real text route to fewer distinct experts, so this errs on the side of
+    // short blocks until real rounds correct it.
+    SequenceRng rng(1);
+    const auto vocabulary = static_cast<std::uint64_t>(timeline.decoder().config().vocab_size);
+    for (std::int64_t i = 0; i < max_length; ++i) {
+      drafts_.push_back(static_cast<TokenId>(rng.below(vocabulary)));
+    }
+  }
+
+  Result<double> verify(std::int64_t rows) {
+    const Stopwatch watch;
+    KAKEYA_ASSIGN_OR_RETURN(const Rows logits,
+                            timeline_.verify(std::span<const TokenId>(drafts_).first(
+                                static_cast<std::size_t>(rows - 1))));
+    const auto width = static_cast<std::size_t>(logits.width);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      sampler_.sample({logits.data + r * logits.width, width},
+                      static_cast<Position>(timeline_.tokens().size()));
+    }
+    return watch.seconds();
+  }
+
+  double draft(DraftSource& drafter, std::int64_t length) {
+    scratch_.resize(static_cast<std::size_t>(length));
+    const Stopwatch watch;
+    drafter.draft(timeline_.tokens(), sampler_, scratch_);
+    return watch.seconds();
+  }
+
+ private:
+  Timeline& timeline_;
+  Sampler& sampler_;
+  std::vector<TokenId> drafts_;
+  std::vector<TokenId> scratch_;
+};
+
+}  // namespace
+
+Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
+                                          Sampler& sampler,
+                                          std::int64_t max_length,
+                                          DraftSource* drafter) {
+  const std::vector<std::int64_t> rows = sizes_to_measure(max_length + 1);
+  std::vector<std::int64_t> lengths;
+  if (drafter != nullptr) lengths = sizes_to_measure(max_length);
+  RoundTimer timer(timeline, sampler, max_length);
+  std::vector<std::vector<double>> verify(rows.size());
+  std::vector<std::vector<double>> draft(lengths.size());
+  KAKEYA_TRY(timer.verify(max_length + 1));  // warms up
+  if (drafter != nullptr) timer.draft(*drafter, max_length);
+  const Stopwatch watch;
+  for (int r = 0; r < kMaxRepetitions; ++r) {
+    if (r >= kMinRepetitions && watch.seconds() > kEnoughSeconds) break;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.verify(rows[i]));
+      verify[i].push_back(seconds);
+    }
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      draft[i].push_back(timer.draft(*drafter, lengths[i]));
+    }
+  }
+  MeasuredCosts costs;
+  costs.verify = interpolate(rows, verify, max_length + 1);
+  if (drafter != nullptr) costs.draft = interpolate(lengths, draft, max_length);
+  return costs;
+}
+
+RoundCosts costs_of(const DraftSource& source, const MeasuredCosts& measured) {
+  const auto most = static_cast<std::size_t>(source.max_length());
+  RoundCosts costs;
+  costs.verify = measured.verify;
+  for (int lane = 0; lane < source.num_lanes(); ++lane) {
+    const bool computes = source.lane_kind(lane) == DraftKind::kDflash;
+    costs.draft.push_back(computes ? measured.draft : std::vector<double>(most, 0.0));
+  }
+  return costs;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,33 @@
+// Measures what the phases of a round cost on this machine with this model, for the length policy.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decode/draft_source.h"
+#include "decode/length_policy.h"
+#include "decode/sampler.h"
+#include "decode/timeline.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+struct MeasuredCosts {
+  std::vector<double> verify;  // [i]: seconds of a target pass of i + 1 rows and its choices
+  std::vector<double> draft;   // [i]: of drafting i + 1 tokens; empty without a drafter
+};
+
+// Runs blocks of several sizes behind the present tokens, none of which is committed: nothing but
+// the logits changes. Sizes between the measured ones are interpolated; repetitions alternate and
+// their medians count. Needs exactly one pending token and room for max_length + 1 rows; `drafter`
+// may be null. Takes about half a second, or a few passes of each size if those take longer.
+// Errors: as Timeline::verify.
+Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
+                                          Sampler& sampler,
+                                          std::int64_t max_length,
+                                          DraftSource* drafter);
+
+// The same for the lanes of a source; n-grams are free. The tables are as long as `source` needs.
+RoundCosts costs_of(const DraftSource& source, const MeasuredCosts& measured);
+
+}  // namespace kakeya

@@ -1,0 +1,124 @@
+#include "model/dflash/dflash.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::dflash {
+namespace {
+
+// Whether block rows of `layer` see only the rows before them.
+bool is_causal(const DrafterConfig& config, DraftMask mask, std::int64_t layer) {
+  if (mask == DraftMask::kCausal) return true;
+  if (mask == DraftMask::kBidirectional) return false;
+  return config.is_causal.value_or(config.layers.is_sliding(layer));
+}
+
+float resolve_embed_scale(const DrafterConfig& config,
+                          const DraftOptions& options,
+                          const Decoder& target) {
+  if (options.embed_scale != 0.0F) return options.embed_scale;
+  return config.input_embedding_scale.value_or(target.embed_scale());
+}
+
+std::int64_t tap_width(const DrafterConfig& config) {
+  return static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;
+}
+
+}  // namespace
+
+DraftActivations DraftActivations::layout(Arena& arena,
+                                          const DrafterConfig& config,
+                                          std::int64_t max_rows) {
+  DraftActivations a;
+  a.layers = Activations::layout(arena, config.layers, max_rows);
+  a.features = arena.rows(max_rows, config.layers.hidden_size);
+  return a;
+}
+
+Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
+                                               const DraftOptions& options,
+                                               const Decoder& target,
+                                               WeightLoader& loader,
+                                               Compute compute) {
+  KAKEYA_TRY(check_drafter_fits(config, target.config()));
+  if (!std::isfinite(options.embed_scale) || options.embed_scale < 0.0F) {
+    return invalid_argument("the drafter's embedding scale must be positive but is {}",
+                            options.embed_scale);
+  }
+  DrafterConfig resolved = config;
+  // Every row of the block and of the context: no windows.
+  if (options.mask == DraftMask::kBidirectional) {
+    std::fill(resolved.layers.layer_types.begin(), resolved.layers.layer_types.end(),
+              LayerType::kFull);
+  }
+  const float embed_scale = resolve_embed_scale(config, options, target);
+  std::unique_ptr<Drafter> drafter(new Drafter(std::move(resolved), target, embed_scale));
+  const ModelConfig& layers = drafter->config_.layers;
+  drafter->inverse_frequencies_ = inverse_frequencies(layers.rope_full, layers.head_dim);
+  drafter->fc_ = loader.matrix("fc.weight", compute);
+  drafter->hidden_norm_ = loader.vector("hidden_norm.weight");
+  drafter->norm_ = loader.vector("norm.weight", config.output_multiplier);
+  for (std::int64_t l = 0; l < layers.num_hidden_layers; ++l) {
+    drafter->layers_.push_back(qwen3::load_layer(layers, l, l, loader, compute));
+    drafter->layers_.back().shape.bidirectional = !is_causal(config, options.mask, l);
+  }
+  KAKEYA_TRY(loader.status());
+  return drafter;
+}
+
+void Drafter::extend_context(ConstRows taps,
+                             KvCache& context,
+                             Executor& executor,
+                             const DraftActivations& a) const {
+  Activations rows = a.layers.with_rows(taps.count);
+  const Rows features = first_rows(a.features, taps.count);
+  executor.matmul(taps, *fc_, features);
+  executor.rms_norm(features, hidden_norm_.data(), config_.layers.rms_norm_eps, features);
+  executor.make_rope_table(context.length(), taps.count, inverse_frequencies_, rows.rope_full);
+  // The features meet no input_layernorm: hidden_norm was the only one.
+  for (const qwen3::LayerWeights& layer : layers_) {
+    store_keys_and_values(layer.self_attn, layer.shape, rows.rope_full, features, context, executor,
+                          rows);
+  }
+}
+
+ConstRows Drafter::forward(std::span<const TokenId> ids,
+                           KvCache& context,
+                           Executor& executor,
+                           const DraftActivations& a,
+                           Rows logits) const {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  Activations rows = a.layers.with_rows(count);
+  executor.make_rope_table(context.length(), count, inverse_frequencies_, rows.rope_full);
+  executor.embed(target_.embed_tokens(), ids, embed_scale_, rows.hidden);
+  for (const qwen3::LayerWeights& layer : layers_) {
+    qwen3::decoder_layer(layer, rows.rope_full, context, executor, rows);
+  }
+  executor.rms_norm(rows.hidden, norm_.data(), config_.layers.rms_norm_eps, rows.normed);
+  if (logits.count > 0) {
+    executor.matmul(last_rows(rows.normed, logits.count), target_.lm_head(), logits);
+    const float cap = config_.layers.final_logit_softcapping;
+    if (cap > 0.0F) executor.softcap(logits, cap);
+  }
+  return rows.normed;
+}
+
+KvCacheSpec plan_context(const DrafterConfig& config,
+                         std::int64_t context,
+                         std::int64_t max_rows,
+                         DType dtype) {
+  KvCacheSpec spec = plan_cache(config.layers, context, max_rows, dtype, dtype);
+  spec.of_drafter = true;
+  return spec;
+}
+
+ExecutorPlan plan_drafter_executor(const DrafterConfig& config, std::int64_t max_rows) {
+  ExecutorPlan plan = plan_executor(config.layers, max_rows);
+  plan.max_matmul_width = std::max(plan.max_matmul_width, tap_width(config));
+  return plan;
+}
+
+}  // namespace kakeya::dflash

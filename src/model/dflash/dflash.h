@@ -1,0 +1,94 @@
+// The DFlash drafter: a few Qwen3-style layers that fill a block of masked positions in one pass,
+// looking at the target's own layer outputs (taps) instead of a prefix of their own. Embedding and
+// head are the target's.
+//
+//   context   features c(p) = hidden_norm(fc [tap_1(p) ... tap_n(p)]) of every committed position;
+//             each layer makes its keys and values of c(p) once and keeps them
+//   block     [last token, mask, mask, ...] at positions C, C + 1, ...; row r predicts the token at
+//             its own position C + r, so row 0 is not used
+//
+// Source: Chen et al., "DFlash: block diffusion for flash speculative decoding", and the published
+// z-lab implementation; docs/speculation.md has the equations.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "formats/drafter_config.h"
+#include "kakeya/options.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+#include "model/qwen3/layer.h"
+#include "model/weight_loader.h"
+
+namespace kakeya::dflash {
+
+// Intermediate rows of a pass of at most max_rows rows, all of one arena.
+struct DraftActivations {
+  Activations layers;
+  Rows features;  // [T, D]
+
+  static DraftActivations layout(Arena& arena, const DrafterConfig& config, std::int64_t max_rows);
+};
+
+class Drafter {
+ public:
+  // Loads all weights. `target` must outlive the drafter; it may be a measured one (without
+  // weights) if the loader measures.
+  // Errors: as check_drafter_fits, kInvalidArgument for options, those of the loader.
+  static Result<std::unique_ptr<Drafter>> load(const DrafterConfig& config,
+                                               const DraftOptions& options,
+                                               const Decoder& target,
+                                               WeightLoader& loader,
+                                               Compute compute);
+
+  // As loaded: with DraftMask::kBidirectional every layer counts as full.
+  const DrafterConfig& config() const { return config_; }
+  // Most tokens of one block: block_size - 1.
+  std::int64_t max_length() const { return config_.block_size - 1; }
+  // Factor of the block's embeddings.
+  float embed_scale() const { return embed_scale_; }
+
+  // Fills the reserved rows of `context` from the target's taps [T, num_taps * D] of positions
+  // context.length() ...; leaves the features [T, D] in a.features. Neither commits nor allocates.
+  void extend_context(ConstRows taps,
+                      KvCache& context,
+                      Executor& executor,
+                      const DraftActivations& a) const;
+
+  // Logits [n, V] of the last n rows of the block of `ids` [T], whose rows context.length() ... are
+  // reserved and not to be committed. Returns the rows after the final norm, [T, D], times
+  // output_multiplier.
+  ConstRows forward(std::span<const TokenId> ids,
+                    KvCache& context,
+                    Executor& executor,
+                    const DraftActivations& a,
+                    Rows logits) const;
+
+ private:
+  Drafter(DrafterConfig config, const Decoder& target, float embed_scale)
+      : config_(std::move(config)), target_(target), embed_scale_(embed_scale) {}
+
+  DrafterConfig config_;
+  const Decoder& target_;
+  float embed_scale_;
+  std::unique_ptr<Matrix> fc_;  // [D, num_taps * D]
+  WeightVector hidden_norm_;    // [D]
+  WeightVector norm_;           // [D], with output_multiplier folded in
+  std::vector<qwen3::LayerWeights> layers_;
+  std::vector<float> inverse_frequencies_;
+};
+
+// Storage of the context: all positions for full layers, a ring for sliding ones.
+KvCacheSpec plan_context(const DrafterConfig& config,
+                         std::int64_t context,
+                         std::int64_t max_rows,
+                         DType dtype);
+
+// Scratch of passes of at most max_rows rows.
+ExecutorPlan plan_drafter_executor(const DrafterConfig& config, std::int64_t max_rows);
+
+}  // namespace kakeya::dflash

@@ -1,0 +1,203 @@
+// The drafter against the published implementation's numbers (tests/data/networks/dflash-*: the
+// z-lab model in fp32 on bf16 weights, with explicit masks), and its incremental context.
+//
+// Tolerance: 1e-4, on hidden states times their root mean square: fp32 sums in another order. The
+// taps are the golden file's own, so the target's rounding does not enter.
+#include "model/dflash/dflash.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "base/random.h"
+#include "model/test_model.h"
+
+namespace kakeya::test {
+namespace {
+
+constexpr float kTolerance = 1e-4F;
+
+struct Case {
+  std::string drafter;
+  std::string target;
+  BackendChoice backend;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.drafter << " on " << c.backend.label();
+}
+
+std::string network_dir(const std::string& name) {
+  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const BackendChoice& backend : all_backends()) {
+    cases.push_back({"dflash-gemma4", "gemma4-moe", backend});
+    cases.push_back({"dflash-qwen3", "qwen3-untied", backend});
+  }
+  return cases;
+}
+
+// A drafter with the memory that a session would give it.
+class DrafterPass {
+ public:
+  DrafterPass(TestModel& model, const dflash::Drafter& drafter, std::int64_t max_rows)
+      : drafter_(drafter),
+        context_(KvCache::create(
+                     dflash::plan_context(drafter.config(), 256, max_rows, DType::kF32), budget_)
+                     .value()),
+        executor_(model.backend()
+                      .create_executor(dflash::plan_drafter_executor(drafter.config(), max_rows),
+                                       budget_)
+                      .value()) {
+    Arena measure;
+    dflash::DraftActivations::layout(measure, drafter.config(), max_rows);
+    memory_ = budget_.allocate(MemoryClass::kActivations, measure.used()).value();
+    Arena arena(memory_.data());
+    activations_ = dflash::DraftActivations::layout(arena, drafter.config(), max_rows);
+  }
+
+  // Commits context rows made of `taps`; returns their features.
+  std::vector<float> extend(std::span<const float> taps) {
+    const auto width = static_cast<std::int64_t>(drafter_.config().target_layer_ids.size()) *
+                       drafter_.config().layers.hidden_size;
+    const auto rows = static_cast<std::int64_t>(taps.size()) / width;
+    EXPECT_TRUE(context_.reserve(rows).has_value());
+    drafter_.extend_context({taps.data(), rows, width}, context_, *executor_, activations_);
+    context_.commit(rows);
+    const float* features = activations_.features.data;
+    return {features, features + rows * drafter_.config().layers.hidden_size};
+  }
+
+  struct Block {
+    std::vector<float> hidden;
+    std::vector<float> logits;
+  };
+  Block block(std::span<const TokenId> ids) {
+    const auto rows = static_cast<std::int64_t>(ids.size());
+    Block result;
+    result.logits.resize(ids.size() * static_cast<std::size_t>(drafter_.config().layers.vocab_size));
+    EXPECT_TRUE(context_.reserve(rows).has_value());
+    const ConstRows hidden =
+        drafter_.forward(ids, context_, *executor_, activations_,
+                         {result.logits.data(), rows, drafter_.config().layers.vocab_size});
+    context_.commit(0);
+    result.hidden.assign(hidden.data, hidden.data + rows * hidden.width);
+    return result;
+  }
+
+  KvCache& context() { return context_; }
+
+ private:
+  const dflash::Drafter& drafter_;
+  MemoryBudget budget_;
+  KvCache context_;
+  std::unique_ptr<Executor> executor_;
+  Buffer memory_;
+  dflash::DraftActivations activations_;
+};
+
+class DflashGolden : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    model_ = TestModel::load(network_dir(GetParam().target), GetParam().backend);
+    golden_ = std::make_unique<SafetensorsFile>(
+        SafetensorsFile::open(network_dir(GetParam().drafter) + "/golden.safetensors").value());
+  }
+
+  std::vector<float> golden(const std::string& name) { return golden_floats(*golden_, name); }
+
+  std::unique_ptr<TestModel> model_;
+  std::unique_ptr<SafetensorsFile> golden_;
+};
+
+constexpr std::pair<DraftMask, const char*> kMasks[] = {{DraftMask::kAuto, "auto"},
+                                                        {DraftMask::kCausal, "causal"},
+                                                        {DraftMask::kBidirectional,
+                                                         "bidirectional"}};
+
+TEST_P(DflashGolden, GivesThePublishedFeaturesHiddenRowsAndLogitsForEveryMask) {
+  const std::vector<float> taps = golden("aux");
+  const std::vector<TokenId> block = golden_ids(*golden_, "block_ids");
+  for (const auto& [mask, name] : kMasks) {
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), {.mask = mask});
+    ASSERT_NE(drafter, nullptr);
+    DrafterPass pass(*model_, *drafter, 64);
+    const std::vector<float> features = golden("context_features");
+    EXPECT_LE(max_abs_difference(pass.extend(taps), features),
+              kTolerance * root_mean_square(features));
+    const DrafterPass::Block got = pass.block(block);
+    const std::vector<float> hidden = golden(std::string(name) + ".hidden");
+    const std::vector<float> logits = golden(std::string(name) + ".logits");
+    EXPECT_LE(max_abs_difference(got.hidden, hidden), kTolerance * root_mean_square(hidden))
+        << name;
+    EXPECT_LE(max_abs_difference(got.logits, logits), kTolerance) << name;
+  }
+}
+
+TEST_P(DflashGolden, OtherMasksScalesAndShiftedTapsMissByFar) {
+  const std::vector<float> taps = golden("aux");
+  const std::vector<TokenId> block = golden_ids(*golden_, "block_ids");
+  const std::vector<float> logits = golden("auto.logits");
+  const auto distance = [&](const DraftOptions& options, bool shift) {
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), options);
+    DrafterPass pass(*model_, *drafter, 64);
+    std::vector<float> given = taps;
+    if (shift) std::rotate(given.begin(), given.begin() + drafter->config().layers.hidden_size,
+                           given.end());
+    pass.extend(given);
+    return max_abs_difference(pass.block(block).logits, logits);
+  };
+  EXPECT_LE(distance({}, false), kTolerance);
+  EXPECT_GT(distance({}, true), 10 * kTolerance);
+  const float own = model_->decoder().embed_scale();
+  EXPECT_LE(distance({.embed_scale = own}, false), kTolerance);
+  EXPECT_GT(distance({.embed_scale = 3.0F * own}, false), 10 * kTolerance);
+  EXPECT_GT(distance({.mask = DraftMask::kCausal}, false), 10 * kTolerance);
+  // All layers of dflash-qwen3 are full: automatic and bidirectional are the same there.
+  if (GetParam().drafter == "dflash-gemma4") {
+    EXPECT_GT(distance({.mask = DraftMask::kBidirectional}, false), 10 * kTolerance);
+  }
+}
+
+TEST_P(DflashGolden, AnIncrementalContextEqualsARebuiltOneBitForBit) {
+  const std::vector<float> once = golden("aux");
+  std::vector<float> taps = once;  // long enough for the ring of the window to wrap several times
+  for (int i = 0; i < 4; ++i) taps.insert(taps.end(), once.begin(), once.end());
+  const std::vector<TokenId> block = golden_ids(*golden_, "block_ids");
+  const std::size_t width = golden_->find("aux")->shape[1] > 0
+                                ? static_cast<std::size_t>(golden_->find("aux")->shape[1])
+                                : 1;
+  const std::size_t rows = taps.size() / width;
+  for (const auto& [mask, name] : kMasks) {
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), {.mask = mask});
+    DrafterPass incremental(*model_, *drafter, 16);
+    SequenceRng rng(5);
+    for (std::size_t done = 0; done < rows;) {
+      const std::size_t count = std::min<std::size_t>(rows - done, 1 + rng.below(9));
+      incremental.extend(std::span<const float>(taps).subspan(done * width, count * width));
+      done += count;
+      const DrafterPass::Block got = incremental.block(block);
+      if (done % 3 != 0) continue;  // a rebuilt context costs all rows each time
+      DrafterPass rebuilt(*model_, *drafter, 256);
+      rebuilt.extend(std::span<const float>(taps).first(done * width));
+      const DrafterPass::Block expected = rebuilt.block(block);
+      ASSERT_EQ(got.hidden, expected.hidden) << name << " after " << done;
+      ASSERT_EQ(got.logits, expected.logits) << name << " after " << done;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllBackends,
+                         DflashGolden,
+                         testing::ValuesIn(all_cases()),
+                         [](const auto& info) {
+                           std::string name = info.param.drafter + "_" + info.param.backend.label();
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace kakeya::test
