@@ -1,5 +1,6 @@
-// config.json of a DFlash drafter: a Qwen3-style stack of layers that borrows its target's
-// embedding and head. Field names are those of the published files.
+// config.json of a DFlash drafter: a Qwen3-style stack of layers that reads outputs of its target's
+// layers (taps) and borrows the target's embedding and head. Field names are those of the published
+// files. Which tensors a drafter has, and whether it fits a target, is told from sizes alone.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +17,51 @@
 namespace kakeya {
 
 struct DrafterConfig {
-  // The layers: sizes, layer types (sliding ones allowed), window, RoPE, norms. vocab_size is the
-  // target's; final_logit_softcapping is the drafter's own (top level or in dflash_config).
+  // The layers, as those of a Qwen3 model: sizes, layer types (sliding ones allowed), window, RoPE,
+  // norms. hidden_size D is the target's. vocab_size is the target's, 0 if the file does not say;
+  // final_logit_softcapping is the drafter's own (top level or in dflash_config). Embedding and
+  // head count as tied, stop ids are left out: all of that is the target's.
   ModelConfig layers;
   std::int64_t block_size = 0;  // rows of a block: the known token and block_size - 1 drafts
-  TokenId mask_token_id = 0;
-  std::vector<std::int64_t> target_layer_ids;  // the target's layers whose outputs are tapped
-  std::int64_t num_target_layers = 0;          // of the target it was trained for
+  TokenId mask_token_id = 0;    // stands for what is to be drafted
+  std::vector<std::int64_t> target_layer_ids;  // T taps: 0-based layers, in the order of fc's input
+  std::int64_t num_target_layers = 0;          // of the target it was trained for; 0: not said
   float output_multiplier = 1.0F;              // of the logits, before the soft-cap
   std::optional<bool> is_causal;               // is_causal, or dflash_config.causal
   std::optional<float> input_embedding_scale;  // top level or in dflash_config
 
+  static constexpr std::int64_t kMinBlockSize = 2;
   static constexpr std::int64_t kMaxBlockSize = 64;
+  static constexpr std::int64_t kMaxTaps = 64;
 };
 
-// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got);
-// kUnimplemented for a network that is not DFlash (DFlash2's convolutions and selector, for one).
+// A field may be at the top, in dflash_config, or in both with the same value. A value that parses
+// is consistent as that of parse_model_config() is; taps are distinct and within num_target_layers.
+// Errors: kInvalidArgument for malformed JSON, an impossible value (which field, expected, got) or
+// a file that is no drafter's; kUnimplemented for a network that is not DFlash (DFlash2's
+// convolutions and selector, for one) and for what parse_model_config() does not support.
 Result<DrafterConfig> parse_drafter_config(std::string_view json);
 
 // Reads DIR/config.json. Errors as above and kNotFound, with the path.
 Result<DrafterConfig> load_drafter_config(const std::string& dir);
 
-// Every tensor of the drafter by its name without prefix.
+// Whether DIR/config.json is that of a drafter, of DFlash or of a successor that cannot be read.
+// False as well for a file that is absent or malformed.
+bool is_drafter_folder(const std::string& dir);
+
+// Every tensor of the drafter by its name without prefix; fc.weight is [D, T * D]. Copies of the
+// target's embedding and head are redundant.
 std::vector<TensorSpec> expected_tensors(const DrafterConfig& config);
 
-// Checks that the drafter fits the target: hidden size, vocabulary, number of layers, tapped layers.
-// Errors: kInvalidArgument, naming the field and both sides' values.
+// Checks that the drafter fits the target: hidden size, vocabulary, mask token, number of layers,
+// tapped layers. Errors: kInvalidArgument, naming the field and both sides' values.
 Status check_drafter_fits(const DrafterConfig& drafter, const ModelConfig& target);
 
-// The published drafter of a named target shape ("gemma4-26b-a4b"); with `target_layers` smaller than the published
-// number the taps are spread over those layers. Errors: kNotFound for a shape without a published drafter.
+// The published drafter of a named target shape ("gemma4-26b-a4b") for the target's first
+// `target_layers` layers, 0 for all. With fewer than published, its taps, as many as published, are
+// spread over those layers. Errors: kNotFound for a shape without a published drafter (lists those
+// that have one); kInvalidArgument for more layers than the target has or fewer than there are
+// taps.
 Result<DrafterConfig> named_drafter_shape(std::string_view target_name, std::int64_t target_layers);
 
 }  // namespace kakeya

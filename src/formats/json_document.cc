@@ -76,6 +76,14 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text) {
   return document;
 }
 
+Result<JsonFields> root_fields(const JsonDocument& document) {
+  simdjson::dom::object object;
+  if (document.root().get(object) != simdjson::SUCCESS) {
+    return invalid_argument("expected a JSON object, got {}", describe(document.root()));
+  }
+  return JsonFields(object, "");
+}
+
 std::optional<element> JsonFields::find(std::string_view key) const {
   element value;
   if (object_.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;

@@ -78,6 +78,9 @@ class JsonFields {
   std::string path_;
 };
 
+// The fields of the outermost object. Errors: kInvalidArgument if it is no object.
+Result<JsonFields> root_fields(const JsonDocument& document);
+
 // The value as it may appear in a message: short, printable, containers named by kind.
 std::string describe(simdjson::dom::element value);
 

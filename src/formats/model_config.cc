@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/json_document.h"
 #include "formats/model_config_parts.h"
@@ -17,14 +16,7 @@ namespace kakeya {
 
 namespace {
 
-constexpr IntegerRange kLayers = {1, 1024};
-constexpr IntegerRange kHeads = {1, 1024};
-constexpr IntegerRange kHeadDim = {2, 4096};
-constexpr IntegerRange kWidth = {1, 1 << 22};
-constexpr IntegerRange kVocabulary = {1, 1 << 24};
-constexpr IntegerRange kPositions = {1, 1 << 30};
 constexpr IntegerRange kExperts = {1, 4096};
-constexpr std::size_t kMaxConfigBytes = 16 << 20;
 
 Result<Architecture> read_architecture(const std::string& model_type) {
   constexpr std::array kGemma4 = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"};
@@ -38,91 +30,10 @@ Result<Architecture> read_architecture(const std::string& model_type) {
 }
 
 Status reject_drafter(const JsonFields& root) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto architectures, root.texts("architectures"));
-  const bool named = std::any_of(architectures.begin(), architectures.end(),
-                                 [](std::string_view name) { return name.starts_with("DFlash"); });
-  if (!named && !root.has("dflash_config")) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const bool drafter, is_drafter(root));
+  if (!drafter) return {};
   return invalid_argument(
       "this is the configuration of a DFlash drafter, expected that of a model");
-}
-
-Status reject_quantized(const JsonFields& fields) {
-  for (const std::string_view key : {"quantization", "quantization_config"}) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto block, fields.object(key));
-    if (!block) continue;
-    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t bits, block->integer_or("bits", 0, {1, 64}));
-    const std::string what = bits > 0 ? fmt::format("{} bits", bits) : "bits not stated";
-    return error(StatusCode::kUnimplemented, "{}: quantised checkpoints ({}) are not read yet",
-                 fields.name(key), what);
-  }
-  return {};
-}
-
-Status read_sizes(const JsonFields& text, ModelConfig& config) {
-  KAKEYA_ASSIGN_OR_RETURN(config.vocab_size, text.integer("vocab_size", kVocabulary));
-  KAKEYA_ASSIGN_OR_RETURN(config.hidden_size, text.integer("hidden_size", kWidth));
-  KAKEYA_ASSIGN_OR_RETURN(config.intermediate_size, text.integer("intermediate_size", kWidth));
-  KAKEYA_ASSIGN_OR_RETURN(config.num_hidden_layers, text.integer("num_hidden_layers", kLayers));
-  KAKEYA_ASSIGN_OR_RETURN(config.max_position_embeddings,
-                          text.integer("max_position_embeddings", kPositions));
-  KAKEYA_ASSIGN_OR_RETURN(const double epsilon, text.number_or("rms_norm_eps", 1e-6, {1e-12, 1.0}));
-  config.rms_norm_eps = static_cast<float>(epsilon);
-  KAKEYA_ASSIGN_OR_RETURN(const double cap,
-                          text.number_or("final_logit_softcapping", 0.0, {0.0, 1e6}));
-  config.final_logit_softcapping = static_cast<float>(cap);
-  return {};
-}
-
-Status read_activation(const JsonFields& text, ModelConfig& config) {
-  const bool gemma = config.architecture == Architecture::kGemma4;
-  const std::string_view key = gemma ? "hidden_activation" : "hidden_act";
-  const std::string_view expected = gemma ? "gelu_pytorch_tanh" : "silu";
-  KAKEYA_ASSIGN_OR_RETURN(const std::string name, text.text_or(key, expected));
-  if (name != expected) {
-    return error(StatusCode::kUnimplemented, "{}: expected \"{}\", got \"{}\"", text.name(key),
-                 expected, printable(name));
-  }
-  config.hidden_activation = gemma ? Activation::kGeluTanh : Activation::kSilu;
-  KAKEYA_ASSIGN_OR_RETURN(const bool bias, text.boolean_or("attention_bias", false));
-  if (bias) {
-    return error(StatusCode::kUnimplemented, "{}: projections with a bias are not supported",
-                 text.name("attention_bias"));
-  }
-  return {};
-}
-
-Status read_heads(const JsonFields& text, ModelConfig& config) {
-  const bool gemma = config.architecture == Architecture::kGemma4;
-  KAKEYA_ASSIGN_OR_RETURN(config.num_attention_heads, text.integer("num_attention_heads", kHeads));
-  KAKEYA_ASSIGN_OR_RETURN(
-      config.num_key_value_heads,
-      text.integer_or("num_key_value_heads", config.num_attention_heads, kHeads));
-  // The defaults are those of the Hugging Face configuration classes.
-  KAKEYA_ASSIGN_OR_RETURN(config.head_dim,
-                          text.integer_or("head_dim", gemma ? 256 : 128, kHeadDim));
-  config.global_head_dim = config.head_dim;
-  config.num_global_key_value_heads = config.num_key_value_heads;
-  if (gemma) {
-    KAKEYA_ASSIGN_OR_RETURN(config.global_head_dim,
-                            text.integer_or("global_head_dim", 512, kHeadDim));
-    KAKEYA_ASSIGN_OR_RETURN(config.attention_k_eq_v, text.boolean_or("attention_k_eq_v", false));
-    KAKEYA_ASSIGN_OR_RETURN(
-        const std::int64_t full,
-        text.integer_or("num_global_key_value_heads", config.num_key_value_heads, kHeads));
-    if (config.attention_k_eq_v) config.num_global_key_value_heads = full;
-  }
-  for (const std::int64_t heads : {config.num_key_value_heads, config.num_global_key_value_heads}) {
-    if (config.num_attention_heads % heads != 0) {
-      return invalid_argument("{}: expected a multiple of the {} key/value heads, got {}",
-                              text.name("num_attention_heads"), heads, config.num_attention_heads);
-    }
-  }
-  for (const std::int64_t dim : {config.head_dim, config.global_head_dim}) {
-    if (dim % 2 != 0) {
-      return invalid_argument("{}: expected an even number, got {}", text.name("head_dim"), dim);
-    }
-  }
-  return {};
 }
 
 Status read_experts(const JsonFields& text, ModelConfig& config) {
@@ -134,18 +45,19 @@ Status read_experts(const JsonFields& text, ModelConfig& config) {
   const bool old_spelling = !text.has("moe_intermediate_size");
   KAKEYA_ASSIGN_OR_RETURN(
       config.moe_intermediate_size,
-      text.integer(old_spelling ? "expert_intermediate_size" : "moe_intermediate_size", kWidth));
+      text.integer(old_spelling ? "expert_intermediate_size" : "moe_intermediate_size",
+                   kWidthRange));
   return {};
 }
 
 Status read_per_layer_inputs(const JsonFields& text, ModelConfig& config) {
   KAKEYA_ASSIGN_OR_RETURN(config.hidden_size_per_layer_input,
-                          text.integer_or("hidden_size_per_layer_input", 0, {0, kWidth.high}));
+                          text.integer_or("hidden_size_per_layer_input", 0, {0, kWidthRange.high}));
   if (config.hidden_size_per_layer_input > 0) {
     // Every token id looks up a row, so a shorter table could not serve the vocabulary.
     KAKEYA_ASSIGN_OR_RETURN(config.vocab_size_per_layer_input,
                             text.integer_or("vocab_size_per_layer_input", config.vocab_size,
-                                            {config.vocab_size, kVocabulary.high}));
+                                            {config.vocab_size, kVocabularyRange.high}));
   }
   KAKEYA_ASSIGN_OR_RETURN(
       config.num_kv_shared_layers,
@@ -203,10 +115,16 @@ Result<ModelConfig> parse_root(const JsonFields& root) {
     return invalid_argument("model_type: expected a name, got nothing");
   KAKEYA_ASSIGN_OR_RETURN(config.architecture, read_architecture(config.model_type));
 
+  KAKEYA_ASSIGN_OR_RETURN(config.vocab_size, text.integer("vocab_size", kVocabularyRange));
+  KAKEYA_ASSIGN_OR_RETURN(config.max_position_embeddings,
+                          text.integer("max_position_embeddings", kPositionsRange));
+  KAKEYA_ASSIGN_OR_RETURN(const double cap,
+                          text.number_or("final_logit_softcapping", 0.0, kSoftCapRange));
+  config.final_logit_softcapping = static_cast<float>(cap);
   KAKEYA_TRY(read_sizes(text, config));
   KAKEYA_TRY(read_activation(text, config));
   KAKEYA_TRY(read_heads(text, config));
-  KAKEYA_TRY(read_layer_types(text, config));
+  KAKEYA_TRY(read_layer_types(text, StackKind::kModel, config));
   KAKEYA_TRY(read_rope(text, config));
   if (config.architecture == Architecture::kGemma4) {
     KAKEYA_TRY(read_experts(text, config));
@@ -216,24 +134,6 @@ Result<ModelConfig> parse_root(const JsonFields& root) {
   KAKEYA_TRY(read_token_ids(root, text, config));
   KAKEYA_TRY(parameter_count(config));
   return config;
-}
-
-Result<std::string> read_text_file(const std::string& path) {
-  KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  const auto bytes = file.bytes();
-  if (bytes.size() > kMaxConfigBytes) {
-    return invalid_argument("{}: {} bytes, expected at most {}", path, bytes.size(),
-                            kMaxConfigBytes);
-  }
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-Result<JsonFields> root_fields(const JsonDocument& document) {
-  simdjson::dom::object object;
-  if (document.root().get(object) != simdjson::SUCCESS) {
-    return invalid_argument("expected a JSON object, got {}", describe(document.root()));
-  }
-  return JsonFields(object, "");
 }
 
 template <typename T>
@@ -317,7 +217,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
 
 Result<ModelConfig> load_model_config(const std::string& dir) {
   const std::string path = dir + "/config.json";
-  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
   auto config = parse_model_config(text);
   if (!config) return Unexpected(config.error().with_context(path));
   return config;
@@ -327,7 +227,7 @@ Result<GenerationConfig> load_generation_config(const std::string& dir) {
   const std::string path = dir + "/generation_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return GenerationConfig();
-  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
   auto config = parse_generation_config(text);
   if (!config) return Unexpected(config.error().with_context(path));
   return config;

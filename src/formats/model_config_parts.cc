@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/printable.h"
 
@@ -12,6 +13,9 @@ namespace {
 
 constexpr const char* kSlidingName = "sliding_attention";
 constexpr const char* kFullName = "full_attention";
+constexpr std::size_t kMaxConfigBytes = 16 << 20;
+constexpr IntegerRange kHeadsRange = {1, 1024};
+constexpr IntegerRange kHeadDimRange = {2, 4096};
 constexpr NumberRange kTheta = {1.0, 1e12};
 constexpr NumberRange kFactor = {1e-3, 1e6};
 constexpr NumberRange kPartial = {0.0, 1.0};
@@ -44,6 +48,28 @@ Status read_layer_pattern(const JsonFields& text, ModelConfig& config) {
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const bool full = (layer + 1) % pattern == 0 || layer + 1 == layers;
     config.layer_types.push_back(full ? LayerType::kFull : LayerType::kSliding);
+  }
+  return {};
+}
+
+// The layers of a Qwen3 model all see everything before them.
+Status reject_window(const JsonFields& text, bool sliding) {
+  KAKEYA_ASSIGN_OR_RETURN(const bool use_window, text.boolean_or("use_sliding_window", false));
+  if (!sliding && !use_window) return {};
+  return error(StatusCode::kUnimplemented, "{}: sliding layers of Qwen3 are not supported",
+               text.name(sliding ? "layer_types" : "use_sliding_window"));
+}
+
+// Whether use_sliding_window, where it is given, goes with the layer types of a drafter.
+Status check_drafter_window(const JsonFields& text, bool sliding) {
+  KAKEYA_ASSIGN_OR_RETURN(const bool use_window, text.boolean_or("use_sliding_window", sliding));
+  if (sliding && !use_window) {
+    return invalid_argument("{}: expected true for layers of type {}, got false",
+                            text.name("use_sliding_window"), kSlidingName);
+  }
+  if (use_window && !text.has("layer_types")) {
+    return invalid_argument("{}: expected a list with use_sliding_window, got nothing",
+                            text.name("layer_types"));
   }
   return {};
 }
@@ -92,7 +118,99 @@ Status read_old_rope(const JsonFields& text, ModelConfig& config) {
 
 }  // namespace
 
-Status read_layer_types(const JsonFields& text, ModelConfig& config) {
+Result<std::string> read_config_file(const std::string& path) {
+  KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  const auto bytes = file.bytes();
+  if (bytes.size() > kMaxConfigBytes) {
+    return invalid_argument("{}: {} bytes, expected at most {}", path, bytes.size(),
+                            kMaxConfigBytes);
+  }
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Result<bool> is_drafter(const JsonFields& root) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto architectures, root.texts("architectures"));
+  const bool named = std::any_of(architectures.begin(), architectures.end(),
+                                 [](std::string_view name) { return name.starts_with("DFlash"); });
+  return named || root.has("dflash_config");
+}
+
+Status reject_quantized(const JsonFields& fields) {
+  for (const std::string_view key : {"quantization", "quantization_config"}) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto block, fields.object(key));
+    if (!block) continue;
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t bits, block->integer_or("bits", 0, {1, 64}));
+    const std::string what = bits > 0 ? fmt::format("{} bits", bits) : "bits not stated";
+    return error(StatusCode::kUnimplemented, "{}: quantised checkpoints ({}) are not read yet",
+                 fields.name(key), what);
+  }
+  return {};
+}
+
+Status read_sizes(const JsonFields& text, ModelConfig& config) {
+  KAKEYA_ASSIGN_OR_RETURN(config.hidden_size, text.integer("hidden_size", kWidthRange));
+  KAKEYA_ASSIGN_OR_RETURN(config.intermediate_size, text.integer("intermediate_size", kWidthRange));
+  KAKEYA_ASSIGN_OR_RETURN(config.num_hidden_layers,
+                          text.integer("num_hidden_layers", kLayersRange));
+  KAKEYA_ASSIGN_OR_RETURN(const double epsilon, text.number_or("rms_norm_eps", 1e-6, {1e-12, 1.0}));
+  config.rms_norm_eps = static_cast<float>(epsilon);
+  return {};
+}
+
+Status read_activation(const JsonFields& text, ModelConfig& config) {
+  const bool gemma = config.architecture == Architecture::kGemma4;
+  const std::string_view key = gemma ? "hidden_activation" : "hidden_act";
+  const std::string_view expected = gemma ? "gelu_pytorch_tanh" : "silu";
+  KAKEYA_ASSIGN_OR_RETURN(const std::string name, text.text_or(key, expected));
+  if (name != expected) {
+    return error(StatusCode::kUnimplemented, "{}: expected \"{}\", got \"{}\"", text.name(key),
+                 expected, printable(name));
+  }
+  config.hidden_activation = gemma ? Activation::kGeluTanh : Activation::kSilu;
+  KAKEYA_ASSIGN_OR_RETURN(const bool bias, text.boolean_or("attention_bias", false));
+  if (bias) {
+    return error(StatusCode::kUnimplemented, "{}: projections with a bias are not supported",
+                 text.name("attention_bias"));
+  }
+  return {};
+}
+
+Status read_heads(const JsonFields& text, ModelConfig& config) {
+  const bool gemma = config.architecture == Architecture::kGemma4;
+  KAKEYA_ASSIGN_OR_RETURN(config.num_attention_heads,
+                          text.integer("num_attention_heads", kHeadsRange));
+  KAKEYA_ASSIGN_OR_RETURN(
+      config.num_key_value_heads,
+      text.integer_or("num_key_value_heads", config.num_attention_heads, kHeadsRange));
+  // The defaults are those of the Hugging Face configuration classes.
+  KAKEYA_ASSIGN_OR_RETURN(config.head_dim,
+                          text.integer_or("head_dim", gemma ? 256 : 128, kHeadDimRange));
+  config.global_head_dim = config.head_dim;
+  config.num_global_key_value_heads = config.num_key_value_heads;
+  if (gemma) {
+    KAKEYA_ASSIGN_OR_RETURN(config.global_head_dim,
+                            text.integer_or("global_head_dim", 512, kHeadDimRange));
+    KAKEYA_ASSIGN_OR_RETURN(config.attention_k_eq_v, text.boolean_or("attention_k_eq_v", false));
+    KAKEYA_ASSIGN_OR_RETURN(
+        const std::int64_t full,
+        text.integer_or("num_global_key_value_heads", config.num_key_value_heads, kHeadsRange));
+    if (config.attention_k_eq_v) config.num_global_key_value_heads = full;
+  }
+  for (const std::int64_t heads : {config.num_key_value_heads, config.num_global_key_value_heads}) {
+    if (config.num_attention_heads % heads != 0) {
+      return invalid_argument("{}: expected a multiple of the {} key/value heads, got {}",
+                              text.name("num_attention_heads"), heads, config.num_attention_heads);
+    }
+  }
+  for (const std::int64_t dim : {config.head_dim, config.global_head_dim}) {
+    if (dim % 2 != 0) {
+      return invalid_argument("{}: expected an even number, got {}", text.name("head_dim"), dim);
+    }
+  }
+  return {};
+}
+
+Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& config) {
   const bool gemma = config.architecture == Architecture::kGemma4;
   if (text.has("layer_types")) {
     KAKEYA_TRY(read_named_layer_types(text, config));
@@ -103,10 +221,10 @@ Status read_layer_types(const JsonFields& text, ModelConfig& config) {
   }
   const bool sliding = std::find(config.layer_types.begin(), config.layer_types.end(),
                                  LayerType::kSliding) != config.layer_types.end();
-  KAKEYA_ASSIGN_OR_RETURN(const bool use_window, text.boolean_or("use_sliding_window", false));
-  if (!gemma && (sliding || use_window)) {
-    return error(StatusCode::kUnimplemented, "{}: sliding layers of Qwen3 are not supported",
-                 text.name(sliding ? "layer_types" : "use_sliding_window"));
+  if (kind == StackKind::kDrafter) {
+    KAKEYA_TRY(check_drafter_window(text, sliding));
+  } else if (!gemma) {
+    KAKEYA_TRY(reject_window(text, sliding));
   }
   if (gemma && config.layer_types.back() != LayerType::kFull) {
     return invalid_argument("{}: expected the last layer to be {}, got {}",

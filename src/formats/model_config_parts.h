@@ -1,8 +1,10 @@
-// The parts of reading config.json that have rules of their own: layer types and RoPE. Used by
-// formats/model_config.cc only.
+// What the configurations of models and of drafters have in common, read with the same rules and
+// bounds: sizes, heads, activation, layer types and RoPE. Used by formats/model_config.cc and
+// formats/drafter_config.cc only.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "formats/json_document.h"
@@ -10,8 +12,35 @@
 
 namespace kakeya {
 
+inline constexpr IntegerRange kLayersRange = {1, 1024};
+inline constexpr IntegerRange kWidthRange = {1, 1 << 22};
+inline constexpr IntegerRange kVocabularyRange = {1, 1 << 24};
+inline constexpr IntegerRange kPositionsRange = {1, 1 << 30};
+inline constexpr NumberRange kSoftCapRange = {0.0, 1e6};
+
+// The text of a configuration file. Errors: kNotFound; kInvalidArgument if it is too large.
+Result<std::string> read_config_file(const std::string& path);
+
+// Whether this is the configuration of a drafter: of DFlash or of a successor of it.
+Result<bool> is_drafter(const JsonFields& root);
+
+// Errors: kUnimplemented for a quantised checkpoint.
+Status reject_quantized(const JsonFields& fields);
+
+// Fills hidden_size, intermediate_size, num_hidden_layers and rms_norm_eps.
+Status read_sizes(const JsonFields& text, ModelConfig& config);
+
+// Fills hidden_activation. Needs architecture.
+Status read_activation(const JsonFields& text, ModelConfig& config);
+
+// Fills the numbers of heads, their dimensions and attention_k_eq_v. Needs architecture.
+Status read_heads(const JsonFields& text, ModelConfig& config);
+
+// Whose layers are read: those of a drafter have Qwen3's shape but may slide.
+enum class StackKind : std::uint8_t { kModel, kDrafter };
+
 // Fills layer_types and sliding_window. Needs architecture and num_hidden_layers.
-Status read_layer_types(const JsonFields& text, ModelConfig& config);
+Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& config);
 
 // Fills rope_sliding and rope_full from rope_parameters (by layer type, or one for all) or from the
 // older rope_theta and rope_scaling. Needs architecture.

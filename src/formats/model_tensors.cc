@@ -116,18 +116,28 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
   return list.take();
 }
 
-Result<ParameterCount> parameter_count(const ModelConfig& config) {
-  ParameterCount count;
-  for (const TensorSpec& spec : expected_tensors(config)) {
+Result<std::int64_t> total_parameters(std::span<const TensorSpec> specs) {
+  std::int64_t total = 0;
+  for (const TensorSpec& spec : specs) {
     if (spec.presence != TensorPresence::kRequired) continue;
-    const std::int64_t elements = saturating_elements(spec.shape);
-    count.total += elements;
-    if (count.total >= kMaxParameters) {
+    total += saturating_elements(spec.shape);
+    if (total >= kMaxParameters) {
       return invalid_argument("the sizes make more than 2^50 parameters, first exceeded by {} {}",
                               spec.name, shape_string(spec.shape));
     }
+  }
+  return total;
+}
+
+Result<ParameterCount> parameter_count(const ModelConfig& config) {
+  const std::vector<TensorSpec> specs = expected_tensors(config);
+  ParameterCount count;
+  KAKEYA_ASSIGN_OR_RETURN(count.total, total_parameters(specs));
+  for (const TensorSpec& spec : specs) {
+    if (spec.presence != TensorPresence::kRequired) continue;
     if (spec.name == "embed_tokens_per_layer.weight") continue;
     const bool routed = spec.name.find(".experts.") != std::string::npos;
+    const std::int64_t elements = saturating_elements(spec.shape);
     count.touched_per_token +=
         routed ? elements / config.num_experts * config.top_k_experts : elements;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,10 @@ struct ParameterCount {
   std::int64_t touched_per_token = 0;
 };
 
-// Errors: kInvalidArgument if the total exceeds 2^50.
+// The parameters of the required tensors. Errors: kInvalidArgument if there are more than 2^50.
+Result<std::int64_t> total_parameters(std::span<const TensorSpec> specs);
+
+// Errors: as above.
 Result<ParameterCount> parameter_count(const ModelConfig& config);
 
 }  // namespace kakeya
