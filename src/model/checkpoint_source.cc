@@ -4,13 +4,17 @@
 
 namespace kakeya {
 
-Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(const std::string& dir,
-                                                                 const ModelConfig& config) {
+Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(
+    const std::string& dir, std::span<const TensorSpec> wanted) {
   KAKEYA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(dir));
   std::unique_ptr<CheckpointSource> source(new CheckpointSource(std::move(checkpoint)));
-  KAKEYA_ASSIGN_OR_RETURN(source->tensors_,
-                          resolve_tensors(source->checkpoint_, expected_tensors(config)));
+  KAKEYA_ASSIGN_OR_RETURN(source->tensors_, resolve_tensors(source->checkpoint_, wanted));
   return source;
+}
+
+Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(const std::string& dir,
+                                                                 const ModelConfig& config) {
+  return open(dir, expected_tensors(config));
 }
 
 Result<TensorView> CheckpointSource::describe(std::string_view name) const {

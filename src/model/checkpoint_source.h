@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -13,8 +14,11 @@ namespace kakeya {
 
 class CheckpointSource final : public TensorSource {
  public:
-  // Opens the folder and matches its tensors with the model; reads headers only.
+  // Opens the folder and matches its tensors with those wanted; reads headers only.
   // Errors: as Checkpoint::open and resolve_tensors.
+  static Result<std::unique_ptr<CheckpointSource>> open(const std::string& dir,
+                                                        std::span<const TensorSpec> wanted);
+  // Those of a model.
   static Result<std::unique_ptr<CheckpointSource>> open(const std::string& dir,
                                                         const ModelConfig& config);
 

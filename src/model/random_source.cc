@@ -22,9 +22,9 @@ Spread spread_of(const TensorSpec& spec) {
 
 }  // namespace
 
-RandomSource::RandomSource(const ModelConfig& config, std::uint64_t seed, ThreadPool& pool)
+RandomSource::RandomSource(std::vector<TensorSpec> specs, std::uint64_t seed, ThreadPool& pool)
     : seed_(seed), pool_(pool) {
-  for (TensorSpec& spec : expected_tensors(config)) {
+  for (TensorSpec& spec : specs) {
     if (spec.presence != TensorPresence::kRequired) continue;
     std::string name = spec.name;
     specs_.emplace(std::move(name), std::move(spec));

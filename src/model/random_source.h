@@ -1,4 +1,4 @@
-// Random weights of a configuration's shapes, for benchmarks: the cost of a forward pass does not
+// Random weights of given shapes, for benchmarks: the cost of a forward pass does not
 // depend on what the weights say.
 #pragma once
 
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "model/tensor_source.h"
 
@@ -18,7 +17,8 @@ namespace kakeya {
 // A tensor is made when it is asked for and replaced by the next one.
 class RandomSource final : public TensorSource {
  public:
-  RandomSource(const ModelConfig& config, std::uint64_t seed, ThreadPool& pool);
+  // The required ones of `specs`.
+  RandomSource(std::vector<TensorSpec> specs, std::uint64_t seed, ThreadPool& pool);
 
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
