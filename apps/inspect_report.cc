@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "base/status.h"
 #include "formats/printable.h"
 #include "formats/tensor_request.h"
 
@@ -62,10 +63,8 @@ class TextLines {
   std::string text_;
 };
 
-void add_config(TextLines& lines, const ModelConfig& config) {
+void add_layers(TextLines& lines, const ModelConfig& config) {
   const std::int64_t sliding = sliding_layers(config);
-  lines.add("architecture", "{} ({})", architecture_name(config.architecture),
-            printable(config.model_type));
   lines.add("layers", "{}: {} full, {} sliding", config.num_hidden_layers,
             config.num_hidden_layers - sliding, sliding);
   if (sliding > 0) lines.add("window", "{}", config.sliding_window);
@@ -78,6 +77,12 @@ void add_config(TextLines& lines, const ModelConfig& config) {
             config.attention_k_eq_v ? ", values are keys" : "");
   lines.add("mlp", "{}{}", config.intermediate_size,
             config.use_double_wide_mlp ? ", doubled in layers that share keys and values" : "");
+}
+
+void add_config(TextLines& lines, const ModelConfig& config) {
+  lines.add("architecture", "{} ({})", architecture_name(config.architecture),
+            printable(config.model_type));
+  add_layers(lines, config);
   if (config.enable_moe_block) {
     lines.add("experts", "{} of {}, {} a token", config.num_experts, config.moe_intermediate_size,
               config.top_k_experts);
@@ -92,6 +97,35 @@ void add_config(TextLines& lines, const ModelConfig& config) {
             config.tie_word_embeddings ? ", output head tied" : "");
   lines.add("positions", "{}", config.max_position_embeddings);
   lines.add("stop ids", "{}", fmt::join(config.eos_token_ids, ", "));
+}
+
+// Which rows of its block a row of the drafter sees.
+std::string_view mask_rule(const DrafterConfig& drafter) {
+  if (!drafter.is_causal) return "causal in sliding layers, both ways in full ones";
+  return *drafter.is_causal ? "causal" : "both ways";
+}
+
+void add_drafter(TextLines& lines, const DrafterConfig& drafter) {
+  const ModelConfig& layers = drafter.layers;
+  lines.add("architecture", "dflash, a drafter");
+  add_layers(lines, layers);
+  lines.add("vocabulary", "{}, embedding and output head of the target",
+            layers.vocab_size > 0 ? std::to_string(layers.vocab_size) : "not stated");
+  lines.add("positions", "{}", layers.max_position_embeddings);
+  lines.add("target", "{} layers",
+            drafter.num_target_layers > 0 ? std::to_string(drafter.num_target_layers)
+                                          : "not stated how many");
+  lines.add("taps", "{}", fmt::join(drafter.target_layer_ids, ", "));
+  lines.add("block", "{}: 1 token and {} drafts, mask id {}", drafter.block_size,
+            drafter.block_size - 1, drafter.mask_token_id);
+  lines.add("mask rule", "{}", mask_rule(drafter));
+  if (drafter.input_embedding_scale) {
+    lines.add("input scale", "{}", *drafter.input_embedding_scale);
+  }
+  if (drafter.output_multiplier != 1.0F) lines.add("logit scale", "{}", drafter.output_multiplier);
+  if (layers.final_logit_softcapping > 0.0F) {
+    lines.add("soft-cap", "{}", layers.final_logit_softcapping);
+  }
 }
 
 nlohmann::ordered_json config_json(const ModelConfig& config) {
@@ -122,6 +156,46 @@ nlohmann::ordered_json config_json(const ModelConfig& config) {
   return json;
 }
 
+template <typename T>
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json drafter_json(const DrafterConfig& drafter) {
+  const ModelConfig& layers = drafter.layers;
+  return {{"vocab_size", layers.vocab_size},
+          {"hidden_size", layers.hidden_size},
+          {"intermediate_size", layers.intermediate_size},
+          {"num_hidden_layers", layers.num_hidden_layers},
+          {"num_sliding_layers", sliding_layers(layers)},
+          {"sliding_window", layers.sliding_window},
+          {"num_attention_heads", layers.num_attention_heads},
+          {"num_key_value_heads", layers.num_key_value_heads},
+          {"head_dim", layers.head_dim},
+          {"final_logit_softcapping", layers.final_logit_softcapping},
+          {"max_position_embeddings", layers.max_position_embeddings},
+          {"block_size", drafter.block_size},
+          {"mask_token_id", drafter.mask_token_id},
+          {"target_layer_ids", drafter.target_layer_ids},
+          {"num_target_layers", drafter.num_target_layers},
+          {"output_multiplier", drafter.output_multiplier},
+          {"is_causal", or_null(drafter.is_causal)},
+          {"input_embedding_scale", or_null(drafter.input_embedding_scale)}};
+}
+
+// Fills in what config.json says of the tensors and returns which ones it asks for.
+Result<std::vector<TensorSpec>> describe_folder(const std::string& path, InspectReport& report) {
+  if (is_drafter_folder(path)) {
+    KAKEYA_ASSIGN_OR_RETURN(report.drafter, load_drafter_config(path));
+    std::vector<TensorSpec> specs = expected_tensors(*report.drafter);
+    KAKEYA_ASSIGN_OR_RETURN(report.drafter_parameters, total_parameters(specs));
+    return specs;
+  }
+  KAKEYA_ASSIGN_OR_RETURN(report.config, load_model_config(path));
+  KAKEYA_ASSIGN_OR_RETURN(report.parameters, parameter_count(*report.config));
+  return expected_tensors(*report.config);
+}
+
 }  // namespace
 
 Result<InspectReport> inspect(const std::string& path) {
@@ -132,15 +206,12 @@ Result<InspectReport> inspect(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return report;
 
-  auto config = load_model_config(path);
-  if (!config) {
-    report.problem = config.error().message();
+  const auto wanted = describe_folder(path, report);
+  if (!wanted) {
+    report.problem = wanted.error().message();
     return report;
   }
-  report.config = std::move(*config);
-  // A configuration that parsed has a parameter count.
-  report.parameters = parameter_count(*report.config).value_or(ParameterCount());
-  const auto tensors = resolve_tensors(report.checkpoint, expected_tensors(*report.config));
+  const auto tensors = resolve_tensors(report.checkpoint, *wanted);
   if (!tensors) report.problem = tensors.error().message();
   return report;
 }
@@ -153,6 +224,11 @@ std::string to_text(const InspectReport& report) {
     lines.add("parameters", "{} ({}), {} touched by each token", report.parameters.total,
               short_count(report.parameters.total),
               short_count(report.parameters.touched_per_token));
+  }
+  if (report.drafter) {
+    add_drafter(lines, *report.drafter);
+    lines.add("parameters", "{} ({})", report.drafter_parameters,
+              short_count(report.drafter_parameters));
   }
   for (const SafetensorsFile& file : report.checkpoint.files()) {
     lines.add("file", "{}: {} tensors", file_name(file), file.tensors().size());
@@ -182,6 +258,11 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
     json["config"] = config_json(*report.config);
     json["parameters"] = {{"total", report.parameters.total},
                           {"touched_per_token", report.parameters.touched_per_token}};
+  }
+  if (report.drafter) {
+    json["architecture"] = "dflash";
+    json["config"] = drafter_json(*report.drafter);
+    json["parameters"] = {{"total", report.drafter_parameters}};
   }
   json["problem"] = nullptr;
   if (!report.problem.empty()) json["problem"] = report.problem;

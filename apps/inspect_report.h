@@ -1,5 +1,5 @@
-// What `kakeya inspect` says of a model folder or a weight file. Reads headers and configurations,
-// never the weights.
+// What `kakeya inspect` says of a folder of a model or a drafter, or of a weight file. Reads
+// headers and configurations, never the weights.
 #pragma once
 
 #include <map>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/drafter_config.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
@@ -19,6 +20,9 @@ struct InspectReport {
   // Of a folder whose config.json is that of a supported model.
   std::optional<ModelConfig> config;
   ParameterCount parameters;  // if there is a config
+  // Of a folder whose config.json is that of a supported drafter.
+  std::optional<DrafterConfig> drafter;
+  std::int64_t drafter_parameters = 0;  // if there is a drafter
   // Why config.json cannot be used or the tensors do not fit it; empty if there is nothing to say.
   std::string problem;
 };

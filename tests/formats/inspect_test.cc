@@ -47,10 +47,45 @@ TEST(Inspect, GivesTheSameAsOneJsonObject) {
   EXPECT_EQ(json["files"][0]["metadata"]["format"], "pt");
 }
 
-TEST(Inspect, ShowsTheTensorsOfAModelItCannotRunAndSaysWhy) {
+TEST(Inspect, DescribesTheFolderOfADrafter) {
   const auto report = inspect(network("dflash-gemma4"));
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_THAT(report->problem, HasSubstr("drafter"));
+  EXPECT_EQ(report->problem, "");
+  EXPECT_THAT(to_text(*report),
+              AllOf(HasSubstr("architecture  dflash, a drafter\n"),
+                    HasSubstr("layers        3: 1 full, 2 sliding\n"),
+                    HasSubstr("vocabulary    512, embedding and output head of the target\n"),
+                    HasSubstr("taps          1, 2, 4\n"),
+                    HasSubstr("block         4: 1 token and 3 drafts, mask id 4\n"),
+                    HasSubstr("mask rule     causal in sliding layers, both ways in full ones\n"),
+                    HasSubstr("parameters    95840 (0.10 M)\n"), HasSubstr("fc.weight [64, 192]"),
+                    Not(HasSubstr("problem"))));
+  const auto json = to_json(*report);
+  EXPECT_EQ(json["architecture"], "dflash");
+  EXPECT_EQ(json["config"]["target_layer_ids"], (nlohmann::ordered_json{1, 2, 4}));
+  EXPECT_TRUE(json["config"]["is_causal"].is_null());
+  // Every parameter is stored once, two bytes each.
+  EXPECT_EQ(json["parameters"]["total"].get<std::int64_t>() * 2,
+            json["total_bytes"].get<std::int64_t>());
+}
+
+TEST(Inspect, SaysWhatADrafterOverrides) {
+  const auto report = inspect(std::string(KAKEYA_DEMO_MODEL) + "/drafter");
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_THAT(to_text(*report),
+              AllOf(HasSubstr("mask rule     both ways\n"), HasSubstr("input scale   16\n")));
+  EXPECT_EQ(to_json(*report)["config"]["is_causal"], false);
+  EXPECT_EQ(to_json(*report)["config"]["input_embedding_scale"], 16.0);
+}
+
+TEST(Inspect, ShowsTheTensorsOfADrafterItCannotRunAndSaysWhy) {
+  const ScratchFolder folder;
+  folder.write("config.json", read_file(std::string(KAKEYA_TEST_DATA) +
+                                        "/configs/z-lab-DFlash2-fixture/config.json"));
+  folder.write("model.safetensors", read_file(network("dflash-gemma4") + "/model.safetensors"));
+  const auto report = inspect(folder.root());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_THAT(report->problem, HasSubstr("DFlash2"));
   EXPECT_THAT(to_text(*report),
               AllOf(HasSubstr("problem       "), HasSubstr("fc.weight [64, 192]")));
 }
