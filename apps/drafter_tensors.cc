@@ -24,8 +24,8 @@ Result<DrafterInput> read_input(const std::string& path, const DrafterConfig& co
   if (taps == nullptr || block == nullptr) {
     return invalid_argument("{}: expected tensors aux and block_ids", path);
   }
-  const auto width = static_cast<std::int64_t>(config.target_layer_ids.size()) *
-                     config.layers.hidden_size;
+  const auto width =
+      static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;
   if (taps->shape.size() != 2 || taps->shape[1] != width) {
     return invalid_argument("{}: aux must be [C, {}] but is {}", path, width,
                             shape_string(taps->shape));
@@ -82,9 +82,8 @@ Status run_drafter(EngineImpl& engine,
   context.commit(input.context);
   if (out.empty()) {
     const float* features = activations.features.data;
-    out.push_back({"context_features",
-                   {input.context, width},
-                   {features, features + input.context * width}});
+    out.push_back(
+        {"context_features", {input.context, width}, {features, features + input.context * width}});
   }
   KAKEYA_TRY(context.reserve(block));
   std::vector<float> logits(static_cast<std::size_t>(block * config.layers.vocab_size));

@@ -114,9 +114,10 @@ void add_logits_command(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FILE.safetensors");
   command
-      ->add_option("--drafter-golden", flags->drafter_golden,
-                   "Also run the drafter over this file's aux [C, taps * D] and block_ids [B]; adds "
-                   "context_features and, for each mask rule, MODE.hidden and MODE.logits")
+      ->add_option(
+          "--drafter-golden", flags->drafter_golden,
+          "Also run the drafter over this file's aux [C, taps * D] and block_ids [B]; adds "
+          "context_features and, for each mask rule, MODE.hidden and MODE.logits")
       ->type_name("FILE.safetensors");
   add_model_flags(*command, flags->model);
   add_draft_flags(*command, flags->model);

@@ -136,11 +136,15 @@ std::string generation_summary(const TextResult& result, const std::string& back
   if (totals.drafting > 0) {
     text += fmt::format(
         "\n[drafted {} of {} rounds: acceptance length {:.2f} ({} of {} drafts accepted); "
-        "{:.2f} tokens a round; {:.2f} times plain decoding ({:.2f} ms a step)]",
+        "{:.2f} tokens a round",
         totals.drafting, tokens.rounds.size(), tokens.acceptance_length(), tokens.accepted,
         tokens.drafted,
-        ratio(static_cast<double>(totals.committed), static_cast<double>(tokens.rounds.size())),
-        speedup(tokens), 1e3 * tokens.plain_step_seconds);
+        ratio(static_cast<double>(totals.committed), static_cast<double>(tokens.rounds.size())));
+    if (tokens.plain_step_seconds > 0.0) {
+      text += fmt::format("; {:.2f} times plain decoding ({:.2f} ms a step)", speedup(tokens),
+                          1e3 * tokens.plain_step_seconds);
+    }
+    text += "]";
   }
   if (tokens.measuring_seconds > 0.0) {
     text += fmt::format("\n[measured what rounds cost here: {:.1f} s, once for this model]",

@@ -238,6 +238,13 @@ int run(RunFlags& flags) {
   if (flags.chat && !flags.trace.empty()) {
     return report(Error(StatusCode::kInvalidArgument, "--trace is of one prompt, not of --chat"));
   }
+  if (!flags.trace.empty()) {  // rather now than when the reply is there
+    std::FILE* file = std::fopen(flags.trace.c_str(), "ab");
+    if (file == nullptr) {
+      return report(Error(StatusCode::kNotFound, "cannot write " + flags.trace));
+    }
+    std::fclose(file);
+  }
   std::string prompt;
   if (!flags.chat) {
     auto text = prompt_text(flags);

@@ -1,5 +1,6 @@
-// Drafts with a given acceptance: a real source does its work and takes its time, then its proposals
-// are replaced by ones that are right or wrong as a curve says. Needs the plain output beforehand.
+// Drafts with a given acceptance: a real source does its work and takes its time, then its
+// proposals are replaced by ones that are right or wrong as a curve says. Needs the plain output
+// beforehand.
 #pragma once
 
 #include <cstdint>

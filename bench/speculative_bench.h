@@ -23,7 +23,7 @@ struct SpeculativeBenchOptions {
 };
 
 struct SpeculativeRun {
-  std::int64_t draft_length = 0;  // kAutoDraftLength: chosen by the policy
+  std::int64_t draft_length = 0;   // kAutoDraftLength: chosen by the policy
   double tokens_per_second = 0.0;  // median of the repetitions
   double min_tokens_per_second = 0.0;
   double max_tokens_per_second = 0.0;
@@ -41,6 +41,7 @@ struct SpeculativeReport {
 
   const SpeculativeRun& plain() const { return runs.front(); }
   const SpeculativeRun& automatic() const { return runs.back(); }
+  // The fixed length, 0 included, with the best ratio to the plain run beside it.
   const SpeculativeRun& best_fixed() const;
 };
 

@@ -11,10 +11,11 @@
 namespace kakeya {
 
 enum class MemoryClass : std::uint8_t {
-  kWeights,      // matrices and vectors as the backend keeps them
-  kKvSliding,    // rings of the sliding layers
-  kKvFull,       // rows of the full layers
-  kDrafter,      // the drafter's context: its keys and values, and layer outputs not yet turned into them
+  kWeights,    // matrices and vectors as the backend keeps them
+  kKvSliding,  // rings of the sliding layers
+  kKvFull,     // rows of the full layers
+  kDrafter,    // the drafter's context: its keys and values, and layer outputs not yet turned into
+               // them
   kActivations,  // the arenas of forward passes, with the backend's scratch
   kLogits,       // logits and the sampler's tables
 };

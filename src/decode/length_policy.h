@@ -3,9 +3,11 @@
 //
 //   rate(n) = (1 + s_1 + ... + s_n) / (draft(n) + verify(n + 1)),   rate(0) = 1 / verify(1)
 //
-// where s_d is the estimated probability that the first d drafts are all accepted. When plain steps
-// win, a round is drafted now and then all the same (a probe), so that drafting can come back; what
-// probes and first guesses may cost is bounded to a share of the time spent (kProbeShare).
+// where s_d is the estimated probability that the first d drafts are all accepted. A length that
+// wins even if all that was not yet seen were rejected is drafted freely. Everything else, first
+// guesses and probes while plain steps win, is paid from a purse: it starts with kCredit plain
+// steps, earns kProbeShare of the decoding time and what drafted rounds gain, and must cover what
+// the round loses if nothing is accepted.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +29,66 @@ class LengthPolicy {
   // Share of the decoding time that probes and first guesses may lose against plain steps.
   static constexpr double kProbeShare = 0.005;
 
+  // What they may lose beyond that, in plain steps: for all lanes together, and for each lane where
+  // there are several, so that one useless lane does not take the first guess of the others. With
+  // one lane, n tokens of which no draft is ever accepted take the time of at most
+  // (1 + kProbeShare) n + kCredit plain steps: 1 % more for n = 300.
+  static constexpr double kCredit = 1.5;
+  static constexpr double kLaneCredit = 0.5;
+
   // Every cost positive (draft: at least 0) and every table of the documented size.
   explicit LengthPolicy(RoundCosts costs);
 
-  // The length of the next round of `lane`, 0 ... min(most, max length).
-  std::int64_t choose(int lane, std::int64_t most);
+  // Starts from the acceptance that earlier text gave `other`, as if a few rounds had been seen,
+  // and from what its purse holds, so that many short texts may not lose more than one long one.
+  // Lanes that only one of the two has are left alone.
+  void seed(const LengthPolicy& other);
 
-  // What happened in a round (of choose() or not): updates acceptance and costs.
+  // The length of the next round of `lane`, 0 ... min(most, max length).
+  std::int64_t choose(int lane, std::int64_t most) const;
+
+  // What happened in a round (of choose() or not), also in plain steps: updates acceptance and
+  // costs. `lane`: the one on offer.
   void observe(int lane, const RoundRecord& round);
 
-  // Estimated probability that the first `depth` drafts of `lane` are all accepted, depth >= 1.
+  // Estimated probability that the first `depth` drafts of `lane` are all accepted, depth >= 1;
+  // beyond the longest draft as for it.
   double survival(int lane, std::int64_t depth) const;
+
+  // Expected tokens a second of rounds of `length` drafts, 0 ... max_length().
+  double rate(int lane, std::int64_t length) const;
 
   // Present estimates, corrected by what rounds took.
   const RoundCosts& costs() const { return costs_; }
 
+  int num_lanes() const { return static_cast<int>(lanes_.size()); }
+  std::int64_t max_length() const { return static_cast<std::int64_t>(costs_.verify.size()) - 1; }
+
  private:
+  // Rounds that came to a depth, and those accepted there; both decayed.
+  struct Count {
+    double reached = 0.0;
+    double accepted = 0.0;
+  };
+  struct Lane {
+    std::vector<Count> depths;  // [d - 1]: depth d
+    double purse = 0.0;         // seconds that guesses may still lose
+    double alarm = 0.0;
+  };
+
+  const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+  double plain_seconds() const { return costs_.verify[0]; }
+  double round_seconds(int lane, std::int64_t length) const;
+  double affordable(int lane) const { return lane_at(lane).purse + credit_; }
+  std::int64_t probe_length(int lane, std::int64_t limit) const;
+  void forget(Lane& lane) const;
+  void observe_acceptance(Lane& lane, const RoundRecord& round);
+  void observe_costs(int lane, const RoundRecord& round);
+  void settle(int lane, const RoundRecord& round);
+
   RoundCosts costs_;
+  std::vector<Lane> lanes_;
+  double credit_ = 0.0;  // seconds, of all lanes
 };
 
 }  // namespace kakeya

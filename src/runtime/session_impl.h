@@ -7,6 +7,7 @@
 
 #include "decode/sampler.h"
 #include "decode/timeline.h"
+#include "decode/token_stream.h"
 #include "kakeya/session.h"
 #include "runtime/session_drafts.h"
 

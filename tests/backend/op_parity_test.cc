@@ -189,7 +189,7 @@ TEST_P(OpParity, Attention) {
       const auto values = random_floats(static_cast<std::size_t>(last * kv_width), 13);
       const std::int64_t width = c.heads * c.head_dim;
       const auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
-      const auto run = [&](Machine& machine) {
+      const auto run = [&](Machine& machine, bool bidirectional) {
         // Bytes of slots that were never stored are NaN: they must not be read.
         std::vector<std::byte> k(
             static_cast<std::size_t>(c.capacity * kv_width) * dtype_bytes(dtype), std::byte{0xff});
@@ -203,14 +203,18 @@ TEST_P(OpParity, Attention) {
         input.queries = rows_of(queries, width);
         input.first_position = c.first;
         input.window = c.window;
+        input.block_end = bidirectional ? last : 0;
         input.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
         input.kv = kv;
         std::vector<float> out(queries.size(), NAN);
         machine.executor->attention(input, rows_of(out, width));
         return out;
       };
-      expect_near(run(cpu_), run(ref_), {2e-6F},
-                  "attention rows " + std::to_string(c.rows) + " E " + std::to_string(c.head_dim));
+      for (const bool bidirectional : {false, true}) {
+        expect_near(run(cpu_, bidirectional), run(ref_, bidirectional), {2e-6F},
+                    "attention rows " + std::to_string(c.rows) + " E " +
+                        std::to_string(c.head_dim) + (bidirectional ? " bidirectional" : ""));
+      }
     }
   }
 }

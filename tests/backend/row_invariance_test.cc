@@ -207,6 +207,18 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
         machine.executor->attention(input_of(kv, first, rows), rows_of(got, width));
         ASSERT_TRUE(same_bits(got.data(), expected.data() + first * width, rows * width))
             << "positions " << first << " + " << rows;
+        // The rows of a bidirectional block, together and one by one.
+        AttentionInput block = input_of(kv, first, rows);
+        block.block_end = first + rows;
+        machine.executor->attention(block, rows_of(got, width));
+        std::vector<float> alone(static_cast<std::size_t>(width));
+        for (std::int64_t t = 0; t < rows; ++t) {
+          AttentionInput one = input_of(full, first + t, 1);
+          one.block_end = first + rows;
+          alone_.executor->attention(one, rows_of(alone, width));
+          ASSERT_TRUE(same_bits(got.data() + t * width, alone.data(), width))
+              << "row " << t << " of a block at " << first;
+        }
       }
     }
   }

@@ -10,7 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "formats/safetensors.h"
+
 namespace {
+
+using kakeya::SafetensorsFile;
+using kakeya::to_f32;
 
 struct Outcome {
   int exit_code = -1;
@@ -28,6 +33,7 @@ class Cli : public testing::Test {
   Cli() {
     folder_ = testing::TempDir() + "kakeya_cli_" + std::to_string(::getpid());
     std::filesystem::create_directories(folder_);
+    ::setenv("XDG_CACHE_HOME", (folder_ + "/cache").c_str(), 1);  // nothing of the user's
   }
   ~Cli() override { std::filesystem::remove_all(folder_); }
 
@@ -110,7 +116,8 @@ TEST_F(Cli, PrintsOneJsonObjectWithEveryPromisedField) {
   EXPECT_EQ(json["stop_reason"], "stop_id");
   EXPECT_EQ(json["output_sha256"].get<std::string>().size(), 64U);
   std::uint64_t total = 0;
-  for (const char* part : {"weights", "kv_sliding", "kv_full", "activations", "logits"}) {
+  for (const char* part :
+       {"weights", "kv_sliding", "kv_full", "drafter", "activations", "logits"}) {
     total += json["memory"][part]["reserved"].get<std::uint64_t>();
     EXPECT_LE(json["memory"][part]["live"], json["memory"][part]["reserved"]);
   }
@@ -186,6 +193,100 @@ TEST_F(Cli, GivesTheSameSampledTextForTheSameSeed) {
   };
   EXPECT_EQ(text("1"), text("1 --chunk 1"));
   EXPECT_NE(text("1"), text("2"));
+}
+
+TEST_F(Cli, DraftsWithTheModelsOwnDrafterAndPrintsTheSameText) {
+  const std::string base =
+      "run " + kDemoFlag + "--json --prompt 'Write a Python function that adds two numbers.' ";
+  const auto plain = nlohmann::json::parse(kakeya(base + "--draft none").out);
+  EXPECT_EQ(plain["drafted"], 0);
+  EXPECT_EQ(plain["acceptance_length"], 1.0);
+  for (const char* draft : {"--draft auto", "--draft ngram", "--draft chain", "--draft-length 5",
+                            "--draft-length 0", "--mask-mode causal", "--mask-mode bidirectional",
+                            "--embed-scale 2.5", "--unfused --draft-length 4"}) {
+    const auto drafted = nlohmann::json::parse(kakeya(base + draft).out);
+    EXPECT_EQ(drafted["output_sha256"], plain["output_sha256"]) << draft;
+    std::int64_t committed = 1;
+    std::int64_t accepted = 0;
+    for (const auto& round : drafted["round_records"]) {
+      committed += round["committed"].get<std::int64_t>();
+      accepted += round["accepted"].get<std::int64_t>();
+    }
+    EXPECT_EQ(static_cast<std::size_t>(committed), drafted["output_ids"].size()) << draft;
+    EXPECT_EQ(accepted, drafted["accepted"].get<std::int64_t>()) << draft;
+    EXPECT_EQ(drafted["round_records"].size(), drafted["rounds"].get<std::size_t>()) << draft;
+  }
+}
+
+TEST_F(Cli, MeasuresCostsOnceAndKeepsThem) {
+  const std::string base = "run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.' ";
+  const auto seconds = [&](const std::string& flags) {
+    return nlohmann::json::parse(kakeya(base + flags).out)["measuring_seconds"].get<double>();
+  };
+  EXPECT_GT(seconds(""), 0.0);
+  EXPECT_EQ(seconds(""), 0.0);
+  EXPECT_GT(seconds("--threads 1"), 0.0);  // another machine, as far as costs go
+  EXPECT_GT(seconds("--cost-cache none"), 0.0);
+  EXPECT_GT(seconds("--cost-cache " + folder_ + "/costs"), 0.0);
+  EXPECT_EQ(seconds("--cost-cache " + folder_ + "/costs"), 0.0);
+}
+
+TEST_F(Cli, WritesTheRoundsAsATrace) {
+  const std::string path = folder_ + "/trace.json";
+  const Outcome outcome =
+      kakeya("run " + kDemoFlag +
+             "--draft-length 4 --json --prompt 'Count from 5 to 12.' --trace " + path);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto rounds = nlohmann::json::parse(outcome.out)["rounds"].get<std::size_t>();
+  const auto events = nlohmann::json::parse(slurp(path))["traceEvents"];
+  std::size_t passes = 0;
+  double end = 0.0;
+  for (const auto& event : events) {
+    EXPECT_EQ(event["ph"], "X");
+    EXPECT_GE(event["ts"].get<double>() + 1e-3, end) << event;  // one after the other
+    end = event["ts"].get<double>() + event["dur"].get<double>();
+    passes += event["name"] == "verify" || event["name"] == "step" ? 1 : 0;
+  }
+  EXPECT_EQ(passes, rounds);
+  EXPECT_EQ(events[0]["name"], "prefill");
+}
+
+TEST_F(Cli, WritesTheDraftersTensorsForComparisons) {
+  const std::string networks = std::string(KAKEYA_TEST_DATA) + "/networks/";
+  std::ofstream(folder_ + "/ids.json") << "[2, 5, 7]";
+  const std::string out = folder_ + "/out.safetensors";
+  const Outcome outcome =
+      kakeya("logits --model " + networks + "gemma4-moe --draft " + networks +
+             "dflash-gemma4 --compute f32 --ids " + folder_ + "/ids.json --drafter-golden " +
+             networks + "dflash-gemma4/golden.safetensors -o " + out);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto got = SafetensorsFile::open(out).value();
+  const auto golden = SafetensorsFile::open(networks + "dflash-gemma4/golden.safetensors").value();
+  for (const char* name : {"context_features", "auto.hidden", "auto.logits", "causal.hidden",
+                           "causal.logits", "bidirectional.hidden", "bidirectional.logits"}) {
+    const auto a = to_f32(*got.find(name)).value();
+    const auto b = to_f32(*golden.find(name)).value();
+    ASSERT_EQ(a.size(), b.size()) << name;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      // fp32 sums in another order, on values of order 1 to 10.
+      ASSERT_NEAR(a[i], b[i], 1e-3) << name << " " << i;
+    }
+  }
+}
+
+TEST_F(Cli, RefusesDraftersThatDoNotFitWithOneLine) {
+  const std::string base = "run " + kDemoFlag + "--prompt hi ";
+  expect_refusal(base + "--draft /nonexistent", "/nonexistent");
+  expect_refusal(base + "--draft " + KAKEYA_TEST_DATA + "/networks/dflash-gemma4", "64");
+  expect_refusal(base + "--draft ngram+/nonexistent", "/nonexistent");
+  expect_refusal(base + "--draft-length -3", "'-3'");
+  expect_refusal(base + "--draft-length many", "'many'");
+  expect_refusal(base + "--embed-scale 0", "'0'");
+  expect_refusal(base + "--mask-mode sideways", "--mask-mode");
+  expect_refusal(base + "--accept anything", "--accept");
+  expect_refusal(base + "--trace /nonexistent/trace.json", "/nonexistent/trace.json");
+  expect_refusal("bench speculative " + kDemoFlag + "--acceptance 0.5,0.7", "--acceptance");
+  expect_refusal("bench speculative " + kDemoFlag + "--draft none", "drafter");
 }
 
 TEST_F(Cli, RefusesBadInputWithOneLine) {

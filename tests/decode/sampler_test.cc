@@ -163,6 +163,88 @@ TEST_F(SamplerTest, AddsTheLogitBiasAndNeverDrawsSuppressedTokens) {
   EXPECT_DRAWS_FOLLOW(only(p, {0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11}));
 }
 
+std::vector<float> other_logits() {
+  return {0.2F, 0.9F, 0.8F, 1.2F, -0.5F, 1.5F, 1.1F, -1.4F, 0.3F, 1.0F, -0.8F, -2.9F};
+}
+
+// Drafts from other_logits(), verified against some_logits(), at many positions.
+struct Verified {
+  std::vector<int> counts;
+  double accepted = 0.0;  // share
+};
+Verified verify_many(Sampler& sampler, bool certain_drafts) {
+  constexpr int kDraws = 100000;
+  Verified verified{std::vector<int>(kVocabulary), 0.0};
+  for (int p = 0; p < kDraws; ++p) {
+    std::vector<float> q = other_logits();
+    const TokenId drafted = sampler.draft(q, p);
+    std::vector<float> logits = some_logits();
+    const TokenId id = sampler.verify(
+        logits, drafted, certain_drafts ? std::span<const float>() : std::span<const float>(q), p);
+    ++verified.counts[static_cast<std::size_t>(id)];
+    verified.accepted += id == drafted ? 1.0 / kDraws : 0.0;
+  }
+  return verified;
+}
+
+double pearson(const std::vector<int>& counts, const std::vector<double>& expected) {
+  const int draws = std::accumulate(counts.begin(), counts.end(), 0);
+  double statistic = 0.0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == 0.0) {
+      EXPECT_EQ(counts[i], 0) << i;
+      continue;
+    }
+    const double mean = draws * expected[i];
+    statistic += (counts[i] - mean) * (counts[i] - mean) / mean;
+  }
+  return statistic;
+}
+
+double total_variation(const std::vector<double>& p, const std::vector<double>& q) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < p.size(); ++i) sum += std::fabs(p[i] - q[i]);
+  return 0.5 * sum;
+}
+
+TEST_F(SamplerTest, RejectionFollowsTheTargetsDistributionAndAcceptsTheOverlap) {
+  sampler_.set_options({.temperature = 0.8F, .seed = 21}, {}, AcceptRule::kRejection);
+  const auto p = softmax(some_logits(), 0.8);
+  const auto q = softmax(other_logits(), 0.8);
+  const Verified drawn = verify_many(sampler_, false);
+  EXPECT_LT(pearson(drawn.counts, p), limit(kVocabulary - 1));
+  EXPECT_GT(pearson(drawn.counts, q), 2.0 * limit(kVocabulary - 1));
+  // 100,000 draws: a standard deviation of at most 0.0016.
+  EXPECT_NEAR(drawn.accepted, 1.0 - total_variation(p, q), 0.006);
+  // A draft without probabilities (an n-gram's) is certain: it is kept with probability p.
+  const Verified certain = verify_many(sampler_, true);
+  EXPECT_LT(pearson(certain.counts, p), limit(kVocabulary - 1));
+}
+
+TEST_F(SamplerTest, RejectionFollowsTheFilteredDistribution) {
+  sampler_.set_options({.temperature = 1.0F, .top_k = 4, .seed = 22}, {}, AcceptRule::kRejection);
+  const Verified drawn = verify_many(sampler_, false);
+  EXPECT_LT(pearson(drawn.counts, only(softmax(some_logits(), 1.0), {3, 6, 0, 9})), limit(3));
+}
+
+TEST_F(SamplerTest, SharedNoiseAgreesAtLeastAsOftenAsItsBound) {
+  sampler_.set_options({.temperature = 0.8F, .seed = 23}, {});
+  const double distance =
+      total_variation(softmax(some_logits(), 0.8), softmax(other_logits(), 0.8));
+  const Verified drawn = verify_many(sampler_, false);
+  EXPECT_LT(pearson(drawn.counts, softmax(some_logits(), 0.8)), limit(kVocabulary - 1));
+  EXPECT_GT(drawn.accepted, (1.0 - distance) / (1.0 + distance) - 0.006);
+  EXPECT_LT(drawn.accepted, 1.0 - distance);  // what rejection reaches
+}
+
+TEST_F(SamplerTest, RejectionIsGreedyAtTemperatureZero) {
+  sampler_.set_options({}, {}, AcceptRule::kRejection);
+  std::vector<float> logits = some_logits();
+  EXPECT_EQ(sampler_.verify(logits, 5, {}, 0), 3);
+  logits = some_logits();
+  EXPECT_EQ(sampler_.draft(logits, 0), 3);
+}
+
 TEST_F(SamplerTest, IsAFunctionOfSeedAndPositionAlone) {
   sampler_.set_options({.temperature = 1.0F, .seed = 5}, {});
   std::vector<TokenId> forward;

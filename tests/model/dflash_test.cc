@@ -45,13 +45,13 @@ class DrafterPass {
  public:
   DrafterPass(TestModel& model, const dflash::Drafter& drafter, std::int64_t max_rows)
       : drafter_(drafter),
-        context_(KvCache::create(
-                     dflash::plan_context(drafter.config(), 256, max_rows, DType::kF32), budget_)
+        context_(KvCache::create(dflash::plan_context(drafter.config(), 256, max_rows, DType::kF32),
+                                 budget_)
                      .value()),
-        executor_(model.backend()
-                      .create_executor(dflash::plan_drafter_executor(drafter.config(), max_rows),
-                                       budget_)
-                      .value()) {
+        executor_(
+            model.backend()
+                .create_executor(dflash::plan_drafter_executor(drafter.config(), max_rows), budget_)
+                .value()) {
     Arena measure;
     dflash::DraftActivations::layout(measure, drafter.config(), max_rows);
     memory_ = budget_.allocate(MemoryClass::kActivations, measure.used()).value();
@@ -78,7 +78,8 @@ class DrafterPass {
   Block block(std::span<const TokenId> ids) {
     const auto rows = static_cast<std::int64_t>(ids.size());
     Block result;
-    result.logits.resize(ids.size() * static_cast<std::size_t>(drafter_.config().layers.vocab_size));
+    result.logits.resize(ids.size() *
+                         static_cast<std::size_t>(drafter_.config().layers.vocab_size));
     EXPECT_TRUE(context_.reserve(rows).has_value());
     const ConstRows hidden =
         drafter_.forward(ids, context_, *executor_, activations_,
@@ -113,10 +114,10 @@ class DflashGolden : public testing::TestWithParam<Case> {
   std::unique_ptr<SafetensorsFile> golden_;
 };
 
-constexpr std::pair<DraftMask, const char*> kMasks[] = {{DraftMask::kAuto, "auto"},
-                                                        {DraftMask::kCausal, "causal"},
-                                                        {DraftMask::kBidirectional,
-                                                         "bidirectional"}};
+constexpr std::pair<DraftMask, const char*> kMasks[] = {
+    {DraftMask::kAuto, "auto"},
+    {DraftMask::kCausal, "causal"},
+    {DraftMask::kBidirectional, "bidirectional"}};
 
 TEST_P(DflashGolden, GivesThePublishedFeaturesHiddenRowsAndLogitsForEveryMask) {
   const std::vector<float> taps = golden("aux");
@@ -145,8 +146,8 @@ TEST_P(DflashGolden, OtherMasksScalesAndShiftedTapsMissByFar) {
     const auto drafter = model_->drafter(network_dir(GetParam().drafter), options);
     DrafterPass pass(*model_, *drafter, 64);
     std::vector<float> given = taps;
-    if (shift) std::rotate(given.begin(), given.begin() + drafter->config().layers.hidden_size,
-                           given.end());
+    if (shift)
+      std::rotate(given.begin(), given.begin() + drafter->config().layers.hidden_size, given.end());
     pass.extend(given);
     return max_abs_difference(pass.block(block).logits, logits);
   };
@@ -193,8 +194,8 @@ TEST_P(DflashGolden, AnIncrementalContextEqualsARebuiltOneBitForBit) {
 INSTANTIATE_TEST_SUITE_P(AllBackends,
                          DflashGolden,
                          testing::ValuesIn(all_cases()),
-                         [](const auto& info) {
-                           std::string name = info.param.drafter + "_" + info.param.backend.label();
+                         [](const auto& test) {
+                           std::string name = test.param.drafter + "_" + test.param.backend.label();
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -49,6 +49,7 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
                             options.embed_scale);
   }
   DrafterConfig resolved = config;
+  resolved.layers.vocab_size = target.config().vocab_size;  // configs may leave it out
   // Every row of the block and of the context: no windows.
   if (options.mask == DraftMask::kBidirectional) {
     std::fill(resolved.layers.layer_types.begin(), resolved.layers.layer_types.end(),
