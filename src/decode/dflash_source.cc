@@ -108,7 +108,9 @@ void DflashSource::bring_context_up_to_date() {
 }
 
 Rows DflashSource::reserve_taps(std::int64_t rows) {
-  if (waiting_ + rows > plan_.tap_rows) bring_context_up_to_date();
+  // Also before it must be: one pass at a time is never felt, a long backlog would be.
+  const bool backlog = !plan_.rebuild_context && waiting_ >= plan_.pass_rows;
+  if (backlog || waiting_ + rows > plan_.tap_rows) bring_context_up_to_date();
   return tap_rows(waiting_, rows);
 }
 
