@@ -53,10 +53,12 @@ class PassBench {
     const ModelConfig& config = engine_.config();
     const std::vector<TokenId> ids = random_ids(rng_, rows, config.vocab_size);
     const Position before = timeline_->position();
+    const std::uint64_t bytes_before = timeline_->bytes_read();
     const Stopwatch watch;
     KAKEYA_TRY(timeline_->forward(
         ids, {}, {.logits = {logits_.data(), logit_rows, config.vocab_size}, .taps = {}}));
     const double seconds = watch.seconds();
+    bytes_ = static_cast<double>(timeline_->bytes_read() - bytes_before);
     count_experts(rows);
     if (roll_back) KAKEYA_TRY(timeline_->truncate(before));
     return seconds;
@@ -64,20 +66,8 @@ class PassBench {
 
   double probe() { return cpu::measure_read_bandwidth(*pool_, kProbeSeconds); }
 
-  // What one pass of `rows` rows reads: every weight once, the distinct experts only.
-  double pass_bytes(std::int64_t rows) const {
-    const ModelConfig& config = engine_.config();
-    const double expert = 3.0 * static_cast<double>(config.moe_intermediate_size) *
-                          static_cast<double>(config.hidden_size);
-    const double chosen = static_cast<double>(config.top_k_experts);
-    const double more = rows == 1 ? 0.0 : (distinct_experts() - chosen) * expert;
-    const double parameters = static_cast<double>(parameters_.touched_per_token) +
-                              more * static_cast<double>(config.num_hidden_layers);
-    const Footprint footprint = timeline_->footprint();
-    const auto cache =
-        footprint.live_bytes(MemoryClass::kKvFull) + footprint.live_bytes(MemoryClass::kKvSliding);
-    return 2.0 * parameters + static_cast<double>(cache);
-  }
+  // What the last pass read: every weight once, of experts the routed ones; cached rows.
+  double pass_bytes() const { return bytes_; }
 
   // Multiply-adds of the weights, times two; attention is left out (a few percent here).
   double pass_gflop(std::int64_t rows, std::int64_t logit_rows) const {
@@ -115,6 +105,7 @@ class PassBench {
   std::unique_ptr<ThreadPool> pool_;
   std::vector<float> logits_;
   std::vector<double> expert_counts_;
+  double bytes_ = 0.0;
   SequenceRng rng_{7};
 };
 
@@ -167,7 +158,7 @@ Result<PassResult> bench_decode(EngineImpl& engine, const ModelBenchOptions& opt
     samples.add(median(seconds), before, bench.probe(), bench.distinct_experts());
     progress(options, r + 1);
   }
-  return summarise(samples, 1, bench.pass_bytes(1), bench.pass_gflop(1, 1));
+  return summarise(samples, 1, bench.pass_bytes(), bench.pass_gflop(1, 1));
 }
 
 Result<std::vector<PassResult>> bench_verify(EngineImpl& engine, const ModelBenchOptions& options) {
@@ -187,7 +178,7 @@ Result<std::vector<PassResult>> bench_verify(EngineImpl& engine, const ModelBenc
         seconds.push_back(step);
       }
       if (r < 0) continue;
-      bytes[i] = bench.pass_bytes(sizes[i]);
+      bytes[i] = bench.pass_bytes();
       samples[i].add(median(seconds), before, bench.probe(), bench.distinct_experts());
     }
     progress(options, r + 1);
@@ -212,7 +203,7 @@ Result<PassResult> bench_prefill(EngineImpl& engine, const ModelBenchOptions& op
     samples.add(seconds, before, bench.probe(), bench.distinct_experts());
     progress(options, r + 1);
   }
-  return summarise(samples, options.rows, bench.pass_bytes(options.rows),
+  return summarise(samples, options.rows, bench.pass_bytes(),
                    bench.pass_gflop(options.rows, 1));
 }
 
