@@ -24,18 +24,9 @@ std::filesystem::path program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-// The demo model: in a checkout, beside a build tree, or installed.
 Result<std::string> default_model() {
-  const std::filesystem::path program = program_folder();
-  const std::filesystem::path candidates[] = {
-      "models/demo",
-      program / ".." / ".." / ".." / "models" / "demo",
-      program / ".." / "share" / "kakeya" / "models" / "demo",
-  };
-  std::error_code ignored;
-  for (const auto& candidate : candidates) {
-    if (std::filesystem::exists(candidate / "config.json", ignored)) return candidate.string();
-  }
+  const std::string folder = find_shared_folder("models/demo", "config.json");
+  if (!folder.empty()) return folder;
   return error(StatusCode::kNotFound,
                "the demo model was not found; name a model folder: --model DIR");
 }
@@ -51,6 +42,20 @@ std::uint64_t physical_memory() {
 }
 
 }  // namespace
+
+std::string find_shared_folder(const std::string& path, const std::string& file) {
+  const std::filesystem::path program = program_folder();
+  const std::filesystem::path candidates[] = {
+      path,
+      program / ".." / ".." / ".." / path,
+      program / ".." / "share" / "kakeya" / path,
+  };
+  std::error_code ignored;  // an unreadable folder is none
+  for (const auto& candidate : candidates) {
+    if (std::filesystem::exists(candidate / file, ignored)) return candidate.string();
+  }
+  return "";
+}
 
 int report(const Error& error) {
   fmt::print(stderr, "kakeya: {}\n", error.message());

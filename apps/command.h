@@ -25,7 +25,12 @@ void add_logits_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
+void add_eval_command(CLI::App& app, int& exit_code);
 void add_completion_command(CLI::App& app, int& exit_code);
+
+// The folder `path` of the repository, in the current folder, beside the build tree of this program
+// or as installed: the first that holds `file`; empty if none does.
+std::string find_shared_folder(const std::string& path, const std::string& file);
 
 // Prints "kakeya: MESSAGE" on stderr and returns the exit code for the error.
 int report(const Error& error);

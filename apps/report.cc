@@ -181,11 +181,21 @@ Status write_trace(const std::string& path, const GenerateResult& result) {
          {"bytes", round.bytes}});
   }
   const nlohmann::ordered_json trace = {{"displayTimeUnit", "ms"}, {"traceEvents", events}};
+  return write_text(path, trace.dump(1));
+}
+
+Status write_text(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return error(StatusCode::kNotFound, "cannot write {}", path);
-  const std::string text = trace.dump(1);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) return data_loss("cannot write all of {}", path);
+  return {};
+}
+
+Status check_writable(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "ab");
+  if (file == nullptr) return error(StatusCode::kNotFound, "cannot write {}", path);
+  std::fclose(file);
   return {};
 }
 

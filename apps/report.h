@@ -29,6 +29,12 @@ std::string generation_summary(const TextResult& result, const std::string& back
 // Writes the prefill and the rounds as Chrome trace events (chrome://tracing, ui.perfetto.dev).
 Status write_trace(const std::string& path, const GenerateResult& result);
 
+// Errors: kNotFound if the file cannot be opened, kDataLoss if not all of it could be written.
+Status write_text(const std::string& path, const std::string& text);
+
+// Whether write_text() could open the file, before a long piece of work; leaves what it holds.
+Status check_writable(const std::string& path);
+
 bool stdin_is_terminal();
 
 // Reads a line without its end. False at the end of input or when a signal interrupted it.

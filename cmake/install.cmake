@@ -37,6 +37,9 @@ install(
   DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/models
   PATTERN golden EXCLUDE)
 
+# The prompt sets of `kakeya eval`, with their licences.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/eval/data DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/eval)
+
 # Documentation for shells and people, made by apps/CMakeLists.txt.
 set(KAKEYA_GENERATED ${PROJECT_BINARY_DIR}/generated)
 install(FILES ${KAKEYA_GENERATED}/kakeya.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

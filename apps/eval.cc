@@ -1,0 +1,295 @@
+// kakeya eval: what is true of whole prompt sets, not of one prompt.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "command.h"
+#include "eval_report.h"
+#include "kakeya/version.h"
+#include "prompt_set.h"
+#include "report.h"
+#include "runtime/session_drafts.h"
+#include "speculation_eval.h"
+#include "terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+struct NamedSet {
+  const char* name;
+  const char* file;
+  eval::PromptForm form;
+};
+
+constexpr std::array kSets = {
+    NamedSet{"humaneval", "humaneval.jsonl", eval::PromptForm::kRaw},
+    NamedSet{"humaneval-chat", "humaneval.jsonl", eval::PromptForm::kChat},
+    NamedSet{"mt_bench", "mt_bench.jsonl", eval::PromptForm::kChat},
+    NamedSet{"needle", "needle.jsonl", eval::PromptForm::kChat},
+};
+
+struct EvalFlags {
+  ModelFlags model;
+  eval::SpeculationEvalOptions options;
+  std::vector<std::string> sets;
+  std::string data;
+  std::string prompts;
+  std::int64_t limit = 0;  // prompts of a set; 0: all
+  std::string draft_length = "auto";
+  std::string out;
+  bool json = false;
+};
+
+// A set before a model has seen it.
+struct SetText {
+  std::string name;
+  eval::PromptForm form = eval::PromptForm::kChat;
+  std::vector<eval::PromptText> prompts;
+};
+
+Result<SetText> read_set(const EvalFlags& flags,
+                         const std::string& name,
+                         const std::string& path,
+                         eval::PromptForm form) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  SetText set{.name = name, .form = form, .prompts = {}};
+  const std::string origin = path == "-" ? "standard input" : path;
+  KAKEYA_ASSIGN_OR_RETURN(set.prompts, eval::parse_prompts(text, origin));
+  const auto limit = static_cast<std::size_t>(flags.limit);
+  if (limit > 0 && set.prompts.size() > limit) set.prompts.resize(limit);
+  return set;
+}
+
+Result<std::string> data_folder(const EvalFlags& flags) {
+  if (!flags.data.empty()) return flags.data;
+  std::string folder = find_shared_folder("eval/data", kSets.front().file);
+  if (!folder.empty()) return folder;
+  return error(StatusCode::kNotFound,
+               "the prompt sets were not found; name their folder: --data DIR");
+}
+
+// The sets of --sets, then that of --prompts; all public ones if neither is given.
+Result<std::vector<SetText>> read_sets(const EvalFlags& flags) {
+  std::vector<SetText> sets;
+  const bool all = flags.sets.empty() && flags.prompts.empty();
+  for (const NamedSet& named : kSets) {
+    const bool chosen =
+        std::find(flags.sets.begin(), flags.sets.end(), named.name) != flags.sets.end();
+    if (!all && !chosen) continue;
+    KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags));
+    KAKEYA_ASSIGN_OR_RETURN(
+        SetText set,
+        read_set(flags, named.name, std::filesystem::path(folder) / named.file, named.form));
+    sets.push_back(std::move(set));
+  }
+  if (!flags.prompts.empty()) {
+    const std::string name =
+        flags.prompts == "-" ? "stdin" : std::filesystem::path(flags.prompts).stem().string();
+    KAKEYA_ASSIGN_OR_RETURN(SetText set,
+                            read_set(flags, name, flags.prompts, eval::PromptForm::kChat));
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
+// The same model with and without what drafts.
+struct Engines {
+  std::unique_ptr<EngineImpl> speculative;
+  std::unique_ptr<EngineImpl> plain;
+};
+
+Result<Engines> open_engines(EvalFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model));
+  KAKEYA_ASSIGN_OR_RETURN(const DraftChoice choice,
+                          resolve_draft_choice(options.draft.source, options.model_dir));
+  if (!choice.any()) {
+    return error(StatusCode::kFailedPrecondition,
+                 "nothing drafts with --draft {} and {}; expected a drafter's folder, ngram, or a "
+                 "model with a drafter/ folder",
+                 options.draft.source, options.model_dir);
+  }
+  flags.options.session = options.session;
+  Engines engines;
+  KAKEYA_ASSIGN_OR_RETURN(engines.speculative, open_engine(flags.model));
+  ModelFlags without = flags.model;
+  without.draft = "none";
+  KAKEYA_ASSIGN_OR_RETURN(engines.plain, open_engine(without));
+  return engines;
+}
+
+Result<std::vector<eval::SpeculationReport>> evaluate(const Engines& engines,
+                                                      const EvalFlags& flags,
+                                                      const std::vector<SetText>& texts) {
+  // All of them first, so that a prompt that cannot be encoded is found at once.
+  std::vector<eval::PromptSet> sets;
+  for (const SetText& text : texts) {
+    KAKEYA_ASSIGN_OR_RETURN(eval::PromptSet set, eval::encode_prompts(*engines.plain, text.name,
+                                                                      text.prompts, text.form));
+    sets.push_back(std::move(set));
+  }
+  std::vector<eval::SpeculationReport> reports;
+  for (const eval::PromptSet& set : sets) {
+    ProgressBar bar(set.name);
+    eval::SpeculationEvalOptions options = flags.options;
+    options.on_progress = [&](std::int64_t done, std::int64_t total) {
+      bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    };
+    KAKEYA_ASSIGN_OR_RETURN(
+        eval::SpeculationReport report,
+        eval::evaluate_speculation(*engines.speculative, *engines.plain, set, options));
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  ::gmtime_r(&now, &time);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &time);
+  return text;
+}
+
+// Everything of the report but the measurements.
+nlohmann::ordered_json provenance_json(const EvalFlags& flags, const EngineImpl& engine) {
+  const GenerateOptions& generate = flags.options.generate;
+  const std::int64_t block =
+      engine.drafter() == nullptr ? 0 : engine.drafter()->config().block_size;
+  return {{"schema", "kakeya.eval.spec/1"},
+          {"version", kVersion},
+          {"date", now_utc()},
+          {"backend", engine.backend_name()},
+          {"threads", engine.num_threads()},
+          {"compute", flags.model.compute},
+          {"model", flags.model.model.empty() ? "demo model" : flags.model.model},
+          {"draft", flags.model.draft},
+          {"drafter_block", block},
+          {"options",
+           {{"max_tokens", generate.max_tokens},
+            {"pairs", flags.options.pairs},
+            {"limit", flags.limit},
+            {"draft_length", flags.draft_length},
+            {"forced_rejection", flags.options.forced_rejection},
+            {"temperature", generate.sampling.temperature},
+            {"seed", generate.sampling.seed},
+            {"mask_mode", flags.model.mask_mode},
+            {"embed_scale", flags.model.embed_scale},
+            {"unfused", flags.model.unfused}}}};
+}
+
+Result<bool> eval_spec(EvalFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(flags.options.generate.draft_length,
+                          parse_draft_length(flags.draft_length));
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_sets(flags));
+  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_ASSIGN_OR_RETURN(const Engines engines, open_engines(flags));
+  KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(engines, flags, texts));
+
+  nlohmann::ordered_json json = provenance_json(flags, *engines.speculative);
+  add_speculation_json(json, reports, engines.speculative->draft_costs());
+  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json.dump(1) + "\n"));
+  if (flags.json) {
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print(
+        "speculative against plain decoding; {}, {} threads, compute {}; {} tokens at most, "
+        "draft length {}{}\n\n",
+        engines.plain->backend_name(), engines.plain->num_threads(), flags.model.compute,
+        flags.options.generate.max_tokens, flags.draft_length,
+        flags.options.forced_rejection ? ", every draft replaced by a wrong one" : "");
+    fmt::print("{}", format_speculation(reports));
+  }
+  return json["outputs_equal"].get<bool>();
+}
+
+void add_spec_flags(CLI::App& command, EvalFlags& flags) {
+  std::vector<std::string> names;
+  for (const NamedSet& set : kSets) names.emplace_back(set.name);
+  command.add_option("--sets", flags.sets, "Public prompt sets (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names))
+      ->type_name("A,B,...");
+  command
+      .add_option("--data", flags.data,
+                  "Folder of the public sets (default: eval/data, as installed)")
+      ->type_name("DIR");
+  command
+      .add_option("--prompts", flags.prompts,
+                  "A set of your own: lines of {\"prompt\": ..., \"id\": ..., \"answer\": ...}, of "
+                  "which prompt is needed")
+      ->type_name("FILE.jsonl");
+  command.add_option("--limit", flags.limit, "Only the first N prompts of each set")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
+  command
+      .add_option("-n,--max-tokens", flags.options.generate.max_tokens,
+                  "Most tokens of a reply (default: 128)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  command
+      .add_option("--pairs", flags.options.pairs,
+                  "Timed passes over a set, each prompt both ways (default: 3)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  command
+      .add_option("--temperature", flags.options.generate.sampling.temperature,
+                  "0: greedy (default)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--seed", flags.options.generate.sampling.seed, "Of the sampling");
+  command
+      .add_option("-o,--out", flags.out,
+                  "Write the report as JSON, for tools/plot_speculation.py and for keeping")
+      ->type_name("REPORT.json");
+  command.add_flag("--json", flags.json, "Print the report as JSON instead of tables");
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("eval", "Check claims over whole prompt sets");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  kakeya eval spec                      speculative decoding: same output? faster?\n"
+      "  kakeya eval spec --sets needle --limit 10");
+  CLI::App* spec = command->add_subcommand(
+      "spec", "Speculative against plain decoding: output, acceptance and time");
+  auto flags = std::make_shared<EvalFlags>();
+  add_spec_flags(*spec, *flags);
+  add_draft_flags(*spec, flags->model);
+  spec->add_option("--draft-length", flags->draft_length,
+                   "Tokens drafted in a round: auto (what is fastest here, the default) or N")
+      ->type_name("auto|N")
+      ->group("Speculation");
+  spec->add_flag("--forced-rejection", flags->options.forced_rejection,
+                 "Replace every draft by a wrong one: what drafting costs when nothing is accepted")
+      ->group("Speculation");
+  add_model_flags(*spec, flags->model);
+  spec->footer(
+      "The model is loaded twice: with what drafts, and without it for plain decoding. Every "
+      "prompt runs both ways in each pair; tokens and stop reasons must be the same (else the exit "
+      "code is 1), and the time ratio is the median of the pairs. Times are of decoding, without "
+      "prefill. humaneval continues the bare text; the other sets go through the chat template.\n"
+      "Examples:\n"
+      "  kakeya eval spec --out report.json\n"
+      "  kakeya eval spec --forced-rejection\n"
+      "  kakeya eval spec --model DIR --draft DIR --sets mt_bench --limit 20 --pairs 1\n"
+      "  kakeya eval spec --prompts mine.jsonl --temperature 0.8 --seed 7");
+  spec->callback([flags, &exit_code] {
+    const auto equal = eval_spec(*flags);
+    if (!equal) {
+      exit_code = report(equal.error());
+    } else {
+      exit_code = *equal ? kExitOk : kExitFailedCheck;
+    }
+  });
+}
+
+}  // namespace kakeya::cli

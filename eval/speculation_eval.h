@@ -1,0 +1,63 @@
+// Speculative decoding against plain decoding over a prompt set: is the output the same, what is
+// accepted, and how long does it take.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kakeya/options.h"
+#include "prompt_set.h"
+#include "round_statistics.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::eval {
+
+struct SpeculationEvalOptions {
+  GenerateOptions generate = {.max_tokens = 128};  // of the speculative runs
+  SessionOptions session = {};
+  int pairs = 3;  // timed passes over the set, each with both ways for every prompt
+  // Drafts are made at their usual cost and then replaced by wrong ones.
+  bool forced_rejection = false;
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};  // in generations
+};
+
+struct SpeculationReport {
+  std::string set;
+  std::int64_t prompts = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t tokens = 0;  // of the plain outputs
+  // Ids of the prompts for which a run, of either way, gave other tokens or another stop reason
+  // than the first plain one.
+  std::vector<std::string> differing;
+  RoundStatistics rounds;  // of the speculative runs of all pairs
+  // Decoding the whole set, without prefill and without measuring costs; one entry a pair.
+  std::vector<double> plain_seconds;
+  std::vector<double> speculative_seconds;
+  double measuring_seconds = 0.0;  // what the speculative runs spent on measuring costs of rounds
+  std::int64_t answers = 0;        // prompts that have one, and outputs that contain it
+  std::int64_t plain_recall = 0;
+  std::int64_t speculative_recall = 0;
+  // All outputs one after the other: of the first plain pass and of the first speculative one.
+  std::vector<TokenId> plain_ids;
+  std::vector<TokenId> speculative_ids;
+
+  std::int64_t outputs_equal() const {
+    return prompts - static_cast<std::int64_t>(differing.size());
+  }
+  // Speculative over plain seconds, of each pair; and their median.
+  std::vector<double> time_ratios() const;
+  double time_ratio() const { return median(time_ratios()); }
+};
+
+// A plain pass gives the outputs to compare with; then `pairs` timed passes run each prompt both
+// ways, every other prompt speculative first, so that neither always finds the caches warm.
+// `plain` holds the same model without a drafter, so that plain decoding carries nothing of one.
+// Errors: of the sessions, with the prompt's id.
+Result<SpeculationReport> evaluate_speculation(EngineImpl& speculative,
+                                               EngineImpl& plain,
+                                               const PromptSet& set,
+                                               const SpeculationEvalOptions& options);
+
+}  // namespace kakeya::eval
