@@ -130,7 +130,8 @@ std::string output_verdict(std::span<const eval::SpeculationReport> reports) {
     for (const std::string& id : report.differing) names.push_back(report.set + " " + id);
   }
   if (names.empty()) {
-    return fmt::format("outputs equal plain decoding's for all {} prompts in every run\n", prompts);
+    return fmt::format("outputs equal plain decoding's in every run: {0} of {0} prompts\n",
+                       prompts);
   }
   const std::size_t count = names.size();
   if (count > kMostNames) names.resize(kMostNames);

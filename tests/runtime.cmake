@@ -11,3 +11,6 @@ target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
 kakeya_test(speculative_test model/test_model.cc decode/speculative_test.cc)
+
+kakeya_test(speculation_eval_test eval/speculation_eval_test.cc)
+target_link_libraries(speculation_eval_test PRIVATE kakeya_eval)

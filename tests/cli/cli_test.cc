@@ -367,9 +367,68 @@ TEST_F(Cli, WritesLogitsThatDoNotDependOnTheChunk) {
   EXPECT_EQ(a.substr(a.size() - data), b.substr(b.size() - data));
 }
 
+TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
+  const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
+  const std::string report = folder_ + "/report.json";
+  const Outcome outcome =
+      kakeya("eval spec " + kDemoFlag + data +
+             "--limit 3 --max-tokens 24 --pairs 1 --draft-length 3 --json -o " + report);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
+  EXPECT_EQ(json["schema"], "kakeya.eval.spec/1");
+  for (const char* field : {"version", "date", "backend", "threads", "model", "draft", "options",
+                            "slowest_time_ratio", "output_sha256"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["outputs_equal"], true);
+  ASSERT_EQ(json["sets"].size(), 4U);
+  const char* const names[] = {"humaneval", "humaneval-chat", "mt_bench", "needle"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto& set = json["sets"][i];
+    EXPECT_EQ(set["set"], names[i]);
+    EXPECT_EQ(set["prompts"], 3);
+    EXPECT_EQ(set["outputs_equal"], 3);
+    EXPECT_EQ(set["plain_sha256"], set["speculative_sha256"]);
+    EXPECT_GT(set["time_ratio"], 0.0);
+    // A round of three drafts at most.
+    ASSERT_EQ(set["acceptance_by_depth"].size(), 3U);
+    EXPECT_EQ(set["acceptance_by_depth"][0]["rounds"], set["drafting_rounds"]);
+  }
+  EXPECT_NE(json["sets"][0]["plain_sha256"], json["sets"][1]["plain_sha256"]) << "one template";
+  EXPECT_EQ(json["sets"][3]["recall"]["answers"], 3);
+  EXPECT_FALSE(json["sets"][2].contains("recall"));
+}
+
+TEST_F(Cli, EvaluatesAPromptSetOfOnesOwnAndSaysSoInWords) {
+  const Outcome outcome =
+      kakeya("eval spec " + kDemoFlag +
+                 "--prompts - --pairs 1 --max-tokens 48 --draft-length 3 --forced-rejection",
+             "{\"prompt\": \"Count from 5 to 12.\", \"answer\": \"11, 12\"}\n");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part :
+       {"stdin", "every draft replaced", "outputs equal plain decoding's in every run: 1 of 1",
+        "1 of 1 answers found by plain decoding, 1 by speculative"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST_F(Cli, RefusesBadPromptSetsWithOneLine) {
+  const std::string eval = "eval spec " + kDemoFlag + "--prompts ";
+  expect_refusal(eval + "/nonexistent.jsonl", "cannot open /nonexistent.jsonl");
+  expect_refusal(eval + "-", "standard input:2: not valid JSON", "{\"prompt\": \"hi\"}\nhello");
+  expect_refusal(eval + "-", "standard input:1: prompt: expected a text", "{\"id\": \"a\"}");
+  expect_refusal(eval + "-", "standard input holds no prompt");
+  expect_refusal("eval spec " + kDemoFlag + "--data " + folder_, "cannot open " + folder_);
+  expect_refusal("eval spec " + kDemoFlag + "--sets gsm9k", "gsm9k");
+  expect_refusal(eval + "- --draft none", "nothing drafts", "{\"prompt\": \"hi\"}");
+  expect_refusal(eval + "- --ctx 8", "stdin 1: context of 8", "{\"prompt\": \"hi\"}");
+}
+
 TEST_F(Cli, ExplainsItself) {
   EXPECT_EQ(kakeya("--version").out, "kakeya " KAKEYA_VERSION "\n");
-  for (const char* command : {"run", "logits", "inspect", "doctor", "bench", "completion"}) {
+  for (const char* command :
+       {"run", "logits", "inspect", "doctor", "bench", "eval", "eval spec", "completion"}) {
     const Outcome outcome = kakeya(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_GT(outcome.out.size(), 200U) << command;
