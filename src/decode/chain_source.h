@@ -1,35 +1,36 @@
+// Two sources in a row: n-grams where the text repeats itself at length, which costs nothing and is
+// nearly always right, else another source.
 #pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "decode/draft_source.h"
 #include "decode/ngram_source.h"
+
 namespace kakeya {
+
 class ChainSource final : public DraftSource {
  public:
-  ChainSource(NgramSource& a, DraftSource& b) : a_(a), b_(b) {}
-  int num_lanes() const override { return 3 + b_.num_lanes(); }
-  DraftKind lane_kind(int l) const override {
-    return l < 3 ? DraftKind::kNgram : b_.lane_kind(l - 3);
-  }
-  std::int64_t max_length() const override { return std::max(a_.max_length(), b_.max_length()); }
-  DraftOffer offer(std::span<const TokenId> t) override {
-    use_ = a_.match_length(t) >= 8;
-    if (use_) return a_.offer(t);
-    auto o = b_.offer(t);
-    o.lane += 3;
-    return o;
-  }
-  void draft(std::span<const TokenId> t, Sampler& s, std::span<TokenId> out) override {
-    if (use_)
-      a_.draft(t, s, out);
-    else
-      b_.draft(t, s, out);
-  }
-  std::span<const float> draft_probabilities(std::int64_t i) const override {
-    return use_ ? std::span<const float>{} : b_.draft_probabilities(i);
-  }
-  std::uint64_t bytes_read() const override { return b_.bytes_read(); }
+  // Shortest match for which n-grams draft.
+  static constexpr std::int64_t kLongMatch = 8;
+
+  // Both must outlive the chain.
+  ChainSource(NgramSource& ngram, DraftSource& other) : ngram_(ngram), other_(other) {}
+
+  // The n-grams' lanes, then the other's.
+  int num_lanes() const override { return ngram_.num_lanes() + other_.num_lanes(); }
+  DraftKind lane_kind(int lane) const override;
+  std::int64_t max_length() const override;
+  DraftOffer offer(std::span<const TokenId> tokens) override;
+  void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  std::span<const float> draft_probabilities(std::int64_t index) const override;
+  std::uint64_t bytes_read() const override { return ngram_.bytes_read() + other_.bytes_read(); }
 
  private:
-  NgramSource& a_;
-  DraftSource& b_;
-  bool use_ = false;
+  NgramSource& ngram_;
+  DraftSource& other_;
+  bool by_ngram_ = false;  // who made the last offer
 };
+
 }  // namespace kakeya

@@ -9,18 +9,33 @@
 namespace kakeya {
 namespace {
 
-// Acceptance is a property of the passage being written, so evidence ages with the text and not
-// with the rounds drafted: its weight halves every so many tokens. That is some 30 rounds of four
-// tokens, which leaves an error of about 0.07 in an acceptance of 0.7, and in text that has drafted
-// nothing for a while it makes room for a change.
+// The weight of a round halves every so many tokens that follow it. Acceptance is a property of the
+// passage, so evidence ages with the text, in plain steps too, which makes room for a change after
+// a while of those. Where rounds give few tokens it halves after so many rounds: enough to know an
+// acceptance of 0.7 to 0.07.
 constexpr double kHalfLifeTokens = 128.0;
-double kHalfLifeRounds = 30.0, kSceptic = 0.5, kAlarm = 5, kKept = 2, kBoost = 3, kGrow = 2,
-       kRefill = 1.5;
+constexpr double kHalfLifeRounds = 30.0;
 
 // Before anything is known: good drafters accept about this often at the first depth.
 constexpr double kFirstGuess = 0.7;
 // What that, or the shallower depth at a deeper one, counts for in observations.
 constexpr double kPriorWeight = 1.5;
+// The same for the doubt that decides whether a length may be drafted freely.
+constexpr double kDoubtWeight = 0.5;
+
+// A draft is at most so long before it was ever tried; after that it may double.
+constexpr std::int64_t kFirstLength = 4;
+// Rounds that must have come to a depth for it to count as tried.
+constexpr double kTried = 0.3;
+
+// Forgetting by age alone would let prose after code lose a hundred steps. So the logarithm of the
+// likelihood ratio is added up that acceptance has halved (Page, "Continuous inspection schemes",
+// Biometrika 1954): useless drafts reach the alarm in four to eight rounds, chance reaches it once
+// in exp(kAlarm), a thousand, judged drafts or later.
+constexpr double kAlarm = 7.0;
+// Rounds that remain of what was known before a change, at the first depth; deeper ones borrow
+// again.
+constexpr double kRoundsKept = 4.0;
 
 // Rounds that earlier text may count for.
 constexpr double kSeedRounds = 8.0;
@@ -33,14 +48,13 @@ constexpr double kMostSurprise = 0.25;
 
 // A purse holds at most this many plain steps, or one round of the longest draft: how much can be
 // lost at once in text that has turned bad.
-constexpr double kPurseSteps = 3.0;
+constexpr double kPurseSteps = 4.0;
 
 // The conditional acceptance at successive depths. A depth that few rounds reached borrows from the
 // shallower ones; the first borrows from `guess`.
 class Conditional {
  public:
-  explicit Conditional(double guess, double weight = kPriorWeight)
-      : value_(guess), weight_(weight) {}
+  Conditional(double guess, double weight) : value_(guess), weight_(weight) {}
 
   double next(double reached, double accepted) {
     value_ = (accepted + weight_ * value_) / (reached + weight_);
@@ -52,6 +66,26 @@ class Conditional {
   double weight_;
 };
 
+// Expected tokens of a round, one depth after the other.
+class Expectation {
+ public:
+  Expectation(double guess, double weight) : conditional_(guess, weight) {}
+
+  double next(double reached, double accepted) {
+    survival_ *= conditional_.next(reached, accepted);
+    tokens_ += survival_;
+    return tokens_;
+  }
+  double survival() const { return survival_; }
+
+ private:
+  Conditional conditional_;
+  double survival_ = 1.0;
+  double tokens_ = 1.0;
+};
+
+// Moves the whole table: what slows a machine slows passes of all sizes, and lengths that are not
+// being drafted have no other news.
 void correct(std::vector<double>& table, std::size_t index, double seconds) {
   if (!std::isfinite(seconds) || seconds <= 0.0 || table[index] <= 0.0) return;
   const double surprise =
@@ -92,133 +126,149 @@ double LengthPolicy::round_seconds(int lane, std::int64_t length) const {
   return costs_.draft[static_cast<std::size_t>(lane)][n - 1] + costs_.verify[n];
 }
 
+// Against a plain step, which gives the one token that the round gives at least.
+double LengthPolicy::most_lost(int lane, std::int64_t length) const {
+  return round_seconds(lane, length) - plain_seconds();
+}
+
+std::int64_t LengthPolicy::longest_worth_trying(int lane) const {
+  std::int64_t tried = 0;
+  for (const Count& count : lane_at(lane).depths) {
+    if (count.reached < kTried) break;
+    ++tried;
+  }
+  return std::max(kFirstLength, 2 * tried + 1);
+}
+
 // The shortest draft that pays for itself if all of it is accepted, so that while probes succeed
 // the next can follow at once; 0: none does.
 std::int64_t LengthPolicy::probe_length(int lane, std::int64_t limit) const {
   for (std::int64_t n = 1; n <= limit; ++n) {
-    if (static_cast<double>(n + 1) * plain_seconds() >= round_seconds(lane, n)) return n;
+    if (static_cast<double>(n) * plain_seconds() >= most_lost(lane, n)) return n;
   }
   return 0;
 }
 
 std::int64_t LengthPolicy::choose(int lane, std::int64_t most) const {
   const Lane& state = lane_at(lane);
-  std::int64_t deepest = 0;
-  while (deepest < max_length() && state.depths[static_cast<std::size_t>(deepest)].reached >= 0.3)
-    ++deepest;
-  const std::int64_t limit = std::min(
-      {most, max_length(), std::max<std::int64_t>(4, std::int64_t(kGrow * double(deepest)) + 1)});
+  const std::int64_t limit = std::min({most, max_length(), longest_worth_trying(lane)});
+  const double affordable = state.purse + credit_;
   const double plain_rate = 1.0 / plain_seconds();
-  Conditional likely(kFirstGuess);
-  Conditional certain(0.0, kSceptic);  // all that was not seen counts as rejected
-  double likely_survival = 1.0;
-  double certain_survival = 1.0;
-  double likely_tokens = 1.0;
-  double certain_tokens = 1.0;
+  Expectation likely(kFirstGuess, kPriorWeight);
+  Expectation certain(0.0, kDoubtWeight);
   double best_rate = plain_rate;
   std::int64_t best = 0;
   bool any_wins = false;
   for (std::int64_t n = 1; n <= limit; ++n) {
     const Count& count = state.depths[static_cast<std::size_t>(n - 1)];
-    likely_survival *= likely.next(count.reached, count.accepted);
-    certain_survival *= certain.next(count.reached, count.accepted);
-    likely_tokens += likely_survival;
-    certain_tokens += certain_survival;
     const double seconds = round_seconds(lane, n);
-    if (likely_tokens / seconds <= plain_rate) continue;
-    any_wins = true;
-    const bool allowed =
-        certain_tokens / seconds > plain_rate || seconds - plain_seconds() <= affordable(lane);
-    if (allowed && likely_tokens / seconds > best_rate) {
+    const double likely_rate = likely.next(count.reached, count.accepted) / seconds;
+    const double certain_rate = certain.next(count.reached, count.accepted) / seconds;
+    any_wins = any_wins || likely_rate > plain_rate;
+    const bool allowed = certain_rate > plain_rate || most_lost(lane, n) <= affordable;
+    if (allowed && likely_rate > best_rate) {
       best = n;
-      best_rate = likely_tokens / seconds;
+      best_rate = likely_rate;
     }
   }
   if (any_wins) return best;
   const std::int64_t probe = probe_length(lane, limit);
-  return round_seconds(lane, probe) - plain_seconds() <= affordable(lane) ? probe : 0;
+  return most_lost(lane, probe) <= affordable ? probe : 0;
 }
 
 void LengthPolicy::observe(int lane, const RoundRecord& round) {
+  if (round.drafted < 0 || round.drafted > max_length()) return;
   observe_costs(lane, round);
-  observe_acceptance(lanes_[static_cast<std::size_t>(lane)], round);
+  if (round.drafted > 0) heed_change(lane, round);
+  observe_acceptance(lane, round);
   settle(lane, round);
 }
 
-void LengthPolicy::forget(Lane& lane) const {
-  const double weight = std::min(1.0, kKept / std::max(lane.depths[0].reached, 1e-9));
-  for (Count& count : lane.depths) count = {weight * count.reached, weight * count.accepted};
-  lane.alarm = 0.0;
-}
-
-void LengthPolicy::observe_acceptance(Lane& lane, const RoundRecord& round) {
-  Conditional conditional(kFirstGuess);
-  for (std::int32_t d = 0; d < std::min<std::int64_t>(round.drafted, max_length()); ++d) {
-    const Count& count = lane.depths[static_cast<std::size_t>(d)];
-    const double p = std::min(0.98, conditional.next(count.reached, count.accepted));
-    lane.alarm = std::max(
-        0.0,
-        lane.alarm + (d < round.accepted ? std::log(0.5) : std::log((1.0 - 0.5 * p) / (1.0 - p))));
-    if (d >= round.accepted) break;
-  }
-  bool wins = lane.depths[0].reached < 1e-9;
-  if (round.drafted > 0 && !wins) {
-    for (std::int64_t n = 1; n <= max_length() && !wins; ++n)
-      wins = rate(0, n) * plain_seconds() > 1.0;
-    const double gain = round.committed * plain_seconds() -
-                        round_seconds(0, std::min<std::int64_t>(round.drafted, max_length()));
-    if (wins && lane.alarm > kAlarm) lane.purse = std::max(lane.purse, kRefill * plain_seconds());
-    if (wins ? lane.alarm > kAlarm : gain > 0.0) forget(lane);
-  }
-  const double lives =
-      std::max(round.committed / kHalfLifeTokens, round.drafted > 0 ? 1.0 / kHalfLifeRounds : 0.0);
-  const double decay = std::exp2(-lives);
-  for (Count& count : lane.depths) {
-    count.reached *= decay;
-    count.accepted *= decay;
-  }
-  for (std::int32_t d = 0; d < std::min<std::int64_t>(round.drafted, max_length()); ++d) {
-    Count& count = lane.depths[static_cast<std::size_t>(d)];
-    count.reached += 1.0;
-    if (d >= round.accepted) break;
-    count.accepted += 1.0;
-  }
-}
-
 void LengthPolicy::observe_costs(int lane, const RoundRecord& round) {
-  if (round.drafted < 0 || round.drafted > max_length()) return;
   const auto n = static_cast<std::size_t>(round.drafted);
   correct(costs_.verify, n, round.verify_seconds);
   if (n > 0) correct(costs_.draft[static_cast<std::size_t>(lane)], n - 1, round.draft_seconds);
 }
 
-void LengthPolicy::settle(int lane, const RoundRecord& round) {
-  const std::int64_t n = std::clamp<std::int64_t>(round.drafted, 0, max_length());
-  // By the tables and not by the clock: a round that the machine interrupted says nothing about
-  // drafting.
-  const double seconds = round_seconds(lane, n);
-  double& purse = lanes_[static_cast<std::size_t>(lane)].purse;
-  const Count& first = lanes_[static_cast<std::size_t>(lane)].depths[0];
-  purse += kProbeShare * seconds * (1.0 + kBoost * first.accepted / (first.reached + 0.5));
-  if (n > 0) purse += round.committed * plain_seconds() - seconds;
-  if (purse < 0.0) {
-    credit_ = std::max(0.0, credit_ + purse);
-    purse = 0.0;
+bool LengthPolicy::drafting_wins(int lane) const {
+  Expectation likely(kFirstGuess, kPriorWeight);
+  std::int64_t n = 0;
+  for (const Count& count : lane_at(lane).depths) {
+    const double tokens = likely.next(count.reached, count.accepted);
+    if (tokens * plain_seconds() > round_seconds(lane, ++n)) return true;
   }
-  const double most =
-      std::max(kPurseSteps * plain_seconds(), round_seconds(lane, max_length()) - plain_seconds());
-  purse = std::min(purse, most);
+  return false;
+}
+
+// Forgets most of what was known when late rounds contradict it: many rejections where drafting
+// won, or a probe that paid.
+void LengthPolicy::heed_change(int lane, const RoundRecord& round) {
+  Lane& state = lanes_[static_cast<std::size_t>(lane)];
+  bool changed = false;
+  if (drafting_wins(lane)) {
+    Conditional conditional(kFirstGuess, kPriorWeight);
+    for (std::int32_t d = 0; d < std::min(round.drafted, round.committed); ++d) {
+      const Count& count = state.depths[static_cast<std::size_t>(d)];
+      const double p = std::min(0.98, conditional.next(count.reached, count.accepted));
+      state.alarm += d < round.accepted ? -std::log(2.0) : std::log((1.0 - 0.5 * p) / (1.0 - p));
+      state.alarm = std::max(0.0, state.alarm);
+    }
+    changed = state.alarm > kAlarm;
+    // If it was chance, guesses bring drafting back at once.
+    if (changed) state.purse = std::max(state.purse, kPurseSteps * plain_seconds());
+  } else {
+    changed = round.committed * plain_seconds() > round_seconds(lane, round.drafted);
+  }
+  if (!changed) return;
+  state.alarm = 0.0;
+  const Count first = state.depths[0];
+  const double weight = std::min(1.0, kRoundsKept / std::max(first.reached, 1e-9));
+  std::fill(state.depths.begin(), state.depths.end(), Count{});
+  state.depths[0] = {weight * first.reached, weight * first.accepted};
+}
+
+void LengthPolicy::observe_acceptance(int lane, const RoundRecord& round) {
+  std::vector<Count>& depths = lanes_[static_cast<std::size_t>(lane)].depths;
+  const double half_lives =
+      std::max(round.committed / kHalfLifeTokens, round.drafted > 0 ? 1.0 / kHalfLifeRounds : 0.0);
+  const double decay = std::exp2(-half_lives);
+  for (Count& count : depths) count = {decay * count.reached, decay * count.accepted};
+  // A round that was stopped commits no token after its accepted drafts: the rest was never judged.
+  for (std::int32_t d = 0; d < std::min(round.drafted, round.committed); ++d) {
+    Count& count = depths[static_cast<std::size_t>(d)];
+    count.reached += 1.0;
+    if (d < round.accepted) count.accepted += 1.0;
+  }
+}
+
+// By the tables and not by the clock: a round that the machine interrupted says nothing about
+// drafting.
+void LengthPolicy::settle(int lane, const RoundRecord& round) {
+  Lane& state = lanes_[static_cast<std::size_t>(lane)];
+  const double seconds = round_seconds(lane, round.drafted);
+  double share = kProbeShare;
+  if (!state.depths.empty()) {
+    const Count& first = state.depths[0];
+    share += (kMostProbeShare - kProbeShare) * first.accepted / (first.reached + kDoubtWeight);
+  }
+  state.purse += share * seconds;
+  if (round.drafted > 0) state.purse += round.committed * plain_seconds() - seconds;
+  if (state.purse < 0.0) {
+    credit_ = std::max(0.0, credit_ + state.purse);
+    state.purse = 0.0;
+  }
+  const double most = std::max(kPurseSteps * plain_seconds(), most_lost(lane, max_length()));
+  state.purse = std::min(state.purse, most);
 }
 
 double LengthPolicy::survival(int lane, std::int64_t depth) const {
   const std::vector<Count>& depths = lane_at(lane).depths;
-  Conditional conditional(kFirstGuess);
-  double result = 1.0;
+  Expectation likely(kFirstGuess, kPriorWeight);
   for (std::int64_t d = 0; d < std::min(depth, max_length()); ++d) {
     const Count& count = depths[static_cast<std::size_t>(d)];
-    result *= conditional.next(count.reached, count.accepted);
+    likely.next(count.reached, count.accepted);
   }
-  return result;
+  return likely.survival();
 }
 
 double LengthPolicy::rate(int lane, std::int64_t length) const {

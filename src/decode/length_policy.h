@@ -4,10 +4,10 @@
 //   rate(n) = (1 + s_1 + ... + s_n) / (draft(n) + verify(n + 1)),   rate(0) = 1 / verify(1)
 //
 // where s_d is the estimated probability that the first d drafts are all accepted. A length that
-// wins even if all that was not yet seen were rejected is drafted freely. Everything else, first
+// wins even if whatever was not yet seen were rejected is drafted freely. Everything else, first
 // guesses and probes while plain steps win, is paid from a purse: it starts with kCredit plain
-// steps, earns kProbeShare of the decoding time and what drafted rounds gain, and must cover what
-// the round loses if nothing is accepted.
+// steps, earns a share of the decoding time and what drafted rounds gain, and must cover what the
+// round loses if nothing is accepted.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,15 @@ struct RoundCosts {
 // One a session, one thread at a time. Nothing allocates after construction.
 class LengthPolicy {
  public:
-  // Share of the decoding time that probes and first guesses may lose against plain steps.
+  // Share of the decoding time that probes and first guesses may lose against plain steps where
+  // no draft is accepted, and where all are; in between, in proportion.
   static constexpr double kProbeShare = 0.005;
+  static constexpr double kMostProbeShare = 0.02;
 
   // What they may lose beyond that, in plain steps: for all lanes together, and for each lane where
   // there are several, so that one useless lane does not take the first guess of the others. With
   // one lane, n tokens of which no draft is ever accepted take the time of at most
-  // (1 + kProbeShare) n + kCredit plain steps: 1 % more for n = 300.
+  // (1 + kProbeShare) (n + kCredit) plain steps, to the first order: 1 % more for n = 300.
   static constexpr double kCredit = 1.5;
   static constexpr double kLaneCredit = 0.5;
 
@@ -73,16 +75,18 @@ class LengthPolicy {
   struct Lane {
     std::vector<Count> depths;  // [d - 1]: depth d
     double purse = 0.0;         // seconds that guesses may still lose
-    double alarm = 0.0;
+    double alarm = 0.0;         // how strongly late rounds say that acceptance has fallen
   };
 
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
   double plain_seconds() const { return costs_.verify[0]; }
   double round_seconds(int lane, std::int64_t length) const;
-  double affordable(int lane) const { return lane_at(lane).purse + credit_; }
+  double most_lost(int lane, std::int64_t length) const;
+  std::int64_t longest_worth_trying(int lane) const;
   std::int64_t probe_length(int lane, std::int64_t limit) const;
-  void forget(Lane& lane) const;
-  void observe_acceptance(Lane& lane, const RoundRecord& round);
+  bool drafting_wins(int lane) const;
+  void heed_change(int lane, const RoundRecord& round);
+  void observe_acceptance(int lane, const RoundRecord& round);
   void observe_costs(int lane, const RoundRecord& round);
   void settle(int lane, const RoundRecord& round);
 

@@ -1,42 +1,51 @@
+// Prompt look-up: text repeats itself, so what followed the last tokens where they stood before is
+// proposed to follow them again. Needs no model and no memory.
 #pragma once
+
+#include <cstdint>
+#include <span>
+
 #include "decode/draft_source.h"
+
 namespace kakeya {
+
 class NgramSource final : public DraftSource {
  public:
-  explicit NgramSource(std::int64_t max_length) : max_length_(max_length) {}
+  // Longest proposal; shortest and longest match; tokens that are searched, the last ones.
+  static constexpr std::int64_t kMaxLength = 63;
+  static constexpr std::int64_t kMinMatch = 2;
+  static constexpr std::int64_t kMaxMatch = 32;
+  static constexpr std::int64_t kWindow = 32768;
+
+  // 1 <= max_length <= kMaxLength.
+  explicit NgramSource(std::int64_t max_length);
+
+  // Matches of 2-3, 4-7, and 8 tokens and more: the longer, the surer.
   int num_lanes() const override { return 3; }
-  DraftKind lane_kind(int) const override { return DraftKind::kNgram; }
+  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
   std::int64_t max_length() const override { return max_length_; }
-  DraftOffer offer(std::span<const TokenId> tokens) override {
-    const auto m = match_length(tokens);
-    return {m < 4 ? 0 : m < 8 ? 1 : 2, m < 2 ? 0 : max_length_};
-  }
-  void draft(std::span<const TokenId> tokens, Sampler&, std::span<TokenId> out) override {
-    match_length(tokens);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::size_t at = end_ + i;
-      out[i] = at < tokens.size() ? tokens[at] : out[at - tokens.size()];
-    }
-  }
-  std::span<const float> draft_probabilities(std::int64_t) const override { return {}; }
-  std::int64_t match_length(std::span<const TokenId> t) {
-    std::int64_t best = 0;
-    for (std::size_t e = t.size() - 1; e > 0; --e) {
-      std::int64_t m = 0;
-      while (m < 32 && static_cast<std::size_t>(m) < e &&
-             t[e - 1 - static_cast<std::size_t>(m)] ==
-                 t[t.size() - 1 - static_cast<std::size_t>(m)])
-        ++m;
-      if (m > best) {
-        best = m;
-        end_ = e;
-      }
-    }
-    return best;
-  }
+
+  DraftOffer offer(std::span<const TokenId> tokens) override;
+  // Beyond the end of the tokens the proposal repeats itself, with the period of the match.
+  void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
+
+  // Tokens at the end of `tokens` that also stand earlier, in one piece (which may overlap the
+  // end): kMinMatch ... kMaxMatch, or 0.
+  static std::int64_t match_length(std::span<const TokenId> tokens);
 
  private:
+  struct Match {
+    std::int64_t length = 0;
+    std::int64_t distance =
+        0;  // from the earlier occurrence to the end; of the longest the nearest
+  };
+  static Match find(std::span<const TokenId> tokens);
+
   std::int64_t max_length_;
-  std::size_t end_ = 0;
+  // Of the last offer.
+  Match match_;
+  std::size_t matched_size_ = 0;
 };
+
 }  // namespace kakeya
