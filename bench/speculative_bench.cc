@@ -87,6 +87,10 @@ class SpeculativeBench {
   std::vector<TokenId> plain_ids_;
 };
 
+double rate_of(const GenerateResult& result) {
+  return static_cast<double>(result.ids.size() - 1) / result.decode_seconds;
+}
+
 struct Samples {
   std::vector<double> tokens_per_second;
   std::vector<double> times_plain;
@@ -97,9 +101,8 @@ struct Samples {
   double seconds = 0.0;
 
   void add(const GenerateResult& result, double plain_rate) {
-    const double rate = static_cast<double>(result.ids.size() - 1) / result.decode_seconds;
-    tokens_per_second.push_back(rate);
-    times_plain.push_back(plain_rate > 0.0 ? rate / plain_rate : 1.0);
+    tokens_per_second.push_back(rate_of(result));
+    times_plain.push_back(rate_of(result) / plain_rate);
     rounds += static_cast<std::int64_t>(result.rounds.size());
     drafted += result.drafted;
     seconds += result.decode_seconds;
@@ -152,13 +155,17 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   std::vector<double> probes;
   for (int r = 0; r < options.repetitions; ++r) {
     probes.push_back(cpu::measure_read_bandwidth(pool, kProbeSeconds));
-    double plain_rate = 0.0;
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      KAKEYA_ASSIGN_OR_RETURN(const GenerateResult result, bench->generate(lengths[i]));
-      report.outputs_equal = report.outputs_equal && bench->is_plain_output(result);
-      samples[i].add(result, plain_rate);
-      if (i == 0) plain_rate = samples[0].tokens_per_second.back();
+    // A plain run before and after, and every other repetition backwards: what else a shared
+    // machine does drifts over minutes.
+    std::vector<GenerateResult> results(lengths.size());
+    for (std::size_t k = 0; k < lengths.size(); ++k) {
+      const std::size_t i = r % 2 == 0 || k == 0 ? k : lengths.size() - k;
+      KAKEYA_ASSIGN_OR_RETURN(results[i], bench->generate(lengths[i]));
+      report.outputs_equal = report.outputs_equal && bench->is_plain_output(results[i]);
     }
+    KAKEYA_ASSIGN_OR_RETURN(const GenerateResult again, bench->generate(0));
+    const double plain_rate = 0.5 * (rate_of(results[0]) + rate_of(again));
+    for (std::size_t i = 0; i < lengths.size(); ++i) samples[i].add(results[i], plain_rate);
     if (options.on_progress) options.on_progress(r + 1, options.repetitions);
   }
   for (std::size_t i = 0; i < lengths.size(); ++i) {
