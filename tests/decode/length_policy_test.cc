@@ -110,13 +110,13 @@ class Simulation {
   double seconds_ = 0.0;
 };
 
-// Tokens a second over 2,000 rounds, for many seeds, against the best fixed length.
-double efficiency(const RoundCosts& costs, const Curve& curve) {
+// Tokens a second over so many rounds, for many seeds, against the best fixed length.
+double efficiency(const RoundCosts& costs, const Curve& curve, int rounds = 2000) {
   double tokens = 0.0;
   double seconds = 0.0;
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Simulation simulation(costs, seed * 7919);
-    for (int i = 0; i < 2000; ++i) simulation.round(curve);
+    for (int i = 0; i < rounds; ++i) simulation.round(curve);
     tokens += static_cast<double>(simulation.tokens());
     seconds += simulation.seconds();
   }
@@ -140,6 +140,13 @@ TEST(LengthPolicy, ComesNearTheBestFixedLength) {
   EXPECT_GE(efficiency(tiny_costs(), {}), 0.97);
 }
 
+// A few unlucky blocks at the start must not hold a good drafter for a useless one.
+TEST(LengthPolicy, ComesNearItSoonAndWhateverTheFirstBlocksGive) {
+  EXPECT_GE(efficiency(expert_costs(), expert_curve(), 60), 0.90);
+  EXPECT_GE(efficiency(expert_costs(), expert_curve(), 300), 0.95);
+  EXPECT_GE(efficiency(tiny_costs(), Curve(15, 0.7), 60), 0.90);
+}
+
 TEST(LengthPolicy, LosesAtMostItsPurseWhereNothingIsAccepted) {
   for (const RoundCosts& costs : {expert_costs(), tiny_costs()}) {
     Simulation simulation(costs, 1);
@@ -150,7 +157,7 @@ TEST(LengthPolicy, LosesAtMostItsPurseWhereNothingIsAccepted) {
       const double bound =
           (LengthPolicy::kProbeShare * i + LengthPolicy::kCredit) * (1 + LengthPolicy::kProbeShare);
       ASSERT_LE(simulation.lost_steps(), bound) << "after " << i << " tokens";
-      ASSERT_LE(simulation.lost_steps(), i < 300 ? 3.0 : 0.01 * i);
+      ASSERT_LE(simulation.lost_steps(), i < 1200 ? 12.1 : 0.0101 * i);
     }
     EXPECT_TRUE(drafted) << "a policy that never drafts loses nothing, and wins nothing";
   }

@@ -247,13 +247,15 @@ class Losslessness : public testing::TestWithParam<std::string> {
     ASSERT_NE(trio_, nullptr);
   }
 
-  // A prompt of 1 token up to five windows, sampling of any kind, an end of any kind.
+  // A prompt of 1 token up to five windows, sampling of any kind, an end of any kind. Rings hold a
+  // window and 16 to 23 rows, so most cases wrap them several times.
   Request random_request(SequenceRng& rng) {
-    const std::int64_t window = trio_->window == 0 ? 12 : std::min<std::int64_t>(trio_->window, 12);
+    const std::int64_t window = trio_->window == 0 ? 12 : trio_->window;
     Request request;
     request.prompt = random_tokens(rng, 1 + rng.below(static_cast<std::uint64_t>(5 * window)),
                                    trio_->vocab_size());
-    request.max_tokens = static_cast<std::int64_t>(20 + rng.below(30));
+    request.max_tokens = static_cast<std::int64_t>(30 + rng.below(50));
+    request.context = static_cast<std::int64_t>(request.prompt.size()) + 150;
     request.sampling = random_sampling(rng);
     if (rng.below(6) == 0) request.stop_after = static_cast<std::int64_t>(1 + rng.below(20));
     if (rng.below(6) == 0) {
@@ -293,7 +295,7 @@ TEST_P(Losslessness, EveryDrafterGivesThePlainTokensInEveryRandomCase) {
     const auto options = [&]() -> Speculation {
       const std::uint64_t length = rng.below(18);
       return {.draft_length = length == 17 ? kAutoDraftLength : static_cast<std::int64_t>(length),
-              .chunk = static_cast<std::int64_t>(1 + rng.below(40))};
+              .chunk = static_cast<std::int64_t>(1 + rng.below(24))};
     };
     NgramSource ngram(15);
     for (DraftSource* source :
