@@ -203,8 +203,7 @@ Result<PassResult> bench_prefill(EngineImpl& engine, const ModelBenchOptions& op
     samples.add(seconds, before, bench.probe(), bench.distinct_experts());
     progress(options, r + 1);
   }
-  return summarise(samples, options.rows, bench.pass_bytes(),
-                   bench.pass_gflop(options.rows, 1));
+  return summarise(samples, options.rows, bench.pass_bytes(), bench.pass_gflop(options.rows, 1));
 }
 
 }  // namespace kakeya::bench

@@ -18,7 +18,9 @@ struct DraftScript {
   std::vector<TokenId> tokens;   // the plain output with its prompt, by position
   std::vector<double> survival;  // [d]: share of rounds in which the first d + 1 drafts are right
   std::int64_t vocab_size = 0;
-  SequenceRng rng{1};
+  // Decides which positions are hard. Runs with the same number meet the same luck, whatever their
+  // draft length, so that they can be compared.
+  std::uint64_t luck = 1;
 };
 
 class ScriptedDrafts final : public DraftSource {

@@ -73,6 +73,7 @@ class SpeculativeBench {
     return result;
   }
 
+  void set_luck(std::uint64_t luck) { script_.luck = luck; }
   bool is_plain_output(const GenerateResult& result) const { return result.ids == plain_ids_; }
 
  private:
@@ -154,6 +155,7 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   std::vector<Samples> samples(lengths.size());
   std::vector<double> probes;
   for (int r = 0; r < options.repetitions; ++r) {
+    bench->set_luck(static_cast<std::uint64_t>(r) + 2);
     probes.push_back(cpu::measure_read_bandwidth(pool, kProbeSeconds));
     // A plain run before and after, and every other repetition backwards: what else a shared
     // machine does drifts over minutes.

@@ -108,14 +108,18 @@ void DflashSource::bring_context_up_to_date() {
 }
 
 Rows DflashSource::reserve_taps(std::int64_t rows) {
-  // Also before it must be: one pass at a time is never felt, a long backlog would be.
-  const bool backlog = !plan_.rebuild_context && waiting_ >= plan_.pass_rows;
-  if (backlog || waiting_ + rows > plan_.tap_rows) bring_context_up_to_date();
+  if (waiting_ + rows > plan_.tap_rows) bring_context_up_to_date();
   return tap_rows(waiting_, rows);
 }
 
 void DflashSource::commit_taps(std::int64_t rows) {
   waiting_ += rows;
+}
+
+void DflashSource::finish_taps() {
+  // Before it must be: a prompt's part belongs to the prefill, and while decoding one pass at a time
+  // is never felt.
+  if (!plan_.rebuild_context && waiting_ >= plan_.pass_rows) bring_context_up_to_date();
 }
 
 Status DflashSource::check_truncate(Position length) const {

@@ -56,6 +56,7 @@ class DflashSource final : public DraftSource, public TapSink {
   std::span<const std::int64_t> taps() const override { return drafter_.config().target_layer_ids; }
   Rows reserve_taps(std::int64_t rows) override;
   void commit_taps(std::int64_t rows) override;
+  void finish_taps() override;
   Status check_truncate(Position length) const override;
   void truncate(Position length) override;
 

@@ -142,6 +142,7 @@ Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
     return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
                             drafts.size());
   }
+  if (tap_sink_ != nullptr) tap_sink_->finish_taps();
   // tokens_ holds the block for the pass: its memory is there already, and so is the pending token.
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
   const Rows logits{logits_.as<float>(), rows, decoder_.config().vocab_size};
@@ -170,6 +171,7 @@ Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress
     const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};
     KAKEYA_TRY(run(std::span<const TokenId>(tokens_).subspan(begin, rows), logits));
     commit(static_cast<std::int64_t>(rows));
+    if (tap_sink_ != nullptr) tap_sink_->finish_taps();
     has_logits_ = last;
     if (progress &&
         !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
