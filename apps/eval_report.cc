@@ -13,10 +13,10 @@ namespace {
 // Differing prompts that a line of text names; the JSON names all.
 constexpr std::size_t kMostNames = 12;
 
-double per_second(const eval::SpeculationReport& report, const std::vector<double>& seconds) {
-  const double median = eval::median(seconds);
+double per_second(const eval::SpeculationReport& report, const eval::SetTimes& times) {
   // The first token of each reply comes out of the prefill's logits.
-  return median > 0.0 ? static_cast<double>(report.tokens - report.prompts) / median : 0.0;
+  const auto tokens = static_cast<double>(report.tokens - report.prompts);
+  return times.steady() > 0.0 ? tokens / times.steady() : 0.0;
 }
 
 double speedup(const eval::SpeculationReport& report) {
@@ -48,12 +48,13 @@ nlohmann::ordered_json set_json(const eval::SpeculationReport& report) {
       {"acceptance_length", rounds.acceptance_length()},
       {"tokens_per_round", rounds.tokens_per_round()},
       {"acceptance_by_depth", depths},
-      {"plain_seconds", report.plain_seconds},
-      {"speculative_seconds", report.speculative_seconds},
+      {"plain_seconds", report.plain_times.pairs()},
+      {"speculative_seconds", report.speculative_times.pairs()},
       {"measuring_seconds", report.measuring_seconds},
-      {"plain_tokens_per_second", per_second(report, report.plain_seconds)},
-      {"speculative_tokens_per_second", per_second(report, report.speculative_seconds)},
+      {"plain_tokens_per_second", per_second(report, report.plain_times)},
+      {"speculative_tokens_per_second", per_second(report, report.speculative_times)},
       {"time_ratio", report.time_ratio()},
+      {"steady_time_ratio", report.steady_time_ratio()},
       {"speedup", speedup(report)},
       {"plain_sha256", ids_sha256(report.plain_ids)},
       {"speculative_sha256", ids_sha256(report.speculative_ids)}};
@@ -83,21 +84,24 @@ std::string range_of_ratios(const eval::SpeculationReport& report) {
 }
 
 std::string main_table(std::span<const eval::SpeculationReport> reports) {
+  constexpr std::string_view kTitles =
+      "{:<16} {:>7} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>6} {:>17} {:>6} {:>8}\n";
   std::string text =
-      fmt::format("{:<16} {:>7} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>6} {:>17} {:>8}\n", "set",
-                  "prompts", "equal", "tokens", "accepted/", "tokens/", "plain", "speculative",
-                  "time", "(min - max)", "speed-up");
-  text += fmt::format("{:<16} {:>7} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>6} {:>17} {:>8}\n", "",
-                      "", "", "", "round", "round", "tokens/s", "tokens/s", "ratio", "", "");
+      fmt::format(kTitles, "set", "prompts", "equal", "tokens", "accepted/", "tokens/", "plain",
+                  "speculative", "time", "(min - max)", "steady", "speed-up");
+  text += fmt::format(kTitles, "", "", "", "", "round", "round", "tokens/s", "tokens/s", "ratio",
+                      "", "ratio", "");
   for (const eval::SpeculationReport& report : reports) {
     text += fmt::format(
-        "{:<16} {:>7} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>11.1f} {:>11.1f} {:>6.3f} {:>17} {:>8.2f}\n",
+        "{:<16} {:>7} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>11.1f} {:>11.1f} {:>6.3f} {:>17} {:>6.3f} "
+        "{:>8.2f}\n",
         report.set, report.prompts, report.outputs_equal(), report.tokens,
         report.rounds.accepted_per_round(), report.rounds.tokens_per_round(),
-        per_second(report, report.plain_seconds), per_second(report, report.speculative_seconds),
-        report.time_ratio(), range_of_ratios(report), speedup(report));
+        per_second(report, report.plain_times), per_second(report, report.speculative_times),
+        report.time_ratio(), range_of_ratios(report), report.steady_time_ratio(), speedup(report));
   }
-  return text;
+  return text +
+         "(time ratio: the median pair's; steady ratio: of each prompt's median over the pairs)\n";
 }
 
 std::string depth_table(std::span<const eval::SpeculationReport> reports) {

@@ -10,6 +10,9 @@
 namespace kakeya::eval {
 namespace {
 
+// A set in which every reply is one token takes no time to decode.
+constexpr double kShortestTime = 1e-9;
+
 struct Output {
   std::vector<TokenId> ids;
   StopReason stop_reason = StopReason::kMaxTokens;
@@ -120,18 +123,14 @@ Result<double> SetEvaluation::timed_speculative(std::size_t index) {
 }
 
 Status SetEvaluation::pair() {
-  double plain_seconds = 0.0;
-  double speculative_seconds = 0.0;
   for (std::size_t i = 0; i < set_.prompts.size(); ++i) {
     const bool speculative_first = i % 2 == 1;
     for (const bool speculative : {speculative_first, !speculative_first}) {
       KAKEYA_ASSIGN_OR_RETURN(const double seconds,
                               speculative ? timed_speculative(i) : timed_plain(i));
-      (speculative ? speculative_seconds : plain_seconds) += seconds;
+      (speculative ? report_.speculative_times : report_.plain_times).add(i, seconds);
     }
   }
-  report_.plain_seconds.push_back(plain_seconds);
-  report_.speculative_seconds.push_back(speculative_seconds);
   return {};
 }
 
@@ -167,12 +166,35 @@ SpeculationReport SetEvaluation::report() && {
 
 }  // namespace
 
-std::vector<double> SpeculationReport::time_ratios() const {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < plain_seconds.size(); ++i) {
-    if (plain_seconds[i] > 0.0) ratios.push_back(speculative_seconds[i] / plain_seconds[i]);
+void SetTimes::add(std::size_t prompt, double seconds) {
+  if (seconds_.size() <= prompt) seconds_.resize(prompt + 1);
+  seconds_[prompt].push_back(seconds);
+}
+
+std::vector<double> SetTimes::pairs() const {
+  std::vector<double> sums;
+  for (const std::vector<double>& prompt : seconds_) {
+    sums.resize(std::max(sums.size(), prompt.size()), 0.0);
+    for (std::size_t pair = 0; pair < prompt.size(); ++pair) sums[pair] += prompt[pair];
   }
+  return sums;
+}
+
+double SetTimes::steady() const {
+  double sum = 0.0;
+  for (const std::vector<double>& prompt : seconds_) sum += median(prompt);
+  return sum;
+}
+
+std::vector<double> SpeculationReport::time_ratios() const {
+  std::vector<double> ratios = speculative_times.pairs();
+  const std::vector<double> plain = plain_times.pairs();
+  for (std::size_t i = 0; i < ratios.size(); ++i) ratios[i] /= std::max(plain[i], kShortestTime);
   return ratios;
+}
+
+double SpeculationReport::steady_time_ratio() const {
+  return speculative_times.steady() / std::max(plain_times.steady(), kShortestTime);
 }
 
 Result<SpeculationReport> evaluate_speculation(EngineImpl& speculative,

@@ -23,6 +23,20 @@ struct SpeculationEvalOptions {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};  // in generations
 };
 
+// Seconds of every prompt in every pair.
+class SetTimes {
+ public:
+  void add(std::size_t prompt, double seconds);
+
+  // The whole set in each pair.
+  std::vector<double> pairs() const;
+  // Each prompt's median over the pairs, all together.
+  double steady() const;
+
+ private:
+  std::vector<std::vector<double>> seconds_;  // [prompt][pair]
+};
+
 struct SpeculationReport {
   std::string set;
   std::int64_t prompts = 0;
@@ -32,9 +46,9 @@ struct SpeculationReport {
   // than the first plain one.
   std::vector<std::string> differing;
   RoundStatistics rounds;  // of the speculative runs of all pairs
-  // Decoding the whole set, without prefill and without measuring costs; one entry a pair.
-  std::vector<double> plain_seconds;
-  std::vector<double> speculative_seconds;
+  // Decoding, without prefill and without measuring costs.
+  SetTimes plain_times;
+  SetTimes speculative_times;
   double measuring_seconds = 0.0;  // what the speculative runs spent on measuring costs of rounds
   std::int64_t answers = 0;        // prompts that have one, and outputs that contain it
   std::int64_t plain_recall = 0;
@@ -46,9 +60,12 @@ struct SpeculationReport {
   std::int64_t outputs_equal() const {
     return prompts - static_cast<std::int64_t>(differing.size());
   }
-  // Speculative over plain seconds, of each pair; and their median.
+  // Speculative over plain seconds of the whole set, of each pair; and their median.
   std::vector<double> time_ratios() const;
   double time_ratio() const { return median(time_ratios()); }
+  // The same of each prompt's median over the pairs. A burst of other work on the machine falls on
+  // some prompts of some pairs, so that this is steadier.
+  double steady_time_ratio() const;
 };
 
 // A plain pass gives the outputs to compare with; then `pairs` timed passes run each prompt both

@@ -69,10 +69,35 @@ TEST(Median, IsTheMiddleOrTheMeanOfTheTwoInTheMiddle) {
 
 TEST(SpeculationReport, TakesTheMedianOfTheRatiosAndNotTheRatioOfTheMedians) {
   SpeculationReport report;
-  report.plain_seconds = {1.0, 2.0, 4.0};
-  report.speculative_seconds = {0.5, 4.0, 4.0};  // the medians, 2 and 4, have another ratio
+  for (const double seconds : {1.0, 2.0, 4.0}) report.plain_times.add(0, seconds);
+  // The medians, 2 and 4, have another ratio.
+  for (const double seconds : {0.5, 4.0, 4.0}) report.speculative_times.add(0, seconds);
   EXPECT_THAT(report.time_ratios(), ElementsAre(0.5, 2.0, 1.0));
   EXPECT_EQ(report.time_ratio(), 1.0);
+}
+
+// In each pair another prompt is disturbed, so that every pair's sum is, but no prompt's median.
+TEST(SpeculationReport, IsSteadyAgainstBurstsThatFallOnDifferentPrompts) {
+  SpeculationReport report;
+  for (std::size_t pair = 0; pair < 3; ++pair) {
+    for (std::size_t prompt = 0; prompt < 3; ++prompt) {
+      report.plain_times.add(prompt, 2.0);
+      report.speculative_times.add(prompt, pair == prompt ? 10.0 : 1.0);
+    }
+  }
+  EXPECT_THAT(report.plain_times.pairs(), ElementsAre(6.0, 6.0, 6.0));
+  EXPECT_THAT(report.speculative_times.pairs(), ElementsAre(12.0, 12.0, 12.0));
+  EXPECT_EQ(report.time_ratio(), 2.0);
+  EXPECT_EQ(report.steady_time_ratio(), 0.5);
+}
+
+TEST(SpeculationReport, IsDefinedIfNothingTookTime) {
+  SpeculationReport report;
+  EXPECT_EQ(report.time_ratio(), 0.0);
+  EXPECT_EQ(report.steady_time_ratio(), 0.0);
+  report.plain_times.add(0, 0.0);
+  report.speculative_times.add(0, 0.0);
+  EXPECT_EQ(report.time_ratio(), 0.0);
 }
 
 TEST(ParsePrompts, ReadsLinesAndNamesThoseWithoutAnId) {
@@ -172,7 +197,7 @@ TEST_F(SpeculationEval, FindsEqualOutputsAndTheAnswersInThem) {
   EXPECT_EQ(report.answers, 2);
   EXPECT_EQ(report.plain_recall, 1);
   EXPECT_EQ(report.speculative_recall, 1);
-  EXPECT_EQ(report.plain_seconds.size(), 2U);
+  EXPECT_EQ(report.plain_times.pairs().size(), 2U);
   EXPECT_GT(report.time_ratio(), 0.0);
 }
 
