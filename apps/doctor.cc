@@ -147,6 +147,7 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<DoctorFlags>();
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_model_flags(*command, flags->model);
+  flags->model.draft = "auto";  // as `run` has it: the drafter takes memory too
   command->callback([flags, &exit_code] { exit_code = doctor(*flags); });
 }
 
