@@ -117,8 +117,8 @@ void DflashSource::commit_taps(std::int64_t rows) {
 }
 
 void DflashSource::finish_taps() {
-  // Before it must be: a prompt's part belongs to the prefill, and while decoding one pass at a time
-  // is never felt.
+  // Before it must be: a prompt's part belongs to the prefill, and while decoding one pass at a
+  // time is never felt.
   if (!plan_.rebuild_context && waiting_ >= plan_.pass_rows) bring_context_up_to_date();
 }
 

@@ -34,9 +34,10 @@ class LengthPolicy {
   // What they may lose beyond that, in plain steps: for all lanes together, and for each lane where
   // there are several, so that one useless lane does not take the first guess of the others. With
   // one lane, n tokens of which no draft is ever accepted take the time of at most
-  // (1 + kProbeShare) (n + kCredit) plain steps, to the first order: 1 % more for n = 1,200. Sessions
-  // of an engine hand it on, so it is spent once. It pays for four or five blocks that fail one after
-  // the other: with less, one start in five would hold a good drafter for a useless one.
+  // (1 + kProbeShare) (n + kCredit) plain steps, to the first order: 1 % more for n = 1,200.
+  // Sessions of an engine hand it on, so it is spent once. It pays for four or five blocks that
+  // fail one after the other: with less, one start in five would hold a good drafter for a useless
+  // one.
   static constexpr double kCredit = 6.0;
   static constexpr double kLaneCredit = 0.5;
 

@@ -52,7 +52,8 @@ class TestModel {
   std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows);
 
   // The drafter of a folder, or one of random weights; a test failure and nullptr on an error.
-  std::unique_ptr<dflash::Drafter> drafter(const std::string& dir, const DraftOptions& options = {});
+  std::unique_ptr<dflash::Drafter> drafter(const std::string& dir,
+                                           const DraftOptions& options = {});
   std::unique_ptr<dflash::Drafter> random_drafter(const DrafterConfig& config, std::uint64_t seed);
   // For timelines of the same options; not yet their tap sink.
   std::unique_ptr<DflashSource> dflash_source(const dflash::Drafter& drafter,
