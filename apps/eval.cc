@@ -98,13 +98,7 @@ Result<std::vector<SetText>> read_sets(const EvalFlags& flags) {
   return sets;
 }
 
-// The same model with and without what drafts.
-struct Engines {
-  std::unique_ptr<EngineImpl> speculative;
-  std::unique_ptr<EngineImpl> plain;
-};
-
-Result<Engines> open_engines(EvalFlags& flags) {
+Result<std::unique_ptr<EngineImpl>> open_drafting_engine(EvalFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const DraftChoice choice,
                           resolve_draft_choice(options.draft.source, options.model_dir));
@@ -115,22 +109,17 @@ Result<Engines> open_engines(EvalFlags& flags) {
                  options.draft.source, options.model_dir);
   }
   flags.options.session = options.session;
-  Engines engines;
-  KAKEYA_ASSIGN_OR_RETURN(engines.speculative, open_engine(flags.model));
-  ModelFlags without = flags.model;
-  without.draft = "none";
-  KAKEYA_ASSIGN_OR_RETURN(engines.plain, open_engine(without));
-  return engines;
+  return open_engine(flags.model);
 }
 
-Result<std::vector<eval::SpeculationReport>> evaluate(const Engines& engines,
+Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
                                                       const EvalFlags& flags,
                                                       const std::vector<SetText>& texts) {
   // All of them first, so that a prompt that cannot be encoded is found at once.
   std::vector<eval::PromptSet> sets;
   for (const SetText& text : texts) {
-    KAKEYA_ASSIGN_OR_RETURN(eval::PromptSet set, eval::encode_prompts(*engines.plain, text.name,
-                                                                      text.prompts, text.form));
+    KAKEYA_ASSIGN_OR_RETURN(eval::PromptSet set,
+                            eval::encode_prompts(engine, text.name, text.prompts, text.form));
     sets.push_back(std::move(set));
   }
   std::vector<eval::SpeculationReport> reports;
@@ -140,9 +129,8 @@ Result<std::vector<eval::SpeculationReport>> evaluate(const Engines& engines,
     options.on_progress = [&](std::int64_t done, std::int64_t total) {
       bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     };
-    KAKEYA_ASSIGN_OR_RETURN(
-        eval::SpeculationReport report,
-        eval::evaluate_speculation(*engines.speculative, *engines.plain, set, options));
+    KAKEYA_ASSIGN_OR_RETURN(eval::SpeculationReport report,
+                            eval::evaluate_speculation(engine, set, options));
     reports.push_back(std::move(report));
   }
   return reports;
@@ -189,11 +177,11 @@ Result<bool> eval_spec(EvalFlags& flags) {
                           parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_sets(flags));
   if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
-  KAKEYA_ASSIGN_OR_RETURN(const Engines engines, open_engines(flags));
-  KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(engines, flags, texts));
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_drafting_engine(flags));
+  KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(*engine, flags, texts));
 
-  nlohmann::ordered_json json = provenance_json(flags, *engines.speculative);
-  add_speculation_json(json, reports, engines.speculative->draft_costs());
+  nlohmann::ordered_json json = provenance_json(flags, *engine);
+  add_speculation_json(json, reports, engine->draft_costs());
   if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json.dump(1) + "\n"));
   if (flags.json) {
     fmt::print("{}\n", json.dump(2));
@@ -201,7 +189,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
     fmt::print(
         "speculative against plain decoding; {}, {} threads, compute {}; {} tokens at most, "
         "draft length {}{}\n\n",
-        engines.plain->backend_name(), engines.plain->num_threads(), flags.model.compute,
+        engine->backend_name(), engine->num_threads(), flags.model.compute,
         flags.options.generate.max_tokens, flags.draft_length,
         flags.options.forced_rejection ? ", every draft replaced by a wrong one" : "");
     fmt::print("{}", format_speculation(reports));
@@ -273,8 +261,8 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       ->group("Speculation");
   add_model_flags(*spec, flags->model);
   spec->footer(
-      "The model is loaded twice: with what drafts, and without it for plain decoding. Every "
-      "prompt runs both ways in each pair; tokens and stop reasons must be the same (else the exit "
+      "Every prompt runs both ways in each pair: drafted, and in a session without drafts; tokens "
+      "and stop reasons must be the same (else the exit "
       "code is 1), and the time ratio is the median of the pairs. Times are of decoding, without "
       "prefill. humaneval continues the bare text; the other sets go through the chat template.\n"
       "Examples:\n"

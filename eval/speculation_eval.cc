@@ -23,8 +23,7 @@ struct Output {
 // The sessions of one set, and what its outputs have to be.
 class SetEvaluation {
  public:
-  static Result<std::unique_ptr<SetEvaluation>> create(EngineImpl& speculative,
-                                                       EngineImpl& plain,
+  static Result<std::unique_ptr<SetEvaluation>> create(EngineImpl& engine,
                                                        const PromptSet& set,
                                                        const SpeculationEvalOptions& options);
   Status plain_pass();
@@ -57,21 +56,20 @@ class SetEvaluation {
 };
 
 Result<std::unique_ptr<SetEvaluation>> SetEvaluation::create(
-    EngineImpl& speculative,
-    EngineImpl& plain,
-    const PromptSet& set,
-    const SpeculationEvalOptions& options) {
+    EngineImpl& engine, const PromptSet& set, const SpeculationEvalOptions& options) {
   std::unique_ptr<SetEvaluation> evaluation(new SetEvaluation(set, options));
-  evaluation->script_.vocab_size = speculative.vocab_size();
+  evaluation->script_.vocab_size = engine.vocab_size();
   DraftWrapper wrapper;
   if (options.forced_rejection) {
     wrapper = [script = &evaluation->script_](DraftSource& source) {
       return std::make_unique<bench::ScriptedDrafts>(source, *script);
     };
   }
-  KAKEYA_ASSIGN_OR_RETURN(evaluation->plain_, plain.create_session(options.session));
+  SessionOptions plain = options.session;
+  plain.drafting = false;
+  KAKEYA_ASSIGN_OR_RETURN(evaluation->plain_, engine.create_session(plain));
   KAKEYA_ASSIGN_OR_RETURN(evaluation->speculative_,
-                          speculative.create_session(options.session, wrapper));
+                          engine.create_session(options.session, wrapper));
   return evaluation;
 }
 
@@ -197,15 +195,13 @@ double SpeculationReport::steady_time_ratio() const {
   return speculative_times.steady() / std::max(plain_times.steady(), kShortestTime);
 }
 
-Result<SpeculationReport> evaluate_speculation(EngineImpl& speculative,
-                                               EngineImpl& plain,
+Result<SpeculationReport> evaluate_speculation(EngineImpl& engine,
                                                const PromptSet& set,
                                                const SpeculationEvalOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto evaluation,
-                          SetEvaluation::create(speculative, plain, set, options));
+  KAKEYA_ASSIGN_OR_RETURN(const auto evaluation, SetEvaluation::create(engine, set, options));
   KAKEYA_TRY(evaluation->plain_pass());
   for (int pair = 0; pair < options.pairs; ++pair) KAKEYA_TRY(evaluation->pair());
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, plain.tokenizer());
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   KAKEYA_TRY(evaluation->count_recall(*tokenizer));
   return std::move(*evaluation).report();
 }

@@ -70,10 +70,10 @@ struct SpeculationReport {
 
 // A plain pass gives the outputs to compare with; then `pairs` timed passes run each prompt both
 // ways, every other prompt speculative first, so that neither always finds the caches warm.
-// `plain` holds the same model without a drafter, so that plain decoding carries nothing of one.
+// Plain decoding has a session without drafting, on the same weights: a second copy in other pages
+// of memory may by itself be some percent faster or slower.
 // Errors: of the sessions, with the prompt's id.
-Result<SpeculationReport> evaluate_speculation(EngineImpl& speculative,
-                                               EngineImpl& plain,
+Result<SpeculationReport> evaluate_speculation(EngineImpl& engine,
                                                const PromptSet& set,
                                                const SpeculationEvalOptions& options);
 

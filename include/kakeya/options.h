@@ -27,6 +27,8 @@ struct SessionOptions {
   std::int64_t max_rows = 512;
   KvType kv_full = KvType::kAuto;
   KvType kv_sliding = KvType::kAuto;
+  // False: plain steps only, and nothing in memory for drafts, though the engine has a drafter.
+  bool drafting = true;
 
   static constexpr std::int64_t kDefaultContext = 8192;
 };

@@ -11,7 +11,7 @@ namespace kakeya {
 namespace {
 
 // A pass over the context reads fc and the layers' k_proj and v_proj once; this many rows share it.
-constexpr std::int64_t kContextRows = 64;
+constexpr std::int64_t kContextRows = 128;
 
 std::int64_t tap_width(const DrafterConfig& config) {
   return static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;

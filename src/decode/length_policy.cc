@@ -46,6 +46,9 @@ constexpr double kSeedRounds = 8.0;
 constexpr double kCostWeight = 0.1;
 constexpr double kMostSurprise = 0.25;
 
+// Drafting may be charged up to so many times its usual cost.
+constexpr double kMostDraftCost = 8.0;
+
 // A purse holds at most this many plain steps, or one round of the longest draft: how much can be
 // lost at once in text that has turned bad.
 constexpr double kPurseSteps = 4.0;
@@ -241,11 +244,16 @@ void LengthPolicy::observe_acceptance(int lane, const RoundRecord& round) {
   }
 }
 
-// By the tables and not by the clock: a round that the machine interrupted says nothing about
-// drafting.
+// By the tables, but for what drafting really took: a draft after many plain steps first brings the
+// drafter's context up to date, and finds its weights gone from the caches. A round that the machine
+// interrupted says nothing about drafting, so that counts up to kMostDraftCost only.
 void LengthPolicy::settle(int lane, const RoundRecord& round) {
   Lane& state = lanes_[static_cast<std::size_t>(lane)];
-  const double seconds = round_seconds(lane, round.drafted);
+  double seconds = round_seconds(lane, round.drafted);
+  if (round.drafted > 0 && round.draft_seconds > 0.0) {
+    const double usual = seconds - costs_.verify[static_cast<std::size_t>(round.drafted)];
+    seconds += std::clamp(round.draft_seconds - usual, 0.0, (kMostDraftCost - 1.0) * usual);
+  }
   double share = kProbeShare;
   if (!state.depths.empty()) {
     const Count& first = state.depths[0];

@@ -104,8 +104,9 @@ Result<Footprint> Engine::estimate(const EngineOptions& options) {
 Result<Footprint> EngineImpl::estimate(const Sources& sources, std::uint64_t& source_bytes) {
   WeightLoader measure(*sources.target, *backend_);
   KAKEYA_ASSIGN_OR_RETURN(const auto decoder, load_decoder(config_, measure, options_.compute));
-  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                          plan_timeline(config_, options_.session, options_.compute, block_rows()));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const TimelinePlan plan,
+      plan_timeline(config_, options_.session, options_.compute, verify_rows(options_.session)));
   Footprint footprint = estimate_timeline(config_, plan, *backend_);
   footprint.reserved_bytes(MemoryClass::kWeights) += measure.charged_bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += Sampler::bytes(config_.vocab_size);
@@ -117,6 +118,7 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources, std::uint64_t& so
                                                 drafter_measure, options_.compute));
   footprint.reserved_bytes(MemoryClass::kWeights) += drafter_measure.charged_bytes();
   source_bytes += drafter_measure.source_bytes();
+  if (!options_.session.drafting) return footprint;
   const Footprint source = estimate_dflash(
       drafter->config(),
       plan_dflash(drafter->config(), plan, options_.compute, options_.draft.unfused), *backend_);
@@ -167,6 +169,10 @@ std::optional<MeasuredCosts> EngineImpl::draft_costs() const {
 std::int64_t EngineImpl::block_rows() const {
   if (drafter_config_) return drafter_config_->block_size;
   return draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
+}
+
+std::int64_t EngineImpl::verify_rows(const SessionOptions& options) const {
+  return options.drafting ? block_rows() : 1;
 }
 
 CostKey EngineImpl::cost_key() const {
@@ -227,12 +233,12 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
                                                             const DraftWrapper& wrapper) {
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                          plan_timeline(config_, options, options_.compute, block_rows()));
+                          plan_timeline(config_, options, options_.compute, verify_rows(options)));
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           Timeline::create(*decoder_, *backend_, plan, budget_));
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
-  if (drafter_ != nullptr) {
+  if (options.drafting && drafter_ != nullptr) {
     KAKEYA_ASSIGN_OR_RETURN(
         dflash, DflashSource::create(
                     *drafter_, *backend_,
@@ -241,7 +247,7 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
     timeline->set_tap_sink(dflash.get());
   }
   std::unique_ptr<SessionDrafts> drafts;
-  if (dflash != nullptr || draft_choice_.ngram) {
+  if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
     drafts = std::make_unique<SessionDrafts>(std::move(dflash), options_.draft, draft_choice_.ngram,
                                              *draft_statistics_);
     if (wrapper) drafts->wrap(wrapper);

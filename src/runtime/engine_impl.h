@@ -86,6 +86,8 @@ class EngineImpl final : public Engine {
   Status prepare_drafter();
   // Most rows of logits of one pass of a session.
   std::int64_t block_rows() const;
+  // The same of a session with these options.
+  std::int64_t verify_rows(const SessionOptions& options) const;
   CostKey cost_key() const;
   void collect_stop_ids();
   std::int64_t session_context() const;

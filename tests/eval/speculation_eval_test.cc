@@ -129,9 +129,8 @@ TEST(ParsePrompts, RefusesBadLinesByTheirNumber) {
 
 class SpeculationEval : public testing::Test {
  protected:
-  static std::unique_ptr<EngineImpl> open(const std::string& draft) {
-    EngineOptions options{.model_dir = KAKEYA_DEMO_MODEL, .num_threads = 1};
-    options.draft.source = draft;
+  static std::unique_ptr<EngineImpl> open() {
+    const EngineOptions options{.model_dir = KAKEYA_DEMO_MODEL, .num_threads = 1};
     auto engine = EngineImpl::open(options);
     EXPECT_TRUE(engine.has_value()) << engine.error().message();
     return std::move(engine).value();
@@ -142,13 +141,13 @@ class SpeculationEval : public testing::Test {
         {"count", "Count from 5 to 12.", "7, 8"},
         {"code", "Write a Python function that adds two numbers.", ""},
         {"never", "Count from 3 to 6.", "no such words"}};
-    auto encoded = encode_prompts(*plain_, "three", texts, PromptForm::kChat);
+    auto encoded = encode_prompts(*engine_, "three", texts, PromptForm::kChat);
     EXPECT_TRUE(encoded.has_value()) << encoded.error().message();
     return std::move(encoded).value();
   }
 
   SpeculationReport evaluate(const SpeculationEvalOptions& options) {
-    auto report = evaluate_speculation(*speculative_, *plain_, set(), options);
+    auto report = evaluate_speculation(*engine_, set(), options);
     EXPECT_TRUE(report.has_value()) << report.error().message();
     return std::move(report).value();
   }
@@ -160,22 +159,21 @@ class SpeculationEval : public testing::Test {
     return options;
   }
 
-  std::unique_ptr<EngineImpl> plain_ = open("none");
-  std::unique_ptr<EngineImpl> speculative_ = open("auto");
+  std::unique_ptr<EngineImpl> engine_ = open();
 };
 
 TEST_F(SpeculationEval, EncodesTheTemplateOrTheBareTextAfterABeginning) {
   const std::vector<PromptText> text = {{"a", "Count from 5 to 12.", ""}};
-  const auto raw = encode_prompts(*plain_, "raw", text, PromptForm::kRaw);
+  const auto raw = encode_prompts(*engine_, "raw", text, PromptForm::kRaw);
   ASSERT_TRUE(raw.has_value());
-  std::vector<TokenId> expected = plain_.get()->tokenizer().value()->encode("Count from 5 to 12.");
-  expected.insert(expected.begin(), plain_->bos_id());
+  std::vector<TokenId> expected = engine_.get()->tokenizer().value()->encode("Count from 5 to 12.");
+  expected.insert(expected.begin(), engine_->bos_id());
   EXPECT_EQ(raw->prompts[0].ids, expected);
-  const auto chat = encode_prompts(*plain_, "chat", text, PromptForm::kChat);
+  const auto chat = encode_prompts(*engine_, "chat", text, PromptForm::kChat);
   ASSERT_TRUE(chat.has_value());
   const ChatMessage message{.role = "user", .content = text[0].prompt};
-  EXPECT_EQ(chat->prompts[0].ids, plain_->tokenizer().value()->encode(
-                                      plain_->apply_chat_template({&message, 1}, {}).value()));
+  EXPECT_EQ(chat->prompts[0].ids, engine_->tokenizer().value()->encode(
+                                      engine_->apply_chat_template({&message, 1}, {}).value()));
 }
 
 TEST_F(SpeculationEval, FindsEqualOutputsAndTheAnswersInThem) {
@@ -225,7 +223,7 @@ TEST_F(SpeculationEval, NamesThePromptsWhoseOutputDiffers) {
 TEST_F(SpeculationEval, NamesThePromptThatDoesNotFit) {
   SpeculationEvalOptions options = options_of(4);
   options.session.context = 16;
-  const auto report = evaluate_speculation(*speculative_, *plain_, set(), options);
+  const auto report = evaluate_speculation(*engine_, set(), options);
   ASSERT_FALSE(report.has_value());
   EXPECT_THAT(report.error().message(), HasSubstr("three count: "));
 }
