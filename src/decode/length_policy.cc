@@ -245,8 +245,8 @@ void LengthPolicy::observe_acceptance(int lane, const RoundRecord& round) {
 }
 
 // By the tables, but for what drafting really took: a draft after many plain steps first brings the
-// drafter's context up to date, and finds its weights gone from the caches. A round that the machine
-// interrupted says nothing about drafting, so that counts up to kMostDraftCost only.
+// drafter's context up to date, and finds its weights gone from the caches. A round that the
+// machine interrupted says nothing about drafting, so that counts up to kMostDraftCost only.
 void LengthPolicy::settle(int lane, const RoundRecord& round) {
   Lane& state = lanes_[static_cast<std::size_t>(lane)];
   double seconds = round_seconds(lane, round.drafted);
