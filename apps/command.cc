@@ -31,9 +31,61 @@ Result<std::string> default_model() {
                "the demo model was not found; name a model folder: --model DIR");
 }
 
+constexpr std::pair<const char*, KvType> kKvTypes[] = {
+    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
+    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
+    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
+
+// Of a name that CLI11 has checked.
 KvType parse_kv_type(const std::string& name) {
-  if (name == "f32") return KvType::kF32;
-  return name == "bf16" ? KvType::kBf16 : KvType::kAuto;
+  const auto* entry = std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
+                                   [&](const auto& type) { return type.first == name; });
+  return entry->second;
+}
+
+Evicted parse_evicted(const std::string& name) {
+  return name == "drop" ? Evicted::kDrop : Evicted::kKeep;
+}
+
+void add_kv_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = "Keys and values";
+  std::vector<std::string> types;
+  for (const auto& [name, type] : kKvTypes) types.emplace_back(name);
+  const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
+    command.add_option(name, value, help)
+        ->check(CLI::IsMember(types))
+        ->type_name("TYPE")
+        ->group(group);
+  };
+  add_type("--kv-full", flags.kv_full,
+           "How full layers store them: auto (f32 or bf16, by --compute), f32, bf16, int8, int4, "
+           "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
+  add_type("--kv-sliding", flags.kv_sliding, "The same of sliding layers");
+  add_type("--kv-drafter", flags.kv_drafter, "The same of the drafter's context");
+  command
+      .add_option("--window", flags.window,
+                  "Evict tokens more than N - 1 before the present one (default: none); what that "
+                  "means, --evicted-full and --evicted-sliding say")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--sink", flags.sink, "Never evict the first N tokens (default: 4)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  const auto add_evicted = [&](const char* name, std::string& value, const std::string& help) {
+    command.add_option(name, value, help)
+        ->check(CLI::IsMember({"keep", "drop"}))
+        ->type_name("WHAT")
+        ->group(group);
+  };
+  add_evicted("--evicted-full", flags.evicted_full,
+              "Evicted rows of full layers: keep (the default: exact) or drop (bounded memory)");
+  add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
+  command
+      .add_flag("--kv-pairs", flags.kv_pairs,
+                "Store keys and values where one vector would do, in twice the memory")
+      ->group(group);
 }
 
 std::uint64_t physical_memory() {
@@ -89,17 +141,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
       ->check(CLI::IsMember({"fast", "f32"}))
       ->type_name("MODE");
-  command
-      .add_option("--kv-full", flags.kv_full,
-                  "Stored keys and values of full layers: auto, f32, bf16")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-      ->type_name("TYPE");
-  command.add_option("--kv-sliding", flags.kv_sliding, "The same of sliding layers")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-      ->type_name("TYPE");
   command.add_option("--chunk", flags.chunk, "Most tokens of one forward pass (default: 512)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
+  add_kv_flags(command, flags);
 }
 
 void add_draft_flags(CLI::App& command, ModelFlags& flags) {
@@ -193,7 +238,13 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.session = {.context = flags.context,
                      .max_rows = flags.chunk,
                      .kv_full = parse_kv_type(flags.kv_full),
-                     .kv_sliding = parse_kv_type(flags.kv_sliding)};
+                     .kv_sliding = parse_kv_type(flags.kv_sliding),
+                     .kv_drafter = parse_kv_type(flags.kv_drafter),
+                     .sink = flags.sink,
+                     .window = flags.window,
+                     .evicted_full = parse_evicted(flags.evicted_full),
+                     .evicted_sliding = parse_evicted(flags.evicted_sliding),
+                     .kv_pairs = flags.kv_pairs};
   return options;
 }
 

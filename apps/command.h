@@ -44,6 +44,12 @@ struct ModelFlags {
   std::string memory;
   std::string kv_full = "auto";
   std::string kv_sliding = "auto";
+  std::string kv_drafter = "auto";
+  std::int64_t sink = 4;
+  std::int64_t window = 0;
+  std::string evicted_full = "keep";
+  std::string evicted_sliding = "keep";
+  bool kv_pairs = false;
   int threads = 0;
   std::int64_t context = 0;
   std::int64_t chunk = 512;

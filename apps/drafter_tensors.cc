@@ -60,10 +60,10 @@ Status run_drafter(EngineImpl& engine,
   const auto block = static_cast<std::int64_t>(input.block.size());
   const std::int64_t rows = std::max(input.context, block);
   MemoryBudget budget;
-  KAKEYA_ASSIGN_OR_RETURN(
-      KvCache context,
-      KvCache::create(dflash::plan_context(config, input.context + block, rows, DType::kF32),
-                      budget));
+  KAKEYA_ASSIGN_OR_RETURN(KvCache context,
+                          KvCache::create(dflash::plan_context(config, input.context + block, rows,
+                                                               {.format = KvFormat::kF32}),
+                                          budget));
   KAKEYA_ASSIGN_OR_RETURN(
       const auto executor,
       engine.backend().create_executor(dflash::plan_drafter_executor(config, rows), budget));

@@ -275,55 +275,65 @@ class KernelBench {
     weights_.assign(chosen_.size(), 1.0F / kTopK);
   }
 
+  struct CachedRows {
+    std::int64_t heads, kv_heads, head_dim, window, context;
+    KvFormat format;
+    bool one_vector = false;
+
+    std::string name() const {
+      return fmt::format("attention {}/{} heads of {} over {} {}{}", heads, kv_heads, head_dim,
+                         window == 0 ? context : window, kv_format_name(format),
+                         one_vector ? " vectors" : "");
+    }
+  };
+
+  // Sliding and full layers of the 26B shape; "vectors": one is stored instead of key and value.
   void bench_attention() {
-    struct Shape {
-      std::int64_t heads, kv_heads, head_dim, window, context;
-    };
-    for (const Shape& s : {Shape{16, 8, 256, 1024, 4096}, Shape{16, 2, 512, 0, 8192}}) {
-      for (const DType dtype : {DType::kBF16, DType::kF32}) {
-        const std::string name =
-            fmt::format("attention {}/{} heads of {} over {} {}", s.heads, s.kv_heads, s.head_dim,
-                        s.window == 0 ? s.context : s.window, dtype_name(dtype));
-        if (!wanted(name)) continue;
-        for (const int rows : {1, 16, 512})
-          bench_attention_rows(name, s.heads, s.kv_heads, s.head_dim, s.window, s.context, dtype,
-                               rows);
+    for (const KvFormat format :
+         {KvFormat::kBf16, KvFormat::kF32, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kE8}) {
+      for (const CachedRows& rows :
+           {CachedRows{16, 8, 256, 1024, 4096, format}, CachedRows{16, 2, 512, 0, 16384, format},
+            CachedRows{16, 2, 512, 0, 16384, format, true}}) {
+        if (!wanted(rows.name())) continue;
+        for (const int count : {1, 8, 16, 512}) bench_attention_rows(rows, count);
       }
     }
   }
 
-  void bench_attention_rows(const std::string& name,
-                            std::int64_t heads,
-                            std::int64_t kv_heads,
-                            std::int64_t head_dim,
-                            std::int64_t window,
-                            std::int64_t context,
-                            DType dtype,
-                            int rows) {
-    const std::int64_t kv_width = kv_heads * head_dim;
+  void bench_attention_rows(const CachedRows& cached, int rows) {
+    const std::int64_t slots = cached.context + kMaxRows;
+    KvRows kv = {.format = cached.format,
+                 .capacity = slots,
+                 .num_kv_heads = cached.kv_heads,
+                 .head_dim = cached.head_dim};
+    const auto bytes_of_one = static_cast<std::size_t>(slots * kv.slot_bytes());
     // Several layers' worth of keys and values, so that none is found in a cache.
-    const std::int64_t slots = context + kMaxRows;
-    const auto bytes_of_one = static_cast<std::size_t>(slots * kv_width) * dtype_bytes(dtype);
     const std::size_t layers =
-        rows == 1 ? (4 * cpu::last_level_cache_bytes() / bytes_of_one) + 1 : 1;
-    std::vector<std::byte> keys(layers * bytes_of_one, std::byte{0x3c});
+        rows <= 16 ? (4 * cpu::last_level_cache_bytes() / bytes_of_one) + 1 : 1;
+    std::vector<std::byte> keys(cached.one_vector ? 0 : layers * bytes_of_one, std::byte{0x3c});
     std::vector<std::byte> values(layers * bytes_of_one, std::byte{0x3c});
-    const std::int64_t width = heads * head_dim;
+    const std::vector<float> k_norm(static_cast<std::size_t>(cached.head_dim), 1.0F);
+    // A quarter of the dimensions rotates, as in the published models.
+    const std::vector<float> frequencies(static_cast<std::size_t>(cached.head_dim / 8), 0.1F);
+    const std::int64_t width = cached.heads * cached.head_dim;
     std::vector<float> out(static_cast<std::size_t>(rows * width));
-    const std::int64_t seen = window == 0 ? context : window;
-    const double bytes = 2.0 * static_cast<double>((seen + rows - 1) * kv_width) *
-                         static_cast<double>(dtype_bytes(dtype));
+    const std::int64_t seen = cached.window == 0 ? cached.context : cached.window;
+    const double bytes =
+        (cached.one_vector ? 1.0 : 2.0) * static_cast<double>((seen + rows - 1) * kv.slot_bytes());
     const double flops = 4.0 * rows * static_cast<double>(seen * width);
     measure(
-        name, rows, flops, false,
+        cached.name(), rows, flops, false,
         [&](int i) {
           const std::size_t layer = static_cast<std::size_t>(i) % layers * bytes_of_one;
+          kv.keys = cached.one_vector ? nullptr : keys.data() + layer;
+          kv.values = values.data() + layer;
           AttentionInput input;
           input.queries = {x_.data(), rows, width};
-          input.first_position = context - 1;
-          input.window = window;
+          input.first_position = cached.context - 1;
+          input.window = cached.window;
           input.scale = 0.01F;
-          input.kv = {keys.data() + layer, values.data() + layer, dtype, slots, kv_heads, head_dim};
+          input.kv = kv;
+          input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
           executor_->attention(input, {out.data(), rows, width});
         },
         [&](int) { return bytes; });

@@ -3,6 +3,7 @@ kakeya_test(
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
   formats/json_document_test.cc
+  formats/kv_format_test.cc
   formats/model_config_test.cc
   formats/model_tensors_test.cc
   formats/safetensors_test.cc

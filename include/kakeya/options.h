@@ -16,17 +16,36 @@ namespace kakeya {
 // activations are rounded to bf16 where the weights are bf16. Sums are f32 (or wider) in both.
 enum class Compute : std::uint8_t { kF32, kFast };
 
-// Element type of stored keys and values. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast.
-enum class KvType : std::uint8_t { kAuto, kF32, kBf16 };
+// How keys and values are stored. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast. kInt8: a
+// scale for each token and head. kInt4: groups of 32. kRotatedInt4, kD4, kE8: 4 bits an element
+// after a Hadamard rotation, each for itself or as points of a lattice. docs/memory.md has bytes
+// and errors.
+enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+
+// What happens to rows that are evicted. kKeep: they stay, exactly. kDrop: they are forgotten, and
+// their memory is used for later ones.
+enum class Evicted : std::uint8_t { kKeep, kDrop };
 
 struct SessionOptions {
-  // Most tokens the session can hold; 0: the model's limit, at most kDefaultContext.
+  // Most tokens the session can hold; 0: the model's limit, at most kDefaultContext. Where full
+  // layers drop rows it may exceed the model's limit, up to 2^24.
   std::int64_t context = 0;
   // Most tokens of one forward pass: prompts are run in chunks of it. Rings of sliding layers hold
   // this many rows beyond their window.
   std::int64_t max_rows = 512;
   KvType kv_full = KvType::kAuto;
   KvType kv_sliding = KvType::kAuto;
+  KvType kv_drafter = KvType::kAuto;  // of the drafter's context
+  // A query at position q evicts positions sink <= p <= q - window, layers of each class as they
+  // are told; window 0: nothing is evicted. Positions stay absolute. Full layers of a drafter
+  // follow those of the target.
+  std::int64_t sink = 4;
+  std::int64_t window = 0;
+  Evicted evicted_full = Evicted::kKeep;
+  Evicted evicted_sliding = Evicted::kKeep;
+  // Store keys and values of layers whose keys follow from their values (attention_k_eq_v), instead
+  // of one vector: twice the memory, for comparison.
+  bool kv_pairs = false;
   // False: plain steps only, and nothing in memory for drafts, though the engine has a drafter.
   bool drafting = true;
 

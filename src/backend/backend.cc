@@ -4,12 +4,22 @@
 
 namespace kakeya {
 
+AttentionInput::Span AttentionInput::seen(Position position) const {
+  const Position first = window == 0 ? 0 : std::max<Position>(0, position - window + 1);
+  const Position begin = kept == 0 ? first : std::max(first, position - kept + 1);
+  return {.sink_begin = first,
+          .sink_end = std::max(first, std::min(kv.sink, begin)),
+          .begin = begin,
+          .end = std::max(position + 1, block_end)};
+}
+
 std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
-  const Position end = std::max(input.first_position + input.queries.count, input.block_end);
-  const Position begin =
-      input.window == 0 ? 0 : std::max<Position>(0, input.first_position - input.window + 1);
-  const std::int64_t elements = (end - begin) * input.kv.num_kv_heads * input.kv.head_dim;
-  return 2 * static_cast<std::uint64_t>(elements) * dtype_bytes(input.kv.dtype);
+  const Position last = input.first_position + input.queries.count - 1;
+  const AttentionInput::Span first = input.seen(input.first_position);
+  const Position rows =
+      std::max(last + 1, input.block_end) - first.begin + first.sink_end - first.sink_begin;
+  const std::int64_t vectors = input.kv.keys == nullptr ? 1 : 2;
+  return static_cast<std::uint64_t>(vectors * rows * input.kv.slot_bytes());
 }
 
 }  // namespace kakeya

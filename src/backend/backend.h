@@ -23,6 +23,7 @@
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "tensor/kv_format.h"
 #include "tensor/tensor_view.h"
 
 namespace kakeya {
@@ -69,26 +70,54 @@ struct RopeTable {
   std::int64_t half = 0;
 };
 
-// One layer's stored keys and values, [capacity, K, E] each, F32 or BF16. The row of position p is
-// slot p mod capacity, for rings and for full layers (whose capacity is the context) alike.
+// One layer's stored keys and values, [capacity, K] vectors of E elements each, coded as `format`
+// says. For rings and for full layers (whose capacity is the context) alike, positions below `sink`
+// have slots of their own and the others share the rest in turn.
 struct KvRows {
-  std::byte* keys = nullptr;
+  std::byte* keys = nullptr;  // null: not stored, attention makes them from the values
   std::byte* values = nullptr;
-  DType dtype = DType::kF32;
+  KvFormat format = KvFormat::kF32;
   std::int64_t capacity = 0;
   std::int64_t num_kv_heads = 0;  // K
   std::int64_t head_dim = 0;      // E
+  std::int64_t sink = 0;          // below capacity
+
+  std::int64_t slot(Position p) const {
+    return p < sink ? p : sink + (p - sink) % (capacity - sink);
+  }
+  std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
+  std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
+};
+
+// How keys come from values where k_proj serves both (attention_k_eq_v): the value is the raw key
+// divided by its root mean square, so key = RoPE_p(k_norm * value). The angle is the f32 product
+// p * inverse_frequencies[i], as in make_rope_table; pairs beyond the given ones do not rotate.
+struct KeyDerivation {
+  const float* k_norm = nullptr;  // [E]
+  std::span<const float> inverse_frequencies;
 };
 
 struct AttentionInput {
   ConstRows queries;            // [T, H * E], rows of positions first_position ...
   Position first_position = 0;  // their own keys and values are stored already
   std::int64_t window = 0;      // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
+  // Of those, only p_q - p_k < kept and p_k < kv.sink are left; 0: all.
+  std::int64_t kept = 0;
   // Rows of a bidirectional block see one another: besides, every query sees p_q < p_k < block_end.
   // 0: causal.
   Position block_end = 0;
   float scale = 1.0F;
   KvRows kv;
+  KeyDerivation derivation;  // where kv.keys is null
+
+  // What a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end).
+  struct Span {
+    Position sink_begin;
+    Position sink_end;
+    Position begin;
+    Position end;
+  };
+  Span seen(Position position) const;
 };
 
 // The experts chosen for each row, best first, and their weights: [T, top_k] each.
@@ -155,7 +184,8 @@ class Executor {
   // the table.
   virtual void apply_rope(Rows x, RopeTable table) = 0;
 
-  // Writes rows [T, K * E] into the slots of positions first ...; rounds to the cache's dtype.
+  // Writes rows [T, K * E] into the slots of positions first ..., coded in the cache's format; only
+  // values if it has no keys.
   virtual void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) = 0;
 
   // out [T, H * E] = softmax(scale * q k^T + mask) v; head h reads kv head h / (H / K).

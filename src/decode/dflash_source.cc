@@ -36,7 +36,6 @@ std::uint64_t arena_bytes(const DrafterConfig& config, std::int64_t pass_rows) {
 
 DflashPlan plan_dflash(const DrafterConfig& config,
                        const TimelinePlan& target,
-                       Compute compute,
                        bool rebuild_context) {
   DflashPlan plan;
   plan.pass_rows = std::max(config.block_size, std::min(kContextRows, target.max_rows));
@@ -45,8 +44,7 @@ DflashPlan plan_dflash(const DrafterConfig& config,
   // The rings reach as far beyond their window as the target's, so that the drafter can go back
   // wherever the target can. Blocks may end behind the target's last position.
   plan.context = dflash::plan_context(config, target.context + config.block_size,
-                                      std::max(target.max_rows, plan.pass_rows),
-                                      compute == Compute::kF32 ? DType::kF32 : DType::kBF16);
+                                      std::max(target.max_rows, plan.pass_rows), target.drafter);
   plan.rebuild_context = rebuild_context;
   return plan;
 }

@@ -27,7 +27,6 @@ struct DflashPlan {
 
 DflashPlan plan_dflash(const DrafterConfig& config,
                        const TimelinePlan& target,
-                       Compute compute,
                        bool rebuild_context);
 
 // Bytes that DflashSource::create will charge, by class.

@@ -9,9 +9,56 @@
 namespace kakeya {
 namespace {
 
-DType kv_dtype(KvType type, Compute compute) {
-  if (type == KvType::kAuto) type = compute == Compute::kF32 ? KvType::kF32 : KvType::kBf16;
-  return type == KvType::kF32 ? DType::kF32 : DType::kBF16;
+// Positions are exact as f32 up to here, as RoPE takes them.
+constexpr std::int64_t kMaxBoundedContext = std::int64_t{1} << 24;
+
+KvFormat kv_format(KvType type, Compute compute) {
+  switch (type) {
+    case KvType::kAuto:
+      break;
+    case KvType::kF32:
+      return KvFormat::kF32;
+    case KvType::kBf16:
+      return KvFormat::kBf16;
+    case KvType::kInt8:
+      return KvFormat::kInt8;
+    case KvType::kInt4:
+      return KvFormat::kInt4;
+    case KvType::kRotatedInt4:
+      return KvFormat::kRotatedInt4;
+    case KvType::kD4:
+      return KvFormat::kD4;
+    case KvType::kE8:
+      return KvFormat::kE8;
+  }
+  return compute == Compute::kF32 ? KvFormat::kF32 : KvFormat::kBf16;
+}
+
+Result<KvLayerPlan> plan_layers(const SessionOptions& options,
+                                KvType type,
+                                Evicted evicted,
+                                Compute compute) {
+  KvLayerPlan plan{.format = kv_format(type, compute)};
+  if (evicted == Evicted::kKeep) return plan;
+  if (options.window == 0) {
+    return invalid_argument("rows can be dropped only behind a window; set it with --window");
+  }
+  plan.sink = options.sink;
+  plan.kept = options.window;
+  return plan;
+}
+
+Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
+  if (options.sink < 0 || options.window < 0) {
+    return invalid_argument("sink and window must be 0 or more but are {} and {}", options.sink,
+                            options.window);
+  }
+  KvPlan plan{.full = {}, .sliding = {}, .pairs = options.kv_pairs};
+  KAKEYA_ASSIGN_OR_RETURN(plan.full,
+                          plan_layers(options, options.kv_full, options.evicted_full, compute));
+  KAKEYA_ASSIGN_OR_RETURN(
+      plan.sliding, plan_layers(options, options.kv_sliding, options.evicted_sliding, compute));
+  return plan;
 }
 
 std::uint64_t arena_bytes(const ModelConfig& config, std::int64_t max_rows) {
@@ -30,7 +77,11 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
                                    std::int64_t logit_rows) {
-  const std::int64_t limit = config.max_position_embeddings;
+  KAKEYA_ASSIGN_OR_RETURN(const KvPlan kv, plan_kv(options, compute));
+  // Where all layers drop rows no distance exceeds the window, so positions may go on beyond those
+  // of the training.
+  const bool bounded = kv.full.kept > 0 && kv.full.kept <= config.max_position_embeddings;
+  const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;
   if (options.context < 0 || options.context > limit) {
     return invalid_argument("context must be 1 to {} tokens for this model but is {}", limit,
                             options.context);
@@ -38,17 +89,21 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   if (options.max_rows < 1) {
     return invalid_argument("max_rows must be at least 1 but is {}", options.max_rows);
   }
-  const std::int64_t context =
-      options.context > 0 ? options.context : std::min(limit, SessionOptions::kDefaultContext);
+  const std::int64_t context = options.context > 0 ? options.context
+                                                   : std::min(config.max_position_embeddings,
+                                                              SessionOptions::kDefaultContext);
   const std::int64_t max_rows = std::min(std::max(options.max_rows, logit_rows), context);
-  return TimelinePlan{
-      .cache = plan_cache(config, context, max_rows, kv_dtype(options.kv_full, compute),
-                          kv_dtype(options.kv_sliding, compute)),
-      .executor = plan_executor(config, max_rows),
-      .context = context,
-      .max_rows = max_rows,
-      .chunk = std::min(options.max_rows, context),
-      .logit_rows = std::min(logit_rows, max_rows)};
+  TimelinePlan plan{.cache = plan_cache(config, context, max_rows, kv),
+                    .executor = plan_executor(config, max_rows),
+                    .context = context,
+                    .max_rows = max_rows,
+                    .chunk = std::min(options.max_rows, context),
+                    .logit_rows = std::min(logit_rows, max_rows),
+                    .drafter = {.format = kv_format(options.kv_drafter, compute),
+                                .sink = kv.full.sink,
+                                .kept = kv.full.kept}};
+  KAKEYA_TRY(plan.cache.check());
+  return plan;
 }
 
 Footprint estimate_timeline(const ModelConfig& config,

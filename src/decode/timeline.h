@@ -23,10 +23,12 @@ struct TimelinePlan {
   std::int64_t max_rows = 0;
   std::int64_t chunk = 0;       // rows of one pass over a prompt; at most max_rows
   std::int64_t logit_rows = 1;  // most rows of logits of one pass
+  KvLayerPlan drafter;          // of a drafter's context; its full layers drop what the target's do
 };
 
 // What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
-// kInvalidArgument for a context beyond the model's limit or a size that is not positive.
+// kInvalidArgument for a context beyond the model's limit, a size that is not positive, or a way to
+// keep keys and values that the model's heads do not allow.
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,

@@ -8,8 +8,8 @@
 namespace kakeya {
 
 std::int64_t KvCacheSpec::capacity(const LayerCacheSpec& layer) const {
-  if (layer.window == 0) return context;
-  return std::min(context, layer.window + max_rows - 1);
+  if (layer.reach() == 0) return context;
+  return std::min(context, layer.sink + layer.reach() + max_rows - 1);
 }
 
 MemoryClass KvCacheSpec::memory_class(const LayerCacheSpec& layer) const {
@@ -18,9 +18,23 @@ MemoryClass KvCacheSpec::memory_class(const LayerCacheSpec& layer) const {
 }
 
 std::uint64_t KvCacheSpec::layer_bytes(const LayerCacheSpec& layer) const {
-  const auto row =
-      static_cast<std::uint64_t>(layer.num_kv_heads * layer.head_dim) * dtype_bytes(layer.dtype);
-  return 2 * static_cast<std::uint64_t>(capacity(layer)) * row;
+  return static_cast<std::uint64_t>(capacity(layer) * layer.position_bytes());
+}
+
+Status KvCacheSpec::check() const {
+  for (const LayerCacheSpec& layer : layers) {
+    if (kv_format_supports(layer.format, layer.head_dim)) continue;
+    return invalid_argument(
+        "keys and values cannot be stored as {}: it takes {}, but {} have {} elements",
+        kv_format_name(layer.format),
+        layer.format == KvFormat::kInt4 ? "heads of whole groups of 32"
+                                        : "heads of 8 to 512 elements, a power of two",
+        of_drafter          ? "the drafter's"
+        : layer.window == 0 ? "those of full layers"
+                            : "those of sliding layers",
+        layer.head_dim);
+  }
+  return {};
 }
 
 Footprint KvCacheSpec::estimate() const {
@@ -38,12 +52,13 @@ Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
   for (const LayerCacheSpec& layer : spec.layers) {
     const std::uint64_t bytes = spec.layer_bytes(layer);
     KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget.allocate(spec.memory_class(layer), bytes));
-    cache.rows_.push_back({.keys = buffer.data(),
-                           .values = buffer.data() + bytes / 2,
-                           .dtype = layer.dtype,
+    cache.rows_.push_back({.keys = layer.one_vector ? nullptr : buffer.data(),
+                           .values = buffer.data() + (layer.one_vector ? 0 : bytes / 2),
+                           .format = layer.format,
                            .capacity = spec.capacity(layer),
                            .num_kv_heads = layer.num_kv_heads,
-                           .head_dim = layer.head_dim});
+                           .head_dim = layer.head_dim,
+                           .sink = std::min(layer.sink, spec.capacity(layer))});
     cache.buffers_.push_back(std::move(buffer));
   }
   return cache;
@@ -77,9 +92,11 @@ Status KvCache::check_truncate(Position length) const {
   }
   if (length == 0) return {};
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-    const std::int64_t window = spec_.layers[i].window;
+    const std::int64_t window = spec_.layers[i].reach();
+    const std::int64_t turn = rows_[i].capacity - rows_[i].sink;
     if (window == 0) continue;
-    const Position oldest_held = std::max<Position>(0, written_ - rows_[i].capacity);
+    // The sink's rows are never overwritten by others.
+    const Position oldest_held = written_ - turn <= rows_[i].sink ? 0 : written_ - turn;
     const Position oldest_needed = std::max<Position>(0, length - window + 1);
     if (oldest_needed < oldest_held) {
       return error(StatusCode::kFailedPrecondition,
@@ -110,15 +127,11 @@ void KvCache::clear() {
 
 Footprint KvCache::footprint() const {
   Footprint footprint = spec_.estimate();
-  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-    const LayerCacheSpec& layer = spec_.layers[i];
+  for (const LayerCacheSpec& layer : spec_.layers) {
     const std::int64_t visible =
-        layer.window == 0 ? length_ : std::min<std::int64_t>(length_, layer.window);
-    const std::uint64_t bytes = spec_.layer_bytes(layer);
+        layer.reach() == 0 ? length_ : std::min<std::int64_t>(length_, layer.sink + layer.reach());
     footprint.live_bytes(spec_.memory_class(layer)) +=
-        rows_[i].capacity == 0 ? 0
-                               : bytes / static_cast<std::uint64_t>(rows_[i].capacity) *
-                                     static_cast<std::uint64_t>(visible);
+        static_cast<std::uint64_t>(visible * layer.position_bytes());
   }
   return footprint;
 }

@@ -7,6 +7,9 @@
 //     position   6   7   2   3   4   5      length 8: the next rows go to slots 2, 3, 4
 //                                           and still leave 5, 6, 7 for the first of them
 //
+// A layer from which rows are dropped is a ring as well, of the rows that are kept, behind slots of
+// their own for the first positions (the sink).
+//
 // Invariants
 //   - rows of positions [oldest_held, length) are intact in every ring
 //   - a reservation never overwrites a row that its first query may see
@@ -27,7 +30,18 @@ struct LayerCacheSpec {
   std::int64_t num_kv_heads = 0;  // K
   std::int64_t head_dim = 0;      // E
   std::int64_t window = 0;        // 0: a full layer
-  DType dtype = DType::kF32;      // F32 or BF16
+  KvFormat format = KvFormat::kF32;
+  bool one_vector = false;  // values only: keys are made from them (AttentionInput::derivation)
+  // Eviction: of what the window leaves, positions below `sink` and the last `kept`; 0: all.
+  std::int64_t sink = 0;
+  std::int64_t kept = 0;
+
+  // Positions before a query that it may see, without the sink; 0: all of them.
+  std::int64_t reach() const { return kept == 0 || (window != 0 && window < kept) ? window : kept; }
+  // Bytes of one position.
+  std::int64_t position_bytes() const {
+    return (one_vector ? 1 : 2) * num_kv_heads * kv_vector_bytes(format, head_dim);
+  }
 };
 
 struct KvCacheSpec {
@@ -41,6 +55,8 @@ struct KvCacheSpec {
   std::uint64_t layer_bytes(const LayerCacheSpec& layer) const;
   // What KvCache::create will charge.
   Footprint estimate() const;
+  // Errors: kInvalidArgument for a format that some layer's heads do not allow.
+  Status check() const;
 };
 
 class KvCache {
@@ -76,8 +92,8 @@ class KvCache {
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
   const KvRows& rows(std::int64_t index) const { return rows_[static_cast<std::size_t>(index)]; }
-  std::int64_t window(std::int64_t index) const {
-    return spec_.layers[static_cast<std::size_t>(index)].window;
+  const LayerCacheSpec& layer(std::int64_t index) const {
+    return spec_.layers[static_cast<std::size_t>(index)];
   }
 
   // Reserved bytes, and the live part: rows that a query may still see.

@@ -24,9 +24,11 @@ void store_keys_and_values(const AttentionWeights& weights,
     executor.rms_norm({raw_values.data, rows * shape.num_kv_heads, shape.head_dim}, nullptr,
                       shape.rms_norm_eps, reshape(values, shape.head_dim));
   }
-  const Rows key_heads = reshape(keys, shape.head_dim);
-  executor.rms_norm(key_heads, weights.k_norm.data(), shape.rms_norm_eps, key_heads);
-  executor.apply_rope(keys, rope);
+  if (!cache.layer(shape.cache_index).one_vector) {
+    const Rows key_heads = reshape(keys, shape.head_dim);
+    executor.rms_norm(key_heads, weights.k_norm.data(), shape.rms_norm_eps, key_heads);
+    executor.apply_rope(keys, rope);
+  }
   executor.store_kv(keys, values, cache.length(), cache.rows(shape.cache_index));
 }
 
@@ -65,12 +67,16 @@ void attend(const AttentionWeights& weights,
     store_keys_and_values(weights, shape, rope, a.normed, cache, executor, a);
   }
   const Rows attended{a.attended.data, rows, width};
+  const LayerCacheSpec& layer = cache.layer(shape.cache_index);
   executor.attention({.queries = queries,
                       .first_position = cache.length(),
-                      .window = cache.window(shape.cache_index),
+                      .window = layer.window,
+                      .kept = layer.kept,
                       .block_end = shape.bidirectional ? cache.length() + rows : 0,
                       .scale = shape.scale,
-                      .kv = cache.rows(shape.cache_index)},
+                      .kv = cache.rows(shape.cache_index),
+                      .derivation = {.k_norm = weights.k_norm.data(),
+                                     .inverse_frequencies = shape.inverse_frequencies}},
                      attended);
   executor.matmul(attended, *weights.o_proj, out);
 }

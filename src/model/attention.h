@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -32,6 +33,8 @@ struct AttentionShape {
   bool bidirectional = false;     // the rows of one pass see one another (a drafter's block)
   float rms_norm_eps = 1e-6F;
   std::int64_t cache_index = 0;  // where keys and values are stored
+  // Of the pairs that rotate, where keys may be made from values (attention_k_eq_v); else empty.
+  std::span<const float> inverse_frequencies = {};
 };
 
 // Loads the tensors of `prefix` ("layers.3.self_attn.") that the shape calls for.

@@ -34,6 +34,11 @@ std::int64_t max_mlp_width(const ModelConfig& config) {
   return widest(config, [&](std::int64_t l) { return config.layer_intermediate_size(l); });
 }
 
+// A layer that reads another layer's cache has a k_norm of its own, or none.
+bool keys_follow_from_values(const ModelConfig& config, std::int64_t layer) {
+  return config.values_are_keys(layer) && config.num_kv_shared_layers == 0;
+}
+
 }  // namespace
 
 Activations Activations::layout(Arena& arena, const ModelConfig& config, std::int64_t max_rows) {
@@ -89,15 +94,18 @@ void TapWriter::write(std::int64_t point, ConstRows rows) {
 KvCacheSpec plan_cache(const ModelConfig& config,
                        std::int64_t context,
                        std::int64_t max_rows,
-                       DType full,
-                       DType sliding) {
+                       const KvPlan& plan) {
   KvCacheSpec spec{.layers = {}, .context = context, .max_rows = max_rows};
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
     if (!config.owns_kv(l)) continue;
+    const KvLayerPlan& layer = config.is_sliding(l) ? plan.sliding : plan.full;
     spec.layers.push_back({.num_kv_heads = config.layer_kv_heads(l),
                            .head_dim = config.layer_head_dim(l),
                            .window = config.is_sliding(l) ? config.sliding_window : 0,
-                           .dtype = config.is_sliding(l) ? sliding : full});
+                           .format = layer.format,
+                           .one_vector = !plan.pairs && keys_follow_from_values(config, l),
+                           .sink = layer.sink,
+                           .kept = layer.kept});
   }
   return spec;
 }

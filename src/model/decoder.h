@@ -103,12 +103,25 @@ class Decoder {
   std::vector<std::int64_t> cache_index_;
 };
 
+// How the keys and values of one class of layers are kept.
+struct KvLayerPlan {
+  KvFormat format = KvFormat::kF32;
+  std::int64_t sink = 0;  // as in LayerCacheSpec
+  std::int64_t kept = 0;
+};
+
+struct KvPlan {
+  KvLayerPlan full;
+  KvLayerPlan sliding;
+  // Store keys and values even where one vector would do (attention_k_eq_v).
+  bool pairs = false;
+};
+
 // Cache spec and plan from the config alone, for estimates before anything is loaded.
 KvCacheSpec plan_cache(const ModelConfig& config,
                        std::int64_t context,
                        std::int64_t max_rows,
-                       DType full,
-                       DType sliding);
+                       const KvPlan& plan);
 ExecutorPlan plan_executor(const ModelConfig& config, std::int64_t max_rows);
 
 // theta^(-2i / head_dim) / factor for the rotated pairs, 0 for the rest; [head_dim / 2].

@@ -119,9 +119,9 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources, std::uint64_t& so
   footprint.reserved_bytes(MemoryClass::kWeights) += drafter_measure.charged_bytes();
   source_bytes += drafter_measure.source_bytes();
   if (!options_.session.drafting) return footprint;
-  const Footprint source = estimate_dflash(
-      drafter->config(),
-      plan_dflash(drafter->config(), plan, options_.compute, options_.draft.unfused), *backend_);
+  const DflashPlan dflash = plan_dflash(drafter->config(), plan, options_.draft.unfused);
+  KAKEYA_TRY(dflash.context.check());
+  const Footprint source = estimate_dflash(drafter->config(), dflash, *backend_);
   for (std::size_t i = 0; i < kNumMemoryClasses; ++i) footprint.reserved[i] += source.reserved[i];
   return footprint;
 }
@@ -239,11 +239,10 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
   if (options.drafting && drafter_ != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(
-        dflash, DflashSource::create(
-                    *drafter_, *backend_,
-                    plan_dflash(drafter_->config(), plan, options_.compute, options_.draft.unfused),
-                    budget_));
+    const DflashPlan dflash_plan = plan_dflash(drafter_->config(), plan, options_.draft.unfused);
+    KAKEYA_TRY(dflash_plan.context.check());
+    KAKEYA_ASSIGN_OR_RETURN(dflash,
+                            DflashSource::create(*drafter_, *backend_, dflash_plan, budget_));
     timeline->set_tap_sink(dflash.get());
   }
   std::unique_ptr<SessionDrafts> drafts;

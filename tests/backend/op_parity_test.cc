@@ -171,49 +171,95 @@ TEST_P(OpParity, RouteBreaksTiesTowardsLowerIds) {
 
 struct AttentionCase {
   std::int64_t rows, first, heads, kv_heads, head_dim, window, capacity;
+  std::int64_t sink = 0;
+  std::int64_t kept = 0;
 };
 constexpr AttentionCase kAttention[] = {
-    {1, 0, 1, 1, 2, 0, 8},         {1, 130, 4, 2, 16, 0, 256},  {9, 0, 4, 1, 20, 0, 64},
-    {33, 100, 4, 2, 32, 40, 72},   {5, 1000, 8, 1, 64, 64, 68}, {40, 63, 2, 2, 256, 0, 128},
-    {3, 500, 16, 8, 48, 128, 130}, {1, 64, 6, 2, 36, 1, 7},     {16, 250, 36, 1, 12, 100, 115},
-    {2, 126, 8, 1, 512, 0, 128}};
+    {1, 0, 1, 1, 2, 0, 8},
+    {1, 130, 4, 2, 16, 0, 256},
+    {9, 0, 4, 1, 20, 0, 64},
+    {33, 100, 4, 2, 32, 40, 72},
+    {5, 1000, 8, 1, 64, 64, 68},
+    {40, 63, 2, 2, 256, 0, 128},
+    {3, 500, 16, 8, 48, 128, 130},
+    {1, 64, 6, 2, 36, 1, 7},
+    {16, 250, 36, 1, 12, 100, 115},
+    {2, 126, 8, 1, 512, 0, 128},
+    // Rows dropped between the sink and the kept ones: beside one another in a chunk, chunks apart,
+    // behind a window, and before anything is dropped.
+    {1, 70, 4, 2, 64, 0, 24, 4, 20},
+    {17, 300, 8, 1, 128, 0, 96, 7, 65},
+    {5, 190, 8, 4, 32, 128, 72, 4, 64},
+    {3, 90, 4, 2, 64, 128, 72, 4, 64},
+    {33, 20, 2, 1, 64, 0, 100, 4, 64}};
+
+constexpr KvFormat kFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
+                                 KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
+                                 KvFormat::kE8};
+
+// Attention of one case by one machine, which stores the rows itself.
+std::vector<float> attend(
+    Machine& machine, const AttentionCase& c, KvFormat format, bool derived, bool bidirectional) {
+  const std::int64_t kv_width = c.kv_heads * c.head_dim;
+  const std::int64_t last = c.first + c.rows;
+  const auto keys = random_floats(static_cast<std::size_t>(last * kv_width), 12, 2.0F);
+  const auto values = random_floats(static_cast<std::size_t>(last * kv_width), 13);
+  const std::int64_t width = c.heads * c.head_dim;
+  const auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
+  const auto k_norm = random_floats(static_cast<std::size_t>(c.head_dim), 15, 2.0F);
+  const std::vector<float> frequencies = {1.0F, 0.3F, 0.01F, 3e-5F};
+  KvRows kv = {.format = format,
+               .capacity = c.capacity,
+               .num_kv_heads = c.kv_heads,
+               .head_dim = c.head_dim,
+               .sink = c.sink};
+  // Bytes of slots that were never stored are NaN in most formats: they must not be read.
+  std::vector<std::byte> k(static_cast<std::size_t>(c.capacity * kv.slot_bytes()), std::byte{0xff});
+  std::vector<std::byte> v = k;
+  kv.keys = derived ? nullptr : k.data();
+  kv.values = v.data();
+  const auto store = [&](std::int64_t from, std::int64_t to) {
+    machine.executor->store_kv({keys.data() + from * kv_width, to - from, kv_width},
+                               {values.data() + from * kv_width, to - from, kv_width}, from, kv);
+  };
+  store(0, std::min(last, c.sink));
+  store(std::max(std::min(last, c.sink), last - (c.capacity - c.sink)), last);
+  AttentionInput input;
+  input.queries = rows_of(queries, width);
+  input.first_position = c.first;
+  input.window = c.window;
+  input.kept = c.kept;
+  input.block_end = bidirectional ? last : 0;
+  input.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
+  input.kv = kv;
+  input.derivation = {.k_norm = k_norm.data(),
+                      .inverse_frequencies =
+                          std::span(frequencies)
+                              .first(std::min<std::size_t>(
+                                  frequencies.size(), static_cast<std::size_t>(c.head_dim / 2)))};
+  std::vector<float> out(queries.size(), NAN);
+  machine.executor->attention(input, rows_of(out, width));
+  return out;
+}
 
 // Scores are sums of E products of order 1 / sqrt(E), in f32; the softmax multiplies their error by
-// at most the value range.
+// at most the value range. Rotated formats add the roundings of a Hadamard transform to each row.
 TEST_P(OpParity, Attention) {
   for (const AttentionCase& c : kAttention) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const std::int64_t kv_width = c.kv_heads * c.head_dim;
-      const std::int64_t last = c.first + c.rows;
-      const auto keys = random_floats(static_cast<std::size_t>(last * kv_width), 12, 2.0F);
-      const auto values = random_floats(static_cast<std::size_t>(last * kv_width), 13);
-      const std::int64_t width = c.heads * c.head_dim;
-      const auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
-      const auto run = [&](Machine& machine, bool bidirectional) {
-        // Bytes of slots that were never stored are NaN: they must not be read.
-        std::vector<std::byte> k(
-            static_cast<std::size_t>(c.capacity * kv_width) * dtype_bytes(dtype), std::byte{0xff});
-        std::vector<std::byte> v = k;
-        const KvRows kv = {k.data(), v.data(), dtype, c.capacity, c.kv_heads, c.head_dim};
-        const std::int64_t from = std::max<std::int64_t>(0, last - c.capacity);
-        machine.executor->store_kv({keys.data() + from * kv_width, last - from, kv_width},
-                                   {values.data() + from * kv_width, last - from, kv_width}, from,
-                                   kv);
-        AttentionInput input;
-        input.queries = rows_of(queries, width);
-        input.first_position = c.first;
-        input.window = c.window;
-        input.block_end = bidirectional ? last : 0;
-        input.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
-        input.kv = kv;
-        std::vector<float> out(queries.size(), NAN);
-        machine.executor->attention(input, rows_of(out, width));
-        return out;
-      };
-      for (const bool bidirectional : {false, true}) {
-        expect_near(run(cpu_, bidirectional), run(ref_, bidirectional), {2e-6F},
-                    "attention rows " + std::to_string(c.rows) + " E " +
-                        std::to_string(c.head_dim) + (bidirectional ? " bidirectional" : ""));
+    for (const KvFormat format : kFormats) {
+      if (!kv_format_supports(format, c.head_dim)) continue;
+      const bool coded = format != KvFormat::kF32 && format != KvFormat::kBf16;
+      // The reference decodes each row anew for each query.
+      if (coded && c.rows * (c.first + c.rows) > 2000) continue;
+      for (const bool derived : {false, true}) {
+        for (const bool bidirectional : {false, true}) {
+          if (coded && bidirectional) continue;
+          expect_near(attend(cpu_, c, format, derived, bidirectional),
+                      attend(ref_, c, format, derived, bidirectional), {4e-6F},
+                      "attention rows " + std::to_string(c.rows) + " E " +
+                          std::to_string(c.head_dim) + " " + std::string(kv_format_name(format)) +
+                          (derived ? " derived" : "") + (bidirectional ? " bidirectional" : ""));
+        }
       }
     }
   }
@@ -229,7 +275,7 @@ TEST_P(OpParity, StoreRoundsExactlyAsTheReference) {
   const auto run = [&](Machine& machine) {
     std::vector<std::byte> k(static_cast<std::size_t>(5 * 34 * 2));
     std::vector<std::byte> v = k;
-    const KvRows kv = {k.data(), v.data(), DType::kBF16, 5, 2, 17};
+    const KvRows kv = {k.data(), v.data(), KvFormat::kBf16, 5, 2, 17};
     machine.executor->store_kv(rows_of(values, 34), rows_of(values, 34), 3, kv);
     return k;
   };

@@ -152,73 +152,103 @@ TEST_P(RowInvariance, Experts) {
 
 struct Ring {
   std::int64_t heads, kv_heads, head_dim, window, block;
+  KvFormat format = KvFormat::kF32;
+  bool derived = false;  // one stored vector
+  std::int64_t sink = 0;
+  std::int64_t kept = 0;  // 0: nothing is dropped
+
+  std::int64_t capacity(std::int64_t length) const {
+    const std::int64_t reach = kept == 0 ? window : kept;
+    return reach == 0 ? length : sink + reach + block - 1;
+  }
 };
-constexpr Ring kRings[] = {
-    {4, 2, 32, 100, 33}, {8, 1, 20, 64, 16}, {2, 2, 256, 7, 33}, {6, 2, 64, 0, 33}};
+constexpr Ring kRings[] = {{4, 2, 32, 100, 33},
+                           {4, 2, 32, 100, 33, KvFormat::kBf16},
+                           {8, 1, 20, 64, 16},
+                           {8, 1, 20, 64, 16, KvFormat::kBf16},
+                           {2, 2, 256, 7, 33},
+                           {6, 2, 64, 0, 33, KvFormat::kBf16},
+                           {8, 1, 64, 0, 17, KvFormat::kF32, true},
+                           {4, 2, 64, 0, 33, KvFormat::kBf16, true},
+                           {2, 2, 32, 0, 9, KvFormat::kInt8, true},
+                           {4, 2, 32, 100, 33, KvFormat::kInt8},
+                           {4, 1, 32, 100, 33, KvFormat::kInt4},
+                           {4, 2, 64, 0, 33, KvFormat::kRotatedInt4},
+                           {4, 2, 32, 70, 16, KvFormat::kD4},
+                           {8, 2, 128, 0, 16, KvFormat::kE8, true},
+                           {4, 2, 32, 0, 33, KvFormat::kF32, false, 4, 64},
+                           {4, 2, 64, 0, 33, KvFormat::kBf16, true, 5, 70},
+                           {4, 2, 32, 128, 16, KvFormat::kInt8, false, 4, 64},
+                           {4, 1, 64, 0, 16, KvFormat::kE8, true, 3, 40}};
 
 // Appends block after block through a ring as a session does, and each time compares with single
 // rows over a cache that never wrapped.
 TEST_P(RowInvariance, AttentionOverRingWraps) {
   constexpr std::int64_t kLength = 460;
   for (const Ring& ring : kRings) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
-      const std::int64_t width = ring.heads * ring.head_dim;
-      const auto keys = random_floats(static_cast<std::size_t>(kLength * kv_width), 10, 2.0F);
-      const auto values = random_floats(static_cast<std::size_t>(kLength * kv_width), 11);
-      const auto queries = random_floats(static_cast<std::size_t>(kLength * width), 12);
-      const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
-        AttentionInput input;
-        input.queries = {queries.data() + first * width, rows, width};
-        input.first_position = first;
-        input.window = ring.window;
-        input.scale = 0.5F;
-        input.kv = kv;
-        return input;
-      };
-      const auto store = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
-        alone_.executor->store_kv({keys.data() + first * kv_width, rows, kv_width},
-                                  {values.data() + first * kv_width, rows, kv_width}, first, kv);
-      };
-      const auto bytes = [&](std::int64_t slots) {
-        return std::vector<std::byte>(
-            static_cast<std::size_t>(slots * kv_width) * dtype_bytes(dtype), std::byte{0xff});
-      };
-      auto full_keys = bytes(kLength);
-      auto full_values = bytes(kLength);
-      const KvRows full = {full_keys.data(), full_values.data(), dtype,
-                           kLength,          ring.kv_heads,      ring.head_dim};
-      store(full, 0, kLength);
-      std::vector<float> expected(static_cast<std::size_t>(kLength * width));
-      for (std::int64_t t = 0; t < kLength; ++t) {
-        alone_.executor->attention(input_of(full, t, 1), {expected.data() + t * width, 1, width});
-      }
-      const std::int64_t capacity = ring.window == 0 ? kLength : ring.window + ring.block - 1;
-      auto ring_keys = bytes(capacity);
-      auto ring_values = bytes(capacity);
-      const KvRows kv = {ring_keys.data(), ring_values.data(), dtype,
-                         capacity,         ring.kv_heads,      ring.head_dim};
-      std::int64_t rows = 1;
-      for (std::int64_t first = 0; first < kLength; first += rows) {
-        rows = std::min((first * 7 + 5) % ring.block + 1, kLength - first);
-        store(kv, first, rows);
-        Machine& machine = first % 2 == 0 ? one_thread_ : two_threads_;
-        std::vector<float> got(static_cast<std::size_t>(rows * width), NAN);
-        machine.executor->attention(input_of(kv, first, rows), rows_of(got, width));
-        ASSERT_TRUE(same_bits(got.data(), expected.data() + first * width, rows * width))
-            << "positions " << first << " + " << rows;
-        // The rows of a bidirectional block, together and one by one.
-        AttentionInput block = input_of(kv, first, rows);
-        block.block_end = first + rows;
-        machine.executor->attention(block, rows_of(got, width));
-        std::vector<float> alone(static_cast<std::size_t>(width));
-        for (std::int64_t t = 0; t < rows; ++t) {
-          AttentionInput one = input_of(full, first + t, 1);
-          one.block_end = first + rows;
-          alone_.executor->attention(one, rows_of(alone, width));
-          ASSERT_TRUE(same_bits(got.data() + t * width, alone.data(), width))
-              << "row " << t << " of a block at " << first;
-        }
+    const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
+    const std::int64_t width = ring.heads * ring.head_dim;
+    const auto keys = random_floats(static_cast<std::size_t>(kLength * kv_width), 10, 2.0F);
+    const auto values = random_floats(static_cast<std::size_t>(kLength * kv_width), 11);
+    const auto queries = random_floats(static_cast<std::size_t>(kLength * width), 12);
+    const auto k_norm = random_floats(static_cast<std::size_t>(ring.head_dim), 16, 2.0F);
+    const std::vector<float> frequencies = {1.0F, 0.1F, 1e-3F};
+    const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
+      AttentionInput input;
+      input.queries = {queries.data() + first * width, rows, width};
+      input.first_position = first;
+      input.window = ring.window;
+      input.kept = ring.kept;
+      input.scale = 0.5F;
+      input.kv = kv;
+      input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
+      return input;
+    };
+    const auto store = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
+      alone_.executor->store_kv({keys.data() + first * kv_width, rows, kv_width},
+                                {values.data() + first * kv_width, rows, kv_width}, first, kv);
+    };
+    const auto rows_in = [&](std::vector<std::byte>& memory, std::int64_t capacity) {
+      KvRows kv = {.format = ring.format,
+                   .capacity = capacity,
+                   .num_kv_heads = ring.kv_heads,
+                   .head_dim = ring.head_dim,
+                   .sink = ring.sink};
+      const std::int64_t bytes = capacity * kv.slot_bytes();
+      memory.assign(static_cast<std::size_t>(2 * bytes), std::byte{0xff});
+      kv.keys = ring.derived ? nullptr : memory.data();
+      kv.values = memory.data() + bytes;
+      return kv;
+    };
+    std::vector<std::byte> full_memory;
+    const KvRows full = rows_in(full_memory, kLength);
+    store(full, 0, kLength);
+    std::vector<float> expected(static_cast<std::size_t>(kLength * width));
+    for (std::int64_t t = 0; t < kLength; ++t) {
+      alone_.executor->attention(input_of(full, t, 1), {expected.data() + t * width, 1, width});
+    }
+    std::vector<std::byte> ring_memory;
+    const KvRows kv = rows_in(ring_memory, ring.capacity(kLength));
+    std::int64_t rows = 1;
+    for (std::int64_t first = 0; first < kLength; first += rows) {
+      rows = std::min((first * 7 + 5) % ring.block + 1, kLength - first);
+      store(kv, first, rows);
+      Machine& machine = first % 2 == 0 ? one_thread_ : two_threads_;
+      std::vector<float> got(static_cast<std::size_t>(rows * width), NAN);
+      machine.executor->attention(input_of(kv, first, rows), rows_of(got, width));
+      ASSERT_TRUE(same_bits(got.data(), expected.data() + first * width, rows * width))
+          << "positions " << first << " + " << rows;
+      // The rows of a bidirectional block, together and one by one.
+      AttentionInput block = input_of(kv, first, rows);
+      block.block_end = first + rows;
+      machine.executor->attention(block, rows_of(got, width));
+      std::vector<float> alone(static_cast<std::size_t>(width));
+      for (std::int64_t t = 0; t < rows; ++t) {
+        AttentionInput one = input_of(full, first + t, 1);
+        one.block_end = first + rows;
+        alone_.executor->attention(one, rows_of(alone, width));
+        ASSERT_TRUE(same_bits(got.data() + t * width, alone.data(), width))
+            << "row " << t << " of a block at " << first;
       }
     }
   }

@@ -8,8 +8,8 @@ namespace kakeya::test {
 namespace {
 
 KvCacheSpec small_spec(std::int64_t window, std::int64_t max_rows, std::int64_t context) {
-  return {.layers = {{.num_kv_heads = 1, .head_dim = 2, .window = window, .dtype = DType::kF32},
-                     {.num_kv_heads = 2, .head_dim = 2, .window = 0, .dtype = DType::kBF16}},
+  return {.layers = {{.num_kv_heads = 1, .head_dim = 2, .window = window, .format = KvFormat::kF32},
+                     {.num_kv_heads = 2, .head_dim = 2, .window = 0, .format = KvFormat::kBf16}},
           .context = context,
           .max_rows = max_rows};
 }

@@ -108,7 +108,7 @@ std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& dr
                                                        bool rebuild_context) {
   const auto target = plan_timeline(config(), options, compute_, drafter.config().block_size);
   EXPECT_TRUE(target.has_value()) << target.error().message();
-  const DflashPlan plan = plan_dflash(drafter.config(), *target, compute_, rebuild_context);
+  const DflashPlan plan = plan_dflash(drafter.config(), *target, rebuild_context);
   auto source = DflashSource::create(drafter, *backend_, plan, budget_);
   EXPECT_TRUE(source.has_value()) << source.error().message();
   return std::move(source).value();

@@ -2,10 +2,13 @@
 // allocation. This program replaces malloc and friends, so it stands alone.
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
+#include <vector>
 
 #include "model/test_model.h"
 #include "runtime/engine_impl.h"
@@ -177,10 +180,29 @@ TEST(Memory, DecodingFromAnUnfilteredVocabularyAllocatesNothing) {
   EXPECT_EQ(last - first, 0);
 }
 
+// Ways to keep keys and values.
+std::vector<EngineOptions> kv_modes() {
+  std::vector<EngineOptions> modes = {demo_options(Compute::kFast), demo_options(Compute::kF32)};
+  for (const KvType type : {KvType::kInt8, KvType::kInt4, KvType::kD4, KvType::kE8}) {
+    EngineOptions options = demo_options(Compute::kFast);
+    options.session.kv_full = type;
+    options.session.kv_sliding = type;
+    options.session.kv_drafter = type;
+    modes.push_back(options);
+    options.session.window = 64;
+    options.session.evicted_full = Evicted::kDrop;
+    options.session.evicted_sliding = Evicted::kDrop;
+    modes.push_back(options);
+  }
+  EngineOptions pairs = demo_options(Compute::kFast);
+  pairs.session.kv_pairs = true;
+  modes.push_back(pairs);
+  return modes;
+}
+
 TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
-  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
+  for (const EngineOptions& options : kv_modes()) {
     const std::int64_t before = buffer_bytes.load();
-    const EngineOptions options = demo_options(compute);
     const Footprint estimate = Engine::estimate(options).value();
     ASSERT_EQ(buffer_bytes.load(), before);
     {
@@ -198,6 +220,50 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
     }
     EXPECT_EQ(buffer_bytes.load(), before);
   }
+}
+
+// Resident pages of the process, in bytes.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t size = 0;
+  std::int64_t resident = 0;
+  file >> size >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// 20,000 tokens past the model's limit of positions, in turns that do not keep their results. The
+// tokens themselves, 4 bytes each, are all that grows.
+TEST(Memory, ASessionThatDropsRowsStaysAsItIsForever) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.session = {.context = 60000, .max_rows = 64, .window = 64};
+  options.session.evicted_full = Evicted::kDrop;
+  options.session.evicted_sliding = Evicted::kDrop;
+  const auto engine = Engine::open(options).value();
+  const auto session = engine->create_session().value();
+  ASSERT_OK(session->append(std::vector<TokenId>{2, 105, 3833, 107, 681}));
+  const GenerateOptions turn{.max_tokens = 1000,
+                             .sampling = {.temperature = 1.0F, .seed = 5},
+                             .ignore_model_stop_ids = true};
+  const auto generate = [&](int turns) {
+    for (int i = 0; i < turns; ++i) {
+      std::int64_t first = 0;
+      std::int64_t last = 0;
+      const auto result = session->generate(turn, [&](TokenId) {
+        last = allocations.load();
+        if (first == 0) first = last;
+        return true;
+      });
+      ASSERT_OK(result);
+      ASSERT_EQ(result->ids.size(), 1000U);
+      ASSERT_EQ(last - first, 0);
+    }
+  };
+  generate(4);  // rings have wrapped and every page was touched
+  const std::uint64_t reserved = engine->footprint().total_reserved();
+  const std::int64_t resident = resident_bytes();
+  generate(36);
+  EXPECT_EQ(engine->footprint().total_reserved(), reserved);
+  EXPECT_LT(resident_bytes() - resident, 36000 * 4 + (256 << 10));
 }
 
 TEST(Memory, ABudgetThatIsTooSmallRefusesBeforeLoadingWithTheItemisedNeed) {

@@ -218,6 +218,39 @@ std::string refusal(const DraftOptions& draft) {
   return engine ? "accepted" : engine.error().message();
 }
 
+// Fused equals plain in every way to keep rows, the drafter's context included; the plain session
+// shares the engine.
+TEST_F(SpeculativeSession, EveryWayToKeepRowsGivesItsPlainTokens) {
+  EngineOptions open_options = demo_options("auto");
+  const auto engine = Engine::open(open_options).value();
+  for (const KvType type :
+       {KvType::kAuto, KvType::kInt8, KvType::kInt4, KvType::kD4, KvType::kE8}) {
+    for (const bool drop : {false, true}) {
+      SessionOptions options = open_options.session;
+      options.kv_full = options.kv_sliding = options.kv_drafter = type;
+      options.window = drop ? 48 : 0;
+      options.evicted_full = options.evicted_sliding = drop ? Evicted::kDrop : Evicted::kKeep;
+      const auto drafted = engine->create_session(options).value();
+      options.drafting = false;
+      const auto plain = engine->create_session(options).value();
+      EXPECT_EQ(plain->footprint().reserved_bytes(MemoryClass::kDrafter), 0U);
+      for (const float temperature : {0.0F, 0.8F}) {
+        const GenerateOptions generate{.max_tokens = 200,
+                                       .sampling = {.temperature = temperature, .seed = 4},
+                                       .draft_length = 7,
+                                       .ignore_model_stop_ids = true};
+        ASSERT_OK(drafted->sync(chat(kPrompts[1])));
+        ASSERT_OK(plain->sync(chat(kPrompts[1])));
+        const GenerateResult a = drafted->generate(generate).value();
+        const GenerateResult b = plain->generate(generate).value();
+        EXPECT_EQ(a.ids, b.ids) << static_cast<int>(type) << (drop ? " drop" : "");
+        EXPECT_GT(a.drafted, 0);
+        EXPECT_EQ(b.drafted, 0);
+      }
+    }
+  }
+}
+
 TEST(DraftOptionsTest, ADrafterOfAnotherModelIsRefusedWithBothSides) {
   const std::string dir = std::string(KAKEYA_TEST_DATA) + "/networks/dflash-gemma4";
   const std::string message = refusal({.source = dir});

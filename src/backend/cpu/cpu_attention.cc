@@ -1,7 +1,6 @@
 // Rotary embedding, cache rows and attention of the CPU executor.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/cpu_executor.h"
 
@@ -50,20 +49,20 @@ void CpuExecutor::apply_rope(Rows x, RopeTable table) {
 }
 
 void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
-  const Index width = kv.num_kv_heads * kv.head_dim;
-  const bool bf16 = kv.dtype == DType::kBF16;
   const auto store = [&](const float* from, std::byte* rows, Index slot) {
-    std::byte* to = rows + slot * width * (bf16 ? 2 : 4);
-    if (bf16) {
-      kernels_.to_bf16(from, width, to);
-    } else {
-      std::memcpy(to, from, static_cast<std::size_t>(width) * sizeof(float));
+    std::byte* to = rows + slot * kv.slot_bytes();
+    if (kv.format == KvFormat::kBf16) {
+      kernels_.to_bf16(from, kv.num_kv_heads * kv.head_dim, to);
+      return;
+    }
+    for (Index head = 0; head < kv.num_kv_heads; ++head) {
+      encode_kv(kv.format, from + head * kv.head_dim, kv.head_dim, to + head * kv.vector_bytes());
     }
   };
   // Rows in order on one thread: more rows than slots would let two threads meet in a slot.
-  for (Index t = 0; t < keys.count; ++t) {
-    const Index slot = (first + t) % kv.capacity;
-    store(keys.data + t * keys.width, kv.keys, slot);
+  for (Index t = 0; t < values.count; ++t) {
+    const Index slot = kv.slot(first + t);
+    if (kv.keys != nullptr) store(keys.data + t * keys.width, kv.keys, slot);
     store(values.data + t * values.width, kv.values, slot);
   }
 }
@@ -72,19 +71,26 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const KvRows& kv = input.kv;
   const Index rows = input.queries.count;
   if (rows == 0) return;
-  const Attention attention = {.queries = input.queries.data,
-                               .out = out.data,
-                               .stride = input.queries.width,
-                               .head_dim = kv.head_dim,
-                               .first_position = input.first_position,
-                               .window = input.window,
-                               .block_end = input.block_end,
-                               .scale = input.scale,
-                               .keys = kv.keys,
-                               .values = kv.values,
-                               .capacity = kv.capacity,
-                               .slot_width = kv.num_kv_heads * kv.head_dim,
-                               .bf16 = kv.dtype == DType::kBF16};
+  const Attention attention = {
+      .queries = input.queries.data,
+      .out = out.data,
+      .stride = input.queries.width,
+      .head_dim = kv.head_dim,
+      .first_position = input.first_position,
+      .window = input.window,
+      .block_end = input.block_end,
+      .scale = input.scale,
+      .kept = input.kept,
+      .keys = kv.keys,
+      .values = kv.values,
+      .format = kv.format,
+      .capacity = kv.capacity,
+      .sink = kv.sink,
+      .vector_bytes = kv.vector_bytes(),
+      .slot_bytes = kv.slot_bytes(),
+      .k_norm = input.derivation.k_norm,
+      .inverse_frequencies = input.derivation.inverse_frequencies.data(),
+      .rotated_pairs = static_cast<Index>(input.derivation.inverse_frequencies.size())};
   const Index heads = input.queries.width / kv.head_dim;
   const Index group = heads / kv.num_kv_heads;
   // Heads that share keys go together, unless threads would be left without work.
@@ -96,8 +102,8 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const Index blocks = (rows + rows_per_item - 1) / rows_per_item;
 
   count_bytes(attention_bytes(input));
-  const Index last = std::max(input.first_position + rows, input.block_end);
-  const Index seen = input.window == 0 ? last : std::min(last, input.window + rows);
+  const AttentionInput::Span span = input.seen(input.first_position);
+  const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
   const double flops =
       4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
   for_items(kv.num_kv_heads * splits * blocks, flops / kernels_.exact_gflops, [&](Index item) {

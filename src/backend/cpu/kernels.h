@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tensor/kv_format.h"
+
 namespace kakeya::cpu {
 
 using Index = std::int64_t;
@@ -79,11 +81,18 @@ struct Attention {
   Index window = 0;          // 0: unlimited
   Index block_end = 0;       // every query sees the keys before it, windows permitting; 0: causal
   float scale = 1.0F;
-  const std::byte* keys = nullptr;  // key head 0 of slot 0
+  Index kept = 0;                   // of what the window leaves, the last so many; 0: all
+  const std::byte* keys = nullptr;  // key head 0 of slot 0; null: made from values
   const std::byte* values = nullptr;
+  KvFormat format = KvFormat::kF32;
   Index capacity = 0;
-  Index slot_width = 0;  // elements from slot to slot
-  bool bf16 = false;
+  Index sink = 0;          // positions below it have slots of their own and stay beside the kept
+  Index vector_bytes = 0;  // of one head
+  Index slot_bytes = 0;    // from slot to slot
+  // Where keys is null: key = RoPE_p(k_norm * value), of which so many pairs rotate.
+  const float* k_norm = nullptr;
+  const float* inverse_frequencies = nullptr;
+  Index rotated_pairs = 0;
 };
 
 // rows * heads <= kMaxQueries.

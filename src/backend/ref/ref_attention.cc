@@ -1,39 +1,46 @@
 // Rotary embedding, cache rows, attention and routing of the reference backend.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "backend/ref/ref_executor.h"
 
 namespace kakeya::ref {
 namespace {
 
-// Element e of kv head `head` in the row of `position`.
-float load_kv(
-    const std::byte* rows, const KvRows& kv, Position position, std::int64_t head, std::int64_t e) {
-  const std::int64_t slot = position % kv.capacity;
-  const auto index = static_cast<std::size_t>((slot * kv.num_kv_heads + head) * kv.head_dim + e);
-  if (kv.dtype == DType::kF32) {
-    float value = 0.0F;
-    std::memcpy(&value, rows + index * sizeof(value), sizeof(value));
-    return value;
+// The vector of kv head `head` in the row of `position`, of keys or values.
+std::vector<float> load_vector(const std::byte* rows,
+                               const KvRows& kv,
+                               Position position,
+                               std::int64_t head) {
+  std::vector<float> x(static_cast<std::size_t>(kv.head_dim));
+  decode_kv(kv.format, rows + kv.slot(position) * kv.slot_bytes() + head * kv.vector_bytes(),
+            kv.head_dim, x.data());
+  return x;
+}
+
+std::vector<float> load_key(const AttentionInput& input, Position position, std::int64_t head) {
+  const KvRows& kv = input.kv;
+  if (kv.keys != nullptr) return load_vector(kv.keys, kv, position, head);
+  std::vector<float> key = load_vector(kv.values, kv, position, head);
+  for (std::size_t e = 0; e < key.size(); ++e) key[e] *= input.derivation.k_norm[e];
+  const std::size_t half = key.size() / 2;
+  for (std::size_t i = 0; i < input.derivation.inverse_frequencies.size(); ++i) {
+    const float angle = static_cast<float>(position) * input.derivation.inverse_frequencies[i];
+    const auto cos = static_cast<float>(std::cos(static_cast<double>(angle)));
+    const auto sin = static_cast<float>(std::sin(static_cast<double>(angle)));
+    const float low = key[i];
+    const float high = key[i + half];
+    key[i] = low * cos - high * sin;
+    key[i + half] = high * cos + low * sin;
   }
-  BFloat16 value{};
-  std::memcpy(&value, rows + index * sizeof(value), sizeof(value));
-  return to_float(value);
+  return key;
 }
 
 void store_row(const float* from, const KvRows& kv, Position position, std::byte* rows) {
-  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
-  const std::int64_t slot = position % kv.capacity;
-  for (std::int64_t i = 0; i < width; ++i) {
-    const auto index = static_cast<std::size_t>(slot * width + i);
-    if (kv.dtype == DType::kF32) {
-      std::memcpy(rows + index * sizeof(float), from + i, sizeof(float));
-    } else {
-      const BFloat16 value = to_bfloat16(from[i]);
-      std::memcpy(rows + index * sizeof(value), &value, sizeof(value));
-    }
+  for (std::int64_t head = 0; head < kv.num_kv_heads; ++head) {
+    encode_kv(kv.format, from + head * kv.head_dim, kv.head_dim,
+              rows + kv.slot(position) * kv.slot_bytes() + head * kv.vector_bytes());
   }
 }
 
@@ -71,8 +78,8 @@ void RefExecutor::apply_rope(Rows x, RopeTable table) {
 }
 
 void RefExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
-  for (std::int64_t t = 0; t < keys.count; ++t) {
-    store_row(keys.data + t * keys.width, kv, first + t, kv.keys);
+  for (std::int64_t t = 0; t < values.count; ++t) {
+    if (kv.keys != nullptr) store_row(keys.data + t * keys.width, kv, first + t, kv.keys);
     store_row(values.data + t * values.width, kv, first + t, kv.values);
   }
 }
@@ -82,35 +89,34 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
   const std::int64_t head_dim = kv.head_dim;
   const std::int64_t num_heads = input.queries.width / head_dim;
   const std::int64_t group = num_heads / kv.num_kv_heads;
+  std::vector<Position> positions;
   std::vector<double> scores;
   std::vector<double> sums(static_cast<std::size_t>(head_dim));
   count_bytes(attention_bytes(input));
   for (std::int64_t t = 0; t < input.queries.count; ++t) {
-    const Position position = input.first_position + t;
-    const Position begin =
-        input.window == 0 ? 0 : std::max<Position>(0, position - input.window + 1);
-    const Position last = std::max(position, input.block_end - 1);
+    const AttentionInput::Span seen = input.seen(input.first_position + t);
+    positions.clear();
+    for (Position p = seen.sink_begin; p < seen.sink_end; ++p) positions.push_back(p);
+    for (Position p = seen.begin; p < seen.end; ++p) positions.push_back(p);
     for (std::int64_t head = 0; head < num_heads; ++head) {
       const float* q = input.queries.data + t * input.queries.width + head * head_dim;
       const std::int64_t kv_head = head / group;
       scores.clear();
       double largest = -INFINITY;
-      for (Position p = begin; p <= last; ++p) {
+      for (const Position p : positions) {
+        const std::vector<float> key = load_key(input, p, kv_head);
         double score = 0.0;
-        for (std::int64_t e = 0; e < head_dim; ++e) {
-          score += static_cast<double>(q[e]) * load_kv(kv.keys, kv, p, kv_head, e);
-        }
+        for (std::size_t e = 0; e < key.size(); ++e) score += static_cast<double>(q[e]) * key[e];
         scores.push_back(score * input.scale);
         largest = std::max(largest, scores.back());
       }
       double total = 0.0;
       std::fill(sums.begin(), sums.end(), 0.0);
-      for (Position p = begin; p <= last; ++p) {
-        const double probability = std::exp(scores[static_cast<std::size_t>(p - begin)] - largest);
+      for (std::size_t i = 0; i < positions.size(); ++i) {
+        const double probability = std::exp(scores[i] - largest);
         total += probability;
-        for (std::int64_t e = 0; e < head_dim; ++e) {
-          sums[static_cast<std::size_t>(e)] += probability * load_kv(kv.values, kv, p, kv_head, e);
-        }
+        const std::vector<float> value = load_vector(kv.values, kv, positions[i], kv_head);
+        for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
       }
       float* row = out.data + t * out.width + head * head_dim;
       for (std::int64_t e = 0; e < head_dim; ++e) {

@@ -110,8 +110,9 @@ ConstRows Drafter::forward(std::span<const TokenId> ids,
 KvCacheSpec plan_context(const DrafterConfig& config,
                          std::int64_t context,
                          std::int64_t max_rows,
-                         DType dtype) {
-  KvCacheSpec spec = plan_cache(config.layers, context, max_rows, dtype, dtype);
+                         const KvLayerPlan& full) {
+  const KvPlan plan{.full = full, .sliding = {.format = full.format}};
+  KvCacheSpec spec = plan_cache(config.layers, context, max_rows, plan);
   spec.of_drafter = true;
   return spec;
 }

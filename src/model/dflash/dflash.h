@@ -82,11 +82,11 @@ class Drafter {
   std::vector<float> inverse_frequencies_;
 };
 
-// Storage of the context: all positions for full layers, a ring for sliding ones.
+// Storage of the context: full layers as `full` says, rings for sliding ones.
 KvCacheSpec plan_context(const DrafterConfig& config,
                          std::int64_t context,
                          std::int64_t max_rows,
-                         DType dtype);
+                         const KvLayerPlan& full);
 
 // Scratch of passes of at most max_rows rows.
 ExecutorPlan plan_drafter_executor(const DrafterConfig& config, std::int64_t max_rows);

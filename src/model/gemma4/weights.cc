@@ -6,6 +6,17 @@
 #include "model/gemma4/gemma4.h"
 
 namespace kakeya::gemma4 {
+namespace {
+
+// The pairs that rotate: partial rotary embeddings end in zeros.
+std::span<const float> rotated(std::span<const float> frequencies) {
+  while (!frequencies.empty() && frequencies.back() == 0.0F) {
+    frequencies = frequencies.first(frequencies.size() - 1);
+  }
+  return frequencies;
+}
+
+}  // namespace
 
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute) {
   return std::make_unique<Gemma4>(config, loader, compute);
@@ -38,6 +49,8 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
              .normalise_values = true,
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};
+  if (config().values_are_keys(layer))
+    w.shape.inverse_frequencies = rotated(inverse_frequencies_full_);
   w.self_attn = load_attention(loader, prefix + "self_attn.", config().owns_kv(layer),
                                config().values_are_keys(layer), compute);
   w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");

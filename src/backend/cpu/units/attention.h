@@ -4,12 +4,16 @@
 // A score is a dot product in 16 fixed lanes; a key that a query does not see has probability
 // exactly 0 in a fixed lane of its chunk, so neither neighbours nor the ring's wrap change a bit.
 //
+// Keys that are not stored are made from the values, four at a time, and kept on the way; coded
+// rows are decoded a chunk at a time to f32 rows, with which the rest goes on.
+//
 // Up to four queries read the cache directly: it is read once and memory is the limit. More of them
 // share slices of it that were copied (and widened) to a small contiguous block: rows of the cache
 // are a power of two apart and would evict each other.
 #pragma once
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/units/kv_vectors.h"
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
@@ -19,10 +23,12 @@ inline constexpr Index kMaxQueryFloats = kMaxQueries * kMaxHeadDim;
 
 // About 170 KiB of stack.
 struct QueryState {
-  Index count;               // queries, rounded up to a whole tile with zeros
-  Index head_dim;            // rounded up to whole vectors with zeros
-  Index begin[kMaxQueries];  // first position it sees
-  Index end[kMaxQueries];    // one after the last
+  Index count;                    // queries, rounded up to a whole tile with zeros
+  Index head_dim;                 // rounded up to whole vectors with zeros
+  Index begin[kMaxQueries];       // first position it sees
+  Index end[kMaxQueries];         // one after the last
+  Index sink_begin[kMaxQueries];  // it sees these as well; begin = end if none
+  Index sink_end[kMaxQueries];
   float largest[kMaxQueries];
   float total[kMaxQueries];
   float rescale[kMaxQueries];
@@ -110,11 +116,47 @@ inline void stage_row(const std::byte* row, Index e, Index count, Index padded, 
   }
 }
 
+// Turns a value into the key of its position: key = RoPE_p(k_norm * value). Sines and cosines of
+// the f32 angle: reduced by multiples of pi / 2 in double (the error stays below 1e-10 up to 2^20)
+// and two Taylor polynomials on [-pi/4, pi/4], whose remainders are below 3e-12.
+inline void derive_key(const Attention& attention, Index position, float* row) {
+  const Index head_dim = attention.head_dim;
+  const Index half = head_dim / 2;
+  for (Index e = 0; e < head_dim; ++e) row[e] *= attention.k_norm[e];
+  for (Index i = 0; i < attention.rotated_pairs; ++i) {
+    const double angle =
+        static_cast<float>(position) * attention.inverse_frequencies[i];  // f32, as published
+    const double turns = angle * 0.63661977236758134308;
+    // Adding and taking away 1.5 * 2^52 rounds to a whole number.
+    const double whole = (turns + 6755399441055744.0) - 6755399441055744.0;
+    const double r = angle - whole * 1.57079632679489661923;
+    const double s = r * r;
+    const double sin_r =
+        r * (1.0 + s * (-1.0 / 6 +
+                        s * (1.0 / 120 + s * (-1.0 / 5040 + s * (1.0 / 362880 - s / 39916800.0)))));
+    const double cos_r =
+        1.0 +
+        s * (-0.5 + s * (1.0 / 24 + s * (-1.0 / 720 + s * (1.0 / 40320 + s * (-1.0 / 3628800 +
+                                                                              s / 479001600.0)))));
+    const int quadrant = static_cast<int>(whole) & 3;
+    const double swapped_sin = (quadrant & 1) != 0 ? cos_r : sin_r;
+    const double swapped_cos = (quadrant & 1) != 0 ? sin_r : cos_r;
+    const auto sin = static_cast<float>((quadrant & 2) != 0 ? -swapped_sin : swapped_sin);
+    const auto cos = static_cast<float>(((quadrant + 1) & 2) != 0 ? -swapped_cos : swapped_cos);
+    const float a = row[i];
+    const float b = row[i + half];
+    row[i] = a * cos - b * sin;
+    row[i + half] = b * cos + a * sin;
+  }
+}
+
 // As score_directly, for any number of tiles of queries, four keys at a time.
 template <bool kBf16>
-inline void score_staged(QueryState& state, Index low, Index high, Index head_dim) {
+inline void score_staged(
+    QueryState& state, Index low, Index high, Index chunk_begin, const Attention& attention) {
   constexpr Index kKeys = 16 / kQueryTile;
   constexpr Index kBytes = kBf16 ? 2 : 4;
+  const Index head_dim = attention.head_dim;
   const Index row_bytes = head_dim * kBytes;
   const Index slice_bytes = (head_dim < kValueSlice ? head_dim : kValueSlice) * kBytes;
   for (Index j = low / kKeys * kKeys; j < high; j += kKeys) {
@@ -123,6 +165,7 @@ inline void score_staged(QueryState& state, Index low, Index high, Index head_di
       const Index key = j + k < low ? low : j + k >= high ? high - 1 : j + k;
       float* to = state.staged + k * state.head_dim;
       stage_row<kBf16>(state.keys[key], 0, head_dim, state.head_dim, to);
+      if (attention.keys == nullptr) derive_key(attention, chunk_begin + key, to);
       rows[k] = reinterpret_cast<const std::byte*>(to);
       if (key + kKeys < high) prefetch_row(state.keys[key + kKeys], row_bytes);
       prefetch_row(state.values[key], slice_bytes);
@@ -134,7 +177,7 @@ inline void score_staged(QueryState& state, Index low, Index high, Index head_di
 }
 
 // Turns the scores of one query into probabilities relative to the largest score so far.
-inline void soften(QueryState& state, Index query, Index chunk_begin, float scale) {
+inline void soften(QueryState& state, Index query, Index chunk_begin, float scale, bool has_sink) {
   float* scores = state.scores[query];
   const float minus_infinity = -__builtin_inff();
   const Index before_begin = state.begin[query] - chunk_begin;
@@ -143,13 +186,19 @@ inline void soften(QueryState& state, Index query, Index chunk_begin, float scal
   const Vec high = splat(static_cast<float>(before_end < 0           ? 0
                                             : before_end > kKeyChunk ? kKeyChunk
                                                                      : before_end));
+  const Vec sink_low = splat(static_cast<float>(state.sink_begin[query] - chunk_begin));
+  const Vec sink_high = splat(static_cast<float>(state.sink_end[query] - chunk_begin));
   Vec s[kKeyChunk / 16];
   Vec largest = splat(minus_infinity);
   for (int j = 0; j < kKeyChunk / 16; ++j) {
     const Vec key = add(lane_numbers(), splat(16.0F * static_cast<float>(j)));
     s[j] = mul(load(scores + 16 * j), splat(scale));
     s[j] = select_less(key, high, s[j], splat(minus_infinity));
-    s[j] = select_less(key, low, splat(minus_infinity), s[j]);
+    Vec outside = splat(minus_infinity);  // before `low`
+    if (has_sink) {
+      outside = select_less(key, sink_low, outside, select_less(key, sink_high, s[j], outside));
+    }
+    s[j] = select_less(key, low, outside, s[j]);
     largest = max(largest, s[j]);
   }
   const float before = state.largest[query];
@@ -254,8 +303,8 @@ inline void attend_chunk(
     QueryState& state, Index low, Index high, Index chunk_begin, const Attention& attention) {
   const Index head_dim = attention.head_dim;
   const bool staged = state.count > kQueryTile;
-  if (staged) {
-    score_staged<kBf16>(state, low, high, head_dim);
+  if (staged || attention.keys == nullptr) {
+    score_staged<kBf16>(state, low, high, chunk_begin, attention);
   } else if (state.count == 1) {
     score_directly<kBf16, 1>(state, low, high, head_dim);
   } else if (state.count == 2) {
@@ -263,7 +312,9 @@ inline void attend_chunk(
   } else {
     score_directly<kBf16, 4>(state, low, high, head_dim);
   }
-  for (Index i = 0; i < state.count; ++i) soften(state, i, chunk_begin, attention.scale);
+  for (Index i = 0; i < state.count; ++i) {
+    soften(state, i, chunk_begin, attention.scale, attention.sink > 0);
+  }
   if (staged) {
     add_staged<kBf16>(state, low, high, head_dim);
   } else if (state.count == 1) {
@@ -275,10 +326,22 @@ inline void attend_chunk(
   }
 }
 
-// The first position that a query at `position` sees.
-inline Index first_seen(const Attention& attention, Index position) {
-  const Index begin = attention.window == 0 ? 0 : position - attention.window + 1;
+inline Index window_begin(Index position, Index window) {
+  const Index begin = window == 0 ? 0 : position - window + 1;
   return begin < 0 ? 0 : begin;
+}
+
+// The first position that a query at `position` sees, but for the sink.
+inline Index first_seen(const Attention& attention, Index position) {
+  const Index begin = window_begin(position, attention.window);
+  const Index kept = window_begin(position, attention.kept);
+  return begin > kept ? begin : kept;
+}
+
+// One after the last of the sink that a query at `position` sees beside those.
+inline Index sink_end_seen(const Attention& attention, Index position) {
+  const Index first = first_seen(attention, position);
+  return attention.sink < first ? attention.sink : first;
 }
 
 // One after the last.
@@ -290,7 +353,8 @@ inline void begin_queries(QueryState& state,
                           const Attention& attention,
                           const AttentionPart& part) {
   const Index count = part.rows * part.heads;
-  state.count = count <= 2 ? count : round_up(count, kQueryTile);
+  const bool whole_tiles = count > 2 || attention.keys == nullptr;
+  state.count = whole_tiles ? round_up(count, kQueryTile) : count;
   state.head_dim = round_up(attention.head_dim, 16);
   for (Index i = 0; i < state.count; ++i) {
     const Index row = part.first_row + (i < count ? i / part.heads : 0);
@@ -298,6 +362,8 @@ inline void begin_queries(QueryState& state,
     const Index position = attention.first_position + row;
     state.begin[i] = first_seen(attention, position);
     state.end[i] = end_seen(attention, position);
+    state.sink_begin[i] = window_begin(position, attention.window);
+    state.sink_end[i] = sink_end_seen(attention, position);
     state.largest[i] = -__builtin_inff();
     state.total[i] = 0.0F;
     const float* query = attention.queries + row * attention.stride + head * attention.head_dim;
@@ -321,44 +387,116 @@ inline void finish_queries(QueryState& state,
   }
 }
 
-// Addresses of the chunk's keys and values [low, high); the chunk may straddle the ring's end.
+// The positions that some query of a part sees.
+struct SeenByPart {
+  Index sink_begin;
+  Index sink_end;  // the union of the queries'
+  Index begin;
+  Index end;
+};
+
+inline SeenByPart seen_by_part(const Attention& attention, const AttentionPart& part) {
+  const Index first = attention.first_position + part.first_row;
+  const Index last = first + part.rows - 1;
+  SeenByPart seen = {window_begin(first, attention.window), sink_end_seen(attention, last),
+                     first_seen(attention, first), end_seen(attention, last)};
+  // No gap: one range.
+  if (seen.sink_end >= seen.begin) seen.begin = seen.sink_begin;
+  if (seen.sink_end > seen.begin) seen.sink_end = seen.begin;
+  return seen;
+}
+
+// Addresses of the chunk's keys and values [low, high). Rows of the gap between sink and window may
+// hold anything; their probability is 0, and they are read as the window's first row.
 inline void find_rows(QueryState& state,
                       const Attention& attention,
                       Index kv_head,
+                      const SeenByPart& seen,
                       Index chunk_begin,
                       Index low,
                       Index high) {
-  const Index element = attention.bf16 ? 2 : 4;
-  Index slot = (chunk_begin + low) % attention.capacity;
+  const Index sink = attention.sink;
+  const Index turn = attention.capacity - sink;
+  const Index head = kv_head * attention.vector_bytes;
   for (Index j = low; j < high; ++j) {
-    const Index offset = (slot * attention.slot_width + kv_head * attention.head_dim) * element;
-    state.keys[j] = attention.keys + offset;
+    Index position = chunk_begin + j;
+    if (position >= seen.sink_end && position < seen.begin) position = seen.begin;
+    const Index slot = position < sink ? position : sink + (position - sink) % turn;
+    const Index offset = slot * attention.slot_bytes + head;
     state.values[j] = attention.values + offset;
-    slot = slot + 1 == attention.capacity ? 0 : slot + 1;
+    state.keys[j] = attention.keys == nullptr ? state.values[j] : attention.keys + offset;
   }
 }
 
-template <bool kBf16>
-void attend_typed(const Attention& attention, const AttentionPart& part) {
-  QueryState state;
+// Rows of one chunk as f32, zeros behind each.
+struct DecodedChunk {
+  alignas(64) float keys[kKeyChunk * kMaxHeadDim];
+  alignas(64) float values[kKeyChunk * kMaxHeadDim];
+};
+
+// Decodes the rows [low, high) and lets the state point to them.
+inline void decode_rows(
+    QueryState& state, const Attention& attention, Index low, Index high, DecodedChunk& decoded) {
+  for (Index j = low; j < high; ++j) {
+    float* value = decoded.values + j * state.head_dim;
+    if (j + 1 < high) prefetch_row(state.values[j + 1], attention.vector_bytes);
+    decode_vector(attention.format, state.values[j], attention.head_dim, state.head_dim, value);
+    state.values[j] = reinterpret_cast<const std::byte*>(value);
+    if (attention.keys == nullptr) {
+      state.keys[j] = state.values[j];
+      continue;
+    }
+    float* key = decoded.keys + j * state.head_dim;
+    if (j + 1 < high) prefetch_row(state.keys[j + 1], attention.vector_bytes);
+    decode_vector(attention.format, state.keys[j], attention.head_dim, state.head_dim, key);
+    state.keys[j] = reinterpret_cast<const std::byte*>(key);
+  }
+}
+
+// Calls attend_rows(low, high, chunk_begin) for each chunk of which something is seen, in order.
+template <typename AttendRows>
+inline void for_chunks(QueryState& state,
+                       const Attention& attention,
+                       const AttentionPart& part,
+                       AttendRows&& attend_rows) {
   begin_queries(state, attention, part);
-  const Index first_position = attention.first_position + part.first_row;
-  const Index begin = first_seen(attention, first_position);
-  const Index end = end_seen(attention, first_position + part.rows - 1);
-  for (Index chunk = begin / kKeyChunk * kKeyChunk; chunk < end; chunk += kKeyChunk) {
+  const SeenByPart seen = seen_by_part(attention, part);
+  const bool has_sink = seen.sink_begin < seen.sink_end;
+  const Index begin = has_sink ? seen.sink_begin : seen.begin;
+  for (Index chunk = begin / kKeyChunk * kKeyChunk; chunk < seen.end; chunk += kKeyChunk) {
     const Index low = begin > chunk ? begin - chunk : 0;
-    const Index high = end - chunk < kKeyChunk ? end - chunk : kKeyChunk;
-    find_rows(state, attention, part.kv_head, chunk, low, high);
-    attend_chunk<kBf16>(state, low, high, chunk, attention);
+    const Index high = seen.end - chunk < kKeyChunk ? seen.end - chunk : kKeyChunk;
+    if (chunk + low >= seen.sink_end && chunk + kKeyChunk <= seen.begin) continue;
+    find_rows(state, attention, part.kv_head, seen, chunk, low, high);
+    attend_rows(low, high, chunk);
   }
   finish_queries(state, attention, part);
 }
 
+template <bool kBf16>
+void attend_stored(const Attention& attention, const AttentionPart& part) {
+  QueryState state;
+  for_chunks(state, attention, part, [&](Index low, Index high, Index chunk) {
+    attend_chunk<kBf16>(state, low, high, chunk, attention);
+  });
+}
+
+inline void attend_decoded(const Attention& attention, const AttentionPart& part) {
+  QueryState state;
+  DecodedChunk decoded;
+  for_chunks(state, attention, part, [&](Index low, Index high, Index chunk) {
+    decode_rows(state, attention, low, high, decoded);
+    attend_chunk<false>(state, low, high, chunk, attention);
+  });
+}
+
 inline void attend(const Attention& attention, const AttentionPart& part) {
-  if (attention.bf16) {
-    attend_typed<true>(attention, part);
+  if (attention.format == KvFormat::kBf16) {
+    attend_stored<true>(attention, part);
+  } else if (attention.format == KvFormat::kF32) {
+    attend_stored<false>(attention, part);
   } else {
-    attend_typed<false>(attention, part);
+    attend_decoded(attention, part);
   }
 }
 
