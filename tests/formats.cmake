@@ -7,7 +7,11 @@ kakeya_test(
   formats/model_config_test.cc
   formats/model_tensors_test.cc
   formats/safetensors_test.cc
+  formats/snapshot_file_test.cc
+  formats/snapshot_writer_test.cc
   formats/tensor_request_test.cc)
+# For files whose header is wrong and whose checksum is right.
+target_link_libraries(formats_test PRIVATE PkgConfig::XXHASH)
 
 kakeya_test(inspect_test formats/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc)
 target_include_directories(inspect_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)

@@ -1,0 +1,106 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya {
+
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, slash + 1);  // with the slash, for the root folder
+}
+
+}  // namespace
+
+Result<AtomicFile> AtomicFile::create(const std::string& target) {
+  AtomicFile file;
+  file.target_ = target;
+  file.path_ = target + ".partial-XXXXXX";
+  file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
+  if (file.descriptor_ < 0) {
+    return error(StatusCode::kUnavailable, "cannot create a file beside {}: {}", target,
+                 std::strerror(errno));
+  }
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : target_(std::move(other.target_)),
+      path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(target_, other.target_);
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() {
+  if (descriptor_ < 0) return;
+  ::close(std::exchange(descriptor_, -1));
+  ::unlink(path_.c_str());
+}
+
+Unexpected AtomicFile::fail(std::string_view what) {
+  const int code = errno;
+  discard();
+  return error(StatusCode::kUnavailable, "cannot {} {}: {}", what, target_, std::strerror(code));
+}
+
+Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (!is_open()) {
+    return error(StatusCode::kFailedPrecondition, "{} is no longer being written", target_);
+  }
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fail("write");
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (!is_open()) {
+    return error(StatusCode::kFailedPrecondition, "{} is no longer being written", target_);
+  }
+  // The bytes must be on the disk before the name is, or a power failure could leave an empty file.
+  if (::fsync(descriptor_) != 0) return fail("flush");
+  if (std::rename(path_.c_str(), target_.c_str()) != 0) return fail("replace");
+  ::close(std::exchange(descriptor_, -1));
+  return flush_folder();
+}
+
+Status AtomicFile::flush_folder() const {
+  const std::string folder = folder_of(target_);
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // EINVAL: a file system that cannot flush folders; there is nothing more to ask of it.
+  const bool flushed = descriptor >= 0 && (::fsync(descriptor) == 0 || errno == EINVAL);
+  const int code = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (flushed) return {};
+  return error(StatusCode::kUnavailable,
+               "{} is replaced, but its folder cannot be flushed and a power failure may bring the "
+               "old file back: {}",
+               target_, std::strerror(code));
+}
+
+}  // namespace kakeya

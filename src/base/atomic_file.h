@@ -1,0 +1,51 @@
+// A file that takes the place of another in one step, or leaves no trace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// Written under a name of its own beside the target (the target's name, ".partial-" and six random
+// characters; mode 0600), so that commit() can rename it. Until then the target is untouched, even
+// if the process is killed; a killed process leaves the partial file behind. Destroyed without
+// commit(), it is removed. Move-only; one thread at a time.
+class AtomicFile {
+ public:
+  // Errors: kUnavailable if the folder takes no new file.
+  static Result<AtomicFile> create(const std::string& target);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  ~AtomicFile();
+
+  // False after commit() and after any error.
+  bool is_open() const { return descriptor_ >= 0; }
+  const std::string& target() const { return target_; }
+
+  // Bytes that are skipped read as zeros. Errors: kUnavailable if the disk refuses, and
+  // kFailedPrecondition if the file is not open; the partial file is gone then.
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Puts the file in the target's place and waits until the disk has it. A symbolic link is
+  // replaced, not followed. Errors: those of write_at(); the target is as before, unless the
+  // message says that only the folder could not be flushed.
+  Status commit();
+
+ private:
+  AtomicFile() = default;
+
+  void discard();
+  Unexpected fail(std::string_view what);
+  Status flush_folder() const;
+
+  std::string target_;
+  std::string path_;  // of the partial file
+  int descriptor_ = -1;
+};
+
+}  // namespace kakeya
