@@ -114,13 +114,9 @@ int report(const Error& error) {
   return kExitBadInput;
 }
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_engine_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "Model folder (default: the demo model)")
       ->type_name("DIR");
-  command
-      .add_option("--ctx", flags.context,
-                  "Most tokens a session can hold (default: 8192 or the model's limit)")
-      ->type_name("N");
   command
       .add_option("--memory", flags.memory,
                   "Refuse to take more than this: 512MiB, 4GB, or a fraction of the machine's "
@@ -141,6 +137,14 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
       ->check(CLI::IsMember({"fast", "f32"}))
       ->type_name("MODE");
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_engine_flags(command, flags);
+  command
+      .add_option("--ctx", flags.context,
+                  "Most tokens a session can hold (default: 8192 or the model's limit)")
+      ->type_name("N");
   command.add_option("--chunk", flags.chunk, "Most tokens of one forward pass (default: 512)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");

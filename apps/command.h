@@ -60,6 +60,9 @@ struct ModelFlags {
   std::string cost_cache;
   bool unfused = false;
 };
+// Which model and how it is run.
+void add_engine_flags(CLI::App& command, ModelFlags& flags);
+// These, and what its sessions have.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // What drafts, and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);

@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "base/status.h"
 #include "command.h"
+#include "eval_common.h"
 #include "eval_report.h"
-#include "kakeya/version.h"
 #include "prompt_set.h"
 #include "report.h"
 #include "runtime/session_drafts.h"
@@ -57,21 +56,11 @@ Result<SetText> read_set(const EvalFlags& flags,
                          const std::string& name,
                          const std::string& path,
                          eval::PromptForm form) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   SetText set{.name = name, .form = form, .prompts = {}};
-  const std::string origin = path == "-" ? "standard input" : path;
-  KAKEYA_ASSIGN_OR_RETURN(set.prompts, eval::parse_prompts(text, origin));
+  KAKEYA_ASSIGN_OR_RETURN(set.prompts, read_prompts(path));
   const auto limit = static_cast<std::size_t>(flags.limit);
   if (limit > 0 && set.prompts.size() > limit) set.prompts.resize(limit);
   return set;
-}
-
-Result<std::string> data_folder(const EvalFlags& flags) {
-  if (!flags.data.empty()) return flags.data;
-  std::string folder = find_shared_folder("eval/data", kSets.front().file);
-  if (!folder.empty()) return folder;
-  return error(StatusCode::kNotFound,
-               "the prompt sets were not found; name their folder: --data DIR");
 }
 
 // The sets of --sets, then that of --prompts; all public ones if neither is given.
@@ -82,7 +71,7 @@ Result<std::vector<SetText>> read_sets(const EvalFlags& flags) {
     const bool chosen =
         std::find(flags.sets.begin(), flags.sets.end(), named.name) != flags.sets.end();
     if (!all && !chosen) continue;
-    KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags));
+    KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
     KAKEYA_ASSIGN_OR_RETURN(
         SetText set,
         read_set(flags, named.name, std::filesystem::path(folder) / named.file, named.form));
@@ -136,40 +125,26 @@ Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
   return reports;
 }
 
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm time{};
-  ::gmtime_r(&now, &time);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &time);
-  return text;
-}
-
 // Everything of the report but the measurements.
-nlohmann::ordered_json provenance_json(const EvalFlags& flags, const EngineImpl& engine) {
+nlohmann::ordered_json speculation_provenance_json(const EvalFlags& flags,
+                                                   const EngineImpl& engine) {
   const GenerateOptions& generate = flags.options.generate;
   const std::int64_t block =
       engine.drafter() == nullptr ? 0 : engine.drafter()->config().block_size;
-  return {{"schema", "kakeya.eval.spec/1"},
-          {"version", kVersion},
-          {"date", now_utc()},
-          {"backend", engine.backend_name()},
-          {"threads", engine.num_threads()},
-          {"compute", flags.model.compute},
-          {"model", flags.model.model.empty() ? "demo model" : flags.model.model},
-          {"draft", flags.model.draft},
-          {"drafter_block", block},
-          {"options",
-           {{"max_tokens", generate.max_tokens},
-            {"pairs", flags.options.pairs},
-            {"limit", flags.limit},
-            {"draft_length", flags.draft_length},
-            {"forced_rejection", flags.options.forced_rejection},
-            {"temperature", generate.sampling.temperature},
-            {"seed", generate.sampling.seed},
-            {"mask_mode", flags.model.mask_mode},
-            {"embed_scale", flags.model.embed_scale},
-            {"unfused", flags.model.unfused}}}};
+  nlohmann::ordered_json json = provenance_json("kakeya.eval.spec/1", flags.model, engine);
+  json["draft"] = flags.model.draft;
+  json["drafter_block"] = block;
+  json["options"] = {{"max_tokens", generate.max_tokens},
+                     {"pairs", flags.options.pairs},
+                     {"limit", flags.limit},
+                     {"draft_length", flags.draft_length},
+                     {"forced_rejection", flags.options.forced_rejection},
+                     {"temperature", generate.sampling.temperature},
+                     {"seed", generate.sampling.seed},
+                     {"mask_mode", flags.model.mask_mode},
+                     {"embed_scale", flags.model.embed_scale},
+                     {"unfused", flags.model.unfused}};
+  return json;
 }
 
 Result<bool> eval_spec(EvalFlags& flags) {
@@ -180,7 +155,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_drafting_engine(flags));
   KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(*engine, flags, texts));
 
-  nlohmann::ordered_json json = provenance_json(flags, *engine);
+  nlohmann::ordered_json json = speculation_provenance_json(flags, *engine);
   add_speculation_json(json, reports, engine->draft_costs());
   if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json.dump(1) + "\n"));
   if (flags.json) {
@@ -240,14 +215,8 @@ void add_spec_flags(CLI::App& command, EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("eval", "Check claims over whole prompt sets");
-  command->require_subcommand(1);
-  command->footer(
-      "Examples:\n"
-      "  kakeya eval spec                      speculative decoding: same output? faster?\n"
-      "  kakeya eval spec --sets needle --limit 10");
-  CLI::App* spec = command->add_subcommand(
+void add_eval_spec_command(CLI::App& eval, int& exit_code) {
+  CLI::App* spec = eval.add_subcommand(
       "spec", "Speculative against plain decoding: output, acceptance and time");
   auto flags = std::make_shared<EvalFlags>();
   add_spec_flags(*spec, *flags);
@@ -278,6 +247,19 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       exit_code = *equal ? kExitOk : kExitFailedCheck;
     }
   });
+}
+
+void add_eval_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("eval", "Check claims over whole prompt sets");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  kakeya eval spec                      speculative decoding: same output? faster?\n"
+      "  kakeya eval spec --sets needle --limit 10\n"
+      "  kakeya eval kv                        ways of keeping keys and values: how far from "
+      "exact?");
+  add_eval_spec_command(*command, exit_code);
+  add_eval_kv_command(*command, exit_code);
 }
 
 }  // namespace kakeya::cli

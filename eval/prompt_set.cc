@@ -10,6 +10,8 @@
 namespace kakeya::eval {
 namespace {
 
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
 Result<PromptText> parse_line(std::string_view line, std::size_t number) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(line));
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields fields, root_fields(document));
@@ -17,6 +19,7 @@ Result<PromptText> parse_line(std::string_view line, std::size_t number) {
   KAKEYA_ASSIGN_OR_RETURN(text.id, fields.text_or("id", fmt::format("{}", number)));
   KAKEYA_ASSIGN_OR_RETURN(text.prompt, fields.text_or("prompt", ""));
   KAKEYA_ASSIGN_OR_RETURN(text.answer, fields.text_or("answer", ""));
+  KAKEYA_ASSIGN_OR_RETURN(text.length, fields.integer_or("length", 0, {0, kMostTokens}));
   if (text.prompt.empty()) return invalid_argument("prompt: expected a text, got nothing");
   return text;
 }
@@ -30,7 +33,8 @@ Result<std::vector<TokenId>> encode(const Engine& engine,
     KAKEYA_ASSIGN_OR_RETURN(const std::string text, engine.apply_chat_template({&message, 1}));
     return tokenizer->encode(text);
   }
-  std::vector<TokenId> ids = tokenizer->encode(prompt);
+  std::vector<TokenId> ids =
+      tokenizer->encode(prompt, {.parse_special = form != PromptForm::kPlain});
   const TokenId bos = engine.bos_id();
   if (bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
   return ids;

@@ -1,6 +1,7 @@
 // Prompt sets: files with one JSON object a line, and their prompts as tokens of a model.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ namespace kakeya::eval {
 struct PromptText {
   std::string id;
   std::string prompt;
-  std::string answer;  // what a right reply contains; empty: nothing to be right about
+  std::string answer;       // what a right reply contains; empty: nothing to be right about
+  std::int64_t length = 0;  // tokens, about, for sets that are made by length; 0: not said
 };
 
 struct EvalPrompt {
@@ -30,13 +32,14 @@ struct PromptSet {
 };
 
 // kChat: the one message of a user, through the model's template. kRaw: the text to be continued,
-// after the beginning-of-sequence token.
-enum class PromptForm { kChat, kRaw };
+// after the beginning-of-sequence token. kPlain: the same, but what spells a special token
+// ("<unk>") stays text.
+enum class PromptForm { kChat, kRaw, kPlain };
 
-// Reads lines of {"prompt": ..., "id": ..., "answer": ...}; an id that is missing is the line's
-// number, other fields and empty lines are passed over. `origin` names the text in messages.
-// Errors: kInvalidArgument, with the line, for one that is no JSON object or has no prompt, and for
-// a text without any.
+// Reads lines of {"prompt": ..., "id": ..., "answer": ..., "length": ...}; an id that is missing is
+// the line's number, other fields and empty lines are passed over. `origin` names the text in
+// messages. Errors: kInvalidArgument, with the line, for one that is no JSON object or has no
+// prompt, and for a text without any.
 Result<std::vector<PromptText>> parse_prompts(std::string_view text, const std::string& origin);
 
 // Errors: of the tokenizer and the template, with the prompt's id.

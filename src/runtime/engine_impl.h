@@ -48,6 +48,7 @@ class EngineImpl final : public Engine {
   Footprint footprint() const override { return budget_.footprint(); }
 
   const ModelConfig& config() const { return config_; }
+  Compute compute() const { return options_.compute; }
   Backend& backend() { return *backend_; }
   const Decoder& decoder() const { return *decoder_; }
   // Null without one.

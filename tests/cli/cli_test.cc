@@ -425,10 +425,61 @@ TEST_F(Cli, RefusesBadPromptSetsWithOneLine) {
   expect_refusal(eval + "- --ctx 8", "stdin 1: context of 8", "{\"prompt\": \"hi\"}");
 }
 
+TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
+  const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
+  const std::string report = folder_ + "/kv.json";
+  const std::string command = "eval kv " + kDemoFlag + data + "--compute f32 --limit 1 ";
+  const Outcome outcome = kakeya(command + "--lengths 512 --json -o " + report);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
+  EXPECT_EQ(json["schema"], "kakeya.eval.kv/1");
+  for (const char* field : {"version", "date", "backend", "threads", "model", "options", "modes"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["exact"], true);
+  ASSERT_EQ(json["texts"].size(), 2U);
+  ASSERT_EQ(json["needles"].size(), 1U);
+  EXPECT_EQ(json["needles"][0]["prompts"], 1);
+  for (const auto& text : json["texts"]) {
+    EXPECT_EQ(text["texts"], 1);
+    for (const auto& mode : text["modes"]) {
+      EXPECT_EQ(mode["positions"], 511);
+      if (mode["mode"] == "exact") {
+        EXPECT_EQ(mode["mean_kl"], 0.0);
+      }
+      if (mode["mode"] == "bf16") {
+        EXPECT_GT(mode["mean_kl"], 0.0);
+      }
+    }
+  }
+  const Outcome table = kakeya(command + "--lengths 64 --texts code --modes bf16");
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part : {"code, 64 tokens; texts 1, positions 63", "\nbf16 ", "mean KL"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  EXPECT_EQ(table.out.find("exact "), std::string::npos) << table.out;
+}
+
+TEST_F(Cli, RefusesBadFlagsOfTheEvaluationOfCachesWithOneLine) {
+  const std::string eval = "eval kv " + kDemoFlag;
+  expect_refusal(eval + "--modes f64", "f64");
+  expect_refusal(eval + "--texts poems", "poems");
+  expect_refusal(eval + "--lengths 1", "--lengths");
+  expect_refusal(eval + "--lengths 512,many", "--lengths");
+  expect_refusal(eval + "--chunk 0", "--chunk");
+  expect_refusal(eval + "--lengths 40000", "at most 32768 tokens for this model, got 40000");
+  expect_refusal(eval + "--data " + folder_, "cannot open " + folder_);
+  expect_refusal(eval + "-o /nonexistent/report.json", "/nonexistent/report.json");
+  const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
+  expect_refusal(eval + data + "--lengths 300 --texts needle", "needle: expected a length");
+  expect_refusal(eval + data + "--lengths 30000 --texts code", "code: expected texts of 30000");
+}
+
 TEST_F(Cli, ExplainsItself) {
   EXPECT_EQ(kakeya("--version").out, "kakeya " KAKEYA_VERSION "\n");
-  for (const char* command :
-       {"run", "logits", "inspect", "doctor", "bench", "eval", "eval spec", "completion"}) {
+  for (const char* command : {"run", "logits", "inspect", "doctor", "bench", "eval", "eval spec",
+                              "eval kv", "completion"}) {
     const Outcome outcome = kakeya(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_GT(outcome.out.size(), 200U) << command;

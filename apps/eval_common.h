@@ -1,0 +1,30 @@
+// What the evaluations share: where their data lies, and what a report says of how it was made.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "prompt_set.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::cli {
+
+// Each adds its subcommand to `kakeya eval`.
+void add_eval_spec_command(CLI::App& eval, int& exit_code);
+void add_eval_kv_command(CLI::App& eval, int& exit_code);
+
+// The folder of the public sets: `named`, or where they lie in the repository or as installed.
+// Errors: kNotFound.
+Result<std::string> data_folder(const std::string& named);
+
+// The prompts of a file, or of standard input for "-". Errors: as read_text and parse_prompts.
+Result<std::vector<eval::PromptText>> read_prompts(const std::string& path);
+
+// Schema, version, date, machine and model of a report.
+nlohmann::ordered_json provenance_json(const std::string& schema,
+                                       const ModelFlags& flags,
+                                       const EngineImpl& engine);
+
+}  // namespace kakeya::cli

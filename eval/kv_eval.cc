@@ -1,0 +1,279 @@
+#include "kv_eval.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::eval {
+namespace {
+
+// Contexts between which the cost of a token is taken.
+constexpr std::int64_t kLongContext = 4096;
+
+SessionOptions with_size(SessionOptions session, std::int64_t context, std::int64_t chunk) {
+  session.context = context;
+  session.max_rows = std::min(chunk, context);
+  return session;
+}
+
+// The reference and all modes over one set of texts.
+class TextEvaluation {
+ public:
+  TextEvaluation(EngineImpl& engine,
+                 std::span<const KvMode> modes,
+                 std::int64_t length,
+                 const KvEvalOptions& options)
+      : engine_(engine),
+        modes_(modes),
+        length_(length),
+        chunk_(std::min(options.chunk, length)),
+        options_(options),
+        reference_logits_(logits_size()),
+        mode_logits_(logits_size()) {
+    report_.length = length;
+    for (const KvMode& mode : modes) report_.modes.push_back({.mode = mode.name});
+  }
+
+  Status run(const PromptSet& texts);
+  KvTextReport report() && { return std::move(report_); }
+
+ private:
+  std::size_t logits_size() const {
+    return static_cast<std::size_t>(chunk_ * engine_.vocab_size());
+  }
+  Result<std::unique_ptr<Timeline>> timeline(const SessionOptions& session);
+  Status run_text(const std::vector<TokenId>& ids);
+  Status forward(Timeline& timeline, std::span<const TokenId> ids, std::vector<float>& logits);
+  Status compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin);
+
+  EngineImpl& engine_;
+  std::span<const KvMode> modes_;
+  std::int64_t length_;
+  std::int64_t chunk_;
+  const KvEvalOptions& options_;
+  std::vector<float> reference_logits_;  // [chunk, V]
+  std::vector<float> mode_logits_;       // [chunk, V]
+  KvTextReport report_;
+  std::int64_t done_ = 0;
+  std::int64_t total_ = 0;
+};
+
+Status TextEvaluation::run(const PromptSet& texts) {
+  report_.set = texts.name;
+  report_.texts = static_cast<std::int64_t>(texts.prompts.size());
+  total_ = report_.texts * length_ * (1 + static_cast<std::int64_t>(modes_.size()));
+  for (std::size_t i = 0; i < modes_.size(); ++i) {
+    KAKEYA_ASSIGN_OR_RETURN(report_.modes[i].bytes_per_token,
+                            kv_bytes_per_token(engine_, modes_[i].session, options_.chunk));
+  }
+  for (const EvalPrompt& text : texts.prompts) {
+    if (static_cast<std::int64_t>(text.ids.size()) != length_) {
+      return invalid_argument("{} {}: expected {} tokens, got {}", texts.name, text.id, length_,
+                              text.ids.size());
+    }
+    if (const Status ran = run_text(text.ids); !ran) {
+      return Unexpected(ran.error().with_context(texts.name + " " + text.id));
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const SessionOptions& session) {
+  // The rows of logits go to vectors of this class; the timeline needs none for them.
+  return engine_.create_timeline(with_size(session, length_, chunk_), 1);
+}
+
+Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline(options_.reference));
+  std::vector<std::unique_ptr<Timeline>> timelines;
+  for (const KvMode& mode : modes_) {
+    auto created = timeline(mode.session);
+    if (!created) return Unexpected(created.error().with_context(mode.name));
+    timelines.push_back(std::move(created).value());
+  }
+  for (std::int64_t begin = 0; begin < length_; begin += chunk_) {
+    const auto chunk = std::span<const TokenId>(ids).subspan(
+        static_cast<std::size_t>(begin),
+        static_cast<std::size_t>(std::min(chunk_, length_ - begin)));
+    KAKEYA_TRY(forward(*reference, chunk, reference_logits_));
+    for (std::size_t mode = 0; mode < timelines.size(); ++mode) {
+      Status compared = forward(*timelines[mode], chunk, mode_logits_);
+      if (compared) compared = compare(mode, ids, begin);
+      if (!compared) return Unexpected(compared.error().with_context(modes_[mode].name));
+    }
+  }
+  for (std::size_t mode = 0; mode < timelines.size(); ++mode) {
+    report_.modes[mode].bytes = kv_bytes(timelines[mode]->footprint());
+  }
+  return {};
+}
+
+Status TextEvaluation::forward(Timeline& timeline,
+                               std::span<const TokenId> ids,
+                               std::vector<float>& logits) {
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  KAKEYA_TRY(timeline.forward(ids, {},
+                              {.logits = {logits.data(), rows, engine_.vocab_size()}, .taps = {}}));
+  done_ += rows;
+  if (options_.on_progress) options_.on_progress(done_, total_);
+  return {};
+}
+
+// The rows of the chunk from position `begin` on; the text's last one has no next token.
+Status TextEvaluation::compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin) {
+  const auto vocab = static_cast<std::size_t>(engine_.vocab_size());
+  const std::int64_t end = std::min(begin + chunk_, length_ - 1);
+  for (std::int64_t position = begin; position < end; ++position) {
+    const std::size_t offset = static_cast<std::size_t>(position - begin) * vocab;
+    const PositionDifference difference =
+        compare_logits(std::span<const float>(reference_logits_).subspan(offset, vocab),
+                       std::span<const float>(mode_logits_).subspan(offset, vocab),
+                       ids[static_cast<std::size_t>(position) + 1]);
+    if (!difference.finite()) {
+      return error(StatusCode::kInternal, "expected finite logits, got others at position {}",
+                   position);
+    }
+    report_.modes[mode].statistics.add(difference);
+  }
+  return {};
+}
+
+// The replies of the reference and of all modes to one set of prompts.
+class NeedleEvaluation {
+ public:
+  NeedleEvaluation(EngineImpl& engine,
+                   const Tokenizer& tokenizer,
+                   std::span<const KvMode> modes,
+                   const KvEvalOptions& options)
+      : engine_(engine), tokenizer_(tokenizer), modes_(modes), options_(options) {
+    for (const KvMode& mode : modes) report_.modes.push_back({.mode = mode.name});
+  }
+
+  Status run(const PromptSet& prompts, std::int64_t length);
+  KvNeedleReport report() && { return std::move(report_); }
+
+ private:
+  Status run_prompt(const EvalPrompt& prompt);
+  Result<std::vector<TokenId>> reply(const SessionOptions& session, const EvalPrompt& prompt);
+  std::int64_t found(const std::vector<TokenId>& ids, const std::string& answer) const {
+    return tokenizer_.decode(ids).find(answer) != std::string::npos ? 1 : 0;
+  }
+
+  EngineImpl& engine_;
+  const Tokenizer& tokenizer_;
+  std::span<const KvMode> modes_;
+  const KvEvalOptions& options_;
+  KvNeedleReport report_;
+  std::int64_t done_ = 0;
+};
+
+Status NeedleEvaluation::run(const PromptSet& prompts, std::int64_t length) {
+  report_.set = prompts.name;
+  report_.length = length;
+  report_.prompts = static_cast<std::int64_t>(prompts.prompts.size());
+  for (const EvalPrompt& prompt : prompts.prompts) {
+    report_.prompt_tokens += static_cast<std::int64_t>(prompt.ids.size());
+    if (const Status ran = run_prompt(prompt); !ran) {
+      return Unexpected(ran.error().with_context(prompts.name + " " + prompt.id));
+    }
+  }
+  return {};
+}
+
+Status NeedleEvaluation::run_prompt(const EvalPrompt& prompt) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> expected, reply(options_.reference, prompt));
+  report_.reference_found += found(expected, prompt.answer);
+  for (std::size_t i = 0; i < modes_.size(); ++i) {
+    const auto ids = reply(modes_[i].session, prompt);
+    if (!ids) return Unexpected(ids.error().with_context(modes_[i].name));
+    report_.modes[i].found += found(*ids, prompt.answer);
+    report_.modes[i].same_output += *ids == expected ? 1 : 0;
+  }
+  return {};
+}
+
+Result<std::vector<TokenId>> NeedleEvaluation::reply(const SessionOptions& session,
+                                                     const EvalPrompt& prompt) {
+  const std::int64_t context =
+      static_cast<std::int64_t>(prompt.ids.size()) + options_.needle_tokens;
+  KAKEYA_ASSIGN_OR_RETURN(const auto created,
+                          engine_.create_session(with_size(session, context, options_.chunk)));
+  KAKEYA_TRY(created->append(prompt.ids));
+  KAKEYA_ASSIGN_OR_RETURN(
+      GenerateResult result,
+      created->generate({.max_tokens = options_.needle_tokens, .draft_length = 0}));
+  ++done_;
+  const std::int64_t ways = 1 + static_cast<std::int64_t>(modes_.size());
+  if (options_.on_progress) options_.on_progress(done_, report_.prompts * ways);
+  return std::move(result.ids);
+}
+
+}  // namespace
+
+KvBytes kv_bytes(const Footprint& footprint) {
+  return {.full = footprint.reserved_bytes(MemoryClass::kKvFull),
+          .sliding = footprint.reserved_bytes(MemoryClass::kKvSliding)};
+}
+
+Result<double> kv_bytes_per_token(const EngineImpl& engine,
+                                  const SessionOptions& session,
+                                  std::int64_t chunk) {
+  const std::int64_t longer = std::min(kLongContext, engine.max_context());
+  const std::int64_t shorter = std::max<std::int64_t>(1, longer / 2);
+  if (shorter == longer) return 0.0;
+  const auto planned = [&](std::int64_t context) -> Result<std::uint64_t> {
+    KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
+                            plan_timeline(engine.config(), with_size(session, context, chunk),
+                                          engine.compute(), /*logit_rows=*/1));
+    return kv_bytes(plan.cache.estimate()).total();
+  };
+  KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t more, planned(longer));
+  KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t less, planned(shorter));
+  return (static_cast<double>(more) - static_cast<double>(less)) /
+         static_cast<double>(longer - shorter);
+}
+
+Result<PromptSet> cut_texts(const PromptSet& texts, std::int64_t length) {
+  const auto size = static_cast<std::size_t>(length);
+  PromptSet cut{.name = texts.name, .prompts = {}};
+  std::size_t longest = 0;
+  for (const EvalPrompt& text : texts.prompts) {
+    longest = std::max(longest, text.ids.size());
+    if (text.ids.size() < size) continue;
+    cut.prompts.push_back(text);
+    cut.prompts.back().ids.resize(size);
+  }
+  if (cut.prompts.empty()) {
+    return invalid_argument("{}: expected texts of {} tokens, the longest has {}", texts.name,
+                            length, longest);
+  }
+  return cut;
+}
+
+Result<KvTextReport> evaluate_kv_texts(EngineImpl& engine,
+                                       std::span<const KvMode> modes,
+                                       const PromptSet& texts,
+                                       std::int64_t length,
+                                       const KvEvalOptions& options) {
+  if (length < 2) return invalid_argument("length must be at least 2 but is {}", length);
+  if (options.chunk < 1)
+    return invalid_argument("chunk must be at least 1 but is {}", options.chunk);
+  TextEvaluation evaluation(engine, modes, length, options);
+  KAKEYA_TRY(evaluation.run(texts));
+  return std::move(evaluation).report();
+}
+
+Result<KvNeedleReport> evaluate_kv_needles(EngineImpl& engine,
+                                           std::span<const KvMode> modes,
+                                           const PromptSet& prompts,
+                                           std::int64_t length,
+                                           const KvEvalOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  NeedleEvaluation evaluation(engine, *tokenizer, modes, options);
+  KAKEYA_TRY(evaluation.run(prompts, length));
+  return std::move(evaluation).report();
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,35 @@
+// The ways of keeping keys and values that `kakeya eval kv` knows: one table.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+
+namespace kakeya::eval {
+
+// One way of keeping keys and values.
+struct KvMode {
+  std::string name;
+  // The evaluation sets context and max_rows itself.
+  SessionOptions session = {};
+  // The mode that shows what this one is worth, for example the same without its correction;
+  // empty: none. It is measured and printed with this one.
+  std::string control = {};
+};
+
+// The mode that keeps them as the reference does, so that its divergence is exactly 0.
+inline constexpr std::string_view kExactMode = "exact";
+
+// What every mode is compared with: keys and values as the compute mode keeps them.
+SessionOptions kv_reference();
+
+const std::vector<KvMode>& kv_modes();
+
+// The modes of these names in the order of the table, with their controls; all for no name.
+// Errors: kInvalidArgument for a name that is not in the table.
+Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names);
+
+}  // namespace kakeya::eval
