@@ -15,6 +15,18 @@ const KvMode* find_mode(const std::string& name) {
   return found == modes.end() ? nullptr : &*found;
 }
 
+SessionOptions stored(KvType full, KvType sliding) {
+  return {.kv_full = full, .kv_sliding = sliding, .drafting = false};
+}
+
+SessionOptions dropped(std::int64_t sink, std::int64_t window, Evicted full, Evicted sliding) {
+  return {.sink = sink,
+          .window = window,
+          .evicted_full = full,
+          .evicted_sliding = sliding,
+          .drafting = false};
+}
+
 }  // namespace
 
 SessionOptions kv_reference() {
@@ -22,13 +34,28 @@ SessionOptions kv_reference() {
 }
 
 const std::vector<KvMode>& kv_modes() {
-  static const std::vector<KvMode> modes = {
-      {.name = std::string(kExactMode), .session = kv_reference()},
-      {.name = "f32",
-       .session = {.kv_full = KvType::kF32, .kv_sliding = KvType::kF32, .drafting = false}},
-      {.name = "bf16",
-       .session = {.kv_full = KvType::kBf16, .kv_sliding = KvType::kBf16, .drafting = false}},
-  };
+  static const std::vector<KvMode> modes = [] {
+    using enum KvType;
+    using enum Evicted;
+    SessionOptions pairs = stored(kAuto, kAuto);
+    pairs.kv_pairs = true;
+    // Of the rotated formats, which take the same bits, int4r is the one without a lattice.
+    return std::vector<KvMode>{{.name = std::string(kExactMode), .session = kv_reference()},
+                               {.name = "pairs", .session = pairs},
+                               {.name = "f32", .session = stored(kF32, kF32)},
+                               {.name = "bf16", .session = stored(kBf16, kBf16)},
+                               {.name = "int8-full", .session = stored(kInt8, kAuto)},
+                               {.name = "int8", .session = stored(kInt8, kInt8)},
+                               {.name = "int4", .session = stored(kInt4, kInt4)},
+                               {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
+                               {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
+                               {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
+                               {.name = "window-64", .session = dropped(0, 64, kKeep, kDrop)},
+                               {.name = "drop-full", .session = dropped(4, 64, kDrop, kKeep)},
+                               {.name = "drop-sliding", .session = dropped(4, 64, kKeep, kDrop)},
+                               {.name = "drop", .session = dropped(4, 64, kDrop, kDrop)},
+                               {.name = "drop-512", .session = dropped(4, 512, kDrop, kKeep)}};
+  }();
   return modes;
 }
 

@@ -186,7 +186,7 @@ class KvEval : public testing::Test {
 
   // The golden text of 300 tokens.
   static KvTextReport run(EngineImpl& engine, const KvEvalOptions& options = {}) {
-    const auto modes = choose_kv_modes({}).value();
+    const auto modes = choose_kv_modes({"exact", "f32", "bf16"}).value();
     const PromptSet texts = set_of(golden_text(1));
     auto report = evaluate_kv_texts(
         engine, modes, texts, static_cast<std::int64_t>(texts.prompts[0].ids.size()), options);
@@ -303,7 +303,7 @@ TEST_F(KvEval, FindsNeedlesWithEveryModeAndMissesAnswersThatAreNotThere) {
        .answer = "4821"},
       {.id = "never", .prompt = "Count from 3 to 6.", .answer = "no such words"}};
   const auto set = encode_prompts(*engine, "needle", prompts, PromptForm::kChat).value();
-  const std::vector<KvMode> modes = choose_kv_modes({}).value();
+  const std::vector<KvMode> modes = choose_kv_modes({"exact", "f32", "bf16"}).value();
   const auto report = evaluate_kv_needles(*engine, modes, set, 512, {});
   ASSERT_OK(report);
   EXPECT_EQ(report->prompts, 2);
