@@ -45,8 +45,7 @@ class DrafterPass {
  public:
   DrafterPass(TestModel& model, const dflash::Drafter& drafter, std::int64_t max_rows)
       : drafter_(drafter),
-        context_(KvCache::create(
-                     dflash::plan_context(drafter.config(), 256, max_rows, {}), budget_)
+        context_(KvCache::create(dflash::plan_context(drafter.config(), 256, max_rows, {}), budget_)
                      .value()),
         executor_(
             model.backend()
