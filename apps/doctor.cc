@@ -83,6 +83,87 @@ Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFla
   }
 }
 
+// A way to keep keys and values, as flags of `run`.
+struct KvWay {
+  const char* flags;
+  KvType type;
+  std::int64_t window;  // full layers drop what is behind it; 0: they keep all
+};
+constexpr KvWay kKvWays[] = {
+    {"(default)", KvType::kAuto, 0},
+    {"--kv-full int8 --kv-sliding int8 --kv-drafter int8", KvType::kInt8, 0},
+    {"--kv-full e8 --kv-sliding e8 --kv-drafter e8", KvType::kE8, 0},
+    {"--window 1024 --evicted-full drop", KvType::kAuto, 1024}};
+
+struct KvWayReport {
+  std::string flags;
+  std::vector<std::uint64_t> session_bytes;  // at the contexts of estimates()
+  std::int64_t longest = 0;                  // context that fits into the limit; 0: none
+};
+
+// Bytes of one session, without the weights.
+std::uint64_t session_bytes(const Footprint& footprint) {
+  return footprint.total_reserved() - footprint.reserved_bytes(MemoryClass::kWeights);
+}
+
+// The largest context of 1 ... most whose estimate is at most `limit`; 0 if none is.
+Result<std::int64_t> longest_context(EngineOptions options,
+                                     std::int64_t most,
+                                     std::uint64_t limit) {
+  std::int64_t fits = 0;
+  std::int64_t too_long = most + 1;
+  while (too_long - fits > 1) {
+    options.session.context = fits + (too_long - fits) / 2;
+    KAKEYA_ASSIGN_OR_RETURN(const Footprint footprint, Engine::estimate(options));
+    (footprint.total_reserved() <= limit ? fits : too_long) = options.session.context;
+  }
+  return fits;
+}
+
+// What each way takes at `contexts`, the last of which is the model's limit, and how far `limit`
+// bytes reach. Ways that the model's heads do not allow are left out.
+Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
+                                                 const std::vector<std::int64_t>& contexts,
+                                                 std::uint64_t limit) {
+  std::vector<KvWayReport> reports;
+  for (const KvWay& way : kKvWays) {
+    KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
+    SessionOptions& session = options.session;
+    session.kv_full = session.kv_sliding = session.kv_drafter = way.type;
+    session.window = way.window;
+    session.evicted_full = way.window > 0 ? Evicted::kDrop : Evicted::kKeep;
+    KvWayReport report{.flags = way.flags, .session_bytes = {}, .longest = 0};
+    bool allowed = true;
+    for (const std::int64_t context : contexts) {
+      session.context = context;
+      const auto footprint = Engine::estimate(options);
+      allowed = allowed && footprint.has_value();
+      if (!allowed) break;
+      report.session_bytes.push_back(session_bytes(*footprint));
+    }
+    if (!allowed) continue;
+    KAKEYA_ASSIGN_OR_RETURN(report.longest, longest_context(options, contexts.back(), limit));
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void print_kv_ways(const std::vector<KvWayReport>& reports,
+                   const std::vector<std::int64_t>& contexts,
+                   std::uint64_t limit) {
+  fmt::print(
+      "\none session, without weights, by how keys and values are kept (flags of run):\n  {:<52}",
+      "context");
+  for (const std::int64_t context : contexts) fmt::print("{:>11}", context);
+  fmt::print("  longest in {}\n", format_bytes(limit));
+  for (const KvWayReport& report : reports) {
+    fmt::print("  {:<52}", report.flags);
+    for (const std::uint64_t bytes : report.session_bytes)
+      fmt::print("{:>11}", format_bytes(bytes));
+    fmt::print("  {}\n", report.longest == 0 ? "none" : fmt::to_string(report.longest));
+  }
+}
+
 nlohmann::ordered_json machine_json(const Machine& machine) {
   nlohmann::ordered_json sets;
   for (const InstructionSetSupport& set : machine.instruction_sets) {
@@ -117,13 +198,36 @@ void print_machine(const Machine& machine) {
 
 int doctor(const DoctorFlags& flags) {
   const auto rows = estimates(flags.model);
-  if (!rows && !flags.model.model.empty()) return report(rows.error());
+  // Without a model named it is the machine that is asked about.
+  const bool about_model = !flags.model.model.empty() || !flags.model.memory.empty();
+  if (!rows && about_model) return report(rows.error());
   const Machine machine = examine();
+  std::vector<std::int64_t> contexts;
+  std::vector<KvWayReport> ways;
+  std::uint64_t limit = machine.available_bytes;
+  if (rows) {
+    for (const auto& [context, footprint] : *rows) contexts.push_back(context);
+    if (!flags.model.memory.empty()) {
+      const auto bytes = parse_bytes(flags.model.memory);
+      if (!bytes) return report(bytes.error());
+      limit = *bytes;
+    }
+    auto compared = compare_kv_ways(flags.model, contexts, limit);
+    if (!compared) return report(compared.error());
+    ways = std::move(compared).value();
+  }
   if (flags.json) {
     nlohmann::ordered_json json = machine_json(machine);
     for (std::size_t i = 0; rows && i < rows->size(); ++i) {
       json["model"].push_back(
           {{"context", (*rows)[i].first}, {"memory", ledger_json((*rows)[i].second)}});
+    }
+    for (const KvWayReport& way : ways) {
+      json["kv"].push_back({{"flags", way.flags},
+                            {"contexts", contexts},
+                            {"session_bytes", way.session_bytes},
+                            {"limit_bytes", limit},
+                            {"longest_context", way.longest}});
     }
     fmt::print("{}\n", json.dump(2));
     return kExitOk;
@@ -136,6 +240,7 @@ int doctor(const DoctorFlags& flags) {
     fmt::print("  context {:>7}  {}{}\n", context, footprint.to_string(),
                footprint.total_reserved() > machine.available_bytes ? "  (does not fit now)" : "");
   }
+  print_kv_ways(ways, contexts, limit);
   return kExitOk;
 }
 
