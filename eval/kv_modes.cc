@@ -34,7 +34,7 @@ SessionOptions kv_reference() {
 }
 
 const std::vector<KvMode>& kv_modes() {
-  static const std::vector<KvMode> modes = [] {
+  static const std::vector<KvMode> kModes = [] {
     using enum KvType;
     using enum Evicted;
     SessionOptions pairs = stored(kAuto, kAuto);
@@ -56,7 +56,7 @@ const std::vector<KvMode>& kv_modes() {
                                {.name = "drop", .session = dropped(4, 64, kDrop, kDrop)},
                                {.name = "drop-512", .session = dropped(4, 512, kDrop, kKeep)}};
   }();
-  return modes;
+  return kModes;
 }
 
 Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names) {
