@@ -80,7 +80,7 @@ struct KvRows {
   std::int64_t capacity = 0;
   std::int64_t num_kv_heads = 0;  // K
   std::int64_t head_dim = 0;      // E
-  std::int64_t sink = 0;          // below capacity
+  std::int64_t sink = 0;          // at most capacity
 
   std::int64_t slot(Position p) const {
     return p < sink ? p : sink + (p - sink) % (capacity - sink);

@@ -78,7 +78,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    Compute compute,
                                    std::int64_t logit_rows) {
   KAKEYA_ASSIGN_OR_RETURN(const KvPlan kv, plan_kv(options, compute));
-  // Where all layers drop rows no distance exceeds the window, so positions may go on beyond those
+  // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.
   const bool bounded = kv.full.kept > 0 && kv.full.kept <= config.max_position_embeddings;
   const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;

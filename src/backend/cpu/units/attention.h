@@ -434,10 +434,17 @@ inline void find_rows(QueryState& state,
   const Index sink = attention.sink;
   const Index turn = attention.capacity - sink;
   const Index head = kv_head * attention.vector_bytes;
+  Index previous = -2;
+  Index slot = 0;
   for (Index j = low; j < high; ++j) {
     Index position = chunk_begin + j;
     if (position >= seen.sink_end && position < seen.begin) position = seen.begin;
-    const Index slot = position < sink ? position : sink + (position - sink) % turn;
+    if (position == previous + 1) {  // no division for each row
+      slot = slot + 1 == attention.capacity ? sink : slot + 1;
+    } else if (position != previous) {
+      slot = position < sink ? position : sink + (position - sink) % turn;
+    }
+    previous = position;
     const Index offset = slot * attention.slot_bytes + head;
     state.values[j] = attention.values + offset;
     state.keys[j] = attention.keys == nullptr ? state.values[j] : attention.keys + offset;
