@@ -3,8 +3,6 @@
 // twice: as it is, and with its lengths and the header's checksum made right, because no fuzzer
 // guesses a checksum and all behind it would stay untested.
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -16,32 +14,16 @@
 
 #include "base/check.h"
 #include "formats/snapshot_file.h"
+#include "memory_file.h"
 
 namespace {
-
-// A file in memory that can be opened by path.
-class MemoryFile {
- public:
-  MemoryFile(const std::uint8_t* data, std::size_t size)
-      : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    KAKEYA_CHECK(fd_ >= 0 && ::write(fd_, data, size) == static_cast<ssize_t>(size));
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  ~MemoryFile() { ::close(fd_); }
-
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  int fd_;
-};
 
 void expect_one_line(const kakeya::Error& error) {
   KAKEYA_CHECK(error.message().find('\n') == std::string::npos);
 }
 
 void read_everything(const std::uint8_t* data, std::size_t size) {
-  const MemoryFile memory(data, size);
+  const kakeya::test::MemoryFile memory(data, size);
   auto file = kakeya::SnapshotFile::open(memory.path());
   if (!file) return expect_one_line(file.error());
   std::uint64_t end = kakeya::kSnapshotAlignment;
