@@ -105,8 +105,17 @@ void DflashSource::bring_context_up_to_date() {
   if (!plan_.rebuild_context) waiting_ = 0;
 }
 
+// Works off no more than the room asks for: while plain steps win, a draft may never need the rest,
+// and a text that ends first has not paid for it.
 Rows DflashSource::reserve_taps(std::int64_t rows) {
-  if (waiting_ + rows > plan_.tap_rows) bring_context_up_to_date();
+  while (waiting_ + rows > plan_.tap_rows) {
+    KAKEYA_CHECK(waiting_ > 0);
+    const std::int64_t oldest = std::min(waiting_, plan_.pass_rows);
+    extend_context(tap_rows(0, oldest));
+    waiting_ -= oldest;
+    const Rows rest = tap_rows(oldest, waiting_);
+    std::copy(rest.data, rest.data + rest.count * rest.width, taps_.as<float>());
+  }
   return tap_rows(waiting_, rows);
 }
 
@@ -115,8 +124,7 @@ void DflashSource::commit_taps(std::int64_t rows) {
 }
 
 void DflashSource::finish_taps() {
-  // Before it must be: a prompt's part belongs to the prefill, and while decoding one pass at a
-  // time is never felt.
+  // Before it must be: a prompt's part belongs to the prefill.
   if (!plan_.rebuild_context && waiting_ >= plan_.pass_rows) bring_context_up_to_date();
 }
 

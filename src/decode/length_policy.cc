@@ -262,11 +262,13 @@ void LengthPolicy::settle(int lane, const RoundRecord& round) {
   state.purse += share * seconds;
   if (round.drafted > 0) state.purse += round.committed * plain_seconds() - seconds;
   if (state.purse < 0.0) {
-    credit_ = std::max(0.0, credit_ + state.purse);
-    state.purse = 0.0;
+    const double paid = std::min(credit_, -state.purse);
+    credit_ -= paid;
+    state.purse += paid;
   }
+  // A draft that cost more than was known beforehand leaves a debt.
   const double most = std::max(kPurseSteps * plain_seconds(), most_lost(lane, max_length()));
-  state.purse = std::min(state.purse, most);
+  state.purse = std::clamp(state.purse, -most, most);
 }
 
 double LengthPolicy::survival(int lane, std::int64_t depth) const {

@@ -23,7 +23,7 @@ class TapSink {
   virtual Rows reserve_taps(std::int64_t rows) = 0;
   // Keeps the first `rows` of the reservation; may be called again for the following ones.
   virtual void commit_taps(std::int64_t rows) = 0;
-  // Nothing more of the reservation will be committed: a moment to work on what is kept.
+  // A part of a prompt is done: a moment to work on what is kept.
   virtual void finish_taps() = 0;
 
   // Forgets positions from `length` on. The error, if any, comes from the check; then nothing may

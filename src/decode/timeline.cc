@@ -197,7 +197,6 @@ Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
     return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
                             drafts.size());
   }
-  if (tap_sink_ != nullptr) tap_sink_->finish_taps();
   // tokens_ holds the block for the pass: its memory is there already, and so is the pending token.
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
   const Rows logits{logits_.as<float>(), rows, decoder_.config().vocab_size};

@@ -163,6 +163,30 @@ TEST(LengthPolicy, LosesAtMostItsPurseWhereNothingIsAccepted) {
   }
 }
 
+// A draft after many plain steps takes longer than the table says, by its context that waited. What
+// that costs beyond the purse is owed, so that the share holds in the long run.
+TEST(LengthPolicy, OwesWhatALateDraftCostMore) {
+  const RoundCosts costs = tiny_costs();
+  const double plain = costs.verify[0];
+  LengthPolicy policy(costs);
+  double lost = 0.0;
+  double dearest = 0.0;
+  for (int i = 1; i <= 20000; ++i) {
+    const auto length = static_cast<std::int32_t>(policy.choose(0, 16));
+    RoundRecord round = record(length, 0, costs);
+    round.draft_seconds *= 6.0;
+    const double loss = round.draft_seconds + round.verify_seconds - plain;
+    lost += loss;
+    dearest = std::max(dearest, loss);
+    policy.observe(0, round);
+    // Four steps: what an alarm puts into the purse, once.
+    const double bound = LengthPolicy::kProbeShare * i + LengthPolicy::kCredit + 4.0;
+    ASSERT_LE(lost / plain, bound * (1 + LengthPolicy::kProbeShare) + dearest / plain)
+        << "after " << i << " tokens";
+  }
+  EXPECT_GT(dearest, 0.0);
+}
+
 TEST(LengthPolicy, DraftsAgainWhenTextTurnsPredictable) {
   std::vector<std::int64_t> waits;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
