@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "machine_memory.h"
 #include "runtime/cost_cache.h"
 
 namespace kakeya::cli {
@@ -44,18 +45,55 @@ KvType parse_kv_type(const std::string& name) {
 }
 
 Evicted parse_evicted(const std::string& name) {
+  if (name == "restore") return Evicted::kRestore;
   return name == "drop" ? Evicted::kDrop : Evicted::kKeep;
 }
 
-void add_kv_flags(CLI::App& command, ModelFlags& flags) {
-  const std::string group = "Keys and values";
+constexpr const char* kKvGroup = "Keys and values";
+
+CLI::Option* add_kv_type(CLI::App& command,
+                         const char* name,
+                         std::string& value,
+                         const std::string& help) {
   std::vector<std::string> types;
-  for (const auto& [name, type] : kKvTypes) types.emplace_back(name);
+  for (const auto& [type, unused] : kKvTypes) types.emplace_back(type);
+  return command.add_option(name, value, help)
+      ->check(CLI::IsMember(types))
+      ->type_name("TYPE")
+      ->group(kKvGroup);
+}
+
+void add_restore_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option(
+          "--projection", flags.projection,
+          "What rows are restored with: a folder with f_theta_config.json and weights; auto "
+          "(the model's projections/aux, where rows are restored) or none")
+      ->type_name("DIR|NAME")
+      ->group(kKvGroup);
+  add_kv_type(command, "--kv-codes", flags.kv_codes,
+              "How the codes of restored rows are stored; types as above");
+  command
+      .add_option(
+          "--restore-mode", flags.restore_mode,
+          "incremental (the default: the code of a token is made once) or recompute (all of "
+          "the text is run again for each token; plain steps, for comparison)")
+      ->check(CLI::IsMember({"incremental", "recompute"}))
+      ->type_name("MODE")
+      ->group(kKvGroup);
+  command
+      .add_option("--restore-blend", flags.restore_blend,
+                  "Mix restored rows with what they really were, 0 (the default) to 1 (the exact "
+                  "model), for comparison: all rows stay in memory")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X")
+      ->group(kKvGroup);
+}
+
+void add_kv_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = kKvGroup;
   const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
-    command.add_option(name, value, help)
-        ->check(CLI::IsMember(types))
-        ->type_name("TYPE")
-        ->group(group);
+    add_kv_type(command, name, value, help);
   };
   add_type("--kv-full", flags.kv_full,
            "How full layers store them: auto (f32 or bf16, by --compute), f32, bf16, int8, int4, "
@@ -75,17 +113,19 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
       ->group(group);
   const auto add_evicted = [&](const char* name, std::string& value, const std::string& help) {
     command.add_option(name, value, help)
-        ->check(CLI::IsMember({"keep", "drop"}))
+        ->check(CLI::IsMember({"keep", "drop", "restore"}))
         ->type_name("WHAT")
         ->group(group);
   };
   add_evicted("--evicted-full", flags.evicted_full,
-              "Evicted rows of full layers: keep (the default: exact) or drop (bounded memory)");
+              "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
+              "restore (about what they were, from a small code a token)");
   add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
   command
       .add_flag("--kv-pairs", flags.kv_pairs,
                 "Store keys and values where one vector would do, in twice the memory")
       ->group(group);
+  add_restore_flags(command, flags);
 }
 
 std::uint64_t physical_memory() {
@@ -118,9 +158,11 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model", flags.model, "Model folder (default: the demo model)")
       ->type_name("DIR");
   command
-      .add_option("--memory", flags.memory,
-                  "Refuse to take more than this: 512MiB, 4GB, or a fraction of the machine's "
-                  "memory such as 0.5")
+      .add_option(
+          "--memory", flags.memory,
+          "Take no more than this: 512MiB, 4GB, or a fraction of the machine's memory such "
+          "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
+          "prints the plan; other commands refuse")
       ->type_name("BYTES");
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
@@ -238,6 +280,10 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.num_threads = flags.threads;
   if (!flags.memory.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
+    options.fit_memory = flags.fit_memory;
+  } else {
+    // Rather refused than killed by the system.
+    options.memory_limit = available_memory();
   }
   options.session = {.context = flags.context,
                      .max_rows = flags.chunk,
@@ -248,7 +294,11 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .window = flags.window,
                      .evicted_full = parse_evicted(flags.evicted_full),
                      .evicted_sliding = parse_evicted(flags.evicted_sliding),
+                     .kv_codes = parse_kv_type(flags.kv_codes),
+                     .restore_blend = flags.restore_blend,
+                     .recompute = flags.restore_mode == "recompute",
                      .kv_pairs = flags.kv_pairs};
+  options.projection = flags.projection;
   return options;
 }
 

@@ -50,6 +50,10 @@ struct ModelFlags {
   std::string evicted_full = "keep";
   std::string evicted_sliding = "keep";
   bool kv_pairs = false;
+  std::string kv_codes = "auto";
+  std::string projection = "auto";
+  std::string restore_mode = "incremental";
+  float restore_blend = 0.0F;
   int threads = 0;
   std::int64_t context = 0;
   std::int64_t chunk = 512;
@@ -59,6 +63,7 @@ struct ModelFlags {
   std::string embed_scale = "auto";
   std::string cost_cache;
   bool unfused = false;
+  bool fit_memory = false;  // with --memory: EngineOptions::fit_memory
 };
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);

@@ -3,7 +3,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <memory>
 
 #include "backend/backend.h"
@@ -13,6 +12,7 @@
 #include "command.h"
 #include "formats/model_config.h"
 #include "kakeya/version.h"
+#include "machine_memory.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -34,22 +34,6 @@ struct Machine {
   double read_gb_per_s = 0.0;
 };
 
-// The value of the first line of a /proc file that starts with `key`.
-std::string proc_value(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(':');
-    if (!line.starts_with(key) || colon == std::string::npos) continue;
-    const auto begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "unknown";
-}
-
-std::uint64_t proc_kib(const std::string& key) {
-  return 1024 * std::strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10);
-}
-
 Machine examine() {
   Machine machine;
   utsname name = {};
@@ -57,8 +41,8 @@ Machine examine() {
   machine.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
   machine.cpu = proc_value("/proc/cpuinfo", "model name");
   machine.cpus = available_cpus();
-  machine.memory_bytes = proc_kib("MemTotal");
-  machine.available_bytes = proc_kib("MemAvailable");
+  machine.memory_bytes = meminfo_bytes("MemTotal");
+  machine.available_bytes = available_memory();
   machine.instruction_sets = instruction_sets();
   for (const InstructionSetSupport& set : machine.instruction_sets) {
     if (!set.supported) continue;

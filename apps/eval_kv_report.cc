@@ -22,6 +22,7 @@ nlohmann::ordered_json mode_json(const eval::KvTextResult& result) {
           {"kv_bytes",
            {{"full", result.bytes.full},
             {"sliding", result.bytes.sliding},
+            {"codes", result.bytes.codes},
             {"total", result.bytes.total()}}},
           {"kv_bytes_per_token", result.bytes_per_token}};
 }
@@ -83,17 +84,17 @@ std::string text_block(const eval::KvTextReport& report, const std::vector<Line>
   std::string text = fmt::format(
       "{}, {} tokens; texts {}, positions {}, perplexity of the reference {:.3f}\n", report.set,
       report.length, report.texts, first.positions(), first.reference_perplexity());
-  text +=
-      fmt::format("{:<{}} {:>10} {:>10} {:>8} {:>11} {:>12} {:>12} {:>11}\n", "mode", width,
-                  "mean KL", "p99 KL", "top-1 %", "perplexity", "full bytes", "sliding", "a token");
+  text += fmt::format("{:<{}} {:>10} {:>10} {:>8} {:>11} {:>12} {:>12} {:>12} {:>11}\n", "mode",
+                      width, "mean KL", "p99 KL", "top-1 %", "perplexity", "full bytes", "sliding",
+                      "codes", "a token");
   for (const Line& line : lines) {
     const eval::KvTextResult& mode = report.modes[line.index];
     const eval::DistributionStatistics& statistics = mode.statistics;
-    text += fmt::format("{:<{}} {:>10.3g} {:>10.3g} {:>8.2f} {:>11.3f} {:>12} {:>12} {:>11.1f}\n",
-                        line.title, width, statistics.mean_divergence(),
-                        statistics.divergence_percentile(kTail), 100.0 * statistics.top_agreement(),
-                        statistics.perplexity(), mode.bytes.full, mode.bytes.sliding,
-                        mode.bytes_per_token);
+    text += fmt::format(
+        "{:<{}} {:>10.3g} {:>10.3g} {:>8.2f} {:>11.3f} {:>12} {:>12} {:>12} {:>11.1f}\n",
+        line.title, width, statistics.mean_divergence(), statistics.divergence_percentile(kTail),
+        100.0 * statistics.top_agreement(), statistics.perplexity(), mode.bytes.full,
+        mode.bytes.sliding, mode.bytes.codes, mode.bytes_per_token);
   }
   return text + "\n";
 }

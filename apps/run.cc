@@ -123,12 +123,14 @@ Footprint ledger(const Engine& engine, const Session& session) {
   return footprint;
 }
 
-nlohmann::ordered_json turn_json(const Turn& turn, const Footprint& memory) {
+nlohmann::ordered_json turn_json(const Turn& turn, const Engine& engine, const Session& session) {
   nlohmann::ordered_json json = generation_json(turn.result);
   nlohmann::ordered_json object = {{"prompt_ids", turn.prompt_ids},
                                    {"kept_tokens", turn.kept_tokens}};
   object.update(json);
-  object["memory"] = ledger_json(memory);
+  object["memory"] = ledger_json(ledger(engine, session));
+  const std::string plan = engine.memory_plan();
+  if (!plan.empty()) object["memory_plan"] = plan;
   return object;
 }
 
@@ -141,7 +143,7 @@ int Runner::one_shot(const std::string& prompt) {
     }
   }
   if (flags_.json) {
-    fmt::print("{}\n", turn_json(*turn, ledger(*engine_, *session_)).dump(2));
+    fmt::print("{}\n", turn_json(*turn, *engine_, *session_).dump(2));
     return kExitOk;
   }
   fmt::print("\n");
@@ -194,7 +196,7 @@ int Runner::chat() {
       continue;
     }
     if (flags_.json) {
-      turns.push_back(turn_json(*turn, ledger(*engine_, *session_)));
+      turns.push_back(turn_json(*turn, *engine_, *session_));
     } else {
       fmt::print("\n");
       note(generation_summary(turn->result, std::string(engine_->backend_name())));
@@ -254,8 +256,11 @@ int run(RunFlags& flags) {
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.generate.draft_length = *draft_length;
+  flags.model.fit_memory = true;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
+  const std::string plan = (*engine)->memory_plan();
+  if (!plan.empty()) note("memory plan: " + plan);
   if (flags.recommended) {
     const std::uint64_t seed = flags.generate.sampling.seed;
     flags.generate.sampling = (*engine)->recommended_sampling();

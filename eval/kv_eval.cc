@@ -18,6 +18,12 @@ SessionOptions with_size(SessionOptions session, std::int64_t context, std::int6
   return session;
 }
 
+// What a mode restores with; null: nothing.
+const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode) {
+  const auto found = options.projections.find(mode.projection);
+  return found == options.projections.end() ? nullptr : found->second.get();
+}
+
 // The reference and all modes over one set of texts.
 class TextEvaluation {
  public:
@@ -43,7 +49,8 @@ class TextEvaluation {
   std::size_t logits_size() const {
     return static_cast<std::size_t>(chunk_ * engine_.vocab_size());
   }
-  Result<std::unique_ptr<Timeline>> timeline(const SessionOptions& session);
+  Result<std::unique_ptr<Timeline>> timeline(const SessionOptions& session,
+                                             const Projection* projection);
   Status run_text(const std::vector<TokenId>& ids);
   Status forward(Timeline& timeline, std::span<const TokenId> ids, std::vector<float>& logits);
   Status compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin);
@@ -66,7 +73,8 @@ Status TextEvaluation::run(const PromptSet& texts) {
   total_ = report_.texts * length_ * (1 + static_cast<std::int64_t>(modes_.size()));
   for (std::size_t i = 0; i < modes_.size(); ++i) {
     KAKEYA_ASSIGN_OR_RETURN(report_.modes[i].bytes_per_token,
-                            kv_bytes_per_token(engine_, modes_[i].session, options_.chunk));
+                            kv_bytes_per_token(engine_, modes_[i].session, options_.chunk,
+                                               find_projection(options_, modes_[i])));
   }
   for (const EvalPrompt& text : texts.prompts) {
     if (static_cast<std::int64_t>(text.ids.size()) != length_) {
@@ -80,16 +88,17 @@ Status TextEvaluation::run(const PromptSet& texts) {
   return {};
 }
 
-Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const SessionOptions& session) {
+Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const SessionOptions& session,
+                                                           const Projection* projection) {
   // The rows of logits go to vectors of this class; the timeline needs none for them.
-  return engine_.create_timeline(with_size(session, length_, chunk_), 1);
+  return engine_.create_timeline(with_size(session, length_, chunk_), 1, projection);
 }
 
 Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline(options_.reference));
+  KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline(options_.reference, nullptr));
   std::vector<std::unique_ptr<Timeline>> timelines;
   for (const KvMode& mode : modes_) {
-    auto created = timeline(mode.session);
+    auto created = timeline(mode.session, find_projection(options_, mode));
     if (!created) return Unexpected(created.error().with_context(mode.name));
     timelines.push_back(std::move(created).value());
   }
@@ -156,7 +165,7 @@ class NeedleEvaluation {
 
  private:
   Status run_prompt(const EvalPrompt& prompt);
-  Result<std::vector<TokenId>> reply(const SessionOptions& session, const EvalPrompt& prompt);
+  Result<std::vector<TokenId>> reply(const KvMode& mode, const EvalPrompt& prompt);
   std::int64_t found(const std::vector<TokenId>& ids, const std::string& answer) const {
     return tokenizer_.decode(ids).find(answer) != std::string::npos ? 1 : 0;
   }
@@ -183,10 +192,11 @@ Status NeedleEvaluation::run(const PromptSet& prompts, std::int64_t length) {
 }
 
 Status NeedleEvaluation::run_prompt(const EvalPrompt& prompt) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> expected, reply(options_.reference, prompt));
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> expected,
+                          reply({.name = "reference", .session = options_.reference}, prompt));
   report_.reference_found += found(expected, prompt.answer);
   for (std::size_t i = 0; i < modes_.size(); ++i) {
-    const auto ids = reply(modes_[i].session, prompt);
+    const auto ids = reply(modes_[i], prompt);
     if (!ids) return Unexpected(ids.error().with_context(modes_[i].name));
     report_.modes[i].found += found(*ids, prompt.answer);
     report_.modes[i].same_output += *ids == expected ? 1 : 0;
@@ -194,12 +204,12 @@ Status NeedleEvaluation::run_prompt(const EvalPrompt& prompt) {
   return {};
 }
 
-Result<std::vector<TokenId>> NeedleEvaluation::reply(const SessionOptions& session,
-                                                     const EvalPrompt& prompt) {
+Result<std::vector<TokenId>> NeedleEvaluation::reply(const KvMode& mode, const EvalPrompt& prompt) {
   const std::int64_t context =
       static_cast<std::int64_t>(prompt.ids.size()) + options_.needle_tokens;
   KAKEYA_ASSIGN_OR_RETURN(const auto created,
-                          engine_.create_session(with_size(session, context, options_.chunk)));
+                          engine_.create_session(with_size(mode.session, context, options_.chunk),
+                                                 {}, find_projection(options_, mode)));
   KAKEYA_TRY(created->append(prompt.ids));
   KAKEYA_ASSIGN_OR_RETURN(
       GenerateResult result,
@@ -214,20 +224,25 @@ Result<std::vector<TokenId>> NeedleEvaluation::reply(const SessionOptions& sessi
 
 KvBytes kv_bytes(const Footprint& footprint) {
   return {.full = footprint.reserved_bytes(MemoryClass::kKvFull),
-          .sliding = footprint.reserved_bytes(MemoryClass::kKvSliding)};
+          .sliding = footprint.reserved_bytes(MemoryClass::kKvSliding),
+          .codes = footprint.reserved_bytes(MemoryClass::kCodes) +
+                   footprint.reserved_bytes(MemoryClass::kDrafter)};
 }
 
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
                                   const SessionOptions& session,
-                                  std::int64_t chunk) {
+                                  std::int64_t chunk,
+                                  const Projection* projection) {
   const std::int64_t longer = std::min(kLongContext, engine.max_context());
   const std::int64_t shorter = std::max<std::int64_t>(1, longer / 2);
   if (shorter == longer) return 0.0;
   const auto planned = [&](std::int64_t context) -> Result<std::uint64_t> {
     KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                            plan_timeline(engine.config(), with_size(session, context, chunk),
-                                          engine.compute(), /*logit_rows=*/1));
-    return kv_bytes(plan.cache.estimate()).total();
+                            engine.plan_session(with_size(session, context, chunk),
+                                                /*logit_rows=*/1, projection));
+    Footprint footprint = plan.cache.estimate();
+    if (plan.encoder) footprint += plan.encoder->tokens.estimate();
+    return kv_bytes(footprint).total();
   };
   KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t more, planned(longer));
   KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t less, planned(shorter));

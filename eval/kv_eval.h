@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@ struct KvEvalOptions {
   // closer to decoding, larger is faster.
   std::int64_t chunk = 64;
   std::int64_t needle_tokens = 16;  // most tokens of a reply
+  // By the name that KvMode::projection has.
+  std::map<std::string, std::shared_ptr<const Projection>> projections = {};
   // Tokens run by all sessions, or replies; done and in all.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
 };
@@ -31,8 +35,9 @@ struct KvEvalOptions {
 struct KvBytes {
   std::uint64_t full = 0;
   std::uint64_t sliding = 0;
+  std::uint64_t codes = 0;  // with the drafter's rows that token features take
 
-  std::uint64_t total() const { return full + sliding; }
+  std::uint64_t total() const { return full + sliding + codes; }
 };
 
 KvBytes kv_bytes(const Footprint& footprint);
@@ -43,7 +48,8 @@ KvBytes kv_bytes(const Footprint& footprint);
 // Errors: as plan_timeline.
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
                                   const SessionOptions& session,
-                                  std::int64_t chunk);
+                                  std::int64_t chunk,
+                                  const Projection* projection = nullptr);
 
 struct KvTextResult {
   std::string mode;

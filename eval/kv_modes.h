@@ -15,6 +15,8 @@ struct KvMode {
   std::string name;
   // The evaluation sets context and max_rows itself.
   SessionOptions session = {};
+  // What rows are restored with: a folder of the model's projections/; empty: none is needed.
+  std::string projection = {};
   // The mode that shows what this one is worth, for example the same without its correction;
   // empty: none. It is measured and printed with this one.
   std::string control = {};

@@ -6,6 +6,7 @@ kakeya_test(
   formats/kv_format_test.cc
   formats/model_config_test.cc
   formats/model_tensors_test.cc
+  formats/projection_config_test.cc
   formats/safetensors_test.cc
   formats/snapshot_file_test.cc
   formats/snapshot_writer_test.cc

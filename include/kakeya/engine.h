@@ -65,6 +65,10 @@ class Engine {
   // "cpu/avx512_bf16"
   virtual std::string_view backend_name() const = 0;
   virtual int num_threads() const = 0;
+  // What create_session() uses: EngineOptions::session, or what fit_memory made of it.
+  virtual const SessionOptions& session_options() const = 0;
+  // The same in words, where fit_memory was asked for: context, what was given up, bytes.
+  virtual std::string memory_plan() const = 0;
   // Bytes of the weights and of all sessions, as allocated.
   virtual Footprint footprint() const = 0;
 };

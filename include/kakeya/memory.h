@@ -16,10 +16,11 @@ enum class MemoryClass : std::uint8_t {
   kKvFull,     // rows of the full layers
   kDrafter,    // the drafter's context: its keys and values, and layer outputs not yet turned into
                // them
+  kCodes,      // low-rank codes of rows, from which evicted ones are restored
   kActivations,  // the arenas of forward passes, with the backend's scratch
   kLogits,       // logits and the sampler's tables
 };
-inline constexpr std::size_t kNumMemoryClasses = 6;
+inline constexpr std::size_t kNumMemoryClasses = 7;
 
 // "weights", "kv_sliding", ...
 std::string_view memory_class_name(MemoryClass memory_class);
@@ -37,6 +38,8 @@ struct Footprint {
   std::uint64_t& live_bytes(MemoryClass c) { return live[static_cast<std::size_t>(c)]; }
   std::uint64_t live_bytes(MemoryClass c) const { return live[static_cast<std::size_t>(c)]; }
   std::uint64_t total_reserved() const;
+  // By class.
+  Footprint& operator+=(const Footprint& other);
 
   // "weights 18.1 MiB + kv_sliding 1.2 MiB + ... = 21.0 MiB"; classes of 0 bytes are left out.
   std::string to_string() const;

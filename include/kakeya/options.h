@@ -23,8 +23,9 @@ enum class Compute : std::uint8_t { kF32, kFast };
 enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
 
 // What happens to rows that are evicted. kKeep: they stay, exactly. kDrop: they are forgotten, and
-// their memory is used for later ones.
-enum class Evicted : std::uint8_t { kKeep, kDrop };
+// their memory is used for later ones. kRestore: the same, but a projection makes about what they
+// were from a code that all layers share.
+enum class Evicted : std::uint8_t { kKeep, kDrop, kRestore };
 
 struct SessionOptions {
   // Most tokens the session can hold; 0: the model's limit, at most kDefaultContext. Where full
@@ -38,11 +39,18 @@ struct SessionOptions {
   KvType kv_drafter = KvType::kAuto;  // of the drafter's context
   // A query at position q evicts positions sink <= p <= q - window, layers of each class as they
   // are told; window 0: nothing is evicted. Positions stay absolute. Full layers of a drafter
-  // follow those of the target.
+  // drop what those of the target drop or restore.
   std::int64_t sink = 4;
   std::int64_t window = 0;
   Evicted evicted_full = Evicted::kKeep;
   Evicted evicted_sliding = Evicted::kKeep;
+  KvType kv_codes = KvType::kAuto;  // of restored rows
+  // For comparisons: restored rows become this share of what they really were, 0 to 1, before the
+  // norms. 1 gives the exact model. Anything but 0 keeps all rows in f32.
+  float restore_blend = 0.0F;
+  // For comparisons: before each token, all of the text is run again from nothing. Plain steps
+  // only, and slow. The output is the same: what a row is restored from never changes.
+  bool recompute = false;
   // Store keys and values of layers whose keys follow from their values (attention_k_eq_v), instead
   // of one vector: twice the memory, for comparison.
   bool kv_pairs = false;
@@ -86,8 +94,16 @@ struct EngineOptions {
   // Bytes that weights and all sessions together may take. open() refuses before loading anything
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
+  // Instead of refusing, open() makes the default session smaller until it fits, by a ladder:
+  // exact things first, then precision, then old rows (docs/memory.md). What `session` asks for
+  // explicitly stays. Engine::memory_plan() says what became of it.
+  bool fit_memory = false;
   SessionOptions session = {};
   DraftOptions draft = {};
+  // Restores evicted rows: a folder with f_theta_config.json and its weights. "auto": the model
+  // folder's projections/aux, if the session of `session` restores rows; "none". It needs a
+  // drafter's weights, also where nothing is drafted.
+  std::string projection = "auto";
   // Called now and then while loading, with bytes done and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };

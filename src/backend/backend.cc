@@ -19,7 +19,13 @@ std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   const Position rows =
       std::max(last + 1, input.block_end) - first.begin + first.sink_end - first.sink_begin;
   const std::int64_t vectors = input.kv.keys == nullptr ? 1 : 2;
-  return static_cast<std::uint64_t>(vectors * rows * input.kv.slot_bytes());
+  auto bytes = static_cast<std::uint64_t>(vectors * rows * input.kv.slot_bytes());
+  if (input.restored != nullptr) {
+    const AttentionInput::Span end = input.seen(last);
+    bytes += static_cast<std::uint64_t>(2 * (end.begin - first.sink_end) *
+                                        input.restored->codes.slot_bytes());
+  }
+  return bytes;
 }
 
 }  // namespace kakeya

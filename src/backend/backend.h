@@ -97,6 +97,25 @@ struct KeyDerivation {
   std::span<const float> inverse_frequencies;
 };
 
+// Where rows that a query has evicted come from: codes of low rank, one for the keys and one for
+// the values of all layers. What k_proj and v_proj would have given is about
+//
+//   raw = code * decoder [rank, K * E],
+//
+// from where keys and values are made as ever: norms (with KeyDerivation::k_norm), the rotation of
+// the row's own position, and the rounding of KvRows of bf16; where only values are stored, a key
+// is made of the normed and rounded vector as KeyDerivation says.
+struct RestoredRows {
+  KvRows codes;  // one "head" of `rank` elements
+  const float* key_decoder = nullptr;
+  const float* value_decoder = nullptr;
+  bool normalise_values = false;
+  float rms_norm_eps = 0.0F;
+  // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
+  float blend = 0.0F;
+  KvRows own;  // read where blend is not 0
+};
+
 struct AttentionInput {
   ConstRows queries;            // [T, H * E], rows of positions first_position ...
   Position first_position = 0;  // their own keys and values are stored already
@@ -108,9 +127,12 @@ struct AttentionInput {
   Position block_end = 0;
   float scale = 1.0F;
   KvRows kv;
-  KeyDerivation derivation;  // where kv.keys is null
+  KeyDerivation derivation;  // where kv.keys is null, and for restored rows
+  // Null, or what stands for the rows between the sink and the kept ones; kept > 0 then.
+  const RestoredRows* restored = nullptr;
 
-  // What a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end).
+  // What a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end); and, if
+  // rows are restored, [sink_end, begin) between them.
   struct Span {
     Position sink_begin;
     Position sink_end;

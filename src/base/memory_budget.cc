@@ -36,6 +36,8 @@ std::string_view memory_class_name(MemoryClass memory_class) {
       return "kv_full";
     case MemoryClass::kDrafter:
       return "drafter";
+    case MemoryClass::kCodes:
+      return "codes";
     case MemoryClass::kActivations:
       return "activations";
     case MemoryClass::kLogits:
@@ -46,6 +48,14 @@ std::string_view memory_class_name(MemoryClass memory_class) {
 
 std::uint64_t Footprint::total_reserved() const {
   return std::accumulate(reserved.begin(), reserved.end(), std::uint64_t{0});
+}
+
+Footprint& Footprint::operator+=(const Footprint& other) {
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    reserved[i] += other.reserved[i];
+    live[i] += other.live[i];
+  }
+  return *this;
 }
 
 std::string Footprint::to_string() const {

@@ -22,6 +22,7 @@ Status decode_autoregressive(Timeline& timeline,
     }
     RoundRecord round{.start_seconds = watch.seconds(), .committed = 1};
     const std::uint64_t bytes_before = timeline.bytes_read();
+    if (!first && timeline.recomputes()) timeline.forget();
     if (!first) KAKEYA_TRY(timeline.run_pending());
     const TokenId id = sampler.sample(timeline.logits(), position);
     KAKEYA_TRY(timeline.push({&id, 1}));

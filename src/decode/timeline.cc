@@ -40,12 +40,47 @@ Result<KvLayerPlan> plan_layers(const SessionOptions& options,
                                 Compute compute) {
   KvLayerPlan plan{.format = kv_format(type, compute)};
   if (evicted == Evicted::kKeep) return plan;
+  plan.restored = evicted == Evicted::kRestore;
   if (options.window == 0) {
-    return invalid_argument("rows can be dropped only behind a window; set it with --window");
+    return invalid_argument("rows can be {} only behind a window; set it with --window",
+                            plan.restored ? "restored" : "dropped");
   }
   plan.sink = options.sink;
   plan.kept = options.window;
+  const bool coded = plan.format != KvFormat::kF32 && plan.format != KvFormat::kBf16;
+  if (plan.restored && options.restore_blend != 0.0F && coded) {
+    return invalid_argument(
+        "restored rows can be mixed with their own only where rows are f32 or bf16, but here they "
+        "are {}",
+        kv_format_name(plan.format));
+  }
   return plan;
+}
+
+// The part of the plan that concerns restoring. A row is restored only after its pass, when there
+// is a code of it, so the passes must not be longer than the window.
+Status plan_restoring(const SessionOptions& options,
+                      Compute compute,
+                      std::int64_t logit_rows,
+                      const RestoringConfigs& restoring,
+                      KvPlan& plan) {
+  if (restoring.projection == nullptr) {
+    return invalid_argument(
+        "rows can be restored only with a projection; name its folder with --projection");
+  }
+  if (!(options.restore_blend >= 0.0F && options.restore_blend <= 1.0F)) {
+    return invalid_argument("restore_blend must be 0 to 1 but is {}", options.restore_blend);
+  }
+  if (options.window < logit_rows) {
+    return invalid_argument(
+        "rows can be restored behind a window of {} tokens or more, as many as a draft is verified "
+        "with, but it is {}",
+        logit_rows, options.window);
+  }
+  plan.rank = restoring.projection->rank;
+  plan.codes = kv_format(options.kv_codes, compute);
+  plan.blend = options.restore_blend;
+  return {};
 }
 
 Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
@@ -76,11 +111,15 @@ std::uint64_t logits_bytes(const ModelConfig& config, const TimelinePlan& plan) 
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
-                                   std::int64_t logit_rows) {
-  KAKEYA_ASSIGN_OR_RETURN(const KvPlan kv, plan_kv(options, compute));
+                                   std::int64_t logit_rows,
+                                   const RestoringConfigs& restoring) {
+  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute));
+  const bool restores = kv.full.restored || kv.sliding.restored;
+  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, kv));
   // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.
-  const bool bounded = kv.full.kept > 0 && kv.full.kept <= config.max_position_embeddings;
+  const bool bounded =
+      kv.full.kept > 0 && !kv.full.restored && kv.full.kept <= config.max_position_embeddings;
   const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;
   if (options.context < 0 || options.context > limit) {
     return invalid_argument("context must be 1 to {} tokens for this model but is {}", limit,
@@ -92,29 +131,43 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   const std::int64_t context = options.context > 0 ? options.context
                                                    : std::min(config.max_position_embeddings,
                                                               SessionOptions::kDefaultContext);
-  const std::int64_t max_rows = std::min(std::max(options.max_rows, logit_rows), context);
+  const std::int64_t most_rows = restores ? options.window : context;
+  const std::int64_t max_rows =
+      std::min({std::max(options.max_rows, logit_rows), most_rows, context});
   TimelinePlan plan{.cache = plan_cache(config, context, max_rows, kv),
                     .executor = plan_executor(config, max_rows),
                     .context = context,
                     .max_rows = max_rows,
-                    .chunk = std::min(options.max_rows, context),
+                    .chunk = std::min({options.max_rows, most_rows, context}),
                     .logit_rows = std::min(logit_rows, max_rows),
                     .drafter = {.format = kv_format(options.kv_drafter, compute),
                                 .sink = kv.full.sink,
-                                .kept = kv.full.kept}};
+                                .kept = kv.full.kept},
+                    .encoder = {},
+                    .recompute = options.recompute};
   KAKEYA_TRY(plan.cache.check());
+  if (restores) {
+    plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, context, max_rows,
+                                    plan.drafter.format);
+    KAKEYA_TRY(plan.encoder->tokens.check());
+  }
   return plan;
 }
 
 Footprint estimate_timeline(const ModelConfig& config,
                             const TimelinePlan& plan,
-                            const Backend& backend) {
+                            const Backend& backend,
+                            const DrafterConfig* drafter) {
   Footprint footprint = plan.cache.estimate();
   footprint.reserved_bytes(MemoryClass::kActivations) +=
       MemoryBudget::charged_bytes(arena_bytes(config, plan.max_rows)) +
       backend.executor_bytes(plan.executor);
   footprint.reserved_bytes(MemoryClass::kLogits) +=
       MemoryBudget::charged_bytes(logits_bytes(config, plan));
+  if (plan.encoder) {
+    KAKEYA_CHECK(drafter != nullptr);
+    footprint += estimate_row_encoder(*drafter, *plan.encoder, backend);
+  }
   return footprint;
 }
 
@@ -126,7 +179,8 @@ Timeline::Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cac
 Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                                    Backend& backend,
                                                    const TimelinePlan& plan,
-                                                   MemoryBudget& budget) {
+                                                   MemoryBudget& budget,
+                                                   const RestoringWeights& restoring) {
   const ModelConfig& config = decoder.config();
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget));
   std::unique_ptr<Timeline> timeline(new Timeline(decoder, plan, std::move(cache)));
@@ -138,6 +192,16 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                           budget.allocate(MemoryClass::kLogits, logits_bytes(config, plan)));
   timeline->executor_bytes_ = backend.executor_bytes(plan.executor);
   KAKEYA_ASSIGN_OR_RETURN(timeline->executor_, backend.create_executor(plan.executor, budget));
+  if (!plan.encoder) return timeline;
+  KAKEYA_CHECK(restoring.projection != nullptr && restoring.drafter != nullptr);
+  KAKEYA_ASSIGN_OR_RETURN(timeline->encoder_,
+                          RowEncoder::create(*restoring.projection, *restoring.drafter, backend,
+                                             *plan.encoder, budget));
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    if (!config.owns_kv(l)) continue;
+    timeline->cache_.set_decoders(decoder.cache_index(l), restoring.projection->key_decoder(l),
+                                  restoring.projection->value_decoder(l));
+  }
   return timeline;
 }
 
@@ -169,21 +233,31 @@ Status Timeline::push(std::span<const TokenId> ids) {
 
 // One pass over `ids`, which follow the committed tokens; commits nothing.
 Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
+  KAKEYA_TRY(cache_.reserve(static_cast<std::int64_t>(ids.size())));
+  pass(ids, logits);
+  unaccepted_ = 0;
+  return {};
+}
+
+void Timeline::pass(std::span<const TokenId> ids, Rows logits) {
   const auto rows = static_cast<std::int64_t>(ids.size());
-  KAKEYA_TRY(cache_.reserve(rows));
   ForwardInput input{.ids = ids, .taps = {}};
   ForwardOutput output{.logits = logits, .taps = {}};
   if (tap_sink_ != nullptr) {
     input.taps = tap_sink_->taps();
     output.taps = tap_sink_->reserve_taps(rows);
+  } else if (encoder_ != nullptr) {
+    input.taps = encoder_->taps();
+    output.taps = encoder_->tap_rows(rows);
   }
   decoder_.forward(input, cache_, *executor_, activations_, output);
-  unaccepted_ = 0;
-  return {};
+  // A sink and the encoder are of the same drafter: they want the same taps.
+  if (encoder_ != nullptr) encoder_->encode(ids, output.taps, cache_);
 }
 
 void Timeline::commit(std::int64_t rows) {
   cache_.commit(rows);
+  if (encoder_ != nullptr) encoder_->commit(rows);
   if (tap_sink_ != nullptr) tap_sink_->commit_taps(rows);
 }
 
@@ -249,8 +323,10 @@ Status Timeline::check_length(Position length) const {
 
 Status Timeline::roll_back(Position length) {
   if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->check_truncate(length));
+  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->check_truncate(length));
   KAKEYA_TRY(cache_.truncate(length));
   if (tap_sink_ != nullptr) tap_sink_->truncate(length);
+  if (encoder_ != nullptr) encoder_->truncate(length);
   unaccepted_ = 0;
   return {};
 }
@@ -273,6 +349,11 @@ Status Timeline::rewind(Position length) {
   return {};
 }
 
+void Timeline::forget() {
+  KAKEYA_CHECK(roll_back(0).has_value());  // always possible
+  has_logits_ = false;
+}
+
 Status Timeline::step_back() {
   if (tokens_.empty()) return error(StatusCode::kFailedPrecondition, "there is no token");
   KAKEYA_TRY(roll_back(std::min(static_cast<Position>(tokens_.size()) - 1, cache_.length())));
@@ -287,12 +368,21 @@ Status Timeline::forward(std::span<const TokenId> ids,
     return error(StatusCode::kFailedPrecondition, "{} tokens are still pending",
                  static_cast<Position>(tokens_.size()) - cache_.length());
   }
+  if (encoder_ != nullptr && !taps.empty()) {
+    return error(StatusCode::kUnimplemented,
+                 "layer outputs cannot be given where rows are restored");
+  }
   KAKEYA_TRY(push(ids));
   if (const Status reserved = cache_.reserve(static_cast<std::int64_t>(ids.size())); !reserved) {
     tokens_.resize(tokens_.size() - ids.size());
     return reserved;
   }
-  decoder_.forward({.ids = ids, .taps = taps}, cache_, *executor_, activations_, output);
+  if (encoder_ != nullptr) {
+    pass(ids, output.logits);
+    encoder_->commit(static_cast<std::int64_t>(ids.size()));
+  } else {
+    decoder_.forward({.ids = ids, .taps = taps}, cache_, *executor_, activations_, output);
+  }
   cache_.commit(static_cast<std::int64_t>(ids.size()));
   has_logits_ = false;
   return {};
@@ -306,6 +396,7 @@ std::span<const std::int32_t> Timeline::last_routing(std::int64_t rows) const {
 
 Footprint Timeline::footprint() const {
   Footprint footprint = cache_.footprint();
+  if (encoder_ != nullptr) footprint += encoder_->footprint();
   const std::uint64_t activations = arena_.size() + executor_bytes_;
   footprint.reserved_bytes(MemoryClass::kActivations) += activations;
   footprint.live_bytes(MemoryClass::kActivations) += activations;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "decode/row_encoder.h"
 #include "decode/tap_sink.h"
 #include "kakeya/options.h"
 #include "kakeya/session.h"
@@ -24,28 +26,44 @@ struct TimelinePlan {
   std::int64_t chunk = 0;       // rows of one pass over a prompt; at most max_rows
   std::int64_t logit_rows = 1;  // most rows of logits of one pass
   KvLayerPlan drafter;          // of a drafter's context; its full layers drop what the target's do
+  std::optional<RowEncoderPlan> encoder;  // if rows are restored
+  bool recompute = false;                 // SessionOptions::recompute
+};
+
+// What rows can be restored with; nothing where it is null.
+struct RestoringConfigs {
+  const ProjectionConfig* projection = nullptr;
+  const DrafterConfig* drafter = nullptr;
+};
+struct RestoringWeights {
+  const Projection* projection = nullptr;
+  const dflash::Drafter* drafter = nullptr;
 };
 
 // What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
-// kInvalidArgument for a context beyond the model's limit, a size that is not positive, or a way to
-// keep keys and values that the model's heads do not allow.
+// kInvalidArgument for a context beyond the model's limit, a size that is not positive, a way to
+// keep keys and values that the model's heads do not allow, or rows to be restored from nothing.
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
-                                   std::int64_t logit_rows);
+                                   std::int64_t logit_rows,
+                                   const RestoringConfigs& restoring = {});
 
-// Bytes that Timeline::create will charge, by class.
+// Bytes that Timeline::create will charge, by class. `drafter`: that of the plan's encoder.
 Footprint estimate_timeline(const ModelConfig& config,
                             const TimelinePlan& plan,
-                            const Backend& backend);
+                            const Backend& backend,
+                            const DrafterConfig* drafter = nullptr);
 
 class Timeline {
  public:
-  // The decoder, backend and budget must outlive it. Errors: kResourceExhausted.
+  // What is referred to must outlive it; `restoring` as the plan was made for.
+  // Errors: kResourceExhausted.
   static Result<std::unique_ptr<Timeline>> create(const Decoder& decoder,
                                                   Backend& backend,
                                                   const TimelinePlan& plan,
-                                                  MemoryBudget& budget);
+                                                  MemoryBudget& budget,
+                                                  const RestoringWeights& restoring = {});
 
   // Where taps go from now on; the timeline must be empty. The sink must outlive it; may be null.
   void set_tap_sink(TapSink* sink) { tap_sink_ = sink; }
@@ -65,6 +83,11 @@ class Timeline {
   // logits() holds the last one's. A no-op without pending tokens. `progress` is called after each
   // chunk with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
+
+  // Whether decoding shall forget() before each token.
+  bool recomputes() const { return plan_.recompute; }
+  // Makes all tokens pending again, as if none had been run.
+  void forget();
 
   // Makes the last token pending again, so that running it gives its logits once more.
   // Errors: as KvCache::truncate; kFailedPrecondition without tokens.
@@ -100,7 +123,7 @@ class Timeline {
 
   // Runs `ids` (at most max_rows) at the end and leaves them committed; fills `logits` with the
   // last logits.count rows and the taps, which are the caller's and not the sink's. For parity
-  // tools and benchmarks.
+  // tools and benchmarks. Errors: kUnimplemented for taps where rows are restored.
   Status forward(std::span<const TokenId> ids,
                  std::span<const std::int64_t> taps,
                  const ForwardOutput& output);
@@ -110,7 +133,9 @@ class Timeline {
   std::span<const std::int32_t> last_routing(std::int64_t rows) const;
 
   // Bytes of weights and cached rows that all passes so far have read.
-  std::uint64_t bytes_read() const { return executor_->bytes_read(); }
+  std::uint64_t bytes_read() const {
+    return executor_->bytes_read() + (encoder_ == nullptr ? 0 : encoder_->bytes_read());
+  }
 
   Footprint footprint() const;
 
@@ -118,6 +143,8 @@ class Timeline {
   Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
   Status check_length(Position length) const;
   Status run(std::span<const TokenId> ids, Rows logits);
+  // A pass over `ids`, whose rows are reserved, with what follows from it.
+  void pass(std::span<const TokenId> ids, Rows logits);
   void commit(std::int64_t rows);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
@@ -130,6 +157,7 @@ class Timeline {
   Buffer logits_;
   std::uint64_t executor_bytes_ = 0;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
   Activations activations_;
   std::vector<TokenId> tokens_;
   TapSink* tap_sink_ = nullptr;

@@ -14,6 +14,7 @@ std::int64_t KvCacheSpec::capacity(const LayerCacheSpec& layer) const {
 
 MemoryClass KvCacheSpec::memory_class(const LayerCacheSpec& layer) const {
   if (of_drafter) return MemoryClass::kDrafter;
+  if (layer.is_codes) return MemoryClass::kCodes;
   return layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
 }
 
@@ -30,6 +31,7 @@ Status KvCacheSpec::check() const {
         layer.format == KvFormat::kInt4 ? "heads of whole groups of 32"
                                         : "heads of 8 to 512 elements, a power of two",
         of_drafter          ? "the drafter's"
+        : layer.is_codes    ? "codes"
         : layer.window == 0 ? "those of full layers"
                             : "those of sliding layers",
         layer.head_dim);
@@ -61,7 +63,20 @@ Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
                            .sink = std::min(layer.sink, spec.capacity(layer))});
     cache.buffers_.push_back(std::move(buffer));
   }
+  for (const LayerCacheSpec& layer : spec.layers) {
+    RestoredRows& restored = cache.restored_.emplace_back();
+    if (!layer.restored) continue;
+    restored.codes = cache.codes();
+    restored.blend = spec.blend;
+    if (layer.own_rows >= 0) restored.own = cache.rows(layer.own_rows);
+  }
   return cache;
+}
+
+void KvCache::set_decoders(std::int64_t index, const float* keys, const float* values) {
+  RestoredRows& restored = restored_[static_cast<std::size_t>(index)];
+  restored.key_decoder = keys;
+  restored.value_decoder = values;
 }
 
 Status KvCache::reserve(std::int64_t rows) {

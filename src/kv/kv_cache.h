@@ -35,8 +35,14 @@ struct LayerCacheSpec {
   // Eviction: of what the window leaves, positions below `sink` and the last `kept`; 0: all.
   std::int64_t sink = 0;
   std::int64_t kept = 0;
+  // Evicted rows are restored from the cache's codes instead of forgotten.
+  bool restored = false;
+  // The layer of the cache with what k_proj and v_proj gave, all of it, to be mixed into restored
+  // rows; -1: none.
+  std::int64_t own_rows = -1;
+  bool is_codes = false;  // the low-rank codes: one "head" of `rank` elements
 
-  // Positions before a query that it may see, without the sink; 0: all of them.
+  // Positions before a query whose rows are here, without the sink; 0: all of them.
   std::int64_t reach() const { return kept == 0 || (window != 0 && window < kept) ? window : kept; }
   // Bytes of one position.
   std::int64_t position_bytes() const {
@@ -45,10 +51,13 @@ struct LayerCacheSpec {
 };
 
 struct KvCacheSpec {
-  std::vector<LayerCacheSpec> layers;  // only layers that own keys and values
-  std::int64_t context = 0;            // most positions
-  std::int64_t max_rows = 1;           // most rows reserved at once
-  bool of_drafter = false;             // charged as MemoryClass::kDrafter
+  // Only layers that own keys and values; behind those, what restoring takes.
+  std::vector<LayerCacheSpec> layers;
+  std::int64_t codes = -1;    // the layer with the codes; -1: none
+  float blend = 0.0F;         // RestoredRows::blend
+  std::int64_t context = 0;   // most positions
+  std::int64_t max_rows = 1;  // most rows reserved at once
+  bool of_drafter = false;    // charged as MemoryClass::kDrafter
 
   MemoryClass memory_class(const LayerCacheSpec& layer) const;
   std::int64_t capacity(const LayerCacheSpec& layer) const;
@@ -96,6 +105,16 @@ class KvCache {
     return spec_.layers[static_cast<std::size_t>(index)];
   }
 
+  // What evicted rows of a layer are restored from; null if it is not `restored`. The layer's own
+  // norms are left to the caller.
+  const RestoredRows* restored(std::int64_t index) const {
+    return layer(index).restored ? &restored_[static_cast<std::size_t>(index)] : nullptr;
+  }
+  // The decoders [rank, K * E] of a restored layer, which must outlive the cache.
+  void set_decoders(std::int64_t index, const float* keys, const float* values);
+  // The storage of the codes.
+  const KvRows& codes() const { return rows(spec_.codes); }
+
   // Reserved bytes, and the live part: rows that a query may still see.
   Footprint footprint() const;
 
@@ -103,6 +122,7 @@ class KvCache {
   KvCacheSpec spec_;
   std::vector<Buffer> buffers_;  // keys then values, one buffer a layer
   std::vector<KvRows> rows_;
+  std::vector<RestoredRows> restored_;  // one for each layer
   Position length_ = 0;
   std::int64_t reserved_ = 0;
   // Highest position ever written plus one: rows below written_ - capacity are gone from a ring.

@@ -20,6 +20,8 @@ void store_keys_and_values(const AttentionWeights& weights,
     executor.matmul(input, *weights.v_proj, values);
     raw_values = values;
   }
+  const std::int64_t own_rows = cache.layer(shape.cache_index).own_rows;
+  if (own_rows >= 0) executor.store_kv(keys, raw_values, cache.length(), cache.rows(own_rows));
   if (shape.normalise_values) {
     executor.rms_norm({raw_values.data, rows * shape.num_kv_heads, shape.head_dim}, nullptr,
                       shape.rms_norm_eps, reshape(values, shape.head_dim));
@@ -68,6 +70,12 @@ void attend(const AttentionWeights& weights,
   }
   const Rows attended{a.attended.data, rows, width};
   const LayerCacheSpec& layer = cache.layer(shape.cache_index);
+  RestoredRows restored;
+  if (layer.restored) {
+    restored = *cache.restored(shape.cache_index);
+    restored.normalise_values = shape.normalise_values;
+    restored.rms_norm_eps = shape.rms_norm_eps;
+  }
   executor.attention({.queries = queries,
                       .first_position = cache.length(),
                       .window = layer.window,
@@ -76,7 +84,8 @@ void attend(const AttentionWeights& weights,
                       .scale = shape.scale,
                       .kv = cache.rows(shape.cache_index),
                       .derivation = {.k_norm = weights.k_norm.data(),
-                                     .inverse_frequencies = shape.inverse_frequencies}},
+                                     .inverse_frequencies = shape.inverse_frequencies},
+                      .restored = layer.restored ? &restored : nullptr},
                      attended);
   executor.matmul(attended, *weights.o_proj, out);
 }

@@ -33,7 +33,7 @@ struct AttentionShape {
   bool bidirectional = false;     // the rows of one pass see one another (a drafter's block)
   float rms_norm_eps = 1e-6F;
   std::int64_t cache_index = 0;  // where keys and values are stored
-  // Of the pairs that rotate, where keys may be made from values (attention_k_eq_v); else empty.
+  // Of the pairs that rotate, for keys that are made while attending.
   std::span<const float> inverse_frequencies = {};
 };
 

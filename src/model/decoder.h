@@ -76,6 +76,11 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
 
+  // Index into the cache of the layer whose keys and values `layer` attends to.
+  std::int64_t cache_index(std::int64_t layer) const {
+    return cache_index_[static_cast<std::size_t>(layer)];
+  }
+
   // Runs T tokens and writes their keys and values into the reserved rows of `cache`; the caller
   // commits them. Never fails and never allocates: arguments were checked by Timeline::advance.
   virtual void forward(const ForwardInput& input,
@@ -93,11 +98,6 @@ class Decoder {
  protected:
   explicit Decoder(ModelConfig config);
 
-  // Index into the cache of the layer whose keys and values `layer` attends to.
-  std::int64_t cache_index(std::int64_t layer) const {
-    return cache_index_[static_cast<std::size_t>(layer)];
-  }
-
  private:
   ModelConfig config_;
   std::vector<std::int64_t> cache_index_;
@@ -108,6 +108,7 @@ struct KvLayerPlan {
   KvFormat format = KvFormat::kF32;
   std::int64_t sink = 0;  // as in LayerCacheSpec
   std::int64_t kept = 0;
+  bool restored = false;
 };
 
 struct KvPlan {
@@ -115,6 +116,10 @@ struct KvPlan {
   KvLayerPlan sliding;
   // Store keys and values even where one vector would do (attention_k_eq_v).
   bool pairs = false;
+  // Of restored rows: elements of a code and how they are stored, and RestoredRows::blend.
+  std::int64_t rank = 0;
+  KvFormat codes = KvFormat::kF32;
+  float blend = 0.0F;
 };
 
 // Cache spec and plan from the config alone, for estimates before anything is loaded.

@@ -87,24 +87,41 @@ std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute com
   return table;
 }
 
-WeightVector WeightLoader::vector(const std::string& name, float factor) {
-  const auto view = fetch(name);
-  if (!view) return {};
-  const std::uint64_t bytes = static_cast<std::uint64_t>(num_elements(view->shape)) * sizeof(float);
+template <typename Place>
+WeightVector WeightLoader::copy_f32(const std::string& name,
+                                    const TensorView& view,
+                                    float factor,
+                                    Place place) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(num_elements(view.shape)) * sizeof(float);
   WeightVector vector;
   if (!measuring()) {
-    const auto values = to_f32(*view);
+    const auto values = to_f32(view);
     auto buffer = budget_->allocate(MemoryClass::kWeights, bytes);
     if (!values || !buffer) {
       fail(values ? buffer.error().with_context(name) : values.error());
       return {};
     }
-    std::transform(values->begin(), values->end(), buffer->as<float>(),
-                   [&](float value) { return value * factor; });
+    auto* out = buffer->template as<float>();
+    for (std::size_t i = 0; i < values->size(); ++i) out[place(i)] = (*values)[i] * factor;
     vector = WeightVector(std::move(buffer).value());
   }
-  advance(view->bytes(), MemoryBudget::charged_bytes(bytes));
+  advance(view.bytes(), MemoryBudget::charged_bytes(bytes));
   return vector;
+}
+
+WeightVector WeightLoader::vector(const std::string& name, float factor) {
+  const auto view = fetch(name);
+  if (!view) return {};
+  return copy_f32(name, *view, factor, [](std::size_t i) { return i; });
+}
+
+WeightVector WeightLoader::transposed(const std::string& name) {
+  const auto view = fetch(name);
+  if (!view) return {};
+  const auto rows = static_cast<std::size_t>(view->shape[0]);
+  const auto cols = static_cast<std::size_t>(view->shape[1]);
+  return copy_f32(name, *view, 1.0F,
+                  [rows, cols](std::size_t i) { return i % cols * rows + i / cols; });
 }
 
 float WeightLoader::scalar(const std::string& name) {

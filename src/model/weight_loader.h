@@ -49,6 +49,8 @@ class WeightLoader {
   // The tensor flattened, times `factor`.
   WeightVector vector(const std::string& name, float factor = 1.0F);
   float scalar(const std::string& name);
+  // The tensor [N, K] in f32 as [K, N], flattened.
+  WeightVector transposed(const std::string& name);
 
   Status status() const;
 
@@ -58,6 +60,9 @@ class WeightLoader {
 
  private:
   std::optional<TensorView> fetch(const std::string& name);
+  // The tensor in f32, element i of it at place(i).
+  template <typename Place>
+  WeightVector copy_f32(const std::string& name, const TensorView& view, float factor, Place place);
   std::unique_ptr<Matrix> load(const TensorView& view, Compute compute);
   void fail(const Error& error);
   void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/status.h"
 #include "decode/sampler.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
+#include "runtime/memory_ladder.h"
 #include "runtime/session_impl.h"
 
 namespace kakeya {
@@ -35,18 +37,62 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& opt
   engine->collect_stop_ids();
   KAKEYA_ASSIGN_OR_RETURN(engine->draft_choice_,
                           resolve_draft_choice(options.draft.source, options.model_dir));
+  engine->choose_projection();
   KAKEYA_TRY(engine->prepare_drafter());
+  KAKEYA_TRY(engine->prepare_projection());
   return engine;
 }
 
 Status EngineImpl::prepare_drafter() {
-  const std::string& dir = draft_choice_.drafter_dir;
-  if (dir.empty()) return {};
-  KAKEYA_ASSIGN_OR_RETURN(drafter_config_, load_drafter_config(dir));
+  drafter_dir_ = draft_choice_.drafter_dir;
+  if (drafter_dir_.empty() && !projection_dir_.empty()) {
+    drafter_dir_ = std::filesystem::path(options_.model_dir) / "drafter";
+    drafter_drafts_ = false;
+  }
+  if (drafter_dir_.empty()) return {};
+  auto config = load_drafter_config(drafter_dir_);
+  if (!config && !drafter_drafts_) {
+    return Unexpected(config.error().with_context("a projection needs a drafter's weights"));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(drafter_config_, std::move(config));
   if (const Status fits = check_drafter_fits(*drafter_config_, config_); !fits) {
-    return Unexpected(fits.error().with_context(dir));
+    return Unexpected(fits.error().with_context(drafter_dir_));
   }
   return {};
+}
+
+// The folder first: whether there is one decides whether a drafter is needed.
+void EngineImpl::choose_projection() {
+  projection_dir_ = options_.projection;
+  if (options_.projection == "none") projection_dir_.clear();
+  if (options_.projection != "auto") return;
+  const SessionOptions& session = options_.session;
+  const bool wanted =
+      session.evicted_full == Evicted::kRestore || session.evicted_sliding == Evicted::kRestore;
+  projection_dir_ = wanted ? std::filesystem::path(options_.model_dir) / "projections" / "aux" : "";
+}
+
+Status EngineImpl::prepare_projection() {
+  if (projection_dir_.empty()) return {};
+  KAKEYA_ASSIGN_OR_RETURN(projection_config_, read_projection(projection_dir_));
+  return {};
+}
+
+Result<ProjectionConfig> EngineImpl::read_projection(const std::string& dir) const {
+  if (!drafter_config_) {
+    return error(StatusCode::kFailedPrecondition, "a projection needs a drafter's weights");
+  }
+  KAKEYA_ASSIGN_OR_RETURN(ProjectionConfig projection, load_projection_config(dir));
+  if (const Status fits = check_projection_fits(projection, config_, *drafter_config_); !fits) {
+    return Unexpected(fits.error().with_context(dir));
+  }
+  if (!projection.causal_features) {
+    return error(StatusCode::kUnimplemented,
+                 "{}: its features change with every token that follows (causal_features is "
+                 "false), which rows that are restored while decoding cannot follow",
+                 dir);
+  }
+  return projection;
 }
 
 Result<EngineImpl::Sources> EngineImpl::open_sources() const {
@@ -54,8 +100,12 @@ Result<EngineImpl::Sources> EngineImpl::open_sources() const {
   KAKEYA_ASSIGN_OR_RETURN(sources.target, CheckpointSource::open(options_.model_dir, config_));
   if (drafter_config_) {
     KAKEYA_ASSIGN_OR_RETURN(
-        sources.drafter,
-        CheckpointSource::open(draft_choice_.drafter_dir, expected_tensors(*drafter_config_)));
+        sources.drafter, CheckpointSource::open(drafter_dir_, expected_tensors(*drafter_config_)));
+  }
+  if (projection_config_) {
+    KAKEYA_ASSIGN_OR_RETURN(
+        sources.projection,
+        CheckpointSource::open(projection_dir_, expected_tensors(*projection_config_)));
   }
   return sources;
 }
@@ -97,17 +147,16 @@ Result<Footprint> Engine::estimate(const EngineOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, EngineImpl::prepare(options));
   KAKEYA_ASSIGN_OR_RETURN(const EngineImpl::Sources sources, engine->open_sources());
   std::uint64_t source_bytes = 0;
-  return engine->estimate(sources, source_bytes);
+  return engine->estimate(sources, options.session, source_bytes);
 }
 
-// The weights and one session of options_.session. `source_bytes` is the size of the tensors.
-Result<Footprint> EngineImpl::estimate(const Sources& sources, std::uint64_t& source_bytes) {
+Result<Footprint> EngineImpl::estimate(const Sources& sources,
+                                       const SessionOptions& session,
+                                       std::uint64_t& source_bytes) const {
   WeightLoader measure(*sources.target, *backend_);
   KAKEYA_ASSIGN_OR_RETURN(const auto decoder, load_decoder(config_, measure, options_.compute));
-  KAKEYA_ASSIGN_OR_RETURN(
-      const TimelinePlan plan,
-      plan_timeline(config_, options_.session, options_.compute, verify_rows(options_.session)));
-  Footprint footprint = estimate_timeline(config_, plan, *backend_);
+  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(session, verify_rows(session)));
+  Footprint footprint = estimate_timeline(config_, plan, *backend_, drafter_config());
   footprint.reserved_bytes(MemoryClass::kWeights) += measure.charged_bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += Sampler::bytes(config_.vocab_size);
   source_bytes = measure.source_bytes();
@@ -118,34 +167,65 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources, std::uint64_t& so
                                                 drafter_measure, options_.compute));
   footprint.reserved_bytes(MemoryClass::kWeights) += drafter_measure.charged_bytes();
   source_bytes += drafter_measure.source_bytes();
-  if (!options_.session.drafting) return footprint;
+  if (projection_config_) {
+    WeightLoader projection_measure(*sources.projection, *backend_);
+    KAKEYA_TRY(Projection::load(*projection_config_, projection_measure, options_.compute));
+    footprint.reserved_bytes(MemoryClass::kWeights) += projection_measure.charged_bytes();
+    source_bytes += projection_measure.source_bytes();
+  }
+  if (!session.drafting || !drafter_drafts_) return footprint;
   const DflashPlan dflash = plan_dflash(drafter->config(), plan, options_.draft.unfused);
   KAKEYA_TRY(dflash.context.check());
-  const Footprint source = estimate_dflash(drafter->config(), dflash, *backend_);
-  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) footprint.reserved[i] += source.reserved[i];
+  footprint += estimate_dflash(drafter->config(), dflash, *backend_);
   return footprint;
 }
 
+Status EngineImpl::fit_session(const Sources& sources) {
+  const SessionOptions asked = options_.session;
+  std::uint64_t unused = 0;
+  for (const MemoryRung& rung : memory_ladder(asked, session_context())) {
+    const auto need = estimate(sources, rung.session, unused);
+    // What was asked for must be possible; further down, formats may not suit the heads.
+    if (!need && rung.says.empty()) return Unexpected(need.error());
+    if (!need) continue;
+    options_.session = rung.session;
+    memory_plan_ = fmt::format("context of {} tokens{}{}: {}", session_context(),
+                               rung.says.empty() ? "" : ", ", rung.says, need->to_string());
+    if (need->total_reserved() <= options_.memory_limit) return {};
+  }
+  return error(
+      StatusCode::kResourceExhausted,
+      "memory limit of {} is too small: at the least, this model and one session take a {}",
+      format_bytes(options_.memory_limit), memory_plan_);
+}
+
 Status EngineImpl::load(Sources sources) {
+  if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
-  KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, source_bytes));
+  KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
   if (need.total_reserved() > options_.memory_limit) {
     return error(StatusCode::kResourceExhausted,
                  "memory limit of {} is too small: this model and one session of {} tokens need {}",
                  format_bytes(options_.memory_limit), session_context(), need.to_string());
   }
-  std::uint64_t target_bytes = 0;
+  std::uint64_t before = 0;  // bytes of the checkpoints that are loaded
   const auto progress = [&](std::uint64_t done) {
-    if (options_.on_progress) options_.on_progress(target_bytes + done, source_bytes);
+    if (options_.on_progress) options_.on_progress(before + done, source_bytes);
   };
   WeightLoader loader(*sources.target, *backend_, budget_, progress);
   KAKEYA_ASSIGN_OR_RETURN(decoder_, load_decoder(config_, loader, options_.compute));
   if (drafter_config_) {
-    target_bytes = loader.source_bytes();
+    before = loader.source_bytes();
     WeightLoader drafter_loader(*sources.drafter, *backend_, budget_, progress);
     KAKEYA_ASSIGN_OR_RETURN(
         drafter_, dflash::Drafter::load(*drafter_config_, options_.draft, *decoder_, drafter_loader,
                                         options_.compute));
+    before += drafter_loader.source_bytes();
+  }
+  if (projection_config_) {
+    WeightLoader projection_loader(*sources.projection, *backend_, budget_, progress);
+    KAKEYA_ASSIGN_OR_RETURN(
+        projection_, Projection::load(*projection_config_, projection_loader, options_.compute));
   }
   draft_statistics_ = std::make_unique<DraftStatistics>(options_.draft.cost_cache, cost_key());
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
@@ -155,19 +235,38 @@ Status EngineImpl::load(Sources sources) {
 
 Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(const DraftOptions& options) {
   if (!drafter_config_) return error(StatusCode::kFailedPrecondition, "there is no drafter");
-  KAKEYA_ASSIGN_OR_RETURN(
-      const auto source,
-      CheckpointSource::open(draft_choice_.drafter_dir, expected_tensors(*drafter_config_)));
+  KAKEYA_ASSIGN_OR_RETURN(const auto source,
+                          CheckpointSource::open(drafter_dir_, expected_tensors(*drafter_config_)));
   WeightLoader loader(*source, *backend_, budget_, {});
   return dflash::Drafter::load(*drafter_config_, options, *decoder_, loader, options_.compute);
 }
 
+Result<std::unique_ptr<Projection>> EngineImpl::load_projection(const std::string& dir) {
+  KAKEYA_ASSIGN_OR_RETURN(const ProjectionConfig config, read_projection(dir));
+  KAKEYA_ASSIGN_OR_RETURN(const auto source, CheckpointSource::open(dir, expected_tensors(config)));
+  WeightLoader loader(*source, *backend_, budget_, {});
+  return Projection::load(config, loader, options_.compute);
+}
+
+RestoringConfigs EngineImpl::restoring_configs(const Projection* projection) const {
+  if (projection != nullptr) return {&projection->config(), drafter_config()};
+  if (projection_config_) return {&*projection_config_, drafter_config()};
+  return {};
+}
+
+Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
+                                              std::int64_t logit_rows,
+                                              const Projection* projection) const {
+  return plan_timeline(config_, options, options_.compute, logit_rows,
+                       restoring_configs(projection));
+}
+
 std::optional<MeasuredCosts> EngineImpl::draft_costs() const {
-  return draft_statistics_->costs(block_rows() - 1, drafter_ != nullptr);
+  return draft_statistics_->costs(block_rows() - 1, drafter_ != nullptr && drafter_drafts_);
 }
 
 std::int64_t EngineImpl::block_rows() const {
-  if (drafter_config_) return drafter_config_->block_size;
+  if (drafter_config_ && drafter_drafts_) return drafter_config_->block_size;
   return draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
 }
 
@@ -220,10 +319,12 @@ SamplingOptions EngineImpl::recommended_sampling() const {
 }
 
 Result<std::unique_ptr<Timeline>> EngineImpl::create_timeline(const SessionOptions& options,
-                                                              std::int64_t logit_rows) {
-  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                          plan_timeline(config_, options, options_.compute, logit_rows));
-  return Timeline::create(*decoder_, *backend_, plan, budget_);
+                                                              std::int64_t logit_rows,
+                                                              const Projection* projection) {
+  if (projection == nullptr) projection = projection_.get();
+  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(options, logit_rows, projection));
+  return Timeline::create(*decoder_, *backend_, plan, budget_,
+                          {.projection = projection, .drafter = drafter_.get()});
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options) {
@@ -231,14 +332,17 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
-                                                            const DraftWrapper& wrapper) {
+                                                            const DraftWrapper& wrapper,
+                                                            const Projection* projection) {
+  if (projection == nullptr) projection = projection_.get();
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                          plan_timeline(config_, options, options_.compute, verify_rows(options)));
+                          plan_session(options, verify_rows(options), projection));
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
-                          Timeline::create(*decoder_, *backend_, plan, budget_));
+                          Timeline::create(*decoder_, *backend_, plan, budget_,
+                                           {.projection = projection, .drafter = drafter_.get()}));
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
-  if (options.drafting && drafter_ != nullptr) {
+  if (options.drafting && drafter_ != nullptr && drafter_drafts_) {
     const DflashPlan dflash_plan = plan_dflash(drafter_->config(), plan, options_.draft.unfused);
     KAKEYA_TRY(dflash_plan.context.check());
     KAKEYA_ASSIGN_OR_RETURN(dflash,

@@ -45,9 +45,12 @@ class EngineImpl final : public Engine {
   SamplingOptions recommended_sampling() const override;
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
+  const SessionOptions& session_options() const override { return options_.session; }
+  std::string memory_plan() const override { return memory_plan_; }
   Footprint footprint() const override { return budget_.footprint(); }
 
   const ModelConfig& config() const { return config_; }
+  const std::string& model_dir() const { return options_.model_dir; }
   Compute compute() const { return options_.compute; }
   Backend& backend() { return *backend_; }
   const Decoder& decoder() const { return *decoder_; }
@@ -59,15 +62,25 @@ class EngineImpl final : public Engine {
   // Costs of rounds as measured or read from the cache; nothing before a session needed them.
   std::optional<MeasuredCosts> draft_costs() const;
 
-  // A session whose drafts pass through `wrapper`; it must have something that drafts. For
-  // benchmarks and evaluations. Errors: as create_session.
+  // A session whose drafts pass through `wrapper`, if one is given; it must have something that
+  // drafts then. Rows are restored by `projection`, null for the engine's own. For benchmarks and
+  // evaluations. Errors: as create_session.
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options,
-                                                  const DraftWrapper& wrapper);
+                                                  const DraftWrapper& wrapper,
+                                                  const Projection* projection = nullptr);
 
-  // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass.
-  // Errors: as create_session.
+  // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass; rows are
+  // restored by `projection`, null for the engine's own. Errors: as create_session.
   Result<std::unique_ptr<Timeline>> create_timeline(const SessionOptions& options,
-                                                    std::int64_t logit_rows);
+                                                    std::int64_t logit_rows,
+                                                    const Projection* projection = nullptr);
+  // The plan of such a session.
+  Result<TimelinePlan> plan_session(const SessionOptions& options,
+                                    std::int64_t logit_rows,
+                                    const Projection* projection = nullptr) const;
+
+  // Loads another projection than the engine's own. Errors: as Engine::open.
+  Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
 
  private:
   friend class Engine;
@@ -78,13 +91,28 @@ class EngineImpl final : public Engine {
   struct Sources {
     std::unique_ptr<TensorSource> target;
     std::unique_ptr<TensorSource> drafter;
+    std::unique_ptr<TensorSource> projection = nullptr;  // null without one
   };
 
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
   Result<Sources> open_sources() const;
-  Result<Footprint> estimate(const Sources& sources, std::uint64_t& source_bytes);
+  // The weights and one session. `source_bytes` is the size of the tensors.
+  Result<Footprint> estimate(const Sources& sources,
+                             const SessionOptions& session,
+                             std::uint64_t& source_bytes) const;
+  // Goes down the ladder until a session fits. Errors: kResourceExhausted, with the need of the
+  // last rung.
+  Status fit_session(const Sources& sources);
   Status load(Sources sources);
   Status prepare_drafter();
+  void choose_projection();
+  Status prepare_projection();
+  // The config of a projection that fits the model and its drafter.
+  Result<ProjectionConfig> read_projection(const std::string& dir) const;
+  const DrafterConfig* drafter_config() const {
+    return drafter_config_ ? &*drafter_config_ : nullptr;
+  }
+  RestoringConfigs restoring_configs(const Projection* projection) const;
   // Most rows of logits of one pass of a session.
   std::int64_t block_rows() const;
   // The same of a session with these options.
@@ -101,10 +129,16 @@ class EngineImpl final : public Engine {
   std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
   std::unique_ptr<Decoder> decoder_;
   DraftChoice draft_choice_;
+  std::string drafter_dir_;  // empty: none
   std::optional<DrafterConfig> drafter_config_;
+  bool drafter_drafts_ = true;  // false: it only gives features to the projection
   std::unique_ptr<dflash::Drafter> drafter_;
+  std::string projection_dir_;  // empty: none
+  std::optional<ProjectionConfig> projection_config_;
+  std::unique_ptr<Projection> projection_;
   std::unique_ptr<DraftStatistics> draft_statistics_;
   ModelText text_;
+  std::string memory_plan_;
   std::vector<TokenId> stop_ids_;
 };
 

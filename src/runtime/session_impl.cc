@@ -123,7 +123,8 @@ Status SessionImpl::decode(const GenerateOptions& options,
                            const TokenCallback& on_token,
                            GenerateResult& result) {
   LengthPolicy* policy = nullptr;
-  bool speculate = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1;
+  bool speculate = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1 &&
+                   !timeline_->recomputes();
   if (speculate && options.draft_length == kAutoDraftLength) {
     KAKEYA_ASSIGN_OR_RETURN(policy,
                             drafts_->policy(*timeline_, sampler_, result.measuring_seconds));
@@ -147,11 +148,7 @@ Footprint SessionImpl::footprint() const {
   footprint.reserved_bytes(MemoryClass::kLogits) += sampler_.bytes();
   footprint.live_bytes(MemoryClass::kLogits) += sampler_.bytes();
   if (drafts_ != nullptr && drafts_->dflash() != nullptr) {
-    const Footprint drafter = drafts_->dflash()->footprint();
-    for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
-      footprint.reserved[i] += drafter.reserved[i];
-      footprint.live[i] += drafter.live[i];
-    }
+    footprint += drafts_->dflash()->footprint();
   }
   return footprint;
 }

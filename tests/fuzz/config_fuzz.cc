@@ -1,5 +1,5 @@
-// config.json and generation_config.json from anybody: no input crashes, and a configuration of a
-// model or a drafter that is accepted keeps its promises.
+// config.json, generation_config.json and f_theta_config.json from anybody: no input crashes, and a
+// configuration of a model, a drafter or a projection that is accepted keeps its promises.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -9,6 +9,7 @@
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "formats/named_shapes.h"
+#include "formats/projection_config.h"
 
 namespace {
 
@@ -59,6 +60,14 @@ void check_promises(const kakeya::DrafterConfig& drafter) {
   KAKEYA_CHECK(!fits || layers.hidden_size == kTarget.hidden_size);
 }
 
+void check_promises(const kakeya::ProjectionConfig& projection) {
+  KAKEYA_CHECK(projection.rank > 0 && projection.rank <= kakeya::ProjectionConfig::kMaxRank);
+  KAKEYA_CHECK(projection.input_width() > 0);
+  KAKEYA_CHECK(projection.layer_kv_heads.size() == projection.layer_head_dims.size());
+  const auto parameters = kakeya::total_parameters(kakeya::expected_tensors(projection));
+  KAKEYA_CHECK(parameters.has_value() && *parameters > 0);
+}
+
 template <typename Config>
 void check_outcome(const kakeya::Result<Config>& config) {
   if (config) {
@@ -74,6 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check_outcome(kakeya::parse_model_config(text));
   check_outcome(kakeya::parse_drafter_config(text));
+  check_outcome(kakeya::parse_projection_config(text));
   (void)kakeya::parse_generation_config(text);
   return 0;
 }

@@ -61,10 +61,15 @@ std::unique_ptr<TestModel> TestModel::load(const ModelConfig& config,
 }
 
 std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
-                                              std::int64_t logit_rows) {
-  const auto plan = plan_timeline(config(), options, compute_, logit_rows);
+                                              std::int64_t logit_rows,
+                                              const RestoringWeights& restoring) {
+  RestoringConfigs configs;
+  if (restoring.projection != nullptr) {
+    configs = {&restoring.projection->config(), &restoring.drafter->config()};
+  }
+  const auto plan = plan_timeline(config(), options, compute_, logit_rows, configs);
   EXPECT_TRUE(plan.has_value()) << plan.error().message();
-  auto timeline = Timeline::create(*decoder_, *backend_, *plan, budget_);
+  auto timeline = Timeline::create(*decoder_, *backend_, *plan, budget_, restoring);
   EXPECT_TRUE(timeline.has_value()) << timeline.error().message();
   return std::move(timeline).value();
 }
@@ -103,10 +108,34 @@ std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& 
   return load_drafter(config, {}, source);
 }
 
+std::unique_ptr<Projection> TestModel::projection(const std::string& dir) {
+  const auto config = load_projection_config(dir);
+  if (!config) {
+    ADD_FAILURE() << config.error().message();
+    return nullptr;
+  }
+  const auto source = CheckpointSource::open(dir, expected_tensors(*config));
+  if (!source) {
+    ADD_FAILURE() << source.error().message();
+    return nullptr;
+  }
+  WeightLoader loader(**source, *backend_, budget_, {});
+  auto projection = Projection::load(*config, loader, compute_);
+  if (!projection) {
+    ADD_FAILURE() << projection.error().message();
+    return nullptr;
+  }
+  return std::move(projection).value();
+}
+
 std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& drafter,
                                                        const SessionOptions& options,
-                                                       bool rebuild_context) {
-  const auto target = plan_timeline(config(), options, compute_, drafter.config().block_size);
+                                                       bool rebuild_context,
+                                                       const Projection* projection) {
+  RestoringConfigs configs;
+  if (projection != nullptr) configs = {&projection->config(), &drafter.config()};
+  const auto target =
+      plan_timeline(config(), options, compute_, drafter.config().block_size, configs);
   EXPECT_TRUE(target.has_value()) << target.error().message();
   const DflashPlan plan = plan_dflash(drafter.config(), *target, rebuild_context);
   auto source = DflashSource::create(drafter, *backend_, plan, budget_);

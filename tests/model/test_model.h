@@ -49,16 +49,21 @@ class TestModel {
                                          std::unique_ptr<Backend> backend,
                                          Compute compute);
 
-  std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows);
+  std::unique_ptr<Timeline> timeline(const SessionOptions& options,
+                                     std::int64_t logit_rows,
+                                     const RestoringWeights& restoring = {});
 
   // The drafter of a folder, or one of random weights; a test failure and nullptr on an error.
   std::unique_ptr<dflash::Drafter> drafter(const std::string& dir,
                                            const DraftOptions& options = {});
   std::unique_ptr<dflash::Drafter> random_drafter(const DrafterConfig& config, std::uint64_t seed);
+  // The projection of a folder; a test failure and nullptr on an error.
+  std::unique_ptr<Projection> projection(const std::string& dir);
   // For timelines of the same options; not yet their tap sink.
   std::unique_ptr<DflashSource> dflash_source(const dflash::Drafter& drafter,
                                               const SessionOptions& options,
-                                              bool rebuild_context = false);
+                                              bool rebuild_context = false,
+                                              const Projection* projection = nullptr);
 
   Backend& backend() { return *backend_; }
   MemoryBudget& budget() { return budget_; }

@@ -197,6 +197,17 @@ std::vector<EngineOptions> kv_modes() {
   EngineOptions pairs = demo_options(Compute::kFast);
   pairs.session.kv_pairs = true;
   modes.push_back(pairs);
+  for (const char* features : {"token", "context", "aux"}) {
+    EngineOptions options = demo_options(Compute::kFast);
+    options.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
+    options.session.window = 64;
+    options.session.evicted_full = Evicted::kRestore;
+    options.session.evicted_sliding = Evicted::kRestore;
+    modes.push_back(options);
+    options.session.restore_blend = 0.5F;
+    options.draft.source = "none";  // the drafter is loaded for its features alone
+    modes.push_back(options);
+  }
   return modes;
 }
 
@@ -229,6 +240,28 @@ std::int64_t resident_bytes() {
   std::int64_t resident = 0;
   file >> size >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+TEST(Memory, RestoringRowsAllocatesNothingWhileDecoding) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.session.window = 64;
+  options.session.evicted_full = Evicted::kRestore;
+  options.session.evicted_sliding = Evicted::kRestore;
+  const auto engine = Engine::open(options).value();
+  const auto session = engine->create_session().value();
+  ASSERT_OK(session->append(std::vector<TokenId>(200, 17)));
+  for (const std::int64_t draft_length : {0, 7}) {
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+    ASSERT_OK(session->generate(
+        {.max_tokens = 100, .draft_length = draft_length, .ignore_model_stop_ids = true},
+        [&](TokenId) {
+          last = allocations.load();
+          if (first == 0) first = last;
+          return true;
+        }));
+    EXPECT_EQ(last - first, 0);
+  }
 }
 
 // 20,000 tokens past the model's limit of positions, in turns that do not keep their results. The

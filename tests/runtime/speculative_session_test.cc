@@ -251,6 +251,44 @@ TEST_F(SpeculativeSession, EveryWayToKeepRowsGivesItsPlainTokens) {
   }
 }
 
+// The same where rows are restored, also by features that a drafter gives which does not draft, and
+// where all of the text is run again for each token.
+TEST_F(SpeculativeSession, RestoredRowsGiveTheirPlainTokens) {
+  for (const std::string features : {"token", "context", "aux"}) {
+    EngineOptions drafting = demo_options("auto");
+    drafting.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
+    drafting.session.window = 32;
+    drafting.session.evicted_full = Evicted::kRestore;
+    drafting.session.evicted_sliding = Evicted::kRestore;
+    EngineOptions plain = drafting;
+    plain.draft.source = "none";
+    const auto drafting_engine = Engine::open(drafting).value();
+    const auto plain_engine = Engine::open(plain).value();
+    SessionOptions recomputing = drafting.session;
+    recomputing.recompute = true;
+    for (const float temperature : {0.0F, 0.8F}) {
+      const auto drafted = drafting_engine->create_session().value();
+      const auto stepped = plain_engine->create_session().value();
+      const auto recomputed = drafting_engine->create_session(recomputing).value();
+      GenerateOptions generate{.max_tokens = 150,
+                               .sampling = {.temperature = temperature, .seed = 4},
+                               .draft_length = 7,
+                               .ignore_model_stop_ids = true};
+      for (Session* session : {drafted.get(), stepped.get(), recomputed.get()}) {
+        ASSERT_OK(session->sync(chat(kPrompts[1])));
+      }
+      const GenerateResult a = drafted->generate(generate).value();
+      const GenerateResult b = stepped->generate(generate).value();
+      EXPECT_EQ(a.ids, b.ids) << features;
+      EXPECT_GT(a.drafted, 0);
+      EXPECT_EQ(b.drafted, 0);
+      generate.max_tokens = 60;
+      const GenerateResult c = recomputed->generate(generate).value();
+      EXPECT_EQ(c.ids, std::vector<TokenId>(a.ids.begin(), a.ids.begin() + 60)) << features;
+    }
+  }
+}
+
 TEST(DraftOptionsTest, ADrafterOfAnotherModelIsRefusedWithBothSides) {
   const std::string dir = std::string(KAKEYA_TEST_DATA) + "/networks/dflash-gemma4";
   const std::string message = refusal({.source = dir});

@@ -3,11 +3,32 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_executor.h"
+#include "base/check.h"
 
 namespace kakeya::cpu {
 namespace {
 
 constexpr double kSineNanoseconds = 20.0;
+
+Restored restored_of(const RestoredRows& rows, const KvRows& kv) {
+  KAKEYA_DCHECK(rows.codes.head_dim <= kMaxRank);
+  return {.key_codes = rows.codes.keys,
+          .value_codes = rows.codes.values,
+          .code_format = rows.codes.format,
+          .code_capacity = rows.codes.capacity,
+          .code_bytes = rows.codes.slot_bytes(),
+          .rank = rows.codes.head_dim,
+          .key_decoder = rows.key_decoder,
+          .value_decoder = rows.value_decoder,
+          .decoder_stride = kv.num_kv_heads * kv.head_dim,
+          .normalise_values = rows.normalise_values,
+          .eps = rows.rms_norm_eps,
+          .blend = rows.blend,
+          .own_keys = rows.own.keys,
+          .own_values = rows.own.values,
+          .own_capacity = std::max<Index>(1, rows.own.capacity),
+          .own_bytes = rows.own.slot_bytes()};
+}
 
 }  // namespace
 
@@ -71,6 +92,8 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const KvRows& kv = input.kv;
   const Index rows = input.queries.count;
   if (rows == 0) return;
+  const Restored restored =
+      input.restored == nullptr ? Restored{} : restored_of(*input.restored, kv);
   const Attention attention = {
       .queries = input.queries.data,
       .out = out.data,
@@ -90,12 +113,15 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
       .slot_bytes = kv.slot_bytes(),
       .k_norm = input.derivation.k_norm,
       .inverse_frequencies = input.derivation.inverse_frequencies.data(),
-      .rotated_pairs = static_cast<Index>(input.derivation.inverse_frequencies.size())};
+      .rotated_pairs = static_cast<Index>(input.derivation.inverse_frequencies.size()),
+      .restored = input.restored == nullptr ? nullptr : &restored};
   const Index heads = input.queries.width / kv.head_dim;
   const Index group = heads / kv.num_kv_heads;
-  // Heads that share keys go together, unless threads would be left without work.
-  const Index parts =
-      rows == 1 ? std::clamp<Index>(pool_.num_threads() / kv.num_kv_heads, 1, group) : 1;
+  // Heads that share keys go together, unless threads would be left without work; restored keys are
+  // too dear to make twice.
+  const Index parts = rows == 1 && input.restored == nullptr
+                          ? std::clamp<Index>(pool_.num_threads() / kv.num_kv_heads, 1, group)
+                          : 1;
   const Index heads_per_item = std::min(kMaxQueries, (group + parts - 1) / parts);
   const Index splits = (group + heads_per_item - 1) / heads_per_item;
   const Index rows_per_item = std::max<Index>(1, kMaxQueries / heads_per_item);
@@ -104,8 +130,11 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   count_bytes(attention_bytes(input));
   const AttentionInput::Span span = input.seen(input.first_position);
   const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
-  const double flops =
-      4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
+  double flops = 4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
+  if (input.restored != nullptr) {
+    flops += 4.0 * static_cast<double>((span.begin - span.sink_end) * restored.rank *
+                                       restored.decoder_stride);
+  }
   for_items(kv.num_kv_heads * splits * blocks, flops / kernels_.exact_gflops, [&](Index item) {
     const Index block = item % blocks;
     const Index split = item / blocks % splits;

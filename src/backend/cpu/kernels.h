@@ -19,6 +19,7 @@ inline constexpr Index kRowBlock = 16;    // packed rows come in blocks of 16, a
 inline constexpr Index kKeyChunk = 64;    // keys of one step of the online softmax
 inline constexpr Index kMaxQueries = 32;  // query vectors of one attention call
 inline constexpr Index kMaxHeadDim = 512;
+inline constexpr Index kMaxRank = 4096;  // of restored rows
 
 constexpr Index round_up(Index value, Index unit) {
   return (value + unit - 1) / unit * unit;
@@ -71,6 +72,26 @@ struct ProductPart {
   Index last_panel = 0;
 };
 
+// Evicted rows that are restored from codes of low rank (RestoredRows of the seam).
+struct Restored {
+  const std::byte* key_codes = nullptr;  // of slot 0; position p is in slot p mod code_capacity
+  const std::byte* value_codes = nullptr;
+  KvFormat code_format = KvFormat::kF32;
+  Index code_capacity = 1;
+  Index code_bytes = 0;                // from slot to slot
+  Index rank = 0;                      // at most kMaxRank
+  const float* key_decoder = nullptr;  // [rank, decoder_stride]
+  const float* value_decoder = nullptr;
+  Index decoder_stride = 0;
+  bool normalise_values = false;
+  float eps = 0.0F;
+  float blend = 0.0F;  // share of what the projections gave, in f32 rows
+  const std::byte* own_keys = nullptr;
+  const std::byte* own_values = nullptr;
+  Index own_capacity = 1;
+  Index own_bytes = 0;
+};
+
 // Attention of heads that share one key/value head.
 struct Attention {
   const float* queries = nullptr;  // query of row t, head h: queries + t * stride + h * head_dim
@@ -93,6 +114,7 @@ struct Attention {
   const float* k_norm = nullptr;
   const float* inverse_frequencies = nullptr;
   Index rotated_pairs = 0;
+  const Restored* restored = nullptr;  // null: rows between sink and kept are not seen
 };
 
 // rows * heads <= kMaxQueries.

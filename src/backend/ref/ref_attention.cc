@@ -19,11 +19,8 @@ std::vector<float> load_vector(const std::byte* rows,
   return x;
 }
 
-std::vector<float> load_key(const AttentionInput& input, Position position, std::int64_t head) {
-  const KvRows& kv = input.kv;
-  if (kv.keys != nullptr) return load_vector(kv.keys, kv, position, head);
-  std::vector<float> key = load_vector(kv.values, kv, position, head);
-  for (std::size_t e = 0; e < key.size(); ++e) key[e] *= input.derivation.k_norm[e];
+// RoPE of one key.
+void turn(const AttentionInput& input, Position position, std::vector<float>& key) {
   const std::size_t half = key.size() / 2;
   for (std::size_t i = 0; i < input.derivation.inverse_frequencies.size(); ++i) {
     const float angle = static_cast<float>(position) * input.derivation.inverse_frequencies[i];
@@ -34,7 +31,54 @@ std::vector<float> load_key(const AttentionInput& input, Position position, std:
     key[i] = low * cos - high * sin;
     key[i + half] = high * cos + low * sin;
   }
+}
+
+// Makes the key of a stored value.
+void derive(const AttentionInput& input, Position position, std::vector<float>& vector) {
+  for (std::size_t e = 0; e < vector.size(); ++e) vector[e] *= input.derivation.k_norm[e];
+  turn(input, position, vector);
+}
+
+std::vector<float> load_key(const AttentionInput& input, Position position, std::int64_t head) {
+  const KvRows& kv = input.kv;
+  if (kv.keys != nullptr) return load_vector(kv.keys, kv, position, head);
+  std::vector<float> key = load_vector(kv.values, kv, position, head);
+  derive(input, position, key);
   return key;
+}
+
+// What k_proj or v_proj would have given for one kv head, about; `own` is what it did give.
+std::vector<float> restore_raw(const AttentionInput& input,
+                               const float* decoder,
+                               const std::byte* codes,
+                               const std::byte* own,
+                               Position position,
+                               std::int64_t head) {
+  const RestoredRows& restored = *input.restored;
+  const std::vector<float> code = load_vector(codes, restored.codes, position, 0);
+  const auto head_dim = static_cast<std::size_t>(input.kv.head_dim);
+  const std::size_t stride = static_cast<std::size_t>(input.kv.num_kv_heads) * head_dim;
+  std::vector<float> raw(head_dim);
+  for (std::size_t e = 0; e < head_dim; ++e) {
+    double sum = 0.0;
+    for (std::size_t r = 0; r < code.size(); ++r) {
+      sum += static_cast<double>(code[r]) *
+             decoder[r * stride + static_cast<std::size_t>(head) * head_dim + e];
+    }
+    raw[e] = static_cast<float>(sum);
+  }
+  if (restored.blend == 0.0F) return raw;
+  const std::vector<float> exact = load_vector(own, restored.own, position, head);
+  for (std::size_t e = 0; e < head_dim; ++e) {
+    raw[e] = restored.blend * exact[e] + (1.0F - restored.blend) * raw[e];
+  }
+  return raw;
+}
+
+// Restored rows are as exact as stored ones where those are bf16.
+void round_as_stored(KvFormat format, std::vector<float>& x) {
+  if (format != KvFormat::kBf16) return;
+  for (float& value : x) value = to_float(to_bfloat16(value));
 }
 
 void store_row(const float* from, const KvRows& kv, Position position, std::byte* rows) {
@@ -84,6 +128,37 @@ void RefExecutor::store_kv(ConstRows keys, ConstRows values, Position first, con
   }
 }
 
+std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
+                                            Position position,
+                                            std::int64_t head) {
+  const RestoredRows& restored = *input.restored;
+  std::vector<float> key = restore_raw(input, restored.key_decoder, restored.codes.keys,
+                                       restored.own.keys, position, head);
+  const Rows row{key.data(), 1, input.kv.head_dim};
+  if (input.kv.keys == nullptr) {
+    rms_norm(row, nullptr, restored.rms_norm_eps, row);
+    round_as_stored(input.kv.format, key);
+    derive(input, position, key);
+  } else {
+    rms_norm(row, input.derivation.k_norm, restored.rms_norm_eps, row);
+    turn(input, position, key);
+    round_as_stored(input.kv.format, key);
+  }
+  return key;
+}
+
+std::vector<float> RefExecutor::restore_value(const AttentionInput& input,
+                                              Position position,
+                                              std::int64_t head) {
+  const RestoredRows& restored = *input.restored;
+  std::vector<float> value = restore_raw(input, restored.value_decoder, restored.codes.values,
+                                         restored.own.values, position, head);
+  const Rows row{value.data(), 1, input.kv.head_dim};
+  if (restored.normalise_values) rms_norm(row, nullptr, restored.rms_norm_eps, row);
+  round_as_stored(input.kv.format, value);
+  return value;
+}
+
 void RefExecutor::attention(const AttentionInput& input, Rows out) {
   const KvRows& kv = input.kv;
   const std::int64_t head_dim = kv.head_dim;
@@ -95,8 +170,12 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
   count_bytes(attention_bytes(input));
   for (std::int64_t t = 0; t < input.queries.count; ++t) {
     const AttentionInput::Span seen = input.seen(input.first_position + t);
+    const auto is_restored = [&](Position p) {
+      return input.restored != nullptr && p >= seen.sink_end && p < seen.begin;
+    };
+    const Position sink_end = input.restored == nullptr ? seen.sink_end : seen.begin;
     positions.clear();
-    for (Position p = seen.sink_begin; p < seen.sink_end; ++p) positions.push_back(p);
+    for (Position p = seen.sink_begin; p < sink_end; ++p) positions.push_back(p);
     for (Position p = seen.begin; p < seen.end; ++p) positions.push_back(p);
     for (std::int64_t head = 0; head < num_heads; ++head) {
       const float* q = input.queries.data + t * input.queries.width + head * head_dim;
@@ -104,7 +183,8 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
       scores.clear();
       double largest = -INFINITY;
       for (const Position p : positions) {
-        const std::vector<float> key = load_key(input, p, kv_head);
+        const std::vector<float> key =
+            is_restored(p) ? restore_key(input, p, kv_head) : load_key(input, p, kv_head);
         double score = 0.0;
         for (std::size_t e = 0; e < key.size(); ++e) score += static_cast<double>(q[e]) * key[e];
         scores.push_back(score * input.scale);
@@ -115,7 +195,9 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
       for (std::size_t i = 0; i < positions.size(); ++i) {
         const double probability = std::exp(scores[i] - largest);
         total += probability;
-        const std::vector<float> value = load_vector(kv.values, kv, positions[i], kv_head);
+        const Position p = positions[i];
+        const std::vector<float> value = is_restored(p) ? restore_value(input, p, kv_head)
+                                                        : load_vector(kv.values, kv, p, kv_head);
         for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
       }
       float* row = out.data + t * out.width + head * head_dim;

@@ -39,6 +39,13 @@ class RefExecutor : public Executor {
   void add(ConstRows a, ConstRows b, float scale, Rows out) override;
   void softcap(Rows x, float cap) override;
   void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override;
+
+ private:
+  // Key and value of one kv head [E] that are restored for `position`.
+  std::vector<float> restore_key(const AttentionInput& input, Position position, std::int64_t head);
+  std::vector<float> restore_value(const AttentionInput& input,
+                                   Position position,
+                                   std::int64_t head);
 };
 
 // activation(x), in double: GELU with the tanh approximation, or SiLU.

@@ -27,6 +27,25 @@ std::int64_t tap_width(const DrafterConfig& config) {
   return static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;
 }
 
+// Writes what k_proj and v_proj of a layer give for `input` [T, D] to the columns from `column` on;
+// returns the column behind them.
+std::int64_t project(const qwen3::LayerWeights& layer,
+                     ConstRows input,
+                     Executor& executor,
+                     const Activations& a,
+                     std::int64_t column,
+                     Rows keys,
+                     Rows values) {
+  const std::int64_t width = layer.shape.num_kv_heads * layer.shape.head_dim;
+  const Rows own_keys{a.keys.data, input.count, width};
+  const Rows own_values{a.values.data, input.count, width};
+  executor.matmul(input, *layer.self_attn.k_proj, own_keys);
+  executor.matmul(input, *layer.self_attn.v_proj, own_values);
+  executor.copy_columns(own_keys, keys.data, keys.width, column);
+  executor.copy_columns(own_values, values.data, values.width, column);
+  return column + width;
+}
+
 }  // namespace
 
 DraftActivations DraftActivations::layout(Arena& arena,
@@ -70,19 +89,55 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
   return drafter;
 }
 
+void Drafter::make_features(ConstRows taps, Executor& executor, Rows features) const {
+  executor.matmul(taps, *fc_, features);
+  executor.rms_norm(features, hidden_norm_.data(), config_.layers.rms_norm_eps, features);
+}
+
 void Drafter::extend_context(ConstRows taps,
                              KvCache& context,
                              Executor& executor,
                              const DraftActivations& a) const {
   Activations rows = a.layers.with_rows(taps.count);
   const Rows features = first_rows(a.features, taps.count);
-  executor.matmul(taps, *fc_, features);
-  executor.rms_norm(features, hidden_norm_.data(), config_.layers.rms_norm_eps, features);
+  make_features(taps, executor, features);
   executor.make_rope_table(context.length(), taps.count, inverse_frequencies_, rows.rope_full);
   // The features meet no input_layernorm: hidden_norm was the only one.
   for (const qwen3::LayerWeights& layer : layers_) {
     store_keys_and_values(layer.self_attn, layer.shape, rows.rope_full, features, context, executor,
                           rows);
+  }
+}
+
+void Drafter::project_context(
+    ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const {
+  const Activations rows = a.layers.with_rows(taps.count);
+  const Rows features = first_rows(a.features, taps.count);
+  make_features(taps, executor, features);
+  std::int64_t column = 0;
+  for (const qwen3::LayerWeights& layer : layers_) {
+    column = project(layer, features, executor, rows, column, keys, values);
+  }
+}
+
+void Drafter::project_tokens(std::span<const TokenId> ids,
+                             KvCache& cache,
+                             Executor& executor,
+                             const DraftActivations& a,
+                             Rows keys,
+                             Rows values) const {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  Activations rows = a.layers.with_rows(count);
+  executor.make_rope_table(cache.length(), count, inverse_frequencies_, rows.rope_full);
+  executor.embed(target_.embed_tokens(), ids, embed_scale_, rows.hidden);
+  std::int64_t column = 0;
+  for (const qwen3::LayerWeights& layer : layers_) {
+    executor.rms_norm(rows.hidden, layer.input_layernorm.data(), config_.layers.rms_norm_eps,
+                      rows.normed);
+    column = project(layer, rows.normed, executor, rows, column, keys, values);
+    AttentionShape causal = layer.shape;
+    causal.bidirectional = false;
+    qwen3::decoder_layer(layer, causal, rows.rope_full, cache, executor, rows);
   }
 }
 

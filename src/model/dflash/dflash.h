@@ -59,6 +59,20 @@ class Drafter {
                       Executor& executor,
                       const DraftActivations& a) const;
 
+  // What k_proj and v_proj of every layer give, layer after layer, for the context features that
+  // follow from `taps`: [T, L * K * E] each.
+  void project_context(
+      ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const;
+
+  // The same where the layers run on bare token embeddings, causally, at positions
+  // cache.length() ... of a cache of their own, which are reserved.
+  void project_tokens(std::span<const TokenId> ids,
+                      KvCache& cache,
+                      Executor& executor,
+                      const DraftActivations& a,
+                      Rows keys,
+                      Rows values) const;
+
   // Logits [n, V] of the last n rows of the block of `ids` [T], whose rows context.length() ... are
   // reserved and not to be committed. Returns the rows after the final norm, [T, D], times
   // output_multiplier.
@@ -69,6 +83,9 @@ class Drafter {
                     Rows logits) const;
 
  private:
+  // features [T, D] = c(p) of the taps.
+  void make_features(ConstRows taps, Executor& executor, Rows features) const;
+
   Drafter(DrafterConfig config, const Decoder& target, float embed_scale)
       : config_(std::move(config)), target_(target), embed_scale_(embed_scale) {}
 

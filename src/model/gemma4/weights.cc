@@ -49,8 +49,8 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
              .normalise_values = true,
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};
-  if (config().values_are_keys(layer))
-    w.shape.inverse_frequencies = rotated(inverse_frequencies_full_);
+  w.shape.inverse_frequencies =
+      rotated(w.is_sliding ? inverse_frequencies_sliding_ : inverse_frequencies_full_);
   w.self_attn = load_attention(loader, prefix + "self_attn.", config().owns_kv(layer),
                                config().values_are_keys(layer), compute);
   w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");

@@ -14,6 +14,7 @@ Qwen3::Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute)
   norm_ = loader.vector("norm.weight");
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
     layers_.push_back(load_layer(config, l, cache_index(l), loader, compute));
+    layers_.back().shape.inverse_frequencies = inverse_frequencies_;
   }
 }
 

@@ -15,6 +15,15 @@ inline float load_scale(const std::byte* bytes) {
   return scale;
 }
 
+inline void decode_bf16(const std::byte* bytes, Index size, float* out) {
+  for (Index i = 0; i < size; ++i) {
+    std::uint16_t upper;
+    __builtin_memcpy(&upper, bytes + 2 * i, sizeof(upper));
+    const std::uint32_t bits = static_cast<std::uint32_t>(upper) << 16;
+    __builtin_memcpy(out + i, &bits, sizeof(bits));
+  }
+}
+
 inline void decode_int8(const std::byte* bytes, Index size, float* out) {
   const float scale = load_scale(bytes);
   const auto* codes = reinterpret_cast<const std::int8_t*>(bytes + kScaleBytes);
@@ -118,13 +127,16 @@ inline void rotate_back(float* x, Index size, float scale) {
   for (Index i = 0; i < size; ++i) x[i] *= scale;
 }
 
-// One vector of a coded format to out [padded], zeros behind its `size` elements.
+// One vector to out [padded], zeros behind its `size` elements.
 inline void decode_vector(
     KvFormat format, const std::byte* bytes, Index size, Index padded, float* out) {
   switch (format) {
     case KvFormat::kF32:
+      __builtin_memcpy(out, bytes, static_cast<std::size_t>(size) * sizeof(float));
+      break;
     case KvFormat::kBf16:
-      break;  // read as they are
+      decode_bf16(bytes, size, out);
+      break;
     case KvFormat::kInt8:
       decode_int8(bytes, size, out);
       break;

@@ -1,0 +1,93 @@
+// Makes the low-rank codes from which evicted rows are restored: for each pass of the target, from
+// the features that the projection wants of the pass's positions. Two-phase like the caches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+#include "kv/kv_cache.h"
+#include "model/dflash/dflash.h"
+#include "model/restore/projection.h"
+
+namespace kakeya {
+
+struct RowEncoderPlan {
+  ProjectionFeatures features = ProjectionFeatures::kToken;
+  std::int64_t rank = 0;
+  std::int64_t feature_width = 0;
+  std::int64_t tap_width = 0;  // of all taps of a position; 0: none are wanted
+  std::int64_t max_rows = 0;
+  KvCacheSpec tokens;  // token features: the drafter's own keys and values
+  ExecutorPlan executor;
+};
+
+// For passes of at most `max_rows` rows in a context of `context` tokens.
+RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
+                                const DrafterConfig& drafter,
+                                std::int64_t context,
+                                std::int64_t max_rows,
+                                KvFormat format);
+
+// Bytes that RowEncoder::create will charge, by class.
+Footprint estimate_row_encoder(const DrafterConfig& drafter,
+                               const RowEncoderPlan& plan,
+                               const Backend& backend);
+
+class RowEncoder {
+ public:
+  // Errors: kResourceExhausted. What is referred to must outlive it.
+  static Result<std::unique_ptr<RowEncoder>> create(const Projection& projection,
+                                                    const dflash::Drafter& drafter,
+                                                    Backend& backend,
+                                                    const RowEncoderPlan& plan,
+                                                    MemoryBudget& budget);
+
+  const Projection& projection() const { return projection_; }
+
+  // The layers whose outputs it wants of each pass; may be empty.
+  std::span<const std::int64_t> taps() const;
+  // Room for those of a pass, where nobody else keeps them.
+  Rows tap_rows(std::int64_t rows) const;
+
+  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`.
+  void encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
+
+  // As KvCache's; a pass that is followed by another one counts as not committed.
+  void commit(std::int64_t rows);
+  Status check_truncate(Position length) const;
+  void truncate(Position length);
+
+  std::uint64_t bytes_read() const { return executor_->bytes_read(); }
+  Footprint footprint() const;
+
+ private:
+  RowEncoder(const Projection& projection,
+             const dflash::Drafter& drafter,
+             RowEncoderPlan plan,
+             KvCache tokens)
+      : projection_(projection),
+        drafter_(drafter),
+        plan_(std::move(plan)),
+        tokens_(std::move(tokens)) {}
+
+  bool runs_on_tokens() const { return plan_.features == ProjectionFeatures::kToken; }
+
+  const Projection& projection_;
+  const dflash::Drafter& drafter_;
+  RowEncoderPlan plan_;
+  KvCache tokens_;
+  Buffer arena_;
+  std::uint64_t executor_bytes_ = 0;
+  std::unique_ptr<Executor> executor_;
+  dflash::DraftActivations activations_;
+  Rows taps_;            // [max_rows, tap_width]
+  Rows key_features_;    // [max_rows, feature_width]; unused where taps are the features
+  Rows value_features_;  // the same
+  Rows key_codes_;       // [max_rows, rank]
+  Rows value_codes_;     // the same
+};
+
+}  // namespace kakeya

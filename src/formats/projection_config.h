@@ -1,0 +1,72 @@
+// f_theta_config.json of a projection: a linear map from features of a position to the target's raw
+// keys and values, through a code of low rank. Which features those are, the config says. Tensor
+// names are those of the published files.
+//
+//   code_k = encoder_k features_k      raw keys of layer l   = decoders_k.l code_k
+//   code_v = encoder_v features_v      raw values of layer l = decoders_v.l code_v
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/drafter_config.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// What a projection knows of a position. The widths add up over the drafter's layers, or over its
+// taps.
+enum class ProjectionFeatures : std::uint8_t {
+  kToken,    // outputs of k_proj and v_proj of a drafter that runs on bare token embeddings
+  kContext,  // the same of a drafter's context features
+  kAux,      // the tapped layer outputs of the target, for keys and values alike
+};
+
+// "token", "context", "aux".
+std::string_view projection_features_name(ProjectionFeatures features);
+
+struct ProjectionConfig {
+  ProjectionFeatures features = ProjectionFeatures::kToken;
+  // False, for token features: every position sees the whole text, as older projections were
+  // trained. True: those before it, within the drafter's windows.
+  bool causal_features = false;
+  std::int64_t rank = 0;
+  std::int64_t feature_width = 0;  // inputs of each encoder; 0: follows from the drafter
+  std::int64_t drafter_num_layers = 0;
+  std::int64_t drafter_num_kv_heads = 0;
+  std::int64_t drafter_head_dim = 0;
+  std::vector<std::int64_t> layer_kv_heads;   // of each layer of the target
+  std::vector<std::int64_t> layer_head_dims;  // the same
+
+  static constexpr std::int64_t kMaxRank = 4096;
+
+  std::int64_t num_layers() const { return static_cast<std::int64_t>(layer_kv_heads.size()); }
+  std::int64_t layer_width(std::int64_t layer) const {
+    const auto l = static_cast<std::size_t>(layer);
+    return layer_kv_heads[l] * layer_head_dims[l];
+  }
+  // feature_width, or what the features of this projection are wide.
+  std::int64_t input_width() const;
+};
+
+// Older files say neither which features they want nor whether those are causal: token, and not.
+// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got).
+Result<ProjectionConfig> parse_projection_config(std::string_view json);
+
+// Reads DIR/f_theta_config.json. Errors as above and kNotFound, with the path.
+Result<ProjectionConfig> load_projection_config(const std::string& dir);
+
+// Every tensor of the projection by its name.
+std::vector<TensorSpec> expected_tensors(const ProjectionConfig& config);
+
+// Checks that the projection fits both: layers, heads and sizes. Errors: kInvalidArgument, naming
+// the field and both sides' values.
+Status check_projection_fits(const ProjectionConfig& projection,
+                             const ModelConfig& target,
+                             const DrafterConfig& drafter);
+
+}  // namespace kakeya

@@ -1,0 +1,122 @@
+#include "formats/projection_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/scratch_files.h"
+
+namespace kakeya {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kDemo = KAKEYA_DEMO_MODEL;
+
+std::string folder(const std::string& features) {
+  return kDemo + "/projections/" + features;
+}
+
+json demo(const std::string& features) {
+  return json::parse(read_file(folder(features) + "/f_theta_config.json"));
+}
+
+std::string refusal(const json& config) {
+  const Error error = error_of(parse_projection_config(config.dump()));
+  EXPECT_THAT(error.message(), Not(HasSubstr("\n")));
+  return error.message();
+}
+
+std::string refusal_with(const std::string& key, const json& value) {
+  json config = demo("aux");
+  config[key] = value;
+  return refusal(config);
+}
+
+TEST(ProjectionConfig, ReadsTheDemoModels) {
+  for (const auto& [name, features, width] :
+       {std::tuple("token", ProjectionFeatures::kToken, 384),
+        std::tuple("context", ProjectionFeatures::kContext, 384),
+        std::tuple("aux", ProjectionFeatures::kAux, 768)}) {
+    const auto config = load_projection_config(folder(name));
+    ASSERT_TRUE(config.has_value()) << config.error().message();
+    EXPECT_EQ(config->features, features);
+    EXPECT_EQ(projection_features_name(config->features), name);
+    EXPECT_TRUE(config->causal_features);
+    EXPECT_EQ(config->rank, 96);
+    EXPECT_EQ(config->input_width(), width);
+    EXPECT_EQ(config->num_layers(), 6);
+    EXPECT_EQ(config->layer_width(2), 128);
+    EXPECT_TRUE(check_projection_fits(*config, load_model_config(kDemo).value(),
+                                      load_drafter_config(kDemo + "/drafter").value())
+                    .has_value());
+    EXPECT_EQ(expected_tensors(*config).size(), 14U);
+  }
+}
+
+// As the first project wrote them: features are not named, and see the whole text.
+TEST(ProjectionConfig, ReadsOlderFiles) {
+  const json old = {{"drafter_num_layers", 5},
+                    {"drafter_num_kv_heads", 8},
+                    {"drafter_head_dim", 128},
+                    {"verifier_num_layers", 2},
+                    {"verifier_num_kv_heads", 8},
+                    {"verifier_head_dim", 256},
+                    {"rank", 768},
+                    {"verifier_layer_kv_heads", {8, 2}},
+                    {"verifier_layer_head_dims", {256, 512}}};
+  const auto config = parse_projection_config(old.dump());
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->features, ProjectionFeatures::kToken);
+  EXPECT_FALSE(config->causal_features);
+  EXPECT_EQ(config->input_width(), 5120);
+  EXPECT_EQ(config->layer_width(0), 2048);
+  EXPECT_EQ(config->layer_width(1), 1024);
+}
+
+TEST(ProjectionConfig, WhatCannotBeIsRefusedNamingTheField) {
+  EXPECT_EQ(refusal_with("features", "pixels"),
+            "features: expected token, context or aux, got pixels");
+  EXPECT_THAT(refusal_with("rank", 0), HasSubstr("rank"));
+  EXPECT_THAT(refusal_with("rank", 1 << 20), HasSubstr("rank"));
+  EXPECT_THAT(refusal_with("rank", nullptr), HasSubstr("rank"));
+  EXPECT_EQ(refusal_with("verifier_layer_kv_heads", {4, 4}),
+            "verifier_layer_kv_heads: expected 6 numbers, one a layer, got 2");
+  EXPECT_EQ(refusal_with("feature_width", nullptr),
+            "feature_width: expected the width of the layer outputs, got none");
+  json token = demo("token");
+  token["feature_width"] = 385;
+  EXPECT_EQ(refusal(token), "feature_width: expected 384 as the drafter's sizes say, got 385");
+}
+
+TEST(ProjectionConfig, OneOfAnotherModelIsRefusedWithBothSides) {
+  const ModelConfig target = load_model_config(kDemo).value();
+  const DrafterConfig drafter = load_drafter_config(kDemo + "/drafter").value();
+  const auto misfit = [&](const std::string& key, const json& value) {
+    json config = demo("aux");
+    config[key] = value;
+    const auto parsed = parse_projection_config(config.dump());
+    EXPECT_TRUE(parsed.has_value()) << key;
+    return error_of(check_projection_fits(*parsed, target, drafter)).message();
+  };
+  EXPECT_EQ(misfit("drafter_num_layers", 5),
+            "projection: drafter_num_layers is 5 but that of the drafter is 3");
+  EXPECT_EQ(misfit("feature_width", 1024),
+            "projection: feature_width is 1024 but that of the drafter's taps is 768");
+  EXPECT_EQ(misfit("verifier_layer_head_dims", {32, 32, 32, 32, 32, 64}),
+            "projection: verifier_layer_head_dims[2] is 32 but that of the model is 64");
+}
+
+TEST(ProjectionConfig, AFolderWithoutOneIsNamed) {
+  const Error error = error_of(load_projection_config("/nowhere"));
+  EXPECT_EQ(error.code(), StatusCode::kNotFound);
+  EXPECT_THAT(error.message(), HasSubstr("/nowhere/f_theta_config.json"));
+}
+
+}  // namespace
+}  // namespace kakeya

@@ -1,0 +1,238 @@
+// Evicted rows restored by the demo model's projections: against another implementation, and the
+// promises that hold for every way of keeping rows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "model/test_model.h"
+
+namespace kakeya::test {
+namespace {
+
+const std::string kDemo = KAKEYA_DEMO_MODEL;
+
+SessionOptions restoring(Evicted full, Evicted sliding, std::int64_t window = 32) {
+  return {.context = 512,
+          .max_rows = 64,
+          .sink = 4,
+          .window = window,
+          .evicted_full = full,
+          .evicted_sliding = sliding};
+}
+
+struct Mode {
+  const char* name;
+  const char* projection;
+  SessionOptions options;
+};
+
+std::vector<Mode> modes() {
+  using enum Evicted;
+  SessionOptions coded = restoring(kRestore, kDrop, 64);
+  coded.kv_full = KvType::kInt8;
+  coded.kv_codes = KvType::kInt4;
+  SessionOptions blended = restoring(kRestore, kRestore);
+  blended.restore_blend = 0.5F;
+  return {{"token", "token", restoring(kRestore, kRestore)},
+          {"context", "context", restoring(kRestore, kRestore)},
+          {"aux", "aux", restoring(kRestore, kRestore)},
+          {"aux, full layers exact", "aux", restoring(kKeep, kRestore)},
+          {"aux, coded, sliding rows dropped", "aux", coded},
+          {"aux, blended", "aux", blended}};
+}
+
+std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed) {
+  SequenceRng random(seed);
+  std::vector<TokenId> ids(count);
+  for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
+  return ids;
+}
+
+// The demo model with its drafter and one of its projections.
+struct Restoring {
+  Restoring(const std::string& projection_name, const BackendChoice& choice, Compute compute)
+      : model(TestModel::load(kDemo, choice, compute)),
+        drafter(model->drafter(kDemo + "/drafter")),
+        projection(model->projection(kDemo + "/projections/" + projection_name)) {}
+
+  std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows = 32) {
+    return model->timeline(options, logit_rows, {projection.get(), drafter.get()});
+  }
+  std::vector<float> logits(const SessionOptions& options,
+                            std::span<const TokenId> ids,
+                            std::int64_t chunk) {
+    return run(*timeline(options), ids, {}, chunk).logits;
+  }
+
+  std::unique_ptr<TestModel> model;
+  std::unique_ptr<dflash::Drafter> drafter;
+  std::unique_ptr<Projection> projection;
+};
+
+BackendChoice fastest(int num_threads = 1) {
+  return {.name = "cpu", .instruction_set = "auto", .num_threads = num_threads};
+}
+
+// The golden is of double precision (tools/golden_restore.py), whose plain logits are 9.4e-6 from
+// those of models/demo/golden; f32 rows, sums and codes of some hundred restored rows add as much
+// again a few times over. A wrong bound of the evicted set by one position is 1e-2 and more.
+TEST(Restore, LogitsAreThoseOfAnotherImplementation) {
+  using enum Evicted;
+  const auto golden = SafetensorsFile::open(KAKEYA_TEST_DATA "/restore/golden.safetensors");
+  ASSERT_OK(golden);
+  const std::vector<TokenId> ids = golden_ids(*golden, "input_ids");
+  const std::vector<TokenId> rows = golden_ids(*golden, "rows");
+  struct Row {
+    const char* name;
+    const char* projection;
+    SessionOptions options;
+  };
+  for (const BackendChoice& choice : all_backends()) {
+    if (choice.name == "ref") continue;  // minutes; the other tests compare with it
+    for (const Row& row : {Row{"token", "token", restoring(kRestore, kRestore)},
+                           Row{"context", "context", restoring(kRestore, kRestore)},
+                           Row{"aux", "aux", restoring(kRestore, kRestore)},
+                           Row{"aux_full", "aux", restoring(kRestore, kKeep)},
+                           Row{"aux_sliding", "aux", restoring(kKeep, kRestore)}}) {
+      Restoring demo(row.projection, choice, Compute::kF32);
+      const std::vector<float> logits = demo.logits(row.options, ids, 32);
+      const std::vector<float> expected = golden_floats(*golden, std::string(row.name) + ".logits");
+      const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const auto got =
+            std::span(logits).subspan(static_cast<std::size_t>(rows[i]) * vocab, vocab);
+        EXPECT_LT(max_abs_difference(got, std::span(expected).subspan(i * vocab, vocab)), 1e-4)
+            << choice.label() << " " << row.name << " row " << rows[i];
+      }
+    }
+  }
+}
+
+TEST(Restore, ChunksAndThreadsChangeNoBit) {
+  const std::vector<TokenId> ids = random_ids(260, 1);
+  for (const Mode& mode : modes()) {
+    Restoring one(mode.projection, fastest(1), Compute::kFast);
+    Restoring two(mode.projection, fastest(2), Compute::kFast);
+    const std::vector<float> expected = one.logits(mode.options, ids, 1);
+    for (const std::int64_t chunk : {5, 17, 32}) {
+      EXPECT_EQ(two.logits(mode.options, ids, chunk), expected) << mode.name << ", " << chunk;
+    }
+  }
+}
+
+// Blocks of which a part is kept, as drafts are, until the rings have wrapped.
+TEST(Restore, GoingBackIsExact) {
+  for (const Mode& mode : modes()) {
+    Restoring demo(mode.projection, fastest(2), Compute::kFast);
+    const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
+    const auto timeline = demo.timeline(mode.options, 16);
+    SequenceRng random(7);
+    std::vector<TokenId> tokens = random_ids(90, 8);
+    ASSERT_OK(timeline->push(tokens));
+    ASSERT_OK(timeline->run_pending());
+    const auto next = static_cast<TokenId>(random.below(4096));
+    ASSERT_OK(timeline->push({&next, 1}));
+    tokens.push_back(next);
+    std::vector<float> last;
+    while (tokens.size() < 300) {
+      const std::vector<TokenId> drafts = random_ids(random.below(16), tokens.size());
+      const auto rows = timeline->verify(drafts);
+      ASSERT_OK(rows);
+      const std::size_t accepted = random.below(drafts.size() + 1);
+      last.assign(rows->data + accepted * vocab, rows->data + (accepted + 1) * vocab);
+      for (std::size_t i = 0; i <= accepted; ++i) {
+        const TokenId id = i < accepted ? drafts[i] : static_cast<TokenId>(random.below(4096));
+        timeline->accept(id);
+        tokens.push_back(id);
+      }
+    }
+    tokens.pop_back();
+    const std::vector<float> all = demo.logits(mode.options, tokens, 32);
+    EXPECT_EQ(std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(vocab), all.end()), last)
+        << mode.name;
+    // Forgetting everything and running it again gives the same once more.
+    ASSERT_OK(timeline->truncate(static_cast<Position>(tokens.size())));
+    timeline->forget();
+    ASSERT_OK(timeline->run_pending());
+    const auto again = timeline->logits();
+    EXPECT_EQ(std::vector<float>(again.begin(), again.end()), last) << mode.name;
+  }
+}
+
+// Its own rows in place of restored ones: every bit, in both compute modes.
+TEST(Restore, WithAllOfTheirOwnItIsTheExactModel) {
+  const std::vector<TokenId> ids = random_ids(260, 3);
+  SessionOptions identity = restoring(Evicted::kRestore, Evicted::kRestore);
+  identity.restore_blend = 1.0F;
+  const SessionOptions exact{.context = 512, .max_rows = 64};
+  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
+    Restoring demo("aux", fastest(2), compute);
+    const std::vector<float> expected = demo.logits(exact, ids, 32);
+    EXPECT_EQ(demo.logits(identity, ids, 32), expected);
+    identity.restore_blend = 0.999F;
+    EXPECT_NE(demo.logits(identity, ids, 32), expected);
+    identity.restore_blend = 1.0F;
+  }
+}
+
+// Short prompts evict nothing: they are exact, whatever the mode.
+TEST(Restore, WhatFitsSinkAndWindowIsExact) {
+  const std::vector<TokenId> ids = random_ids(36, 4);
+  const SessionOptions exact{.context = 512, .max_rows = 64};
+  Restoring demo("token", fastest(), Compute::kFast);
+  EXPECT_EQ(demo.logits(restoring(Evicted::kRestore, Evicted::kRestore), ids, 32),
+            demo.logits(exact, ids, 32));
+  const std::vector<TokenId> longer = random_ids(37, 4);
+  EXPECT_NE(demo.logits(restoring(Evicted::kRestore, Evicted::kRestore), longer, 32),
+            demo.logits(exact, longer, 32));
+}
+
+// A code of 96 elements for keys and one for values, all layers together; full rows stay bounded.
+TEST(Restore, ATokenTakesTheBytesOfItsCodes) {
+  Restoring demo("aux", fastest(), Compute::kFast);
+  const auto reserved = [&](std::int64_t context, MemoryClass memory_class) {
+    SessionOptions options = restoring(Evicted::kRestore, Evicted::kRestore);
+    options.context = context;
+    return demo.timeline(options)->footprint().reserved_bytes(memory_class);
+  };
+  EXPECT_EQ(reserved(4096, MemoryClass::kCodes) - reserved(2048, MemoryClass::kCodes),
+            2048U * 2 * 96 * 2);
+  EXPECT_EQ(reserved(4096, MemoryClass::kKvFull), reserved(2048, MemoryClass::kKvFull));
+}
+
+TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
+  Restoring demo("aux", fastest(), Compute::kFast);
+  const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
+  const auto message = [&](const SessionOptions& options, const RestoringConfigs& with) {
+    const auto plan = plan_timeline(demo.model->config(), options, Compute::kFast, 16, with);
+    return plan ? "accepted" : plan.error().message();
+  };
+  using enum Evicted;
+  EXPECT_EQ(message(restoring(kRestore, kKeep), configs), "accepted");
+  EXPECT_EQ(message(restoring(kRestore, kKeep), {}),
+            "rows can be restored only with a projection; name its folder with --projection");
+  EXPECT_EQ(message(restoring(kKeep, kRestore, 0), configs),
+            "rows can be restored only behind a window; set it with --window");
+  EXPECT_EQ(message(restoring(kKeep, kRestore, 15), configs),
+            "rows can be restored behind a window of 16 tokens or more, as many as a draft is "
+            "verified with, but it is 15");
+  SessionOptions options = restoring(kRestore, kKeep);
+  options.restore_blend = 1.5F;
+  EXPECT_EQ(message(options, configs), "restore_blend must be 0 to 1 but is 1.5");
+  options.restore_blend = 0.5F;
+  options.kv_full = KvType::kInt8;
+  EXPECT_EQ(message(options, configs),
+            "restored rows can be mixed with their own only where rows are f32 or bf16, but here "
+            "they are int8");
+  options.restore_blend = 0.0F;
+  options.kv_codes = KvType::kE8;
+  EXPECT_EQ(message(options, configs),
+            "keys and values cannot be stored as e8: it takes heads of 8 to 512 elements, a power "
+            "of two, but codes have 96 elements");
+}
+
+}  // namespace
+}  // namespace kakeya::test
