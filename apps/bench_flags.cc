@@ -47,13 +47,18 @@ void print_header(const BenchFlags& flags, const EngineImpl& engine, const char*
              flags.options.repetitions);
 }
 
-void add_pass_flags(CLI::App& command, BenchFlags& flags) {
+void add_shape_flags(CLI::App& command, BenchFlags& flags) {
   std::string names;
   for (const std::string_view name : shape_names()) names += " " + std::string(name);
   command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
       ->type_name("NAME");
   command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
       ->type_name("N");
+  command.add_flag("--json", flags.json, "Print one JSON object");
+}
+
+void add_pass_flags(CLI::App& command, BenchFlags& flags) {
+  add_shape_flags(command, flags);
   command.add_option("--repetitions", flags.options.repetitions, "Repetitions (default: 7)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
@@ -62,7 +67,6 @@ void add_pass_flags(CLI::App& command, BenchFlags& flags) {
                   "Tokens in the cache before measuring (default: 64)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  command.add_flag("--json", flags.json, "Print one JSON object");
   add_model_flags(command, flags.model);
 }
 

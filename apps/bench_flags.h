@@ -33,9 +33,13 @@ nlohmann::ordered_json header_json(const BenchFlags& flags,
                                    const char* name);
 void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name);
 
-// --shape, --layers, --repetitions, --context, --json and those of the model.
+// --shape, --layers and --json.
+void add_shape_flags(CLI::App& command, BenchFlags& flags);
+// These, --repetitions, --context and those of the model.
 void add_pass_flags(CLI::App& command, BenchFlags& flags);
 
+// `bench memory`
+void add_memory_bench(CLI::App& bench, int& exit_code);
 // `bench speculative`
 void add_speculative_bench(CLI::App& bench, int& exit_code);
 
