@@ -303,7 +303,8 @@ class KernelBench {
 
   void bench_attention_rows(const CachedRows& cached, int rows) {
     const std::int64_t slots = cached.context + kMaxRows;
-    KvRows kv = {.format = cached.format,
+    KvRows kv = {.block_slots = slots,
+                 .format = cached.format,
                  .capacity = slots,
                  .num_kv_heads = cached.kv_heads,
                  .head_dim = cached.head_dim};
@@ -326,8 +327,10 @@ class KernelBench {
         cached.name(), rows, flops, false,
         [&](int i) {
           const std::size_t layer = static_cast<std::size_t>(i) % layers * bytes_of_one;
-          kv.keys = cached.one_vector ? nullptr : keys.data() + layer;
-          kv.values = values.data() + layer;
+          std::byte* const key_block = keys.data() + (cached.one_vector ? 0 : layer);
+          std::byte* const value_block = values.data() + layer;
+          kv.keys = cached.one_vector ? nullptr : &key_block;
+          kv.values = &value_block;
           AttentionInput input;
           input.queries = {x_.data(), rows, width};
           input.first_position = cached.context - 1;

@@ -72,10 +72,14 @@ struct RopeTable {
 
 // One layer's stored keys and values, [capacity, K] vectors of E elements each, coded as `format`
 // says. For rings and for full layers (whose capacity is the context) alike, positions below `sink`
-// have slots of their own and the others share the rest in turn.
+// have slots of their own and the others share the rest in turn. Slots lie in blocks, each in one
+// piece: slot s is number s % block_slots of block s / block_slots. A block without a slot that is
+// stored or seen may be null.
 struct KvRows {
-  std::byte* keys = nullptr;  // null: not stored, attention makes them from the values
-  std::byte* values = nullptr;
+  // Where each block's keys begin; null: not stored, attention makes them from the values.
+  std::byte* const* keys = nullptr;
+  std::byte* const* values = nullptr;  // the same of its values
+  std::int64_t block_slots = 0;
   KvFormat format = KvFormat::kF32;
   std::int64_t capacity = 0;
   std::int64_t num_kv_heads = 0;  // K
@@ -87,6 +91,11 @@ struct KvRows {
   }
   std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
   std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
+
+  // The K vectors of `slot`, in the blocks of keys or of values.
+  std::byte* row(std::byte* const* blocks, std::int64_t slot) const {
+    return blocks[slot / block_slots] + slot % block_slots * slot_bytes();
+  }
 };
 
 // How keys come from values where k_proj serves both (attention_k_eq_v): the value is the raw key

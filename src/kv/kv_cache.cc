@@ -6,6 +6,13 @@
 #include "base/status.h"
 
 namespace kakeya {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
 
 std::int64_t KvCacheSpec::capacity(const LayerCacheSpec& layer) const {
   if (layer.reach() == 0) return context;
@@ -18,8 +25,17 @@ MemoryClass KvCacheSpec::memory_class(const LayerCacheSpec& layer) const {
   return layer.window == 0 ? MemoryClass::kKvFull : MemoryClass::kKvSliding;
 }
 
-std::uint64_t KvCacheSpec::layer_bytes(const LayerCacheSpec& layer) const {
-  return static_cast<std::uint64_t>(capacity(layer) * layer.position_bytes());
+BlockLayout::BlockLayout(std::int64_t capacity, std::int64_t position_bytes) {
+  // Blocks of one size that waste as little as they can: all but a slot of each.
+  const std::int64_t fewest = ceil_div(capacity, kMostSlots);
+  block_slots = ceil_div(capacity, fewest);
+  block_bytes = block_slots * position_bytes;
+  blocks = ceil_div(capacity, block_slots);
+  groups = std::max<std::int64_t>(1, blocks / ceil_div(kGroupBytes, block_bytes));
+}
+
+BlockLayout KvCacheSpec::layout(const LayerCacheSpec& layer) const {
+  return {capacity(layer), layer.position_bytes()};
 }
 
 Status KvCacheSpec::check() const {
@@ -42,41 +58,75 @@ Status KvCacheSpec::check() const {
 Footprint KvCacheSpec::estimate() const {
   Footprint footprint;
   for (const LayerCacheSpec& layer : layers) {
-    footprint.reserved_bytes(memory_class(layer)) +=
-        MemoryBudget::charged_bytes(layer_bytes(layer));
+    const BlockLayout blocks = layout(layer);
+    for (std::int64_t g = 0; g < blocks.groups; ++g) {
+      const std::int64_t count = blocks.group_begin(g + 1) - blocks.group_begin(g);
+      footprint.reserved_bytes(memory_class(layer)) +=
+          MemoryBudget::charged_bytes(static_cast<std::uint64_t>(count * blocks.block_bytes));
+    }
   }
   return footprint;
+}
+
+KvCache::Layer::Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer) {
+  const BlockLayout layout = spec.layout(layer);
+  const auto count = static_cast<std::size_t>(layout.blocks);
+  blocks.resize(count);
+  keys.resize(layer.one_vector ? 0 : count);
+  values.resize(count);
+  rows = {.keys = layer.one_vector ? nullptr : keys.data(),
+          .values = values.data(),
+          .block_slots = layout.block_slots,
+          .format = layer.format,
+          .capacity = spec.capacity(layer),
+          .num_kv_heads = layer.num_kv_heads,
+          .head_dim = layer.head_dim,
+          .sink = std::min(layer.sink, spec.capacity(layer))};
+}
+
+void KvCache::Layer::set(std::size_t block, SharedBlock memory) {
+  blocks[block] = std::move(memory);
+  const std::int64_t half = rows.block_slots * rows.slot_bytes();
+  std::byte* data = blocks[block].data();
+  if (rows.keys != nullptr) keys[block] = data;
+  values[block] = data == nullptr || rows.keys == nullptr ? data : data + half;
 }
 
 Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
   KvCache cache;
   cache.spec_ = spec;
-  for (const LayerCacheSpec& layer : spec.layers) {
-    const std::uint64_t bytes = spec.layer_bytes(layer);
-    KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget.allocate(spec.memory_class(layer), bytes));
-    cache.rows_.push_back({.keys = layer.one_vector ? nullptr : buffer.data(),
-                           .values = buffer.data() + (layer.one_vector ? 0 : bytes / 2),
-                           .format = layer.format,
-                           .capacity = spec.capacity(layer),
-                           .num_kv_heads = layer.num_kv_heads,
-                           .head_dim = layer.head_dim,
-                           .sink = std::min(layer.sink, spec.capacity(layer))});
-    cache.buffers_.push_back(std::move(buffer));
-  }
-  for (const LayerCacheSpec& layer : spec.layers) {
-    RestoredRows& restored = cache.restored_.emplace_back();
-    if (!layer.restored) continue;
-    restored.codes = cache.codes();
-    restored.blend = spec.blend;
-    if (layer.own_rows >= 0) restored.own = cache.rows(layer.own_rows);
+  for (const LayerCacheSpec& spec_layer : spec.layers) {
+    const BlockLayout layout = spec.layout(spec_layer);
+    Layer& layer = cache.layers_.emplace_back(spec, spec_layer);
+    for (std::int64_t g = 0; g < layout.groups; ++g) {
+      const std::int64_t begin = layout.group_begin(g);
+      KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> blocks,
+                              SharedBlock::allocate(budget, spec.memory_class(spec_layer),
+                                                    static_cast<std::uint64_t>(layout.block_bytes),
+                                                    layout.group_begin(g + 1) - begin));
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        layer.set(static_cast<std::size_t>(begin) + i, std::move(blocks[i]));
+      }
+    }
   }
   return cache;
 }
 
 void KvCache::set_decoders(std::int64_t index, const float* keys, const float* values) {
-  RestoredRows& restored = restored_[static_cast<std::size_t>(index)];
-  restored.key_decoder = keys;
-  restored.value_decoder = values;
+  Layer& layer = layers_[static_cast<std::size_t>(index)];
+  layer.key_decoder = keys;
+  layer.value_decoder = values;
+}
+
+RestoredRows KvCache::restored(std::int64_t index) const {
+  const Layer& own = layers_[static_cast<std::size_t>(index)];
+  RestoredRows restored;
+  restored.codes = codes();
+  restored.key_decoder = own.key_decoder;
+  restored.value_decoder = own.value_decoder;
+  restored.blend = spec_.blend;
+  if (layer(index).own_rows >= 0) restored.own = rows(layer(index).own_rows);
+  return restored;
 }
 
 Status KvCache::reserve(std::int64_t rows) {
@@ -108,10 +158,10 @@ Status KvCache::check_truncate(Position length) const {
   if (length == 0) return {};
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const std::int64_t window = spec_.layers[i].reach();
-    const std::int64_t turn = rows_[i].capacity - rows_[i].sink;
+    const std::int64_t turn = layers_[i].rows.capacity - layers_[i].rows.sink;
     if (window == 0) continue;
     // The sink's rows are never overwritten by others.
-    const Position oldest_held = written_ - turn <= rows_[i].sink ? 0 : written_ - turn;
+    const Position oldest_held = written_ - turn <= layers_[i].rows.sink ? 0 : written_ - turn;
     const Position oldest_needed = std::max<Position>(0, length - window + 1);
     if (oldest_needed < oldest_held) {
       return error(StatusCode::kFailedPrecondition,

@@ -10,6 +10,9 @@
 // A layer from which rows are dropped is a ring as well, of the rows that are kept, behind slots of
 // their own for the first positions (the sink).
 //
+// Slots lie in blocks: the keys of the block's slots, then their values. All blocks of a layer are
+// charged and allocated when the cache is created.
+//
 // Invariants
 //   - rows of positions [oldest_held, length) are intact in every ring
 //   - a reservation never overwrites a row that its first query may see
@@ -23,6 +26,7 @@
 #include "base/memory_budget.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "kv/shared_block.h"
 
 namespace kakeya {
 
@@ -50,6 +54,24 @@ struct LayerCacheSpec {
   }
 };
 
+// How the slots of a layer are cut into blocks, and blocks into groups that are allocated together.
+struct BlockLayout {
+  // A pass reads this many rows of a head in one piece, and a copy on write costs as many.
+  static constexpr std::int64_t kMostSlots = 64;
+  // From this size on a buffer is backed by huge pages: groups are not smaller where a layer is
+  // not.
+  static constexpr std::int64_t kGroupBytes = std::int64_t{8} << 20;
+
+  std::int64_t block_slots = 0;
+  std::int64_t block_bytes = 0;
+  std::int64_t blocks = 0;
+  std::int64_t groups = 0;
+
+  BlockLayout(std::int64_t capacity, std::int64_t position_bytes);
+  // Group g is of blocks group_begin(g) ... group_begin(g + 1) - 1.
+  std::int64_t group_begin(std::int64_t group) const { return group * blocks / groups; }
+};
+
 struct KvCacheSpec {
   // Only layers that own keys and values; behind those, what restoring takes.
   std::vector<LayerCacheSpec> layers;
@@ -61,7 +83,7 @@ struct KvCacheSpec {
 
   MemoryClass memory_class(const LayerCacheSpec& layer) const;
   std::int64_t capacity(const LayerCacheSpec& layer) const;
-  std::uint64_t layer_bytes(const LayerCacheSpec& layer) const;
+  BlockLayout layout(const LayerCacheSpec& layer) const;
   // What KvCache::create will charge.
   Footprint estimate() const;
   // Errors: kInvalidArgument for a format that some layer's heads do not allow.
@@ -100,16 +122,15 @@ class KvCache {
   void clear();
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
-  const KvRows& rows(std::int64_t index) const { return rows_[static_cast<std::size_t>(index)]; }
+  const KvRows& rows(std::int64_t index) const {
+    return layers_[static_cast<std::size_t>(index)].rows;
+  }
   const LayerCacheSpec& layer(std::int64_t index) const {
     return spec_.layers[static_cast<std::size_t>(index)];
   }
 
-  // What evicted rows of a layer are restored from; null if it is not `restored`. The layer's own
-  // norms are left to the caller.
-  const RestoredRows* restored(std::int64_t index) const {
-    return layer(index).restored ? &restored_[static_cast<std::size_t>(index)] : nullptr;
-  }
+  // What evicted rows of a `restored` layer come from; its norms are left to the caller.
+  RestoredRows restored(std::int64_t index) const;
   // The decoders [rank, K * E] of a restored layer, which must outlive the cache.
   void set_decoders(std::int64_t index, const float* keys, const float* values);
   // The storage of the codes.
@@ -119,10 +140,21 @@ class KvCache {
   Footprint footprint() const;
 
  private:
+  struct Layer {
+    std::vector<SharedBlock> blocks;
+    std::vector<std::byte*> keys;  // of each block; empty if not stored
+    std::vector<std::byte*> values;
+    KvRows rows;  // points into the tables above
+    const float* key_decoder = nullptr;  // of restored rows
+    const float* value_decoder = nullptr;
+
+    // Without memory yet.
+    Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer);
+    void set(std::size_t block, SharedBlock memory);
+  };
+
   KvCacheSpec spec_;
-  std::vector<Buffer> buffers_;  // keys then values, one buffer a layer
-  std::vector<KvRows> rows_;
-  std::vector<RestoredRows> restored_;  // one for each layer
+  std::vector<Layer> layers_;
   Position length_ = 0;
   std::int64_t reserved_ = 0;
   // Highest position ever written plus one: rows below written_ - capacity are gone from a ring.

@@ -72,7 +72,7 @@ void attend(const AttentionWeights& weights,
   const LayerCacheSpec& layer = cache.layer(shape.cache_index);
   RestoredRows restored;
   if (layer.restored) {
-    restored = *cache.restored(shape.cache_index);
+    restored = cache.restored(shape.cache_index);
     restored.normalise_values = shape.normalise_values;
     restored.rms_norm_eps = shape.rms_norm_eps;
   }

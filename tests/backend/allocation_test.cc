@@ -68,7 +68,9 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
   std::vector<std::byte> keys(64 * kWidth * 2);
   std::vector<std::byte> values = keys;
   const std::vector<float> frequencies = random_floats(20, 3);
-  const KvRows kv = {keys.data(), values.data(), KvFormat::kBf16, 64, 8, 40};
+  std::byte* const key_block = keys.data();
+  std::byte* const value_block = values.data();
+  const KvRows kv = {&key_block, &value_block, 64, KvFormat::kBf16, 64, 8, 40};
   const Rows rows = rows_of(x, kWidth);
   const Rows outs = rows_of(out, kWidth);
   const Routing routing = {chosen.data(), weights.data(), 4};

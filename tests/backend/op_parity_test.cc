@@ -208,7 +208,8 @@ std::vector<float> attend(
   const auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
   const auto k_norm = random_floats(static_cast<std::size_t>(c.head_dim), 15, 2.0F);
   const std::vector<float> frequencies = {1.0F, 0.3F, 0.01F, 3e-5F};
-  KvRows kv = {.format = format,
+  KvRows kv = {.block_slots = c.capacity,
+               .format = format,
                .capacity = c.capacity,
                .num_kv_heads = c.kv_heads,
                .head_dim = c.head_dim,
@@ -216,8 +217,10 @@ std::vector<float> attend(
   // Bytes of slots that were never stored are NaN in most formats: they must not be read.
   std::vector<std::byte> k(static_cast<std::size_t>(c.capacity * kv.slot_bytes()), std::byte{0xff});
   std::vector<std::byte> v = k;
-  kv.keys = derived ? nullptr : k.data();
-  kv.values = v.data();
+  std::byte* const key_block = k.data();
+  std::byte* const value_block = v.data();
+  kv.keys = derived ? nullptr : &key_block;
+  kv.values = &value_block;
   const auto store = [&](std::int64_t from, std::int64_t to) {
     machine.executor->store_kv({keys.data() + from * kv_width, to - from, kv_width},
                                {values.data() + from * kv_width, to - from, kv_width}, from, kv);
@@ -275,7 +278,9 @@ TEST_P(OpParity, StoreRoundsExactlyAsTheReference) {
   const auto run = [&](Machine& machine) {
     std::vector<std::byte> k(static_cast<std::size_t>(5 * 34 * 2));
     std::vector<std::byte> v = k;
-    const KvRows kv = {k.data(), v.data(), KvFormat::kBf16, 5, 2, 17};
+    std::byte* const keys = k.data();
+    std::byte* const more = v.data();
+    const KvRows kv = {&keys, &more, 5, KvFormat::kBf16, 5, 2, 17};
     machine.executor->store_kv(rows_of(values, 34), rows_of(values, 34), 3, kv);
     return k;
   };

@@ -119,20 +119,36 @@ class Scene {
  private:
   static constexpr float kEps = 1e-6F;
 
-  KvRows rows_in(std::vector<std::byte>& memory,
+  // Rows in blocks of an odd size, in reverse order.
+  struct Memory {
+    std::vector<std::byte> bytes;
+    std::vector<std::byte*> keys;
+    std::vector<std::byte*> values;
+  };
+
+  KvRows rows_in(Memory& memory,
                  KvFormat format,
                  std::int64_t heads,
                  std::int64_t head_dim,
                  bool derived) const {
-    KvRows kv = {.format = format,
+    constexpr std::int64_t kBlockSlots = 37;
+    KvRows kv = {.block_slots = kBlockSlots,
+                 .format = format,
                  .capacity = kLength,
                  .num_kv_heads = heads,
                  .head_dim = head_dim,
                  .sink = head_dim == case_.head_dim ? case_.sink : 0};
-    const std::int64_t bytes = kLength * kv.slot_bytes();
-    memory.assign(static_cast<std::size_t>(2 * bytes), std::byte{0xff});
-    kv.keys = derived ? nullptr : memory.data();
-    kv.values = memory.data() + bytes;
+    const std::int64_t blocks = (kLength + kBlockSlots - 1) / kBlockSlots;
+    const std::int64_t half = kBlockSlots * kv.slot_bytes();
+    memory.bytes.assign(static_cast<std::size_t>(2 * blocks * half), std::byte{0xff});
+    memory.keys.clear();
+    memory.values.clear();
+    for (std::int64_t b = blocks - 1; b >= 0; --b) {
+      memory.keys.push_back(memory.bytes.data() + 2 * b * half);
+      memory.values.push_back(memory.keys.back() + half);
+    }
+    kv.keys = derived ? nullptr : memory.keys.data();
+    kv.values = memory.values.data();
     return kv;
   }
 
@@ -148,9 +164,9 @@ class Scene {
   std::vector<float> value_decoder_;
   std::vector<float> k_norm_;
   std::vector<float> frequencies_;
-  std::vector<std::byte> stored_memory_;
-  std::vector<std::byte> own_memory_;
-  std::vector<std::byte> codes_memory_;
+  Memory stored_memory_;
+  Memory own_memory_;
+  Memory codes_memory_;
   KvRows stored_;
   KvRows own_;
   KvRows codes_;

@@ -181,8 +181,34 @@ constexpr Ring kRings[] = {{4, 2, 32, 100, 33},
                            {4, 2, 32, 128, 16, KvFormat::kInt8, false, 4, 64},
                            {4, 1, 64, 0, 16, KvFormat::kE8, true, 3, 40}};
 
+// Memory of one layer's rows, in blocks that lie in reverse order.
+struct BlockMemory {
+  std::vector<std::byte> bytes;
+  std::vector<std::byte*> keys;
+  std::vector<std::byte*> values;
+
+  KvRows rows(const Ring& ring, std::int64_t capacity, std::int64_t block_slots) {
+    KvRows kv = {.block_slots = block_slots,
+                 .format = ring.format,
+                 .capacity = capacity,
+                 .num_kv_heads = ring.kv_heads,
+                 .head_dim = ring.head_dim,
+                 .sink = ring.sink};
+    const std::int64_t blocks = (capacity + block_slots - 1) / block_slots;
+    const std::int64_t half = block_slots * kv.slot_bytes();
+    bytes.assign(static_cast<std::size_t>(2 * blocks * half), std::byte{0xff});
+    for (std::int64_t b = blocks - 1; b >= 0; --b) {
+      keys.push_back(bytes.data() + 2 * b * half);
+      values.push_back(keys.back() + half);
+    }
+    kv.keys = ring.derived ? nullptr : keys.data();
+    kv.values = values.data();
+    return kv;
+  }
+};
+
 // Appends block after block through a ring as a session does, and each time compares with single
-// rows over a cache that never wrapped.
+// rows over a cache that never wrapped and lies in one piece.
 TEST_P(RowInvariance, AttentionOverRingWraps) {
   constexpr std::int64_t kLength = 460;
   for (const Ring& ring : kRings) {
@@ -208,27 +234,15 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
       alone_.executor->store_kv({keys.data() + first * kv_width, rows, kv_width},
                                 {values.data() + first * kv_width, rows, kv_width}, first, kv);
     };
-    const auto rows_in = [&](std::vector<std::byte>& memory, std::int64_t capacity) {
-      KvRows kv = {.format = ring.format,
-                   .capacity = capacity,
-                   .num_kv_heads = ring.kv_heads,
-                   .head_dim = ring.head_dim,
-                   .sink = ring.sink};
-      const std::int64_t bytes = capacity * kv.slot_bytes();
-      memory.assign(static_cast<std::size_t>(2 * bytes), std::byte{0xff});
-      kv.keys = ring.derived ? nullptr : memory.data();
-      kv.values = memory.data() + bytes;
-      return kv;
-    };
-    std::vector<std::byte> full_memory;
-    const KvRows full = rows_in(full_memory, kLength);
+    BlockMemory full_memory;
+    const KvRows full = full_memory.rows(ring, kLength, kLength);
     store(full, 0, kLength);
     std::vector<float> expected(static_cast<std::size_t>(kLength * width));
     for (std::int64_t t = 0; t < kLength; ++t) {
       alone_.executor->attention(input_of(full, t, 1), {expected.data() + t * width, 1, width});
     }
-    std::vector<std::byte> ring_memory;
-    const KvRows kv = rows_in(ring_memory, ring.capacity(kLength));
+    BlockMemory ring_memory;
+    const KvRows kv = ring_memory.rows(ring, ring.capacity(kLength), 37);
     std::int64_t rows = 1;
     for (std::int64_t first = 0; first < kLength; first += rows) {
       rows = std::min((first * 7 + 5) % ring.block + 1, kLength - first);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -35,7 +38,78 @@ TEST(KvCache, ChargesExactlyWhatItEstimates) {
   EXPECT_EQ(spec.estimate().reserved, budget.footprint().reserved);
   EXPECT_EQ(spec.estimate().reserved_bytes(MemoryClass::kKvSliding), 12U * 2 * 2 * 4);
   EXPECT_EQ(spec.estimate().reserved_bytes(MemoryClass::kKvFull),
-            100U * 2 * 2 * 2 * 2 / 64 * 64 + 0);
+            100U * 2 * 2 * 2 * 2);  // two blocks of 50 slots, whole cache lines
+}
+
+TEST(KvCache, CutsLayersIntoBlocksThatWasteLessThanASlotEach) {
+  for (std::int64_t capacity = 1; capacity <= 5000; ++capacity) {
+    const BlockLayout layout(capacity, 24);
+    ASSERT_LE(layout.block_slots, BlockLayout::kMostSlots);
+    ASSERT_GE(layout.blocks * layout.block_slots, capacity);
+    ASSERT_LT(layout.blocks * layout.block_slots - capacity, layout.block_slots);
+    ASSERT_LT(layout.blocks * layout.block_slots - capacity, layout.blocks);
+  }
+  EXPECT_EQ(BlockLayout(8192, 2048).block_slots, 64);
+}
+
+TEST(KvCache, AllocatesBlocksTogetherByEightMebibytes) {
+  // 10,000 slots of 4 KiB: 157 blocks of 256 KiB, of which 32 are 8 MiB.
+  const BlockLayout layout(10000, 4096);
+  ASSERT_EQ(layout.groups, 4);
+  EXPECT_EQ(layout.group_begin(0), 0);
+  EXPECT_EQ(layout.group_begin(4), layout.blocks);
+  for (std::int64_t g = 0; g < layout.groups; ++g) {
+    EXPECT_GE((layout.group_begin(g + 1) - layout.group_begin(g)) * layout.block_bytes,
+              BlockLayout::kGroupBytes);
+  }
+  EXPECT_EQ(BlockLayout(100, 4096).groups, 1);
+}
+
+TEST(KvCache, GivesEachSlotARowOfItsOwn) {
+  MemoryBudget budget;
+  const auto cache = KvCache::create(small_spec(100, 45, 300), budget);
+  ASSERT_OK(cache);
+  for (const std::int64_t index : {0, 1}) {
+    const KvRows& kv = cache->rows(index);
+    std::vector<std::byte*> rows;
+    for (std::int64_t slot = 0; slot < kv.capacity; ++slot) {
+      rows.push_back(kv.row(kv.keys, slot));
+      rows.push_back(kv.row(kv.values, slot));
+    }
+    std::sort(rows.begin(), rows.end());
+    for (std::size_t i = 1; i < rows.size(); ++i) ASSERT_GE(rows[i] - rows[i - 1], kv.slot_bytes());
+  }
+}
+
+TEST(SharedBlock, IsGivenBackWithTheLastHoldOfItsGroup) {
+  MemoryBudget budget;
+  auto blocks = SharedBlock::allocate(budget, MemoryClass::kKvFull, 128, 3);
+  ASSERT_OK(blocks);
+  EXPECT_EQ(budget.footprint().total_reserved(), 384U);
+  EXPECT_FALSE((*blocks)[1].is_shared());
+  SharedBlock second = (*blocks)[1].share();
+  EXPECT_TRUE(second.is_shared());
+  EXPECT_EQ(second.data(), (*blocks)[1].data());
+  blocks->clear();
+  EXPECT_FALSE(second.is_shared());
+  EXPECT_EQ(budget.footprint().total_reserved(), 384U);
+  second = SharedBlock();
+  EXPECT_EQ(budget.footprint().total_reserved(), 0U);
+}
+
+TEST(SharedBlock, ClaimsOnlyABlockThatNobodyHolds) {
+  MemoryBudget budget;
+  auto blocks = SharedBlock::allocate(budget, MemoryClass::kKvFull, 128, 3);
+  ASSERT_OK(blocks);
+  const SharedBlock& first = blocks->front();
+  EXPECT_FALSE(first.claim(2));
+  EXPECT_FALSE(first.claim(3));
+  blocks->pop_back();
+  const SharedBlock claimed = first.claim(2);
+  ASSERT_TRUE(claimed);
+  EXPECT_EQ(claimed.data(), first.data() + 256);
+  EXPECT_FALSE(claimed.is_shared());
+  EXPECT_FALSE(first.claim(2));
 }
 
 TEST(KvCache, RefusesABlockThatIsTooLongAndAFullContext) {

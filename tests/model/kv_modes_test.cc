@@ -180,7 +180,7 @@ TEST_F(KvModes, DroppingBoundsBothClasses) {
   SessionOptions options{.max_rows = 32, .sink = 4, .window = 64};
   options.evicted_full = Evicted::kDrop;
   options.evicted_sliding = Evicted::kDrop;
-  const std::uint64_t slots = 4 + 64 + 32 - 1;
+  const std::uint64_t slots = 4 + 64 + 32 - 1 + 1;  // in two blocks of 50
   EXPECT_EQ(bytes_of(*model, options, 100000, MemoryClass::kKvFull),
             2 * MemoryBudget::charged_bytes(slots * 2 * 64 * 2));
   EXPECT_EQ(bytes_of(*model, options, 100000, MemoryClass::kKvSliding),

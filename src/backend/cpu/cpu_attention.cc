@@ -10,13 +10,18 @@ namespace {
 
 constexpr double kSineNanoseconds = 20.0;
 
+Slots slots_of(std::byte* const* blocks, const KvRows& rows) {
+  return {.blocks = blocks,
+          .block_slots = rows.block_slots,
+          .capacity = rows.capacity,
+          .slot_bytes = rows.slot_bytes()};
+}
+
 Restored restored_of(const RestoredRows& rows, const KvRows& kv) {
   KAKEYA_DCHECK(rows.codes.head_dim <= kMaxRank);
-  return {.key_codes = rows.codes.keys,
-          .value_codes = rows.codes.values,
+  return {.key_codes = slots_of(rows.codes.keys, rows.codes),
+          .value_codes = slots_of(rows.codes.values, rows.codes),
           .code_format = rows.codes.format,
-          .code_capacity = rows.codes.capacity,
-          .code_bytes = rows.codes.slot_bytes(),
           .rank = rows.codes.head_dim,
           .key_decoder = rows.key_decoder,
           .value_decoder = rows.value_decoder,
@@ -24,10 +29,8 @@ Restored restored_of(const RestoredRows& rows, const KvRows& kv) {
           .normalise_values = rows.normalise_values,
           .eps = rows.rms_norm_eps,
           .blend = rows.blend,
-          .own_keys = rows.own.keys,
-          .own_values = rows.own.values,
-          .own_capacity = std::max<Index>(1, rows.own.capacity),
-          .own_bytes = rows.own.slot_bytes()};
+          .own_keys = slots_of(rows.own.keys, rows.own),
+          .own_values = slots_of(rows.own.values, rows.own)};
 }
 
 }  // namespace
@@ -70,8 +73,7 @@ void CpuExecutor::apply_rope(Rows x, RopeTable table) {
 }
 
 void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
-  const auto store = [&](const float* from, std::byte* rows, Index slot) {
-    std::byte* to = rows + slot * kv.slot_bytes();
+  const auto store = [&](const float* from, std::byte* to) {
     if (kv.format == KvFormat::kBf16) {
       kernels_.to_bf16(from, kv.num_kv_heads * kv.head_dim, to);
       return;
@@ -83,8 +85,8 @@ void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, con
   // Rows in order on one thread: more rows than slots would let two threads meet in a slot.
   for (Index t = 0; t < values.count; ++t) {
     const Index slot = kv.slot(first + t);
-    if (kv.keys != nullptr) store(keys.data + t * keys.width, kv.keys, slot);
-    store(values.data + t * values.width, kv.values, slot);
+    if (kv.keys != nullptr) store(keys.data + t * keys.width, kv.row(kv.keys, slot));
+    store(values.data + t * values.width, kv.row(kv.values, slot));
   }
 }
 
@@ -106,6 +108,7 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
       .kept = input.kept,
       .keys = kv.keys,
       .values = kv.values,
+      .block_slots = kv.block_slots,
       .format = kv.format,
       .capacity = kv.capacity,
       .sink = kv.sink,

@@ -72,13 +72,19 @@ struct ProductPart {
   Index last_panel = 0;
 };
 
+// A ring of slots in blocks; position p is in slot p mod capacity.
+struct Slots {
+  const std::byte* const* blocks = nullptr;
+  Index block_slots = 1;
+  Index capacity = 1;
+  Index slot_bytes = 0;  // from slot to slot
+};
+
 // Evicted rows that are restored from codes of low rank (RestoredRows of the seam).
 struct Restored {
-  const std::byte* key_codes = nullptr;  // of slot 0; position p is in slot p mod code_capacity
-  const std::byte* value_codes = nullptr;
+  Slots key_codes;
+  Slots value_codes;
   KvFormat code_format = KvFormat::kF32;
-  Index code_capacity = 1;
-  Index code_bytes = 0;                // from slot to slot
   Index rank = 0;                      // at most kMaxRank
   const float* key_decoder = nullptr;  // [rank, decoder_stride]
   const float* value_decoder = nullptr;
@@ -86,10 +92,8 @@ struct Restored {
   bool normalise_values = false;
   float eps = 0.0F;
   float blend = 0.0F;  // share of what the projections gave, in f32 rows
-  const std::byte* own_keys = nullptr;
-  const std::byte* own_values = nullptr;
-  Index own_capacity = 1;
-  Index own_bytes = 0;
+  Slots own_keys;
+  Slots own_values;
 };
 
 // Attention of heads that share one key/value head.
@@ -102,14 +106,16 @@ struct Attention {
   Index window = 0;          // 0: unlimited
   Index block_end = 0;       // every query sees the keys before it, windows permitting; 0: causal
   float scale = 1.0F;
-  Index kept = 0;                   // of what the window leaves, the last so many; 0: all
-  const std::byte* keys = nullptr;  // key head 0 of slot 0; null: made from values
-  const std::byte* values = nullptr;
+  Index kept = 0;  // of what the window leaves, the last so many; 0: all
+  // For each block: key head 0 of its first slot; null: made from values.
+  const std::byte* const* keys = nullptr;
+  const std::byte* const* values = nullptr;
+  Index block_slots = 0;
   KvFormat format = KvFormat::kF32;
   Index capacity = 0;
   Index sink = 0;          // positions below it have slots of their own and stay beside the kept
   Index vector_bytes = 0;  // of one head
-  Index slot_bytes = 0;    // from slot to slot
+  Index slot_bytes = 0;    // from slot to slot of a block
   // Where keys is null: key = RoPE_p(k_norm * value), of which so many pairs rotate.
   const float* k_norm = nullptr;
   const float* inverse_frequencies = nullptr;

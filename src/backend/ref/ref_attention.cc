@@ -9,13 +9,13 @@ namespace kakeya::ref {
 namespace {
 
 // The vector of kv head `head` in the row of `position`, of keys or values.
-std::vector<float> load_vector(const std::byte* rows,
+std::vector<float> load_vector(std::byte* const* blocks,
                                const KvRows& kv,
                                Position position,
                                std::int64_t head) {
   std::vector<float> x(static_cast<std::size_t>(kv.head_dim));
-  decode_kv(kv.format, rows + kv.slot(position) * kv.slot_bytes() + head * kv.vector_bytes(),
-            kv.head_dim, x.data());
+  decode_kv(kv.format, kv.row(blocks, kv.slot(position)) + head * kv.vector_bytes(), kv.head_dim,
+            x.data());
   return x;
 }
 
@@ -50,8 +50,8 @@ std::vector<float> load_key(const AttentionInput& input, Position position, std:
 // What k_proj or v_proj would have given for one kv head, about; `own` is what it did give.
 std::vector<float> restore_raw(const AttentionInput& input,
                                const float* decoder,
-                               const std::byte* codes,
-                               const std::byte* own,
+                               std::byte* const* codes,
+                               std::byte* const* own,
                                Position position,
                                std::int64_t head) {
   const RestoredRows& restored = *input.restored;
@@ -81,10 +81,10 @@ void round_as_stored(KvFormat format, std::vector<float>& x) {
   for (float& value : x) value = to_float(to_bfloat16(value));
 }
 
-void store_row(const float* from, const KvRows& kv, Position position, std::byte* rows) {
+void store_row(const float* from, const KvRows& kv, Position position, std::byte* const* blocks) {
+  std::byte* row = kv.row(blocks, kv.slot(position));
   for (std::int64_t head = 0; head < kv.num_kv_heads; ++head) {
-    encode_kv(kv.format, from + head * kv.head_dim, kv.head_dim,
-              rows + kv.slot(position) * kv.slot_bytes() + head * kv.vector_bytes());
+    encode_kv(kv.format, from + head * kv.head_dim, kv.head_dim, row + head * kv.vector_bytes());
   }
 }
 

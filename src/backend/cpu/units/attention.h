@@ -438,18 +438,29 @@ inline void find_rows(QueryState& state,
   const Index head = kv_head * attention.vector_bytes;
   Index previous = -2;
   Index slot = 0;
+  Index last = -1;  // slot of the same block and of the cache
+  const std::byte* key = nullptr;
+  const std::byte* value = nullptr;
   for (Index j = low; j < high; ++j) {
     Index position = chunk_begin + j;
     if (position >= seen.sink_end && position < seen.begin) position = seen.begin;
-    if (position == previous + 1) {  // no division for each row
-      slot = slot + 1 == attention.capacity ? sink : slot + 1;
+    if (position == previous + 1 && slot < last) {  // no division for each row
+      ++slot;
+      key += attention.slot_bytes;
+      value += attention.slot_bytes;
     } else if (position != previous) {
       slot = position < sink ? position : sink + (position - sink) % turn;
+      const Index block = slot / attention.block_slots;
+      const Index first = block * attention.block_slots;
+      const Index offset = (slot - first) * attention.slot_bytes + head;
+      last = first + attention.block_slots - 1;
+      if (last >= attention.capacity) last = attention.capacity - 1;
+      value = attention.values[block] + offset;
+      key = attention.keys == nullptr ? value : attention.keys[block] + offset;
     }
     previous = position;
-    const Index offset = slot * attention.slot_bytes + head;
-    state.values[j] = attention.values + offset;
-    state.keys[j] = attention.keys == nullptr ? state.values[j] : attention.keys + offset;
+    state.values[j] = value;
+    state.keys[j] = key;
   }
 }
 

@@ -95,6 +95,12 @@ inline void turn_key(const Attention& attention, Index position, float* row) {
   rotate(row, cos, sin, half);
 }
 
+// The row of a position.
+inline const std::byte* find_slot(const Slots& slots, Index position) {
+  const Index slot = position % slots.capacity;
+  return slots.blocks[slot / slots.block_slots] + slot % slots.block_slots * slots.slot_bytes;
+}
+
 // Zeros behind the row, up to the padded width.
 inline void pad_row(float* row, Index head_dim, Index padded) {
   for (Index e = head_dim; e < padded; ++e) row[e] = 0.0F;
@@ -114,18 +120,16 @@ inline void restore_rows(const Attention& attention,
   // A group that is not full repeats its last code; the copies go nowhere.
   alignas(64) float codes[kExpandedKeys * kMaxRank];
   alignas(64) float rows[kExpandedKeys * kMaxHeadDim];
-  const auto expand_all = [&](const std::byte* side, const float* decoder) {
+  const auto expand_all = [&](const Slots& side, const float* decoder) {
     for (Index k = 0; k < kExpandedKeys; ++k) {
       const Index position = first + k < last ? first + k : last - 1;
-      const Index slot = position % restored.code_capacity;
-      decode_vector(restored.code_format, side + slot * restored.code_bytes, restored.rank,
-                    restored.rank, codes + k * restored.rank);
+      decode_vector(restored.code_format, find_slot(side, position), restored.rank, restored.rank,
+                    codes + k * restored.rank);
     }
     expand(codes, restored, decoder + kv_head * head_dim, head_dim, rows, head_dim);
   };
-  const auto own_row = [&](const std::byte* side, Index position) {
-    const Index slot = position % restored.own_capacity;
-    return reinterpret_cast<const float*>(side + slot * restored.own_bytes) + kv_head * head_dim;
+  const auto own_row = [&](const Slots& side, Index position) {
+    return reinterpret_cast<const float*>(find_slot(side, position)) + kv_head * head_dim;
   };
   expand_all(restored.key_codes, restored.key_decoder);
   for (Index position = first; position < last; ++position) {
