@@ -1,11 +1,13 @@
 #include "scripted_drafts.h"
 
+#include "base/status.h"
+
 namespace kakeya::bench {
 
-void ScriptedDrafts::draft(std::span<const TokenId> tokens,
-                           Sampler& sampler,
-                           std::span<TokenId> out) {
-  source_.draft(tokens, sampler, out);
+Status ScriptedDrafts::draft(std::span<const TokenId> tokens,
+                             Sampler& sampler,
+                             std::span<TokenId> out) {
+  KAKEYA_TRY(source_.draft(tokens, sampler, out));
   double before = 1.0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t position = tokens.size() + i;
@@ -18,6 +20,7 @@ void ScriptedDrafts::draft(std::span<const TokenId> tokens,
     before = survival;
     out[i] = right ? truth : (truth + 1) % static_cast<TokenId>(script_.vocab_size);
   }
+  return {};
 }
 
 }  // namespace kakeya::bench

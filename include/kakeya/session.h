@@ -1,5 +1,6 @@
 // A session: one timeline of tokens with its memory. Tokens in, tokens out; text is a layer above
-// (kakeya/tokenizer.h). One thread at a time.
+// (kakeya/tokenizer.h). One thread at a time. After fork(), any call that runs tokens may fail with
+// kResourceExhausted, for the budget may refuse a copy; the session is as before that pass then.
 #pragma once
 
 #include <cstdint>
@@ -98,9 +99,18 @@ class Session {
   virtual Status truncate(Position length) = 0;
 
   virtual std::span<const TokenId> tokens() const = 0;
+  // Another session of the same tokens, options and drafter, which goes on as this one would; what
+  // either does afterwards leaves the other alone. They share what has been run: a fork costs next
+  // to nothing until it runs something, and then what a pass needs and copies of the blocks of keys
+  // and values that it writes into; so does this session, whose next tokens are written into copies
+  // while the fork lives. The last token is run again by the fork if none is pending. Each of the
+  // two may be used on a thread of its own.
+  virtual Result<std::unique_ptr<Session>> fork() = 0;
+
   // How many of the tokens have been run.
   virtual Position position() const = 0;
-  // Bytes that the session holds, without the weights.
+  // Bytes that stay allocated while the session is there, without the weights. Sessions that share
+  // memory count it each; Engine::footprint() counts every byte once.
   virtual Footprint footprint() const = 0;
 };
 

@@ -21,12 +21,10 @@ DraftOffer ChainSource::offer(std::span<const TokenId> tokens) {
   return offer;
 }
 
-void ChainSource::draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) {
-  if (by_ngram_) {
-    ngram_.draft(tokens, sampler, out);
-  } else {
-    other_.draft(tokens, sampler, out);
-  }
+Status ChainSource::draft(std::span<const TokenId> tokens,
+                          Sampler& sampler,
+                          std::span<TokenId> out) {
+  return by_ngram_ ? ngram_.draft(tokens, sampler, out) : other_.draft(tokens, sampler, out);
 }
 
 std::span<const float> ChainSource::draft_probabilities(std::int64_t index) const {

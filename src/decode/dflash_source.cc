@@ -1,6 +1,7 @@
 #include "decode/dflash_source.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -67,54 +68,94 @@ Result<std::unique_ptr<DflashSource>> DflashSource::create(const dflash::Drafter
                                                            Backend& backend,
                                                            const DflashPlan& plan,
                                                            MemoryBudget& budget) {
-  const DrafterConfig& config = drafter.config();
   KAKEYA_ASSIGN_OR_RETURN(KvCache context, KvCache::create(plan.context, budget));
-  std::unique_ptr<DflashSource> source(new DflashSource(drafter, plan, std::move(context)));
-  KAKEYA_ASSIGN_OR_RETURN(source->taps_,
-                          budget.allocate(MemoryClass::kDrafter, tap_bytes(config, plan)));
-  KAKEYA_ASSIGN_OR_RETURN(source->arena_, budget.allocate(MemoryClass::kActivations,
-                                                          arena_bytes(config, plan.pass_rows)));
-  Arena arena(source->arena_.data());
-  source->activations_ = dflash::DraftActivations::layout(arena, config, plan.pass_rows);
-  KAKEYA_ASSIGN_OR_RETURN(source->logits_,
-                          budget.allocate(MemoryClass::kLogits, logits_bytes(config)));
-  source->executor_bytes_ = backend.executor_bytes(plan.executor);
-  KAKEYA_ASSIGN_OR_RETURN(source->executor_, backend.create_executor(plan.executor, budget));
-  source->block_.reserve(static_cast<std::size_t>(config.block_size));
+  std::unique_ptr<DflashSource> source(
+      new DflashSource(drafter, backend, plan, std::move(context), budget));
+  KAKEYA_TRY(source->own_taps());
+  KAKEYA_TRY(source->allocate_scratch());
   return source;
+}
+
+Status DflashSource::allocate_scratch() {
+  if (executor_ != nullptr) return {};
+  const DrafterConfig& config = drafter_.config();
+  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
+                                                          arena_bytes(config, plan_.pass_rows)));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
+                          budget_.allocate(MemoryClass::kLogits, logits_bytes(config)));
+  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
+  executor_bytes_ = backend_.executor_bytes(plan_.executor);
+  arena_ = std::move(memory);
+  logits_ = std::move(logits);
+  Arena arena(arena_.data());
+  activations_ = dflash::DraftActivations::layout(arena, config, plan_.pass_rows);
+  block_.reserve(static_cast<std::size_t>(config.block_size));
+  return {};
+}
+
+std::unique_ptr<DflashSource> DflashSource::fork() {
+  std::unique_ptr<DflashSource> copy(
+      new DflashSource(drafter_, backend_, plan_, context_.fork(), budget_));
+  copy->taps_ = taps_.share();
+  copy->waiting_ = waiting_;
+  return copy;
+}
+
+Status DflashSource::own_taps() {
+  if (taps_ && !taps_.is_shared()) return {};
+  const std::uint64_t bytes = tap_bytes(drafter_.config(), plan_);
+  KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> memory,
+                          SharedBlock::allocate(budget_, MemoryClass::kDrafter, bytes, 1));
+  if (waiting_ > 0) {
+    const Rows waiting = tap_rows(0, waiting_);
+    std::memcpy(memory.front().data(), waiting.data,
+                static_cast<std::size_t>(waiting.count * waiting.width) * sizeof(float));
+  }
+  taps_ = std::move(memory.front());
+  return {};
 }
 
 Rows DflashSource::tap_rows(std::int64_t first, std::int64_t count) const {
   const std::int64_t width = tap_width(drafter_.config());
-  return {taps_.as<float>() + first * width, count, width};
+  return {reinterpret_cast<float*>(taps_.data()) + first * width, count, width};
 }
 
-void DflashSource::extend_context(Rows taps) {
+Status DflashSource::extend_context(Rows taps) {
   for (std::int64_t begin = 0; begin < taps.count; begin += plan_.pass_rows) {
     const std::int64_t rows = std::min(plan_.pass_rows, taps.count - begin);
-    KAKEYA_CHECK(context_.reserve(rows).has_value());  // the context is as long as the target's
+    KAKEYA_TRY(context_.reserve(rows));
     drafter_.extend_context({taps.data + begin * taps.width, rows, taps.width}, context_,
                             *executor_, activations_);
     context_.commit(rows);
   }
+  return {};
 }
 
-void DflashSource::bring_context_up_to_date() {
-  if (plan_.rebuild_context) context_.clear();
-  extend_context(tap_rows(0, waiting_));
-  if (!plan_.rebuild_context) waiting_ = 0;
+Status DflashSource::bring_context_up_to_date() {
+  KAKEYA_TRY(allocate_scratch());
+  if (plan_.rebuild_context) {
+    context_.clear();  // and all of it is made again, whatever came of it last time
+    return extend_context(tap_rows(0, waiting_));
+  }
+  // All at once, for the budget may refuse a copy: nothing has changed then.
+  KAKEYA_TRY(context_.reserve(waiting_));
+  KAKEYA_CHECK(extend_context(tap_rows(0, waiting_)).has_value());
+  waiting_ = 0;
+  return {};
 }
 
 // Works off no more than the room asks for: while plain steps win, a draft may never need the rest,
 // and a text that ends first has not paid for it.
-Rows DflashSource::reserve_taps(std::int64_t rows) {
+Result<Rows> DflashSource::reserve_taps(std::int64_t rows) {
+  KAKEYA_TRY(own_taps());
   while (waiting_ + rows > plan_.tap_rows) {
     KAKEYA_CHECK(waiting_ > 0);
+    KAKEYA_TRY(allocate_scratch());
     const std::int64_t oldest = std::min(waiting_, plan_.pass_rows);
-    extend_context(tap_rows(0, oldest));
+    KAKEYA_TRY(extend_context(tap_rows(0, oldest)));
     waiting_ -= oldest;
     const Rows rest = tap_rows(oldest, waiting_);
-    std::copy(rest.data, rest.data + rest.count * rest.width, taps_.as<float>());
+    std::copy(rest.data, rest.data + rest.count * rest.width, tap_rows(0, 0).data);
   }
   return tap_rows(waiting_, rows);
 }
@@ -123,9 +164,10 @@ void DflashSource::commit_taps(std::int64_t rows) {
   waiting_ += rows;
 }
 
-void DflashSource::finish_taps() {
+Status DflashSource::finish_taps() {
   // Before it must be: a prompt's part belongs to the prefill.
-  if (!plan_.rebuild_context && waiting_ >= plan_.pass_rows) bring_context_up_to_date();
+  if (plan_.rebuild_context || waiting_ < plan_.pass_rows) return {};
+  return bring_context_up_to_date();
 }
 
 Status DflashSource::check_truncate(Position length) const {
@@ -144,15 +186,15 @@ void DflashSource::truncate(Position length) {
   }
 }
 
-void DflashSource::draft(std::span<const TokenId> tokens,
-                         Sampler& sampler,
-                         std::span<TokenId> out) {
-  bring_context_up_to_date();
+Status DflashSource::draft(std::span<const TokenId> tokens,
+                           Sampler& sampler,
+                           std::span<TokenId> out) {
+  KAKEYA_TRY(bring_context_up_to_date());
   const auto count = static_cast<std::int64_t>(out.size());
   const DrafterConfig& config = drafter_.config();
+  KAKEYA_TRY(context_.reserve(count + 1));  // the context is longer than the target's by a block
   block_.assign(out.size() + 1, config.mask_token_id);
   block_.front() = tokens.back();
-  KAKEYA_CHECK(context_.reserve(count + 1).has_value());
   const Rows logits{logits_.as<float>(), count, config.layers.vocab_size};
   drafter_.forward(block_, context_, *executor_, activations_, logits);
   // The block's rows are not committed: its last tokens are guesses, and even its first one gets
@@ -165,6 +207,7 @@ void DflashSource::draft(std::span<const TokenId> tokens,
     row[static_cast<std::size_t>(config.mask_token_id)] = -std::numeric_limits<float>::infinity();
     out[static_cast<std::size_t>(i)] = sampler.draft(row, first + i);
   }
+  return {};
 }
 
 std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {
@@ -174,7 +217,7 @@ std::span<const float> DflashSource::draft_probabilities(std::int64_t index) con
 
 Footprint DflashSource::footprint() const {
   Footprint footprint = context_.footprint();
-  footprint.reserved_bytes(MemoryClass::kDrafter) += taps_.size();
+  footprint.reserved_bytes(MemoryClass::kDrafter) += taps_.group_bytes();
   footprint.live_bytes(MemoryClass::kDrafter) +=
       static_cast<std::uint64_t>(waiting_ * tap_width(drafter_.config())) * sizeof(float);
   const std::uint64_t activations = arena_.size() + executor_bytes_;

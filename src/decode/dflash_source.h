@@ -44,40 +44,60 @@ class DflashSource final : public DraftSource, public TapSink {
                                                       const DflashPlan& plan,
                                                       MemoryBudget& budget);
 
+  // The same context and waiting taps, which both share until one of them writes. Allocates nothing
+  // that is charged until it is used.
+  std::unique_ptr<DflashSource> fork();
+
   int num_lanes() const override { return 1; }
   DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return drafter_.max_length(); }
   DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, max_length()}; }
-  void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   std::span<const float> draft_probabilities(std::int64_t index) const override;
-  std::uint64_t bytes_read() const override { return executor_->bytes_read(); }
+  std::uint64_t bytes_read() const override {
+    return executor_ == nullptr ? 0 : executor_->bytes_read();
+  }
 
   std::span<const std::int64_t> taps() const override { return drafter_.config().target_layer_ids; }
-  Rows reserve_taps(std::int64_t rows) override;
+  Result<Rows> reserve_taps(std::int64_t rows) override;
   void commit_taps(std::int64_t rows) override;
-  void finish_taps() override;
+  Status finish_taps() override;
   Status check_truncate(Position length) const override;
   void truncate(Position length) override;
 
   Footprint footprint() const;
 
  private:
-  DflashSource(const dflash::Drafter& drafter, const DflashPlan& plan, KvCache context)
-      : drafter_(drafter), plan_(plan), context_(std::move(context)) {}
+  DflashSource(const dflash::Drafter& drafter,
+               Backend& backend,
+               const DflashPlan& plan,
+               KvCache context,
+               MemoryBudget& budget)
+      : drafter_(drafter),
+        backend_(backend),
+        budget_(budget),
+        plan_(plan),
+        context_(std::move(context)) {}
 
+  // What passes need; nothing if it is there.
+  Status allocate_scratch();
+  // Makes taps_ writable.
+  Status own_taps();
   Rows tap_rows(std::int64_t first, std::int64_t count) const;
-  // Turns `count` rows of taps into context.
-  void extend_context(Rows taps);
-  void bring_context_up_to_date();
+  // Turns rows of taps into context.
+  Status extend_context(Rows taps);
+  Status bring_context_up_to_date();
 
   const dflash::Drafter& drafter_;
+  Backend& backend_;
+  MemoryBudget& budget_;
   DflashPlan plan_;
   KvCache context_;
-  Buffer taps_;  // [tap_rows, num_taps * D]
+  SharedBlock taps_;  // [tap_rows, num_taps * D]
   Buffer arena_;
   Buffer logits_;  // [max_length, V]
   std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Executor> executor_;  // null: there is no scratch yet
   dflash::DraftActivations activations_;
   std::vector<TokenId> block_;  // room for block_size ids
   std::int64_t waiting_ = 0;    // committed rows of taps_; with rebuild_context all there are

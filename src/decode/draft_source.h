@@ -7,6 +7,7 @@
 
 #include "decode/sampler.h"
 #include "kakeya/session.h"
+#include "kakeya/status.h"
 #include "kakeya/types.h"
 
 namespace kakeya {
@@ -18,7 +19,7 @@ struct DraftOffer {
   std::int64_t length = 0;  // most tokens it can propose now; 0: none
 };
 
-// One a session, one thread at a time. Nothing allocates after creation.
+// One a session, one thread at a time. Nothing allocates after creation, but in forked sessions.
 class DraftSource {
  public:
   virtual ~DraftSource() = default;
@@ -33,8 +34,11 @@ class DraftSource {
   virtual DraftOffer offer(std::span<const TokenId> tokens) = 0;
 
   // Fills `out`, which is not longer than the offer made for the same tokens. A drafter with
-  // probabilities chooses by `sampler`, with the noise that the target's choice will meet.
-  virtual void draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) = 0;
+  // probabilities chooses by `sampler`, with the noise that the target's choice will meet. Errors:
+  // kResourceExhausted in a fork, which allocates when it is first needed; nothing changes then.
+  virtual Status draft(std::span<const TokenId> tokens,
+                       Sampler& sampler,
+                       std::span<TokenId> out) = 0;
 
   // After draft() with AcceptRule::kRejection: the probabilities [V] that out[index] was drawn
   // from; empty if the token was certain.

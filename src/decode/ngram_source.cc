@@ -72,14 +72,15 @@ DraftOffer NgramSource::offer(std::span<const TokenId> tokens) {
   return {.lane = lane, .length = max_length_};
 }
 
-void NgramSource::draft(std::span<const TokenId> tokens,
-                        Sampler& /*sampler*/,
-                        std::span<TokenId> out) {
+Status NgramSource::draft(std::span<const TokenId> tokens,
+                          Sampler& /*sampler*/,
+                          std::span<TokenId> out) {
   KAKEYA_CHECK(match_.length > 0 && matched_size_ == tokens.size());
   const auto distance = static_cast<std::size_t>(match_.distance);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = i < distance ? tokens[tokens.size() - distance + i] : out[i - distance];
   }
+  return {};
 }
 
 }  // namespace kakeya

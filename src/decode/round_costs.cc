@@ -80,10 +80,10 @@ class RoundTimer {
     return watch.seconds();
   }
 
-  double draft(DraftSource& drafter, std::int64_t length) {
+  Result<double> draft(DraftSource& drafter, std::int64_t length) {
     scratch_.resize(static_cast<std::size_t>(length));
     const Stopwatch watch;
-    drafter.draft(timeline_.tokens(), sampler_, scratch_);
+    KAKEYA_TRY(drafter.draft(timeline_.tokens(), sampler_, scratch_));
     return watch.seconds();
   }
 
@@ -107,7 +107,7 @@ Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
   std::vector<std::vector<double>> verify(rows.size());
   std::vector<std::vector<double>> draft(lengths.size());
   KAKEYA_TRY(timer.verify(max_length + 1));  // warms up
-  if (drafter != nullptr) timer.draft(*drafter, max_length);
+  if (drafter != nullptr) KAKEYA_TRY(timer.draft(*drafter, max_length));
   const Stopwatch watch;
   for (int r = 0; r < kMaxRepetitions; ++r) {
     if (r >= kMinRepetitions && watch.seconds() > kEnoughSeconds) break;
@@ -116,7 +116,8 @@ Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
       verify[i].push_back(seconds);
     }
     for (std::size_t i = 0; i < lengths.size(); ++i) {
-      draft[i].push_back(timer.draft(*drafter, lengths[i]));
+      KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.draft(*drafter, lengths[i]));
+      draft[i].push_back(seconds);
     }
   }
   MeasuredCosts costs;

@@ -21,7 +21,7 @@ struct MeasuredCosts {
 // the logits changes. Sizes between the measured ones are interpolated; repetitions alternate and
 // their medians count. Needs exactly one pending token and room for max_length + 1 rows; `drafter`
 // may be null. Takes about half a second, or a few passes of each size if those take longer.
-// Errors: as Timeline::verify.
+// Errors: as Timeline::verify and DraftSource::draft.
 Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
                                           Sampler& sampler,
                                           std::int64_t max_length,

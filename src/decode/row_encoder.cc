@@ -77,20 +77,39 @@ Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& project
                                                        const RowEncoderPlan& plan,
                                                        MemoryBudget& budget) {
   KAKEYA_ASSIGN_OR_RETURN(KvCache tokens, KvCache::create(plan.tokens, budget));
-  std::unique_ptr<RowEncoder> encoder(new RowEncoder(projection, drafter, plan, std::move(tokens)));
-  KAKEYA_ASSIGN_OR_RETURN(encoder->arena_, budget.allocate(MemoryClass::kActivations,
-                                                           arena_bytes(drafter.config(), plan)));
-  Arena arena(encoder->arena_.data());
-  const Layout layout = lay_out(arena, drafter.config(), plan);
-  encoder->activations_ = layout.activations;
-  encoder->taps_ = layout.taps;
-  encoder->key_features_ = layout.key_features;
-  encoder->value_features_ = layout.value_features;
-  encoder->key_codes_ = layout.key_codes;
-  encoder->value_codes_ = layout.value_codes;
-  encoder->executor_bytes_ = backend.executor_bytes(plan.executor);
-  KAKEYA_ASSIGN_OR_RETURN(encoder->executor_, backend.create_executor(plan.executor, budget));
+  std::unique_ptr<RowEncoder> encoder(
+      new RowEncoder(projection, drafter, backend, plan, std::move(tokens), budget));
+  KAKEYA_TRY(encoder->allocate_scratch());
   return encoder;
+}
+
+Status RowEncoder::allocate_scratch() {
+  if (executor_ != nullptr) return {};
+  KAKEYA_ASSIGN_OR_RETURN(
+      Buffer memory,
+      budget_.allocate(MemoryClass::kActivations, arena_bytes(drafter_.config(), plan_)));
+  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
+  executor_bytes_ = backend_.executor_bytes(plan_.executor);
+  arena_ = std::move(memory);
+  Arena arena(arena_.data());
+  const Layout layout = lay_out(arena, drafter_.config(), plan_);
+  activations_ = layout.activations;
+  taps_ = layout.taps;
+  key_features_ = layout.key_features;
+  value_features_ = layout.value_features;
+  key_codes_ = layout.key_codes;
+  value_codes_ = layout.value_codes;
+  return {};
+}
+
+std::unique_ptr<RowEncoder> RowEncoder::fork() {
+  return std::unique_ptr<RowEncoder>(
+      new RowEncoder(projection_, drafter_, backend_, plan_, tokens_.fork(), budget_));
+}
+
+Status RowEncoder::reserve(std::int64_t rows) {
+  KAKEYA_TRY(allocate_scratch());
+  return runs_on_tokens() ? tokens_.reserve(rows) : Status();
 }
 
 std::span<const std::int64_t> RowEncoder::taps() const {
@@ -108,7 +127,6 @@ void RowEncoder::encode(std::span<const TokenId> ids, ConstRows taps, const KvCa
   ConstRows values = first_rows(value_features_, rows);
   switch (plan_.features) {
     case ProjectionFeatures::kToken:
-      KAKEYA_CHECK(tokens_.reserve(rows).has_value());  // as long as the target's cache
       drafter_.project_tokens(ids, tokens_, *executor_, activations_,
                               first_rows(key_features_, rows), first_rows(value_features_, rows));
       break;

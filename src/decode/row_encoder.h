@@ -49,10 +49,15 @@ class RowEncoder {
 
   // The layers whose outputs it wants of each pass; may be empty.
   std::span<const std::int64_t> taps() const;
-  // Room for those of a pass, where nobody else keeps them.
+  // Room for those of a pass that was reserved, where nobody else keeps them.
   Rows tap_rows(std::int64_t rows) const;
 
-  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`.
+  // The same positions, sharing what is stored; memory for passes is allocated by the first one.
+  std::unique_ptr<RowEncoder> fork();
+
+  // Makes room for a pass of `rows` rows; replaces what was reserved. Errors: kResourceExhausted.
+  Status reserve(std::int64_t rows);
+  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`. Reserve first.
   void encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
 
   // As KvCache's; a pass that is followed by another one counts as not committed.
@@ -60,28 +65,36 @@ class RowEncoder {
   Status check_truncate(Position length) const;
   void truncate(Position length);
 
-  std::uint64_t bytes_read() const { return executor_->bytes_read(); }
+  std::uint64_t bytes_read() const { return executor_ == nullptr ? 0 : executor_->bytes_read(); }
   Footprint footprint() const;
 
  private:
   RowEncoder(const Projection& projection,
              const dflash::Drafter& drafter,
+             Backend& backend,
              RowEncoderPlan plan,
-             KvCache tokens)
+             KvCache tokens,
+             MemoryBudget& budget)
       : projection_(projection),
         drafter_(drafter),
+        backend_(backend),
+        budget_(budget),
         plan_(std::move(plan)),
         tokens_(std::move(tokens)) {}
 
+  // What passes need; nothing if it is there.
+  Status allocate_scratch();
   bool runs_on_tokens() const { return plan_.features == ProjectionFeatures::kToken; }
 
   const Projection& projection_;
   const dflash::Drafter& drafter_;
+  Backend& backend_;
+  MemoryBudget& budget_;
   RowEncoderPlan plan_;
   KvCache tokens_;
   Buffer arena_;
   std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Executor> executor_;  // null: there is no scratch yet
   dflash::DraftActivations activations_;
   Rows taps_;            // [max_rows, tap_width]
   Rows key_features_;    // [max_rows, feature_width]; unused where taps are the features

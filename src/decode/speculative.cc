@@ -23,13 +23,13 @@ struct Generation {
 
   Position position() const { return static_cast<Position>(timeline.tokens().size()); }
 
-  std::span<const TokenId> draft(DraftOffer offer);
+  Result<std::span<const TokenId>> draft(DraftOffer offer);
   TokenId choose(std::span<const TokenId> drafts, std::size_t row, Rows logits);
   Result<bool> verify(std::span<const TokenId> drafts, RoundRecord& round);
 };
 
 // Drafts as many tokens as pay, and no more than could be committed.
-std::span<const TokenId> Generation::draft(DraftOffer offer) {
+Result<std::span<const TokenId>> Generation::draft(DraftOffer offer) {
   const std::int64_t room = timeline.context() - position() - 1;
   const std::int64_t most = std::min({offer.length, stream.remaining() - 1, room});
   std::int64_t length = 0;
@@ -38,7 +38,7 @@ std::span<const TokenId> Generation::draft(DraftOffer offer) {
                                                       : std::min(options.draft_length, most);
   }
   const std::span<TokenId> drafts(draft_buffer.data(), static_cast<std::size_t>(length));
-  if (length > 0) source.draft(timeline.tokens(), sampler, drafts);
+  if (length > 0) KAKEYA_TRY(source.draft(timeline.tokens(), sampler, drafts));
   return drafts;
 }
 
@@ -104,7 +104,7 @@ Status decode_speculative(Timeline& timeline,
     RoundRecord round{.start_seconds = watch.seconds()};
     const std::uint64_t bytes_before = bytes_read();
     const DraftOffer offer = source.offer(timeline.tokens());
-    const std::span<const TokenId> drafts = generation.draft(offer);
+    KAKEYA_ASSIGN_OR_RETURN(const std::span<const TokenId> drafts, generation.draft(offer));
     const double drafted_at = watch.seconds();
     KAKEYA_ASSIGN_OR_RETURN(go_on, generation.verify(drafts, round));
     round.drafted = static_cast<std::int32_t>(drafts.size());

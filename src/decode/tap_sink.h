@@ -20,11 +20,13 @@ class TapSink {
   virtual std::span<const std::int64_t> taps() const = 0;
 
   // Room for `rows` rows [T, num_taps * D] behind the committed ones; replaces what was reserved.
-  virtual Rows reserve_taps(std::int64_t rows) = 0;
+  // Errors: kResourceExhausted for a fork, which allocates when it is first needed; nothing changes
+  // then.
+  virtual Result<Rows> reserve_taps(std::int64_t rows) = 0;
   // Keeps the first `rows` of the reservation; may be called again for the following ones.
   virtual void commit_taps(std::int64_t rows) = 0;
-  // A part of a prompt is done: a moment to work on what is kept.
-  virtual void finish_taps() = 0;
+  // A part of a prompt is done: a moment to work on what is kept. Errors: as reserve_taps.
+  virtual Status finish_taps() = 0;
 
   // Forgets positions from `length` on. The error, if any, comes from the check; then nothing may
   // be truncated.

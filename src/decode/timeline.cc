@@ -171,10 +171,16 @@ Footprint estimate_timeline(const ModelConfig& config,
   return footprint;
 }
 
-Timeline::Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache)
-    : decoder_(decoder), plan_(plan), cache_(std::move(cache)) {
-  tokens_.reserve(static_cast<std::size_t>(plan.context));
-}
+Timeline::Timeline(const Decoder& decoder,
+                   Backend& backend,
+                   const TimelinePlan& plan,
+                   KvCache cache,
+                   MemoryBudget& budget)
+    : decoder_(decoder),
+      backend_(backend),
+      budget_(budget),
+      plan_(plan),
+      cache_(std::move(cache)) {}
 
 Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                                    Backend& backend,
@@ -183,15 +189,9 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                                    const RestoringWeights& restoring) {
   const ModelConfig& config = decoder.config();
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget));
-  std::unique_ptr<Timeline> timeline(new Timeline(decoder, plan, std::move(cache)));
-  KAKEYA_ASSIGN_OR_RETURN(timeline->arena_, budget.allocate(MemoryClass::kActivations,
-                                                            arena_bytes(config, plan.max_rows)));
-  Arena arena(timeline->arena_.data());
-  timeline->activations_ = Activations::layout(arena, config, plan.max_rows);
-  KAKEYA_ASSIGN_OR_RETURN(timeline->logits_,
-                          budget.allocate(MemoryClass::kLogits, logits_bytes(config, plan)));
-  timeline->executor_bytes_ = backend.executor_bytes(plan.executor);
-  KAKEYA_ASSIGN_OR_RETURN(timeline->executor_, backend.create_executor(plan.executor, budget));
+  std::unique_ptr<Timeline> timeline(
+      new Timeline(decoder, backend, plan, std::move(cache), budget));
+  KAKEYA_TRY(timeline->allocate_scratch());
   if (!plan.encoder) return timeline;
   KAKEYA_CHECK(restoring.projection != nullptr && restoring.drafter != nullptr);
   KAKEYA_ASSIGN_OR_RETURN(timeline->encoder_,
@@ -203,6 +203,33 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                   restoring.projection->value_decoder(l));
   }
   return timeline;
+}
+
+Status Timeline::allocate_scratch() {
+  if (executor_ != nullptr) return {};
+  const ModelConfig& config = decoder_.config();
+  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
+                                                          arena_bytes(config, plan_.max_rows)));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
+                          budget_.allocate(MemoryClass::kLogits, logits_bytes(config, plan_)));
+  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
+  executor_bytes_ = backend_.executor_bytes(plan_.executor);
+  arena_ = std::move(memory);
+  logits_ = std::move(logits);
+  Arena arena(arena_.data());
+  activations_ = Activations::layout(arena, config, plan_.max_rows);
+  tokens_.reserve(static_cast<std::size_t>(plan_.context));
+  return {};
+}
+
+Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
+  std::unique_ptr<Timeline> copy(new Timeline(decoder_, backend_, plan_, cache_.fork(), budget_));
+  copy->tokens_ = tokens_;
+  copy->tap_sink_ = sink;
+  if (encoder_ != nullptr) copy->encoder_ = encoder_->fork();
+  // Logits are not shared: whoever has them may write over them.
+  if (!tokens_.empty()) KAKEYA_TRY(copy->step_back());
+  return copy;
 }
 
 Status Timeline::check_room(std::int64_t held, std::size_t wanted) const {
@@ -233,26 +260,28 @@ Status Timeline::push(std::span<const TokenId> ids) {
 
 // One pass over `ids`, which follow the committed tokens; commits nothing.
 Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
-  KAKEYA_TRY(cache_.reserve(static_cast<std::int64_t>(ids.size())));
-  pass(ids, logits);
+  KAKEYA_TRY(pass(ids, logits));
   unaccepted_ = 0;
   return {};
 }
 
-void Timeline::pass(std::span<const TokenId> ids, Rows logits) {
+Status Timeline::pass(std::span<const TokenId> ids, Rows logits) {
   const auto rows = static_cast<std::int64_t>(ids.size());
   ForwardInput input{.ids = ids, .taps = {}};
   ForwardOutput output{.logits = logits, .taps = {}};
+  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve(rows));
   if (tap_sink_ != nullptr) {
     input.taps = tap_sink_->taps();
-    output.taps = tap_sink_->reserve_taps(rows);
+    KAKEYA_ASSIGN_OR_RETURN(output.taps, tap_sink_->reserve_taps(rows));
   } else if (encoder_ != nullptr) {
     input.taps = encoder_->taps();
     output.taps = encoder_->tap_rows(rows);
   }
+  KAKEYA_TRY(cache_.reserve(rows));
   decoder_.forward(input, cache_, *executor_, activations_, output);
   // A sink and the encoder are of the same drafter: they want the same taps.
   if (encoder_ != nullptr) encoder_->encode(ids, output.taps, cache_);
+  return {};
 }
 
 void Timeline::commit(std::int64_t rows) {
@@ -271,6 +300,7 @@ Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
     return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
                             drafts.size());
   }
+  KAKEYA_TRY(allocate_scratch());
   // tokens_ holds the block for the pass: its memory is there already, and so is the pending token.
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
   const Rows logits{logits_.as<float>(), rows, decoder_.config().vocab_size};
@@ -296,11 +326,12 @@ Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress
     const auto begin = static_cast<std::size_t>(cache_.length());
     const std::size_t rows = std::min(tokens_.size() - begin, static_cast<std::size_t>(most));
     const bool last = begin + rows == tokens_.size();
+    KAKEYA_TRY(allocate_scratch());
     const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};
     KAKEYA_TRY(run(std::span<const TokenId>(tokens_).subspan(begin, rows), logits));
     commit(static_cast<std::int64_t>(rows));
-    if (tap_sink_ != nullptr) tap_sink_->finish_taps();
     has_logits_ = last;
+    if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->finish_taps());
     if (progress &&
         !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
         !last) {
@@ -372,18 +403,20 @@ Status Timeline::forward(std::span<const TokenId> ids,
     return error(StatusCode::kUnimplemented,
                  "layer outputs cannot be given where rows are restored");
   }
+  KAKEYA_TRY(allocate_scratch());
   KAKEYA_TRY(push(ids));
-  if (const Status reserved = cache_.reserve(static_cast<std::int64_t>(ids.size())); !reserved) {
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  const Status ready = encoder_ != nullptr ? pass(ids, output.logits) : cache_.reserve(rows);
+  if (!ready) {
     tokens_.resize(tokens_.size() - ids.size());
-    return reserved;
+    return ready;
   }
   if (encoder_ != nullptr) {
-    pass(ids, output.logits);
-    encoder_->commit(static_cast<std::int64_t>(ids.size()));
+    encoder_->commit(rows);
   } else {
     decoder_.forward({.ids = ids, .taps = taps}, cache_, *executor_, activations_, output);
   }
-  cache_.commit(static_cast<std::int64_t>(ids.size()));
+  cache_.commit(rows);
   has_logits_ = false;
   return {};
 }

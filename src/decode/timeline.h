@@ -65,6 +65,12 @@ class Timeline {
                                                   MemoryBudget& budget,
                                                   const RestoringWeights& restoring = {});
 
+  // The same tokens and rows with no memory of its own: what passes need is allocated by the first
+  // one, blocks of the cache when one of the two writes into them. Nothing may be left to accept().
+  // The last token is pending again if none was. `sink`: the fork of this timeline's; it holds the
+  // same taps and must outlive the fork. Never fails for want of memory.
+  Result<std::unique_ptr<Timeline>> fork(TapSink* sink);
+
   // Where taps go from now on; the timeline must be empty. The sink must outlive it; may be null.
   void set_tap_sink(TapSink* sink) { tap_sink_ = sink; }
 
@@ -134,29 +140,39 @@ class Timeline {
 
   // Bytes of weights and cached rows that all passes so far have read.
   std::uint64_t bytes_read() const {
-    return executor_->bytes_read() + (encoder_ == nullptr ? 0 : encoder_->bytes_read());
+    return (executor_ == nullptr ? 0 : executor_->bytes_read()) +
+           (encoder_ == nullptr ? 0 : encoder_->bytes_read());
   }
 
   Footprint footprint() const;
 
  private:
-  Timeline(const Decoder& decoder, const TimelinePlan& plan, KvCache cache);
+  Timeline(const Decoder& decoder,
+           Backend& backend,
+           const TimelinePlan& plan,
+           KvCache cache,
+           MemoryBudget& budget);
+  // What passes need; nothing if it is there.
+  Status allocate_scratch();
   Status check_length(Position length) const;
   Status run(std::span<const TokenId> ids, Rows logits);
-  // A pass over `ids`, whose rows are reserved, with what follows from it.
-  void pass(std::span<const TokenId> ids, Rows logits);
+  // Reserves the rows of `ids` and runs them, with all that follows from a pass. Errors: of the
+  // reservations; nothing changes then.
+  Status pass(std::span<const TokenId> ids, Rows logits);
   void commit(std::int64_t rows);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;
 
   const Decoder& decoder_;
+  Backend& backend_;
+  MemoryBudget& budget_;
   TimelinePlan plan_;
   KvCache cache_;
   Buffer arena_;
   Buffer logits_;
   std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Executor> executor_;   // null: there is no scratch yet
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
   Activations activations_;
   std::vector<TokenId> tokens_;

@@ -1,6 +1,9 @@
 #include "kv/kv_cache.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -85,7 +88,7 @@ KvCache::Layer::Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer) {
 }
 
 void KvCache::Layer::set(std::size_t block, SharedBlock memory) {
-  blocks[block] = std::move(memory);
+  std::swap(blocks[block], memory);  // what was there is given up
   const std::int64_t half = rows.block_slots * rows.slot_bytes();
   std::byte* data = blocks[block].data();
   if (rows.keys != nullptr) keys[block] = data;
@@ -95,6 +98,7 @@ void KvCache::Layer::set(std::size_t block, SharedBlock memory) {
 Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
   KvCache cache;
   cache.spec_ = spec;
+  cache.budget_ = &budget;
   for (const LayerCacheSpec& spec_layer : spec.layers) {
     const BlockLayout layout = spec.layout(spec_layer);
     Layer& layer = cache.layers_.emplace_back(spec, spec_layer);
@@ -129,6 +133,75 @@ RestoredRows KvCache::restored(std::int64_t index) const {
   return restored;
 }
 
+KvCache KvCache::fork() {
+  KvCache copy;
+  copy.spec_ = spec_;
+  copy.budget_ = budget_;
+  copy.length_ = length_;
+  copy.written_ = written_;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = copy.layers_.emplace_back(spec_, spec_.layers[i]);
+    layer.key_decoder = layers_[i].key_decoder;
+    layer.value_decoder = layers_[i].value_decoder;
+    const KvRows& kv = layer.rows;
+    // Once a ring has wrapped, any slot may hold a row.
+    const std::int64_t slots = written_ > kv.capacity ? kv.capacity : length_;
+    const auto blocks = static_cast<std::size_t>(ceil_div(slots, kv.block_slots));
+    for (std::size_t b = 0; b < blocks; ++b) layer.set(b, layers_[i].blocks[b].share());
+  }
+  forked_ = true;
+  copy.forked_ = true;
+  return copy;
+}
+
+Result<SharedBlock> KvCache::free_block(std::size_t layer, std::size_t block) const {
+  const LayerCacheSpec& spec = spec_.layers[layer];
+  const BlockLayout layout = spec_.layout(spec);
+  const auto index = static_cast<std::int64_t>(block);
+  const std::int64_t begin = layout.group_begin(layout.group_of(index));
+  const std::int64_t end = layout.group_begin(layout.group_of(index) + 1);
+  for (std::int64_t other = begin; other < end; ++other) {
+    const SharedBlock& held = layers_[layer].blocks[static_cast<std::size_t>(other)];
+    if (SharedBlock claimed = held.claim(index - begin)) return claimed;
+  }
+  KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> blocks,
+                          SharedBlock::allocate(*budget_, spec_.memory_class(spec),
+                                                static_cast<std::uint64_t>(layout.block_bytes), 1));
+  return std::move(blocks.front());
+}
+
+Status KvCache::own_block(std::size_t layer, std::size_t block, std::vector<Fresh>& fresh) {
+  const SharedBlock& held = layers_[layer].blocks[block];
+  if (held && !held.is_shared()) return {};
+  // A reservation that goes round a ring may end in the block in which it began.
+  const auto is_this = [&](const Fresh& f) { return f.layer == layer && f.block == block; };
+  if (std::any_of(fresh.begin(), fresh.end(), is_this)) return {};
+  KAKEYA_ASSIGN_OR_RETURN(SharedBlock memory, free_block(layer, block));
+  fresh.push_back({layer, block, std::move(memory)});
+  return {};
+}
+
+// Makes the blocks of these positions' slots this cache's own, or changes nothing.
+Status KvCache::own_blocks(Position first, std::int64_t rows) {
+  std::vector<Fresh> fresh;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const KvRows& kv = layers_[i].rows;
+    std::int64_t step = 0;
+    for (Position p = first; p < first + rows; p += step) {
+      const std::int64_t slot = kv.slot(p);
+      const std::int64_t block = slot / kv.block_slots;
+      KAKEYA_TRY(own_block(i, static_cast<std::size_t>(block), fresh));
+      step = std::min((block + 1) * kv.block_slots, kv.capacity) - slot;
+    }
+  }
+  for (Fresh& f : fresh) {
+    const SharedBlock& held = layers_[f.layer].blocks[f.block];
+    if (held) std::memcpy(f.memory.data(), held.data(), held.size());
+    layers_[f.layer].set(f.block, std::move(f.memory));
+  }
+  return {};
+}
+
 Status KvCache::reserve(std::int64_t rows) {
   if (rows < 0 || rows > spec_.max_rows) {
     return invalid_argument("[kv] a block must have 0 to {} rows but has {}", spec_.max_rows, rows);
@@ -140,6 +213,7 @@ Status KvCache::reserve(std::int64_t rows) {
         "--ctx",
         spec_.context, length_, rows);
   }
+  if (forked_) KAKEYA_TRY(own_blocks(length_, rows));
   reserved_ = rows;
   written_ = std::max(written_, length_ + rows);
   return {};
@@ -185,14 +259,26 @@ Status KvCache::truncate(Position length) {
 }
 
 void KvCache::clear() {
+  // Shared blocks would only be copied before they are written over.
+  for (Layer& layer : layers_) {
+    for (std::size_t b = 0; forked_ && b < layer.blocks.size(); ++b) {
+      if (layer.blocks[b].is_shared()) layer.set(b, {});
+    }
+  }
   length_ = 0;
   reserved_ = 0;
   written_ = 0;
 }
 
 Footprint KvCache::footprint() const {
-  Footprint footprint = spec_.estimate();
-  for (const LayerCacheSpec& layer : spec_.layers) {
+  Footprint footprint;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerCacheSpec& layer = spec_.layers[i];
+    std::set<const void*> counted;  // what is not there is of the group null
+    for (const SharedBlock& block : layers_[i].blocks) {
+      if (!counted.insert(block.group()).second) continue;
+      footprint.reserved_bytes(spec_.memory_class(layer)) += block.group_bytes();
+    }
     const std::int64_t visible =
         layer.reach() == 0 ? length_ : std::min<std::int64_t>(length_, layer.sink + layer.reach());
     footprint.live_bytes(spec_.memory_class(layer)) +=

@@ -11,12 +11,18 @@
 // their own for the first positions (the sink).
 //
 // Slots lie in blocks: the keys of the block's slots, then their values. All blocks of a layer are
-// charged and allocated when the cache is created.
+// charged and allocated when the cache is created. fork() makes another cache that shares those
+// blocks; from then on a reservation first gives each of the two blocks of their own where it will
+// be written.
 //
 // Invariants
 //   - rows of positions [oldest_held, length) are intact in every ring
 //   - a reservation never overwrites a row that its first query may see
 //   - truncate() succeeds exactly or refuses; it never leaves a window with missing rows
+//   - a shared block is never written; every reserved slot is in a block that is there and not
+//     shared
+//
+// One thread at a time; a cache and its forks may be used from different threads.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +76,7 @@ struct BlockLayout {
   BlockLayout(std::int64_t capacity, std::int64_t position_bytes);
   // Group g is of blocks group_begin(g) ... group_begin(g + 1) - 1.
   std::int64_t group_begin(std::int64_t group) const { return group * blocks / groups; }
+  std::int64_t group_of(std::int64_t block) const { return ((block + 1) * groups - 1) / blocks; }
 };
 
 struct KvCacheSpec {
@@ -92,8 +99,12 @@ struct KvCacheSpec {
 
 class KvCache {
  public:
-  // Errors: kResourceExhausted.
+  // The budget must outlive it and its forks. Errors: kResourceExhausted.
   static Result<KvCache> create(const KvCacheSpec& spec, MemoryBudget& budget);
+
+  // A cache with the same rows, without a reservation. Charges nothing until one of the two is
+  // written to.
+  KvCache fork();
 
   // Committed positions: the next token goes to this position.
   Position length() const { return length_; }
@@ -101,8 +112,9 @@ class KvCache {
   std::int64_t max_rows() const { return spec_.max_rows; }
 
   // Makes room for `rows` new positions from length(). Repeating it replaces the reservation.
-  // Errors: kResourceExhausted if the context is full, kInvalidArgument if rows > max_rows; nothing
-  // changes then.
+  // Allocates only if the cache was forked or is a fork. Errors: kResourceExhausted if the context
+  // is full or the budget refuses a copy of a shared block, kInvalidArgument if rows > max_rows;
+  // nothing changes then.
   Status reserve(std::int64_t rows);
 
   // Keeps the first `rows` of the reservation, 0 <= rows <= reserved. The rest of it can be
@@ -131,12 +143,13 @@ class KvCache {
 
   // What evicted rows of a `restored` layer come from; its norms are left to the caller.
   RestoredRows restored(std::int64_t index) const;
-  // The decoders [rank, K * E] of a restored layer, which must outlive the cache.
+  // The decoders [rank, K * E] of a restored layer, which must outlive the cache and its forks.
   void set_decoders(std::int64_t index, const float* keys, const float* values);
   // The storage of the codes.
   const KvRows& codes() const { return rows(spec_.codes); }
 
-  // Reserved bytes, and the live part: rows that a query may still see.
+  // Bytes that are allocated as long as this cache is there, shared or not, and the live part: rows
+  // that a query may still see.
   Footprint footprint() const;
 
  private:
@@ -153,8 +166,22 @@ class KvCache {
     void set(std::size_t block, SharedBlock memory);
   };
 
+  // Memory for a block that a reservation writes into.
+  struct Fresh {
+    std::size_t layer = 0;
+    std::size_t block = 0;
+    SharedBlock memory;
+  };
+
+  Status own_blocks(Position first, std::int64_t rows);
+  Status own_block(std::size_t layer, std::size_t block, std::vector<Fresh>& fresh);
+  // A block that fell free where the layer's others are, or a new one.
+  Result<SharedBlock> free_block(std::size_t layer, std::size_t block) const;
+
   KvCacheSpec spec_;
+  MemoryBudget* budget_ = nullptr;
   std::vector<Layer> layers_;
+  bool forked_ = false;  // blocks may be shared, or not there
   Position length_ = 0;
   std::int64_t reserved_ = 0;
   // Highest position ever written plus one: rows below written_ - capacity are gone from a ring.

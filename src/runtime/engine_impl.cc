@@ -351,12 +351,12 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   }
   std::unique_ptr<SessionDrafts> drafts;
   if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
-    drafts = std::make_unique<SessionDrafts>(std::move(dflash), options_.draft, draft_choice_.ngram,
-                                             *draft_statistics_);
+    drafts = std::make_unique<SessionDrafts>(std::move(dflash), options_.draft.unfused,
+                                             draft_choice_.ngram, *draft_statistics_);
     if (wrapper) drafts->wrap(wrapper);
   }
   return std::make_unique<SessionImpl>(std::move(timeline), std::move(sampler), std::move(drafts),
-                                       stop_ids_, generation_config_.suppress_tokens);
+                                       budget_, stop_ids_, generation_config_.suppress_tokens);
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

@@ -70,13 +70,13 @@ void DraftStatistics::remember(const LengthPolicy& policy) {
 }
 
 SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash,
-                             const DraftOptions& options,
+                             bool unfused,
                              bool ngram,
                              DraftStatistics& statistics)
     : dflash_(std::move(dflash)),
       source_(dflash_.get()),
       statistics_(statistics),
-      unfused_(options.unfused) {
+      unfused_(unfused) {
   if (!ngram) return;
   ngram_.emplace(dflash_ != nullptr ? dflash_->max_length() : kNgramLength);
   source_ = &*ngram_;
@@ -85,8 +85,17 @@ SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash,
   source_ = &*chain_;
 }
 
+std::unique_ptr<SessionDrafts> SessionDrafts::fork() {
+  auto copy = std::make_unique<SessionDrafts>(dflash_ == nullptr ? nullptr : dflash_->fork(),
+                                              unfused_, ngram_.has_value(), statistics_);
+  copy->policy_ = policy_;
+  if (wrapper_) copy->wrap(wrapper_);
+  return copy;
+}
+
 void SessionDrafts::wrap(const DraftWrapper& wrapper) {
-  wrapped_ = wrapper(*source_);
+  wrapper_ = wrapper;
+  wrapped_ = wrapper_(*source_);
   source_ = wrapped_.get();
 }
 

@@ -63,9 +63,13 @@ class SessionDrafts {
 
   // `dflash` may be null. At least one source.
   SessionDrafts(std::unique_ptr<DflashSource> dflash,
-                const DraftOptions& options,
+                bool unfused,
                 bool ngram,
                 DraftStatistics& statistics);
+
+  // The same for a fork of the session: context and taps are shared until one of the two writes,
+  // what the policy knows is copied, and a wrapper is put around the fork's source too.
+  std::unique_ptr<SessionDrafts> fork();
 
   // Drafts through `wrapper` from now on.
   void wrap(const DraftWrapper& wrapper);
@@ -87,6 +91,7 @@ class SessionDrafts {
   std::unique_ptr<DflashSource> dflash_;
   std::optional<NgramSource> ngram_;
   std::optional<ChainSource> chain_;
+  DraftWrapper wrapper_;
   std::unique_ptr<DraftSource> wrapped_;
   DraftSource* source_ = nullptr;
   std::optional<LengthPolicy> policy_;

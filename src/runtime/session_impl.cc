@@ -82,6 +82,14 @@ Status SessionImpl::truncate(Position length) {
   return timeline_->rewind(length);
 }
 
+Result<std::unique_ptr<Session>> SessionImpl::fork() {
+  std::unique_ptr<SessionDrafts> drafts = drafts_ == nullptr ? nullptr : drafts_->fork();
+  KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
+                          timeline_->fork(drafts == nullptr ? nullptr : drafts->dflash()));
+  return std::make_unique<SessionImpl>(std::move(timeline), std::nullopt, std::move(drafts),
+                                       budget_, model_stop_ids_, suppressed_);
+}
+
 Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
                                              const TokenCallback& on_token) {
   KAKEYA_TRY(validate_sampling(options.sampling, timeline_->decoder().config().vocab_size));
@@ -99,9 +107,13 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   if (!options.ignore_model_stop_ids) {
     stop_ids.insert(stop_ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
   }
-  sampler_.set_options(options.sampling, suppressed_, options.accept);
-  sampler_.clear_history();
-  for (const TokenId id : timeline_->tokens()) sampler_.add_prompt_token(id);
+  if (!sampler_) {
+    KAKEYA_ASSIGN_OR_RETURN(sampler_,
+                            Sampler::create(timeline_->decoder().config().vocab_size, budget_));
+  }
+  sampler_->set_options(options.sampling, suppressed_, options.accept);
+  sampler_->clear_history();
+  for (const TokenId id : timeline_->tokens()) sampler_->add_prompt_token(id);
 
   GenerateResult result;
   const auto room = timeline_->context() - static_cast<Position>(timeline_->tokens().size());
@@ -127,17 +139,17 @@ Status SessionImpl::decode(const GenerateOptions& options,
                    !timeline_->recomputes();
   if (speculate && options.draft_length == kAutoDraftLength) {
     KAKEYA_ASSIGN_OR_RETURN(policy,
-                            drafts_->policy(*timeline_, sampler_, result.measuring_seconds));
+                            drafts_->policy(*timeline_, *sampler_, result.measuring_seconds));
     speculate = policy != nullptr;
   }
   if (speculate) {
     KAKEYA_TRY(decode_speculative(
-        *timeline_, sampler_, drafts_->source(), policy,
+        *timeline_, *sampler_, drafts_->source(), policy,
         {.draft_length = options.draft_length, .one_row_passes = drafts_->unfused()}, request,
         on_token, result));
     drafts_->remember();
   } else {
-    KAKEYA_TRY(decode_autoregressive(*timeline_, sampler_, request, on_token, result));
+    KAKEYA_TRY(decode_autoregressive(*timeline_, *sampler_, request, on_token, result));
   }
   result.plain_step_seconds = plain_step_seconds(result.rounds, policy);
   return {};
@@ -145,8 +157,9 @@ Status SessionImpl::decode(const GenerateOptions& options,
 
 Footprint SessionImpl::footprint() const {
   Footprint footprint = timeline_->footprint();
-  footprint.reserved_bytes(MemoryClass::kLogits) += sampler_.bytes();
-  footprint.live_bytes(MemoryClass::kLogits) += sampler_.bytes();
+  const std::uint64_t sampler = sampler_ ? sampler_->bytes() : 0;
+  footprint.reserved_bytes(MemoryClass::kLogits) += sampler;
+  footprint.live_bytes(MemoryClass::kLogits) += sampler;
   if (drafts_ != nullptr && drafts_->dflash() != nullptr) {
     footprint += drafts_->dflash()->footprint();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,13 +16,15 @@ namespace kakeya {
 
 class SessionImpl final : public Session {
  public:
-  // `drafts` may be null: plain decoding only.
+  // `drafts` may be null: plain decoding only. Without a sampler, one is made when it is needed.
   SessionImpl(std::unique_ptr<Timeline> timeline,
-              Sampler sampler,
+              std::optional<Sampler> sampler,
               std::unique_ptr<SessionDrafts> drafts,
+              MemoryBudget& budget,
               std::span<const TokenId> model_stop_ids,
               std::span<const TokenId> suppressed)
-      : drafts_(std::move(drafts)),
+      : budget_(budget),
+        drafts_(std::move(drafts)),
         timeline_(std::move(timeline)),
         sampler_(std::move(sampler)),
         model_stop_ids_(model_stop_ids),
@@ -33,6 +36,7 @@ class SessionImpl final : public Session {
   Result<GenerateResult> generate(const GenerateOptions& options,
                                   const TokenCallback& on_token) override;
   Status truncate(Position length) override;
+  Result<std::unique_ptr<Session>> fork() override;
   std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
   Position position() const override { return timeline_->position(); }
   Footprint footprint() const override;
@@ -43,9 +47,10 @@ class SessionImpl final : public Session {
                 const TokenCallback& on_token,
                 GenerateResult& result);
 
+  MemoryBudget& budget_;
   std::unique_ptr<SessionDrafts> drafts_;
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
-  Sampler sampler_;
+  std::optional<Sampler> sampler_;
   std::span<const TokenId> model_stop_ids_;  // the engine's
   std::span<const TokenId> suppressed_;      // the engine's
 };

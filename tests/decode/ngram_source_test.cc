@@ -43,7 +43,7 @@ class NgramSourceTest : public testing::Test {
  protected:
   Tokens draft(DraftSource& source, const Tokens& tokens, std::size_t count) {
     Tokens out(count, -1);
-    source.draft(tokens, sampler_, out);
+    EXPECT_TRUE(source.draft(tokens, sampler_, out).has_value());
     return out;
   }
 
@@ -124,10 +124,11 @@ class ConstantSource final : public DraftSource {
   DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return 5; }
   DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {1, 4}; }
-  void draft(std::span<const TokenId> /*tokens*/,
-             Sampler& /*sampler*/,
-             std::span<TokenId> out) override {
+  Status draft(std::span<const TokenId> /*tokens*/,
+               Sampler& /*sampler*/,
+               std::span<TokenId> out) override {
     std::fill(out.begin(), out.end(), 77);
+    return {};
   }
   std::span<const float> draft_probabilities(std::int64_t /*index*/) const override {
     return probabilities_;

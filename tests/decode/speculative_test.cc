@@ -29,12 +29,13 @@ class ScriptedSource final : public DraftSource {
   DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
   std::int64_t max_length() const override { return 16; }
   DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, 16}; }
-  void draft(std::span<const TokenId> tokens,
-             Sampler& /*sampler*/,
-             std::span<TokenId> out) override {
+  Status draft(std::span<const TokenId> tokens,
+               Sampler& /*sampler*/,
+               std::span<TokenId> out) override {
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i] = script_(static_cast<Position>(tokens.size() + i), i);
     }
+    return {};
   }
   std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
 

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <vector>
 
+#include "base/random.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -174,6 +177,135 @@ TEST(KvCache, CountsTheRowsThatAQueryMaySeeAsLive) {
   for (int i = 0; i < 3; ++i) advance(*cache, 5);
   EXPECT_EQ(cache->footprint().live_bytes(MemoryClass::kKvSliding), 8U * 2 * 2 * 4);
   EXPECT_EQ(cache->footprint().live_bytes(MemoryClass::kKvFull), 20U * 2 * 4 * 2);
+}
+
+// A cache with what its rows must hold: the number of the write that filled each position.
+struct Checked {
+  KvCache cache;
+  std::vector<std::int64_t> written;  // by position, of committed rows
+};
+
+// Calls f(layer, address, bytes) for what layer by layer is stored of a position.
+template <typename F>
+void for_vectors(const KvCache& cache, Position position, F&& f) {
+  for (const std::int64_t index : {0, 1, 2}) {
+    const KvRows& kv = cache.rows(index);
+    const auto bytes = static_cast<std::size_t>(kv.slot_bytes());
+    if (kv.keys != nullptr) f(2 * index, kv.row(kv.keys, kv.slot(position)), bytes);
+    f(2 * index + 1, kv.row(kv.values, kv.slot(position)), bytes);
+  }
+}
+
+int pattern(std::int64_t layer, std::int64_t write) {
+  return static_cast<int>((write * 7 + layer * 31) & 0xff);
+}
+
+void append_rows(Checked& c, std::int64_t rows, std::int64_t kept, std::int64_t& writes) {
+  ASSERT_OK(c.cache.reserve(rows));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    ++writes;
+    for_vectors(c.cache, c.cache.length() + r,
+                [&](std::int64_t layer, std::byte* to, std::size_t n) {
+                  std::memset(to, pattern(layer, writes), n);
+                });
+    if (r < kept) c.written.push_back(writes);
+  }
+  c.cache.commit(kept);
+}
+
+// All that a query at the next position would see, in every layer.
+void expect_intact(const Checked& c) {
+  const Position length = c.cache.length();
+  for (Position p = 0; p < length; ++p) {
+    for_vectors(c.cache, p, [&](std::int64_t layer, const std::byte* at, std::size_t n) {
+      const LayerCacheSpec& spec = c.cache.layer(layer / 2);
+      const bool seen = spec.reach() == 0 || p < spec.sink || p > length - spec.reach();
+      if (!seen) return;
+      const int expected = pattern(layer, c.written[static_cast<std::size_t>(p)]);
+      for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(std::to_integer<int>(at[i]), expected) << p;
+    });
+  }
+}
+
+// Caches are forked, written, rolled back, cleared and dropped at random: none ever sees what
+// another wrote, and the ledger is what they hold.
+TEST(KvCache, ForksNeverSeeOneAnother) {
+  const KvCacheSpec spec{
+      .layers = {{.num_kv_heads = 1, .head_dim = 8, .window = 70, .format = KvFormat::kF32},
+                 {.num_kv_heads = 1, .head_dim = 8, .window = 0, .format = KvFormat::kBf16},
+                 {.num_kv_heads = 1,
+                  .head_dim = 8,
+                  .window = 0,
+                  .format = KvFormat::kInt8,
+                  .one_vector = true,
+                  .sink = 3,
+                  .kept = 40}},
+      .context = 400,
+      .max_rows = 30};
+  MemoryBudget budget;
+  SequenceRng random(3);
+  std::int64_t writes = 0;
+  std::vector<Checked> caches;
+  for (int step = 0; step < 3000; ++step) {
+    if (caches.empty()) caches.push_back({KvCache::create(spec, budget).value(), {}});
+    const std::size_t which = random.below(caches.size());
+    Checked& c = caches[which];
+    const std::uint64_t action = random.below(20);
+    if (action < 12) {
+      const std::int64_t room = spec.context - c.cache.length();
+      const auto rows = std::min(static_cast<std::int64_t>(random.below(31)), room);
+      const auto kept =
+          static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(rows + 1)));
+      append_rows(c, rows, random.below(2) == 0 ? rows : kept, writes);
+    } else if (action < 15) {
+      const auto back = static_cast<Position>(random.below(40));
+      if (c.cache.truncate(std::max<Position>(1, c.cache.length() - back))) {
+        c.written.resize(static_cast<std::size_t>(c.cache.length()));
+      }
+    } else if (action < 18 && caches.size() < 6) {
+      const std::uint64_t before = budget.footprint().total_reserved();
+      Checked copy{c.cache.fork(), c.written};
+      ASSERT_EQ(budget.footprint().total_reserved(), before);
+      caches.push_back(std::move(copy));
+    } else if (action == 18 || c.cache.length() > 390) {
+      c.cache.clear();
+      c.written.clear();
+    } else if (caches.size() > 2) {
+      caches.erase(caches.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    for (const Checked& other : caches) expect_intact(other);
+    if (testing::Test::HasFatalFailure()) return;
+    if (caches.size() == 1) {
+      ASSERT_EQ(caches.front().cache.footprint().reserved, budget.footprint().reserved);
+    }
+  }
+  caches.clear();
+  EXPECT_EQ(budget.footprint().total_reserved(), 0U);
+}
+
+TEST(KvCache, ARefusedCopyChangesNothingAndIsOneLine) {
+  const KvCacheSpec spec = small_spec(100, 45, 300);
+  MemoryBudget exact(spec.estimate().total_reserved() + 1000);  // less than two copies
+  auto cache = KvCache::create(spec, exact);
+  ASSERT_OK(cache);
+  auto parent = std::make_unique<KvCache>(std::move(*cache));
+  advance(*parent, 40);
+  auto fork = parent->fork();
+  const auto before = exact.footprint().reserved;
+  const Status refused = fork.reserve(30);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().message().find('\n'), std::string::npos);
+  EXPECT_EQ(exact.footprint().reserved, before);
+  EXPECT_EQ(fork.length(), 40);
+  for (Position p = 0; p < 40; ++p) {
+    const KvRows& kv = fork.rows(0);
+    EXPECT_EQ(kv.row(kv.keys, p), parent->rows(0).row(parent->rows(0).keys, p));
+  }
+  // The parent gone, the blocks are the fork's own.
+  parent.reset();
+  ASSERT_OK(fork.reserve(30));
+  EXPECT_EQ(exact.footprint().reserved, before);
 }
 
 }  // namespace

@@ -299,6 +299,35 @@ TEST(Memory, ASessionThatDropsRowsStaysAsItIsForever) {
   EXPECT_LT(resident_bytes() - resident, 36000 * 4 + (256 << 10));
 }
 
+// The bookkeeping of a fork, tokens and tables of blocks, is not charged; this is all of it.
+TEST(Memory, AForkOfALongSessionCostsNextToNothingUntilItDiverges) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.session.context = 12000;
+  const auto engine = Engine::open(options).value();
+  const auto session = engine->create_session().value();
+  ASSERT_OK(session->append(std::vector<TokenId>(10000, 17)));
+  ASSERT_OK(session->generate({.max_tokens = 10, .ignore_model_stop_ids = true}));
+  const std::uint64_t ledger = engine->footprint().total_reserved();
+  const std::int64_t buffers = buffer_bytes.load();
+  const auto heap = static_cast<std::int64_t>(::mallinfo2().uordblks);
+  const auto fork = session->fork().value();
+  EXPECT_EQ(engine->footprint().total_reserved(), ledger);
+  EXPECT_EQ(buffer_bytes.load(), buffers);
+  EXPECT_LT(static_cast<std::int64_t>(::mallinfo2().uordblks) - heap, 1 << 20);
+  EXPECT_GT(fork->footprint().total_reserved(), 1U << 20);  // what it shares is counted
+  const GenerateOptions more{.max_tokens = 100, .ignore_model_stop_ids = true};
+  for (Session* each : {fork.get(), session.get()}) {
+    ASSERT_OK(each->generate(more));
+    EXPECT_EQ(engine->footprint().total_reserved() - ledger,
+              static_cast<std::uint64_t>(buffer_bytes.load() - buffers));
+  }
+  EXPECT_GT(engine->footprint().total_reserved(), ledger);
+  // Far less than a second session: a few blocks, and what a pass needs.
+  const Footprint alone = session->footprint();
+  EXPECT_LT(engine->footprint().reserved_bytes(MemoryClass::kKvFull),
+            alone.reserved_bytes(MemoryClass::kKvFull) * 11 / 10);
+}
+
 TEST(Memory, ABudgetThatIsTooSmallRefusesBeforeLoadingWithTheItemisedNeed) {
   EngineOptions options = demo_options(Compute::kFast);
   options.memory_limit = 1 << 20;
