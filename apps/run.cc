@@ -1,9 +1,14 @@
 // kakeya run: one prompt, or a conversation.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "command.h"
@@ -29,6 +34,7 @@ struct RunFlags {
   std::vector<std::string> logit_bias;
   std::string draft_length = "auto";
   std::string trace;
+  std::string session;  // a file
 };
 
 // One exchange: what went in, what came out.
@@ -52,12 +58,16 @@ class Runner {
     if (!flags.system.empty()) messages_.push_back({"system", flags.system});
   }
 
+  // Goes on from flags.session, if it is given and there is such a file.
+  Status restore();
   int one_shot(const std::string& prompt);
   int chat();
 
  private:
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
   Result<Turn> take_turn(const std::string& prompt);
+  // Writes flags.session, if it is given.
+  Status save();
   void clear();
   // Handles "/..." lines; returns whether the conversation goes on.
   bool command(const std::string& line);
@@ -74,7 +84,10 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   if (flags_.raw) {
     std::vector<TokenId> ids = tokenizer_.encode(prompt);
     const TokenId bos = engine_->bos_id();
-    if (bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
+    const std::span<const TokenId> held = session_->tokens();  // restored
+    if (bos >= 0 && held.empty() && (ids.empty() || ids.front() != bos))
+      ids.insert(ids.begin(), bos);
+    ids.insert(ids.begin(), held.begin(), held.end());
     return ids;
   }
   messages_.push_back({"user", prompt});
@@ -114,6 +127,50 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
   return turn;
 }
 
+// The conversation goes into the file beside the session: templates may write earlier turns in
+// another way than the tokens say.
+Status Runner::save() {
+  if (flags_.session.empty()) return {};
+  using nlohmann::ordered_json;
+  ordered_json record = {{"raw", flags_.raw}, {"messages", ordered_json::array()}};
+  for (const ChatMessage& message : messages_) {
+    record["messages"].push_back({{"role", message.role}, {"content", message.content}});
+  }
+  return session_->snapshot(flags_.session,
+                            record.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+Status Runner::restore() {
+  std::error_code unreadable;  // restore() says what is wrong with it
+  if (flags_.session.empty()) return {};
+  // Whether it can be written is better known now than when the reply is there.
+  if (auto probe = AtomicFile::create(flags_.session); !probe) return Unexpected(probe.error());
+  if (!std::filesystem::exists(flags_.session, unreadable) && !unreadable) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, session_->restore(flags_.session));
+  std::vector<ChatMessage> messages;
+  bool raw = false;
+  try {
+    const auto record = nlohmann::json::parse(text);
+    raw = record.at("raw");
+    for (const auto& message : record.at("messages")) {
+      messages.push_back({message.at("role"), message.at("content")});
+    }
+  } catch (const nlohmann::json::exception&) {
+    return data_loss("{}: its note is not that of a conversation", flags_.session);
+  }
+  if (raw != flags_.raw) {
+    return error(StatusCode::kFailedPrecondition, "{} was written {} --raw", flags_.session,
+                 raw ? "with" : "without");
+  }
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  if (!flags_.system.empty() && (!has_system || messages.front().content != flags_.system)) {
+    return error(StatusCode::kFailedPrecondition, "{} was written with another --system",
+                 flags_.session);
+  }
+  messages_ = std::move(messages);
+  return {};
+}
+
 // Weights as the engine holds them, the rest as the session does, with its live rows.
 Footprint ledger(const Engine& engine, const Session& session) {
   Footprint footprint = session.footprint();
@@ -137,6 +194,7 @@ nlohmann::ordered_json turn_json(const Turn& turn, const Engine& engine, const S
 int Runner::one_shot(const std::string& prompt) {
   const auto turn = take_turn(prompt);
   if (!turn) return report(turn.error());
+  const Status saved = save();
   if (!flags_.trace.empty()) {
     if (const Status written = write_trace(flags_.trace, turn->result.tokens); !written) {
       return report(written.error());
@@ -144,11 +202,11 @@ int Runner::one_shot(const std::string& prompt) {
   }
   if (flags_.json) {
     fmt::print("{}\n", turn_json(*turn, *engine_, *session_).dump(2));
-    return kExitOk;
+  } else {
+    fmt::print("\n");
+    note(generation_summary(turn->result, std::string(engine_->backend_name())));
   }
-  fmt::print("\n");
-  note(generation_summary(turn->result, std::string(engine_->backend_name())));
-  return kExitOk;
+  return saved ? kExitOk : report(saved.error());
 }
 
 void Runner::clear() {
@@ -200,6 +258,10 @@ int Runner::chat() {
     } else {
       fmt::print("\n");
       note(generation_summary(turn->result, std::string(engine_->backend_name())));
+    }
+    if (const Status saved = save(); !saved) {
+      const int code = report(saved.error());
+      if (!interactive) return code;
     }
   }
   if (flags_.json) fmt::print("{}\n", nlohmann::ordered_json{{"turns", turns}}.dump(2));
@@ -274,6 +336,7 @@ int run(RunFlags& flags) {
   auto session = (*engine)->create_session();
   if (!session) return report(session.error());
   Runner runner(flags, std::move(engine).value(), std::move(session).value(), **tokenizer);
+  if (const Status restored = runner.restore(); !restored) return report(restored.error());
   return flags.chat ? runner.chat() : runner.one_shot(prompt);
 }
 
@@ -361,6 +424,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")
       ->allow_extra_args(false)
       ->type_name("TEXT");
+  command
+      ->add_option("--session", flags->session,
+                   "Go on from this file if it exists, and write it after each reply")
+      ->type_name("FILE");
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   add_sampling_flags(*command, *flags);
   add_speculation_flags(*command, *flags);
@@ -369,7 +436,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  kakeya run -p \"Write a Python function that adds two numbers.\"\n"
       "  echo \"Repeat: one two three\" | kakeya run --json\n"
-      "  kakeya run --chat --recommended --seed 7 --memory 512MiB");
+      "  kakeya run --chat --recommended --seed 7 --memory 512MiB\n"
+      "  kakeya run --chat --session talk.session");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -106,6 +107,19 @@ class Session {
   // while the fork lives. The last token is run again by the fork if none is pending. Each of the
   // two may be used on a thread of its own.
   virtual Result<std::unique_ptr<Session>> fork() = 0;
+
+  // Writes the session to a file, from which restore() goes on as this session would, bit for bit;
+  // `note` is the caller's and comes back with it (at most 16 MiB). The file is the old one or the
+  // whole new one at every moment. Errors: kUnavailable if the disk refuses, kInvalidArgument for
+  // the note.
+  virtual Status snapshot(const std::string& path, std::string_view note = {}) = 0;
+
+  // Becomes what was written, and returns the note. Engine and options must be as they were then:
+  // model, drafter, compute, backend, context, max_rows, how keys and values are kept. Errors:
+  // kNotFound; kFailedPrecondition for a file of something else, saying what differs; kDataLoss,
+  // kInvalidArgument or kUnimplemented for a damaged file or another version; the session is
+  // unchanged then. Each is one line that names the file.
+  virtual Result<std::string> restore(const std::string& path) = 0;
 
   // How many of the tokens have been run.
   virtual Position position() const = 0;

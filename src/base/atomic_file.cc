@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/status.h"
@@ -14,6 +18,9 @@
 namespace kakeya {
 
 namespace {
+
+constexpr std::string_view kPartial = ".partial-";
+constexpr std::string_view kRandom = "XXXXXX";  // as mkostemp() wants it
 
 std::string folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
@@ -23,10 +30,25 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
+void AtomicFile::remove_abandoned(const std::string& target) {
+  namespace fs = std::filesystem;
+  const std::string name = fs::path(target).filename().string() + std::string(kPartial);
+  std::error_code failed;
+  for (fs::directory_iterator entry(folder_of(target), failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    const std::string found = entry->path().filename().string();
+    if (!found.starts_with(name) || found.size() != name.size() + kRandom.size()) continue;
+    std::error_code ignored;
+    const auto age = fs::file_time_type::clock::now() - entry->last_write_time(ignored);
+    if (ignored || !entry->is_regular_file(ignored) || age < std::chrono::hours(1)) continue;
+    fs::remove(entry->path(), ignored);
+  }
+}
+
 Result<AtomicFile> AtomicFile::create(const std::string& target) {
   AtomicFile file;
   file.target_ = target;
-  file.path_ = target + ".partial-XXXXXX";
+  file.path_ = target + std::string(kPartial) + std::string(kRandom);
   file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
   if (file.descriptor_ < 0) {
     return error(StatusCode::kUnavailable, "cannot create a file beside {}: {}", target,

@@ -16,6 +16,10 @@ namespace kakeya {
 // commit(), it is removed. Move-only; one thread at a time.
 class AtomicFile {
  public:
+  // Removes what killed processes left beside the target: partial files of its name that nobody has
+  // written to for an hour. What cannot be removed stays.
+  static void remove_abandoned(const std::string& target);
+
   // Errors: kUnavailable if the folder takes no new file.
   static Result<AtomicFile> create(const std::string& target);
 

@@ -115,6 +115,34 @@ Status DflashSource::own_taps() {
   return {};
 }
 
+Result<DflashSource::State> DflashSource::state(Position length) const {
+  if (plan_.rebuild_context) return State{{}, std::min(waiting_, length)};
+  const Position kept = std::min(context_.length(), length);
+  KAKEYA_ASSIGN_OR_RETURN(const KvCache::Extent context, context_.extent(kept));
+  return State{context, length - kept};
+}
+
+Status DflashSource::prepare_restore(const State& state, Position length) {
+  const Position context = plan_.rebuild_context ? 0 : state.context.length;
+  if (state.waiting < 0 || state.waiting > plan_.tap_rows || context != state.context.length ||
+      state.waiting != length - context) {
+    return data_loss("[drafter] {} positions and {} taps are not what goes with {} tokens",
+                     state.context.length, state.waiting, length);
+  }
+  KAKEYA_TRY(context_.prepare_restore(state.context));
+  return own_taps();
+}
+
+void DflashSource::restore(const State& state) {
+  context_.restore(state.context);
+  waiting_ = state.waiting;
+}
+
+std::span<std::byte> DflashSource::taps(std::int64_t count) const {
+  const auto width = static_cast<std::size_t>(tap_width(drafter_.config())) * sizeof(float);
+  return {taps_.data(), static_cast<std::size_t>(count) * width};
+}
+
 Rows DflashSource::tap_rows(std::int64_t first, std::int64_t count) const {
   const std::int64_t width = tap_width(drafter_.config());
   return {reinterpret_cast<float*>(taps_.data()) + first * width, count, width};

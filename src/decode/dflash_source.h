@@ -48,6 +48,22 @@ class DflashSource final : public DraftSource, public TapSink {
   // that is charged until it is used.
   std::unique_ptr<DflashSource> fork();
 
+  // For snapshots: the context, and what has not become context yet.
+  struct State {
+    KvCache::Extent context;
+    std::int64_t waiting = 0;  // rows of taps
+  };
+  KvCache& context() { return context_; }
+  // The state after truncate(length). Errors: as truncate.
+  Result<State> state(Position length) const;
+  // Makes context and taps of `state`, which goes with `length` tokens run, writable. Errors: as
+  // KvCache::prepare_restore; nothing that counts has changed then.
+  Status prepare_restore(const State& state, Position length);
+  // Takes `state` for its own; was prepared. Rows and taps are for the caller to fill.
+  void restore(const State& state);
+  // The first `count` waiting taps.
+  std::span<std::byte> taps(std::int64_t count) const;
+
   int num_lanes() const override { return 1; }
   DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return drafter_.max_length(); }

@@ -123,6 +123,58 @@ void LengthPolicy::seed(const LengthPolicy& other) {
   credit_ = other.credit_;
 }
 
+std::vector<double> LengthPolicy::numbers() const {
+  std::vector<double> numbers = {credit_};
+  numbers.insert(numbers.end(), costs_.verify.begin(), costs_.verify.end());
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    numbers.insert(numbers.end(), costs_.draft[i].begin(), costs_.draft[i].end());
+    numbers.insert(numbers.end(), {lanes_[i].purse, lanes_[i].alarm});
+    for (const Count& count : lanes_[i].depths) {
+      numbers.insert(numbers.end(), {count.reached, count.accepted});
+    }
+  }
+  return numbers;
+}
+
+std::optional<LengthPolicy> LengthPolicy::from_numbers(std::span<const double> numbers,
+                                                       int num_lanes,
+                                                       std::int64_t max_length) {
+  const auto lanes = static_cast<std::size_t>(num_lanes);
+  const auto length = static_cast<std::size_t>(max_length);
+  if (numbers.size() != 2 + length + lanes * (3 * length + 2)) return std::nullopt;
+  const auto finite = [](double x) { return std::isfinite(x); };
+  if (!std::all_of(numbers.begin(), numbers.end(), finite)) return std::nullopt;
+  const double credit = numbers[0];
+  std::size_t next = 1;
+  const auto take = [&](std::size_t count) {
+    const auto piece = numbers.subspan(next, count);
+    next += count;
+    return std::vector<double>(piece.begin(), piece.end());
+  };
+  const auto least = [](const std::vector<double>& values) {
+    return values.empty() ? 0.0 : *std::min_element(values.begin(), values.end());
+  };
+  RoundCosts costs{.verify = take(length + 1), .draft = {}};
+  if (credit < 0.0 || least(costs.verify) <= 0.0) return std::nullopt;
+  std::vector<Lane> found(lanes);
+  for (Lane& lane : found) {
+    costs.draft.push_back(take(length));
+    const std::vector<double> purse_and_alarm = take(2);
+    lane.purse = purse_and_alarm[0];  // or a debt
+    lane.alarm = purse_and_alarm[1];
+    if (least(costs.draft.back()) < 0.0 || lane.alarm < 0.0) return std::nullopt;
+    for (std::size_t d = 0; d < length; ++d) {
+      const std::vector<double> count = take(2);
+      if (count[1] < 0.0 || count[1] > count[0]) return std::nullopt;
+      lane.depths.push_back({count[0], count[1]});
+    }
+  }
+  LengthPolicy policy(std::move(costs));
+  policy.lanes_ = std::move(found);
+  policy.credit_ = credit;
+  return policy;
+}
+
 double LengthPolicy::round_seconds(int lane, std::int64_t length) const {
   const auto n = static_cast<std::size_t>(length);
   if (n == 0) return plain_seconds();

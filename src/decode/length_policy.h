@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "kakeya/session.h"
@@ -48,6 +50,13 @@ class LengthPolicy {
   // and from what its purse holds, so that many short texts may not lose more than one long one.
   // Lanes that only one of the two has are left alone.
   void seed(const LengthPolicy& other);
+
+  // All that it knows, as numbers; and a policy that knows it. Nothing for numbers that no policy
+  // of so many lanes and such drafts can have.
+  std::vector<double> numbers() const;
+  static std::optional<LengthPolicy> from_numbers(std::span<const double> numbers,
+                                                  int num_lanes,
+                                                  std::int64_t max_length);
 
   // The length of the next round of `lane`, 0 ... min(most, max length).
   std::int64_t choose(int lane, std::int64_t most) const;

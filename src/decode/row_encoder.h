@@ -46,6 +46,8 @@ class RowEncoder {
                                                     MemoryBudget& budget);
 
   const Projection& projection() const { return projection_; }
+  // The drafter's rows that token features take; null for other features.
+  KvCache* tokens() { return runs_on_tokens() ? &tokens_ : nullptr; }
 
   // The layers whose outputs it wants of each pass; may be empty.
   std::span<const std::int64_t> taps() const;

@@ -232,6 +232,13 @@ Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
   return copy;
 }
 
+void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& extent) {
+  cache_.restore(extent);
+  tokens_.assign(ids.begin(), ids.end());
+  unaccepted_ = 0;
+  has_logits_ = false;
+}
+
 Status Timeline::check_room(std::int64_t held, std::size_t wanted) const {
   if (static_cast<std::int64_t>(wanted) <= plan_.context - held) return {};
   return error(StatusCode::kResourceExhausted,

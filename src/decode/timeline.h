@@ -71,6 +71,14 @@ class Timeline {
   // same taps and must outlive the fork. Never fails for want of memory.
   Result<std::unique_ptr<Timeline>> fork(TapSink* sink);
 
+  // For snapshots: the rows that token features take, null if there are none.
+  KvCache* feature_cache() { return encoder_ == nullptr ? nullptr : encoder_->tokens(); }
+  // For snapshots: the target's cache; and taking over tokens and an extent of it that was prepared
+  // (KvCache::prepare_restore) and whose rows were filled. At least one token must be pending, for
+  // there are no logits; the sink's part is the caller's.
+  KvCache& cache() { return cache_; }
+  void restore(std::span<const TokenId> ids, const KvCache::Extent& extent);
+
   // Where taps go from now on; the timeline must be empty. The sink must outlive it; may be null.
   void set_tap_sink(TapSink* sink) { tap_sink_ = sink; }
 

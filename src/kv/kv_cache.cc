@@ -181,24 +181,33 @@ Status KvCache::own_block(std::size_t layer, std::size_t block, std::vector<Fres
   return {};
 }
 
-// Makes the blocks of these positions' slots this cache's own, or changes nothing.
-Status KvCache::own_blocks(Position first, std::int64_t rows) {
-  std::vector<Fresh> fresh;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const KvRows& kv = layers_[i].rows;
-    std::int64_t step = 0;
-    for (Position p = first; p < first + rows; p += step) {
-      const std::int64_t slot = kv.slot(p);
-      const std::int64_t block = slot / kv.block_slots;
-      KAKEYA_TRY(own_block(i, static_cast<std::size_t>(block), fresh));
-      step = std::min((block + 1) * kv.block_slots, kv.capacity) - slot;
-    }
+Status KvCache::own_run(std::size_t layer, Run run, std::vector<Fresh>& fresh) {
+  const KvRows& kv = layers_[layer].rows;
+  std::int64_t step = 0;
+  for (Position p = run.first; p < run.last; p += step) {
+    const std::int64_t slot = kv.slot(p);
+    const std::int64_t block = slot / kv.block_slots;
+    KAKEYA_TRY(own_block(layer, static_cast<std::size_t>(block), fresh));
+    step = std::min((block + 1) * kv.block_slots, kv.capacity) - slot;
   }
+  return {};
+}
+
+void KvCache::install(std::vector<Fresh> fresh) {
   for (Fresh& f : fresh) {
     const SharedBlock& held = layers_[f.layer].blocks[f.block];
     if (held) std::memcpy(f.memory.data(), held.data(), held.size());
     layers_[f.layer].set(f.block, std::move(f.memory));
   }
+}
+
+// Makes the blocks of these positions' slots this cache's own, or changes nothing.
+Status KvCache::own_blocks(Position first, std::int64_t rows) {
+  std::vector<Fresh> fresh;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    KAKEYA_TRY(own_run(i, {first, first + rows}, fresh));
+  }
+  install(std::move(fresh));
   return {};
 }
 
@@ -225,6 +234,14 @@ void KvCache::commit(std::int64_t rows) {
   reserved_ -= rows;
 }
 
+// The first position of the turn that a layer still has; 0 if none was overwritten.
+Position KvCache::oldest_held(std::size_t layer, Position written) const {
+  const KvRows& kv = layers_[layer].rows;
+  const Position oldest = written - (kv.capacity - kv.sink);
+  // The sink's rows are never overwritten by others.
+  return oldest <= kv.sink ? 0 : oldest;
+}
+
 Status KvCache::check_truncate(Position length) const {
   if (length < 0 || length > length_) {
     return invalid_argument("[kv] cannot truncate {} tokens to {}", length_, length);
@@ -232,16 +249,14 @@ Status KvCache::check_truncate(Position length) const {
   if (length == 0) return {};
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const std::int64_t window = spec_.layers[i].reach();
-    const std::int64_t turn = layers_[i].rows.capacity - layers_[i].rows.sink;
     if (window == 0) continue;
-    // The sink's rows are never overwritten by others.
-    const Position oldest_held = written_ - turn <= layers_[i].rows.sink ? 0 : written_ - turn;
+    const Position held = oldest_held(i, written_);
     const Position oldest_needed = std::max<Position>(0, length - window + 1);
-    if (oldest_needed < oldest_held) {
+    if (oldest_needed < held) {
       return error(StatusCode::kFailedPrecondition,
                    "[kv] cannot go back to {} tokens: rows before position {} have left the window "
                    "of {}; the furthest possible is {}",
-                   length, oldest_held, window, oldest_held + window - 1);
+                   length, held, window, held + window - 1);
     }
   }
   return {};
@@ -256,6 +271,65 @@ Status KvCache::truncate(Position length) {
   length_ = length;
   reserved_ = 0;
   return {};
+}
+
+Result<KvCache::Extent> KvCache::extent(Position length) const {
+  KAKEYA_TRY(check_truncate(length));
+  return Extent{length, length == 0 ? 0 : written_};
+}
+
+std::array<KvCache::Run, 2> KvCache::held_runs(std::size_t layer, const Extent& extent) const {
+  const Position oldest = oldest_held(layer, extent.written);
+  const Position sink = oldest == 0 ? 0 : std::min(layers_[layer].rows.sink, extent.length);
+  return {Run{0, sink}, Run{std::min(oldest, extent.length), extent.length}};
+}
+
+Status KvCache::prepare_restore(const Extent& extent) {
+  const auto [length, written] = extent;
+  bool possible = length >= 0 && length <= written && written <= spec_.context;
+  if (length == 0) possible = written == 0;
+  for (std::size_t i = 0; possible && i < layers_.size(); ++i) {
+    const std::int64_t reach = spec_.layers[i].reach();
+    possible =
+        reach == 0 || length - reach + 1 >= oldest_held(i, written) || oldest_held(i, written) == 0;
+  }
+  if (!possible) {
+    return data_loss("[kv] {} tokens of {} written are not what a session of {} can hold", length,
+                     written, spec_.context);
+  }
+  if (!forked_) return {};  // every block is there
+  std::vector<Fresh> fresh;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const Run& run : held_runs(i, extent)) KAKEYA_TRY(own_run(i, run, fresh));
+  }
+  install(std::move(fresh));
+  return {};
+}
+
+void KvCache::restore(const Extent& extent) {
+  length_ = extent.length;
+  written_ = extent.written;
+  reserved_ = 0;
+}
+
+std::vector<std::span<std::byte>> KvCache::held_rows(std::int64_t index,
+                                                     bool keys,
+                                                     const Extent& extent) const {
+  const auto layer = static_cast<std::size_t>(index);
+  const KvRows& kv = layers_[layer].rows;
+  std::vector<std::span<std::byte>> pieces;
+  if (keys && kv.keys == nullptr) return pieces;
+  for (const Run& run : held_runs(layer, extent)) {
+    std::int64_t step = 0;
+    for (Position p = run.first; p < run.last; p += step) {
+      const std::int64_t slot = kv.slot(p);
+      const std::int64_t end = (slot / kv.block_slots + 1) * kv.block_slots;
+      step = std::min(std::min(end, kv.capacity) - slot, run.last - p);
+      pieces.emplace_back(kv.row(keys ? kv.keys : kv.values, slot),
+                          static_cast<std::size_t>(step * kv.slot_bytes()));
+    }
+  }
+  return pieces;
 }
 
 void KvCache::clear() {

@@ -25,7 +25,10 @@
 // One thread at a time; a cache and its forks may be used from different threads.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -108,6 +111,7 @@ class KvCache {
 
   // Committed positions: the next token goes to this position.
   Position length() const { return length_; }
+  const KvCacheSpec& spec() const { return spec_; }
   std::int64_t context() const { return spec_.context; }
   std::int64_t max_rows() const { return spec_.max_rows; }
 
@@ -132,6 +136,30 @@ class KvCache {
 
   // Forgets everything. Always possible.
   void clear();
+
+  // What rows to keep of a cache, to go on with another one of the same spec.
+  struct Extent {
+    Position length = 0;   // committed positions
+    Position written = 0;  // the highest position ever written plus one
+  };
+
+  // The present extent after truncate(length). Errors: as truncate.
+  Result<Extent> extent(Position length) const;
+
+  // Makes the rows of `extent` writable; they keep what they hold. Errors: kDataLoss for an extent
+  // that no cache of this spec can have, kResourceExhausted as reserve; nothing changes then.
+  Status prepare_restore(const Extent& extent);
+
+  // Takes `extent` for its own; was prepared. The rows are those of held_rows(), for the caller to
+  // fill.
+  void restore(const Extent& extent);
+
+  // What owned layer `index` holds of the positions below extent.length, the sink's and the last
+  // ones: the keys (nothing if they are not stored) or the values of one position after the other,
+  // in as few pieces as they lie in. The same bytes in all caches of a spec and an extent.
+  std::vector<std::span<std::byte>> held_rows(std::int64_t index,
+                                              bool keys,
+                                              const Extent& extent) const;
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
   const KvRows& rows(std::int64_t index) const {
@@ -173,7 +201,17 @@ class KvCache {
     SharedBlock memory;
   };
 
+  // Positions [first, last).
+  struct Run {
+    Position first = 0;
+    Position last = 0;
+  };
+
+  Position oldest_held(std::size_t layer, Position written) const;
+  std::array<Run, 2> held_runs(std::size_t layer, const Extent& extent) const;
   Status own_blocks(Position first, std::int64_t rows);
+  Status own_run(std::size_t layer, Run run, std::vector<Fresh>& fresh);
+  void install(std::vector<Fresh> fresh);
   Status own_block(std::size_t layer, std::size_t block, std::vector<Fresh>& fresh);
   // A block that fell free where the layer's others are, or a new one.
   Result<SharedBlock> free_block(std::size_t layer, std::size_t block) const;

@@ -1,5 +1,8 @@
 #include "model/weight_loader.h"
 
+#include <fmt/format.h>
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "base/status.h"
@@ -21,6 +24,23 @@ Status WeightLoader::status() const {
   return {};
 }
 
+void WeightLoader::add_to_fingerprint(const TensorView& view) {
+  constexpr std::size_t kPiece = 256;
+  constexpr std::size_t kPieces = 4;
+  std::string text =
+      fmt::format("{} {} {} ", view.name, shape_string(view.shape), dtype_name(view.dtype));
+  const std::size_t bytes = view.bytes();
+  const auto* values = reinterpret_cast<const char*>(view.data);
+  if (bytes <= kPiece * kPieces) {
+    text.append(values, bytes);
+  } else {
+    for (std::size_t i = 0; i < kPieces; ++i) {
+      text.append(values + (bytes - kPiece) / (kPieces - 1) * i, kPiece);
+    }
+  }
+  fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
+}
+
 std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
   if (error_) return std::nullopt;
   auto view = measuring() ? source_.describe(name) : source_.tensor(name);
@@ -28,6 +48,7 @@ std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
     fail(view.error());
     return std::nullopt;
   }
+  if (!measuring()) add_to_fingerprint(*view);
   return std::move(view).value();
 }
 
@@ -82,6 +103,7 @@ std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute com
       return nullptr;
     }
     table = std::move(mapped).value();
+    add_to_fingerprint(*view);
   }
   advance(view->bytes(), 0);
   return table;

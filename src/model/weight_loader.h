@@ -54,6 +54,10 @@ class WeightLoader {
 
   Status status() const;
 
+  // A number that stands for the tensors loaded so far: names, shapes, types and a kibibyte of each
+  // one's values. Other weights of the same shapes give another but by chance. 0 while measuring.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+
   // Bytes of the source's tensors so far, and what the budget was (or would be) charged for them.
   std::uint64_t source_bytes() const { return source_bytes_; }
   std::uint64_t charged_bytes() const { return charged_bytes_; }
@@ -66,6 +70,7 @@ class WeightLoader {
   std::unique_ptr<Matrix> load(const TensorView& view, Compute compute);
   void fail(const Error& error);
   void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);
+  void add_to_fingerprint(const TensorView& view);
   bool measuring() const { return budget_ == nullptr; }
 
   TensorSource& source_;
@@ -74,6 +79,7 @@ class WeightLoader {
   Progress progress_;
   std::uint64_t source_bytes_ = 0;
   std::uint64_t charged_bytes_ = 0;
+  std::uint64_t fingerprint_ = 0;
   std::optional<Error> error_;
 };
 

@@ -1,10 +1,12 @@
 #include "runtime/engine_impl.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 #include "decode/sampler.h"
 #include "model/checkpoint_source.h"
@@ -21,6 +23,16 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
       {.name = options.backend,
        .instruction_set = options.instruction_set,
        .threads = {.num_threads = options.num_threads, .pin = options.pin_threads}});
+}
+
+// Stands for a model: its weights' number with that of its config.json, if it is of a folder.
+Result<std::string> fingerprint(const std::string& dir, std::uint64_t weights) {
+  std::uint64_t config = 0;
+  if (!dir.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(dir + "/config.json"));
+    config = XXH3_64bits(file.bytes().data(), file.bytes().size());
+  }
+  return fmt::format("{:016x}{:016x}", config, weights);
 }
 
 }  // namespace
@@ -123,6 +135,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
     const EngineOptions& options,
     const std::optional<DrafterConfig>& drafter) {
   std::unique_ptr<EngineImpl> engine(new EngineImpl(config, options));
+  engine->options_.model_dir.clear();
   engine->drafter_config_ = drafter;
   KAKEYA_ASSIGN_OR_RETURN(engine->backend_, make_backend(options));
   engine->collect_stop_ids();
@@ -214,12 +227,16 @@ Status EngineImpl::load(Sources sources) {
   };
   WeightLoader loader(*sources.target, *backend_, budget_, progress);
   KAKEYA_ASSIGN_OR_RETURN(decoder_, load_decoder(config_, loader, options_.compute));
+  KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_,
+                          fingerprint(options_.model_dir, loader.fingerprint()));
   if (drafter_config_) {
     before = loader.source_bytes();
     WeightLoader drafter_loader(*sources.drafter, *backend_, budget_, progress);
     KAKEYA_ASSIGN_OR_RETURN(
         drafter_, dflash::Drafter::load(*drafter_config_, options_.draft, *decoder_, drafter_loader,
                                         options_.compute));
+    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_,
+                            fingerprint(drafter_dir_, drafter_loader.fingerprint()));
     before += drafter_loader.source_bytes();
   }
   if (projection_config_) {
@@ -291,6 +308,25 @@ CostKey EngineImpl::cost_key() const {
           .machine = machine_text(backend_->num_threads(), backend_->name())};
 }
 
+std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
+  if (!options.drafting) return "none";
+  std::string text = draft_choice_.ngram ? "ngram" : "";
+  if (drafter_ != nullptr && drafter_drafts_) {
+    text += fmt::format("{}{} mask {} embeddings {}{}", text.empty() ? "" : " ",
+                        drafter_fingerprint_, static_cast<int>(options_.draft.mask),
+                        drafter_->embed_scale(), options_.draft.unfused ? " unfused" : "");
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
+                                               const Projection* projection) const {
+  if (!plan.encoder) return "none";
+  return fmt::format("{} {:016x} features of {} embeddings {}",
+                     projection_features_name(plan.encoder->features), projection->fingerprint(),
+                     drafter_fingerprint_, drafter_->embed_scale());
+}
+
 std::int64_t EngineImpl::session_context() const {
   return options_.session.context > 0
              ? options_.session.context
@@ -356,7 +392,11 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
     if (wrapper) drafts->wrap(wrapper);
   }
   return std::make_unique<SessionImpl>(std::move(timeline), std::move(sampler), std::move(drafts),
-                                       budget_, stop_ids_, generation_config_.suppress_tokens);
+                                       budget_,
+                                       session_key(model_fingerprint_, draft_fingerprint(options),
+                                                   projection_fingerprint(plan, projection),
+                                                   options_.compute, backend_->name(), plan),
+                                       stop_ids_, generation_config_.suppress_tokens);
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

@@ -118,6 +118,9 @@ class EngineImpl final : public Engine {
   // The same of a session with these options.
   std::int64_t verify_rows(const SessionOptions& options) const;
   CostKey cost_key() const;
+  // The drafts of a session with these options, as far as a snapshot depends on them.
+  std::string draft_fingerprint(const SessionOptions& options) const;
+  std::string projection_fingerprint(const TimelinePlan& plan, const Projection* projection) const;
   void collect_stop_ids();
   std::int64_t session_context() const;
 
@@ -140,6 +143,8 @@ class EngineImpl final : public Engine {
   ModelText text_;
   std::string memory_plan_;
   std::vector<TokenId> stop_ids_;
+  std::string model_fingerprint_;    // of configuration and weights
+  std::string drafter_fingerprint_;  // empty without a drafter
 };
 
 }  // namespace kakeya

@@ -87,7 +87,25 @@ Result<std::unique_ptr<Session>> SessionImpl::fork() {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           timeline_->fork(drafts == nullptr ? nullptr : drafts->dflash()));
   return std::make_unique<SessionImpl>(std::move(timeline), std::nullopt, std::move(drafts),
-                                       budget_, model_stop_ids_, suppressed_);
+                                       budget_, key_, model_stop_ids_, suppressed_);
+}
+
+SessionParts SessionImpl::parts() {
+  SessionParts parts{.timeline = timeline_.get()};
+  if (drafts_ == nullptr) return parts;
+  parts.dflash = drafts_->dflash();
+  parts.policy = &drafts_->present_policy();
+  parts.num_lanes = drafts_->source().num_lanes();
+  parts.max_draft_length = drafts_->source().max_length();
+  return parts;
+}
+
+Status SessionImpl::snapshot(const std::string& path, std::string_view note) {
+  return write_session(path, key_, parts(), note);
+}
+
+Result<std::string> SessionImpl::restore(const std::string& path) {
+  return read_session(path, key_, parts());
 }
 
 Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,

@@ -4,6 +4,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "decode/sampler.h"
@@ -11,6 +14,7 @@
 #include "decode/token_stream.h"
 #include "kakeya/session.h"
 #include "runtime/session_drafts.h"
+#include "runtime/session_snapshot.h"
 
 namespace kakeya {
 
@@ -21,9 +25,11 @@ class SessionImpl final : public Session {
               std::optional<Sampler> sampler,
               std::unique_ptr<SessionDrafts> drafts,
               MemoryBudget& budget,
+              SnapshotKey key,
               std::span<const TokenId> model_stop_ids,
               std::span<const TokenId> suppressed)
       : budget_(budget),
+        key_(std::move(key)),
         drafts_(std::move(drafts)),
         timeline_(std::move(timeline)),
         sampler_(std::move(sampler)),
@@ -37,6 +43,8 @@ class SessionImpl final : public Session {
                                   const TokenCallback& on_token) override;
   Status truncate(Position length) override;
   Result<std::unique_ptr<Session>> fork() override;
+  Status snapshot(const std::string& path, std::string_view note) override;
+  Result<std::string> restore(const std::string& path) override;
   std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
   Position position() const override { return timeline_->position(); }
   Footprint footprint() const override;
@@ -47,7 +55,10 @@ class SessionImpl final : public Session {
                 const TokenCallback& on_token,
                 GenerateResult& result);
 
+  SessionParts parts();
+
   MemoryBudget& budget_;
+  SnapshotKey key_;
   std::unique_ptr<SessionDrafts> drafts_;
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   std::optional<Sampler> sampler_;

@@ -220,6 +220,51 @@ TEST(LengthPolicy, StopsDraftingWhenTextTurnsUnpredictable) {
   }
 }
 
+TEST(LengthPolicy, GoesOnFromItsNumbersAsIfItHadNeverStopped) {
+  const RoundCosts costs = tiny_costs();
+  LengthPolicy policy(costs);
+  SequenceRng random(5);
+  const auto round = [&](std::int64_t length) {
+    return record(static_cast<std::int32_t>(length),
+                  static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length + 1))),
+                  costs);
+  };
+  for (int i = 0; i < 100; ++i) policy.observe(0, round(policy.choose(0, 16)));
+  auto copy = LengthPolicy::from_numbers(policy.numbers(), 1, 16);
+  ASSERT_TRUE(copy.has_value());
+  EXPECT_EQ(copy->numbers(), policy.numbers());
+  for (int i = 0; i < 200; ++i) {
+    const std::int64_t length = policy.choose(0, 16);
+    ASSERT_EQ(copy->choose(0, 16), length);
+    const RoundRecord same = round(length);
+    policy.observe(0, same);
+    copy->observe(0, same);
+  }
+  EXPECT_EQ(copy->numbers(), policy.numbers());
+}
+
+TEST(LengthPolicy, RefusesNumbersThatNoPolicyHas) {
+  const std::vector<double> numbers = LengthPolicy(tiny_costs()).numbers();
+  EXPECT_TRUE(LengthPolicy::from_numbers(numbers, 1, 16).has_value());
+  EXPECT_FALSE(LengthPolicy::from_numbers(numbers, 2, 16).has_value());
+  EXPECT_FALSE(LengthPolicy::from_numbers(numbers, 1, 15).has_value());
+  const std::size_t first_draft = 1 + 17;
+  const std::size_t purse = first_draft + 16;
+  const std::size_t first_depth = purse + 2;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    for (const double value : {-1.0, HUGE_VAL, std::nan("")}) {
+      std::vector<double> edited = numbers;
+      edited[i] = value;
+      const bool a_debt = i == purse && value == -1.0;
+      EXPECT_EQ(LengthPolicy::from_numbers(edited, 1, 16).has_value(), a_debt)
+          << i << ", " << value;
+    }
+  }
+  std::vector<double> more_accepted = numbers;
+  more_accepted[first_depth + 1] = 1.0;
+  EXPECT_FALSE(LengthPolicy::from_numbers(more_accepted, 1, 16).has_value());
+}
+
 TEST(LengthPolicy, KeepsToTheMostThatCanBeDrafted) {
   Simulation simulation(tiny_costs(), 3);
   simulation.run_tokens(Curve(16, 0.95), 500);

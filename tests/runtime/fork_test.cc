@@ -55,13 +55,14 @@ std::vector<Mode> modes() {
 class ForkTest : public testing::Test {
  protected:
   static std::unique_ptr<Engine> open(const std::string& draft,
-                                      std::uint64_t memory_limit = ~std::uint64_t{0}) {
+                                      std::uint64_t memory_limit = ~std::uint64_t{0},
+                                      bool unfused = false) {
     return Engine::open({.model_dir = KAKEYA_DEMO_MODEL,
                          .num_threads = 2,
                          .pin_threads = false,
                          .memory_limit = memory_limit,
                          .session = {.context = 1024, .max_rows = 64},
-                         .draft = {.source = draft}})
+                         .draft = {.source = draft, .unfused = unfused}})
         .value();
   }
   static void SetUpTestSuite() {
@@ -150,7 +151,8 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
 }
 
 TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
-  for (const auto* engine : {&plain_, &drafting_}) {
+  auto unfused = open("auto", ~std::uint64_t{0}, true);  // all taps wait
+  for (const auto* engine : {&plain_, &drafting_, &unfused}) {
     const auto create = [&] { return (*engine)->create_session().value(); };
     // Nothing at all; tokens that are pending; a prompt that was run, which has logits.
     const auto empty = create();

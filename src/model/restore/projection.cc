@@ -18,6 +18,7 @@ Result<std::unique_ptr<Projection>> Projection::load(const ProjectionConfig& con
         loader.transposed(fmt::format("decoders_v.{}.weight", l)));
   }
   KAKEYA_TRY(loader.status());
+  projection->fingerprint_ = loader.fingerprint();
   return projection;
 }
 

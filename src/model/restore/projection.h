@@ -21,6 +21,8 @@ class Projection {
 
   const ProjectionConfig& config() const { return config_; }
   std::int64_t rank() const { return config_.rank; }
+  // Of what was loaded, as WeightLoader::fingerprint.
+  std::uint64_t fingerprint() const { return fingerprint_; }
 
   // codes [T, rank] = features [T, input_width] through the encoder.
   void encode_keys(ConstRows features, Executor& executor, Rows codes) const {
@@ -43,6 +45,7 @@ class Projection {
   }
 
   ProjectionConfig config_;
+  std::uint64_t fingerprint_ = 0;
   std::unique_ptr<Matrix> key_encoder_;    // [rank, input_width]
   std::unique_ptr<Matrix> value_encoder_;  // the same
   std::vector<WeightVector> key_decoders_;

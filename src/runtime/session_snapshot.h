@@ -1,0 +1,55 @@
+// What a session is on disk: sections of a snapshot file (docs/formats/session.md). Restoring
+// checks everything first and changes the session last.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "decode/dflash_source.h"
+#include "decode/length_policy.h"
+#include "decode/timeline.h"
+#include "formats/snapshot_file.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// The parts of a session that its stream depends on; all but the timeline may be missing.
+struct SessionParts {
+  Timeline* timeline = nullptr;
+  DflashSource* dflash = nullptr;
+  std::optional<LengthPolicy>* policy = nullptr;
+  // Of the policies that the session's source may have.
+  int num_lanes = 0;
+  std::int64_t max_draft_length = 0;
+};
+
+// Most bytes of a caller's note.
+inline constexpr std::size_t kMaxSessionNoteBytes = std::size_t{16} << 20;
+
+// What must be equal for a session to be restored: the layout of the sections, what made the rows
+// and how they are kept. `model`, `drafter`, `projection`: fingerprints.
+SnapshotKey session_key(std::string_view model,
+                        std::string_view drafter,
+                        std::string_view projection,
+                        Compute compute,
+                        std::string_view backend,
+                        const TimelinePlan& plan);
+
+// Errors: of SnapshotWriter; kInvalidArgument for a note that is too long. The session and, but for
+// an error that says otherwise, the old file are unchanged then.
+Status write_session(const std::string& path,
+                     const SnapshotKey& key,
+                     const SessionParts& parts,
+                     std::string_view note);
+
+// Replaces what the session holds; returns the note. Errors: of SnapshotFile, kFailedPrecondition
+// for another key, kDataLoss for sections that no session of this key has, kResourceExhausted for
+// memory that a fork needs; the session is unchanged then. Each names the path.
+Result<std::string> read_session(const std::string& path,
+                                 const SnapshotKey& key,
+                                 const SessionParts& parts);
+
+}  // namespace kakeya
