@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -227,21 +229,24 @@ void expect_intact(const Checked& c) {
   }
 }
 
+KvCacheSpec forked_spec() {
+  return {.layers = {{.num_kv_heads = 1, .head_dim = 8, .window = 70, .format = KvFormat::kF32},
+                     {.num_kv_heads = 1, .head_dim = 8, .window = 0, .format = KvFormat::kBf16},
+                     {.num_kv_heads = 1,
+                      .head_dim = 8,
+                      .window = 0,
+                      .format = KvFormat::kInt8,
+                      .one_vector = true,
+                      .sink = 3,
+                      .kept = 40}},
+          .context = 400,
+          .max_rows = 30};
+}
+
 // Caches are forked, written, rolled back, cleared and dropped at random: none ever sees what
 // another wrote, and the ledger is what they hold.
 TEST(KvCache, ForksNeverSeeOneAnother) {
-  const KvCacheSpec spec{
-      .layers = {{.num_kv_heads = 1, .head_dim = 8, .window = 70, .format = KvFormat::kF32},
-                 {.num_kv_heads = 1, .head_dim = 8, .window = 0, .format = KvFormat::kBf16},
-                 {.num_kv_heads = 1,
-                  .head_dim = 8,
-                  .window = 0,
-                  .format = KvFormat::kInt8,
-                  .one_vector = true,
-                  .sink = 3,
-                  .kept = 40}},
-      .context = 400,
-      .max_rows = 30};
+  const KvCacheSpec spec = forked_spec();
   MemoryBudget budget;
   SequenceRng random(3);
   std::int64_t writes = 0;
@@ -280,6 +285,36 @@ TEST(KvCache, ForksNeverSeeOneAnother) {
     }
   }
   caches.clear();
+  EXPECT_EQ(budget.footprint().total_reserved(), 0U);
+}
+
+// The same, each fork on a thread of its own; what they leave is claimed by the others.
+TEST(KvCache, ForksAreUsedFromSeveralThreads) {
+  const KvCacheSpec spec = forked_spec();
+  MemoryBudget budget;
+  {
+    Checked parent{KvCache::create(spec, budget).value(), {}};
+    std::int64_t parent_writes = 0;
+    for (int i = 0; i < 4; ++i) append_rows(parent, 30, 30, parent_writes);
+    std::vector<Checked> caches;
+    for (int i = 0; i < 4; ++i) caches.push_back({parent.cache.fork(), parent.written});
+    caches.push_back(std::move(parent));
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < caches.size(); ++i) {
+      threads.emplace_back([&, i] {
+        std::int64_t writes = 1000 * static_cast<std::int64_t>(i + 1);
+        for (int step = 0; step < 40 && caches[i].cache.length() + 7 <= spec.context; ++step) {
+          append_rows(caches[i], 7, 1 + step % 7, writes);
+          expect_intact(caches[i]);
+          // The older one goes away while others read what both held.
+          Checked next{caches[i].cache.fork(), caches[i].written};
+          std::swap(caches[i].cache, next.cache);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Checked& c : caches) expect_intact(c);
+  }
   EXPECT_EQ(budget.footprint().total_reserved(), 0U);
 }
 
