@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Draws a report of `kakeya eval kv --out` as SVG: how far from exact each mode is, against its bytes.
 
-usage: tools/plot_kv.py -o FIGURE.svg [--length N] REPORT.json
+usage: tools/plot_kv.py -o FIGURE.svg [--length N] [--modes A,B,...] REPORT.json
 
-One panel a set of texts, of the given length (default: the longest), one point a mode. The mean KL
-divergence has a logarithmic axis; a divergence of 0 stands on the floor of the axis, which is labelled so.
+One panel a set of texts, of the given length (default: the longest), one point a mode (default: all). The
+mean KL divergence has a logarithmic axis; a divergence of 0 stands on the floor of the axis, which is labelled so.
 Modes that are another's control are grey. Needs matplotlib (Debian: python3-matplotlib).
 """
 
@@ -30,13 +30,17 @@ def read_report(path):
     return report
 
 
-def entries_of(report, length):
-    """The measured sets of texts of one length."""
+def entries_of(report, length, modes):
+    """The measured sets of texts of one length, with the chosen modes."""
     lengths = sorted({entry["length"] for entry in report["texts"]})
     chosen = length or lengths[-1]
     if chosen not in lengths:
         sys.exit(f"plot_kv: no texts of {chosen} tokens; the report has {', '.join(map(str, lengths))}")
-    return [entry for entry in report["texts"] if entry["length"] == chosen]
+    known = {mode["mode"] for entry in report["texts"] for mode in entry["modes"]}
+    if unknown := [mode for mode in modes if mode not in known]:
+        sys.exit(f"plot_kv: the report has no mode {unknown[0]}")
+    return [{**entry, "modes": [mode for mode in entry["modes"] if not modes or mode["mode"] in modes]}
+            for entry in report["texts"] if entry["length"] == chosen]
 
 
 def value_range(entries):
@@ -59,8 +63,11 @@ def draw(axes, entry, controls, limits):
                       color=colour, fontsize=8)
     axes.set_yscale("log")
     axes.set_ylim(floor, top)
-    # Room for the label of the largest.
-    axes.set_xlim(0, 1.2 * max(mode["kv_bytes"]["total"] for mode in entry["modes"]) / 2 ** 20)
+    axes.set_xscale("log")
+    sizes = [mode["kv_bytes"]["total"] / 2 ** 20 for mode in entry["modes"]]
+    axes.set_xlim(0.8 * min(sizes), 2.2 * max(sizes))  # room for the labels of the largest
+    ticks = [size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if axes.get_xlim()[0] < size < axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{size:g}" for size in ticks])
     powers = range(round(math.log10(floor)) + 1, round(math.log10(top)) + 1)
     axes.set_yticks([floor] + [10.0 ** power for power in powers],
                     ["0"] + [f"1e{power}" for power in powers])
@@ -75,10 +82,11 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", required=True, metavar="FIGURE.svg")
     parser.add_argument("--length", type=int, metavar="N")
+    parser.add_argument("--modes", default="", metavar="A,B,...")
     parser.add_argument("report", metavar="REPORT.json")
     arguments = parser.parse_args()
     report = read_report(arguments.report)
-    entries = entries_of(report, arguments.length)
+    entries = entries_of(report, arguments.length, [m for m in arguments.modes.split(",") if m])
     controls = {mode["control"] for mode in report["modes"] if "control" in mode}
     try:
         import matplotlib

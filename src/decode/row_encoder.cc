@@ -85,9 +85,8 @@ Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& project
 
 Status RowEncoder::allocate_scratch() {
   if (executor_ != nullptr) return {};
-  KAKEYA_ASSIGN_OR_RETURN(
-      Buffer memory,
-      budget_.allocate(MemoryClass::kActivations, arena_bytes(drafter_.config(), plan_)));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
+                                                          arena_bytes(drafter_.config(), plan_)));
   KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
   executor_bytes_ = backend_.executor_bytes(plan_.executor);
   arena_ = std::move(memory);

@@ -59,7 +59,8 @@ class RowEncoder {
 
   // Makes room for a pass of `rows` rows; replaces what was reserved. Errors: kResourceExhausted.
   Status reserve(std::int64_t rows);
-  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`. Reserve first.
+  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`. Reserve
+  // first.
   void encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
 
   // As KvCache's; a pass that is followed by another one counts as not committed.

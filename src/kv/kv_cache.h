@@ -185,7 +185,7 @@ class KvCache {
     std::vector<SharedBlock> blocks;
     std::vector<std::byte*> keys;  // of each block; empty if not stored
     std::vector<std::byte*> values;
-    KvRows rows;  // points into the tables above
+    KvRows rows;                         // points into the tables above
     const float* key_decoder = nullptr;  // of restored rows
     const float* value_decoder = nullptr;
 

@@ -216,9 +216,8 @@ Status write_session(const std::string& path,
   if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
     KAKEYA_ASSIGN_OR_RETURN(features, cache->extent(length));
   }
-  const StateRecord state = {target.length,    target.written,
-                             drafter.context.length, drafter.context.written,
-                             drafter.waiting,  features.length,
+  const StateRecord state = {target.length,           target.written,  drafter.context.length,
+                             drafter.context.written, drafter.waiting, features.length,
                              features.written};
   std::vector<double> policy;
   if (parts.policy != nullptr && *parts.policy) policy = (*parts.policy)->numbers();

@@ -39,6 +39,9 @@ std::vector<Mode> modes() {
   };
   SessionOptions pairs = of(KvType::kAuto, KvType::kAuto);
   pairs.kv_pairs = true;
+  SessionOptions blended =
+      dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore);
+  blended.restore_blend = 0.5F;
   return {{"auto", of(KvType::kAuto, KvType::kAuto)},
           {"f32", of(KvType::kF32, KvType::kF32)},
           {"pairs", pairs},
@@ -49,7 +52,11 @@ std::vector<Mode> modes() {
           {"e8", of(KvType::kE8, KvType::kE8)},
           {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
-          {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)}};
+          {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)},
+          {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
+          {"restore sliding",
+           dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
+          {"blended", blended}};
 }
 
 class ForkTest : public testing::Test {
@@ -62,7 +69,8 @@ class ForkTest : public testing::Test {
                          .pin_threads = false,
                          .memory_limit = memory_limit,
                          .session = {.context = 1024, .max_rows = 64},
-                         .draft = {.source = draft, .unfused = unfused}})
+                         .draft = {.source = draft, .unfused = unfused},
+                         .projection = KAKEYA_DEMO_MODEL "/projections/token"})
         .value();
   }
   static void SetUpTestSuite() {

@@ -30,7 +30,8 @@ EngineOptions demo_options(const std::string& draft) {
           .num_threads = 2,
           .pin_threads = false,
           .session = {.context = 1024, .max_rows = 64},
-          .draft = {.source = draft}};
+          .draft = {.source = draft},
+          .projection = KAKEYA_DEMO_MODEL "/projections/token"};
 }
 
 std::unique_ptr<Engine> open(const EngineOptions& options) {
@@ -83,12 +84,17 @@ class SessionSnapshot : public testing::Test {
 
 // Rings of the demo model wrap every 191 tokens, and with rows dropped every 131.
 TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
-  std::vector<SessionOptions> modes(4, SessionOptions{.context = 1024, .max_rows = 64});
+  std::vector<SessionOptions> modes(6, SessionOptions{.context = 1024, .max_rows = 64});
   modes[1].kv_full = modes[1].kv_drafter = KvType::kE8;
   modes[1].kv_sliding = KvType::kInt8;
   modes[2].kv_pairs = true;
   modes[3].window = 64;
   modes[3].evicted_full = modes[3].evicted_sliding = Evicted::kDrop;
+  modes[4] = modes[3];
+  modes[4].evicted_full = modes[4].evicted_sliding = Evicted::kRestore;
+  modes[5] = modes[4];
+  modes[5].evicted_full = Evicted::kKeep;
+  modes[5].restore_blend = 0.5F;
   for (const char* draft : {"none", "auto", "chain"}) {
     const auto engine = open(demo_options(draft));
     for (const SessionOptions& mode : modes) {
@@ -197,6 +203,11 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
        [](EngineOptions& o) { o.instruction_set = "portable"; }},
       {"key context: expected \"512\", got \"1024\"",
        [](EngineOptions& o) { o.session.context = 512; }},
+      {"key codes: expected \"bf16 of 96 blend 0\", got \"none\"",
+       [](EngineOptions& o) {
+         o.session.window = 64;
+         o.session.evicted_full = Evicted::kRestore;
+       }},
       {"key rows a pass", [](EngineOptions& o) { o.session.max_rows = 32; }},
       {"key full layers: expected \"int8 one vector\", got \"bf16 one vector\"",
        [](EngineOptions& o) { o.session.kv_full = KvType::kInt8; }},
