@@ -41,7 +41,7 @@ demo: build/release/build.ninja
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
 
 # Minutes of plain loops there, and OpParity runs the same code; two of the targets are enough.
-ASAN_SKIPPED ?= (RowInvariance|DemoGolden|OnBackends).*(portable|ref)|EveryRandomCase.(gemma4_moe_edge|gemma4_dense|gemma4_e|gemma4_e4|qwen3_tied|demo)
+ASAN_SKIPPED ?= (RowInvariance|RestoredAttention|DemoGolden|OnBackends).*(portable|ref)|EveryRandomCase.(gemma4_moe_edge|gemma4_dense|gemma4_e|gemma4_e4|qwen3_tied|demo)|ForkTest.(ARefusedCopy|ParentAndFork)
 asan: packages
 	$(CONFIGURE) asan-ubsan
 	cmake --build build/asan-ubsan -j $(JOBS)
@@ -49,7 +49,7 @@ asan: packages
 
 # Tests whose code runs in more than one thread.
 TSAN_TARGETS ?= thread_pool_test model_test runtime_test
-TSAN_TESTS ?= ThreadPool|TwoThreads|SessionTest|SpeculativeSession.Truncation
+TSAN_TESTS ?= ThreadPool|TwoThreads|SeveralThreads|SessionTest|SpeculativeSession.Truncation
 tsan: packages
 	$(CONFIGURE) tsan
 	cmake --build build/tsan --target $(TSAN_TARGETS) -j $(JOBS)
