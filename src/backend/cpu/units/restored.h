@@ -86,7 +86,7 @@ inline void round_as_stored(KvFormat format, Index head_dim, float* row) {
 inline void turn_key(const Attention& attention, Index position, float* row) {
   alignas(64) float cos[kMaxHeadDim / 2];
   alignas(64) float sin[kMaxHeadDim / 2];
-  turn_angles(attention, position, cos, sin);
+  turn_angles<true>(attention, position, cos, sin);
   const Index half = attention.head_dim / 2;
   for (Index i = attention.rotated_pairs; i < half; ++i) {
     cos[i] = 1.0F;
