@@ -51,13 +51,10 @@ Evicted parse_evicted(const std::string& name) {
 
 constexpr const char* kKvGroup = "Keys and values";
 
-CLI::Option* add_kv_type(CLI::App& command,
-                         const char* name,
-                         std::string& value,
-                         const std::string& help) {
+void add_kv_type(CLI::App& command, const char* name, std::string& value, const std::string& help) {
   std::vector<std::string> types;
   for (const auto& [type, unused] : kKvTypes) types.emplace_back(type);
-  return command.add_option(name, value, help)
+  command.add_option(name, value, help)
       ->check(CLI::IsMember(types))
       ->type_name("TYPE")
       ->group(kKvGroup);

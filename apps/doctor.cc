@@ -71,13 +71,15 @@ Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFla
 struct KvWay {
   const char* flags;
   KvType type;
-  std::int64_t window;  // full layers drop what is behind it; 0: they keep all
+  std::int64_t window;  // what is behind it is evicted from full layers; 0: nothing
+  Evicted on_full;
 };
 constexpr KvWay kKvWays[] = {
-    {"(default)", KvType::kAuto, 0},
-    {"--kv-full int8 --kv-sliding int8 --kv-drafter int8", KvType::kInt8, 0},
-    {"--kv-full e8 --kv-sliding e8 --kv-drafter e8", KvType::kE8, 0},
-    {"--window 1024 --evicted-full drop", KvType::kAuto, 1024}};
+    {"(default)", KvType::kAuto, 0, Evicted::kKeep},
+    {"--kv-full int8 --kv-sliding int8 --kv-drafter int8", KvType::kInt8, 0, Evicted::kKeep},
+    {"--kv-full e8 --kv-sliding e8 --kv-drafter e8", KvType::kE8, 0, Evicted::kKeep},
+    {"--window 1024 --evicted-full restore", KvType::kAuto, 1024, Evicted::kRestore},
+    {"--window 1024 --evicted-full drop", KvType::kAuto, 1024, Evicted::kDrop}};
 
 struct KvWayReport {
   std::string flags;
@@ -105,7 +107,8 @@ Result<std::int64_t> longest_context(EngineOptions options,
 }
 
 // What each way takes at `contexts`, the last of which is the model's limit, and how far `limit`
-// bytes reach. Ways that the model's heads do not allow are left out.
+// bytes reach. Ways that the model's heads do not allow, or for which it has no projection, are
+// left out.
 Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
                                                  const std::vector<std::int64_t>& contexts,
                                                  std::uint64_t limit) {
@@ -115,7 +118,7 @@ Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
     SessionOptions& session = options.session;
     session.kv_full = session.kv_sliding = session.kv_drafter = way.type;
     session.window = way.window;
-    session.evicted_full = way.window > 0 ? Evicted::kDrop : Evicted::kKeep;
+    session.evicted_full = way.on_full;
     KvWayReport report{.flags = way.flags, .session_bytes = {}, .longest = 0};
     bool allowed = true;
     for (const std::int64_t context : contexts) {

@@ -37,6 +37,7 @@ std::vector<Level> levels(const SessionOptions& asked, std::int64_t default_cont
   levels.push_back({.context = context, .type = KvType::kInt8, .type_name = "int8"});
   // Both 4-bit formats: whoever asks skips what the model's heads do not allow.
   for (const std::int64_t window : {0, 1024, 256}) {
+    if (window != 0 && asked.context != 0) break;  // who asks for a context wants all of it
     levels.push_back({context, KvType::kE8, "e8", window});
     levels.push_back({context, KvType::kInt4, "int4", window});
   }

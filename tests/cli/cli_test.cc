@@ -10,71 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/program.h"
 #include "formats/safetensors.h"
 
+namespace kakeya::test {
 namespace {
-
-using kakeya::SafetensorsFile;
-using kakeya::to_f32;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class Cli : public testing::Test {
- protected:
-  Cli() {
-    folder_ = testing::TempDir() + "kakeya_cli_" + std::to_string(::getpid());
-    std::filesystem::create_directories(folder_);
-    ::setenv("XDG_CACHE_HOME", (folder_ + "/cache").c_str(), 1);  // nothing of the user's
-  }
-  ~Cli() override { std::filesystem::remove_all(folder_); }
-
-  // Runs "kakeya ARGUMENTS" with `input` as standard input.
-  Outcome kakeya(const std::string& arguments, const std::string& input = "") {
-    std::ofstream(folder_ + "/in") << input;
-    const std::string command = std::string(KAKEYA_BINARY) + " " + arguments + " < " + folder_ +
-                                "/in > " + folder_ + "/out 2> " + folder_ + "/err";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(folder_ + "/out"),
-            slurp(folder_ + "/err")};
-  }
-
-  // Bad input gives one line on standard error that contains `part`, exit code 2, and no output.
-  void expect_refusal(const std::string& arguments,
-                      const std::string& part,
-                      const std::string& input = "") {
-    const Outcome outcome = kakeya(arguments, input);
-    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << arguments << "\n" << outcome.err;
-    EXPECT_EQ(outcome.out, "") << arguments;
-  }
-
-  // A copy of the demo model's folder, to be damaged.
-  std::string damaged_model() {
-    const std::string model = folder_ + "/model";
-    std::filesystem::remove_all(model);
-    std::filesystem::create_directories(model);
-    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
-                             "tokenizer_config.json", "chat_template.jinja", "model.safetensors"}) {
-      std::filesystem::copy(std::string(KAKEYA_DEMO_MODEL) + "/" + name, model + "/" + name);
-      std::filesystem::permissions(model + "/" + name, std::filesystem::perms::owner_all);
-    }
-    return model;
-  }
-
-  std::string folder_;
-};
-
-const std::string kDemoFlag = std::string("--model ") + KAKEYA_DEMO_MODEL + " ";
 
 TEST_F(Cli, AnswersAPromptOnStandardOutputAndTalksOnStandardError) {
   const Outcome outcome = kakeya("run " + kDemoFlag + "--prompt 'Count from 5 to 12.'");
@@ -137,68 +77,6 @@ TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
   EXPECT_EQ(turns[1]["kept_tokens"], first_prompt + first_output - 1);
   EXPECT_EQ(turns[1]["prefill_tokens"],
             turns[1]["prompt_ids"].size() - (first_prompt + first_output - 1));
-}
-
-TEST_F(Cli, GoesOnFromASessionFileAsIfItHadNeverStopped) {
-  const std::string first = "Count from 5 to 12.";
-  const std::string second = "Count from 3 to 9.";
-  const std::string flags =
-      "run " + kDemoFlag + "--chat --json --max-tokens 60 --temperature 0.7 --seed 3";
-  const auto turns = [&](const Outcome& outcome) {
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out)["turns"];
-  };
-  const auto whole = turns(kakeya(flags, first + "\n" + second + "\n"));
-  const std::string with_file = flags + " --session " + folder_ + "/talk";
-  const auto begun = turns(kakeya(with_file, first + "\n"));
-  EXPECT_EQ(begun[0]["output_ids"], whole[0]["output_ids"]);
-  const auto ended = turns(kakeya(with_file, second + "\n"));
-  for (const char* field : {"prompt_ids", "kept_tokens", "output_ids", "text"}) {
-    EXPECT_EQ(ended[0][field], whole[1][field]) << field;
-  }
-  EXPECT_GT(ended[0]["kept_tokens"], 0);
-  // One prompt at a time is the same conversation.
-  std::filesystem::remove(folder_ + "/talk");
-  const std::string single = "run " + kDemoFlag +
-                             "--json --max-tokens 60 --temperature 0.7 --seed 3 --session " +
-                             folder_ + "/talk --prompt ";
-  kakeya(single + "'" + first + "'");
-  const auto answer = nlohmann::json::parse(kakeya(single + "'" + second + "'").out);
-  EXPECT_EQ(answer["output_ids"], whole[1]["output_ids"]);
-}
-
-TEST_F(Cli, ContinuesRawTextFromASessionFile) {
-  const std::string flags =
-      "run " + kDemoFlag + "--raw --json --draft none --session " + folder_ + "/text ";
-  const auto first = nlohmann::json::parse(kakeya(flags + "--max-tokens 7 --prompt 'The sea'").out);
-  const auto more = nlohmann::json::parse(kakeya(flags + "--max-tokens 5 --prompt ' and'").out);
-  const auto ids = more["prompt_ids"].get<std::vector<int>>();
-  auto begin = first["prompt_ids"].get<std::vector<int>>();
-  const auto reply = first["output_ids"].get<std::vector<int>>();
-  begin.insert(begin.end(), reply.begin(), reply.end());
-  ASSERT_GT(ids.size(), begin.size());
-  EXPECT_TRUE(std::equal(begin.begin(), begin.end(), ids.begin()));
-  EXPECT_EQ(more["kept_tokens"], begin.size() - 1);  // the last one had not been run
-}
-
-TEST_F(Cli, RefusesSessionFilesThatDoNotFitWithOneLine) {
-  const std::string path = folder_ + "/talk";
-  const std::string flags =
-      "run " + kDemoFlag + "--prompt x --max-tokens 2 --session " + path + " ";
-  ASSERT_EQ(kakeya(flags).exit_code, 0);
-  const std::string whole = slurp(path);
-  expect_refusal(flags + "--kv-full int8", "key full layers: expected \"int8 one vector\"");
-  expect_refusal(flags + "--ctx 512", "key context");
-  expect_refusal(flags + "--raw", "was written without --raw");
-  expect_refusal(flags + "--system Hello", "was written with another --system");
-  EXPECT_EQ(slurp(path), whole);
-  std::ofstream(path, std::ios::binary) << whole.substr(0, whole.size() / 2);
-  expect_refusal(flags, path + ": ");
-  std::ofstream(path, std::ios::binary)
-      << "something else that is long enough to be looked at, yes";
-  expect_refusal(flags, path + ": ");
-  expect_refusal("run " + kDemoFlag + "--prompt x --session " + folder_ + "/no/folder",
-                 "no/folder");
 }
 
 // Two replies that would not end by themselves, each interrupted once it has begun.
@@ -560,3 +438,4 @@ TEST_F(Cli, ExplainsItself) {
 }
 
 }  // namespace
+}  // namespace kakeya::test

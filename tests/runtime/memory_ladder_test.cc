@@ -74,6 +74,13 @@ TEST(MemoryLadder, WhatWasAskedForStays) {
   }
 }
 
+TEST(MemoryLadder, NoRowOfAContextThatWasAskedForIsDropped) {
+  for (const MemoryRung& rung : memory_ladder({.context = 3000}, 8192)) {
+    EXPECT_EQ(rung.session.context, 3000);
+    EXPECT_EQ(rung.session.evicted_full, Evicted::kKeep);
+  }
+}
+
 TEST(MemoryLadder, TheEngineTakesTheFirstRungThatFits) {
   const std::uint64_t all = bytes({});
   const auto roomy = Engine::open(demo(all)).value();

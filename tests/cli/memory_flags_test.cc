@@ -1,0 +1,78 @@
+// Limits of memory and restored rows, as a user meets them.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/program.h"
+
+namespace kakeya::test {
+namespace {
+
+const std::string kPrompt = "--prompt 'Count from 5 to 12.' ";
+constexpr const char* kAnswer = "5, 6, 7, 8, 9, 10, 11, 12.\n";
+
+TEST_F(Cli, FitsTheSessionIntoALimitAndSaysHow) {
+  const Outcome roomy = kakeya("run " + kDemoFlag + kPrompt + "--memory 1GiB");
+  EXPECT_EQ(roomy.out, kAnswer);
+  EXPECT_NE(roomy.err.find("memory plan: context of 8192 tokens: weights"), std::string::npos)
+      << roomy.err;
+  const Outcome tight = kakeya("run " + kDemoFlag + kPrompt + "--json --memory 24MiB");
+  ASSERT_EQ(tight.exit_code, 0) << tight.err;
+  const auto json = nlohmann::json::parse(tight.out);
+  EXPECT_EQ(json["text"].get<std::string>() + "\n", kAnswer);
+  EXPECT_NE(json["memory_plan"].get<std::string>().find("no drafts"), std::string::npos);
+  EXPECT_LE(json["memory"]["total_reserved"], 24 << 20);
+}
+
+TEST_F(Cli, RefusesALimitThatIsTooSmallWithTheItemisedNeed) {
+  // Below the weights, below any session, below the context that was asked for.
+  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 1MiB", "weights 22.0 MiB");
+  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 22.1MiB",
+                 "full layers keep 4 + 256 rows");
+  expect_refusal("run " + kDemoFlag + kPrompt + "--ctx 32768 --kv-full f32 --memory 30MiB",
+                 "a context of 32768 tokens");
+}
+
+// Sanitizers reserve more address space than any limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Cli, IsNotKilledWhereTheSystemGivesLess) {
+  const Outcome outcome =
+      kakeya("bench decode --shape gemma4-26b-a4b --layers 6", "", "ulimit -v 1500000; ");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("memory limit of 1."), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("weights 10.5 GiB"), std::string::npos) << outcome.err;
+}
+#endif
+
+TEST_F(Cli, RestoresEvictedRows) {
+  const std::string restore =
+      "run " + kDemoFlag + kPrompt +
+      "--json --window 64 --evicted-full restore --evicted-sliding restore ";
+  for (const std::string projection : {"", "token", "context"}) {
+    std::string flags = restore;
+    if (!projection.empty()) {
+      flags += "--projection " + std::string(KAKEYA_DEMO_MODEL) + "/projections/" + projection;
+    }
+    const Outcome outcome = kakeya(flags);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const auto json = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(json["text"].get<std::string>() + "\n", kAnswer);
+    EXPECT_GT(json["memory"]["codes"]["reserved"], 0);
+  }
+  expect_refusal(restore + "--projection none", "--projection");
+  expect_refusal(restore + "--projection /nowhere", "/nowhere/f_theta_config.json");
+  expect_refusal("run " + kDemoFlag + kPrompt + "--evicted-full restore", "--window");
+  expect_refusal("run " + kDemoFlag + kPrompt + "--evicted-full restore --window 4",
+                 "behind a window of 16 tokens or more");
+}
+
+TEST_F(Cli, ShowsWhatATokenTakes) {
+  const Outcome outcome = kakeya("bench memory --json " + kDemoFlag);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["results"][0]["class"], "kv_full");
+  EXPECT_EQ(json["results"][0]["bytes_per_token"], 2 * 2 * 64 * 2);
+}
+
+}  // namespace
+}  // namespace kakeya::test
