@@ -239,7 +239,6 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
   };
   const auto save_and_restore = [&](const std::string& dir) {
     EngineOptions options = demo_options("none");
-    const auto saved = open(options)->create_session();
     const auto engine = open(options);
     const auto session = engine->create_session().value();
     EXPECT_TRUE(session->snapshot(path_).has_value());
