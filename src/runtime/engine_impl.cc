@@ -391,8 +391,9 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                                              draft_choice_.ngram, *draft_statistics_);
     if (wrapper) drafts->wrap(wrapper);
   }
-  return std::make_unique<SessionImpl>(std::move(timeline), std::move(sampler), std::move(drafts),
-                                       budget_,
+  return std::make_unique<SessionImpl>(std::move(timeline),
+                                       std::make_unique<Sampler>(std::move(sampler)),
+                                       std::move(drafts), budget_,
                                        session_key(model_fingerprint_, draft_fingerprint(options),
                                                    projection_fingerprint(plan, projection),
                                                    options_.compute, backend_->name(), plan),

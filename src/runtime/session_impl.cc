@@ -86,8 +86,8 @@ Result<std::unique_ptr<Session>> SessionImpl::fork() {
   std::unique_ptr<SessionDrafts> drafts = drafts_ == nullptr ? nullptr : drafts_->fork();
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           timeline_->fork(drafts == nullptr ? nullptr : drafts->dflash()));
-  return std::make_unique<SessionImpl>(std::move(timeline), std::nullopt, std::move(drafts),
-                                       budget_, key_, model_stop_ids_, suppressed_);
+  return std::make_unique<SessionImpl>(std::move(timeline), nullptr, std::move(drafts), budget_,
+                                       key_, model_stop_ids_, suppressed_);
 }
 
 SessionParts SessionImpl::parts() {
@@ -125,9 +125,10 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   if (!options.ignore_model_stop_ids) {
     stop_ids.insert(stop_ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
   }
-  if (!sampler_) {
-    KAKEYA_ASSIGN_OR_RETURN(sampler_,
+  if (sampler_ == nullptr) {
+    KAKEYA_ASSIGN_OR_RETURN(Sampler sampler,
                             Sampler::create(timeline_->decoder().config().vocab_size, budget_));
+    sampler_ = std::make_unique<Sampler>(std::move(sampler));
   }
   sampler_->set_options(options.sampling, suppressed_, options.accept);
   sampler_->clear_history();
@@ -175,7 +176,7 @@ Status SessionImpl::decode(const GenerateOptions& options,
 
 Footprint SessionImpl::footprint() const {
   Footprint footprint = timeline_->footprint();
-  const std::uint64_t sampler = sampler_ ? sampler_->bytes() : 0;
+  const std::uint64_t sampler = sampler_ == nullptr ? 0 : sampler_->bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += sampler;
   footprint.live_bytes(MemoryClass::kLogits) += sampler;
   if (drafts_ != nullptr && drafts_->dflash() != nullptr) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,9 +19,9 @@ namespace kakeya {
 
 class SessionImpl final : public Session {
  public:
-  // `drafts` may be null: plain decoding only. Without a sampler, one is made when it is needed.
+  // `drafts` may be null: plain decoding only. So may `sampler`: one is made when it is needed.
   SessionImpl(std::unique_ptr<Timeline> timeline,
-              std::optional<Sampler> sampler,
+              std::unique_ptr<Sampler> sampler,
               std::unique_ptr<SessionDrafts> drafts,
               MemoryBudget& budget,
               SnapshotKey key,
@@ -61,7 +60,7 @@ class SessionImpl final : public Session {
   SnapshotKey key_;
   std::unique_ptr<SessionDrafts> drafts_;
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
-  std::optional<Sampler> sampler_;
+  std::unique_ptr<Sampler> sampler_;
   std::span<const TokenId> model_stop_ids_;  // the engine's
   std::span<const TokenId> suppressed_;      // the engine's
 };
