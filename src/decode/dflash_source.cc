@@ -124,8 +124,9 @@ Result<DflashSource::State> DflashSource::state(Position length) const {
 
 Status DflashSource::prepare_restore(const State& state, Position length) {
   const Position context = plan_.rebuild_context ? 0 : state.context.length;
-  if (state.waiting < 0 || state.waiting > plan_.tap_rows || context != state.context.length ||
-      state.waiting != length - context) {
+  // The file is anyone's: a context is known to be within the text before it is subtracted.
+  if (context != state.context.length || context < 0 || context > length ||
+      state.waiting != length - context || state.waiting > plan_.tap_rows) {
     return data_loss("[drafter] {} positions and {} taps are not what goes with {} tokens",
                      state.context.length, state.waiting, length);
   }
