@@ -265,14 +265,7 @@ Status Timeline::push(std::span<const TokenId> ids) {
   return {};
 }
 
-// One pass over `ids`, which follow the committed tokens; commits nothing.
 Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
-  KAKEYA_TRY(pass(ids, logits));
-  unaccepted_ = 0;
-  return {};
-}
-
-Status Timeline::pass(std::span<const TokenId> ids, Rows logits) {
   const auto rows = static_cast<std::int64_t>(ids.size());
   ForwardInput input{.ids = ids, .taps = {}};
   ForwardOutput output{.logits = logits, .taps = {}};
@@ -288,6 +281,7 @@ Status Timeline::pass(std::span<const TokenId> ids, Rows logits) {
   decoder_.forward(input, cache_, *executor_, activations_, output);
   // A sink and the encoder are of the same drafter: they want the same taps.
   if (encoder_ != nullptr) encoder_->encode(ids, output.taps, cache_);
+  unaccepted_ = 0;
   return {};
 }
 
@@ -413,7 +407,7 @@ Status Timeline::forward(std::span<const TokenId> ids,
   KAKEYA_TRY(allocate_scratch());
   KAKEYA_TRY(push(ids));
   const auto rows = static_cast<std::int64_t>(ids.size());
-  const Status ready = encoder_ != nullptr ? pass(ids, output.logits) : cache_.reserve(rows);
+  const Status ready = encoder_ != nullptr ? run(ids, output.logits) : cache_.reserve(rows);
   if (!ready) {
     tokens_.resize(tokens_.size() - ids.size());
     return ready;

@@ -163,10 +163,9 @@ class Timeline {
   // What passes need; nothing if it is there.
   Status allocate_scratch();
   Status check_length(Position length) const;
+  // Reserves the rows of `ids` and runs them, with all that follows from a pass; commits
+  // nothing. Errors: of the reservations; nothing changes then.
   Status run(std::span<const TokenId> ids, Rows logits);
-  // Reserves the rows of `ids` and runs them, with all that follows from a pass. Errors: of the
-  // reservations; nothing changes then.
-  Status pass(std::span<const TokenId> ids, Rows logits);
   void commit(std::int64_t rows);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -44,13 +43,6 @@ std::vector<Mode> modes() {
           {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
           {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)}};
-}
-
-std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed) {
-  SequenceRng random(seed);
-  std::vector<TokenId> ids(count);
-  for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
-  return ids;
 }
 
 class KvModes : public testing::Test {
@@ -93,26 +85,8 @@ TEST_F(KvModes, GoingBackIsExact) {
     options.context = 512;
     options.max_rows = 32;
     const auto timeline = model->timeline(options, 32);
-    SequenceRng random(7);
     std::vector<TokenId> tokens = random_ids(3, 8);
-    ASSERT_OK(timeline->push(tokens));
-    ASSERT_OK(timeline->run_pending());
-    const auto next = static_cast<TokenId>(random.below(4096));
-    ASSERT_OK(timeline->push({&next, 1}));
-    tokens.push_back(next);
-    std::vector<float> last;
-    while (tokens.size() < 400) {
-      const std::vector<TokenId> drafts = random_ids(random.below(32), tokens.size());
-      const auto rows = timeline->verify(drafts);
-      ASSERT_OK(rows);
-      const std::size_t accepted = random.below(drafts.size() + 1);
-      last.assign(rows->data + accepted * vocab, rows->data + (accepted + 1) * vocab);
-      for (std::size_t i = 0; i <= accepted; ++i) {
-        const TokenId id = i < accepted ? drafts[i] : static_cast<TokenId>(random.below(4096));
-        timeline->accept(id);
-        tokens.push_back(id);
-      }
-    }
+    const std::vector<float> last = draft_at_random(*timeline, tokens, 400, 32);
     // The logits of the row that chose the last token, of a fresh timeline.
     tokens.pop_back();
     const std::vector<float> all = logits(*model, mode.options, tokens, 64);

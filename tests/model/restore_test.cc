@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -42,13 +41,6 @@ std::vector<Mode> modes() {
           {"aux, full layers exact", "aux", restoring(kKeep, kRestore)},
           {"aux, coded, sliding rows dropped", "aux", coded},
           {"aux, blended", "aux", blended}};
-}
-
-std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed) {
-  SequenceRng random(seed);
-  std::vector<TokenId> ids(count);
-  for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
-  return ids;
 }
 
 // The demo model with its drafter and one of its projections.
@@ -129,26 +121,8 @@ TEST(Restore, GoingBackIsExact) {
     Restoring demo(mode.projection, fastest(2), Compute::kFast);
     const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
     const auto timeline = demo.timeline(mode.options, 16);
-    SequenceRng random(7);
     std::vector<TokenId> tokens = random_ids(90, 8);
-    ASSERT_OK(timeline->push(tokens));
-    ASSERT_OK(timeline->run_pending());
-    const auto next = static_cast<TokenId>(random.below(4096));
-    ASSERT_OK(timeline->push({&next, 1}));
-    tokens.push_back(next);
-    std::vector<float> last;
-    while (tokens.size() < 300) {
-      const std::vector<TokenId> drafts = random_ids(random.below(16), tokens.size());
-      const auto rows = timeline->verify(drafts);
-      ASSERT_OK(rows);
-      const std::size_t accepted = random.below(drafts.size() + 1);
-      last.assign(rows->data + accepted * vocab, rows->data + (accepted + 1) * vocab);
-      for (std::size_t i = 0; i <= accepted; ++i) {
-        const TokenId id = i < accepted ? drafts[i] : static_cast<TokenId>(random.below(4096));
-        timeline->accept(id);
-        tokens.push_back(id);
-      }
-    }
+    const std::vector<float> last = draft_at_random(*timeline, tokens, 300, 16);
     tokens.pop_back();
     const std::vector<float> all = demo.logits(mode.options, tokens, 32);
     EXPECT_EQ(std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(vocab), all.end()), last)

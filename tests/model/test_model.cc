@@ -4,9 +4,29 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/random.h"
 #include "model/random_source.h"
 
 namespace kakeya::test {
+namespace {
+
+// The weights of a folder whose configuration was read; a test failure and nullptr on an error.
+template <typename Config>
+std::unique_ptr<CheckpointSource> open_source(const std::string& dir,
+                                              const Result<Config>& config) {
+  if (!config) {
+    ADD_FAILURE() << config.error().message();
+    return nullptr;
+  }
+  auto source = CheckpointSource::open(dir, expected_tensors(*config));
+  if (!source) {
+    ADD_FAILURE() << source.error().message();
+    return nullptr;
+  }
+  return std::move(source).value();
+}
+
+}  // namespace
 
 std::vector<BackendChoice> all_backends(int num_threads) {
   std::vector<BackendChoice> choices = {{.name = "ref"}};
@@ -89,16 +109,8 @@ std::unique_ptr<dflash::Drafter> TestModel::load_drafter(const DrafterConfig& co
 std::unique_ptr<dflash::Drafter> TestModel::drafter(const std::string& dir,
                                                     const DraftOptions& options) {
   const auto config = load_drafter_config(dir);
-  if (!config) {
-    ADD_FAILURE() << config.error().message();
-    return nullptr;
-  }
-  const auto source = CheckpointSource::open(dir, expected_tensors(*config));
-  if (!source) {
-    ADD_FAILURE() << source.error().message();
-    return nullptr;
-  }
-  return load_drafter(*config, options, **source);
+  const auto source = open_source(dir, config);
+  return source == nullptr ? nullptr : load_drafter(*config, options, *source);
 }
 
 std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& config,
@@ -110,16 +122,9 @@ std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& 
 
 std::unique_ptr<Projection> TestModel::projection(const std::string& dir) {
   const auto config = load_projection_config(dir);
-  if (!config) {
-    ADD_FAILURE() << config.error().message();
-    return nullptr;
-  }
-  const auto source = CheckpointSource::open(dir, expected_tensors(*config));
-  if (!source) {
-    ADD_FAILURE() << source.error().message();
-    return nullptr;
-  }
-  WeightLoader loader(**source, *backend_, budget_, {});
+  const auto source = open_source(dir, config);
+  if (source == nullptr) return nullptr;
+  WeightLoader loader(*source, *backend_, budget_, {});
   auto projection = Projection::load(*config, loader, compute_);
   if (!projection) {
     ADD_FAILURE() << projection.error().message();
@@ -141,6 +146,47 @@ std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& dr
   auto source = DflashSource::create(drafter, *backend_, plan, budget_);
   EXPECT_TRUE(source.has_value()) << source.error().message();
   return std::move(source).value();
+}
+
+std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed) {
+  SequenceRng random(seed);
+  std::vector<TokenId> ids(count);
+  for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
+  return ids;
+}
+
+std::vector<float> draft_at_random(Timeline& timeline,
+                                   std::vector<TokenId>& tokens,
+                                   std::size_t until,
+                                   std::uint64_t most_drafts) {
+  const std::int64_t vocab = timeline.decoder().config().vocab_size;
+  const auto expect_ok = [](const Status& status) {
+    EXPECT_TRUE(status.has_value()) << status.error().message();
+  };
+  SequenceRng random(7);
+  expect_ok(timeline.push(tokens));
+  expect_ok(timeline.run_pending());
+  const auto next = static_cast<TokenId>(random.below(4096));
+  expect_ok(timeline.push({&next, 1}));
+  tokens.push_back(next);
+  std::vector<float> last;
+  while (tokens.size() < until) {
+    const std::vector<TokenId> drafts = random_ids(random.below(most_drafts), tokens.size());
+    const auto rows = timeline.verify(drafts);
+    if (!rows) {
+      ADD_FAILURE() << rows.error().message();
+      return last;
+    }
+    const auto accepted = static_cast<std::int64_t>(random.below(drafts.size() + 1));
+    last.assign(rows->data + accepted * vocab, rows->data + (accepted + 1) * vocab);
+    for (std::int64_t i = 0; i <= accepted; ++i) {
+      const TokenId id = i < accepted ? drafts[static_cast<std::size_t>(i)]
+                                      : static_cast<TokenId>(random.below(4096));
+      timeline.accept(id);
+      tokens.push_back(id);
+    }
+  }
+  return last;
 }
 
 ForwardRecord run(Timeline& timeline,

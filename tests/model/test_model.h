@@ -82,6 +82,17 @@ class TestModel {
   std::unique_ptr<Decoder> decoder_;
 };
 
+// `count` ids of a vocabulary of 4,096, the demo model's.
+std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed);
+
+// Goes on from `tokens`, none of which was run, as drafting does until there are `until` of them or
+// more: blocks of fewer than `most_drafts` random drafts, a random part of which is kept. Adds what
+// was committed to `tokens`; returns the logits [V] from which the last one came.
+std::vector<float> draft_at_random(Timeline& timeline,
+                                   std::vector<TokenId>& tokens,
+                                   std::size_t until,
+                                   std::uint64_t most_drafts);
+
 // Logits [S, V] and taps [S, num_taps * D] of `ids`, run in chunks.
 struct ForwardRecord {
   std::vector<float> logits;

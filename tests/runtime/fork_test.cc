@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/random.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
 
@@ -82,13 +81,6 @@ class ForkTest : public testing::Test {
     drafting_.reset();
   }
 
-  static Ids prompt(std::size_t count, std::uint64_t seed) {
-    SequenceRng random(seed);
-    Ids ids(count);
-    for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
-    return ids;
-  }
-
   static GenerateOptions sampled(std::uint64_t seed, std::int64_t max_tokens) {
     return {.max_tokens = max_tokens,
             .sampling = {.temperature = 1.0F, .top_p = 0.95F, .seed = seed},
@@ -130,7 +122,7 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
       if (engine == &plain_ && mode.options.kv_full != KvType::kAuto) continue;
       const auto create = [&] { return (*engine)->create_session(mode.options).value(); };
       const auto begin = [&](Session& session) {
-        ASSERT_OK(session.append(prompt(150, 1)));
+        ASSERT_OK(session.append(random_ids(150, 1)));
         go_on(session, sampled(1, 70));
       };
       const auto parent = create();
@@ -151,7 +143,7 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
           ASSERT_OK(session->truncate(static_cast<Position>(session->tokens().size()) - back));
         }
         for (Session* session : {fork.get(), alone_fork.get()}) {
-          ASSERT_OK(session->append(prompt(20, 9)));
+          ASSERT_OK(session->append(random_ids(20, 9)));
         }
       }
     }
@@ -168,13 +160,13 @@ TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
     EXPECT_TRUE(of_empty->tokens().empty());
     EXPECT_EQ(of_empty->generate({}).error().code(), StatusCode::kFailedPrecondition);
     const auto session = create();
-    ASSERT_OK(session->append(prompt(300, 2)));
+    ASSERT_OK(session->append(random_ids(300, 2)));
     const auto of_pending = session->fork().value();
     ASSERT_OK(session->prefill());
     const auto of_run = session->fork().value();
     EXPECT_EQ(of_pending->position(), 0);
     EXPECT_EQ(of_run->position(), 299);
-    ASSERT_OK(of_empty->append(prompt(300, 2)));
+    ASSERT_OK(of_empty->append(random_ids(300, 2)));
     const Stream expected = go_on(*session, sampled(4, 50));
     EXPECT_EQ(go_on(*of_run, sampled(4, 50)), expected);
     EXPECT_EQ(go_on(*of_pending, sampled(4, 50)), expected);
@@ -189,9 +181,9 @@ TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
 TEST_F(ForkTest, AForkOutlivesItsParentAndTakesItsPlace) {
   const std::uint64_t before = plain_->footprint().total_reserved();
   auto parent = plain_->create_session().value();
-  ASSERT_OK(parent->append(prompt(100, 3)));
+  ASSERT_OK(parent->append(random_ids(100, 3)));
   const auto alone = plain_->create_session().value();
-  ASSERT_OK(alone->append(prompt(100, 3)));
+  ASSERT_OK(alone->append(random_ids(100, 3)));
   const std::uint64_t one = (plain_->footprint().total_reserved() - before) / 2;
   EXPECT_EQ(go_on(*parent, sampled(6, 20)), go_on(*alone, sampled(6, 20)));
   const auto fork = parent->fork().value();
@@ -205,7 +197,7 @@ TEST_F(ForkTest, AForkOutlivesItsParentAndTakesItsPlace) {
 TEST_F(ForkTest, SeveralThreadsGoOnFromTheSamePlace) {
   for (const auto* engine : {&plain_, &drafting_}) {
     auto parent = (*engine)->create_session().value();
-    ASSERT_OK(parent->append(prompt(250, 4)));
+    ASSERT_OK(parent->append(random_ids(250, 4)));
     ASSERT_OK(parent->prefill());
     std::vector<std::unique_ptr<Session>> sessions;
     for (int i = 0; i < 3; ++i) sessions.push_back(parent->fork().value());
@@ -223,7 +215,7 @@ TEST_F(ForkTest, SeveralThreadsGoOnFromTheSamePlace) {
     for (std::thread& thread : threads) thread.join();
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const auto alone = (*engine)->create_session().value();
-      ASSERT_OK(alone->append(prompt(250, 4)));
+      ASSERT_OK(alone->append(random_ids(250, 4)));
       EXPECT_EQ(streams[i], go_on(*alone, sampled(i % 2, 100))) << i;
     }
   }
@@ -236,7 +228,7 @@ TEST_F(ForkTest, ARefusedCopyChangesNothing) {
     std::uint64_t limit = 0;
     {
       const auto session = engine->create_session().value();
-      ASSERT_OK(session->append(prompt(200, 5)));
+      ASSERT_OK(session->append(random_ids(200, 5)));
       go_on(*session, sampled(8, 10));
       limit = engine->footprint().total_reserved();
     }
@@ -246,7 +238,7 @@ TEST_F(ForkTest, ARefusedCopyChangesNothing) {
     for (std::uint64_t more = 0; more <= (4U << 20); more += 96 << 10) {
       engine = open(draft, limit + more);
       const auto session = engine->create_session().value();
-      ASSERT_OK(session->append(prompt(200, 5)));
+      ASSERT_OK(session->append(random_ids(200, 5)));
       go_on(*session, sampled(8, 10));
       auto fork = session->fork().value();
       const auto held = session->tokens().size();

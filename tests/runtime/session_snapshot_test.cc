@@ -40,13 +40,6 @@ std::unique_ptr<Engine> open(const EngineOptions& options) {
   return engine ? std::move(engine).value() : nullptr;
 }
 
-Ids prompt(std::size_t count, std::uint64_t seed) {
-  SequenceRng random(seed);
-  Ids ids(count);
-  for (TokenId& id : ids) id = static_cast<TokenId>(random.below(4096));
-  return ids;
-}
-
 GenerateOptions generation(std::int64_t max_tokens, float temperature = 1.0F) {
   return {.max_tokens = max_tokens,
           .sampling = {.temperature = temperature, .top_p = 0.95F, .seed = 3},
@@ -101,14 +94,14 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
       // A short session, one whose rings have wrapped three times, and one that was taken back.
       for (const std::int64_t count : {10, 500, 501}) {
         const auto session = engine->create_session(mode).value();
-        ASSERT_OK(session->append(prompt(static_cast<std::size_t>(count), 1)));
+        ASSERT_OK(session->append(random_ids(static_cast<std::size_t>(count), 1)));
         go_on(*session, generation(30));
         if (count == 501) {
           ASSERT_OK(session->truncate(520));
         }
         ASSERT_OK(session->snapshot(path_, "a note"));
         const auto restored = engine->create_session(mode).value();
-        ASSERT_OK(restored->append(prompt(40, 9)));
+        ASSERT_OK(restored->append(random_ids(40, 9)));
         go_on(*restored, generation(5));  // something else was there
         const auto note = restored->restore(path_);
         ASSERT_OK(note);
@@ -141,10 +134,10 @@ TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
   const auto restored = engine->create_session().value();
   // Nothing; tokens that are pending; a prompt that was run, which has logits.
   ASSERT_OK(session->snapshot(path_));
-  ASSERT_OK(restored->append(prompt(20, 2)));
+  ASSERT_OK(restored->append(random_ids(20, 2)));
   ASSERT_OK(restored->restore(path_));
   EXPECT_TRUE(restored->tokens().empty());
-  ASSERT_OK(session->append(prompt(300, 2)));
+  ASSERT_OK(session->append(random_ids(300, 2)));
   ASSERT_OK(session->snapshot(path_));
   ASSERT_OK(restored->restore(path_));
   EXPECT_EQ(restored->position(), 0);
@@ -162,13 +155,13 @@ TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
 TEST_F(SessionSnapshot, RestoringAForkLeavesTheOthersAlone) {
   const auto engine = open(demo_options("auto"));
   const auto other = engine->create_session().value();
-  ASSERT_OK(other->append(prompt(400, 3)));
+  ASSERT_OK(other->append(random_ids(400, 3)));
   go_on(*other, generation(20));
   ASSERT_OK(other->snapshot(path_));
   const auto parent = engine->create_session().value();
   const auto alone = engine->create_session().value();
   for (Session* session : {parent.get(), alone.get()}) {
-    ASSERT_OK(session->append(prompt(350, 4)));
+    ASSERT_OK(session->append(random_ids(350, 4)));
     go_on(*session, generation(20));
   }
   const auto fork = parent->fork().value();
@@ -182,7 +175,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
   {
     const auto engine = open(own);
     const auto session = engine->create_session().value();
-    ASSERT_OK(session->append(prompt(30, 5)));
+    ASSERT_OK(session->append(random_ids(30, 5)));
     go_on(*session, generation(5));
     ASSERT_OK(session->snapshot(path_));
   }
@@ -223,7 +216,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
     c.change(options);
     const auto engine = open(options);
     const auto session = engine->create_session().value();
-    ASSERT_OK(session->append(prompt(12, 6)));
+    ASSERT_OK(session->append(random_ids(12, 6)));
     expect_refused(session->restore(path_), StatusCode::kFailedPrecondition, path_);
     expect_refused(session->restore(path_), StatusCode::kFailedPrecondition, c.says);
     EXPECT_EQ(session->tokens().size(), 12U);
@@ -270,11 +263,11 @@ TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
   const auto session = engine->create_session().value();
   const auto alone = engine->create_session().value();
   for (Session* each : {session.get(), alone.get()}) {
-    ASSERT_OK(each->append(prompt(220, 7)));
+    ASSERT_OK(each->append(random_ids(220, 7)));
     go_on(*each, generation(5));
   }
   const auto other = engine->create_session().value();
-  ASSERT_OK(other->append(prompt(260, 8)));
+  ASSERT_OK(other->append(random_ids(260, 8)));
   go_on(*other, generation(5));
   ASSERT_OK(other->snapshot(path_));
   const std::string whole = read_file(path_);
@@ -300,7 +293,7 @@ TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
 TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   const auto engine = open(demo_options("auto"));
   const auto session = engine->create_session().value();
-  ASSERT_OK(session->append(prompt(260, 8)));
+  ASSERT_OK(session->append(random_ids(260, 8)));
   go_on(*session, generation(5));
   ASSERT_OK(session->snapshot(path_, "note"));
   const auto saved = read_snapshot(path_).value();
@@ -390,7 +383,7 @@ TEST_F(SessionSnapshot, AKilledWriterLeavesAWholeFile) {
       if (!engine) ::_exit(1);
       const auto first = (*engine)->create_session().value();
       const auto second = (*engine)->create_session().value();
-      if (!first->append(prompt(100, 1)) || !second->append(prompt(300, 2))) ::_exit(2);
+      if (!first->append(random_ids(100, 1)) || !second->append(random_ids(300, 2))) ::_exit(2);
       if (!first->prefill() || !second->prefill()) ::_exit(3);
       while (true) {
         if (!first->snapshot(path_) || !second->snapshot(path_)) ::_exit(4);
@@ -408,7 +401,8 @@ TEST_F(SessionSnapshot, AKilledWriterLeavesAWholeFile) {
     const auto session = engine->create_session().value();
     ASSERT_OK(session->restore(path_));
     const bool first = session->tokens().size() == 100;
-    EXPECT_TRUE(std::ranges::equal(session->tokens(), first ? prompt(100, 1) : prompt(300, 2)));
+    EXPECT_TRUE(
+        std::ranges::equal(session->tokens(), first ? random_ids(100, 1) : random_ids(300, 2)));
     if (files_in(folder_) > 1) ++killed_while_writing;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.root())) {
       if (round < 11) std::filesystem::remove(entry.path());

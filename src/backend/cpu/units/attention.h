@@ -328,12 +328,25 @@ inline void add_staged(QueryState& state, Index low, Index high, Index head_dim)
   }
 }
 
+// Adds the values of rows [low, high) to the sums of all queries.
+template <bool kBf16>
+inline void add_chunk(QueryState& state, Index low, Index high, Index head_dim) {
+  if (state.count > kQueryTile) {
+    add_staged<kBf16>(state, low, high, head_dim);
+  } else if (state.count == 1) {
+    add_directly<kBf16, 1>(state, low, high, head_dim);
+  } else if (state.count == 2) {
+    add_directly<kBf16, 2>(state, low, high, head_dim);
+  } else {
+    add_directly<kBf16, 4>(state, low, high, head_dim);
+  }
+}
+
 template <bool kBf16>
 inline void attend_chunk(
     QueryState& state, Index low, Index high, Index chunk_begin, const Attention& attention) {
   const Index head_dim = attention.head_dim;
-  const bool staged = state.count > kQueryTile;
-  if (staged || attention.keys == nullptr) {
+  if (state.count > kQueryTile || attention.keys == nullptr) {
     score_staged<kBf16>(state, low, high, chunk_begin, attention);
   } else if (state.count == 1) {
     score_directly<kBf16, 1>(state, low, high, head_dim);
@@ -345,15 +358,7 @@ inline void attend_chunk(
   for (Index i = 0; i < state.count; ++i) {
     soften(state, i, chunk_begin, attention.scale, attention.sink > 0);
   }
-  if (staged) {
-    add_staged<kBf16>(state, low, high, head_dim);
-  } else if (state.count == 1) {
-    add_directly<kBf16, 1>(state, low, high, head_dim);
-  } else if (state.count == 2) {
-    add_directly<kBf16, 2>(state, low, high, head_dim);
-  } else {
-    add_directly<kBf16, 4>(state, low, high, head_dim);
-  }
+  add_chunk<kBf16>(state, low, high, head_dim);
 }
 
 inline Index window_begin(Index position, Index window) {

@@ -117,27 +117,28 @@ inline void restore_rows(const Attention& attention,
                          float* values) {
   const Restored& restored = *attention.restored;
   const Index head_dim = attention.head_dim;
-  // A group that is not full repeats its last code; the copies go nowhere.
   alignas(64) float codes[kExpandedKeys * kMaxRank];
   alignas(64) float rows[kExpandedKeys * kMaxHeadDim];
-  const auto expand_all = [&](const Slots& side, const float* decoder) {
+  // What k_proj or v_proj would have given, to `rows`. A group that is not full repeats its last
+  // code; the copies go nowhere.
+  const auto restore_raw = [&](const Slots& side, const float* decoder, const Slots& own) {
     for (Index k = 0; k < kExpandedKeys; ++k) {
       const Index position = first + k < last ? first + k : last - 1;
       decode_vector(restored.code_format, find_slot(side, position), restored.rank, restored.rank,
                     codes + k * restored.rank);
     }
     expand(codes, restored, decoder + kv_head * head_dim, head_dim, rows, head_dim);
-  };
-  const auto own_row = [&](const Slots& side, Index position) {
-    return reinterpret_cast<const float*>(find_slot(side, position)) + kv_head * head_dim;
-  };
-  expand_all(restored.key_codes, restored.key_decoder);
-  for (Index position = first; position < last; ++position) {
-    float* raw = rows + (position - first) * head_dim;
-    float* key = keys + (position - first) * padded;
-    if (restored.blend != 0.0F) {
-      blend_row(restored, own_row(restored.own_keys, position), head_dim, raw);
+    if (restored.blend == 0.0F) return;
+    for (Index position = first; position < last; ++position) {
+      const auto* exact = reinterpret_cast<const float*>(find_slot(own, position));
+      blend_row(restored, exact + kv_head * head_dim, head_dim,
+                rows + (position - first) * head_dim);
     }
+  };
+  restore_raw(restored.key_codes, restored.key_decoder, restored.own_keys);
+  for (Index position = first; position < last; ++position) {
+    const float* raw = rows + (position - first) * head_dim;
+    float* key = keys + (position - first) * padded;
     if (attention.keys == nullptr) {
       rms_norm(raw, nullptr, head_dim, restored.eps, key);
       round_as_stored(attention.format, head_dim, key);
@@ -149,13 +150,10 @@ inline void restore_rows(const Attention& attention,
     }
     pad_row(key, head_dim, padded);
   }
-  expand_all(restored.value_codes, restored.value_decoder);
+  restore_raw(restored.value_codes, restored.value_decoder, restored.own_values);
   for (Index position = first; position < last; ++position) {
-    float* raw = rows + (position - first) * head_dim;
+    const float* raw = rows + (position - first) * head_dim;
     float* value = values + (position - first) * padded;
-    if (restored.blend != 0.0F) {
-      blend_row(restored, own_row(restored.own_values, position), head_dim, raw);
-    }
     if (restored.normalise_values) {
       rms_norm(raw, nullptr, head_dim, restored.eps, value);
     } else {
@@ -173,8 +171,6 @@ struct RestoredChunk {
   Index restored_low;  // lanes [low, high) that are restored for some query
   Index restored_high;
   Index kept_low;  // lanes from here on are stored for some query; those of the sink are as well
-  const std::byte* keys[kKeyChunk];
-  const std::byte* values[kKeyChunk];
   alignas(64) float scores[kMaxQueries][kKeyChunk];
 };
 
@@ -216,19 +212,6 @@ inline void score_rows(QueryState& state, Index low, Index high) {
         score_tile<false, kQueryTile>(state, first, j, rows, head_dim);
       }
     }
-  }
-}
-
-inline void add_rows_of_values(QueryState& state, Index low, Index high) {
-  const Index head_dim = state.head_dim;
-  if (state.count == 1) {
-    add_directly<false, 1>(state, low, high, head_dim);
-  } else if (state.count == 2) {
-    add_directly<false, 2>(state, low, high, head_dim);
-  } else if (state.count <= kQueryTile) {
-    add_directly<false, 4>(state, low, high, head_dim);
-  } else {
-    add_staged<false>(state, low, high, head_dim);
   }
 }
 
@@ -290,7 +273,7 @@ inline void attend_restored_chunk(QueryState& state,
   }
   for (Index i = 0; i < state.count; ++i) soften(state, i, chunk, attention.scale, false);
   if (!mixed) {
-    add_rows_of_values(state, low, high);
+    add_chunk<false>(state, low, high, state.head_dim);
     return;
   }
   __builtin_memcpy(rows.scores, state.scores, sizeof(rows.scores));
@@ -301,7 +284,7 @@ inline void attend_restored_chunk(QueryState& state,
       keep_side(rows.scores[i], lane, restored_side, state.scores[i]);
       if (!restored_side) state.rescale[i] = 1.0F;
     }
-    add_rows_of_values(state, low, high);
+    add_chunk<false>(state, low, high, state.head_dim);
   }
 }
 
