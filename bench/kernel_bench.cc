@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -10,6 +11,7 @@
 #include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
 #include "base/status.h"
+#include "kv/kv_cache.h"
 
 namespace kakeya::bench {
 namespace {
@@ -85,7 +87,7 @@ class KernelBench {
     KAKEYA_TRY(bench_gated());
     KAKEYA_TRY(bench_head());
     KAKEYA_TRY(bench_experts());
-    bench_attention();
+    KAKEYA_TRY(bench_attention());
     return {};
   }
 
@@ -288,32 +290,43 @@ class KernelBench {
   };
 
   // Sliding and full layers of the 26B shape; "vectors": one is stored instead of key and value.
-  void bench_attention() {
+  Status bench_attention() {
     for (const KvFormat format :
          {KvFormat::kBf16, KvFormat::kF32, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kE8}) {
       for (const CachedRows& rows :
            {CachedRows{16, 8, 256, 1024, 4096, format}, CachedRows{16, 2, 512, 0, 16384, format},
             CachedRows{16, 2, 512, 0, 16384, format, true}}) {
         if (!wanted(rows.name())) continue;
-        for (const int count : {1, 8, 16}) bench_attention_rows(rows, count);
-        if (rows.window != 0) bench_attention_rows(rows, 512);
+        for (const int count : {1, 8, 16}) KAKEYA_TRY(bench_attention_rows(rows, count));
+        if (rows.window != 0) KAKEYA_TRY(bench_attention_rows(rows, 512));
       }
     }
+    return {};
   }
 
-  void bench_attention_rows(const CachedRows& cached, int rows) {
+  Status bench_attention_rows(const CachedRows& cached, int rows) {
     const std::int64_t slots = cached.context + kMaxRows;
-    KvRows kv = {.block_slots = slots,
-                 .format = cached.format,
+    KvRows kv = {.format = cached.format,
                  .capacity = slots,
                  .num_kv_heads = cached.kv_heads,
                  .head_dim = cached.head_dim};
-    const auto bytes_of_one = static_cast<std::size_t>(slots * kv.slot_bytes());
+    // In blocks of keys and values, as in a session.
+    const BlockLayout layout(slots, (cached.one_vector ? 1 : 2) * kv.slot_bytes());
+    kv.block_slots = layout.block_slots;
+    const auto bytes_of_one = static_cast<std::size_t>(layout.blocks * layout.block_bytes);
     // Several layers' worth of keys and values, so that none is found in a cache.
     const std::size_t layers =
         rows <= 16 ? (4 * cpu::last_level_cache_bytes() / bytes_of_one) + 1 : 1;
-    std::vector<std::byte> keys(cached.one_vector ? 0 : layers * bytes_of_one, std::byte{0x3c});
-    std::vector<std::byte> values(layers * bytes_of_one, std::byte{0x3c});
+    KAKEYA_ASSIGN_OR_RETURN(const Buffer memory,
+                            budget_.allocate(MemoryClass::kKvFull, layers * bytes_of_one));
+    std::memset(memory.data(), 0x3c, memory.size());
+    std::vector<std::byte*> keys;
+    std::vector<std::byte*> values;
+    for (std::size_t at = 0; at < memory.size();
+         at += static_cast<std::size_t>(layout.block_bytes)) {
+      keys.push_back(memory.data() + at);
+      values.push_back(keys.back() + (cached.one_vector ? 0 : kv.block_slots * kv.slot_bytes()));
+    }
     const std::vector<float> k_norm(static_cast<std::size_t>(cached.head_dim), 1.0F);
     // A quarter of the dimensions rotates, as in the published models.
     const std::vector<float> frequencies(static_cast<std::size_t>(cached.head_dim / 8), 0.1F);
@@ -326,21 +339,22 @@ class KernelBench {
     measure(
         cached.name(), rows, flops, false,
         [&](int i) {
-          const std::size_t layer = static_cast<std::size_t>(i) % layers * bytes_of_one;
-          std::byte* const key_block = keys.data() + (cached.one_vector ? 0 : layer);
-          std::byte* const value_block = values.data() + layer;
-          kv.keys = cached.one_vector ? nullptr : &key_block;
-          kv.values = &value_block;
+          const auto layer = static_cast<std::size_t>(i) % layers;
+          const std::size_t first = layer * static_cast<std::size_t>(layout.blocks);
+          kv.keys = cached.one_vector ? nullptr : keys.data() + first;
+          kv.values = values.data() + first;
           AttentionInput input;
           input.queries = {x_.data(), rows, width};
           input.first_position = cached.context - 1;
           input.window = cached.window;
           input.scale = 0.01F;
+          input.compute = Compute::kFast;
           input.kv = kv;
           input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
           executor_->attention(input, {out.data(), rows, width});
         },
         [&](int) { return bytes; });
+    return {};
   }
 
   const KernelBenchOptions& options_;

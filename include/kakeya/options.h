@@ -12,8 +12,9 @@
 
 namespace kakeya {
 
-// How matrices are multiplied. kF32: the weights widened, f32 activations: the parity mode. kFast:
-// activations are rounded to bf16 where the weights are bf16. Sums are f32 (or wider) in both.
+// How products are computed. kF32: bf16 widened, f32 activations: the parity mode. kFast:
+// activations are rounded to bf16 where weights, or stored keys and values, are bf16. Sums are f32
+// (or wider) in both.
 enum class Compute : std::uint8_t { kF32, kFast };
 
 // How keys and values are stored. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast. kInt8: a

@@ -135,6 +135,8 @@ struct AttentionInput {
   // 0: causal.
   Position block_end = 0;
   float scale = 1.0F;
+  // kFast: queries, keys and probabilities may be rounded to bf16 where rows are bf16.
+  Compute compute = Compute::kF32;
   KvRows kv;
   KeyDerivation derivation;  // where kv.keys is null, and for restored rows
   // Null, or what stands for the rows between the sink and the kept ones; kept > 0 then.

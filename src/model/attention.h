@@ -29,6 +29,7 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;  // K
   std::int64_t head_dim = 0;      // E
   float scale = 1.0F;             // of the scores: 1 for Gemma 4, 1 / sqrt(E) for Qwen3
+  Compute compute = Compute::kF32;
   bool normalise_values = false;  // Gemma 4: RMSNorm without weight
   bool bidirectional = false;     // the rows of one pass see one another (a drafter's block)
   float rms_norm_eps = 1e-6F;

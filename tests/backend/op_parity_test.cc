@@ -197,19 +197,48 @@ constexpr KvFormat kFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvForm
                                  KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
                                  KvFormat::kE8};
 
+// How the rows of an attention case are kept and met.
+struct AttentionMode {
+  KvFormat format = KvFormat::kBf16;
+  bool derived = false;
+  bool bidirectional = false;
+  Compute compute = Compute::kF32;
+  bool first_pair_only = false;  // the others' weight in keys is 0
+};
+
+std::string case_name(const AttentionCase& c, const AttentionMode& mode) {
+  return "attention rows " + std::to_string(c.rows) + " E " + std::to_string(c.head_dim) + " " +
+         std::string(kv_format_name(mode.format)) + (mode.derived ? " derived" : "") +
+         (mode.bidirectional ? " bidirectional" : "") +
+         (mode.compute == Compute::kFast ? " fast" : "");
+}
+
 // Attention of one case by one machine, which stores the rows itself.
-std::vector<float> attend(
-    Machine& machine, const AttentionCase& c, KvFormat format, bool derived, bool bidirectional) {
+std::vector<float> attend(Machine& machine, const AttentionCase& c, const AttentionMode& mode) {
   const std::int64_t kv_width = c.kv_heads * c.head_dim;
   const std::int64_t last = c.first + c.rows;
-  const auto keys = random_floats(static_cast<std::size_t>(last * kv_width), 12, 2.0F);
-  const auto values = random_floats(static_cast<std::size_t>(last * kv_width), 13);
+  // Far positions repeat what nearer ones hold.
+  const std::int64_t distinct = std::min<std::int64_t>(last, 1100);
+  const auto keys = random_floats(static_cast<std::size_t>(distinct * kv_width), 12, 2.0F);
+  const auto values = random_floats(static_cast<std::size_t>(distinct * kv_width), 13);
   const std::int64_t width = c.heads * c.head_dim;
-  const auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
-  const auto k_norm = random_floats(static_cast<std::size_t>(c.head_dim), 15, 2.0F);
-  const std::vector<float> frequencies = {1.0F, 0.3F, 0.01F, 3e-5F};
+  auto queries = random_floats(static_cast<std::size_t>(c.rows * width), 14);
+  auto k_norm = random_floats(static_cast<std::size_t>(c.head_dim), 15, 2.0F);
+  if (mode.compute == Compute::kFast) {
+    // Queries that bf16 holds, also when multiplied by the norm.
+    std::vector<std::byte> rounded(queries.size() * 2);
+    const auto size = static_cast<std::int64_t>(queries.size());
+    encode_kv(KvFormat::kBf16, queries.data(), size, rounded.data());
+    decode_kv(KvFormat::kBf16, rounded.data(), size, queries.data());
+    for (float& weight : k_norm) weight = std::exp2(std::round(weight));
+  }
+  if (mode.first_pair_only) {
+    k_norm.assign(k_norm.size(), 0.0F);
+    k_norm[0] = k_norm[k_norm.size() / 2] = 16.0F;
+  }
+  const std::vector<float> frequencies = {mode.first_pair_only ? 0.9F : 1.0F, 0.3F, 0.01F, 3e-5F};
   KvRows kv = {.block_slots = c.capacity,
-               .format = format,
+               .format = mode.format,
                .capacity = c.capacity,
                .num_kv_heads = c.kv_heads,
                .head_dim = c.head_dim,
@@ -219,11 +248,14 @@ std::vector<float> attend(
   std::vector<std::byte> v = k;
   std::byte* const key_block = k.data();
   std::byte* const value_block = v.data();
-  kv.keys = derived ? nullptr : &key_block;
+  kv.keys = mode.derived ? nullptr : &key_block;
   kv.values = &value_block;
   const auto store = [&](std::int64_t from, std::int64_t to) {
-    machine.executor->store_kv({keys.data() + from * kv_width, to - from, kv_width},
-                               {values.data() + from * kv_width, to - from, kv_width}, from, kv);
+    for (std::int64_t t = from; t < to; ++t) {
+      const std::int64_t row = t % distinct * kv_width;
+      machine.executor->store_kv({keys.data() + row, 1, kv_width},
+                                 {values.data() + row, 1, kv_width}, t, kv);
+    }
   };
   store(0, std::min(last, c.sink));
   store(std::max(std::min(last, c.sink), last - (c.capacity - c.sink)), last);
@@ -232,7 +264,8 @@ std::vector<float> attend(
   input.first_position = c.first;
   input.window = c.window;
   input.kept = c.kept;
-  input.block_end = bidirectional ? last : 0;
+  input.block_end = mode.bidirectional ? last : 0;
+  input.compute = mode.compute;
   input.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
   input.kv = kv;
   input.derivation = {.k_norm = k_norm.data(),
@@ -257,14 +290,44 @@ TEST_P(OpParity, Attention) {
       for (const bool derived : {false, true}) {
         for (const bool bidirectional : {false, true}) {
           if (coded && bidirectional) continue;
-          expect_near(attend(cpu_, c, format, derived, bidirectional),
-                      attend(ref_, c, format, derived, bidirectional), {4e-6F},
-                      "attention rows " + std::to_string(c.rows) + " E " +
-                          std::to_string(c.head_dim) + " " + std::string(kv_format_name(format)) +
-                          (derived ? " derived" : "") + (bidirectional ? " bidirectional" : ""));
+          const AttentionMode mode = {format, derived, bidirectional};
+          expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {4e-6F}, case_name(c, mode));
         }
       }
     }
+  }
+}
+
+// Beside kAttention: more than one chunk and one tile of everything, and far positions.
+constexpr AttentionCase kFastAttention[] = {{9, 250, 16, 2, 192, 0, 300},
+                                            {70, 200, 2, 1, 128, 128, 200},
+                                            {3, 700, 8, 1, 512, 0, 704},
+                                            {4, 1000, 40, 8, 128, 0, 300, 5, 290},
+                                            {17, 100, 8, 1, 128, 0, 96, 7, 65}};
+
+// Keys rotate in 8 elements, each rounded to 2^-9 of itself, and probabilities to 2^-9 of
+// themselves; values are of order 1 and below 5.
+TEST_P(OpParity, FastAttention) {
+  std::vector<AttentionCase> cases(std::begin(kAttention), std::end(kAttention));
+  cases.insert(cases.end(), std::begin(kFastAttention), std::end(kFastAttention));
+  for (const AttentionCase& c : cases) {
+    for (const bool derived : {false, true}) {
+      for (const bool bidirectional : {false, true}) {
+        const AttentionMode mode = {KvFormat::kBf16, derived, bidirectional, Compute::kFast};
+        expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {8e-3F}, case_name(c, mode));
+      }
+    }
+  }
+}
+
+// The pair that rotates fastest, where its published angle is rounded by up to 1/32: without that
+// rounding the outputs differ by more than the tolerance. Keys are of order 2, rounded to 2^-9 of
+// it.
+TEST_P(OpParity, FarKeysTurnByThePublishedAngle) {
+  const AttentionMode mode = {KvFormat::kBf16, true, false, Compute::kFast, true};
+  for (const std::int64_t first : {0, 200000, 900000}) {
+    const AttentionCase c = {3, first, 8, 1, 128, 0, 10, 0, 6};
+    expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {5e-3F}, case_name(c, mode));
   }
 }
 

@@ -156,6 +156,7 @@ struct Ring {
   bool derived = false;  // one stored vector
   std::int64_t sink = 0;
   std::int64_t kept = 0;  // 0: nothing is dropped
+  Compute compute = Compute::kF32;
 
   std::int64_t capacity(std::int64_t length) const {
     const std::int64_t reach = kept == 0 ? window : kept;
@@ -179,7 +180,12 @@ constexpr Ring kRings[] = {{4, 2, 32, 100, 33},
                            {4, 2, 32, 0, 33, KvFormat::kF32, false, 4, 64},
                            {4, 2, 64, 0, 33, KvFormat::kBf16, true, 5, 70},
                            {4, 2, 32, 128, 16, KvFormat::kInt8, false, 4, 64},
-                           {4, 1, 64, 0, 16, KvFormat::kE8, true, 3, 40}};
+                           {4, 1, 64, 0, 16, KvFormat::kE8, true, 3, 40},
+                           {4, 2, 128, 100, 33, KvFormat::kBf16, false, 0, 0, Compute::kFast},
+                           {6, 2, 192, 0, 33, KvFormat::kBf16, false, 0, 0, Compute::kFast},
+                           {2, 2, 256, 7, 70, KvFormat::kBf16, false, 0, 0, Compute::kFast},
+                           {8, 1, 512, 0, 17, KvFormat::kBf16, true, 0, 0, Compute::kFast},
+                           {4, 2, 128, 0, 33, KvFormat::kBf16, true, 5, 70, Compute::kFast}};
 
 // Memory of one layer's rows, in blocks that lie in reverse order.
 struct BlockMemory {
@@ -221,6 +227,7 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
     const std::vector<float> frequencies = {1.0F, 0.1F, 1e-3F};
     const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
       AttentionInput input;
+      input.compute = ring.compute;
       input.queries = {queries.data() + first * width, rows, width};
       input.first_position = first;
       input.window = ring.window;

@@ -102,6 +102,7 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
       .stride = input.queries.width,
       .head_dim = kv.head_dim,
       .first_position = input.first_position,
+      .fast = input.compute == Compute::kFast,
       .window = input.window,
       .block_end = input.block_end,
       .scale = input.scale,
@@ -125,9 +126,10 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const Index parts = rows == 1 && input.restored == nullptr
                           ? std::clamp<Index>(pool_.num_threads() / kv.num_kv_heads, 1, group)
                           : 1;
-  const Index heads_per_item = std::min(kMaxQueries, (group + parts - 1) / parts);
+  const Index max_queries = kernels_.max_queries(attention);
+  const Index heads_per_item = std::min(max_queries, (group + parts - 1) / parts);
   const Index splits = (group + heads_per_item - 1) / heads_per_item;
-  const Index rows_per_item = std::max<Index>(1, kMaxQueries / heads_per_item);
+  const Index rows_per_item = std::max<Index>(1, max_queries / heads_per_item);
   const Index blocks = (rows + rows_per_item - 1) / rows_per_item;
 
   count_bytes(attention_bytes(input));

@@ -17,7 +17,7 @@ inline constexpr Index kPanelRows = 16;   // outputs of one panel
 inline constexpr Index kColumnUnit = 32;  // columns are padded to whole AMX tiles
 inline constexpr Index kRowBlock = 16;    // packed rows come in blocks of 16, as AMX tiles do
 inline constexpr Index kKeyChunk = 64;    // keys of one step of the online softmax
-inline constexpr Index kMaxQueries = 32;  // query vectors of one attention call
+inline constexpr Index kMaxQueries = 32;  // query vectors of one attention call in f32
 inline constexpr Index kMaxHeadDim = 512;
 inline constexpr Index kMaxRank = 4096;  // of restored rows
 
@@ -103,6 +103,7 @@ struct Attention {
   Index stride = 0;
   Index head_dim = 0;
   Index first_position = 0;  // of row 0
+  bool fast = false;         // queries, keys and probabilities may be rounded to bf16
   Index window = 0;          // 0: unlimited
   Index block_end = 0;       // every query sees the keys before it, windows permitting; 0: causal
   float scale = 1.0F;
@@ -123,7 +124,7 @@ struct Attention {
   const Restored* restored = nullptr;  // null: rows between sink and kept are not seen
 };
 
-// rows * heads <= kMaxQueries.
+// rows * heads <= Kernels::max_queries.
 struct AttentionPart {
   Index kv_head = 0;
   Index first_head = 0;
@@ -150,6 +151,7 @@ struct Kernels {
 
   void (*pack_rows)(const PackRows& rows, Index first_row, Index last_row) = nullptr;
   void (*multiply)(const Product& product, const ProductPart& part) = nullptr;
+  Index (*max_queries)(const Attention& attention) = nullptr;  // of one call of `attend`
   void (*attend)(const Attention& attention, const AttentionPart& part) = nullptr;
   void (*pack_panels)(const PackPanels& source, Index first_panel, Index last_panel) = nullptr;
 

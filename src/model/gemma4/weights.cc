@@ -46,6 +46,7 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
              .num_kv_heads = config().layer_kv_heads(layer),
              .head_dim = config().layer_head_dim(layer),
              .scale = 1.0F,
+             .compute = compute,
              .normalise_values = true,
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};

@@ -19,6 +19,7 @@ LayerWeights load_layer(const ModelConfig& config,
              .num_kv_heads = config.layer_kv_heads(layer),
              .head_dim = head_dim,
              .scale = 1.0F / std::sqrt(static_cast<float>(head_dim)),
+             .compute = compute,
              .normalise_values = false,
              .rms_norm_eps = config.rms_norm_eps,
              .cache_index = cache_index};

@@ -1,4 +1,4 @@
-// Unit: AVX-512, with AMX tiles for bf16 products.
+// Unit: AVX-512, with AMX tiles for products and attention in bf16.
 #define KAKEYA_CPU_UNIT amx_bf16
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
@@ -17,6 +17,8 @@ inline constexpr bool kTiledRows = true;
 #include "backend/cpu/units/pack.h"
 #include "backend/cpu/units/products.h"
 #include "backend/cpu/units/tiles.h"
+#include "backend/cpu/units/tile_rows.h"
+#include "backend/cpu/units/tile_attention.h"
 #include "backend/cpu/units/table.h"
 // clang-format on
 #include "backend/cpu/units/units.h"

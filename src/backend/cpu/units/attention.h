@@ -443,13 +443,14 @@ inline SeenByPart seen_by_part(const Attention& attention, const AttentionPart& 
 
 // Addresses of the chunk's keys and values [low, high). Rows of the gap between sink and window may
 // hold anything; their probability is 0, and they are read as the window's first row.
-inline void find_rows(QueryState& state,
-                      const Attention& attention,
+inline void find_rows(const Attention& attention,
                       Index kv_head,
                       const SeenByPart& seen,
                       Index chunk_begin,
                       Index low,
-                      Index high) {
+                      Index high,
+                      const std::byte** keys,
+                      const std::byte** values) {
   const Index sink = attention.sink;
   const Index turn = attention.capacity - sink;
   const Index head = kv_head * attention.vector_bytes;
@@ -476,8 +477,8 @@ inline void find_rows(QueryState& state,
       key = attention.keys == nullptr ? value : attention.keys[block] + offset;
     }
     previous = position;
-    state.values[j] = value;
-    state.keys[j] = key;
+    values[j] = value;
+    keys[j] = key;
   }
 }
 
@@ -506,38 +507,46 @@ inline void decode_rows(
   }
 }
 
-// Calls attend_rows(low, high, chunk_begin) for each chunk of which something is seen, in order.
-template <typename AttendRows>
-inline void for_chunks(QueryState& state,
-                       const Attention& attention,
-                       const AttentionPart& part,
-                       AttendRows&& attend_rows) {
-  begin_queries(state, attention, part);
+// Calls visit(seen, chunk_begin, low, high) for each chunk of kKeys keys of which something is
+// seen, in order.
+template <Index kKeys, typename Visit>
+inline void for_chunks(const Attention& attention, const AttentionPart& part, Visit&& visit) {
   const SeenByPart seen = seen_by_part(attention, part);
   const bool has_sink = seen.sink_begin < seen.sink_end;
   const Index begin = has_sink ? seen.sink_begin : seen.begin;
-  for (Index chunk = begin / kKeyChunk * kKeyChunk; chunk < seen.end; chunk += kKeyChunk) {
+  for (Index chunk = begin / kKeys * kKeys; chunk < seen.end; chunk += kKeys) {
     const Index low = begin > chunk ? begin - chunk : 0;
-    const Index high = seen.end - chunk < kKeyChunk ? seen.end - chunk : kKeyChunk;
-    if (chunk + low >= seen.sink_end && chunk + kKeyChunk <= seen.begin) continue;
-    find_rows(state, attention, part.kv_head, seen, chunk, low, high);
-    attend_rows(low, high, chunk);
+    const Index high = seen.end - chunk < kKeys ? seen.end - chunk : kKeys;
+    if (chunk + low >= seen.sink_end && chunk + kKeys <= seen.begin) continue;
+    visit(seen, chunk, low, high);
   }
+}
+
+// The same for queries in vectors: attend_rows(state, chunk_begin, low, high).
+template <typename AttendRows>
+inline void attend_queries(const Attention& attention,
+                           const AttentionPart& part,
+                           AttendRows&& attend_rows) {
+  QueryState state;
+  begin_queries(state, attention, part);
+  for_chunks<kKeyChunk>(
+      attention, part, [&](const SeenByPart& seen, Index chunk, Index low, Index high) {
+        find_rows(attention, part.kv_head, seen, chunk, low, high, state.keys, state.values);
+        attend_rows(state, chunk, low, high);
+      });
   finish_queries(state, attention, part);
 }
 
 template <bool kBf16>
 void attend_stored(const Attention& attention, const AttentionPart& part) {
-  QueryState state;
-  for_chunks(state, attention, part, [&](Index low, Index high, Index chunk) {
+  attend_queries(attention, part, [&](QueryState& state, Index chunk, Index low, Index high) {
     attend_chunk<kBf16>(state, low, high, chunk, attention);
   });
 }
 
 inline void attend_decoded(const Attention& attention, const AttentionPart& part) {
-  QueryState state;
   DecodedChunk decoded;
-  for_chunks(state, attention, part, [&](Index low, Index high, Index chunk) {
+  attend_queries(attention, part, [&](QueryState& state, Index chunk, Index low, Index high) {
     decode_rows(state, attention, low, high, decoded);
     attend_chunk<false>(state, low, high, chunk, attention);
   });

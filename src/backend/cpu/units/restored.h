@@ -315,10 +315,15 @@ inline void attend_restored(const Attention& attention, const AttentionPart& par
     if (rows.restored_high < rows.restored_low) rows.restored_high = rows.restored_low;
     rows.kept_low = lane(kept_begin, chunk);
     if (rows.kept_low < rows.restored_low) rows.kept_low = rows.restored_low;
-    find_rows(state, attention, part.kv_head, stored, chunk, low, high);
+    find_rows(attention, part.kv_head, stored, chunk, low, high, state.keys, state.values);
     attend_restored_chunk(state, attention, part, low, high, chunk, rows);
   }
   finish_queries(state, attention, part);
+}
+
+inline void attend_in_vectors(const Attention& attention, const AttentionPart& part) {
+  if (attention.restored != nullptr) return attend_restored(attention, part);
+  attend(attention, part);
 }
 
 }  // namespace kakeya::cpu::KAKEYA_CPU_UNIT

@@ -45,10 +45,8 @@ constexpr Kernels make_kernels(std::string_view name, double fast_gflops, double
   kernels.panel_group = 4;
   kernels.pack_rows = pack_rows;
   kernels.multiply = multiply;
-  kernels.attend = [](const Attention& attention, const AttentionPart& part) {
-    if (attention.restored != nullptr) return attend_restored(attention, part);
-    attend(attention, part);
-  };
+  kernels.attend = attend_fast;
+  kernels.max_queries = max_queries;
   kernels.pack_panels = pack_panels;
   kernels.rms_norm = rms_norm;
   kernels.gated_multiply = gated_multiply;
