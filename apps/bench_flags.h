@@ -40,6 +40,8 @@ void add_pass_flags(CLI::App& command, BenchFlags& flags);
 
 // `bench memory`
 void add_memory_bench(CLI::App& bench, int& exit_code);
+// `bench prompt-cache`
+void add_prompt_cache_bench(CLI::App& bench, int& exit_code);
 // `bench speculative`
 void add_speculative_bench(CLI::App& bench, int& exit_code);
 

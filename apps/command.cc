@@ -296,6 +296,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .recompute = flags.restore_mode == "recompute",
                      .kv_pairs = flags.kv_pairs};
   options.projection = flags.projection;
+  options.prompt_cache_bytes = flags.prompt_cache_bytes;
   return options;
 }
 

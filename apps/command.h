@@ -64,6 +64,7 @@ struct ModelFlags {
   std::string cost_cache;
   bool unfused = false;
   bool fit_memory = false;  // with --memory: EngineOptions::fit_memory
+  std::uint64_t prompt_cache_bytes = 0;
 };
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);

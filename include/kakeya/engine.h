@@ -69,7 +69,7 @@ class Engine {
   virtual const SessionOptions& session_options() const = 0;
   // The same in words, where fit_memory was asked for: context, what was given up, bytes.
   virtual std::string memory_plan() const = 0;
-  // Bytes of the weights and of all sessions, as allocated.
+  // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
 };
 

@@ -19,8 +19,9 @@ enum class MemoryClass : std::uint8_t {
   kCodes,      // low-rank codes of rows, from which evicted ones are restored
   kActivations,  // the arenas of forward passes, with the backend's scratch
   kLogits,       // logits and the sampler's tables
+  kPromptCache,  // rows that sessions left for others to start from
 };
-inline constexpr std::size_t kNumMemoryClasses = 7;
+inline constexpr std::size_t kNumMemoryClasses = 8;
 
 // "weights", "kv_sliding", ...
 std::string_view memory_class_name(MemoryClass memory_class);

@@ -95,6 +95,12 @@ struct EngineOptions {
   // Bytes that weights and all sessions together may take. open() refuses before loading anything
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
+  // Most bytes, within memory_limit, of a cache of what sessions have run: one whose tokens begin
+  // like those of another, with the same options, starts from there instead of running them again
+  // (Session::sync(), prefill(), generate()); its output is the same, bit for bit. 0: no cache. The
+  // cache is not part of Engine::estimate(): it lives on what the limit leaves, and gives way,
+  // oldest first, before a session is refused memory (docs/memory.md).
+  std::uint64_t prompt_cache_bytes = 0;
   // Instead of refusing, open() makes the default session smaller until it fits, by a ladder:
   // exact things first, then precision, then old rows (docs/memory.md). What `session` asks for
   // explicitly stays. Engine::memory_plan() says what became of it.

@@ -49,9 +49,9 @@ struct RoundRecord {
 struct GenerateResult {
   std::vector<TokenId> ids;  // with the stop id, if one ended it
   StopReason stop_reason = StopReason::kMaxTokens;
-  double prefill_seconds = 0.0;  // running the tokens that were pending, until the first logits
-  double decode_seconds = 0.0;   // from there to the last token
-  std::int64_t prefill_tokens = 0;
+  double prefill_seconds = 0.0;     // running the tokens that were pending, until the first logits
+  double decode_seconds = 0.0;      // from there to the last token
+  std::int64_t prefill_tokens = 0;  // how many those were, without any from the prompt cache
   std::vector<RoundRecord> rounds;  // the target's passes after the prefill, in order
   std::int64_t drafted = 0;         // tokens proposed, in all rounds
   std::int64_t accepted = 0;        // of those, agreed with
@@ -80,11 +80,13 @@ class Session {
   // context; nothing changes then.
   virtual Status append(std::span<const TokenId> ids) = 0;
 
-  // Makes the session hold exactly `ids`, keeping what it has run of their common beginning, and
-  // returns how many tokens were kept. Errors: as append; the session is unchanged then.
+  // Makes the session hold exactly `ids`, keeping what it has run of their common beginning or, if
+  // that is more, taking over what the engine's prompt cache has of it, and returns how many tokens
+  // need not be run. Errors: as append; the session is unchanged then.
   virtual Result<std::int64_t> sync(std::span<const TokenId> ids) = 0;
 
-  // Runs all pending tokens. Errors: kCancelled if `progress` says so; what was run stays.
+  // Runs all pending tokens, but for a beginning that the prompt cache has. Errors: kCancelled if
+  // `progress` says so; what was run stays.
   virtual Status prefill(const PrefillProgress& progress = {}) = 0;
 
   // Continues the tokens, which must not be empty. The sampled stream is a function of the tokens
@@ -95,7 +97,8 @@ class Session {
 
   // Forgets the tokens from `length` on, exactly; the last one that stays is run again when the
   // session goes on. Errors: kInvalidArgument for a length out of
-  // range, kFailedPrecondition if the rows of a sliding window before it are gone; nothing changes
+  // range, kFailedPrecondition if the rows of a sliding window before it are gone (a session that
+  // started from the prompt cache can go back only as far as what it took over); nothing changes
   // then.
   virtual Status truncate(Position length) = 0;
 
@@ -121,8 +124,11 @@ class Session {
   // unchanged then. Each is one line that names the file.
   virtual Result<std::string> restore(const std::string& path) = 0;
 
-  // How many of the tokens have been run.
+  // How many of the tokens have been run, or taken over from the prompt cache.
   virtual Position position() const = 0;
+  // How many of the first tokens were taken over from the engine's prompt cache and are still held;
+  // 0 without one (EngineOptions::prompt_cache_bytes).
+  virtual Position cached_tokens() const = 0;
   // Bytes that stay allocated while the session is there, without the weights. Sessions that share
   // memory count it each; Engine::footprint() counts every byte once.
   virtual Footprint footprint() const = 0;

@@ -42,6 +42,8 @@ std::string_view memory_class_name(MemoryClass memory_class) {
       return "activations";
     case MemoryClass::kLogits:
       return "logits";
+    case MemoryClass::kPromptCache:
+      return "prompt_cache";
   }
   return "?";
 }
@@ -85,6 +87,21 @@ std::uint64_t MemoryBudget::charged_bytes(std::uint64_t bytes) {
 }
 
 Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class, std::uint64_t bytes) {
+  while (true) {
+    std::uint64_t missing = 0;
+    Result<Buffer> buffer = try_allocate(memory_class, bytes, missing);
+    if (buffer || reclaimer_ == nullptr || !reclaimer_->reclaim(missing)) return buffer;
+  }
+}
+
+Result<Buffer> MemoryBudget::allocate_spare(MemoryClass memory_class, std::uint64_t bytes) {
+  std::uint64_t unused = 0;
+  return try_allocate(memory_class, bytes, unused);
+}
+
+Result<Buffer> MemoryBudget::try_allocate(MemoryClass memory_class,
+                                          std::uint64_t bytes,
+                                          std::uint64_t& missing) {
   Buffer buffer;
   if (bytes == 0) return buffer;
   const std::uint64_t charged = charged_bytes(bytes);
@@ -92,6 +109,7 @@ Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class, std::uint64_t by
     const std::lock_guard lock(mutex_);
     const std::uint64_t used = footprint_.total_reserved();
     if (charged < bytes || charged > limit_ - used) {
+      missing = charged < bytes ? kUnlimited : charged - (limit_ - used);
       return error(StatusCode::kResourceExhausted,
                    "memory budget of {} is exceeded: {} in use, {} more wanted for {}",
                    format_bytes(limit_), format_bytes(used), format_bytes(bytes),
@@ -102,6 +120,7 @@ Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class, std::uint64_t by
   buffer.data_ = allocate_aligned(charged);
   if (buffer.data_ == nullptr) {
     release(memory_class, charged);
+    missing = charged;
     return error(StatusCode::kResourceExhausted, "the system has no {} for {}", format_bytes(bytes),
                  memory_class_name(memory_class));
   }

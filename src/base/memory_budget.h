@@ -40,6 +40,17 @@ class Buffer {
   MemoryClass memory_class_ = MemoryClass::kWeights;
 };
 
+// Holds memory of a budget that it can do without.
+class MemoryReclaimer {
+ public:
+  virtual ~MemoryReclaimer() = default;
+  // Gives some of it back if that, with more such calls, may come to `missing` bytes; false, and
+  // nothing is given back, if not. Called by the thread that allocates, which holds no lock of the
+  // budget's; whoever implements it must not allocate with MemoryBudget::allocate() under a lock
+  // that this takes.
+  virtual bool reclaim(std::uint64_t missing) = 0;
+};
+
 class MemoryBudget {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
@@ -50,8 +61,15 @@ class MemoryBudget {
   static std::uint64_t charged_bytes(std::uint64_t bytes);
 
   // Errors: kResourceExhausted, with what is used, asked and allowed, if it would exceed the limit
-  // or the system has no memory; nothing is charged then. 0 bytes gives an empty buffer.
+  // or the system has no memory, and the reclaimer gives nothing more; nothing is charged then. 0
+  // bytes gives an empty buffer.
   Result<Buffer> allocate(MemoryClass memory_class, std::uint64_t bytes);
+  // The same without asking the reclaimer.
+  Result<Buffer> allocate_spare(MemoryClass memory_class, std::uint64_t bytes);
+
+  // Whom to ask before refusing, null for nobody; it must be there until another one is set. Not
+  // while other threads allocate.
+  void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
   std::uint64_t limit() const { return limit_; }
   Footprint footprint() const;
@@ -59,8 +77,13 @@ class MemoryBudget {
  private:
   friend class Buffer;
   void release(MemoryClass memory_class, std::uint64_t bytes);
+  // `missing`: of a refused buffer, the bytes that would have had to be free.
+  Result<Buffer> try_allocate(MemoryClass memory_class,
+                              std::uint64_t bytes,
+                              std::uint64_t& missing);
 
   const std::uint64_t limit_;
+  MemoryReclaimer* reclaimer_ = nullptr;
   mutable std::mutex mutex_;
   Footprint footprint_;
 };

@@ -321,11 +321,15 @@ void Timeline::accept(TokenId id) {
 }
 
 Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {
+  return run_until(static_cast<Position>(tokens_.size()), chunk, progress);
+}
+
+Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgress& progress) {
   const Position start = cache_.length();
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
-  while (cache_.length() < static_cast<Position>(tokens_.size())) {
+  while (cache_.length() < end) {
     const auto begin = static_cast<std::size_t>(cache_.length());
-    const std::size_t rows = std::min(tokens_.size() - begin, static_cast<std::size_t>(most));
+    const auto rows = static_cast<std::size_t>(std::min(end - cache_.length(), most));
     const bool last = begin + rows == tokens_.size();
     KAKEYA_TRY(allocate_scratch());
     const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};

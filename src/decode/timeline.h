@@ -97,6 +97,8 @@ class Timeline {
   // logits() holds the last one's. A no-op without pending tokens. `progress` is called after each
   // chunk with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
+  // The same of the tokens before `end`; there are no logits then if others are left.
+  Status run_until(Position end, std::int64_t chunk = 0, const PrefillProgress& progress = {});
 
   // Whether decoding shall forget() before each token.
   bool recomputes() const { return plan_.recompute; }

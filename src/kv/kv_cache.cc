@@ -58,6 +58,31 @@ Status KvCacheSpec::check() const {
   return {};
 }
 
+Position KvCacheSpec::oldest_held(const LayerCacheSpec& layer, Position written) const {
+  const std::int64_t slots = capacity(layer);
+  const std::int64_t sink = std::min(layer.sink, slots);
+  const Position oldest = written - (slots - sink);
+  // The sink's rows are never overwritten by others.
+  return oldest <= sink ? 0 : oldest;
+}
+
+bool KvCacheSpec::can_hold(const KvExtent& extent) const {
+  if (extent.length == 0) return extent.written == 0;
+  if (extent.length < 0 || extent.length > extent.written || extent.written > context) return false;
+  return std::all_of(layers.begin(), layers.end(), [&](const LayerCacheSpec& layer) {
+    const Position held = oldest_held(layer, extent.written);
+    return layer.reach() == 0 || held == 0 || extent.length - layer.reach() + 1 >= held;
+  });
+}
+
+std::array<KvRun, 2> KvCacheSpec::held_runs(const LayerCacheSpec& layer,
+                                            const KvExtent& extent) const {
+  const Position oldest = oldest_held(layer, extent.written);
+  const std::int64_t sink =
+      oldest == 0 ? 0 : std::min({layer.sink, capacity(layer), extent.length});
+  return {KvRun{0, sink}, KvRun{std::min(oldest, extent.length), extent.length}};
+}
+
 Footprint KvCacheSpec::estimate() const {
   Footprint footprint;
   for (const LayerCacheSpec& layer : layers) {
@@ -181,7 +206,7 @@ Status KvCache::own_block(std::size_t layer, std::size_t block, std::vector<Fres
   return {};
 }
 
-Status KvCache::own_run(std::size_t layer, Run run, std::vector<Fresh>& fresh) {
+Status KvCache::own_run(std::size_t layer, KvRun run, std::vector<Fresh>& fresh) {
   const KvRows& kv = layers_[layer].rows;
   std::int64_t step = 0;
   for (Position p = run.first; p < run.last; p += step) {
@@ -234,14 +259,6 @@ void KvCache::commit(std::int64_t rows) {
   reserved_ -= rows;
 }
 
-// The first position of the turn that a layer still has; 0 if none was overwritten.
-Position KvCache::oldest_held(std::size_t layer, Position written) const {
-  const KvRows& kv = layers_[layer].rows;
-  const Position oldest = written - (kv.capacity - kv.sink);
-  // The sink's rows are never overwritten by others.
-  return oldest <= kv.sink ? 0 : oldest;
-}
-
 Status KvCache::check_truncate(Position length) const {
   if (length < 0 || length > length_) {
     return invalid_argument("[kv] cannot truncate {} tokens to {}", length_, length);
@@ -250,7 +267,7 @@ Status KvCache::check_truncate(Position length) const {
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const std::int64_t window = spec_.layers[i].reach();
     if (window == 0) continue;
-    const Position held = oldest_held(i, written_);
+    const Position held = spec_.oldest_held(spec_.layers[i], written_);
     const Position oldest_needed = std::max<Position>(0, length - window + 1);
     if (oldest_needed < held) {
       return error(StatusCode::kFailedPrecondition,
@@ -278,29 +295,17 @@ Result<KvCache::Extent> KvCache::extent(Position length) const {
   return Extent{length, length == 0 ? 0 : written_};
 }
 
-std::array<KvCache::Run, 2> KvCache::held_runs(std::size_t layer, const Extent& extent) const {
-  const Position oldest = oldest_held(layer, extent.written);
-  const Position sink = oldest == 0 ? 0 : std::min(layers_[layer].rows.sink, extent.length);
-  return {Run{0, sink}, Run{std::min(oldest, extent.length), extent.length}};
-}
-
 Status KvCache::prepare_restore(const Extent& extent) {
-  const auto [length, written] = extent;
-  bool possible = length >= 0 && length <= written && written <= spec_.context;
-  if (length == 0) possible = written == 0;
-  for (std::size_t i = 0; possible && i < layers_.size(); ++i) {
-    const std::int64_t reach = spec_.layers[i].reach();
-    possible =
-        reach == 0 || length - reach + 1 >= oldest_held(i, written) || oldest_held(i, written) == 0;
-  }
-  if (!possible) {
-    return data_loss("[kv] {} tokens of {} written are not what a session of {} can hold", length,
-                     written, spec_.context);
+  if (!spec_.can_hold(extent)) {
+    return data_loss("[kv] {} tokens of {} written are not what a session of {} can hold",
+                     extent.length, extent.written, spec_.context);
   }
   if (!forked_) return {};  // every block is there
   std::vector<Fresh> fresh;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    for (const Run& run : held_runs(i, extent)) KAKEYA_TRY(own_run(i, run, fresh));
+    for (const KvRun& run : spec_.held_runs(spec_.layers[i], extent)) {
+      KAKEYA_TRY(own_run(i, run, fresh));
+    }
   }
   install(std::move(fresh));
   return {};
@@ -312,22 +317,29 @@ void KvCache::restore(const Extent& extent) {
   reserved_ = 0;
 }
 
+std::vector<std::span<std::byte>> KvCache::row_pieces(std::int64_t index,
+                                                      bool keys,
+                                                      KvRun run) const {
+  const KvRows& kv = rows(index);
+  std::vector<std::span<std::byte>> pieces;
+  if (keys && kv.keys == nullptr) return pieces;
+  std::int64_t step = 0;
+  for (Position p = run.first; p < run.last; p += step) {
+    const std::int64_t slot = kv.slot(p);
+    const std::int64_t end = (slot / kv.block_slots + 1) * kv.block_slots;
+    step = std::min(std::min(end, kv.capacity) - slot, run.last - p);
+    pieces.emplace_back(kv.row(keys ? kv.keys : kv.values, slot),
+                        static_cast<std::size_t>(step * kv.slot_bytes()));
+  }
+  return pieces;
+}
+
 std::vector<std::span<std::byte>> KvCache::held_rows(std::int64_t index,
                                                      bool keys,
                                                      const Extent& extent) const {
-  const auto layer = static_cast<std::size_t>(index);
-  const KvRows& kv = layers_[layer].rows;
   std::vector<std::span<std::byte>> pieces;
-  if (keys && kv.keys == nullptr) return pieces;
-  for (const Run& run : held_runs(layer, extent)) {
-    std::int64_t step = 0;
-    for (Position p = run.first; p < run.last; p += step) {
-      const std::int64_t slot = kv.slot(p);
-      const std::int64_t end = (slot / kv.block_slots + 1) * kv.block_slots;
-      step = std::min(std::min(end, kv.capacity) - slot, run.last - p);
-      pieces.emplace_back(kv.row(keys ? kv.keys : kv.values, slot),
-                          static_cast<std::size_t>(step * kv.slot_bytes()));
-    }
+  for (const KvRun& run : spec_.held_runs(layer(index), extent)) {
+    for (const auto& piece : row_pieces(index, keys, run)) pieces.push_back(piece);
   }
   return pieces;
 }

@@ -82,6 +82,18 @@ struct BlockLayout {
   std::int64_t group_of(std::int64_t block) const { return ((block + 1) * groups - 1) / blocks; }
 };
 
+// What rows to keep of a cache, to go on with another one of the same spec.
+struct KvExtent {
+  Position length = 0;   // committed positions
+  Position written = 0;  // the highest position ever written plus one
+};
+
+// Positions [first, last).
+struct KvRun {
+  Position first = 0;
+  Position last = 0;
+};
+
 struct KvCacheSpec {
   // Only layers that own keys and values; behind those, what restoring takes.
   std::vector<LayerCacheSpec> layers;
@@ -98,6 +110,14 @@ struct KvCacheSpec {
   Footprint estimate() const;
   // Errors: kInvalidArgument for a format that some layer's heads do not allow.
   Status check() const;
+
+  // The first position of the turn that a layer still has after `written`; 0 if none was
+  // overwritten.
+  Position oldest_held(const LayerCacheSpec& layer, Position written) const;
+  // Whether a cache can be left with this extent: all rows that its next query may see are there.
+  bool can_hold(const KvExtent& extent) const;
+  // What a layer holds of the positions below extent.length: the sink's, and the last ones.
+  std::array<KvRun, 2> held_runs(const LayerCacheSpec& layer, const KvExtent& extent) const;
 };
 
 class KvCache {
@@ -137,11 +157,7 @@ class KvCache {
   // Forgets everything. Always possible.
   void clear();
 
-  // What rows to keep of a cache, to go on with another one of the same spec.
-  struct Extent {
-    Position length = 0;   // committed positions
-    Position written = 0;  // the highest position ever written plus one
-  };
+  using Extent = KvExtent;
 
   // The present extent after truncate(length). Errors: as truncate.
   Result<Extent> extent(Position length) const;
@@ -160,6 +176,9 @@ class KvCache {
   std::vector<std::span<std::byte>> held_rows(std::int64_t index,
                                               bool keys,
                                               const Extent& extent) const;
+
+  // The same of any positions that layer `index` holds or that were prepared.
+  std::vector<std::span<std::byte>> row_pieces(std::int64_t index, bool keys, KvRun run) const;
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
   const KvRows& rows(std::int64_t index) const {
@@ -201,16 +220,8 @@ class KvCache {
     SharedBlock memory;
   };
 
-  // Positions [first, last).
-  struct Run {
-    Position first = 0;
-    Position last = 0;
-  };
-
-  Position oldest_held(std::size_t layer, Position written) const;
-  std::array<Run, 2> held_runs(std::size_t layer, const Extent& extent) const;
   Status own_blocks(Position first, std::int64_t rows);
-  Status own_run(std::size_t layer, Run run, std::vector<Fresh>& fresh);
+  Status own_run(std::size_t layer, KvRun run, std::vector<Fresh>& fresh);
   void install(std::vector<Fresh> fresh);
   Status own_block(std::size_t layer, std::size_t block, std::vector<Fresh>& fresh);
   // A block that fell free where the layer's others are, or a new one.

@@ -245,6 +245,9 @@ Status EngineImpl::load(Sources sources) {
         projection_, Projection::load(*projection_config_, projection_loader, options_.compute));
   }
   draft_statistics_ = std::make_unique<DraftStatistics>(options_.draft.cost_cache, cost_key());
+  if (options_.prompt_cache_bytes > 0) {
+    prompt_cache_ = std::make_unique<PromptCache>(options_.prompt_cache_bytes, budget_);
+  }
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
   if (config_.hidden_size_per_layer_input > 0) source_ = std::move(sources.target);
   return {};
@@ -391,13 +394,15 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                                              draft_choice_.ngram, *draft_statistics_);
     if (wrapper) drafts->wrap(wrapper);
   }
-  return std::make_unique<SessionImpl>(std::move(timeline),
-                                       std::make_unique<Sampler>(std::move(sampler)),
-                                       std::move(drafts), budget_,
-                                       session_key(model_fingerprint_, draft_fingerprint(options),
-                                                   projection_fingerprint(plan, projection),
-                                                   options_.compute, backend_->name(), plan),
-                                       stop_ids_, generation_config_.suppress_tokens);
+  return std::make_unique<SessionImpl>(
+      std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
+      SessionSurroundings{.budget = budget_,
+                          .prompt_cache = prompt_cache_.get(),
+                          .model_stop_ids = stop_ids_,
+                          .suppressed = generation_config_.suppress_tokens},
+      session_key(model_fingerprint_, draft_fingerprint(options),
+                  projection_fingerprint(plan, projection), options_.compute, backend_->name(),
+                  plan));
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

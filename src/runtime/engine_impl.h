@@ -15,6 +15,7 @@
 #include "model/decoder.h"
 #include "model/tensor_source.h"
 #include "runtime/model_text.h"
+#include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
 
 namespace kakeya {
@@ -140,6 +141,7 @@ class EngineImpl final : public Engine {
   std::optional<ProjectionConfig> projection_config_;
   std::unique_ptr<Projection> projection_;
   std::unique_ptr<DraftStatistics> draft_statistics_;
+  std::unique_ptr<PromptCache> prompt_cache_;  // null: none is wanted
   ModelText text_;
   std::string memory_plan_;
   std::vector<TokenId> stop_ids_;

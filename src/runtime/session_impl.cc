@@ -70,24 +70,62 @@ Result<std::int64_t> SessionImpl::sync(std::span<const TokenId> ids) {
     KAKEYA_TRY(timeline_->rewind(0));
     common = 0;
   }
+  cached_ = std::min(cached_, timeline_->position());
   KAKEYA_TRY(timeline_->push(ids.subspan(static_cast<std::size_t>(common))));
-  return std::min<std::int64_t>(common, timeline_->position());
+  start_from_cache();
+  return timeline_->position();
 }
 
 Status SessionImpl::prefill(const PrefillProgress& progress) {
-  return timeline_->run_pending(0, progress);
+  return run_prompt(start_from_cache(), progress);
+}
+
+bool SessionImpl::uses_prompt_cache() const {
+  return engine_.prompt_cache != nullptr && !timeline_->recomputes();
+}
+
+Position SessionImpl::start_from_cache() {
+  if (!uses_prompt_cache()) return 0;
+  const PromptCache::Start start = engine_.prompt_cache->take(key_, parts());
+  if (start.length > 0) cached_ = start.length;
+  return start.branch;
+}
+
+Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress) {
+  const Position begin = timeline_->position();
+  if (begin == static_cast<Position>(timeline_->tokens().size())) return {};
+  if (!uses_prompt_cache()) return timeline_->run_pending(0, progress);
+  if (branch > begin) {
+    KAKEYA_TRY(timeline_->run_until(branch, 0, progress));
+    engine_.prompt_cache->put(key_, parts());
+  }
+  // To the caller it is one prompt.
+  const Position before = timeline_->position() - begin;
+  PrefillProgress of_all;
+  if (progress) {
+    of_all = [&](std::int64_t done, std::int64_t total) {
+      return progress(before + done, before + total);
+    };
+  }
+  KAKEYA_TRY(timeline_->run_pending(0, of_all));
+  engine_.prompt_cache->put(key_, parts());
+  return {};
 }
 
 Status SessionImpl::truncate(Position length) {
-  return timeline_->rewind(length);
+  KAKEYA_TRY(timeline_->rewind(length));
+  cached_ = std::min(cached_, timeline_->position());
+  return {};
 }
 
 Result<std::unique_ptr<Session>> SessionImpl::fork() {
   std::unique_ptr<SessionDrafts> drafts = drafts_ == nullptr ? nullptr : drafts_->fork();
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           timeline_->fork(drafts == nullptr ? nullptr : drafts->dflash()));
-  return std::make_unique<SessionImpl>(std::move(timeline), nullptr, std::move(drafts), budget_,
-                                       key_, model_stop_ids_, suppressed_);
+  auto copy =
+      std::make_unique<SessionImpl>(std::move(timeline), nullptr, std::move(drafts), engine_, key_);
+  copy->cached_ = std::min(cached_, copy->position());
+  return copy;
 }
 
 SessionParts SessionImpl::parts() {
@@ -105,7 +143,9 @@ Status SessionImpl::snapshot(const std::string& path, std::string_view note) {
 }
 
 Result<std::string> SessionImpl::restore(const std::string& path) {
-  return read_session(path, key_, parts());
+  KAKEYA_ASSIGN_OR_RETURN(std::string note, read_session(path, key_, parts()));
+  cached_ = 0;
+  return note;
 }
 
 Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
@@ -123,14 +163,14 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   }
   std::vector<TokenId> stop_ids = options.stop_ids;
   if (!options.ignore_model_stop_ids) {
-    stop_ids.insert(stop_ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
+    stop_ids.insert(stop_ids.end(), engine_.model_stop_ids.begin(), engine_.model_stop_ids.end());
   }
   if (sampler_ == nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(Sampler sampler,
-                            Sampler::create(timeline_->decoder().config().vocab_size, budget_));
+    KAKEYA_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::create(timeline_->decoder().config().vocab_size, engine_.budget));
     sampler_ = std::make_unique<Sampler>(std::move(sampler));
   }
-  sampler_->set_options(options.sampling, suppressed_, options.accept);
+  sampler_->set_options(options.sampling, engine_.suppressed, options.accept);
   sampler_->clear_history();
   for (const TokenId id : timeline_->tokens()) sampler_->add_prompt_token(id);
 
@@ -140,12 +180,15 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   result.ids.reserve(most);
   result.rounds.reserve(most);
   const Stopwatch prefill_watch;
+  const Position branch = start_from_cache();
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
-  KAKEYA_TRY(timeline_->run_pending());
+  KAKEYA_TRY(run_prompt(branch));
   result.prefill_seconds = prefill_watch.seconds();
   const DecodeRequest request{.max_tokens = options.max_tokens, .stop_ids = stop_ids};
   KAKEYA_TRY(decode(options, request, on_token, result));
+  // A conversation goes on behind the answer.
+  if (uses_prompt_cache()) engine_.prompt_cache->put(key_, parts());
   return result;
 }
 

@@ -12,10 +12,19 @@
 #include "decode/timeline.h"
 #include "decode/token_stream.h"
 #include "kakeya/session.h"
+#include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
 #include "runtime/session_snapshot.h"
 
 namespace kakeya {
+
+// What a session has from its engine.
+struct SessionSurroundings {
+  MemoryBudget& budget;
+  PromptCache* prompt_cache = nullptr;  // null: none
+  std::span<const TokenId> model_stop_ids;
+  std::span<const TokenId> suppressed;
+};
 
 class SessionImpl final : public Session {
  public:
@@ -23,17 +32,13 @@ class SessionImpl final : public Session {
   SessionImpl(std::unique_ptr<Timeline> timeline,
               std::unique_ptr<Sampler> sampler,
               std::unique_ptr<SessionDrafts> drafts,
-              MemoryBudget& budget,
-              SnapshotKey key,
-              std::span<const TokenId> model_stop_ids,
-              std::span<const TokenId> suppressed)
-      : budget_(budget),
+              const SessionSurroundings& engine,
+              SnapshotKey key)
+      : engine_(engine),
         key_(std::move(key)),
         drafts_(std::move(drafts)),
         timeline_(std::move(timeline)),
-        sampler_(std::move(sampler)),
-        model_stop_ids_(model_stop_ids),
-        suppressed_(suppressed) {}
+        sampler_(std::move(sampler)) {}
 
   Status append(std::span<const TokenId> ids) override;
   Result<std::int64_t> sync(std::span<const TokenId> ids) override;
@@ -46,6 +51,7 @@ class SessionImpl final : public Session {
   Result<std::string> restore(const std::string& path) override;
   std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
   Position position() const override { return timeline_->position(); }
+  Position cached_tokens() const override { return cached_; }
   Footprint footprint() const override;
 
  private:
@@ -55,14 +61,18 @@ class SessionImpl final : public Session {
                 GenerateResult& result);
 
   SessionParts parts();
+  bool uses_prompt_cache() const;
+  // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
+  Position start_from_cache();
+  // Runs what is pending, after start_from_cache(), and keeps it for other sessions.
+  Status run_prompt(Position branch, const PrefillProgress& progress = {});
 
-  MemoryBudget& budget_;
+  SessionSurroundings engine_;
   SnapshotKey key_;
   std::unique_ptr<SessionDrafts> drafts_;
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   std::unique_ptr<Sampler> sampler_;
-  std::span<const TokenId> model_stop_ids_;  // the engine's
-  std::span<const TokenId> suppressed_;      // the engine's
+  Position cached_ = 0;  // cached_tokens()
 };
 
 }  // namespace kakeya

@@ -97,11 +97,11 @@ struct Found {
   std::string note;
   std::optional<LengthPolicy> policy;
 
-  KvCache::Extent target() const { return {state.length, state.written}; }
-  DflashSource::State drafter() const {
-    return {{state.context_length, state.context_written}, state.waiting_taps};
+  SessionExtent extent() const {
+    return {.target = {state.length, state.written},
+            .features = {state.features_length, state.features_written},
+            .drafter = {{state.context_length, state.context_written}, state.waiting_taps}};
   }
-  KvCache::Extent features() const { return {state.features_length, state.features_written}; }
 };
 
 Result<std::span<const std::byte>> section_of(SnapshotFile& file,
@@ -154,18 +154,15 @@ Result<Found> read_parts(SnapshotFile& file, const SessionParts& parts) {
   return found;
 }
 
-std::vector<RowSection> row_sections(const SessionParts& parts,
-                                     const KvCache::Extent& target,
-                                     const DflashSource::State& drafter,
-                                     const KvCache::Extent& features) {
+std::vector<RowSection> row_sections(const SessionParts& parts, const SessionExtent& extent) {
   std::vector<RowSection> sections;
-  add_row_sections("target", parts.timeline->cache(), target, sections);
+  add_row_sections("target", parts.timeline->cache(), extent.target, sections);
   if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    add_row_sections("features", *cache, features, sections);
+    add_row_sections("features", *cache, extent.features, sections);
   }
   if (parts.dflash == nullptr) return sections;
-  add_row_sections("drafter", parts.dflash->context(), drafter.context, sections);
-  sections.push_back({"taps", {parts.dflash->taps(drafter.waiting)}});
+  add_row_sections("drafter", parts.dflash->context(), extent.drafter.context, sections);
+  sections.push_back({"taps", {parts.dflash->taps(extent.drafter.waiting)}});
   return sections;
 }
 
@@ -207,18 +204,14 @@ Status write_session(const std::string& path,
   // Logits are not kept, so at least one token is to be run again.
   const Position length = std::min(timeline.position(),
                                    std::max<Position>(0, static_cast<Position>(tokens.size()) - 1));
-  KAKEYA_ASSIGN_OR_RETURN(const KvCache::Extent target, parts.timeline->cache().extent(length));
-  DflashSource::State drafter;
-  if (parts.dflash != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(drafter, parts.dflash->state(length));
-  }
-  KvCache::Extent features = {};
-  if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(features, cache->extent(length));
-  }
-  const StateRecord state = {target.length,           target.written,  drafter.context.length,
-                             drafter.context.written, drafter.waiting, features.length,
-                             features.written};
+  KAKEYA_ASSIGN_OR_RETURN(const SessionExtent extent, session_extent(parts, length));
+  const StateRecord state = {.length = extent.target.length,
+                             .written = extent.target.written,
+                             .context_length = extent.drafter.context.length,
+                             .context_written = extent.drafter.context.written,
+                             .waiting_taps = extent.drafter.waiting,
+                             .features_length = extent.features.length,
+                             .features_written = extent.features.written};
   std::vector<double> policy;
   if (parts.policy != nullptr && *parts.policy) policy = (*parts.policy)->numbers();
 
@@ -228,7 +221,7 @@ Status write_session(const std::string& path,
   KAKEYA_TRY(writer.add("tokens", bytes_of(tokens)));
   KAKEYA_TRY(writer.add("policy", bytes_of(policy)));
   KAKEYA_TRY(writer.add("note", bytes_of(note)));
-  for (const RowSection& section : row_sections(parts, target, drafter, features)) {
+  for (const RowSection& section : row_sections(parts, extent)) {
     KAKEYA_TRY(writer.begin(section.name));
     for (const auto& piece : section.pieces) KAKEYA_TRY(writer.append(piece));
     KAKEYA_TRY(writer.end());
@@ -242,27 +235,13 @@ Result<std::string> read_session(const std::string& path,
   KAKEYA_ASSIGN_OR_RETURN(SnapshotFile file, SnapshotFile::open(path));
   KAKEYA_TRY(file.check_key(key));
   KAKEYA_ASSIGN_OR_RETURN(Found found, read_parts(file, parts));
-  const auto in_file = [&](Status status) -> Status {
-    if (status) return status;
-    return Unexpected(status.error().with_context(path));
-  };
   // Memory first: nothing is written before all of it is there. Only then is it known where the
   // rows go, and how many bytes they are.
-  KvCache& cache = parts.timeline->cache();
-  KAKEYA_TRY(in_file(cache.prepare_restore(found.target())));
-  if (parts.dflash != nullptr) {
-    KAKEYA_TRY(in_file(parts.dflash->prepare_restore(found.drafter(), found.state.length)));
+  const SessionExtent extent = found.extent();
+  if (const Status ready = prepare_session(parts, extent, found.state.length); !ready) {
+    return Unexpected(ready.error().with_context(path));
   }
-  KvCache* const feature_cache = parts.timeline->feature_cache();
-  if (feature_cache != nullptr) {
-    if (found.state.features_length != found.state.length) {
-      return data_loss("{}: section state: features of {} tokens do not go with {}", path,
-                       found.state.features_length, found.state.length);
-    }
-    KAKEYA_TRY(in_file(feature_cache->prepare_restore(found.features())));
-  }
-  const std::vector<RowSection> sections =
-      row_sections(parts, found.target(), found.drafter(), found.features());
+  const std::vector<RowSection> sections = row_sections(parts, extent);
   if (file.sections().size() != kFixedSections + sections.size()) {
     return data_loss("{}: expected {} sections, got {}", path, kFixedSections + sections.size(),
                      file.sections().size());
@@ -279,9 +258,7 @@ Result<std::string> read_session(const std::string& path,
       begin += piece.size();
     }
   }
-  parts.timeline->restore(found.tokens, found.target());
-  if (feature_cache != nullptr) feature_cache->restore(found.features());
-  if (parts.dflash != nullptr) parts.dflash->restore(found.drafter());
+  set_session(parts, found.tokens, extent);
   if (parts.policy != nullptr) *parts.policy = std::move(found.policy);
   return std::move(found.note);
 }

@@ -2,29 +2,16 @@
 // checks everything first and changes the session last.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
-#include "decode/dflash_source.h"
-#include "decode/length_policy.h"
 #include "decode/timeline.h"
 #include "formats/snapshot_file.h"
+#include "kakeya/options.h"
 #include "kakeya/status.h"
+#include "runtime/session_parts.h"
 
 namespace kakeya {
-
-// The parts of a session that its stream depends on; all but the timeline may be missing.
-struct SessionParts {
-  Timeline* timeline = nullptr;
-  DflashSource* dflash = nullptr;
-  std::optional<LengthPolicy>* policy = nullptr;
-  // Of the policies that the session's source may have.
-  int num_lanes = 0;
-  std::int64_t max_draft_length = 0;
-};
 
 // Most bytes of a caller's note.
 inline constexpr std::size_t kMaxSessionNoteBytes = std::size_t{16} << 20;

@@ -74,5 +74,15 @@ TEST_F(Cli, ShowsWhatATokenTakes) {
   EXPECT_EQ(json["results"][0]["bytes_per_token"], 2 * 2 * 64 * 2);
 }
 
+TEST_F(Cli, ShowsWhatThePromptCacheSavesAndHolds) {
+  const Outcome outcome =
+      kakeya("bench prompt-cache --json --rows 200 --repetitions 1 " + kDemoFlag);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["kept_tokens"], 168);
+  EXPECT_GT(json["entry_bytes"], 0);
+  EXPECT_GT(json["cached_seconds"], 0.0);
+}
+
 }  // namespace
 }  // namespace kakeya::test

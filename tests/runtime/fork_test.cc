@@ -8,55 +8,12 @@
 
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/session_modes.h"
 
 namespace kakeya::test {
 namespace {
 
 using Ids = std::vector<TokenId>;
-
-struct Mode {
-  const char* name;
-  SessionOptions options;
-};
-
-// The demo model has windows of 128: with 64 rows in a chunk its rings wrap every 191 tokens, and
-// with rows dropped behind 64 tokens every 131.
-std::vector<Mode> modes() {
-  const auto of = [](KvType full, KvType sliding) {
-    return SessionOptions{.context = 1024,
-                          .max_rows = 64,
-                          .kv_full = full,
-                          .kv_sliding = sliding,
-                          .kv_drafter = full};
-  };
-  const auto dropping = [&](KvType full, KvType sliding, Evicted on_full, Evicted on_sliding) {
-    SessionOptions options = of(full, sliding);
-    options.window = 64;
-    options.evicted_full = on_full;
-    options.evicted_sliding = on_sliding;
-    return options;
-  };
-  SessionOptions pairs = of(KvType::kAuto, KvType::kAuto);
-  pairs.kv_pairs = true;
-  SessionOptions blended =
-      dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore);
-  blended.restore_blend = 0.5F;
-  return {{"auto", of(KvType::kAuto, KvType::kAuto)},
-          {"f32", of(KvType::kF32, KvType::kF32)},
-          {"pairs", pairs},
-          {"int8", of(KvType::kInt8, KvType::kInt8)},
-          {"int4", of(KvType::kInt4, KvType::kInt4)},
-          {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
-          {"d4", of(KvType::kD4, KvType::kD4)},
-          {"e8", of(KvType::kE8, KvType::kE8)},
-          {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
-          {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
-          {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)},
-          {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
-          {"restore sliding",
-           dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
-          {"blended", blended}};
-}
 
 class ForkTest : public testing::Test {
  protected:
@@ -117,7 +74,7 @@ Stream go_on(Session& session, const GenerateOptions& options) {
 // times; beside each runs a session that was never forked and does the same.
 TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
   for (const auto* engine : {&plain_, &drafting_}) {
-    for (const Mode& mode : modes()) {
+    for (const SessionMode& mode : session_modes()) {
       // Without a drafter the same code runs: a few modes will do.
       if (engine == &plain_ && mode.options.kv_full != KvType::kAuto) continue;
       const auto create = [&] { return (*engine)->create_session(mode.options).value(); };

@@ -233,6 +233,42 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
   }
 }
 
+// With what a prompt cache holds, while it is filled and gives way; and a session that keeps its
+// rows for others allocates nothing while it decodes.
+TEST(Memory, TheLedgerCountsThePromptCache) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.prompt_cache_bytes = 4 << 20;
+  const std::int64_t before = buffer_bytes.load();
+  {
+    const auto engine = Engine::open(options).value();
+    const auto expect_true_ledger = [&] {
+      EXPECT_EQ(engine->footprint().total_reserved(),
+                static_cast<std::uint64_t>(buffer_bytes.load() - before));
+    };
+    const std::uint64_t weights = engine->footprint().total_reserved();
+    for (TokenId i = 0; i < 12; ++i) {
+      const auto session = engine->create_session().value();
+      ASSERT_OK(session->sync(std::vector<TokenId>(300 + 20 * (i % 3), 17 + i % 7)));
+      std::int64_t first = 0;
+      std::int64_t last = 0;
+      ASSERT_OK(session->generate({.max_tokens = 30, .ignore_model_stop_ids = true}, [&](TokenId) {
+        last = allocations.load();
+        if (first == 0) first = last;
+        return true;
+      }));
+      EXPECT_EQ(last - first, 0);
+      expect_true_ledger();
+    }
+    // No session is left: the rest is the cache's.
+    expect_true_ledger();
+    const std::uint64_t cached = engine->footprint().reserved_bytes(MemoryClass::kPromptCache);
+    EXPECT_GT(cached, 0U);
+    EXPECT_LE(cached, options.prompt_cache_bytes);
+    EXPECT_EQ(engine->footprint().total_reserved(), weights + cached);
+  }
+  EXPECT_EQ(buffer_bytes.load(), before);
+}
+
 // Resident pages of the process, in bytes.
 std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

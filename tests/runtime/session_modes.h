@@ -1,0 +1,55 @@
+// Ways to keep keys and values, of each kind of storage at least one, for sessions of the demo
+// model with the projection of token features.
+#pragma once
+
+#include <vector>
+
+#include "kakeya/options.h"
+
+namespace kakeya::test {
+
+struct SessionMode {
+  const char* name;
+  SessionOptions options;
+};
+
+// The demo model has windows of 128: with 64 rows in a chunk its rings wrap every 191 tokens, and
+// with rows dropped behind 64 tokens every 131.
+inline std::vector<SessionMode> session_modes() {
+  const auto of = [](KvType full, KvType sliding) {
+    return SessionOptions{.context = 1024,
+                          .max_rows = 64,
+                          .kv_full = full,
+                          .kv_sliding = sliding,
+                          .kv_drafter = full};
+  };
+  const auto dropping = [&](KvType full, KvType sliding, Evicted on_full, Evicted on_sliding) {
+    SessionOptions options = of(full, sliding);
+    options.window = 64;
+    options.evicted_full = on_full;
+    options.evicted_sliding = on_sliding;
+    return options;
+  };
+  SessionOptions pairs = of(KvType::kAuto, KvType::kAuto);
+  pairs.kv_pairs = true;
+  SessionOptions blended =
+      dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore);
+  blended.restore_blend = 0.5F;
+  return {{"auto", of(KvType::kAuto, KvType::kAuto)},
+          {"f32", of(KvType::kF32, KvType::kF32)},
+          {"pairs", pairs},
+          {"int8", of(KvType::kInt8, KvType::kInt8)},
+          {"int4", of(KvType::kInt4, KvType::kInt4)},
+          {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
+          {"d4", of(KvType::kD4, KvType::kD4)},
+          {"e8", of(KvType::kE8, KvType::kE8)},
+          {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
+          {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
+          {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)},
+          {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
+          {"restore sliding",
+           dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
+          {"blended", blended}};
+}
+
+}  // namespace kakeya::test
