@@ -62,7 +62,7 @@ Result<PromptCacheReport> measure(EngineImpl& engine, const BenchFlags& flags) {
     if (i == 0) result.bytes = engine.footprint().reserved_bytes(MemoryClass::kPromptCache);
     set_random(std::span(prompt).last(own));
     KAKEYA_ASSIGN_OR_RETURN(cached.emplace_back(), first_token(engine, prompt, result.kept));
-    bar.update(static_cast<std::uint64_t>(i + 1),
+    bar.update(static_cast<std::uint64_t>(i) + 1,
                static_cast<std::uint64_t>(flags.options.repetitions));
   }
   result.cold_seconds = median(std::move(cold));
