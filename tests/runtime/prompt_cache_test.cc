@@ -339,7 +339,8 @@ TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
   const std::uint64_t held = cache.bytes();
   ASSERT_GT(held, 0U);
   EXPECT_EQ(cache.num_entries(), 1);
-  EXPECT_FALSE(model->budget().allocate(MemoryClass::kLogits, kPlenty << 32).has_value());
+  EXPECT_FALSE(
+      model->budget().allocate(MemoryClass::kLogits, MemoryBudget::kUnlimited).has_value());
   EXPECT_EQ(cache.bytes(), held);
   EXPECT_FALSE(cache.reclaim(held + 1));
   EXPECT_TRUE(cache.reclaim(held));
