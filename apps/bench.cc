@@ -192,6 +192,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_speculative_bench(*command, exit_code);
   add_memory_bench(*command, exit_code);
   add_prompt_cache_bench(*command, exit_code);
+  add_long_session_bench(*command, exit_code);
 
   CLI::App* bandwidth = command->add_subcommand("bandwidth", "How fast this machine reads memory");
   bandwidth->add_option("--seconds", flags->seconds, "How long to measure (default: 2)")

@@ -38,6 +38,8 @@ void add_shape_flags(CLI::App& command, BenchFlags& flags);
 // These, --repetitions, --context and those of the model.
 void add_pass_flags(CLI::App& command, BenchFlags& flags);
 
+// `bench long-session`
+void add_long_session_bench(CLI::App& bench, int& exit_code);
 // `bench memory`
 void add_memory_bench(CLI::App& bench, int& exit_code);
 // `bench prompt-cache`

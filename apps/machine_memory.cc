@@ -54,6 +54,14 @@ std::string proc_value(const char* path, const std::string& key) {
   return "unknown";
 }
 
+std::uint64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t size = 0;
+  std::uint64_t resident = 0;
+  if (!(file >> size >> resident)) return 0;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 std::uint64_t meminfo_bytes(const std::string& key) {
   return 1024 * std::strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10);
 }

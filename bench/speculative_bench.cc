@@ -1,12 +1,16 @@
 #include "speculative_bench.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <span>
+#include <thread>
 
 #include "backend/cpu/probe.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "scripted_drafts.h"
+#include "turns.h"
 
 namespace kakeya::bench {
 namespace {
@@ -34,80 +38,152 @@ Status check_curve(const std::vector<double>& survival) {
   return {};
 }
 
-// One session that is taken back to its prompt after every run.
+// A session for each draft length, taken back to its prompt after every run.
 class SpeculativeBench {
  public:
   static Result<std::unique_ptr<SpeculativeBench>> create(EngineImpl& engine,
-                                                          const SpeculativeBenchOptions& options) {
+                                                          const SpeculativeBenchOptions& options,
+                                                          std::span<const std::int64_t> lengths) {
     std::unique_ptr<SpeculativeBench> bench(new SpeculativeBench(engine, options));
-    const SessionOptions session{
-        .context = options.context + options.tokens + DrafterConfig::kMaxBlockSize,
-        .max_rows = std::max<std::int64_t>(512, options.tokens + DrafterConfig::kMaxBlockSize)};
-    KAKEYA_ASSIGN_OR_RETURN(bench->session_,
-                            engine.create_session(session, [&](DraftSource& source) {
-                              return std::make_unique<ScriptedDrafts>(source, bench->script_);
-                            }));
     SequenceRng rng(7);
-    std::vector<TokenId> prompt;
     for (std::int64_t i = 0; i < options.context; ++i) {
-      prompt.push_back(
+      bench->script_.tokens.push_back(
           static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(engine.config().vocab_size))));
     }
-    KAKEYA_TRY(bench->session_->append(prompt));
-    bench->script_.tokens = prompt;
-    KAKEYA_ASSIGN_OR_RETURN(const GenerateResult plain, bench->generate(0));
-    bench->script_.tokens.insert(bench->script_.tokens.end(), plain.ids.begin(), plain.ids.end());
-    bench->plain_ids_ = plain.ids;
+    for (const std::int64_t length : lengths) KAKEYA_TRY(bench->add_session(engine, length));
+    KAKEYA_ASSIGN_OR_RETURN(bench->plain_, bench->generate(0, {}));
+    const std::vector<TokenId>& plain = bench->plain_.ids;
+    bench->script_.tokens.insert(bench->script_.tokens.end(), plain.begin(), plain.end());
     return bench;
   }
 
-  Result<GenerateResult> generate(std::int64_t draft_length) {
+  Result<GenerateResult> generate(std::size_t run, const TokenCallback& on_token) {
     // Greedy with every token at most once: random weights would repeat one token for ever, and
     // equal tokens route to equal experts.
+    Session& session = *runs_[run].session;
     KAKEYA_ASSIGN_OR_RETURN(GenerateResult result,
-                            session_->generate({.max_tokens = options_.tokens,
-                                                .sampling = {.presence_penalty = 100.0F},
-                                                .draft_length = draft_length,
-                                                .ignore_model_stop_ids = true}));
-    KAKEYA_TRY(session_->truncate(options_.context));
+                            session.generate({.max_tokens = options_.tokens,
+                                              .sampling = {.presence_penalty = 100.0F},
+                                              .draft_length = runs_[run].draft_length,
+                                              .ignore_model_stop_ids = true},
+                                             on_token));
+    KAKEYA_TRY(session.truncate(options_.context));
     return result;
   }
 
-  void set_luck(std::uint64_t luck) { script_.luck = luck; }
-  bool is_plain_output(const GenerateResult& result) const { return result.ids == plain_ids_; }
+  // All lengths side by side, a round each in turn; decode_seconds is the time of the own rounds.
+  Result<std::vector<GenerateResult>> generate_all(std::uint64_t luck) {
+    script_.luck = luck;
+    Turns turns(runs_.size());
+    std::vector<Result<GenerateResult>> results(runs_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t run = 0; run < runs_.size(); ++run) {
+      threads.emplace_back([&, run] {
+        turns.begin(run);
+        std::int64_t tokens = 0;
+        results[run] = generate(run, [&](TokenId) {
+          turns.pass(run, tokens++);
+          return true;
+        });
+        turns.end(run);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<GenerateResult> values;
+    for (std::size_t run = 0; run < runs_.size(); ++run) {
+      KAKEYA_ASSIGN_OR_RETURN(values.emplace_back(), std::move(results[run]));
+      values.back().decode_seconds = turns.seconds(run);
+    }
+    return values;
+  }
+
+  bool is_plain_output(const GenerateResult& result) const { return result.ids == plain_.ids; }
 
  private:
+  struct Run {
+    std::int64_t draft_length;
+    std::unique_ptr<Session> session;
+  };
+
   SpeculativeBench(EngineImpl& engine, const SpeculativeBenchOptions& options) : options_(options) {
     script_.survival = options.survival;
     script_.vocab_size = engine.config().vocab_size;
   }
 
+  Status add_session(EngineImpl& engine, std::int64_t draft_length) {
+    const SessionOptions session{
+        .context = options_.context + options_.tokens + DrafterConfig::kMaxBlockSize,
+        .max_rows = std::max<std::int64_t>(512, options_.tokens + DrafterConfig::kMaxBlockSize)};
+    Run& run = runs_.emplace_back(Run{draft_length, nullptr});
+    KAKEYA_ASSIGN_OR_RETURN(run.session, engine.create_session(session, [&](DraftSource& source) {
+      return std::make_unique<ScriptedDrafts>(source, script_);
+    }));
+    return run.session->append(script_.tokens);
+  }
+
   const SpeculativeBenchOptions& options_;
   DraftScript script_;
-  std::unique_ptr<Session> session_;
-  std::vector<TokenId> plain_ids_;
+  std::vector<Run> runs_;
+  GenerateResult plain_;
 };
 
-double rate_of(const GenerateResult& result) {
-  return static_cast<double>(result.ids.size() - 1) / result.decode_seconds;
+// What the curve says that a round gives which drafts so many tokens. What rounds really gave
+// varies by a third from run to run of a hundred, by luck that says nothing about their lengths.
+double expected_tokens(std::int32_t drafted, const std::vector<double>& survival) {
+  const auto depths = std::min<std::ptrdiff_t>(drafted, std::ssize(survival));
+  return std::accumulate(survival.begin(), survival.begin() + depths, 1.0);
 }
+
+double rate_of(const GenerateResult& result, const std::vector<double>& survival) {
+  double tokens = 0.0;
+  for (const RoundRecord& round : result.rounds) tokens += expected_tokens(round.drafted, survival);
+  return tokens / result.decode_seconds;
+}
+
+// The median time of a round by the tokens it drafted, over all runs: other work on the machine
+// slows some rounds down by half, and there are too few of each run for that to even out.
+class RoundTimes {
+ public:
+  void add(const std::vector<RoundRecord>& rounds) {
+    for (const RoundRecord& round : rounds) {
+      times_[round.drafted].push_back(round.draft_seconds + round.verify_seconds);
+    }
+  }
+
+  // Tokens a second of rounds of these lengths.
+  double rate(const std::map<std::int32_t, std::int64_t>& rounds_by_length,
+              const std::vector<double>& survival) const {
+    double tokens = 0.0;
+    double seconds = 0.0;
+    for (const auto& [drafted, count] : rounds_by_length) {
+      tokens += static_cast<double>(count) * expected_tokens(drafted, survival);
+      seconds += static_cast<double>(count) * median(times_.at(drafted));
+    }
+    return tokens / seconds;
+  }
+
+ private:
+  std::map<std::int32_t, std::vector<double>> times_;
+};
 
 struct Samples {
   std::vector<double> tokens_per_second;
   std::vector<double> times_plain;
+  std::map<std::int32_t, std::int64_t> rounds_by_length;
   std::int64_t rounds = 0;
   std::int64_t committed = 0;
   std::int64_t drafted = 0;
   double bytes = 0.0;
   double seconds = 0.0;
 
-  void add(const GenerateResult& result, double plain_rate) {
-    tokens_per_second.push_back(rate_of(result));
-    times_plain.push_back(rate_of(result) / plain_rate);
+  void add(const GenerateResult& result, double rate, double plain_rate) {
+    tokens_per_second.push_back(rate);
+    times_plain.push_back(rate / plain_rate);
     rounds += static_cast<std::int64_t>(result.rounds.size());
     drafted += result.drafted;
     seconds += result.decode_seconds;
     for (const RoundRecord& round : result.rounds) {
+      ++rounds_by_length[round.drafted];
       committed += round.committed;
       bytes += static_cast<double>(round.bytes);
     }
@@ -130,7 +206,7 @@ struct Samples {
 
 const SpeculativeRun& SpeculativeReport::best_fixed() const {
   return *std::max_element(runs.begin(), runs.end() - 1, [](const auto& a, const auto& b) {
-    return a.times_plain < b.times_plain;
+    return a.steady_times_plain < b.steady_times_plain;
   });
 }
 
@@ -148,30 +224,31 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   lengths.insert(lengths.begin(), 0);
   lengths.push_back(kAutoDraftLength);
 
-  KAKEYA_ASSIGN_OR_RETURN(const auto bench, SpeculativeBench::create(engine, options));
-  KAKEYA_TRY(bench->generate(kAutoDraftLength));  // measures costs, learns the acceptance
+  KAKEYA_ASSIGN_OR_RETURN(const auto bench, SpeculativeBench::create(engine, options, lengths));
+  // Measures costs, learns the acceptance.
+  KAKEYA_TRY(bench->generate(lengths.size() - 1, {}));
   ThreadPool pool({.num_threads = engine.num_threads(), .pin = true});
   SpeculativeReport report;
+  RoundTimes times;
   std::vector<Samples> samples(lengths.size());
   std::vector<double> probes;
   for (int r = 0; r < options.repetitions; ++r) {
-    bench->set_luck(static_cast<std::uint64_t>(r) + 2);
     probes.push_back(cpu::measure_read_bandwidth(pool, kProbeSeconds));
-    // A plain run before and after, and every other repetition backwards: what else a shared
-    // machine does drifts over minutes.
-    std::vector<GenerateResult> results(lengths.size());
-    for (std::size_t k = 0; k < lengths.size(); ++k) {
-      const std::size_t i = r % 2 == 0 || k == 0 ? k : lengths.size() - k;
-      KAKEYA_ASSIGN_OR_RETURN(results[i], bench->generate(lengths[i]));
+    KAKEYA_ASSIGN_OR_RETURN(const std::vector<GenerateResult> results,
+                            bench->generate_all(static_cast<std::uint64_t>(r) + 2));
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
       report.outputs_equal = report.outputs_equal && bench->is_plain_output(results[i]);
+      times.add(results[i].rounds);
+      samples[i].add(results[i], rate_of(results[i], options.survival),
+                     rate_of(results.front(), options.survival));
     }
-    KAKEYA_ASSIGN_OR_RETURN(const GenerateResult again, bench->generate(0));
-    const double plain_rate = 0.5 * (rate_of(results[0]) + rate_of(again));
-    for (std::size_t i = 0; i < lengths.size(); ++i) samples[i].add(results[i], plain_rate);
     if (options.on_progress) options.on_progress(r + 1, options.repetitions);
   }
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     report.runs.push_back(samples[i].summary(lengths[i]));
+    report.runs.back().steady_times_plain =
+        times.rate(samples[i].rounds_by_length, options.survival) /
+        times.rate(samples.front().rounds_by_length, options.survival);
   }
   report.probe_gb_per_s = median(probes);
   report.plain_gb_per_s = 1e-9 * samples.front().bytes / samples.front().seconds;

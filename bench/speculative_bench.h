@@ -23,13 +23,16 @@ struct SpeculativeBenchOptions {
 };
 
 struct SpeculativeRun {
-  std::int64_t draft_length = 0;   // kAutoDraftLength: chosen by the policy
+  std::int64_t draft_length = 0;  // kAutoDraftLength: chosen by the policy
+  // At the given acceptance: what the curve says of the lengths drafted, over the time they took.
   double tokens_per_second = 0.0;  // median of the repetitions
   double min_tokens_per_second = 0.0;
   double max_tokens_per_second = 0.0;
   double times_plain = 0.0;  // median of the repetitions' own ratios
-  double tokens_per_round = 0.0;
-  double mean_length = 0.0;  // tokens drafted a round
+  // The same with every round taking the median time of all rounds that drafted as many tokens.
+  double steady_times_plain = 0.0;
+  double tokens_per_round = 0.0;  // as they came out
+  double mean_length = 0.0;       // tokens drafted a round
 };
 
 struct SpeculativeReport {
@@ -41,7 +44,7 @@ struct SpeculativeReport {
 
   const SpeculativeRun& plain() const { return runs.front(); }
   const SpeculativeRun& automatic() const { return runs.back(); }
-  // The fixed length, 0 included, with the best ratio to the plain run beside it.
+  // The fixed length, 0 included, with the best steady ratio.
   const SpeculativeRun& best_fixed() const;
 };
 

@@ -17,3 +17,6 @@ kakeya_test(speculative_test model/test_model.cc decode/speculative_test.cc)
 
 kakeya_test(speculation_eval_test eval/speculation_eval_test.cc)
 target_link_libraries(speculation_eval_test PRIVATE kakeya_eval)
+
+kakeya_test(turns_test bench/turns_test.cc)
+target_link_libraries(turns_test PRIVATE kakeya_bench)

@@ -106,11 +106,13 @@ Status decode_speculative(Timeline& timeline,
     const DraftOffer offer = source.offer(timeline.tokens());
     KAKEYA_ASSIGN_OR_RETURN(const std::span<const TokenId> drafts, generation.draft(offer));
     const double drafted_at = watch.seconds();
+    const double callbacks_before = stream.callback_seconds();
     KAKEYA_ASSIGN_OR_RETURN(go_on, generation.verify(drafts, round));
     round.drafted = static_cast<std::int32_t>(drafts.size());
     round.kind = drafts.empty() ? DraftKind::kNone : source.lane_kind(offer.lane);
     round.draft_seconds = drafted_at - round.start_seconds;
-    round.verify_seconds = watch.seconds() - drafted_at;
+    round.verify_seconds =
+        watch.seconds() - drafted_at - (stream.callback_seconds() - callbacks_before);
     round.bytes = bytes_read() - bytes_before;
     result.drafted += round.drafted;
     result.accepted += round.accepted;

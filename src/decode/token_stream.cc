@@ -2,12 +2,19 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+
 namespace kakeya {
 
 bool TokenStream::emit(TokenId id) {
   sampler_.add_output_token(id);
   result_.ids.push_back(id);
-  const bool go_on = !on_token_ || on_token_(id);
+  bool go_on = true;
+  if (on_token_) {
+    const Stopwatch watch;
+    go_on = on_token_(id);
+    callback_seconds_ += watch.seconds();
+  }
   const auto& stop_ids = request_.stop_ids;
   if (std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end()) {
     result_.stop_reason = StopReason::kStopId;

@@ -33,11 +33,15 @@ class TokenStream {
   // Returns whether decoding goes on; if not, result.stop_reason says why.
   bool emit(TokenId id);
 
+  // What the caller's callback has taken so far, which is no cost of a round.
+  double callback_seconds() const { return callback_seconds_; }
+
  private:
   const DecodeRequest& request_;
   Sampler& sampler_;
   const TokenCallback& on_token_;
   GenerateResult& result_;
+  double callback_seconds_ = 0.0;
 };
 
 }  // namespace kakeya

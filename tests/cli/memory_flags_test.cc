@@ -84,5 +84,16 @@ TEST_F(Cli, ShowsWhatThePromptCacheSavesAndHolds) {
   EXPECT_GT(json["cached_seconds"], 0.0);
 }
 
+TEST_F(Cli, ShowsThatALongSessionStaysSmall) {
+  const Outcome outcome =
+      kakeya("bench long-session --json --tokens 3000 --repetitions 1 " + kDemoFlag);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_GT(json["reserved_before"], 0);
+  EXPECT_EQ(json["reserved_after"], json["reserved_before"]);
+  EXPECT_GT(json["resident_before"], 0);
+  EXPECT_GT(json["ratio"], 0.0);
+}
+
 }  // namespace
 }  // namespace kakeya::test

@@ -2,10 +2,13 @@
 // drafter give the same text, and drafters that do not fit are refused in one line.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "formats/scratch_files.h"
 #include "kakeya/engine.h"
@@ -139,6 +142,29 @@ TEST_F(SpeculativeSession, TheDemoDrafterIsTheDefaultAndItsDraftsAreAccepted) {
     committed += static_cast<std::size_t>(round.committed);
   }
   EXPECT_EQ(result.ids.size(), committed);
+}
+
+// The length policy learns from a round's time, which a slow reader of the text must not change.
+TEST_F(SpeculativeSession, TimeSpentInTheCallbackIsNoRoundsTime) {
+  for (const std::int64_t draft_length : {0, 5}) {
+    const auto session = drafting_.front()->create_session().value();
+    ASSERT_OK(session->append(chat(kPrompts[0])));
+    double in_callback = 0.0;
+    const auto result =
+        session->generate({.max_tokens = 20, .draft_length = draft_length}, [&](TokenId) {
+          const Stopwatch watch;
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          in_callback += watch.seconds();
+          return true;
+        });
+    ASSERT_OK(result);
+    double in_rounds = 0.0;
+    for (const RoundRecord& round : result->rounds) {
+      in_rounds += round.draft_seconds + round.verify_seconds;
+    }
+    EXPECT_GT(in_rounds, 0.0);
+    EXPECT_LE(in_rounds + in_callback, result->decode_seconds);
+  }
 }
 
 // models/demo/README.md: the published loop commits 3.09 tokens a round over these prompts, windows
