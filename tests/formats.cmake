@@ -1,5 +1,6 @@
 kakeya_test(
   formats_test
+  formats/affine_format_test.cc
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
   formats/json_document_test.cc
@@ -7,6 +8,7 @@ kakeya_test(
   formats/model_config_test.cc
   formats/model_tensors_test.cc
   formats/projection_config_test.cc
+  formats/quantized_format_test.cc
   formats/safetensors_test.cc
   formats/snapshot_file_test.cc
   formats/snapshot_writer_test.cc

@@ -69,4 +69,23 @@ float half_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+std::uint16_t float_to_half(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  std::uint32_t half = 0;
+  if (magnitude > 0x7f800000U) {
+    half = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
+  } else if (magnitude >= 0x477ff000U) {  // 65520
+    half = 0x7c00U;
+  } else if (magnitude < 0x38800000U) {  // 2^-14, the smallest normal half
+    // Floats from 0.5 on are 2^-24 apart, as subnormal halves are, so the sum rounds to one.
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  } else {
+    const std::uint32_t odd = (magnitude >> 13) & 1U;
+    half = (magnitude - (112U << 23) + 0xfffU + odd) >> 13;
+  }
+  return static_cast<std::uint16_t>(sign | half);
+}
+
 }  // namespace kakeya

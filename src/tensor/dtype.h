@@ -47,4 +47,7 @@ inline BFloat16 to_bfloat16(float value) {
 // IEEE 754 half precision, given as its bits. Exact.
 float half_to_float(std::uint16_t bits);
 
+// The bits of the nearest half, ties to even; from 65520 on infinity; NaN stays NaN.
+std::uint16_t float_to_half(float value);
+
 }  // namespace kakeya

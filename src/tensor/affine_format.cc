@@ -1,0 +1,139 @@
+#include "tensor/affine_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+namespace kakeya {
+
+namespace {
+
+// Keeps the codes of a constant group finite.
+constexpr float kSmallestScale = 1e-7F;
+
+template <typename T>
+T load(const std::byte* array, std::int64_t index) {
+  T value;
+  std::memcpy(&value, array + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(std::byte* array, std::int64_t index, T value) {
+  std::memcpy(array + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+float load_float(DType dtype, const std::byte* array, std::int64_t index) {
+  if (dtype == DType::kBF16) return to_float(load<BFloat16>(array, index));
+  if (dtype == DType::kF16) return half_to_float(load<std::uint16_t>(array, index));
+  return load<float>(array, index);
+}
+
+void store_float(DType dtype, std::byte* array, std::int64_t index, float value) {
+  if (dtype == DType::kBF16) {
+    store(array, index, to_bfloat16(value));
+  } else if (dtype == DType::kF16) {
+    store(array, index, float_to_half(value));
+  } else {
+    store(array, index, value);
+  }
+}
+
+unsigned code_at(int bits, const std::byte* codes, std::int64_t index) {
+  const std::int64_t bit = index * bits;
+  const int shift = static_cast<int>(bit % 8);
+  unsigned window = static_cast<unsigned>(codes[bit / 8]);
+  if (shift + bits > 8) window |= static_cast<unsigned>(codes[bit / 8 + 1]) << 8;
+  return (window >> shift) & ((1U << bits) - 1U);
+}
+
+// Adds a code to bytes that hold zeros there.
+void set_code(int bits, std::byte* codes, std::int64_t index, unsigned code) {
+  const std::int64_t bit = index * bits;
+  const unsigned window = code << (bit % 8);
+  codes[bit / 8] |= static_cast<std::byte>(window & 0xffU);
+  if (window > 0xffU) codes[bit / 8 + 1] |= static_cast<std::byte>(window >> 8);
+}
+
+struct ScaleAndBias {
+  float scale;
+  float bias;
+};
+
+// The bias is the group's end that is further from zero, and the scale is bent so that a whole
+// number of steps leads from there to zero. If not even one step does, the bias is zero.
+ScaleAndBias fit_group(std::span<const float> group, float steps) {
+  float low = group[0];
+  float high = group[0];
+  for (const float x : group) {
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+  const bool from_low = std::fabs(low) > std::fabs(high);
+  const float edge = from_low ? low : high;
+  const float width = std::max((high - low) / steps, kSmallestScale);
+  const float scale = from_low ? width : -width;
+  const float steps_to_zero = std::nearbyint(edge / scale);
+  if (steps_to_zero == 0.0F) return {scale, 0.0F};
+  return {edge / steps_to_zero, edge};
+}
+
+// The nearest code, ties to even. A NaN becomes 0.
+unsigned nearest_code(float x, ScaleAndBias group, float steps) {
+  const float code = std::nearbyint((x - group.bias) / group.scale);
+  if (!(code > 0.0F)) return 0;
+  return static_cast<unsigned>(std::min(code, steps));
+}
+
+}  // namespace
+
+bool affine_format_exists(AffineFormat format) {
+  const bool bits = (format.bits >= 2 && format.bits <= 6) || format.bits == 8;
+  return bits && (format.group_size == 32 || format.group_size == 64 || format.group_size == 128);
+}
+
+std::int64_t affine_code_bytes(AffineFormat format, std::int64_t columns) {
+  return columns / 8 * format.bits;
+}
+
+void unpack_affine_codes(int bits,
+                         const std::byte* codes,
+                         std::int64_t columns,
+                         std::uint8_t* out) {
+  for (std::int64_t i = 0; i < columns; ++i) {
+    out[i] = static_cast<std::uint8_t>(code_at(bits, codes, i));
+  }
+}
+
+void dequantize_affine_row(AffineFormat format,
+                           const AffineRow& row,
+                           std::int64_t columns,
+                           float* out) {
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const std::int64_t group = i / format.group_size;
+    const float scale = load_float(row.dtype, row.scales, group);
+    const float bias = load_float(row.dtype, row.biases, group);
+    out[i] = static_cast<float>(code_at(format.bits, row.codes, i)) * scale + bias;
+  }
+}
+
+void quantize_affine_row(AffineFormat format,
+                         const float* x,
+                         std::int64_t columns,
+                         const MutableAffineRow& out) {
+  const auto steps = static_cast<float>((1 << format.bits) - 1);
+  std::fill_n(out.codes, affine_code_bytes(format, columns), std::byte{0});
+  for (std::int64_t group = 0; group < columns / format.group_size; ++group) {
+    const std::int64_t begin = group * format.group_size;
+    const std::span<const float> elements(x + begin, static_cast<std::size_t>(format.group_size));
+    const ScaleAndBias fitted = fit_group(elements, steps);
+    store_float(out.dtype, out.scales, group, fitted.scale);
+    store_float(out.dtype, out.biases, group, fitted.bias);
+    for (std::int64_t i = begin; i < begin + format.group_size; ++i) {
+      set_code(format.bits, out.codes, i, nearest_code(x[i], fitted, steps));
+    }
+  }
+}
+
+}  // namespace kakeya
