@@ -13,6 +13,7 @@
                        scales and biases as they are
   small.gguf           a file of gguf.GGUFWriter: every type of metadata, several types of tensors
   small.safetensors    `small.gguf`'s tensors in f32
+  flat.gguf            `small.gguf` without its array of arrays
 
 The same packages write the same bytes.
 """
@@ -158,13 +159,14 @@ def add_metadata(writer):
     }
     for kind, values in arrays.items():
         writer.add_key_value("arrays." + kind.name.lower(), values, Value.ARRAY, kind)
-    writer.add_key_value("arrays.nested", [[1, 2], [3], [4, 5, 6]], Value.ARRAY, Value.ARRAY)
 
 
-def write_file(random):
-    writer = gguf.GGUFWriter(OUT / "small.gguf", "kakeya-test")
+def write_file(random, name, nested):
+    writer = gguf.GGUFWriter(OUT / (name + ".gguf"), "kakeya-test")
     writer.add_custom_alignment(64)
     add_metadata(writer)
+    if nested:
+        writer.add_key_value("arrays.nested", [[1, 2], [3], [4, 5, 6]], Value.ARRAY, Value.ARRAY)
     expected = {}
 
     def add(name, stored, kind, values):
@@ -189,14 +191,16 @@ def write_file(random):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    write("small.safetensors", expected)
+    write(name + ".safetensors", expected)
 
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     write_blocks(np.random.default_rng(1))
     write_affine(np.random.default_rng(2))
-    write_file(np.random.default_rng(3))
+    write_file(np.random.default_rng(3), "small", nested=True)
+    write_file(np.random.default_rng(3), "flat", nested=False)
+    (OUT / "flat.safetensors").unlink()  # as those of small.gguf
 
 
 if __name__ == "__main__":

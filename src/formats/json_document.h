@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/field_range.h"
 #include "kakeya/status.h"
 
 namespace kakeya {
@@ -31,18 +32,6 @@ class JsonDocument {
   // compiled with threads, so only json_document.cc may create and destroy one.
   std::shared_ptr<void> parser_;
   simdjson::dom::element root_;
-};
-
-// Inclusive bounds of an integer field.
-struct IntegerRange {
-  std::int64_t low;
-  std::int64_t high;
-};
-
-// Inclusive bounds of a floating point field.
-struct NumberRange {
-  double low;
-  double high;
 };
 
 // Typed access to the fields of one JSON object. A field that is null counts as absent. Errors are
