@@ -1,0 +1,59 @@
+// A GGUF file from anybody: no input crashes, all of an accepted file lies inside it (each string
+// and each number of floating point and quantised tensors is read) and is found by its name.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "base/check.h"
+#include "formats/gguf.h"
+#include "memory_file.h"
+
+namespace {
+
+constexpr kakeya::IntegerRange kAnyInteger = {std::numeric_limits<std::int64_t>::min(),
+                                              std::numeric_limits<std::int64_t>::max()};
+constexpr kakeya::NumberRange kAnyNumber = {-1e300, 1e300};
+
+template <typename T>
+void check_message(const kakeya::Result<T>& result) {
+  KAKEYA_CHECK(result || result.error().message().find('\n') == std::string::npos);
+}
+
+void read_value(const kakeya::GgufFile& file, std::string_view key) {
+  check_message(file.text(key));
+  check_message(file.integer(key, kAnyInteger));
+  check_message(file.number(key, kAnyNumber));
+  check_message(file.boolean(key));
+  check_message(file.integers(key, kAnyInteger));
+  check_message(file.numbers(key, kAnyNumber));
+  check_message(file.booleans(key));
+  check_message(file.arrays(key));
+  const auto texts = file.texts(key);
+  check_message(texts);
+  std::size_t bytes = 0;
+  for (const std::string_view text : texts ? *texts : std::vector<std::string_view>{}) {
+    bytes += std::string(text).size();
+  }
+  KAKEYA_CHECK(bytes <= file.find_value(key)->bytes.size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const kakeya::test::MemoryFile memory(data, size);
+  const auto file = kakeya::GgufFile::open(memory.path());
+  if (!file) {
+    check_message(file);
+    return 0;
+  }
+  for (const kakeya::GgufEntry& entry : file->metadata()) {
+    KAKEYA_CHECK(file->find_value(entry.key) == &entry.value);
+    read_value(*file, entry.key);
+  }
+  for (const kakeya::GgufTensor& tensor : file->tensors()) {
+    check_message(kakeya::to_f32(tensor));
+    KAKEYA_CHECK(file->find(tensor.name) == &tensor);
+  }
+  return 0;
+}
