@@ -3,6 +3,7 @@ kakeya_test(
   formats/affine_format_test.cc
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
+  formats/dtype_test.cc
   formats/gguf_test.cc
   formats/gguf_write_test.cc
   formats/json_document_test.cc

@@ -339,6 +339,9 @@ TEST(GgufFile, NamesTensorAndTypeThatAreNotSupported) {
 
 TEST(GgufFile, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(tensor_refusal({1, 1, 1, 1, 1}, 0).message(), HasSubstr("at most 4 axes, got 5"));
+  GgufBytes many = GgufBytes::header(1, 0);
+  many.text("t").number(std::uint32_t{0xffffffff}).raw("1234567812345678");
+  EXPECT_THAT(refusal(many).message(), HasSubstr("at most 4 axes, got 4294967295"));
   EXPECT_THAT(tensor_refusal({3}, 0).message(),
               HasSubstr("12 bytes at offset 0, but the file holds 8 bytes of data"));
   EXPECT_THAT(tensor_refusal({std::uint64_t{1} << 63}, 24).message(), HasSubstr("is negative"));
@@ -355,7 +358,8 @@ TEST(GgufFile, RefusesOffsetsOutsideTheDataOrInsideAnotherTensor) {
   EXPECT_THAT(tensor_refusal({1}, 0, 4).message(),
               HasSubstr("offset: expected a multiple of 32, got 4"));
   const std::uint64_t last = ~std::uint64_t{31};
-  EXPECT_EQ(tensor_refusal({1}, 0, last).code(), StatusCode::kDataLoss);
+  // 32 bytes there end at byte 0 of 64 bits.
+  EXPECT_EQ(tensor_refusal({8}, 0, last).code(), StatusCode::kDataLoss);
   EXPECT_EQ(tensor_refusal({0}, 0, 64).code(), StatusCode::kDataLoss);
   const auto two = [](std::uint64_t first, std::uint64_t second) {
     GgufBytes bytes = GgufBytes::header(2, 0);
@@ -367,6 +371,9 @@ TEST(GgufFile, RefusesOffsetsOutsideTheDataOrInsideAnotherTensor) {
   EXPECT_THAT(refusal(two(32, 32)).message(), HasSubstr("overlaps"));
   expect_accepted(two(32, 0));  // b, then a: the list may be in any order
   expect_accepted(two(0, 64));
+  GgufBytes inside = GgufBytes::header(2, 0);
+  inside.tensor("a", {16}, 0, 0).tensor("empty", {0}, 0, 32);
+  expect_accepted(inside.data(std::string(64, '1')));
 }
 
 TEST(GgufFile, ObeysAndChecksTheAlignment) {
