@@ -4,6 +4,11 @@
 
 namespace kakeya {
 
+DType loaded_dtype(const TensorView& weight, Compute compute) {
+  if (!weight.is_quantized()) return weight.dtype;
+  return compute == Compute::kFast ? DType::kBF16 : DType::kF32;
+}
+
 AttentionInput::Span AttentionInput::seen(Position position) const {
   const Position first = window == 0 ? 0 : std::max<Position>(0, position - window + 1);
   const Position begin = kept == 0 ? first : std::max(first, position - kept + 1);

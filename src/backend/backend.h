@@ -262,6 +262,10 @@ class Executor {
 };
 
 // Loaded weights and executors of one kind. Thread-safe once its weights are loaded.
+// The type in which backends hold a weight: its own; that of quantised ones is f32, or bf16, to
+// which they are rounded, where products are fast.
+DType loaded_dtype(const TensorView& weight, Compute compute);
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -270,13 +274,13 @@ class Backend {
   virtual std::string_view name() const = 0;
   virtual int num_threads() const = 0;
 
-  // Prepares weights [N, K] or [X, N, K] (F32, F16 or BF16; stacked at weight.stack_stride); the
-  // view may go away afterwards.
+  // Prepares weights [N, K] or [X, N, K] (F32, F16, BF16 or quantised; stacked at
+  // weight.stack_stride), held as loaded_dtype() says; the view may go away afterwards.
   // Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                                       Compute compute,
                                                       MemoryBudget& budget) = 0;
-  // What load_matrix will charge for such a tensor.
+  // What load_matrix will charge for such a tensor, `dtype` being its loaded_dtype().
   virtual std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute compute) const = 0;
 
   // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.

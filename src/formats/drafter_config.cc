@@ -204,7 +204,7 @@ Result<DrafterConfig> parse_root(const JsonFields& root) {
   const Sections sections = {.top = &root, .dflash = dflash ? &*dflash : nullptr};
   DrafterConfig config;
   KAKEYA_TRY(reject_other_networks(sections));
-  KAKEYA_TRY(reject_quantized(root));
+  KAKEYA_TRY(check_quantization(root));
   KAKEYA_TRY(read_stack(sections, config.layers));
   KAKEYA_TRY(read_block(sections, config));
   KAKEYA_TRY(read_taps(sections, config));

@@ -104,10 +104,10 @@ Status read_tied(const JsonFields& root, const JsonFields& text, ModelConfig& co
 Result<ModelConfig> parse_root(const JsonFields& root) {
   ModelConfig config;
   KAKEYA_TRY(reject_drafter(root));
-  KAKEYA_TRY(reject_quantized(root));
+  KAKEYA_TRY(check_quantization(root));
   KAKEYA_ASSIGN_OR_RETURN(const auto nested, root.object("text_config"));
   const JsonFields& text = nested ? *nested : root;
-  KAKEYA_TRY(reject_quantized(text));
+  KAKEYA_TRY(check_quantization(text));
 
   KAKEYA_ASSIGN_OR_RETURN(const std::string text_type, text.text_or("model_type", ""));
   KAKEYA_ASSIGN_OR_RETURN(config.model_type, root.text_or("model_type", text_type));

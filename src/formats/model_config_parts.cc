@@ -135,14 +135,17 @@ Result<bool> is_drafter(const JsonFields& root) {
   return named || root.has("dflash_config");
 }
 
-Status reject_quantized(const JsonFields& fields) {
+Status check_quantization(const JsonFields& fields) {
   for (const std::string_view key : {"quantization", "quantization_config"}) {
     KAKEYA_ASSIGN_OR_RETURN(const auto block, fields.object(key));
     if (!block) continue;
-    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t bits, block->integer_or("bits", 0, {1, 64}));
-    const std::string what = bits > 0 ? fmt::format("{} bits", bits) : "bits not stated";
-    return error(StatusCode::kUnimplemented, "{}: quantised checkpoints ({}) are not read yet",
-                 fields.name(key), what);
+    KAKEYA_ASSIGN_OR_RETURN(const auto method, block->text_or("quant_method", ""));
+    KAKEYA_ASSIGN_OR_RETURN(const auto mode, block->text_or("mode", "affine"));
+    if (!method.empty() || mode != "affine") {
+      return error(StatusCode::kUnimplemented,
+                   "{}: expected MLX's affine format, got {}, which is not read", fields.name(key),
+                   printable(method.empty() ? mode : method));
+    }
   }
   return {};
 }

@@ -24,8 +24,9 @@ Result<std::string> read_config_file(const std::string& path);
 // Whether this is the configuration of a drafter: of DFlash or of a successor of it.
 Result<bool> is_drafter(const JsonFields& root);
 
-// Errors: kUnimplemented for a quantised checkpoint.
-Status reject_quantized(const JsonFields& fields);
+// Which tensors are quantised, and how, is seen by the tensors (formats/tensor_request.h).
+// Errors: kUnimplemented for a way to quantise other than MLX's affine one.
+Status check_quantization(const JsonFields& fields);
 
 // Fills hidden_size, intermediate_size, num_hidden_layers and rms_norm_eps.
 Status read_sizes(const JsonFields& text, ModelConfig& config);

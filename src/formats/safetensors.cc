@@ -108,6 +108,7 @@ Result<HeaderEntry> read_entry(std::string_view name,
 }
 
 Status read_metadata(simdjson::dom::element value, SafetensorsMetadata& metadata) {
+  if (value.is_null()) return {};  // what MLX writes where there is none
   simdjson::dom::object object;
   if (value.get(object) != simdjson::SUCCESS) {
     return invalid_argument("{}: expected an object, got {}", kMetadataKey, describe(value));
@@ -233,6 +234,16 @@ std::optional<std::size_t> find_non_finite(std::span<const std::byte> bytes, Bit
 }  // namespace
 
 Status check_finite(const TensorView& tensor) {
+  if (const auto* groups = std::get_if<AffineGroups>(&tensor.quantization)) {
+    TensorView part = {.shape = tensor.shape, .dtype = groups->dtype};
+    part.shape.back() /= groups->format.group_size;
+    for (const bool scales : {true, false}) {
+      part.data = scales ? groups->scales : groups->biases;
+      part.name = tensor.name + (scales ? " (scales)" : " (biases)");
+      KAKEYA_TRY(check_finite(part));
+    }
+    return {};
+  }
   const std::span<const std::byte> bytes(tensor.data, tensor.bytes());
   std::optional<std::size_t> index;
   switch (tensor.dtype) {

@@ -82,7 +82,8 @@ Status write_safetensors(const std::string& path,
                          std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata);
 
-// Looks for NaN and infinity in a floating point tensor (F64, F32, F16, BF16); other dtypes pass.
+// Looks for NaN and infinity in a floating point tensor (F64, F32, F16, BF16), or in the scales and
+// biases of an affine one; other dtypes pass.
 // Errors: kDataLoss naming the tensor, the index of the first such element and what it is.
 Status check_finite(const TensorView& tensor);
 

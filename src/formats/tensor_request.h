@@ -13,7 +13,7 @@
 
 namespace kakeya {
 
-// The wanted tensors by their name without prefix. Views belong to the checkpoint and live as long.
+// The wanted tensors by their name without prefix. Their data lives as long as the checkpoint.
 class ResolvedTensors {
  public:
   // The tensor must have been wanted and not optional.
@@ -25,7 +25,7 @@ class ResolvedTensors {
  private:
   friend Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
                                                  std::span<const TensorSpec> wanted);
-  std::map<std::string, const TensorView*, std::less<>> views_;
+  std::map<std::string, TensorView, std::less<>> views_;
 };
 
 // The name without the prefix of a text decoder: "model.language_model.", "language_model.model.",
@@ -36,9 +36,17 @@ std::string_view strip_model_prefix(std::string_view name);
 // of its quantised training (input_max and the like). Such tensors are skipped.
 bool is_other_modality(std::string_view name);
 
+// The name by which a tensor is wanted: without prefix, and experts of MLX checkpoints, which are
+// not fused, as "layers.N.experts.gate_proj".
+std::string canonical_name(std::string_view name);
+
+// A tensor X.weight in MLX's affine format comes with X.scales and X.biases; bits and group size
+// follow from the shapes. Where fused experts "gate_up_proj" [X, 2 N, K] are wanted, "gate_proj"
+// and "up_proj" [X, N, K] will do.
+//
 // Errors: one kInvalidArgument that lists every wanted tensor that is missing, has another shape or
-// is not floating point (F32, F16, BF16), and every tensor of the checkpoint that nobody wants,
-// with expected and got shapes and files. Only the first 100 are spelled out.
+// is neither floating point (F32, F16, BF16) nor affine, and every tensor of the checkpoint that
+// nobody wants, with expected and got shapes and files. Only the first 100 are spelled out.
 Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
                                         std::span<const TensorSpec> wanted);
 

@@ -25,6 +25,7 @@ class CheckpointSource final : public TensorSource {
   // Checks every element for NaN and infinity; errors: kDataLoss.
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
+  bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
   bool is_persistent() const override { return true; }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }

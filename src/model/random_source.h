@@ -22,6 +22,7 @@ class RandomSource final : public TensorSource {
 
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
+  bool has(std::string_view name) const override { return specs_.contains(name); }
   bool is_persistent() const override { return false; }
 
  private:

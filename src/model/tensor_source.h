@@ -19,6 +19,9 @@ class TensorSource {
   // Errors: kDataLoss for a value that is not finite; kInternal for an unknown name.
   virtual Result<TensorView> tensor(std::string_view name) = 0;
 
+  // Whether there is a tensor of this name.
+  virtual bool has(std::string_view name) const = 0;
+
   // The same without its values: `data` may be null, and nothing is checked or made.
   virtual Result<TensorView> describe(std::string_view name) const = 0;
 

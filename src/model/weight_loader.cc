@@ -62,7 +62,7 @@ std::unique_ptr<Matrix> WeightLoader::load(const TensorView& view, Compute compu
     }
     matrix = std::move(loaded).value();
   }
-  advance(view.bytes(), backend_.matrix_bytes(view.shape, view.dtype, compute));
+  advance(view.bytes(), backend_.matrix_bytes(view.shape, loaded_dtype(view, compute), compute));
   return matrix;
 }
 
@@ -71,18 +71,13 @@ std::unique_ptr<Matrix> WeightLoader::matrix(const std::string& name, Compute co
   return view ? load(*view, compute) : nullptr;
 }
 
-std::unique_ptr<Matrix> WeightLoader::expert_rows(const std::string& name,
-                                                  std::int64_t row,
-                                                  std::int64_t rows,
-                                                  Compute compute) {
-  auto view = fetch(name);
+std::unique_ptr<Matrix> WeightLoader::expert_rows(const ExpertRows& wanted, Compute compute) {
+  if (source_.has(wanted.own)) return matrix(wanted.own, compute);
+  auto view = fetch(wanted.fused);
   if (!view) return nullptr;
-  const std::int64_t width = view->shape[2];
-  view->stack_stride = view->shape[1] * width;
-  if (view->data != nullptr) {
-    view->data += static_cast<std::size_t>(row * width) * dtype_bytes(view->dtype);
-  }
-  view->shape[1] = rows;
+  view->stack_stride = view->shape[1] * view->shape[2];
+  skip_rows(*view, wanted.row);
+  view->shape[1] = wanted.rows;
   return load(*view, compute);
 }
 

@@ -27,6 +27,14 @@ class WeightVector {
   Buffer buffer_;
 };
 
+// A part of fused expert matrices, which some checkpoints hold as a tensor of its own.
+struct ExpertRows {
+  std::string fused;  // rows [row, row + rows) of every matrix of this tensor [X, N, K]
+  std::int64_t row = 0;
+  std::int64_t rows = 0;
+  std::string own;  // or this one [X, rows, K], if the source has it
+};
+
 class WeightLoader {
  public:
   using Progress = std::function<void(std::uint64_t bytes_done)>;
@@ -39,11 +47,7 @@ class WeightLoader {
 
   // Each returns an empty object once anything has failed; check status() at the end.
   std::unique_ptr<Matrix> matrix(const std::string& name, Compute compute);
-  // Rows [row, row + rows) of every stacked matrix of `name` [X, N, K].
-  std::unique_ptr<Matrix> expert_rows(const std::string& name,
-                                      std::int64_t row,
-                                      std::int64_t rows,
-                                      Compute compute);
+  std::unique_ptr<Matrix> expert_rows(const ExpertRows& wanted, Compute compute);
   // A table used for look-ups only: read where it lies if the source keeps it, else loaded.
   std::unique_ptr<Matrix> table(const std::string& name, Compute compute);
   // The tensor flattened, times `factor`.

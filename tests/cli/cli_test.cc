@@ -273,9 +273,9 @@ TEST_F(Cli, RefusesDamagedModelsWithOneLine) {
 
   damaged_model();
   config = nlohmann::json::parse(slurp(model + "/config.json"));
-  config["quantization"] = {{"bits", 4}, {"group_size", 64}};
+  config["quantization_config"] = {{"quant_method", "fp8"}};
   std::ofstream(model + "/config.json") << config;
-  expect_refusal(run(model), "quantised");
+  expect_refusal(run(model), "expected MLX's affine format, got fp8");
 
   damaged_model();
   std::ofstream(model + "/chat_template.jinja")

@@ -204,6 +204,48 @@ TEST(AffineFormat, NumbersThatAreNotFiniteStayInTheirGroup) {
   }
 }
 
+TEST(AffineFormat, AViewsRowsAndRunsAreThoseOfTheWholeTensor) {
+  constexpr std::int64_t kRows = 5;
+  constexpr std::int64_t kColumns = 704;
+  constexpr AffineFormat kFormat = {.bits = 5, .group_size = 64};
+  std::mt19937 random(3);
+  std::vector<float> x(kRows * kColumns);
+  for (float& value : x) value = static_cast<float>(random() % 1000) / 500.0F - 1.0F;
+  const std::int64_t code_bytes = affine_code_bytes(kFormat, kColumns);
+  std::vector<std::byte> codes(static_cast<std::size_t>(kRows * code_bytes));
+  std::vector<std::uint16_t> scales(kRows * kColumns / 64);
+  std::vector<std::uint16_t> biases(scales.size());
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    quantize_affine_row(
+        kFormat, x.data() + r * kColumns, kColumns,
+        {codes.data() + r * code_bytes,
+         reinterpret_cast<std::byte*>(scales.data() + r * kColumns / 64),
+         reinterpret_cast<std::byte*>(biases.data() + r * kColumns / 64), DType::kBF16});
+  }
+  const TensorView view = {
+      .data = codes.data(),
+      .shape = {kRows, kColumns},
+      .quantization = AffineGroups{.format = kFormat,
+                                   .dtype = DType::kBF16,
+                                   .scales = reinterpret_cast<const std::byte*>(scales.data()),
+                                   .biases = reinterpret_cast<const std::byte*>(biases.data())}};
+  EXPECT_EQ(view.bytes(), codes.size());
+  const std::vector<float> all = to_f32(view).value();
+  for (const std::int64_t skipped : {0, 2, 4}) {
+    TensorView rest = view;
+    skip_rows(rest, skipped);
+    for (std::int64_t row = 0; row < kRows - skipped; ++row) {
+      std::vector<float> got(kColumns);
+      for (std::int64_t begin = 0; begin < kColumns; begin += kQuantizedRun) {
+        copy_to_f32(rest, row, begin, std::min(kQuantizedRun, kColumns - begin),
+                    got.data() + begin);
+      }
+      const auto expected = all.begin() + (skipped + row) * kColumns;
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), expected)) << skipped << " " << row;
+    }
+  }
+}
+
 TEST(AffineFormat, OnlyMlxsFormatsExist) {
   for (int bits = -1; bits < 10; ++bits) {
     const bool known = (bits >= 2 && bits <= 6) || bits == 8;

@@ -381,7 +381,7 @@ TEST(DrafterConfig, SaysWhichFeatureIsNotSupported) {
                                    {"model_type", "llama"},
                                    {"architectures", {"LlamaForCausalLM"}},
                                    {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}},
-                                   {"quantization", {{"bits", 4}}}}) {
+                                   {"quantization", {{"mode", "mxfp4"}}}}) {
     json config = published(k26B);
     config[key] = value;
     EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);

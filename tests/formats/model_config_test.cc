@@ -163,14 +163,16 @@ TEST(ModelConfig, SaysThatADrafterIsADrafter) {
   EXPECT_EQ(drafters, 8);
 }
 
-TEST(ModelConfig, SaysHowManyBitsAQuantisedCheckpointHas) {
+TEST(ModelConfig, TakesMlxsAffineFormatAndNamesOthers) {
   const auto config = load_model_config(config_path("FakeRockert543-gemma-4-26b-a4b-it-MLX-4bit"));
-  ASSERT_FALSE(config.has_value());
-  EXPECT_EQ(config.error().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(config.error().message(),
-              HasSubstr("quantised checkpoints (4 bits) are not read yet"));
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->num_experts, 128);
+  EXPECT_EQ(refusal_with("quantization_config", {{"quant_method", "fp8"}}).code(),
+            StatusCode::kUnimplemented);
   EXPECT_THAT(refusal_with("quantization_config", {{"quant_method", "fp8"}}).message(),
-              HasSubstr("text_config.quantization_config: quantised checkpoints"));
+              HasSubstr("text_config.quantization_config: expected MLX's affine format, got fp8"));
+  EXPECT_THAT(refusal_with("quantization", {{"bits", 4}, {"mode", "mxfp4"}}).message(),
+              HasSubstr("text_config.quantization: expected MLX's affine format, got mxfp4"));
 }
 
 TEST(ModelConfig, ReadsABareTextConfig) {

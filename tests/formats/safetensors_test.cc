@@ -56,6 +56,14 @@ TEST(SafetensorsFile, ReadsTensorsInFileOrderWithoutCopying) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
 }
 
+TEST(SafetensorsFile, ReadsMetadataThatIsNullAsNone) {
+  const ScratchFolder folder;
+  const auto file = SafetensorsFile::open(
+      folder.write("t.safetensors", safetensors_bytes(R"({"__metadata__":null})", "")));
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  EXPECT_TRUE(file->metadata().empty());
+}
+
 TEST(SafetensorsFile, ReadsAScalarAndAnEmptyFile) {
   const ScratchFolder folder;
   const auto scalar = SafetensorsFile::open(folder.write(

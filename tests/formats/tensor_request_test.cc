@@ -103,6 +103,106 @@ TEST(ResolveTensors, RefusesTwoSpellingsOfOneTensor) {
               AllOf(HasSubstr("1 tensor does not fit"), HasSubstr("is the same tensor as")));
 }
 
+// Codes, scales and biases of a tensor [4, 64], in 4 bits and groups of 32 unless changed.
+std::vector<Stored> affine(const Shape& codes = {4, 8},
+                           const Shape& scales = {4, 2},
+                           const Shape& biases = {4, 2},
+                           DType scale_type = DType::kBF16,
+                           DType bias_type = DType::kBF16) {
+  return {{"x.weight", codes, DType::kU32},
+          {"x.scales", scales, scale_type},
+          {"x.biases", biases, bias_type}};
+}
+
+TEST(ResolveTensors, SeesBitsAndGroupsOfAffineTensorsByTheirShapes) {
+  const std::vector<TensorSpec> wanted = {{"x.weight", {4, 64}}};
+  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+    for (const std::int64_t group_size : {32, 64}) {
+      const ScratchFolder folder;
+      const Shape groups = {4, 64 / group_size};
+      const Checkpoint checkpoint =
+          checkpoint_of(folder, affine({4, 2 * bits}, groups, groups, DType::kF16, DType::kF16));
+      const auto resolved = resolve_tensors(checkpoint, wanted);
+      ASSERT_TRUE(resolved.has_value()) << resolved.error().message();
+      const TensorView& view = resolved->at("x.weight");
+      EXPECT_EQ(view.shape, (Shape{4, 64}));
+      const auto& got = std::get<AffineGroups>(view.quantization);
+      EXPECT_EQ(got.format, (AffineFormat{bits, static_cast<int>(group_size)}));
+      EXPECT_EQ(got.dtype, DType::kF16);
+      EXPECT_EQ(got.scales, checkpoint.find("x.scales")->data);
+      EXPECT_EQ(got.biases, checkpoint.find("x.biases")->data);
+    }
+  }
+}
+
+TEST(ResolveTensors, RefusesCodesThatAreNoAffineForm) {
+  const std::vector<TensorSpec> wanted = {{"x.weight", {4, 64}}};
+  const auto refusal = [&](const std::vector<Stored>& stored) {
+    const ScratchFolder folder;
+    const Checkpoint checkpoint = checkpoint_of(folder, stored);
+    const auto resolved = resolve_tensors(checkpoint, wanted);
+    EXPECT_FALSE(resolved.has_value());
+    return resolved ? "" : resolved.error().message();
+  };
+  for (const auto& [codes, scales, biases] :
+       {std::tuple<Shape, Shape, Shape>({4, 9}, {4, 2}, {4, 2}),  // 4.5 bits
+        {{4, 14}, {4, 2}, {4, 2}},                                // 7 bits
+        {{4, 8}, {4, 3}, {4, 3}},                                 // no whole groups
+        {{4, 8}, {4, 4}, {4, 4}},                                 // groups of 16
+        {{4, 8}, {4, 2}, {4, 1}},
+        {{3, 8}, {3, 2}, {3, 2}},  // rows
+        {{4, 8}, {3, 2}, {3, 2}},
+        {{32}, {4, 2}, {4, 2}},
+        {{4, 0}, {4, 2}, {4, 2}},
+        {{4, 8}, {4, 0}, {4, 0}},
+        {{1, 4, 8}, {1, 4, 2}, {1, 4, 2}}}) {
+    EXPECT_THAT(refusal(affine(codes, scales, biases)),
+                AllOf(HasSubstr("x.weight in "), HasSubstr("are no affine form of [4, 64]")));
+  }
+  std::vector<Stored> lone = affine();
+  lone.pop_back();
+  EXPECT_THAT(refusal(lone), HasSubstr("expected scales and biases beside codes, got no biases"));
+  lone.pop_back();
+  EXPECT_THAT(refusal(lone), HasSubstr("expected scales and biases beside codes, got no scales"));
+  EXPECT_THAT(refusal(affine({4, 8}, {4, 2}, {4, 2}, DType::kF16)),
+              HasSubstr("expected scales and biases of F32, F16 or BF16, got F16 and BF16"));
+  EXPECT_THAT(refusal(affine({4, 8}, {4, 2}, {4, 2}, DType::kI8, DType::kI8)),
+              HasSubstr("expected scales and biases of F32, F16 or BF16, got I8 and I8"));
+  EXPECT_THAT(refusal({{"x.weight", {4, 64}}, {"x.scales", {4, 2}}}),
+              HasSubstr("unexpected x.scales"));
+}
+
+TEST(ResolveTensors, TakesExpertsThatAreNotFused) {
+  const std::vector<TensorSpec> wanted = {{"layers.0.experts.gate_up_proj", {2, 6, 4}},
+                                          {"layers.0.experts.down_proj", {2, 4, 3}}};
+  const std::string prefix = "language_model.model.layers.0.experts.switch_glu.";
+  const std::vector<Stored> stored = {{prefix + "gate_proj.weight", {2, 3, 4}},
+                                      {prefix + "up_proj.weight", {2, 3, 4}},
+                                      {prefix + "down_proj.weight", {2, 4, 3}}};
+  const ScratchFolder folder;
+  const auto checkpoint = checkpoint_of(folder, stored);
+  const auto resolved = resolve_tensors(checkpoint, wanted);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message();
+  EXPECT_EQ(resolved->find("layers.0.experts.gate_up_proj"), nullptr);
+  EXPECT_EQ(resolved->at("layers.0.experts.up_proj").name, prefix + "up_proj.weight");
+  EXPECT_EQ(resolved->at("layers.0.experts.down_proj").shape, (Shape{2, 4, 3}));
+
+  const ScratchFolder half;
+  const auto without = checkpoint_of(half, {stored[0], stored[2]});
+  const auto refused = resolve_tensors(without, wanted);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("missing layers.0.experts.gate_up_proj"));
+
+  const ScratchFolder twice;
+  std::vector<Stored> both = stored;
+  both.push_back({"language_model.model.layers.0.experts.gate_up_proj", {2, 6, 4}});
+  const auto doubled = checkpoint_of(twice, both);
+  const auto ambiguous = resolve_tensors(doubled, wanted);
+  ASSERT_FALSE(ambiguous.has_value());
+  EXPECT_THAT(ambiguous.error().message(),
+              HasSubstr("layers.0.experts.gate_up_proj is there fused and not fused"));
+}
+
 TEST(ResolveTensors, StopsSpellingOutProblemsAfterAHundred) {
   std::vector<Stored> many;
   for (int i = 0; i < 500; ++i) many.push_back({fmt::format("x{}", i), {1}});

@@ -33,6 +33,7 @@ class EditedSource final : public TensorSource {
   Result<TensorView> describe(std::string_view name) const override {
     return source_.describe(name);
   }
+  bool has(std::string_view name) const override { return source_.has(name); }
   bool is_persistent() const override { return true; }
 
  private:

@@ -19,10 +19,11 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override {
-    KAKEYA_ASSIGN_OR_RETURN(Buffer panels,
-                            budget.allocate(MemoryClass::kWeights,
-                                            CpuMatrix::packed_bytes(weight.shape, weight.dtype)));
-    auto matrix = std::make_unique<CpuMatrix>(weight.shape, weight.dtype == DType::kBF16, compute,
+    const DType dtype = loaded_dtype(weight, compute);
+    KAKEYA_ASSIGN_OR_RETURN(
+        Buffer panels,
+        budget.allocate(MemoryClass::kWeights, CpuMatrix::packed_bytes(weight.shape, dtype)));
+    auto matrix = std::make_unique<CpuMatrix>(weight.shape, dtype == DType::kBF16, compute,
                                               std::move(panels));
     matrix->load(weight, kernels_, pool_);
     return matrix;
@@ -33,7 +34,7 @@ class CpuBackend final : public Backend {
   }
 
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
-    return std::make_unique<CpuMatrix>(weight.shape, weight.dtype, weight.data);
+    return std::make_unique<CpuMatrix>(weight);
   }
 
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,

@@ -1,7 +1,7 @@
 #include "backend/cpu/cpu_matrix.h"
 
+#include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace kakeya::cpu {
 namespace {
@@ -15,17 +15,6 @@ T read(const std::byte* from, Index index) {
   T value{};
   std::memcpy(&value, from + index * static_cast<Index>(sizeof(T)), sizeof(T));
   return value;
-}
-
-float read_float(const std::byte* from, DType dtype, Index index) {
-  switch (dtype) {
-    case DType::kF32:
-      return read<float>(from, index);
-    case DType::kBF16:
-      return to_float(read<BFloat16>(from, index));
-    default:
-      return half_to_float(read<std::uint16_t>(from, index));
-  }
 }
 
 // One panel of an f16 matrix, widened: columns of 16 lanes.
@@ -48,13 +37,10 @@ CpuMatrix::CpuMatrix(const Shape& shape, bool bf16, Compute compute, Buffer pane
       owned_(std::move(panels)),
       data_(owned_.data()) {}
 
-CpuMatrix::CpuMatrix(const Shape& shape, DType dtype, const std::byte* table)
-    : Matrix(num_stacked(shape), shape[shape.size() - 2], shape.back()),
-      bf16_(dtype == DType::kBF16),
-      mapped_(true),
-      table_dtype_(dtype),
-      compute_(Compute::kF32),
-      data_(table) {}
+CpuMatrix::CpuMatrix(const TensorView& table)
+    : Matrix(num_stacked(table.shape), table.shape[table.shape.size() - 2], table.shape.back()),
+      table_(table),
+      compute_(Compute::kF32) {}
 
 std::uint64_t CpuMatrix::packed_bytes(const Shape& shape, DType dtype) {
   const auto rows = static_cast<std::uint64_t>(round_up(shape[shape.size() - 2], kPanelRows));
@@ -63,7 +49,36 @@ std::uint64_t CpuMatrix::packed_bytes(const Shape& shape, DType dtype) {
   return static_cast<std::uint64_t>(num_stacked(shape)) * rows * columns * element;
 }
 
+// A run of columns at a time: panels hold them one after another, and a run of a panel's rows fits
+// the stack.
+void CpuMatrix::load_quantized(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
+  const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
+  pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
+    const Index first = item % num_panels() * kPanelRows;
+    const Index count = std::min(kPanelRows, rows() - first);
+    const Index row = item / num_panels() * stack_rows + first;
+    std::byte* const panel = owned_.data() + item * panel_bytes();
+    float values[kPanelRows * kQuantizedRun];
+    BFloat16 rounded[kPanelRows * kQuantizedRun];
+    for (Index begin = 0; begin < cols(); begin += kQuantizedRun) {
+      const Index columns = std::min(kQuantizedRun, cols() - begin);
+      for (Index r = 0; r < count; ++r) {
+        copy_to_f32(weight, row + r, begin, columns, values + r * columns);
+      }
+      if (bf16_) std::transform(values, values + count * columns, rounded, to_bfloat16);
+      kernels.pack_panels({.source = reinterpret_cast<const std::byte*>(
+                               bf16_ ? static_cast<const void*>(rounded) : values),
+                           .panels = panel + begin * kPanelRows * (bf16_ ? 2 : 4),
+                           .rows = count,
+                           .columns = columns,
+                           .bf16 = bf16_},
+                          0, 1);
+    }
+  });
+}
+
 void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
+  if (weight.is_quantized()) return load_quantized(weight, kernels, pool);
   const Index stride = weight.stack_stride == 0 ? rows() * cols() : weight.stack_stride;
   const Index source_bytes = stride * static_cast<Index>(dtype_bytes(weight.dtype));
   std::byte* const target = owned_.data();
@@ -93,9 +108,11 @@ Arithmetic CpuMatrix::arithmetic() const {
 }
 
 void CpuMatrix::gather(Index row, float scale, float* out) const {
-  if (mapped_) {
-    const Index begin = row * cols();
-    for (Index d = 0; d < cols(); ++d) out[d] = scale * read_float(data_, table_dtype_, begin + d);
+  if (table_.data != nullptr) {
+    for (Index begin = 0; begin < cols(); begin += kQuantizedRun) {
+      copy_to_f32(table_, row, begin, std::min(kQuantizedRun, cols() - begin), out + begin);
+    }
+    for (Index d = 0; d < cols(); ++d) out[d] *= scale;
     return;
   }
   const std::byte* panel = data_ + row / kPanelRows * panel_bytes();

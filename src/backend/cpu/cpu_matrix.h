@@ -15,9 +15,9 @@ class CpuMatrix final : public Matrix {
   // Panels, filled by load(); owns them.
   CpuMatrix(const Shape& shape, bool bf16, Compute compute, Buffer panels);
   // A table read in place, for gather() only.
-  CpuMatrix(const Shape& shape, DType dtype, const std::byte* table);
+  explicit CpuMatrix(const TensorView& table);
 
-  // Bytes of the panels of such a tensor.
+  // Bytes of the panels of such a tensor, as loaded.
   static std::uint64_t packed_bytes(const Shape& shape, DType dtype);
 
   // Repacks `weight`, in parallel.
@@ -39,12 +39,13 @@ class CpuMatrix final : public Matrix {
   void gather(Index row, float scale, float* out) const;
 
  private:
-  bool bf16_;  // else f32; of panels
-  bool mapped_ = false;
-  DType table_dtype_ = DType::kF32;
+  void load_quantized(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
+
+  bool bf16_ = false;  // else f32; of panels
+  TensorView table_;   // without data unless it is one
   Compute compute_;
   Buffer owned_;
-  const std::byte* data_;
+  const std::byte* data_ = nullptr;
 };
 
 }  // namespace kakeya::cpu

@@ -87,8 +87,11 @@ MoeWeights Gemma4::load_moe(const std::string& prefix,
   // A near tie between experts must not fall to the rounding of activations, so the router is f32
   // in both compute modes, as in the published implementations.
   w.router_proj = loader.matrix(prefix + "router.proj.weight", Compute::kF32);
-  w.gate_proj = loader.expert_rows(prefix + "experts.gate_up_proj", 0, width, compute);
-  w.up_proj = loader.expert_rows(prefix + "experts.gate_up_proj", width, width, compute);
+  const std::string experts = prefix + "experts.";
+  w.gate_proj =
+      loader.expert_rows({experts + "gate_up_proj", 0, width, experts + "gate_proj"}, compute);
+  w.up_proj =
+      loader.expert_rows({experts + "gate_up_proj", width, width, experts + "up_proj"}, compute);
   w.down_proj = loader.matrix(prefix + "experts.down_proj", compute);
   return w;
 }
