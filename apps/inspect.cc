@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "command.h"
+#include "inspect_gguf.h"
 #include "inspect_report.h"
 
 namespace kakeya::cli {
@@ -15,8 +16,8 @@ struct InspectFlags {
   bool json = false;
 };
 
-int run_inspect(const InspectFlags& flags) {
-  const auto inspected = inspect(flags.path);
+template <typename Inspected>
+int print(const InspectFlags& flags, const Result<Inspected>& inspected) {
   if (!inspected) return report(inspected.error());
   if (flags.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
@@ -27,13 +28,19 @@ int run_inspect(const InspectFlags& flags) {
   return kExitOk;
 }
 
+int run_inspect(const InspectFlags& flags) {
+  if (flags.path.ends_with(".gguf")) return print(flags, GgufFile::open(flags.path));
+  return print(flags, inspect(flags.path));
+}
+
 }  // namespace
 
 void add_inspect_command(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand("inspect", "Describe a model folder or a weight file");
   command
-      ->add_option("path", flags->path, "Model folder or .safetensors file; only headers are read")
+      ->add_option("path", flags->path,
+                   "Model folder, .safetensors or .gguf file; only headers are read")
       ->required()
       ->type_name("PATH");
   command->add_flag("--json", flags->json, "One JSON object");

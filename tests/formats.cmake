@@ -19,5 +19,6 @@ kakeya_test(
 # For files whose header is wrong and whose checksum is right.
 target_link_libraries(formats_test PRIVATE PkgConfig::XXHASH)
 
-kakeya_test(inspect_test formats/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc)
+kakeya_test(inspect_test formats/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc
+            ${PROJECT_SOURCE_DIR}/apps/inspect_gguf.cc)
 target_include_directories(inspect_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)

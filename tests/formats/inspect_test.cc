@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 
+#include "formats/gguf_write.h"
 #include "formats/scratch_files.h"
+#include "inspect_gguf.h"
 #include "inspect_report.h"
 
 namespace kakeya::cli {
@@ -115,6 +118,42 @@ TEST(Inspect, FailsInOneLineWithoutWeights) {
   const ScratchFolder folder;
   EXPECT_EQ(code_of(inspect(folder.root())), StatusCode::kNotFound);
   EXPECT_EQ(code_of(inspect(folder.path("absent"))), StatusCode::kNotFound);
+}
+
+TEST(InspectGguf, ListsMetadataTypesAndTensors) {
+  const auto file = GgufFile::open(std::string(KAKEYA_TEST_DATA) + "/quantized/small.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  const std::string text = to_text(*file);
+  for (const char* line :
+       {"GGUF version 3: 9 tensors, 27 keys\n", " general.architecture = \"kakeya-test\"\n",
+        " types.int64 = -9223372036854775808\n", " types.uint64 = null\n",
+        " arrays.bool = [true,false,true]\n", " arrays.nested = null\n",
+        "Q6_K: 1 tensors, 420 bytes\n", " blocks.q8_0 [2, 3, 32]\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  const nlohmann::ordered_json json = to_json(*file);
+  EXPECT_EQ(json["metadata"]["types.uint32"], 4294967295U);
+  EXPECT_EQ(json["metadata"]["arrays.string"][1], "a");
+  EXPECT_EQ(json["types"]["Q4_K"]["bytes"], 288);
+  EXPECT_EQ(json["tensors"][4]["type"], "Q4_0");
+}
+
+TEST(InspectGguf, CutsLongValues) {
+  const ScratchFolder folder;
+  std::vector<std::int32_t> numbers(100);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::vector<GgufMetadata> metadata = {{"text", std::string(500, 'x')},
+                                              {"numbers", numbers},
+                                              {"bytes", std::string("a\xff\x1b[31m")}};
+  const std::string path = folder.path("long.gguf");
+  ASSERT_TRUE(write_gguf(path, metadata, {}).has_value());
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  const std::string text = to_text(*file);
+  EXPECT_THAT(text, HasSubstr("xxx... (502 bytes)\n"));
+  EXPECT_THAT(text, HasSubstr(R"({"type":"int32","count":100,"first":[0,1,2,3,4,5,6,7]})"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(to_json(*file)["metadata"]["text"], std::string(500, 'x'));
 }
 
 }  // namespace
