@@ -103,7 +103,8 @@ struct EngineOptions {
   std::uint64_t prompt_cache_bytes = 0;
   // Instead of refusing, open() makes the default session smaller until it fits, by a ladder:
   // exact things first, then precision, then old rows (docs/memory.md). What `session` asks for
-  // explicitly stays. Engine::memory_plan() says what became of it.
+  // explicitly stays. Engine::memory_plan() says what became of it. Where drafts are given up the
+  // engine has no drafter, for other sessions neither.
   bool fit_memory = false;
   SessionOptions session = {};
   DraftOptions draft = {};

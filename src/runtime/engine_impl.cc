@@ -195,15 +195,21 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
 
 Status EngineImpl::fit_session(const Sources& sources) {
   const SessionOptions asked = options_.session;
+  const std::optional<DrafterConfig> drafter = drafter_config_;
   std::uint64_t unused = 0;
   for (const MemoryRung& rung : memory_ladder(asked, session_context())) {
+    // Without drafts nothing needs the drafter's weights, unless a projection takes its features.
+    const bool no_drafts = asked.drafting && !rung.session.drafting;
+    const bool given_up = drafter && no_drafts && !projection_config_;
+    drafter_config_ = given_up ? std::nullopt : drafter;
     const auto need = estimate(sources, rung.session, unused);
     // What was asked for must be possible; further down, formats may not suit the heads.
     if (!need && rung.says.empty()) return Unexpected(need.error());
     if (!need) continue;
     options_.session = rung.session;
-    memory_plan_ = fmt::format("context of {} tokens{}{}: {}", session_context(),
-                               rung.says.empty() ? "" : ", ", rung.says, need->to_string());
+    memory_plan_ = fmt::format("context of {} tokens{}{}{}: {}", session_context(),
+                               rung.says.empty() ? "" : ", ", rung.says,
+                               given_up ? ", drafter not loaded" : "", need->to_string());
     if (need->total_reserved() <= options_.memory_limit) return {};
   }
   return error(

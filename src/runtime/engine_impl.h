@@ -101,8 +101,8 @@ class EngineImpl final : public Engine {
   Result<Footprint> estimate(const Sources& sources,
                              const SessionOptions& session,
                              std::uint64_t& source_bytes) const;
-  // Goes down the ladder until a session fits. Errors: kResourceExhausted, with the need of the
-  // last rung.
+  // Goes down the ladder until a session fits; an engine whose sessions are not to draft is one
+  // without a drafter from then on. Errors: kResourceExhausted, with the need of the last rung.
   Status fit_session(const Sources& sources);
   Status load(Sources sources);
   Status prepare_drafter();

@@ -25,8 +25,8 @@ TEST_F(Cli, FitsTheSessionIntoALimitAndSaysHow) {
 
 TEST_F(Cli, RefusesALimitThatIsTooSmallWithTheItemisedNeed) {
   // Below the weights, below any session, below the context that was asked for.
-  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 1MiB", "weights 22.0 MiB");
-  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 22.1MiB",
+  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 1MiB", "weights 18.2 MiB");
+  expect_refusal("run " + kDemoFlag + kPrompt + "--memory 18.3MiB",
                  "full layers keep 4 + 256 rows");
   expect_refusal("run " + kDemoFlag + kPrompt + "--ctx 32768 --kv-full f32 --memory 30MiB",
                  "a context of 32768 tokens");

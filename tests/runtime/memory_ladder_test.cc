@@ -23,10 +23,16 @@ EngineOptions demo(std::uint64_t limit) {
   return options;
 }
 
-std::uint64_t bytes(const SessionOptions& session) {
+std::uint64_t bytes(const SessionOptions& session, const std::string& draft = "auto") {
   EngineOptions options = demo(0);
   options.session = session;
+  options.draft.source = draft;
   return Engine::estimate(options)->total_reserved();
+}
+
+// What the ladder's last step before shorter contexts needs: no drafts, and so no drafter.
+std::uint64_t bytes_without_drafts(std::int64_t context) {
+  return bytes({.context = context, .max_rows = 32, .drafting = false}, "none");
 }
 
 TEST(MemoryLadder, GivesUpExactThingsFirstThenPrecisionThenRows) {
@@ -95,26 +101,56 @@ TEST(MemoryLadder, TheEngineTakesTheFirstRungThatFits) {
   EXPECT_TRUE(tight->create_session().has_value());
   EXPECT_LT(tight->footprint().total_reserved(), all);
 
-  const std::uint64_t least_of_half = bytes({.context = 4096, .max_rows = 32, .drafting = false});
-  const auto half = Engine::open(demo(least_of_half)).value();
+  const auto half = Engine::open(demo(bytes_without_drafts(4096))).value();
   EXPECT_EQ(half->session_options().context, 4096);
   EXPECT_FALSE(half->session_options().drafting);
   EXPECT_TRUE(half->create_session().has_value());
 
-  const std::uint64_t exact = bytes({.context = 1024, .max_rows = 32, .drafting = false});
-  const auto coded = Engine::open(demo(exact - 1)).value();
+  const auto coded = Engine::open(demo(bytes_without_drafts(1024) - 1)).value();
   EXPECT_EQ(coded->session_options().kv_full, KvType::kInt8);
   EXPECT_THAT(coded->memory_plan(), HasSubstr("keys and values in int8"));
 }
 
+// The budget lies between what a session without drafts needs beside a drafter's weights and what
+// it needs without them.
+TEST(MemoryLadder, WithoutDraftsTheDraftersWeightsAreNotLoaded) {
+  const std::uint64_t with = bytes({.context = 8192, .max_rows = 32, .drafting = false});
+  const std::uint64_t without = bytes_without_drafts(8192);
+  ASSERT_LT(without, with);
+  EngineOptions options = demo(with - 1);
+  options.session.context = 8192;
+  const auto engine = Engine::open(options).value();
+  EXPECT_EQ(engine->session_options().kv_full, KvType::kAuto);
+  EXPECT_FALSE(engine->session_options().drafting);
+  EXPECT_THAT(engine->memory_plan(), HasSubstr("no drafts, drafter not loaded: weights"));
+  const auto session = engine->create_session().value();
+  EXPECT_EQ(engine->footprint().total_reserved(), without);
+  ASSERT_TRUE(session->append(std::vector<TokenId>{2, 7, 9}).has_value());
+  EXPECT_EQ(session->generate({.max_tokens = 4, .ignore_model_stop_ids = true})->ids.size(), 4U);
+}
+
+TEST(MemoryLadder, AProjectionsDrafterIsLoadedThoughNothingIsDrafted) {
+  EngineOptions options = demo(0);
+  options.session = {.context = 8192, .max_rows = 32, .window = 64};
+  options.session.evicted_full = options.session.evicted_sliding = Evicted::kRestore;
+  EngineOptions plain = options;
+  plain.session.drafting = false;
+  options.memory_limit = Engine::estimate(plain)->total_reserved();
+  const auto engine = Engine::open(options).value();
+  EXPECT_FALSE(engine->session_options().drafting);
+  EXPECT_THAT(engine->memory_plan(), HasSubstr("no drafts: weights"));
+  const auto session = engine->create_session().value();
+  EXPECT_EQ(engine->footprint().total_reserved(), options.memory_limit);
+}
+
 TEST(MemoryLadder, WhatFitsNowhereIsRefusedWithTheLeastNeed) {
-  EngineOptions options = demo(20 << 20);
+  EngineOptions options = demo(18 << 20);
   bool loaded = false;
   options.on_progress = [&](std::uint64_t, std::uint64_t) { loaded = true; };
   const auto engine = Engine::open(options);
   ASSERT_FALSE(engine.has_value());
   EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(engine.error().message(), HasSubstr("memory limit of 20.0 MiB is too small"));
+  EXPECT_THAT(engine.error().message(), HasSubstr("memory limit of 18.0 MiB is too small"));
   EXPECT_THAT(engine.error().message(), HasSubstr("full layers keep 4 + 256 rows"));
   EXPECT_THAT(engine.error().message(), HasSubstr("weights"));
   EXPECT_FALSE(loaded);
