@@ -72,8 +72,9 @@ class Drafter:
         projected = [self.project(layer, x) for layer in range(len(self.cache))]
         return [np.concatenate(side, -1) for side in zip(*projected)]
 
-    def token_features(self, x, first):
-        """x [T, D]: scaled embeddings of positions first ..."""
+    def token_features(self, x, first, whole=False):
+        """x [T, D]: scaled embeddings of positions first ...; `whole`: they are the whole text, of
+        which every position sees all."""
         sides = ([], [])
         theta, head_dim = self.config["rope_theta"], self.config["head_dim"]
         for layer, kind in enumerate(self.config["layer_types"]):
@@ -93,6 +94,7 @@ class Drafter:
             visible = distance >= 0
             if kind == "sliding_attention":
                 visible &= distance < self.config["sliding_window"]
+            visible |= whole
             group = q.shape[1] // k.shape[1]
             out = np.zeros_like(q)
             for h in range(q.shape[1]):
@@ -107,13 +109,15 @@ class Drafter:
 
 
 class Target:
-    """The demo model, run in blocks of WINDOW tokens; `restored` layer types lose their old rows."""
+    """The demo model, run in blocks of WINDOW tokens; `restored` layer types lose their old rows.
+    `whole`: token features of the whole text, made before its first block."""
 
-    def __init__(self, projection=None, restored=()):
+    def __init__(self, projection=None, restored=(), whole=False):
         self.config = json.loads((DEMO / "config.json").read_text())
         weights = load_safetensors(DEMO / "model.safetensors")
         self.w = {k.removeprefix("model."): v.astype(np.float64) for k, v in weights.items()}
         self.restored = restored
+        self.whole = whole
         self.drafter = Drafter()
         self.layers = [{"k": [], "v": []} for _ in self.config["layer_types"]]
         self.codes = ([], [])
@@ -200,7 +204,9 @@ class Target:
         return dense + norm(self.experts(h, layer), self.w[p + "post_feedforward_layernorm_2.weight"])
 
     def encode(self, embedded, taps, first):
-        if self.features == "aux":
+        if self.whole:
+            features = [side[first:first + len(embedded)] for side in self.whole_features]
+        elif self.features == "aux":
             features = (taps, taps)
         elif self.features == "context":
             features = self.drafter.context_features(taps)
@@ -209,9 +215,12 @@ class Target:
         for side, codes, x in zip("kv", self.codes, features):
             codes.extend(x @ self.f[f"encoder_{side}.weight"].T)
 
-    def block(self, ids, first):
+    def embed(self, ids):
         scale = np.float64(np.float32(self.config["hidden_size"]**0.5))
-        embedded = self.w["embed_tokens.weight"][ids] * scale
+        return self.w["embed_tokens.weight"][ids] * scale
+
+    def block(self, ids, first):
+        embedded = self.embed(ids)
         x, outputs = embedded, []
         for layer in range(len(self.layers)):
             p = f"layers.{layer}."
@@ -229,6 +238,8 @@ class Target:
         return cap * np.tanh(logits / cap)
 
     def logits(self, ids):
+        if self.whole:
+            self.whole_features = self.drafter.token_features(self.embed(ids), 0, whole=True)
         return np.concatenate([self.block(ids[i:i + WINDOW], i) for i in range(0, len(ids), WINDOW)])
 
 
@@ -261,6 +272,13 @@ def main():
         logits = Target(projection, restored).logits(ids)[ROWS]
         tensors[f"{name}.logits"] = logits.astype(np.float32)
         print(name, np.abs(logits).max())
+    # Each row's text ends with it; the last one is longer than the drafter's windows.
+    ids, rows = np.concatenate([ids, ids]), ROWS + [2 * TOKENS - 1]
+    logits = np.stack([Target("token", both, whole=True).logits(ids[:row + 1])[-1] for row in rows])
+    tensors["token_whole.input_ids"] = ids.astype(np.int32)
+    tensors["token_whole.rows"] = np.array(rows, np.int32)
+    tensors["token_whole.logits"] = logits.astype(np.float32)
+    print("token_whole", np.abs(logits).max())
     save_safetensors(ROOT / "tests/data/restore/golden.safetensors", tensors)
 
 

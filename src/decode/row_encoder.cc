@@ -21,13 +21,13 @@ struct Layout {
 Layout lay_out(Arena& arena, const DrafterConfig& drafter, const RowEncoderPlan& plan) {
   Layout layout;
   if (plan.features != ProjectionFeatures::kAux) {
-    layout.activations = dflash::DraftActivations::layout(arena, drafter, plan.max_rows);
-    layout.key_features = arena.rows(plan.max_rows, plan.feature_width);
-    layout.value_features = arena.rows(plan.max_rows, plan.feature_width);
+    layout.activations = dflash::DraftActivations::layout(arena, drafter, plan.feature_rows);
+    layout.key_features = arena.rows(plan.feature_rows, plan.feature_width);
+    layout.value_features = arena.rows(plan.feature_rows, plan.feature_width);
   }
   layout.taps = arena.rows(plan.max_rows, plan.tap_width);
-  layout.key_codes = arena.rows(plan.max_rows, plan.rank);
-  layout.value_codes = arena.rows(plan.max_rows, plan.rank);
+  layout.key_codes = arena.rows(plan.feature_rows, plan.rank);
+  layout.value_codes = arena.rows(plan.feature_rows, plan.rank);
   return layout;
 }
 
@@ -44,16 +44,24 @@ RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
                                 std::int64_t context,
                                 std::int64_t max_rows,
                                 KvFormat format) {
+  const bool whole_text =
+      projection.features == ProjectionFeatures::kToken && !projection.causal_features;
+  const std::int64_t feature_rows = whole_text ? context : max_rows;
   RowEncoderPlan plan{.features = projection.features,
                       .rank = projection.rank,
                       .feature_width = projection.input_width(),
                       .tap_width = 0,
                       .max_rows = max_rows,
+                      .feature_rows = feature_rows,
+                      .whole_text = whole_text,
                       .tokens = {},
-                      .executor = dflash::plan_drafter_executor(drafter, max_rows)};
+                      .executor = dflash::plan_drafter_executor(drafter, feature_rows)};
   plan.executor.max_matmul_width = std::max(plan.executor.max_matmul_width, plan.feature_width);
   if (projection.features == ProjectionFeatures::kToken) {
-    plan.tokens = dflash::plan_context(drafter, context, max_rows, {.format = format});
+    DrafterConfig layers = drafter;
+    // Older projections know no windows.
+    if (whole_text) std::ranges::fill(layers.layers.layer_types, LayerType::kFull);
+    plan.tokens = dflash::plan_context(layers, context, feature_rows, {.format = format});
   } else {
     plan.tap_width =
         static_cast<std::int64_t>(drafter.target_layer_ids.size()) * drafter.layers.hidden_size;
@@ -106,7 +114,36 @@ std::unique_ptr<RowEncoder> RowEncoder::fork() {
       new RowEncoder(projection_, drafter_, backend_, plan_, tokens_.fork(), budget_));
 }
 
-Status RowEncoder::reserve(std::int64_t rows) {
+void RowEncoder::make_codes(ConstRows keys, ConstRows values) {
+  projection_.encode_keys(keys, *executor_, first_rows(key_codes_, keys.count));
+  projection_.encode_values(values, *executor_, first_rows(value_codes_, values.count));
+}
+
+void RowEncoder::encode_tokens(std::span<const TokenId> ids) {
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  const Rows keys = first_rows(key_features_, rows);
+  const Rows values = first_rows(value_features_, rows);
+  drafter_.project_tokens(ids, !plan_.whole_text, tokens_, *executor_, activations_, keys, values);
+  make_codes(keys, values);
+}
+
+Status RowEncoder::look_ahead(std::span<const TokenId> ids) {
+  KAKEYA_TRY(allocate_scratch());
+  looked_ahead_ = 0;
+  tokens_.clear();
+  KAKEYA_TRY(tokens_.reserve(static_cast<std::int64_t>(ids.size())));
+  encode_tokens(ids);
+  looked_ahead_ = static_cast<std::int64_t>(ids.size());
+  return {};
+}
+
+Status RowEncoder::reserve(Position first, std::int64_t rows) {
+  if (plan_.whole_text && first + rows > looked_ahead_) {
+    return error(StatusCode::kUnimplemented,
+                 "features of the whole text are made only where all of it is run from its "
+                 "beginning: there are none of position {}",
+                 looked_ahead_);
+  }
   KAKEYA_TRY(allocate_scratch());
   return runs_on_tokens() ? tokens_.reserve(rows) : Status();
 }
@@ -122,27 +159,26 @@ Rows RowEncoder::tap_rows(std::int64_t rows) const {
 
 void RowEncoder::encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache) {
   const auto rows = static_cast<std::int64_t>(ids.size());
-  ConstRows keys = first_rows(key_features_, rows);
-  ConstRows values = first_rows(value_features_, rows);
+  const Rows keys = first_rows(key_features_, rows);
+  const Rows values = first_rows(value_features_, rows);
   switch (plan_.features) {
     case ProjectionFeatures::kToken:
-      drafter_.project_tokens(ids, tokens_, *executor_, activations_,
-                              first_rows(key_features_, rows), first_rows(value_features_, rows));
+      if (!plan_.whole_text) encode_tokens(ids);
       break;
     case ProjectionFeatures::kContext:
-      drafter_.project_context(taps, *executor_, activations_, first_rows(key_features_, rows),
-                               first_rows(value_features_, rows));
+      drafter_.project_context(taps, *executor_, activations_, keys, values);
+      make_codes(keys, values);
       break;
     case ProjectionFeatures::kAux:
-      keys = taps;
-      values = taps;
+      make_codes(taps, taps);
       break;
   }
-  const Rows key_codes = first_rows(key_codes_, rows);
-  const Rows value_codes = first_rows(value_codes_, rows);
-  projection_.encode_keys(keys, *executor_, key_codes);
-  projection_.encode_values(values, *executor_, value_codes);
-  executor_->store_kv(key_codes, value_codes, cache.length(), cache.codes());
+  // Codes of the whole text lie where their positions say.
+  const Position first = plan_.whole_text ? cache.length() : 0;
+  const auto of_pass = [&](const Rows& codes) {
+    return Rows{codes.data + first * codes.width, rows, codes.width};
+  };
+  executor_->store_kv(of_pass(key_codes_), of_pass(value_codes_), cache.length(), cache.codes());
 }
 
 void RowEncoder::commit(std::int64_t rows) {
@@ -154,6 +190,7 @@ Status RowEncoder::check_truncate(Position length) const {
 }
 
 void RowEncoder::truncate(Position length) {
+  looked_ahead_ = std::min(looked_ahead_, length);
   if (runs_on_tokens()) KAKEYA_CHECK(tokens_.truncate(length).has_value());  // was checked
 }
 

@@ -1,5 +1,6 @@
 // Makes the low-rank codes from which evicted rows are restored: for each pass of the target, from
-// the features that the projection wants of the pass's positions. Two-phase like the caches.
+// the features that the projection wants of the pass's positions. Two-phase like the caches. Where
+// features see the whole text, those of a text are made before its first pass.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,11 @@ struct RowEncoderPlan {
   ProjectionFeatures features = ProjectionFeatures::kToken;
   std::int64_t rank = 0;
   std::int64_t feature_width = 0;
-  std::int64_t tap_width = 0;  // of all taps of a position; 0: none are wanted
-  std::int64_t max_rows = 0;
-  KvCacheSpec tokens;  // token features: the drafter's own keys and values
+  std::int64_t tap_width = 0;     // of all taps of a position; 0: none are wanted
+  std::int64_t max_rows = 0;      // of a pass
+  std::int64_t feature_rows = 0;  // whose features are made at once
+  bool whole_text = false;        // feature_rows is the context then
+  KvCacheSpec tokens;             // token features: the drafter's own keys and values
   ExecutorPlan executor;
 };
 
@@ -46,7 +49,12 @@ class RowEncoder {
                                                     MemoryBudget& budget);
 
   const Projection& projection() const { return projection_; }
-  // The drafter's rows that token features take; null for other features.
+  // Whether features are of the whole text, so that look_ahead() must come before its first pass.
+  bool looks_ahead() const { return plan_.whole_text; }
+  // Makes the features of a text that is run from its beginning. Errors: kResourceExhausted.
+  Status look_ahead(std::span<const TokenId> ids);
+
+  // The drafter's rows that token features take from one pass to the next; null without any.
   KvCache* tokens() { return runs_on_tokens() ? &tokens_ : nullptr; }
 
   // The layers whose outputs it wants of each pass; may be empty.
@@ -57,8 +65,9 @@ class RowEncoder {
   // The same positions, sharing what is stored; memory for passes is allocated by the first one.
   std::unique_ptr<RowEncoder> fork();
 
-  // Makes room for a pass of `rows` rows; replaces what was reserved. Errors: kResourceExhausted.
-  Status reserve(std::int64_t rows);
+  // Makes room for a pass of `rows` rows behind `first` others; replaces what was reserved. Errors:
+  // kResourceExhausted; kUnimplemented for rows that look_ahead() was not told of.
+  Status reserve(Position first, std::int64_t rows);
   // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`. Reserve
   // first.
   void encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
@@ -87,7 +96,14 @@ class RowEncoder {
 
   // What passes need; nothing if it is there.
   Status allocate_scratch();
-  bool runs_on_tokens() const { return plan_.features == ProjectionFeatures::kToken; }
+  // Whether each pass adds to tokens_.
+  bool runs_on_tokens() const {
+    return plan_.features == ProjectionFeatures::kToken && !plan_.whole_text;
+  }
+  // Fills the first rows of key_codes_ and value_codes_: from features, from the token features of
+  // `ids`.
+  void make_codes(ConstRows keys, ConstRows values);
+  void encode_tokens(std::span<const TokenId> ids);
 
   const Projection& projection_;
   const dflash::Drafter& drafter_;
@@ -100,10 +116,11 @@ class RowEncoder {
   std::unique_ptr<Executor> executor_;  // null: there is no scratch yet
   dflash::DraftActivations activations_;
   Rows taps_;            // [max_rows, tap_width]
-  Rows key_features_;    // [max_rows, feature_width]; unused where taps are the features
+  Rows key_features_;    // [feature_rows, feature_width]; unused where taps are the features
   Rows value_features_;  // the same
-  Rows key_codes_;       // [max_rows, rank]
+  Rows key_codes_;       // [feature_rows, rank]
   Rows value_codes_;     // the same
+  std::int64_t looked_ahead_ = 0;  // positions whose codes are there before their pass
 };
 
 }  // namespace kakeya

@@ -71,6 +71,12 @@ Status plan_restoring(const SessionOptions& options,
   if (!(options.restore_blend >= 0.0F && options.restore_blend <= 1.0F)) {
     return invalid_argument("restore_blend must be 0 to 1 but is {}", options.restore_blend);
   }
+  if (!restoring.projection->causal_features && !options.recompute) {
+    return invalid_argument(
+        "this projection's features change with every token that follows (causal_features is "
+        "false): it restores rows only where all of the text is run again for each token, with "
+        "--restore-mode recompute");
+  }
   if (options.window < logit_rows) {
     return invalid_argument(
         "rows can be restored behind a window of {} tokens or more, as many as a draft is verified "
@@ -269,7 +275,7 @@ Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
   const auto rows = static_cast<std::int64_t>(ids.size());
   ForwardInput input{.ids = ids, .taps = {}};
   ForwardOutput output{.logits = logits, .taps = {}};
-  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve(rows));
+  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve(cache_.length(), rows));
   if (tap_sink_ != nullptr) {
     input.taps = tap_sink_->taps();
     KAKEYA_ASSIGN_OR_RETURN(output.taps, tap_sink_->reserve_taps(rows));
@@ -325,6 +331,10 @@ Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress
 }
 
 Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgress& progress) {
+  if (encoder_ != nullptr && encoder_->looks_ahead() && cache_.length() < end) {
+    forget();  // rows that were run for a shorter text
+    KAKEYA_TRY(encoder_->look_ahead(tokens_));
+  }
   const Position start = cache_.length();
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
   while (cache_.length() < end) {

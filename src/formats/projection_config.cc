@@ -54,6 +54,10 @@ Result<ProjectionConfig> parse_root(const JsonFields& root) {
   // Context features and layer outputs of a position never look ahead.
   const bool fallback = config.features != ProjectionFeatures::kToken;
   KAKEYA_ASSIGN_OR_RETURN(config.causal_features, root.boolean_or("causal_features", fallback));
+  if (fallback && !config.causal_features) {
+    return invalid_argument("causal_features: expected true, as {} features always are, got false",
+                            projection_features_name(config.features));
+  }
   KAKEYA_ASSIGN_OR_RETURN(config.rank, root.integer("rank", {1, ProjectionConfig::kMaxRank}));
   KAKEYA_ASSIGN_OR_RETURN(config.feature_width, root.integer_or("feature_width", 0, kWidthRange));
   KAKEYA_ASSIGN_OR_RETURN(config.drafter_num_layers,

@@ -31,7 +31,7 @@ std::string_view projection_features_name(ProjectionFeatures features);
 
 struct ProjectionConfig {
   ProjectionFeatures features = ProjectionFeatures::kToken;
-  // False, for token features: every position sees the whole text, as older projections were
+  // False, for token features alone: every position sees the whole text, as older projections were
   // trained. True: those before it, within the drafter's windows.
   bool causal_features = false;
   std::int64_t rank = 0;

@@ -98,12 +98,6 @@ Result<ProjectionConfig> EngineImpl::read_projection(const std::string& dir) con
   if (const Status fits = check_projection_fits(projection, config_, *drafter_config_); !fits) {
     return Unexpected(fits.error().with_context(dir));
   }
-  if (!projection.causal_features) {
-    return error(StatusCode::kUnimplemented,
-                 "{}: its features change with every token that follows (causal_features is "
-                 "false), which rows that are restored while decoding cannot follow",
-                 dir);
-  }
   return projection;
 }
 
@@ -331,9 +325,10 @@ std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
 std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
                                                const Projection* projection) const {
   if (!plan.encoder) return "none";
-  return fmt::format("{} {:016x} features of {} embeddings {}",
-                     projection_features_name(plan.encoder->features), projection->fingerprint(),
-                     drafter_fingerprint_, drafter_->embed_scale());
+  return fmt::format("{}{} {:016x} features of {} embeddings {}",
+                     projection_features_name(plan.encoder->features),
+                     plan.encoder->whole_text ? " of the whole text" : "",
+                     projection->fingerprint(), drafter_fingerprint_, drafter_->embed_scale());
 }
 
 std::int64_t EngineImpl::session_context() const {

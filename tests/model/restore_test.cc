@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "formats/scratch_files.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -43,12 +46,14 @@ std::vector<Mode> modes() {
           {"aux, blended", "aux", blended}};
 }
 
-// The demo model with its drafter and one of its projections.
+// The demo model with its drafter and one of its projections, or that of a folder.
 struct Restoring {
   Restoring(const std::string& projection_name, const BackendChoice& choice, Compute compute)
       : model(TestModel::load(kDemo, choice, compute)),
         drafter(model->drafter(kDemo + "/drafter")),
-        projection(model->projection(kDemo + "/projections/" + projection_name)) {}
+        projection(model->projection(projection_name.front() == '/'
+                                         ? projection_name
+                                         : kDemo + "/projections/" + projection_name)) {}
 
   std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows = 32) {
     return model->timeline(options, logit_rows, {projection.get(), drafter.get()});
@@ -101,6 +106,90 @@ TEST(Restore, LogitsAreThoseOfAnotherImplementation) {
       }
     }
   }
+}
+
+// The demo model's projection of token features as an older one: each position sees the whole text.
+class OlderProjection : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::copy(kDemo + "/projections/token", folder_.root());
+    const std::string path = folder_.path("f_theta_config.json");
+    std::string text = read_file(path);
+    const std::string said = "\"causal_features\": true";
+    text.replace(text.find(said), said.size(), "\"causal_features\": false");
+    std::ofstream(path) << text;
+  }
+  // The logits behind `ids`, run in chunks of `chunk`.
+  static std::vector<float> last_logits(Timeline& timeline, std::int64_t chunk) {
+    EXPECT_TRUE(timeline.run_pending(chunk).has_value());
+    return {timeline.logits().begin(), timeline.logits().end()};
+  }
+
+  const ScratchFolder folder_;
+  const SessionOptions options_ = [] {
+    SessionOptions options = restoring(Evicted::kRestore, Evicted::kRestore);
+    options.recompute = true;
+    return options;
+  }();
+};
+
+// The tolerance is that of LogitsAreThoseOfAnotherImplementation. Causal features miss it by far.
+TEST_F(OlderProjection, LogitsAreThoseOfAnotherImplementation) {
+  const auto golden = SafetensorsFile::open(KAKEYA_TEST_DATA "/restore/golden.safetensors");
+  ASSERT_OK(golden);
+  const std::vector<TokenId> ids = golden_ids(*golden, "token_whole.input_ids");
+  const std::vector<TokenId> rows = golden_ids(*golden, "token_whole.rows");
+  const std::vector<float> expected = golden_floats(*golden, "token_whole.logits");
+  for (const BackendChoice& choice : all_backends()) {
+    if (choice.name == "ref") continue;  // minutes
+    Restoring demo(folder_.root(), choice, Compute::kF32);
+    const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto timeline = demo.timeline(options_);
+      ASSERT_OK(timeline->push(std::span(ids).first(static_cast<std::size_t>(rows[i]) + 1)));
+      EXPECT_LT(max_abs_difference(last_logits(*timeline, 32),
+                                   std::span(expected).subspan(i * vocab, vocab)),
+                1e-4)
+          << choice.label() << " row " << rows[i];
+    }
+  }
+}
+
+TEST_F(OlderProjection, GoingOnIsRunningTheWholeTextInAnyChunks) {
+  Restoring demo(folder_.root(), fastest(2), Compute::kFast);
+  const std::vector<TokenId> ids = random_ids(180, 5);
+  const auto timeline = demo.timeline(options_);
+  for (const std::size_t end : {100U, 101U, 150U, 180U}) {
+    ASSERT_OK(timeline->push(std::span(ids).first(end).subspan(timeline->tokens().size())));
+    const std::vector<float> expected = last_logits(*timeline, 32);
+    for (const std::int64_t chunk : {7, 31}) {
+      const auto whole = demo.timeline(options_);
+      ASSERT_OK(whole->push(std::span(ids).first(end)));
+      EXPECT_EQ(last_logits(*whole, chunk), expected) << end << ", " << chunk;
+    }
+  }
+}
+
+TEST_F(OlderProjection, RestoresOnlyWhereTheWholeTextIsRunAgain) {
+  Restoring demo(folder_.root(), fastest(), Compute::kFast);
+  const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
+  SessionOptions options = options_;
+  options.recompute = false;
+  const auto plan =
+      plan_timeline(demo.model->config(), options, Compute::kFast, /*logit_rows=*/1, configs);
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_NE(plan.error().message().find("--restore-mode recompute"), std::string::npos);
+  // Drafts are no part of the text.
+  const auto timeline = demo.timeline(options_);
+  const std::vector<TokenId> ids = random_ids(60, 6);
+  ASSERT_OK(timeline->push(ids));
+  ASSERT_OK(timeline->run_pending());
+  ASSERT_OK(timeline->push(std::span(ids).first(1)));
+  const auto rows = timeline->verify(std::span(ids).first(2));
+  ASSERT_FALSE(rows.has_value());
+  EXPECT_EQ(rows.error().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(timeline->tokens().size(), 61U);
+  ASSERT_OK(timeline->run_pending());
 }
 
 TEST(Restore, ChunksAndThreadsChangeNoBit) {

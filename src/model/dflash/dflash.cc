@@ -121,6 +121,7 @@ void Drafter::project_context(
 }
 
 void Drafter::project_tokens(std::span<const TokenId> ids,
+                             bool causal,
                              KvCache& cache,
                              Executor& executor,
                              const DraftActivations& a,
@@ -135,9 +136,9 @@ void Drafter::project_tokens(std::span<const TokenId> ids,
     executor.rms_norm(rows.hidden, layer.input_layernorm.data(), config_.layers.rms_norm_eps,
                       rows.normed);
     column = project(layer, rows.normed, executor, rows, column, keys, values);
-    AttentionShape causal = layer.shape;
-    causal.bidirectional = false;
-    qwen3::decoder_layer(layer, causal, rows.rope_full, cache, executor, rows);
+    AttentionShape shape = layer.shape;
+    shape.bidirectional = !causal;
+    qwen3::decoder_layer(layer, shape, rows.rope_full, cache, executor, rows);
   }
 }
 

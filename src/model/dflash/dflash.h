@@ -64,9 +64,11 @@ class Drafter {
   void project_context(
       ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const;
 
-  // The same where the layers run on bare token embeddings, causally, at positions
-  // cache.length() ... of a cache of their own, which are reserved.
+  // The same where the layers run on bare token embeddings, at positions cache.length() ... of a
+  // cache of their own, which are reserved: causally, or with every row seeing all of `ids` and
+  // what the cache holds.
   void project_tokens(std::span<const TokenId> ids,
+                      bool causal,
                       KvCache& cache,
                       Executor& executor,
                       const DraftActivations& a,
