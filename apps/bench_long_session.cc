@@ -2,10 +2,10 @@
 // as at its beginning?
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "base/median.h"
 #include "base/status.h"
 #include "bench_flags.h"
 #include "command.h"
@@ -32,12 +32,6 @@ struct LongSessionReport {
   double young_seconds = 0.0;  // of one of a session that has just filled its caches
   double ratio = 0.0;          // median of the ratios of steps beside each other
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class LongSession {
  public:

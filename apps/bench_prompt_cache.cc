@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "bench_flags.h"
@@ -22,12 +23,6 @@ struct PromptCacheReport {
   std::int64_t kept = 0;    // tokens of the second prompt that were not run
   std::uint64_t bytes = 0;  // of the entry with the first one
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // The time to the first token of a prompt in a new session; `kept` is what it did not run.
 Result<double> first_token(EngineImpl& engine,

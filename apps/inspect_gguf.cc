@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <map>
 
 #include "formats/printable.h"
+#include "tensor_totals.h"
 
 namespace kakeya::cli {
 namespace {
@@ -70,17 +70,10 @@ std::string shortened(const std::string& text) {
   return fmt::format("{}... ({} bytes)", text.substr(0, kLongestText), text.size());
 }
 
-struct Total {
-  std::int64_t tensors = 0;
-  std::uint64_t bytes = 0;
-};
-
-std::map<std::string_view, Total> totals_of(const GgufFile& file) {
-  std::map<std::string_view, Total> totals;
+TensorTotals totals_of(const GgufFile& file) {
+  TensorTotals totals;
   for (const GgufTensor& tensor : file.tensors()) {
-    Total& total = totals[gguf_encoding_name(tensor.encoding)];
-    ++total.tensors;
-    total.bytes += tensor.data.size();
+    totals.add(gguf_encoding_name(tensor.encoding), tensor.data.size());
   }
   return totals;
 }
@@ -116,10 +109,7 @@ nlohmann::ordered_json to_json(const GgufFile& file) {
   for (const GgufEntry& entry : file.metadata()) {
     json["metadata"][std::string(entry.key)] = value_json(file, entry);
   }
-  json["types"] = nlohmann::ordered_json::object();
-  for (const auto& [name, total] : totals_of(file)) {
-    json["types"][std::string(name)] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
-  }
+  json["types"] = totals_of(file).to_json();
   json["tensors"] = nlohmann::ordered_json::array();
   for (const GgufTensor& tensor : file.tensors()) {
     json["tensors"].push_back({{"name", tensor.name},

@@ -9,23 +9,17 @@
 #include "base/status.h"
 #include "formats/printable.h"
 #include "formats/tensor_request.h"
+#include "tensor_totals.h"
 
 namespace kakeya::cli {
 
 namespace {
 
-struct DTypeTotal {
-  std::int64_t tensors = 0;
-  std::uint64_t bytes = 0;
-};
-
-std::map<std::string_view, DTypeTotal> dtype_totals(const Checkpoint& checkpoint) {
-  std::map<std::string_view, DTypeTotal> totals;
+TensorTotals dtype_totals(const Checkpoint& checkpoint) {
+  TensorTotals totals;
   for (const SafetensorsFile& file : checkpoint.files()) {
     for (const TensorView& tensor : file.tensors()) {
-      DTypeTotal& total = totals[dtype_name(tensor.dtype)];
-      ++total.tensors;
-      total.bytes += tensor.bytes();
+      totals.add(dtype_name(tensor.dtype), tensor.bytes());
     }
   }
   return totals;
@@ -267,9 +261,8 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
   json["problem"] = nullptr;
   if (!report.problem.empty()) json["problem"] = report.problem;
   json["total_bytes"] = report.checkpoint.total_bytes();
-  for (const auto& [name, total] : dtype_totals(report.checkpoint)) {
-    json["dtypes"][std::string(name)] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
-  }
+  auto dtypes = dtype_totals(report.checkpoint).to_json();
+  if (!dtypes.empty()) json["dtypes"] = std::move(dtypes);
   json["files"] = nlohmann::ordered_json::array();
   json["tensors"] = nlohmann::ordered_json::array();
   for (const SafetensorsFile& file : report.checkpoint.files()) {

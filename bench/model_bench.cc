@@ -5,6 +5,7 @@
 
 #include "backend/cpu/probe.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "formats/model_tensors.h"
@@ -13,12 +14,6 @@ namespace kakeya::bench {
 namespace {
 
 constexpr double kProbeSeconds = 0.15;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
 
 // Random tokens, so that routing differs from row to row as it does in text.
 std::vector<TokenId> random_ids(SequenceRng& rng, std::int64_t count, std::int64_t vocab_size) {

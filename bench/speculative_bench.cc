@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "backend/cpu/probe.h"
+#include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "scripted_drafts.h"
@@ -16,12 +17,6 @@ namespace kakeya::bench {
 namespace {
 
 constexpr double kProbeSeconds = 0.15;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
 
 Status check_curve(const std::vector<double>& survival) {
   double before = 1.0;

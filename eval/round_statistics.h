@@ -47,7 +47,4 @@ class RoundStatistics {
   std::vector<DepthAcceptance> by_depth_;
 };
 
-// Of an even number: the mean of the two in the middle. 0 of none.
-double median(std::vector<double> values);
-
 }  // namespace kakeya::eval

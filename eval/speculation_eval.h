@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "kakeya/options.h"
 #include "prompt_set.h"
 #include "round_statistics.h"

@@ -218,18 +218,14 @@ const GgufValue* GgufFile::find_value(std::string_view key) const {
 }
 
 Result<std::vector<float>> to_f32(const GgufTensor& tensor) {
-  const auto* format = std::get_if<QuantizedFormat>(&tensor.encoding);
-  if (format == nullptr) {
-    return to_f32(TensorView{.data = tensor.data.data(),
-                             .shape = tensor.shape,
-                             .dtype = std::get<DType>(tensor.encoding),
-                             .name = std::string(tensor.name)});
+  TensorView view = {
+      .data = tensor.data.data(), .shape = tensor.shape, .name = std::string(tensor.name)};
+  if (const auto* format = std::get_if<QuantizedFormat>(&tensor.encoding)) {
+    view.quantization = *format;
+  } else {
+    view.dtype = std::get<DType>(tensor.encoding);
   }
-  // Rows are whole blocks, so the tensor can be read as a single row.
-  const std::int64_t elements = num_elements(tensor.shape);
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  dequantize_row(*format, tensor.data.data(), elements, values.data());
-  return values;
+  return to_f32(view);
 }
 
 }  // namespace kakeya

@@ -140,6 +140,17 @@ Result<TensorView> affine_tensor(const Checkpoint& checkpoint,
                           shape_string(biases->shape), shape_string(shape));
 }
 
+// The name by which a tensor is wanted: without prefix, and experts of MLX checkpoints, which are
+// not fused, as "layers.N.experts.gate_proj".
+std::string canonical_name(std::string_view name) {
+  constexpr std::string_view kSplitExperts = ".experts.switch_glu.";
+  std::string result(strip_model_prefix(name));
+  const std::size_t at = result.find(kSplitExperts);
+  if (at == std::string::npos || !result.ends_with(kWeight)) return result;
+  result.erase(result.size() - kWeight.size());
+  return result.replace(at, kSplitExperts.size(), ".experts.");
+}
+
 // The tensor as it is wanted.
 Result<TensorView> fit(const Checkpoint& checkpoint,
                        const TensorView& tensor,
@@ -197,15 +208,6 @@ bool is_other_modality(std::string_view name) {
     if (stripped.ends_with(bound)) return true;
   }
   return false;
-}
-
-std::string canonical_name(std::string_view name) {
-  constexpr std::string_view kSplitExperts = ".experts.switch_glu.";
-  std::string result(strip_model_prefix(name));
-  const std::size_t at = result.find(kSplitExperts);
-  if (at == std::string::npos || !result.ends_with(kWeight)) return result;
-  result.erase(result.size() - kWeight.size());
-  return result.replace(at, kSplitExperts.size(), ".experts.");
 }
 
 Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,

@@ -36,10 +36,6 @@ std::string_view strip_model_prefix(std::string_view name);
 // of its quantised training (input_max and the like). Such tensors are skipped.
 bool is_other_modality(std::string_view name);
 
-// The name by which a tensor is wanted: without prefix, and experts of MLX checkpoints, which are
-// not fused, as "layers.N.experts.gate_proj".
-std::string canonical_name(std::string_view name);
-
 // A tensor X.weight in MLX's affine format comes with X.scales and X.biases; bits and group size
 // follow from the shapes. Where fused experts "gate_up_proj" [X, 2 N, K] are wanted, "gate_proj"
 // and "up_proj" [X, N, K] will do.

@@ -17,17 +17,6 @@ T read(const std::byte* from, Index index) {
   return value;
 }
 
-// One panel of an f16 matrix, widened: columns of 16 lanes.
-void pack_half_panel(const std::byte* source, Index rows, Index columns, Index padded, float* out) {
-  for (Index k = 0; k < padded; ++k) {
-    for (Index lane = 0; lane < kPanelRows; ++lane) {
-      const bool inside = lane < rows && k < columns;
-      out[k * kPanelRows + lane] =
-          inside ? half_to_float(read<std::uint16_t>(source, lane * columns + k)) : 0.0F;
-    }
-  }
-}
-
 }  // namespace
 
 CpuMatrix::CpuMatrix(const Shape& shape, bool bf16, Compute compute, Buffer panels)
@@ -51,7 +40,7 @@ std::uint64_t CpuMatrix::packed_bytes(const Shape& shape, DType dtype) {
 
 // A run of columns at a time: panels hold them one after another, and a run of a panel's rows fits
 // the stack.
-void CpuMatrix::load_quantized(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
+void CpuMatrix::load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
   const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
   pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
     const Index first = item % num_panels() * kPanelRows;
@@ -78,7 +67,9 @@ void CpuMatrix::load_quantized(const TensorView& weight, const Kernels& kernels,
 }
 
 void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
-  if (weight.is_quantized()) return load_quantized(weight, kernels, pool);
+  if (weight.is_quantized() || weight.dtype == DType::kF16) {
+    return load_decoded(weight, kernels, pool);
+  }
   const Index stride = weight.stack_stride == 0 ? rows() * cols() : weight.stack_stride;
   const Index source_bytes = stride * static_cast<Index>(dtype_bytes(weight.dtype));
   std::byte* const target = owned_.data();
@@ -87,18 +78,12 @@ void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPoo
     const Index panel = item % num_panels();
     const std::byte* source = weight.data + matrix * source_bytes;
     std::byte* packed = target + matrix * num_panels() * panel_bytes();
-    if (weight.dtype == DType::kF16) {
-      const Index row = panel * kPanelRows;
-      pack_half_panel(source + row * cols() * 2, std::min(kPanelRows, rows() - row), cols(),
-                      padded_columns(), reinterpret_cast<float*>(packed + panel * panel_bytes()));
-    } else {
-      kernels.pack_panels({.source = source,
-                           .panels = packed,
-                           .rows = rows(),
-                           .columns = cols(),
-                           .bf16 = weight.dtype == DType::kBF16},
-                          panel, panel + 1);
-    }
+    kernels.pack_panels({.source = source,
+                         .panels = packed,
+                         .rows = rows(),
+                         .columns = cols(),
+                         .bf16 = weight.dtype == DType::kBF16},
+                        panel, panel + 1);
   });
 }
 

@@ -39,7 +39,8 @@ class CpuMatrix final : public Matrix {
   void gather(Index row, float scale, float* out) const;
 
  private:
-  void load_quantized(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
+  // Of weights that must be widened or decoded first: f16, quantised.
+  void load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
 
   bool bf16_ = false;  // else f32; of panels
   TensorView table_;   // without data unless it is one
