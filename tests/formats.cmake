@@ -6,6 +6,7 @@ kakeya_test(
   formats/dtype_test.cc
   formats/gguf_test.cc
   formats/gguf_write_test.cc
+  formats/integer_blocks_test.cc
   formats/json_document_test.cc
   formats/kv_format_test.cc
   formats/model_config_test.cc

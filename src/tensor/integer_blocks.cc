@@ -1,0 +1,226 @@
+#include "tensor/integer_blocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/quantized_layout.h"
+
+namespace kakeya {
+namespace {
+
+// Signed levels of formats that look codes up in a table become unsigned by this.
+constexpr int kSignedZero = 128;
+
+void set_scale(IntegerBlock& out, float scale, float minimum = 0.0F) {
+  out.scales[0] = out.scales[1] = scale;
+  out.minimums[0] = out.minimums[1] = minimum;
+}
+
+// code(i) of each column.
+template <typename Code>
+void set_codes(IntegerBlock& out, Code&& code) {
+  for (int i = 0; i < kIntegerBlock; ++i) out.codes[i] = static_cast<std::uint8_t>(code(i));
+}
+
+// Each of the readers below reads columns [32 * part, 32 * part + 32) of a block; the fields of
+// blocks are listed in quantized_format.cc.
+void read_q4_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return nibble_at(block + 2, 16, i); });
+  set_scale(out, half_at(block));
+}
+
+void read_q4_1(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return nibble_at(block + 4, 16, i); });
+  set_scale(out, half_at(block), half_at(block + 2));
+}
+
+void read_q5_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return nibble_at(block + 6, 16, i) + 16 * bit_at(block + 2, i); });
+  set_scale(out, half_at(block));
+}
+
+void read_q5_1(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return nibble_at(block + 8, 16, i) + 16 * bit_at(block + 4, i); });
+  set_scale(out, half_at(block), half_at(block + 2));
+}
+
+void read_q8_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return static_cast<std::int8_t>(block[2 + i]) + kSignedZero; });
+  set_scale(out, half_at(block));
+}
+
+void read_q2_k(const std::uint8_t* block, int part, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return pair_at(block + 16, 32 * part + i); });
+  for (int half = 0; half < 2; ++half) {
+    const std::uint8_t scales = block[2 * part + half];
+    out.scales[half] = half_at(block + 80) * static_cast<float>(bits_at(scales, 0, 4));
+    out.minimums[half] = -half_at(block + 82) * static_cast<float>(bits_at(scales, 4, 4));
+  }
+}
+
+void read_q3_k(const std::uint8_t* block, int part, IntegerBlock& out) {
+  set_codes(out, [&](int i) {
+    const int at = 32 * part + i;
+    return pair_at(block + 32, at) + 4 * strided_bit_at(block, at);
+  });
+  for (int half = 0; half < 2; ++half) {
+    const int scale = q3_k_scale(block + 96, 2 * part + half) - 32;
+    out.scales[half] = half_at(block + 108) * static_cast<float>(scale);
+    out.minimums[half] = 0.0F;
+  }
+}
+
+void set_k_scale(const std::uint8_t* block, int part, IntegerBlock& out) {
+  const ScaleAndMinimum group = k_scales(block + 4, part);
+  set_scale(out, half_at(block) * static_cast<float>(group.scale),
+            -half_at(block + 2) * static_cast<float>(group.minimum));
+}
+
+void read_q4_k(const std::uint8_t* block, int part, IntegerBlock& out) {
+  const std::uint8_t* codes = block + 16 + 32 * (part / 2);
+  set_codes(out, [&](int i) { return nibble_at(codes, 32, 32 * (part % 2) + i); });
+  set_k_scale(block, part, out);
+}
+
+void read_q5_k(const std::uint8_t* block, int part, IntegerBlock& out) {
+  const std::uint8_t* codes = block + 48 + 32 * (part / 2);
+  set_codes(out, [&](int i) {
+    return nibble_at(codes, 32, 32 * (part % 2) + i) +
+           16 * strided_bit_at(block + 16, 32 * part + i);
+  });
+  set_k_scale(block, part, out);
+}
+
+void read_q6_k(const std::uint8_t* block, int part, IntegerBlock& out) {
+  set_codes(out, [&](int i) {
+    const int at = 32 * part + i;
+    return nibble_at(block + 64 * (at / 128), 64, at % 128) + 16 * pair_at(block + 128, at);
+  });
+  for (int half = 0; half < 2; ++half) {
+    const auto scale = static_cast<std::int8_t>(block[192 + 2 * part + half]);
+    out.scales[half] = half_at(block + 208) * static_cast<float>(scale);
+    out.minimums[half] = 0.0F;
+  }
+}
+
+int non_linear(int code) {
+  return kNonLinear[static_cast<std::size_t>(code)] + kSignedZero;
+}
+
+void read_iq4_nl(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return non_linear(nibble_at(block + 2, 16, i)); });
+  set_scale(out, half_at(block));
+}
+
+void read_iq4_xs(const std::uint8_t* block, int part, IntegerBlock& out) {
+  set_codes(out, [&](int i) { return non_linear(nibble_at(block + 8 + 16 * part, 16, i)); });
+  set_scale(out, half_at(block) * static_cast<float>(iq4_xs_scale(block, part)));
+}
+
+void read_mxfp4(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
+  set_codes(out, [&](int i) {
+    return kTwiceE2m1[static_cast<std::size_t>(nibble_at(block + 1, 16, i))] + kSignedZero;
+  });
+  set_scale(out, half_of_e8m0(block[0]));
+}
+
+struct Description {
+  IntegerFormat format;
+  void (*read)(const std::uint8_t* block, int part, IntegerBlock& out);
+};
+
+std::optional<Description> description_of(QuantizedFormat format) {
+  constexpr DType kHalf = DType::kF16;
+  switch (format) {
+    case QuantizedFormat::kQ40:
+      return Description{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0};
+    case QuantizedFormat::kQ41:
+      return Description{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1};
+    case QuantizedFormat::kQ50:
+      return Description{{.zero = 16, .scale_type = kHalf}, read_q5_0};
+    case QuantizedFormat::kQ51:
+      return Description{{.has_minimum = true, .scale_type = kHalf}, read_q5_1};
+    case QuantizedFormat::kQ80:
+      return Description{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0};
+    case QuantizedFormat::kQ2K:
+      return Description{{.bits = 4, .group = 16, .has_minimum = true}, read_q2_k};
+    case QuantizedFormat::kQ3K:
+      return Description{{.bits = 4, .zero = 4, .group = 16}, read_q3_k};
+    case QuantizedFormat::kQ4K:
+      return Description{{.bits = 4, .has_minimum = true}, read_q4_k};
+    case QuantizedFormat::kQ5K:
+      return Description{{.has_minimum = true}, read_q5_k};
+    case QuantizedFormat::kQ6K:
+      return Description{{.zero = 32, .group = 16}, read_q6_k};
+    case QuantizedFormat::kIq4Nl:
+      return Description{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl};
+    case QuantizedFormat::kIq4Xs:
+      return Description{{.zero = kSignedZero}, read_iq4_xs};
+    case QuantizedFormat::kMxfp4:
+      return Description{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4};
+    case QuantizedFormat::kNvfp4:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+float scale_at(DType dtype, const std::byte* scales, std::int64_t index) {
+  if (dtype == DType::kF32) {
+    float value = 0.0F;
+    std::memcpy(&value, scales + index * 4, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, scales + index * 2, sizeof(bits));
+  return dtype == DType::kBF16 ? to_float(BFloat16{bits}) : half_to_float(bits);
+}
+
+void read_affine(const TensorView& weight,
+                 const AffineGroups& groups,
+                 std::int64_t row,
+                 std::int64_t block,
+                 IntegerBlock& out) {
+  const std::int64_t begin = block * kIntegerBlock;
+  // 32 codes are whole bytes, whatever their bits.
+  unpack_affine_codes(groups.format.bits,
+                      weight.data + row * weight.row_bytes() + begin * groups.format.bits / 8,
+                      kIntegerBlock, out.codes);
+  const std::int64_t group = (row * weight.shape.back() + begin) / groups.format.group_size;
+  set_scale(out, scale_at(groups.dtype, groups.scales, group),
+            scale_at(groups.dtype, groups.biases, group));
+}
+
+}  // namespace
+
+std::optional<IntegerFormat> integer_format(const TensorView& weight) {
+  if (const auto* format = std::get_if<QuantizedFormat>(&weight.quantization)) {
+    const auto description = description_of(*format);
+    return description ? std::optional(description->format) : std::nullopt;
+  }
+  const auto* groups = std::get_if<AffineGroups>(&weight.quantization);
+  if (groups == nullptr) return std::nullopt;
+  return IntegerFormat{.bits = groups->format.bits <= 4 ? 4 : 8,
+                       .group = std::min<std::int64_t>(64, groups->format.group_size),
+                       .has_minimum = true,
+                       .scale_type = groups->dtype};
+}
+
+void read_integer_block(const TensorView& weight,
+                        std::int64_t row,
+                        std::int64_t block,
+                        IntegerBlock& out) {
+  if (const auto* groups = std::get_if<AffineGroups>(&weight.quantization)) {
+    return read_affine(weight, *groups, row, block, out);
+  }
+  const auto format = std::get<QuantizedFormat>(weight.quantization);
+  const auto description = description_of(format);
+  KAKEYA_CHECK(description.has_value());
+  const std::int64_t parts = quantized_block_elements(format) / kIntegerBlock;
+  const std::byte* source =
+      weight.data + row * weight.row_bytes() + block / parts * quantized_block_bytes(format);
+  description->read(reinterpret_cast<const std::uint8_t*>(source), static_cast<int>(block % parts),
+                    out);
+}
+
+}  // namespace kakeya

@@ -1,0 +1,50 @@
+// Quantised weights as the integers that they are, for products with integer activations: in runs
+// of 32 columns a code q, unsigned, stands for
+//
+//   scale * (q - zero) + minimum,
+//
+// with one scale and minimum for `group` columns. What is decoded from a format
+// (quantized_format.h, affine_format.h) is this number, but for the rounding of the sum.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tensor/tensor_view.h"
+
+namespace kakeya {
+
+inline constexpr std::int64_t kIntegerBlock = 32;
+inline constexpr std::int64_t kSmallestIntegerGroup = 16;
+
+// What the integers of a tensor have in common.
+struct IntegerFormat {
+  int bits = 8;                    // of a code: 4 or 8, whichever holds it
+  int zero = 0;                    // 0, 8, 16, 32 or 128
+  std::int64_t group = 32;         // 16, 32 or 64
+  bool has_minimum = false;        // else all are 0
+  DType scale_type = DType::kF32;  // F16, BF16 or F32: holds all scales and minimums exactly
+
+  friend bool operator==(const IntegerFormat&, const IntegerFormat&) = default;
+};
+
+// Nothing for weights that are no integers (F32, F16, BF16) and for NVFP4, whose scales are floats
+// for 16 columns of a block of 64.
+std::optional<IntegerFormat> integer_format(const TensorView& weight);
+
+// 32 columns of a row.
+struct IntegerBlock {
+  std::uint8_t codes[kIntegerBlock];
+  // For each run of kSmallestIntegerGroup columns.
+  float scales[2];
+  float minimums[2];
+};
+
+// Block number `block` of a row; rows are counted as they lie in memory. The weight has an
+// integer_format().
+void read_integer_block(const TensorView& weight,
+                        std::int64_t row,
+                        std::int64_t block,
+                        IntegerBlock& out);
+
+}  // namespace kakeya
