@@ -2,12 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "base/status.h"
 #include "formats/named_shapes.h"
+#include "model/random_source.h"
 #include "report.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
+
+namespace {
+
+// "q4_0" for Q4_0, as files and commands are usually named.
+std::string lower_case(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+Result<std::optional<QuantizedFormat>> random_format(const std::string& name) {
+  std::string names = "bf16";
+  if (name == names) return std::optional<QuantizedFormat>();
+  for (const QuantizedFormat format : random_formats()) {
+    const std::string known = lower_case(quantized_format_name(format));
+    if (name == known) return std::optional(format);
+    names += ", " + known;
+  }
+  return invalid_argument("--weights must be one of {} but is '{}'", names, name);
+}
+
+}  // namespace
 
 // Random weights of --shape, or the model of --model.
 Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags, bool with_drafter) {
@@ -23,12 +48,16 @@ Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags, b
   if (with_drafter) {
     KAKEYA_ASSIGN_OR_RETURN(drafter, named_drafter_shape(flags.shape, flags.layers));
   }
-  return EngineImpl::open_random(config, options, drafter);
+  KAKEYA_ASSIGN_OR_RETURN(const auto format, random_format(flags.weights));
+  return EngineImpl::open_random(config, options, drafter, format);
 }
 
 std::string subject(const BenchFlags& flags) {
   if (flags.shape.empty()) return flags.model.model.empty() ? "demo model" : flags.model.model;
-  return flags.layers > 0 ? fmt::format("{}, {} layers", flags.shape, flags.layers) : flags.shape;
+  std::string text = flags.shape;
+  if (flags.layers > 0) text += fmt::format(", {} layers", flags.layers);
+  if (flags.weights != "bf16") text += ", " + flags.weights;
+  return text;
 }
 
 nlohmann::ordered_json header_json(const BenchFlags& flags,
@@ -54,6 +83,10 @@ void add_shape_flags(CLI::App& command, BenchFlags& flags) {
       ->type_name("NAME");
   command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
       ->type_name("N");
+  command
+      .add_option("--weights", flags.weights,
+                  "Type of the random matrices: bf16 (default), q4_0, q8_0, q4_k, q6_k")
+      ->type_name("TYPE");
   command.add_flag("--json", flags.json, "Print one JSON object");
 }
 

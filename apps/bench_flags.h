@@ -15,6 +15,7 @@ struct BenchFlags {
   ModelFlags model;
   std::string shape;
   std::int64_t layers = 0;
+  std::string weights = "bf16";
   bool json = false;
   bench::ModelBenchOptions options;
   double seconds = 2.0;  // of bandwidth

@@ -141,8 +141,7 @@ class KernelBench {
   Result<std::vector<std::unique_ptr<Matrix>>> copies(const Source& source, Compute compute) {
     const double wanted_bytes =
         8.0 * static_cast<double>(std::max<std::size_t>(cpu::last_level_cache_bytes(), 64U << 20));
-    const auto one =
-        static_cast<double>(backend_.matrix_bytes(source.view.shape, source.view.dtype, compute));
+    const auto one = static_cast<double>(backend_.matrix_bytes(source.view, compute));
     std::vector<std::unique_ptr<Matrix>> matrices;
     while (static_cast<double>(matrices.size()) * one < wanted_bytes) {
       KAKEYA_ASSIGN_OR_RETURN(auto matrix, backend_.load_matrix(source.view, compute, budget_));

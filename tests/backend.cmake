@@ -1,3 +1,4 @@
+kakeya_test(integer_products_test backend/integer_products_test.cc)
 kakeya_test(op_parity_test backend/op_parity_test.cc)
 kakeya_test(row_invariance_test backend/row_invariance_test.cc)
 kakeya_test(restored_attention_test backend/restored_attention_test.cc)

@@ -4,6 +4,10 @@
 
 namespace kakeya {
 
+std::optional<IntegerFormat> fast_integers(const TensorView& weight, Compute compute) {
+  return compute == Compute::kFast ? integer_format(weight) : std::nullopt;
+}
+
 DType loaded_dtype(const TensorView& weight, Compute compute) {
   if (!weight.is_quantized()) return weight.dtype;
   return compute == Compute::kFast ? DType::kBF16 : DType::kF32;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "tensor/integer_blocks.h"
 #include "tensor/kv_format.h"
 #include "tensor/tensor_view.h"
 
@@ -261,11 +263,22 @@ class Executor {
   std::uint64_t bytes_read_ = 0;
 };
 
-// Loaded weights and executors of one kind. Thread-safe once its weights are loaded.
-// The type in which backends hold a weight: its own; that of quantised ones is f32, or bf16, to
-// which they are rounded, where products are fast.
+// The integers with which products of such a weight are computed, if they are: where products are
+// fast and the weight is quantised to integers. Then activations are rounded to int8 as well, in
+// runs of 32 columns: step = the largest |x| of the run / 127, code = round(x / step), ties to
+// even; runs below 1e-36 are 0. For run after run (or, with scales for 16 columns, half after half)
+//
+//   out = fma(the sum of (q - zero) * code, scale * step, out),  and, with minimums,
+//   out = fma(minimum, step * the sum of codes, out),
+//
+// in f32, where the sums are exact: every implementation gives the same bits.
+std::optional<IntegerFormat> fast_integers(const TensorView& weight, Compute compute);
+
+// The type in which backends hold a weight without such integers: its own; that of quantised ones
+// is f32, or bf16, to which they are rounded, where products are fast.
 DType loaded_dtype(const TensorView& weight, Compute compute);
 
+// Loaded weights and executors of one kind. Thread-safe once its weights are loaded.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -275,13 +288,14 @@ class Backend {
   virtual int num_threads() const = 0;
 
   // Prepares weights [N, K] or [X, N, K] (F32, F16, BF16 or quantised; stacked at
-  // weight.stack_stride), held as loaded_dtype() says; the view may go away afterwards.
+  // weight.stack_stride), held as fast_integers() or loaded_dtype() say; the view may go away
+  // afterwards.
   // Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                                       Compute compute,
                                                       MemoryBudget& budget) = 0;
-  // What load_matrix will charge for such a tensor, `dtype` being its loaded_dtype().
-  virtual std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute compute) const = 0;
+  // What load_matrix will charge for such a weight, of which only shape and types are looked at.
+  virtual std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const = 0;
 
   // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.
   virtual Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) = 0;

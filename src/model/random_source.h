@@ -4,6 +4,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,19 @@
 
 namespace kakeya {
 
+// The formats that random weights can have.
+std::span<const QuantizedFormat> random_formats();
+
 // bf16 tensors, uniform with the spread of trained ones: matrices 0.02, norms and scales around 1.
 // A tensor is made when it is asked for and replaced by the next one.
 class RandomSource final : public TensorSource {
  public:
-  // The required ones of `specs`.
-  RandomSource(std::vector<TensorSpec> specs, std::uint64_t seed, ThreadPool& pool);
+  // The required ones of `specs`. With a format, one of random_formats(), the matrices have it that
+  // published files quantise, as far as their rows are whole blocks: all but routers.
+  RandomSource(std::vector<TensorSpec> specs,
+               std::uint64_t seed,
+               ThreadPool& pool,
+               std::optional<QuantizedFormat> format = std::nullopt);
 
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
@@ -29,7 +38,8 @@ class RandomSource final : public TensorSource {
   std::map<std::string, TensorSpec, std::less<>> specs_;
   std::uint64_t seed_;
   ThreadPool& pool_;
-  std::vector<BFloat16> values_;
+  std::optional<QuantizedFormat> format_;
+  std::vector<std::byte> values_;
 };
 
 }  // namespace kakeya

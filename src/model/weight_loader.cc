@@ -62,7 +62,7 @@ std::unique_ptr<Matrix> WeightLoader::load(const TensorView& view, Compute compu
     }
     matrix = std::move(loaded).value();
   }
-  advance(view.bytes(), backend_.matrix_bytes(view.shape, loaded_dtype(view, compute), compute));
+  advance(view.bytes(), backend_.matrix_bytes(view, compute));
   return matrix;
 }
 

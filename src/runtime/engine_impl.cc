@@ -127,7 +127,8 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& option
 Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
     const ModelConfig& config,
     const EngineOptions& options,
-    const std::optional<DrafterConfig>& drafter) {
+    const std::optional<DrafterConfig>& drafter,
+    std::optional<QuantizedFormat> format) {
   std::unique_ptr<EngineImpl> engine(new EngineImpl(config, options));
   engine->options_.model_dir.clear();
   engine->drafter_config_ = drafter;
@@ -135,10 +136,11 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
   engine->collect_stop_ids();
   ThreadPool pool({.num_threads = options.num_threads, .pin = false});
   Sources sources{
-      .target = std::make_unique<RandomSource>(expected_tensors(config), /*seed=*/1, pool),
+      .target = std::make_unique<RandomSource>(expected_tensors(config), /*seed=*/1, pool, format),
       .drafter = nullptr};
   if (drafter) {
-    sources.drafter = std::make_unique<RandomSource>(expected_tensors(*drafter), /*seed=*/2, pool);
+    sources.drafter =
+        std::make_unique<RandomSource>(expected_tensors(*drafter), /*seed=*/2, pool, format);
   }
   KAKEYA_TRY(engine->load(std::move(sources)));
   engine->source_.reset();  // it refers to the pool

@@ -26,11 +26,13 @@ class EngineImpl final : public Engine {
   static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options);
 
   // The same engine over random weights of `config` and, if given, of a drafter; without text.
-  // options.model_dir and options.draft.source are ignored.
+  // options.model_dir and options.draft.source are ignored. `format`: of the matrices, as
+  // RandomSource says.
   static Result<std::unique_ptr<EngineImpl>> open_random(
       const ModelConfig& config,
       const EngineOptions& options,
-      const std::optional<DrafterConfig>& drafter = std::nullopt);
+      const std::optional<DrafterConfig>& drafter = std::nullopt,
+      std::optional<QuantizedFormat> format = std::nullopt);
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;

@@ -111,7 +111,7 @@ TEST_P(Allocation, ChargesWhatItAnnounced) {
       const Tensor tensor = random_tensor(shape, dtype, 1);
       const auto matrix = backend.load_matrix(tensor.view, Compute::kFast, budget).value();
       EXPECT_EQ(budget.footprint().reserved_bytes(MemoryClass::kWeights),
-                backend.matrix_bytes(shape, dtype, Compute::kFast));
+                backend.matrix_bytes(tensor.view, Compute::kFast));
       EXPECT_EQ(matrix->rows(), shape[shape.size() - 2]);
     }
   }

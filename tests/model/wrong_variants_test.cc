@@ -83,8 +83,8 @@ class MutantBackend final : public Backend {
                                               MemoryBudget& budget) override {
     return ref_->load_matrix(weight, compute, budget);
   }
-  std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute compute) const override {
-    return ref_->matrix_bytes(shape, dtype, compute);
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return ref_->matrix_bytes(weight, compute);
   }
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
     return ref_->map_table(weight);

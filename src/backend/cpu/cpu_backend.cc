@@ -19,18 +19,16 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override {
-    const DType dtype = loaded_dtype(weight, compute);
+    const PanelLayout layout(weight, compute);
     KAKEYA_ASSIGN_OR_RETURN(
-        Buffer panels,
-        budget.allocate(MemoryClass::kWeights, CpuMatrix::packed_bytes(weight.shape, dtype)));
-    auto matrix = std::make_unique<CpuMatrix>(weight.shape, dtype == DType::kBF16, compute,
-                                              std::move(panels));
+        Buffer panels, budget.allocate(MemoryClass::kWeights, CpuMatrix::packed_bytes(layout)));
+    auto matrix = std::make_unique<CpuMatrix>(layout, std::move(panels));
     matrix->load(weight, kernels_, pool_);
     return matrix;
   }
 
-  std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute /*compute*/) const override {
-    return MemoryBudget::charged_bytes(CpuMatrix::packed_bytes(shape, dtype));
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return MemoryBudget::charged_bytes(CpuMatrix::packed_bytes(PanelLayout(weight, compute)));
   }
 
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {

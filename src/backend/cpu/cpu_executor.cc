@@ -17,10 +17,6 @@ constexpr Index kRowBytesInCache = Index{768} << 10;
 constexpr double kBytesPerNanosecond = 15.0;
 constexpr double kElementsPerNanosecond = 2.0;
 
-Activation to_activation(GateActivation activation) {
-  return activation == GateActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
-}
-
 const CpuMatrix& as_cpu(const Matrix& matrix) {
   return static_cast<const CpuMatrix&>(matrix);
 }
@@ -38,9 +34,10 @@ ScratchLayout::ScratchLayout(const ExecutorPlan& plan) {
     return at;
   };
   const Index routed = plan.max_rows * plan.top_k_experts;
-  packed_rows = place(plan.max_rows * round_up(plan.max_matmul_width, kColumnUnit));
-  expert_rows = place(routed * round_up(plan.hidden_size, kColumnUnit));
-  expert_hidden = place(routed * round_up(plan.moe_intermediate_size, kColumnUnit));
+  packed_rows = place(plan.max_rows * round_up(plan.max_matmul_width, kIntegerUnit));
+  expert_rows = place(routed * round_up(plan.hidden_size, kIntegerUnit));
+  expert_hidden = place(routed * round_up(plan.moe_intermediate_size, kIntegerUnit));
+  wide_hidden = place(routed * plan.moe_intermediate_size);
   sorted_rows = place(routed);
   places = place(routed);
   first_places = place(plan.num_experts + 1);
@@ -69,17 +66,30 @@ void CpuExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out
   });
 }
 
-const std::byte* CpuExecutor::pack(ConstRows x, Arithmetic arithmetic) {
+void CpuExecutor::pack(ConstRows x, Product& product) {
   auto* packed = scratch_at<std::byte>(layout_.packed_rows);
   const PackRows rows = {.x = x.data,
                          .stride = x.width,
                          .rows = x.count,
                          .width = x.width,
-                         .arithmetic = arithmetic,
+                         .arithmetic = product.arithmetic,
+                         .integers = product.integers,
                          .packed = packed};
   for_rows(x.count, row_nanoseconds(x.width),
            [&](Index first, Index last) { kernels_.pack_rows(rows, first, last); });
-  return packed;
+  product.x = packed;
+  product.rows = x.count;
+}
+
+Product CpuExecutor::product_of(const CpuMatrix& weights) {
+  Product product;
+  product.columns = weights.padded_columns();
+  product.panels = weights.panels(0);
+  product.panel_bytes = weights.panel_bytes();
+  product.outputs = weights.rows();
+  product.arithmetic = weights.arithmetic();
+  product.integers = weights.integers();
+  return product;
 }
 
 double CpuExecutor::product_nanoseconds(const Product& product, Index panels, Index rows) const {
@@ -88,13 +98,18 @@ double CpuExecutor::product_nanoseconds(const Product& product, Index panels, In
   const double multiplications = matrices *
                                  static_cast<double>(panels * kPanelRows * product.columns) *
                                  static_cast<double>(rows);
-  const double gflops =
-      product.arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_gflops : kernels_.exact_gflops;
+  const double gflops = product.arithmetic == Arithmetic::kInteger    ? kernels_.integer_gflops
+                        : product.arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_gflops
+                                                                      : kernels_.exact_gflops;
   return std::max(bytes / kBytesPerNanosecond, 2.0 * multiplications / gflops);
 }
 
-Index CpuExecutor::row_element_bytes(const Product& product) const {
-  return product.arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_element_bytes : 4;
+Index CpuExecutor::packed_row_bytes(const Product& product) const {
+  if (product.arithmetic == Arithmetic::kInteger) {
+    return integer_row_bytes(product.columns, product.integers);
+  }
+  const bool fast = product.arithmetic == Arithmetic::kBf16Fast;
+  return product.columns * (fast ? kernels_.fast_element_bytes : 4);
 }
 
 void CpuExecutor::run_product(const Product& product, Index panels) {
@@ -108,7 +123,7 @@ void CpuExecutor::run_product(const Product& product, Index panels) {
   const Index most = round_up(panels, tile) / tile / (4 * pool_.num_threads());
   const Index group = tile * std::clamp<Index>(tiles, 1, std::max<Index>(1, most));
   const Index groups = (panels + group - 1) / group;
-  const Index rows_in_cache = kRowBytesInCache / (product.columns * row_element_bytes(product));
+  const Index rows_in_cache = kRowBytesInCache / packed_row_bytes(product);
   const Index chunk = std::max<Index>(4 * kRowBlock, rows_in_cache / 32 * 32);
   const Index chunks = (product.rows + chunk - 1) / chunk;
   for_items(groups * chunks, product_nanoseconds(product, panels, product.rows), [&](Index item) {
@@ -125,14 +140,8 @@ void CpuExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   if (x.count == 0) return;
   const CpuMatrix& matrix = as_cpu(w);
   count_bytes(matrix.bytes());
-  Product product;
-  product.x = pack(x, matrix.arithmetic());
-  product.rows = x.count;
-  product.columns = matrix.padded_columns();
-  product.panels = matrix.panels(0);
-  product.panel_bytes = matrix.panel_bytes();
-  product.outputs = matrix.rows();
-  product.arithmetic = matrix.arithmetic();
+  Product product = product_of(matrix);
+  pack(x, product);
   product.out = out.data;
   product.out_stride = out.width;
   run_product(product, matrix.num_panels());
@@ -144,14 +153,12 @@ void CpuExecutor::multiply_gated(ConstRows x,
                                  const CpuMatrix& up,
                                  Activation activation,
                                  Rows out) {
-  Product product;
   count_bytes(up.bytes());
-  product.columns = up.padded_columns();
-  product.panel_bytes = up.panel_bytes();
-  product.arithmetic = up.arithmetic();
+  Product product = product_of(up);
+  pack(x, product);
   product.out_stride = kPanelRows;
-  const std::byte* packed = pack(x, up.arithmetic());
-  const Index row_bytes = product.columns * row_element_bytes(product);
+  const std::byte* packed = product.x;
+  const Index row_bytes = packed_row_bytes(product);
   const Index panels = up.num_panels();
   const Index blocks = (x.count + kRowBlock - 1) / kRowBlock;
   for_items(panels * blocks, product_nanoseconds(product, panels, x.count), [&](Index item) {
@@ -178,21 +185,15 @@ void CpuExecutor::gated_matmul(
   const CpuMatrix& gate_matrix = as_cpu(gate);
   const CpuMatrix& up_matrix = as_cpu(up);
   if (x.count == 0) return;
-  if (gate_matrix.arithmetic() != up_matrix.arithmetic()) {
+  if (!gate_matrix.same_arithmetic(up_matrix)) {
     matmul(x, gate, out);
-    return multiply_gated(x, up_matrix, to_activation(activation), out);
+    return multiply_gated(x, up_matrix, leaf_activation(activation), out);
   }
   count_bytes(gate_matrix.bytes() + up_matrix.bytes());
-  Product product;
-  product.x = pack(x, gate_matrix.arithmetic());
-  product.rows = x.count;
-  product.columns = gate_matrix.padded_columns();
-  product.panels = gate_matrix.panels(0);
+  Product product = product_of(gate_matrix);
+  pack(x, product);
   product.up_panels = up_matrix.panels(0);
-  product.panel_bytes = gate_matrix.panel_bytes();
-  product.outputs = gate_matrix.rows();
-  product.arithmetic = gate_matrix.arithmetic();
-  product.activation = to_activation(activation);
+  product.activation = leaf_activation(activation);
   product.out = out.data;
   product.out_stride = out.width;
   run_product(product, gate_matrix.num_panels());
@@ -206,7 +207,7 @@ void CpuExecutor::gated_multiply(ConstRows gate,
   for_rows(gate.count, row_nanoseconds(4 * gate.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
       kernels_.gated_multiply(gate.data + t * gate.width, other + t * other_stride, gate.width,
-                              to_activation(activation), out.data + t * gate.width);
+                              leaf_activation(activation), out.data + t * gate.width);
     }
   });
 }

@@ -9,6 +9,11 @@
 
 namespace kakeya::cpu {
 
+// As the leaves know it.
+inline Activation leaf_activation(GateActivation activation) {
+  return activation == GateActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
+}
+
 // Where each part of an executor's scratch is, from the plan alone.
 struct ScratchLayout {
   explicit ScratchLayout(const ExecutorPlan& plan);
@@ -16,6 +21,7 @@ struct ScratchLayout {
   std::uint64_t packed_rows = 0;     // [T, K] of the current product, packed
   std::uint64_t expert_rows = 0;     // [T * top_k, D] packed by expert; later their outputs in f32
   std::uint64_t expert_hidden = 0;   // [T * top_k, F] packed
+  std::uint64_t wide_hidden = 0;     // [T * top_k, F] f32, before it is rounded to int8
   std::uint64_t sorted_rows = 0;     // [T * top_k] int32: the row of each place, by expert
   std::uint64_t places = 0;          // [T * top_k] int32: the place of row t's rank r
   std::uint64_t first_places = 0;    // [X + 1] int32: first place of each expert
@@ -86,16 +92,28 @@ class CpuExecutor final : public Executor {
 
   // Time of a product on one thread, to decide about threads.
   double product_nanoseconds(const Product& product, Index panels, Index rows) const;
-  // Of one column of the packed rows.
-  Index row_element_bytes(const Product& product) const;
-  // x brought into the packed form of `arithmetic`.
-  const std::byte* pack(ConstRows x, Arithmetic arithmetic);
+  // Of one row in the packed form that a product wants.
+  Index packed_row_bytes(const Product& product) const;
+  // What a product takes from its weights.
+  static Product product_of(const CpuMatrix& weights);
+  // x brought into the packed form of `product`, which then reads it.
+  void pack(ConstRows x, Product& product);
   void run_product(const Product& product, Index panels);
   void multiply_gated(ConstRows x, const CpuMatrix& up, Activation activation, Rows out);
 
   // Sorts the rows by expert; returns the number of experts that have rows.
   Index sort_by_expert(const Routing& routing, Index rows, Index num_experts);
-  void pack_expert_rows(ConstRows x, Index active, Index top_k, Arithmetic arithmetic);
+  // Rows of x, gathered for each expert, in the packed form of `product`. `routed`: x has a row for
+  // each place already.
+  void pack_expert_rows(
+      ConstRows x, Index active, bool routed, const Product& product, std::byte* to);
+  Product expert_product(ConstRows x, const CpuMatrix& weights, Index active);
+  ConstRows wide_hidden_rows(ConstRows x,
+                             const CpuMatrix& gate,
+                             const CpuMatrix& up,
+                             Activation activation,
+                             Index active,
+                             Index top_k);
   void run_expert_products(const Product& shared,
                            const CpuMatrix& weights,
                            const CpuMatrix* up,

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_executor.h"
-#include "base/check.h"
 
 namespace kakeya::cpu {
 namespace {
@@ -70,25 +69,34 @@ Index CpuExecutor::sort_by_expert(const Routing& routing, Index rows, Index num_
   return count;
 }
 
-void CpuExecutor::pack_expert_rows(ConstRows x, Index active, Index top_k, Arithmetic arithmetic) {
+void CpuExecutor::pack_expert_rows(
+    ConstRows x, Index active, bool routed, const Product& product, std::byte* to) {
   const auto* sorted = scratch_at<std::int32_t>(layout_.sorted_rows);
   const auto* first = scratch_at<std::int32_t>(layout_.first_places);
   const auto* experts = scratch_at<std::int32_t>(layout_.active_experts);
-  const Index element = arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_element_bytes : 4;
-  const Index row_bytes = round_up(x.width, kColumnUnit) * element;
-  PackRows rows = {.x = x.data, .stride = x.width, .width = x.width, .arithmetic = arithmetic};
-  if (x.count == 1) {  // one packed row serves all of its experts
+  const Index row_bytes = packed_row_bytes(product);
+  PackRows rows = {.x = x.data,
+                   .stride = x.width,
+                   .width = x.width,
+                   .arithmetic = product.arithmetic,
+                   .integers = product.integers};
+  if (x.count == 1 && !routed) {  // one packed row serves all of its experts
     rows.rows = 1;
-    rows.packed = scratch_at<std::byte>(layout_.expert_rows);
+    rows.packed = to;
     return kernels_.pack_rows(rows, 0, 1);
   }
-  const double cost = static_cast<double>(x.count * top_k * x.width) / 2.0;
+  const Index last_expert = experts[active - 1];
+  const double cost = static_cast<double>(first[last_expert + 1] * x.width) / 2.0;
   for_items(active, cost, [&](Index item) {
     const std::int32_t expert = experts[item];
     PackRows own = rows;
     own.rows = first[expert + 1] - first[expert];
-    own.gather = sorted + first[expert];
-    own.packed = scratch_at<std::byte>(layout_.expert_rows) + first[expert] * row_bytes;
+    if (routed) {
+      own.x += first[expert] * x.width;
+    } else {
+      own.gather = sorted + first[expert];
+    }
+    own.packed = to + first[expert] * row_bytes;
     kernels_.pack_rows(own, 0, own.rows);
   });
 }
@@ -100,12 +108,11 @@ void CpuExecutor::run_expert_products(const Product& shared,
                                       bool one_row) {
   const auto* first = scratch_at<std::int32_t>(layout_.first_places);
   const auto* experts = scratch_at<std::int32_t>(layout_.active_experts);
-  const auto element = [&](Arithmetic arithmetic) {
-    return arithmetic == Arithmetic::kBf16Fast ? kernels_.fast_element_bytes : Index{4};
-  };
-  const Index x_bytes = shared.columns * element(shared.arithmetic);
-  const Index hidden_bytes =
-      round_up(shared.outputs, kColumnUnit) * element(shared.packed_arithmetic);
+  const Index x_bytes = packed_row_bytes(shared);
+  Product hidden;  // in the form of packed_out
+  hidden.columns = round_up(shared.outputs, kColumnUnit);
+  hidden.arithmetic = shared.packed_arithmetic;
+  const Index hidden_bytes = packed_row_bytes(hidden);
   const Index tile =
       std::max<Index>(1, up != nullptr ? kernels_.panel_group / 2 : kernels_.panel_group);
   const Index tile_bytes = tile * shared.panel_bytes * (up != nullptr ? 2 : 1);
@@ -135,6 +142,49 @@ void CpuExecutor::run_expert_products(const Product& shared,
   });
 }
 
+// The product of experts with x, packed for it.
+Product CpuExecutor::expert_product(ConstRows x, const CpuMatrix& weights, Index active) {
+  Product product = product_of(weights);
+  auto* packed = scratch_at<std::byte>(layout_.expert_rows);
+  pack_expert_rows(x, active, false, product, packed);
+  product.x = packed;
+  return product;
+}
+
+// Hidden rows in f32, a row for each place: for products that take them in a form that a panel
+// cannot write, and for gate and up of different types.
+ConstRows CpuExecutor::wide_hidden_rows(ConstRows x,
+                                        const CpuMatrix& gate,
+                                        const CpuMatrix& up,
+                                        Activation activation,
+                                        Index active,
+                                        Index top_k) {
+  const Rows wide = {scratch_at<float>(layout_.wide_hidden), x.count * top_k, gate.rows()};
+  const bool one_row = x.count == 1;
+  Product product = expert_product(x, gate, active);
+  product.out = wide.data;
+  product.out_stride = wide.width;
+  if (gate.same_arithmetic(up)) {
+    product.up_panels = up.panels(0);
+    product.activation = activation;
+    run_expert_products(product, gate, &up, active, one_row);
+    return wide;
+  }
+  run_expert_products(product, gate, nullptr, active, one_row);
+  Product other = expert_product(x, up, active);
+  other.out = scratch_at<float>(layout_.expert_hidden);
+  other.out_stride = wide.width;
+  run_expert_products(other, up, nullptr, active, one_row);
+  const double cost = static_cast<double>(wide.width);
+  for_rows(wide.count, cost, [&](Index first, Index last) {
+    for (Index row = first; row < last; ++row) {
+      float* const hidden = wide.data + row * wide.width;
+      kernels_.gated_multiply(hidden, other.out + row * wide.width, wide.width, activation, hidden);
+    }
+  });
+  return wide;
+}
+
 void CpuExecutor::experts(ConstRows x,
                           const ExpertWeights& weights,
                           const Routing& routing,
@@ -144,33 +194,22 @@ void CpuExecutor::experts(ConstRows x,
   const auto& gate = static_cast<const CpuMatrix&>(*weights.gate);
   const auto& up = static_cast<const CpuMatrix&>(*weights.up);
   const auto& down = static_cast<const CpuMatrix&>(*weights.down);
-  KAKEYA_CHECK(gate.arithmetic() == up.arithmetic());
   const Index active = sort_by_expert(routing, x.count, gate.num_matrices());
   count_bytes(static_cast<std::uint64_t>(active) * (gate.bytes() + up.bytes() + down.bytes()));
-  const bool one_row = x.count == 1;
-  pack_expert_rows(x, active, routing.top_k, gate.arithmetic());
-
-  Product hidden;
-  hidden.x = scratch_at<std::byte>(layout_.expert_rows);
-  hidden.columns = gate.padded_columns();
-  hidden.panels = gate.panels(0);
-  hidden.up_panels = up.panels(0);
-  hidden.panel_bytes = gate.panel_bytes();
-  hidden.outputs = gate.rows();
-  hidden.arithmetic = gate.arithmetic();
-  hidden.activation =
-      activation == GateActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
-  hidden.packed_out = scratch_at<std::byte>(layout_.expert_hidden);
-  hidden.packed_arithmetic = down.arithmetic();
-  run_expert_products(hidden, gate, &up, active, one_row);
-
-  Product outputs;
-  outputs.x = hidden.packed_out;
-  outputs.columns = down.padded_columns();
-  outputs.panels = down.panels(0);
-  outputs.panel_bytes = down.panel_bytes();
-  outputs.outputs = down.rows();
-  outputs.arithmetic = down.arithmetic();
+  Product outputs = product_of(down);
+  outputs.x = scratch_at<std::byte>(layout_.expert_hidden);
+  if (gate.same_arithmetic(up) && down.arithmetic() != Arithmetic::kInteger) {
+    Product hidden = expert_product(x, gate, active);
+    hidden.up_panels = up.panels(0);
+    hidden.activation = leaf_activation(activation);
+    hidden.packed_out = scratch_at<std::byte>(layout_.expert_hidden);
+    hidden.packed_arithmetic = down.arithmetic();
+    run_expert_products(hidden, gate, &up, active, x.count == 1);
+  } else {
+    const ConstRows wide =
+        wide_hidden_rows(x, gate, up, leaf_activation(activation), active, routing.top_k);
+    pack_expert_rows(wide, active, true, outputs, scratch_at<std::byte>(layout_.expert_hidden));
+  }
   outputs.out = scratch_at<float>(layout_.expert_rows);
   outputs.out_stride = down.rows();
   run_expert_products(outputs, down, nullptr, active, false);

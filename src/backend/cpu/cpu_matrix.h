@@ -2,7 +2,6 @@
 // reads. docs/cpu-backend.md shows the layout.
 #pragma once
 
-#include <span>
 #include <utility>
 
 #include "backend/backend.h"
@@ -10,26 +9,47 @@
 
 namespace kakeya::cpu {
 
+// In what form panels hold a weight.
+struct PanelLayout {
+  // Of such a weight; only its shape and types are looked at. Quantised ones keep their integers
+  // where products are fast, if they have integers (tensor/integer_blocks.h), and are decoded
+  // otherwise.
+  PanelLayout(const TensorView& weight, Compute compute);
+
+  Index padded_columns() const;
+  Index num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }  // of one matrix
+  Index panel_bytes() const;
+
+  Index matrices = 1;
+  Index rows = 0;
+  Index columns = 0;
+  Arithmetic arithmetic = Arithmetic::kF32;
+  IntegerPanels integers;
+};
+
 class CpuMatrix final : public Matrix {
  public:
   // Panels, filled by load(); owns them.
-  CpuMatrix(const Shape& shape, bool bf16, Compute compute, Buffer panels);
+  CpuMatrix(const PanelLayout& layout, Buffer panels);
   // A table read in place, for gather() only.
   explicit CpuMatrix(const TensorView& table);
 
   // Bytes of the panels of such a tensor, as loaded.
-  static std::uint64_t packed_bytes(const Shape& shape, DType dtype);
+  static std::uint64_t packed_bytes(const PanelLayout& layout);
 
   // Repacks `weight`, in parallel.
   void load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
 
-  Arithmetic arithmetic() const;
-  Index padded_columns() const { return round_up(cols(), kColumnUnit); }
-  Index num_panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
+  Arithmetic arithmetic() const { return layout_.arithmetic; }
+  const IntegerPanels& integers() const { return layout_.integers; }
+  // Whether products of both can be computed with the same packed rows.
+  bool same_arithmetic(const CpuMatrix& other) const;
+  Index padded_columns() const { return layout_.padded_columns(); }
+  Index num_panels() const { return layout_.num_panels(); }
+  Index panel_bytes() const { return layout_.panel_bytes(); }
   std::uint64_t bytes() const override {
     return static_cast<std::uint64_t>(num_panels() * panel_bytes());
   }
-  Index panel_bytes() const { return padded_columns() * kPanelRows * (bf16_ ? 2 : 4); }
   // First panel of one of the stacked matrices.
   const std::byte* panels(Index matrix) const {
     return data_ + matrix * num_panels() * panel_bytes();
@@ -41,10 +61,11 @@ class CpuMatrix final : public Matrix {
  private:
   // Of weights that must be widened or decoded first: f16, quantised.
   void load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
+  void load_integers(const TensorView& weight, ThreadPool& pool);
+  float integer_element(const std::byte* panel, Index lane, Index column) const;
 
-  bool bf16_ = false;  // else f32; of panels
-  TensorView table_;   // without data unless it is one
-  Compute compute_;
+  PanelLayout layout_;
+  TensorView table_;  // without data unless it is one
   Buffer owned_;
   const std::byte* data_ = nullptr;
 };

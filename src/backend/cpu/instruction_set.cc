@@ -76,9 +76,11 @@ bool granted_tiles() {
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+// Tiles of bf16 and of int8.
 bool has_amx_bf16() {
   const unsigned d = cpuid(7, 0).d;
-  return has_avx512_bf16() && bit(d, 22) && bit(d, 24) && saves(kTileStates) && granted_tiles();
+  return has_avx512_bf16() && bit(d, 22) && bit(d, 24) && bit(d, 25) && saves(kTileStates) &&
+         granted_tiles();
 }
 
 #endif

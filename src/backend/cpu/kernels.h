@@ -29,13 +29,61 @@ constexpr Index round_up(Index value, Index unit) {
 enum class Arithmetic : std::uint8_t {
   kF32,        // f32 panels, f32 rows
   kBf16Exact,  // bf16 panels widened, f32 rows
-  kBf16Fast    // bf16 panels, rows rounded to bf16
+  kBf16Fast,   // bf16 panels, rows rounded to bf16
+  kInteger     // panels of integers, rows rounded to int8
 };
+
+inline constexpr Index kIntegerRun = 32;   // columns that share the step of a row rounded to int8
+inline constexpr Index kIntegerUnit = 64;  // columns of integer panels are padded to whole units
+
+enum class ScaleType : std::uint8_t { kF16, kBf16, kF32 };
+
+// Panels of integers (tensor/integer_blocks.h). A panel is a row of units of 64 columns, each
+//
+//   codes     two runs of 32 columns, in lines of 64 bytes: four bytes for each output, for columns
+//             k ... k + 3. With 8 bits line l of a run has columns 4 l ...; with 4 bits columns 8 l
+//             ... in the low nibbles and 8 l + 4 ... in the high ones
+//   scales    [64 / group][16]
+//   minimums  [64 / group][16], if there are any
+//
+// in whole cache lines.
+struct IntegerPanels {
+  int bits = 8;
+  int zero = 0;
+  int group = 32;  // 16, 32 or 64
+  bool has_minimum = false;
+  ScaleType scale_type = ScaleType::kF32;
+
+  constexpr Index code_bytes() const { return bits * kPanelRows * kIntegerUnit / 8; }
+  constexpr Index scale_bytes() const { return scale_type == ScaleType::kF32 ? 4 : 2; }
+  // Of a unit's scales, or of its minimums.
+  constexpr Index scales_bytes() const { return kIntegerUnit / group * kPanelRows * scale_bytes(); }
+  constexpr Index unit_bytes() const {
+    return round_up(code_bytes() + scales_bytes() * (has_minimum ? 2 : 1), 64);
+  }
+  // Columns whose products are added as integers.
+  constexpr Index sum_columns() const { return group < kIntegerRun ? group : kIntegerRun; }
+
+  friend bool operator==(const IntegerPanels&, const IntegerPanels&) = default;
+};
+
+// Rows rounded to int8 come in blocks of 16, the last one shorter, of r rows:
+//
+//   codes    [columns / 32][r][32] int8: round(x / step), ties to even
+//   steps    [columns / 32][r] f32: the largest |x| of the run / 127
+//   offsets  [columns / g][r] int32: -zero * the sum of the codes, g = sum_columns()
+//   sums     [columns / g][r] f32: step * the sum of the codes
+//
+// Bytes of a row with `columns` padded to units.
+constexpr Index integer_row_bytes(Index columns, const IntegerPanels& panels) {
+  return columns + columns / kIntegerRun * 4 + columns / panels.sum_columns() * 8;
+}
 
 enum class Activation : std::uint8_t { kGeluTanh, kSilu };
 
 // Rows [rows, width] to bring into the packed form of `arithmetic`, padded with zeros to
-// columns = round_up(width, kColumnUnit). Row r is x + (gather ? gather[r] : r) * stride.
+// columns = round_up(width, kColumnUnit), or whole units of integers. Row r is x + (gather ?
+// gather[r] : r) * stride.
 struct PackRows {
   const float* x = nullptr;
   const std::int32_t* gather = nullptr;
@@ -43,6 +91,7 @@ struct PackRows {
   Index rows = 0;
   Index width = 0;
   Arithmetic arithmetic = Arithmetic::kF32;
+  IntegerPanels integers = {};  // of the panels that the rows will meet
   std::byte* packed = nullptr;
 };
 
@@ -57,11 +106,12 @@ struct Product {
   Index panel_bytes = 0;
   Index outputs = 0;
   Arithmetic arithmetic = Arithmetic::kF32;
+  IntegerPanels integers = {};
   Activation activation = Activation::kGeluTanh;
   float* out = nullptr;
   Index out_stride = 0;
   std::byte* packed_out = nullptr;
-  Arithmetic packed_arithmetic = Arithmetic::kF32;
+  Arithmetic packed_arithmetic = Arithmetic::kF32;  // not kInteger
 };
 
 // The part of a product that one call computes. first_row is a multiple of kRowBlock.
@@ -148,6 +198,7 @@ struct Kernels {
   Index panel_group = 1;         // panels that are computed together
   double fast_gflops = 0;        // order of magnitude per thread, to decide about threads only
   double exact_gflops = 0;
+  double integer_gflops = 0;
 
   void (*pack_rows)(const PackRows& rows, Index first_row, Index last_row) = nullptr;
   void (*multiply)(const Product& product, const ProductPart& part) = nullptr;

@@ -29,6 +29,34 @@ void copy_row(const TensorView& weight, std::int64_t row, DType dtype, std::byte
   }
 }
 
+// Rows of all stacked matrices.
+std::int64_t num_rows(const TensorView& weight) {
+  return num_elements(weight.shape) / weight.shape.back();
+}
+
+// Where one of these rows lies in memory.
+std::int64_t source_row(const TensorView& weight, std::int64_t row) {
+  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
+  const std::int64_t stride =
+      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
+  return row / rows * stride + row % rows;
+}
+
+Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
+                                              const IntegerFormat& format,
+                                              MemoryBudget& budget) {
+  const std::int64_t row_blocks = weight.shape.back() / kIntegerBlock;
+  const std::int64_t blocks = num_rows(weight) * row_blocks;
+  KAKEYA_ASSIGN_OR_RETURN(
+      Buffer memory, budget.allocate(MemoryClass::kWeights,
+                                     static_cast<std::uint64_t>(blocks) * sizeof(IntegerBlock)));
+  auto* to = memory.as<IntegerBlock>();
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    read_integer_block(weight, source_row(weight, i / row_blocks), i % row_blocks, to[i]);
+  }
+  return std::make_unique<RefMatrix>(weight.shape, format, std::move(memory));
+}
+
 class RefBackend final : public Backend {
  public:
   std::string_view name() const override { return "ref"; }
@@ -37,24 +65,25 @@ class RefBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override {
+    if (const auto format = fast_integers(weight, compute)) {
+      return load_integers(weight, *format, budget);
+    }
     const DType dtype = loaded_dtype(weight, compute);
     TensorView held = {.shape = weight.shape, .dtype = dtype, .name = weight.name};
     KAKEYA_ASSIGN_OR_RETURN(Buffer copy, budget.allocate(MemoryClass::kWeights, held.bytes()));
     held.data = copy.data();
-    const std::int64_t columns = weight.shape.back();
-    const std::int64_t rows = weight.shape[weight.shape.size() - 2];
-    const std::int64_t stack_rows = weight.stack_stride == 0 ? rows : weight.stack_stride / columns;
-    const std::int64_t stacked = weight.shape.size() == 3 ? weight.shape[0] : 1;
-    for (std::int64_t row = 0; row < stacked * rows; ++row) {
-      copy_row(weight, row / rows * stack_rows + row % rows, dtype,
-               copy.data() + row * held.row_bytes());
+    for (std::int64_t row = 0; row < num_rows(weight); ++row) {
+      copy_row(weight, source_row(weight, row), dtype, copy.data() + row * held.row_bytes());
     }
     return std::make_unique<RefMatrix>(held, compute, std::move(copy));
   }
 
-  std::uint64_t matrix_bytes(const Shape& shape, DType dtype, Compute /*compute*/) const override {
-    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(num_elements(shape)) *
-                                       dtype_bytes(dtype));
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    const auto elements = static_cast<std::uint64_t>(num_elements(weight.shape));
+    return MemoryBudget::charged_bytes(fast_integers(weight, compute)
+                                           ? elements / static_cast<std::uint64_t>(kIntegerBlock) *
+                                                 sizeof(IntegerBlock)
+                                           : elements * dtype_bytes(loaded_dtype(weight, compute)));
   }
 
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {

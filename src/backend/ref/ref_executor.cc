@@ -1,8 +1,10 @@
 // Row-wise operations and matrix products of the reference backend.
 #include "backend/ref/ref_executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <set>
 
 #include "backend/ref/ref_matrix.h"
@@ -14,15 +16,74 @@ const RefMatrix& as_ref(const Matrix& matrix) {
   return static_cast<const RefMatrix&>(matrix);
 }
 
-// Dot product of x [K] with row n of matrix `index` of w.
-double dot(const float* x, const RefMatrix& w, std::int64_t index, std::int64_t n) {
-  double sum = 0.0;
-  for (std::int64_t k = 0; k < w.cols(); ++k) {
-    const float value = w.rounds_activations() ? to_float(to_bfloat16(x[k])) : x[k];
-    sum += static_cast<double>(value) * static_cast<double>(w.at(index, n, k));
+// A row as products with integers see it: fast_integers() of the seam.
+class RoundedRow {
+ public:
+  RoundedRow(const float* x, std::int64_t width) : codes_(static_cast<std::size_t>(width)) {
+    for (std::int64_t begin = 0; begin < width; begin += kIntegerBlock) {
+      float largest = 0.0F;
+      for (std::int64_t k = 0; k < kIntegerBlock; ++k) {
+        largest = std::max(largest, std::fabs(x[begin + k]));
+      }
+      const bool tiny = !(largest > 1e-36F);
+      steps_.push_back(tiny ? 0.0F : largest / 127.0F);
+      const float inverse = tiny ? 0.0F : 127.0F / largest;
+      for (std::int64_t k = 0; k < kIntegerBlock; ++k) {
+        codes_[static_cast<std::size_t>(begin + k)] =
+            static_cast<int>(std::nearbyint(x[begin + k] * inverse));
+      }
+    }
   }
-  return sum;
-}
+
+  // The product with a row of blocks.
+  float dot(const IntegerBlock* blocks, const IntegerFormat& format) const {
+    const std::int64_t columns = std::min(format.group, kIntegerBlock);
+    float sum = 0.0F;
+    for (std::size_t begin = 0; begin < codes_.size(); begin += static_cast<std::size_t>(columns)) {
+      const std::size_t run = begin / static_cast<std::size_t>(kIntegerBlock);
+      const std::size_t first = begin % static_cast<std::size_t>(kIntegerBlock);
+      const std::size_t half = first / static_cast<std::size_t>(kSmallestIntegerGroup);
+      int products = 0;
+      int codes = 0;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(columns); ++k) {
+        products += (blocks[run].codes[first + k] - format.zero) * codes_[begin + k];
+        codes += codes_[begin + k];
+      }
+      sum = std::fma(static_cast<float>(products), blocks[run].scales[half] * steps_[run], sum);
+      if (!format.has_minimum) continue;
+      sum = std::fma(blocks[run].minimums[half], steps_[run] * static_cast<float>(codes), sum);
+    }
+    return sum;
+  }
+
+ private:
+  std::vector<int> codes_;
+  std::vector<float> steps_;
+};
+
+// Products of a row x [K] with the rows of w.
+class RowProducts {
+ public:
+  RowProducts(const float* x, const RefMatrix& w) : x_(x), w_(w) {
+    if (w.integers()) rounded_.emplace(x, w.cols());
+  }
+
+  // With row n of matrix `index`.
+  double dot(std::int64_t index, std::int64_t n) const {
+    if (rounded_) return static_cast<double>(rounded_->dot(w_.blocks(index, n), *w_.integers()));
+    double sum = 0.0;
+    for (std::int64_t k = 0; k < w_.cols(); ++k) {
+      const float value = w_.rounds_activations() ? to_float(to_bfloat16(x_[k])) : x_[k];
+      sum += static_cast<double>(value) * static_cast<double>(w_.at(index, n, k));
+    }
+    return sum;
+  }
+
+ private:
+  const float* x_;
+  const RefMatrix& w_;
+  std::optional<RoundedRow> rounded_;
+};
 
 // h [F] = activation(gate x) * (up x), for matrix `index` of each.
 void gated_row(const float* x,
@@ -31,9 +92,11 @@ void gated_row(const float* x,
                std::int64_t index,
                GateActivation activation,
                float* h) {
+  const RowProducts gates(x, gate);
+  const RowProducts ups(x, up);
   for (std::int64_t f = 0; f < gate.rows(); ++f) {
-    const double g = activate(activation, dot(x, gate, index, f));
-    h[f] = static_cast<float>(g * dot(x, up, index, f));
+    const double g = activate(activation, gates.dot(index, f));
+    h[f] = static_cast<float>(g * ups.dot(index, f));
   }
 }
 
@@ -70,8 +133,9 @@ void RefExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out
 void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   count_bytes(w.bytes());
   for (std::int64_t t = 0; t < x.count; ++t) {
+    const RowProducts products(x.data + t * x.width, as_ref(w));
     for (std::int64_t n = 0; n < out.width; ++n) {
-      out.data[t * out.width + n] = static_cast<float>(dot(x.data + t * x.width, as_ref(w), 0, n));
+      out.data[t * out.width + n] = static_cast<float>(products.dot(0, n));
     }
   }
 }
@@ -116,8 +180,9 @@ void RefExecutor::experts(ConstRows x,
       const float weight = routing.weights[t * routing.top_k + r];
       gated_row(x.data + t * x.width, as_ref(*weights.gate), as_ref(*weights.up), expert,
                 activation, h.data());
+      const RowProducts outputs(h.data(), down);
       for (std::int64_t d = 0; d < out.width; ++d) {
-        row[d] += weight * static_cast<float>(dot(h.data(), down, expert, d));
+        row[d] += weight * static_cast<float>(outputs.dot(expert, d));
       }
     }
   }

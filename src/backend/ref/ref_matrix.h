@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "backend/backend.h"
@@ -20,8 +21,29 @@ class RefMatrix final : public Matrix {
         compute_(compute),
         owned_(std::move(owned)) {}
 
-  // Element [x, n, k], widened exactly.
+  // Of integers: IntegerBlocks, row after row.
+  RefMatrix(const Shape& shape, const IntegerFormat& format, Buffer blocks)
+      : Matrix(shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()),
+        compute_(Compute::kFast),
+        integers_(format),
+        owned_(std::move(blocks)) {}
+
+  // Products go by fast_integers() of the seam.
+  const std::optional<IntegerFormat>& integers() const { return integers_; }
+  // The blocks of row [x, n].
+  const IntegerBlock* blocks(std::int64_t x, std::int64_t n) const {
+    return owned_.as<IntegerBlock>() + (x * rows() + n) * (cols() / kIntegerBlock);
+  }
+
+  // Element [x, n, k], widened exactly (with a minimum: rounded once).
   float at(std::int64_t x, std::int64_t n, std::int64_t k) const {
+    if (integers_) {
+      const IntegerBlock& block = blocks(x, n)[k / kIntegerBlock];
+      const std::int64_t column = k % kIntegerBlock;
+      const std::int64_t half = column / kSmallestIntegerGroup;
+      return block.scales[half] * static_cast<float>(block.codes[column] - integers_->zero) +
+             block.minimums[half];
+    }
     if (weight_.is_quantized()) return decoded(x * rows() + n, k);
     const auto index = static_cast<std::size_t>((x * rows() + n) * cols() + k);
     if (weight_.dtype == DType::kF32) {
@@ -35,6 +57,9 @@ class RefMatrix final : public Matrix {
   }
 
   std::uint64_t bytes() const override {
+    if (integers_) {
+      return static_cast<std::uint64_t>(rows() * cols() / kIntegerBlock) * sizeof(IntegerBlock);
+    }
     return static_cast<std::uint64_t>(rows() * weight_.row_bytes());
   }
 
@@ -53,6 +78,7 @@ class RefMatrix final : public Matrix {
 
   TensorView weight_;
   Compute compute_;
+  std::optional<IntegerFormat> integers_;
   Buffer owned_;
 };
 

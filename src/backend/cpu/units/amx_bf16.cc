@@ -1,4 +1,4 @@
-// Unit: AVX-512, with AMX tiles for products and attention in bf16.
+// Unit: AVX-512, with AMX tiles for products in bf16 and int8 and attention in bf16.
 #define KAKEYA_CPU_UNIT amx_bf16
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
@@ -16,7 +16,9 @@ inline constexpr bool kTiledRows = true;
 #include "backend/cpu/units/restored.h"
 #include "backend/cpu/units/pack.h"
 #include "backend/cpu/units/products.h"
+#include "backend/cpu/units/integers.h"
 #include "backend/cpu/units/tiles.h"
+#include "backend/cpu/units/integer_tiles.h"
 #include "backend/cpu/units/tile_rows.h"
 #include "backend/cpu/units/tile_attention.h"
 #include "backend/cpu/units/table.h"
@@ -26,7 +28,7 @@ inline constexpr bool kTiledRows = true;
 namespace kakeya::cpu {
 
 const Kernels& amx_bf16_kernels() {
-  static constexpr Kernels kKernels = amx_bf16::make_kernels("cpu/amx_bf16", 1500, 80);
+  static constexpr Kernels kKernels = amx_bf16::make_kernels("cpu/amx_bf16", 1500, 80, 500);
   return kKernels;
 }
 

@@ -18,6 +18,8 @@ inline constexpr bool kTiledRows = false;
 #include "backend/cpu/units/pack.h"
 #include "backend/cpu/units/products.h"
 #include "backend/cpu/units/widened_products.h"
+#include "backend/cpu/units/integers.h"
+#include "backend/cpu/units/vector_integers.h"
 #include "backend/cpu/units/table.h"
 // clang-format on
 #include "backend/cpu/units/units.h"
@@ -25,7 +27,7 @@ inline constexpr bool kTiledRows = false;
 namespace kakeya::cpu {
 
 const Kernels& avx2_kernels() {
-  static constexpr Kernels kKernels = avx2::make_kernels("cpu/avx2", 30, 30);
+  static constexpr Kernels kKernels = avx2::make_kernels("cpu/avx2", 30, 30, 80);
   return kKernels;
 }
 

@@ -39,7 +39,12 @@ inline void store_packed(std::byte* to, Arithmetic arithmetic, Vec x) {
   }
 }
 
+inline void pack_integer_rows(const PackRows& pack, Index first_row, Index last_row);
+
 inline void pack_rows(const PackRows& pack, Index first_row, Index last_row) {
+  if (pack.arithmetic == Arithmetic::kInteger) {
+    return pack_integer_rows(pack, first_row, last_row);
+  }
   const Index columns = round_up(pack.width, kColumnUnit);
   for (Index row = first_row; row < last_row; ++row) {
     const Index from = pack.gather == nullptr ? row : pack.gather[row];

@@ -13,6 +13,8 @@ inline void multiply(const Product& product, const ProductPart& part) {
       return multiply_vectors<WidenedStep>(product, part);
     case Arithmetic::kBf16Fast:
       return multiply_fast(product, part);
+    case Arithmetic::kInteger:
+      return multiply_integers(product, part);
   }
 }
 
@@ -36,11 +38,15 @@ inline double f32_peak(Index rounds) {
   return static_cast<double>(rounds) * kChains * 32.0;
 }
 
-constexpr Kernels make_kernels(std::string_view name, double fast_gflops, double exact_gflops) {
+constexpr Kernels make_kernels(std::string_view name,
+                               double fast_gflops,
+                               double exact_gflops,
+                               double integer_gflops) {
   Kernels kernels;
   kernels.name = name;
   kernels.fast_gflops = fast_gflops;
   kernels.exact_gflops = exact_gflops;
+  kernels.integer_gflops = integer_gflops;
   kernels.fast_element_bytes = kFastBytes;
   kernels.panel_group = 4;
   kernels.pack_rows = pack_rows;

@@ -20,6 +20,8 @@ constexpr int most_rows(int panels) {
 }
 // Panels of a tile when there are more rows than one tile takes.
 inline constexpr int kManyRowsPanels = 1;
+// Rows of a tile of integers.
+inline constexpr int kIntegerRows = 3;
 
 inline __m256i lane_mask(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
@@ -209,6 +211,76 @@ inline void transpose_32(const std::byte* from, std::int64_t stride, std::byte* 
                        _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
+}
+
+// Sixteen int32, or four bytes for each.
+struct Ints {
+  __m256i low;
+  __m256i high;
+};
+
+template <typename F>
+inline Ints for_halves(Ints a, F f) {
+  return {f(a.low), f(a.high)};
+}
+inline Ints splat_int(std::int32_t x) {
+  const __m256i v = _mm256_set1_epi32(x);
+  return {v, v};
+}
+inline Vec to_float(Ints x) {
+  return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)};
+}
+inline Ints load_codes(const std::byte* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+inline Ints load_low_nibbles(const std::byte* p) {
+  return for_halves(load_codes(p),
+                    [](__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); });
+}
+inline Ints load_high_nibbles(const std::byte* p) {
+  return for_halves(load_codes(p), [](__m256i v) {
+    return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+  });
+}
+template <int kBits>
+inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {
+  if constexpr (kBits == 4) {  // two products are below 2^15
+    const __m256i pairs = _mm256_maddubs_epi16(codes, x);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  } else {
+    const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255));
+    const __m256i odd = _mm256_srli_epi16(codes, 8);
+    const __m256i even_x = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
+    const __m256i odd_x = _mm256_srai_epi16(x, 8);
+    return _mm256_add_epi32(
+        sum, _mm256_add_epi32(_mm256_madd_epi16(even, even_x), _mm256_madd_epi16(odd, odd_x)));
+  }
+}
+// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes of 4
+// bits are below 16.
+template <int kBits>
+inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
+  std::int32_t quad = 0;
+  __builtin_memcpy(&quad, x, sizeof(quad));
+  const __m256i xs = _mm256_set1_epi32(quad);
+  return {dot_quads<kBits>(sum.low, codes.low, xs), dot_quads<kBits>(sum.high, codes.high, xs)};
+}
+// Whole numbers in [-128, 127].
+inline void store_int8(std::byte* p, Vec x) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+inline Vec load_half(const std::byte* p) {
+  const auto* halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+// a * b + c, rounded once.
+inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
+  return multiply_add(a, b, c);
 }
 
 inline void prefetch(const std::byte* p) {

@@ -17,6 +17,8 @@ constexpr int most_rows(int panels) {
 }
 // Panels of a tile when there are more rows than one tile takes.
 inline constexpr int kManyRowsPanels = 2;
+// Rows of a tile of integers: as many sums and integers, codes, scales.
+inline constexpr int kIntegerRows = 8;
 
 inline __mmask16 lane_mask(std::int64_t count) {
   return static_cast<__mmask16>((1U << count) - 1U);
@@ -185,6 +187,59 @@ inline void transpose_32(const std::byte* from, std::int64_t stride, std::byte* 
     _mm512_storeu_si512(to + (i + 8) * 64, _mm512_shuffle_i32x4(a, b, 0xdd));
     _mm512_storeu_si512(to + (i + 12) * 64, _mm512_shuffle_i32x4(c, d, 0xdd));
   }
+}
+
+// Sixteen int32, or four bytes for each.
+using Ints = __m512i;
+
+inline Ints splat_int(std::int32_t x) {
+  return _mm512_set1_epi32(x);
+}
+inline Vec to_float(Ints x) {
+  return _mm512_cvtepi32_ps(x);
+}
+inline Ints load_codes(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+inline Ints load_low_nibbles(const std::byte* p) {
+  return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
+}
+inline Ints load_high_nibbles(const std::byte* p) {
+  return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
+}
+// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes of 4
+// bits are below 16.
+template <int kBits>
+inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
+  std::int32_t quad = 0;
+  __builtin_memcpy(&quad, x, sizeof(quad));
+  const __m512i xs = _mm512_set1_epi32(quad);
+#if defined(__AVX512VNNI__)
+  return _mm512_dpbusd_epi32(sum, codes, xs);
+#else
+  if constexpr (kBits == 4) {  // two products are below 2^15
+    const __m512i pairs = _mm512_maddubs_epi16(codes, xs);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  } else {
+    const __m512i even = _mm512_and_si512(codes, _mm512_set1_epi16(255));
+    const __m512i odd = _mm512_srli_epi16(codes, 8);
+    const __m512i even_x = _mm512_srai_epi16(_mm512_slli_epi16(xs, 8), 8);
+    const __m512i odd_x = _mm512_srai_epi16(xs, 8);
+    return _mm512_add_epi32(
+        sum, _mm512_add_epi32(_mm512_madd_epi16(even, even_x), _mm512_madd_epi16(odd, odd_x)));
+  }
+#endif
+}
+// Whole numbers in [-128, 127].
+inline void store_int8(std::byte* p, Vec x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+inline Vec load_half(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// a * b + c, rounded once.
+inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
+  return _mm512_fmadd_ps(a, b, c);
 }
 
 inline void prefetch(const std::byte* p) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tensor/dtype.h"
+
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 struct Vec {
@@ -17,6 +19,8 @@ constexpr int most_rows(int panels) {
   return panels == 1 ? 2 : 1;
 }
 inline constexpr int kManyRowsPanels = 1;
+// Rows of a tile of integers.
+inline constexpr int kIntegerRows = 2;
 
 template <typename F>
 inline Vec make_vec(F f) {
@@ -172,6 +176,65 @@ inline void transpose_32(const std::byte* from, std::int64_t stride, std::byte* 
   for (int i = 0; i < 16; ++i) {
     for (int j = 0; j < 16; ++j) std::memcpy(to + j * 64 + i * 4, from + i * stride + j * 4, 4);
   }
+}
+
+// Sixteen int32, or four bytes for each.
+struct Ints {
+  std::int32_t lane[16];
+};
+
+inline Ints splat_int(std::int32_t x) {
+  Ints r;
+  for (std::int32_t& lane : r.lane) lane = x;
+  return r;
+}
+inline Vec to_float(const Ints& x) {
+  return make_vec([&](int i) { return static_cast<float>(x.lane[i]); });
+}
+inline Ints load_codes(const std::byte* p) {
+  Ints r;
+  std::memcpy(r.lane, p, sizeof(r.lane));
+  return r;
+}
+inline Ints load_low_nibbles(const std::byte* p) {
+  Ints r = load_codes(p);
+  for (std::int32_t& lane : r.lane) lane &= 0x0f0f0f0f;
+  return r;
+}
+inline Ints load_high_nibbles(const std::byte* p) {
+  Ints r = load_codes(p);
+  for (std::int32_t& lane : r.lane) lane = (lane >> 4) & 0x0f0f0f0f;
+  return r;
+}
+// sum + the products of four unsigned codes with the four int8 at `x`, for each lane.
+template <int kBits>
+inline Ints dot_quads(const Ints& sum, const Ints& codes, const std::byte* x) {
+  Ints r = sum;
+  std::uint8_t bytes[64];
+  std::memcpy(bytes, codes.lane, sizeof(bytes));
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      r.lane[i] += static_cast<std::int32_t>(bytes[4 * i + j]) * static_cast<std::int8_t>(x[j]);
+    }
+  }
+  return r;
+}
+// Whole numbers in [-128, 127].
+inline void store_int8(std::byte* p, const Vec& x) {
+  for (int i = 0; i < 16; ++i) {
+    p[i] = static_cast<std::byte>(static_cast<std::int8_t>(x.lane[i]));
+  }
+}
+inline Vec load_half(const std::byte* p) {
+  return make_vec([=](int i) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, p + 2 * i, sizeof(half));
+    return half_to_float(half);
+  });
+}
+// a * b + c, rounded once.
+inline Vec fused_multiply_add(const Vec& a, const Vec& b, const Vec& c) {
+  return make_vec([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
 
 inline void prefetch(const std::byte*) {}

@@ -1,0 +1,247 @@
+// Products of rows rounded to int8 with panels of integers. Included after products.h.
+//
+// Within a run of columns that shares its scales, products are added as integers: exactly, so their
+// order does not matter, and every unit, tiles included, gives the same bits. Across runs, an
+// output adds, run after run,
+//
+//   sum = fma(integers, scale * step, sum), and with minimums  sum = fma(minimum, row sum, sum).
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace kakeya::cpu::KAKEYA_CPU_UNIT {
+
+inline constexpr Index kIntegerPrefetchBytes = 4096;
+
+// One block of rows rounded to int8.
+struct IntegerRows {
+  const std::byte* codes;
+  const float* steps;
+  const std::int32_t* offsets;
+  const float* sums;
+  Index rows;  // of the block
+};
+
+// The block that begins with row `first` of `rows`.
+template <typename Byte>
+inline Byte* integer_block_at(Byte* packed, Index row_bytes, Index first) {
+  return packed + first * row_bytes;
+}
+
+inline IntegerRows integer_rows(const Product& product, Index first) {
+  const IntegerPanels& panels = product.integers;
+  const Index columns = product.columns;
+  const Index left = product.rows - first;
+  const Index rows = left < kRowBlock ? left : kRowBlock;
+  const std::byte* at = integer_block_at(product.x, integer_row_bytes(columns, panels), first);
+  IntegerRows block;
+  block.rows = rows;
+  block.codes = at;
+  block.steps = reinterpret_cast<const float*>(at + columns * rows);
+  const auto* offsets =
+      reinterpret_cast<const std::int32_t*>(block.steps + columns / kIntegerRun * rows);
+  block.offsets = offsets;
+  block.sums = reinterpret_cast<const float*>(offsets + columns / panels.sum_columns() * rows);
+  return block;
+}
+
+// One run of 32 columns of a row in the packed form; the values are `count` of x, then zeros.
+inline void round_run(const float* x,
+                      Index count,
+                      const IntegerPanels& panels,
+                      Index run,
+                      Index rows,
+                      Index row,
+                      std::byte* block,
+                      Index columns) {
+  Vec values[2];
+  for (Index half = 0; half < 2; ++half) {
+    const Index left = count - 16 * half;
+    values[half] = left >= 16 ? load(x + 16 * half)
+                   : left > 0 ? load_part(x + 16 * half, left)
+                              : zero();
+  }
+  const float largest = reduce_max(max(absolute(values[0]), absolute(values[1])));
+  // Below, 127 / largest would not be finite.
+  const bool tiny = !(largest > 1e-36F);
+  const float step = tiny ? 0.0F : largest / 127.0F;
+  const Vec inverse = splat(tiny ? 0.0F : 127.0F / largest);
+  float sums[2];
+  for (Index half = 0; half < 2; ++half) {
+    const Vec rounded = round_nearest(mul(values[half], inverse));
+    // The order of operands turns NaN into a number.
+    const Vec whole = max(min(rounded, splat(127.0F)), splat(-127.0F));
+    store_int8(block + (run * rows + row) * kIntegerRun + 16 * half, whole);
+    sums[half] = reduce_add(whole);
+  }
+  auto* steps = reinterpret_cast<float*>(block + columns * rows);
+  auto* offsets = reinterpret_cast<std::int32_t*>(steps + columns / kIntegerRun * rows);
+  const Index sum_columns = panels.sum_columns();
+  auto* row_sums = reinterpret_cast<float*>(offsets + columns / sum_columns * rows);
+  steps[run * rows + row] = step;
+  const Index parts = kIntegerRun / sum_columns;
+  for (Index part = 0; part < parts; ++part) {
+    const float sum = parts == 1 ? sums[0] + sums[1] : sums[part];
+    const Index at = (run * parts + part) * rows + row;
+    offsets[at] = -panels.zero * static_cast<std::int32_t>(sum);
+    row_sums[at] = step * sum;
+  }
+}
+
+inline void pack_integer_rows(const PackRows& pack, Index first_row, Index last_row) {
+  const Index columns = round_up(pack.width, kIntegerUnit);
+  const Index row_bytes = integer_row_bytes(columns, pack.integers);
+  for (Index row = first_row; row < last_row; ++row) {
+    const Index from = pack.gather == nullptr ? row : pack.gather[row];
+    const Index first = row / kRowBlock * kRowBlock;
+    const Index rows = pack.rows - first < kRowBlock ? pack.rows - first : kRowBlock;
+    std::byte* block = integer_block_at(pack.packed, row_bytes, first);
+    for (Index run = 0; run < columns / kIntegerRun; ++run) {
+      round_run(pack.x + from * pack.stride + run * kIntegerRun, pack.width - run * kIntegerRun,
+                pack.integers, run, rows, row - first, block, columns);
+    }
+  }
+}
+
+inline Vec load_scales(const std::byte* scales, ScaleType type) {
+  switch (type) {
+    case ScaleType::kF16:
+      return load_half(scales);
+    case ScaleType::kBf16:
+      return load_bf16(scales);
+    case ScaleType::kF32:
+      break;
+  }
+  return load(reinterpret_cast<const float*>(scales));
+}
+
+// Line `quad` of four columns of a run of codes.
+template <int kBits>
+inline Ints load_quad(const std::byte* run, int quad) {
+  if constexpr (kBits == 8) {
+    return load_codes(run + 64 * quad);
+  } else {
+    return quad % 2 == 0 ? load_low_nibbles(run + 32 * quad)
+                         : load_high_nibbles(run + 32 * (quad - 1));
+  }
+}
+
+// sums[r] += row first + r of a block times a panel. kParts: of a run of 32 columns that have
+// scales of their own.
+template <int kBits, int kParts, int kRows>
+inline void add_integer_runs(const IntegerRows& x,
+                             Index first,
+                             Index columns,
+                             const IntegerPanels& format,
+                             const std::byte* panel,
+                             Vec (&sums)[kRows]) {
+  constexpr int kQuads = 8 / kParts;
+  constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
+  const Index unit_bytes = format.unit_bytes();
+  const Index code_bytes = format.code_bytes();
+  const Index scales_bytes = format.scales_bytes();
+  // Scales of a group of 64 columns serve both runs.
+  const Index scale_step = format.group == kIntegerUnit ? 0 : kPanelRows * format.scale_bytes();
+  for (Index run = 0; run < columns / kIntegerRun; ++run) {
+    const std::byte* unit = panel + run / 2 * unit_bytes;
+    const std::byte* codes = unit + run % 2 * kRunBytes;
+    const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
+    for (Index line = 0; line < kRunBytes; line += 64) {
+      prefetch(codes + line + kIntegerPrefetchBytes);
+    }
+    if (run % 2 == 0) prefetch(unit + code_bytes + kIntegerPrefetchBytes);
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      const Index sum = run * kParts + part;
+      Ints integers[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) integers[r] = splat_int(x.offsets[sum * x.rows + first + r]);
+#pragma GCC unroll 8
+      for (int quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
+        const Ints w = load_quad<kBits>(codes, quad);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          integers[r] = dot_quads<kBits>(integers[r], w, row_codes + r * kIntegerRun + quad * 4);
+        }
+      }
+      const std::byte* scales = unit + code_bytes + (run % 2 * kParts + part) * scale_step;
+      const Vec scale = load_scales(scales, format.scale_type);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vec step = splat(x.steps[run * x.rows + first + r]);
+        sums[r] = fused_multiply_add(to_float(integers[r]), mul(scale, step), sums[r]);
+      }
+      if (!format.has_minimum) continue;
+      const Vec minimum = load_scales(scales + scales_bytes, format.scale_type);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vec sum_of_row = splat(x.sums[sum * x.rows + first + r]);
+        sums[r] = fused_multiply_add(minimum, sum_of_row, sums[r]);
+      }
+    }
+  }
+}
+
+template <int kRows>
+inline void add_integers(const Product& product,
+                         const IntegerRows& x,
+                         Index first,
+                         const std::byte* panel,
+                         Vec (&sums)[kRows]) {
+  const IntegerPanels& format = product.integers;
+  const Index columns = product.columns;
+  for (Vec& sum : sums) sum = zero();
+  if (format.group < kIntegerRun) {
+    if (format.bits == 4) return add_integer_runs<4, 2>(x, first, columns, format, panel, sums);
+    return add_integer_runs<8, 2>(x, first, columns, format, panel, sums);
+  }
+  if (format.bits == 4) return add_integer_runs<4, 1>(x, first, columns, format, panel, sums);
+  add_integer_runs<8, 1>(x, first, columns, format, panel, sums);
+}
+
+// Rows [row, row + kRows), of one block, times a panel, or the same panel of gate and up.
+template <int kRows>
+inline void multiply_integer_tile(const Product& product, Index row, Index panel) {
+  const Index block = row / kRowBlock * kRowBlock;
+  const IntegerRows x = integer_rows(product, block);
+  const Index at = panel * product.panel_bytes;
+  Vec values[kRows];
+  add_integers(product, x, row - block, product.panels + at, values);
+  if (product.up_panels != nullptr) {
+    Vec ups[kRows];
+    add_integers(product, x, row - block, product.up_panels + at, ups);
+    for (int r = 0; r < kRows; ++r) {
+      values[r] = mul(activate(product.activation, values[r]), ups[r]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) finish(product, row + r, panel, values[r]);
+}
+
+// With `height` <= kRows rows.
+template <int kRows>
+inline void multiply_integer_height(const Product& product, Index row, Index height, Index panel) {
+  if (height == kRows) {
+    multiply_integer_tile<kRows>(product, row, panel);
+  } else if constexpr (kRows > 1) {
+    multiply_integer_height<kRows - 1>(product, row, height, panel);
+  }
+}
+
+inline void multiply_integer_vectors(const Product& product, const ProductPart& part) {
+  for (Index panel = part.first_panel; panel < part.last_panel; ++panel) {
+    for (Index block = part.first_row; block < part.last_row; block += kRowBlock) {
+      const Index left = part.last_row - block;
+      const Index rows = left < kRowBlock ? left : kRowBlock;
+      // Tiles of equal height, as in other products.
+      const Index tiles = (rows + kIntegerRows - 1) / kIntegerRows;
+      Index row = block;
+      for (Index tile = 0; tile < tiles; ++tile) {
+        const Index height = (block + rows - row + tiles - tile - 1) / (tiles - tile);
+        multiply_integer_height<kIntegerRows>(product, row, height, panel);
+        row += height;
+      }
+    }
+  }
+}
+
+}  // namespace kakeya::cpu::KAKEYA_CPU_UNIT

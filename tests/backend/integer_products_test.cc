@@ -1,0 +1,223 @@
+// Products with quantised weights, where they are fast: every instruction set, thread count and
+// number of rows gives the bits of the reference.
+#include <cmath>
+
+#include "backend/backend_fixture.h"
+#include "formats/quantized_tensors.h"
+
+namespace kakeya {
+namespace {
+
+class IntegerProducts : public testing::TestWithParam<Configuration> {
+ protected:
+  std::unique_ptr<Matrix> load(Machine& machine, const QuantizedTensor& tensor) {
+    return machine.backend->load_matrix(tensor.view, Compute::kFast, machine.budget).value();
+  }
+  std::vector<float> product(Machine& machine,
+                             const Matrix& matrix,
+                             const std::vector<float>& x,
+                             std::int64_t rows) {
+    std::vector<float> out(static_cast<std::size_t>(rows * matrix.rows()), NAN);
+    machine.executor->matmul({x.data(), rows, matrix.cols()}, matrix, rows_of(out, matrix.rows()));
+    return out;
+  }
+
+  Machine ref_{Configuration{}};
+  Machine cpu_{GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(AllSets,
+                         IntegerProducts,
+                         testing::ValuesIn(cpu_configurations({1, 2})),
+                         [](const auto& test) { return configuration_name(test.param); });
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Rows of a wide range, with runs of zeros, of tiny numbers and of one large one.
+std::vector<float> uneven_rows(std::int64_t rows, std::int64_t columns, unsigned seed) {
+  std::vector<float> x = random_floats(static_cast<std::size_t>(rows * columns), seed);
+  for (std::int64_t i = 0; i < rows * columns; i += 32) {
+    const auto run = x.begin() + i;
+    const std::int64_t kind = i / 32 % 5;
+    const float factor = kind == 0 ? 0.0F : kind == 1 ? 1e-37F : kind == 2 ? 300.0F : 1.0F;
+    for (std::int64_t k = 0; k < std::min<std::int64_t>(32, rows * columns - i); ++k) {
+      run[k] *= factor;
+    }
+    if (kind == 3) run[7] = -50.0F;
+  }
+  return x;
+}
+
+TEST_P(IntegerProducts, EqualTheReference) {
+  for (const Shape& shape : {Shape{1, 256}, Shape{36, 96}, Shape{40, 768}, Shape{100, 512}}) {
+    const auto x = uneven_rows(64, shape[1], 7);
+    for (const auto& [name, tensor] : tensors_of_every_format(shape, 3)) {
+      if (!integer_format(tensor.view)) continue;
+      const auto expected = product(ref_, *load(ref_, tensor), x, 64);
+      const auto matrix = load(cpu_, tensor);
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64}) {
+        const std::vector<float> wanted(expected.begin(), expected.begin() + rows * shape[0]);
+        ASSERT_TRUE(same_bits(product(cpu_, *matrix, x, rows), wanted))
+            << name << " " << shape_string(shape) << " " << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST_P(IntegerProducts, EqualTheReferenceInLongRows) {
+  const auto x = random_floats(5 * 2816, 8);
+  for (const auto& [name, tensor] : tensors_of_every_format({20, 2816}, 4)) {
+    if (!integer_format(tensor.view)) continue;
+    const auto expected = product(ref_, *load(ref_, tensor), x, 5);
+    ASSERT_TRUE(same_bits(product(cpu_, *load(cpu_, tensor), x, 5), expected)) << name;
+  }
+}
+
+TEST_P(IntegerProducts, AreCloseToThoseOfTheDecodedWeights) {
+  constexpr std::int64_t kRows = 4;
+  const auto x = random_floats(kRows * 512, 9);
+  for (const auto& [name, tensor] : tensors_of_every_format({64, 512}, 5)) {
+    const Tensor decoded({64, 512}, DType::kF32, to_f32(tensor.view).value());
+    const auto exact = cpu_.backend->load_matrix(decoded.view, Compute::kF32, cpu_.budget).value();
+    const auto expected = product(cpu_, *exact, x, kRows);
+    const auto got = product(cpu_, *load(cpu_, tensor), x, kRows);
+    double error = 0.0;
+    double size = 0.0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      error += std::pow(got[i] - expected[i], 2);
+      size += std::pow(expected[i], 2);
+    }
+    // Uniform x of one run is rounded with an error of 1 / (127 sqrt(12)), 0.4 % of its root mean
+    // square 1 / sqrt(3); the weights' minimums add up, which leaves at most this much.
+    EXPECT_LT(std::sqrt(error / size), 0.006) << name;
+  }
+}
+
+TEST_P(IntegerProducts, GateLikeTheirParts) {
+  for (const auto& [name, gate] : tensors_of_every_format({52, 256}, 6)) {
+    const auto up = QuantizedTensors(7).blocks(QuantizedFormat::kQ80, {52, 256});
+    for (const QuantizedTensor* other : {&gate, &up}) {
+      const auto g = load(cpu_, gate);
+      const auto u = load(cpu_, *other);
+      for (const std::int64_t rows : {1, 6, 33}) {
+        const auto x = random_floats(static_cast<std::size_t>(rows * 256), 10);
+        std::vector<float> out(static_cast<std::size_t>(rows * 52), NAN);
+        cpu_.executor->gated_matmul(rows_of(x, 256), *g, *u, GateActivation::kGeluTanh,
+                                    rows_of(out, 52));
+        std::vector<float> expected = product(cpu_, *g, x, rows);
+        const std::vector<float> factor = product(cpu_, *u, x, rows);
+        cpu_.executor->gated_multiply(rows_of(expected, 52), factor.data(), 52,
+                                      GateActivation::kGeluTanh, rows_of(expected, 52));
+        ASSERT_TRUE(same_bits(out, expected)) << name << " " << rows << " rows";
+      }
+    }
+  }
+}
+
+// The rows of one of the stacked matrices.
+QuantizedTensor one_of(const QuantizedTensor& stacked, std::int64_t index) {
+  QuantizedTensor tensor;
+  tensor.view = stacked.view;
+  tensor.view.shape = {stacked.view.shape[1], stacked.view.shape[2]};
+  skip_rows(tensor.view, index * stacked.view.shape[1]);
+  return tensor;
+}
+
+struct ExpertFormats {
+  QuantizedFormat gate, up, down;
+};
+
+TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
+  constexpr std::int64_t kExperts = 6;
+  constexpr std::int64_t kTopK = 3;
+  constexpr ExpertFormats kFormats[] = {
+      {QuantizedFormat::kQ40, QuantizedFormat::kQ40, QuantizedFormat::kQ40},
+      {QuantizedFormat::kQ41, QuantizedFormat::kQ41, QuantizedFormat::kNvfp4},
+      {QuantizedFormat::kNvfp4, QuantizedFormat::kNvfp4, QuantizedFormat::kQ51},
+      {QuantizedFormat::kQ4K, QuantizedFormat::kQ6K, QuantizedFormat::kQ80},
+      {QuantizedFormat::kQ4K, QuantizedFormat::kQ6K, QuantizedFormat::kNvfp4}};
+  for (const ExpertFormats& formats : kFormats) {
+    QuantizedTensors make(8);
+    const auto gate = make.blocks(formats.gate, {kExperts, 64, 256});
+    const auto up = make.blocks(formats.up, {kExperts, 64, 256});
+    const auto down = make.blocks(formats.down, {kExperts, 256, 64});
+    const auto gates = load(cpu_, gate);
+    const auto ups = load(cpu_, up);
+    const auto downs = load(cpu_, down);
+    for (const std::int64_t rows : {1, 5, 40}) {
+      const auto x = random_floats(static_cast<std::size_t>(rows * 256), 11);
+      const auto logits = random_floats(static_cast<std::size_t>(rows * kExperts), 12);
+      const std::vector<float> scale(kExperts, 1.0F);
+      std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * kTopK));
+      std::vector<float> weights(chosen.size());
+      const Routing routing = {chosen.data(), weights.data(), kTopK};
+      cpu_.executor->route(rows_of(logits, kExperts), scale.data(), routing);
+      std::vector<float> out(static_cast<std::size_t>(rows * 256), NAN);
+      cpu_.executor->experts(rows_of(x, 256), {gates.get(), ups.get(), downs.get()}, routing,
+                             GateActivation::kGeluTanh, rows_of(out, 256));
+      for (std::int64_t t = 0; t < rows; ++t) {
+        std::vector<float> expected(256, 0.0F);
+        std::vector<float> magnitudes(256, 0.0F);
+        for (std::int64_t r = 0; r < kTopK; ++r) {
+          const auto at = static_cast<std::size_t>(t * kTopK + r);
+          const std::vector<float> row(x.begin() + t * 256, x.begin() + (t + 1) * 256);
+          std::vector<float> hidden(64);
+          cpu_.executor->gated_matmul(rows_of(row, 256), *load(cpu_, one_of(gate, chosen[at])),
+                                      *load(cpu_, one_of(up, chosen[at])),
+                                      GateActivation::kGeluTanh, rows_of(hidden, 64));
+          const auto result = product(cpu_, *load(cpu_, one_of(down, chosen[at])), hidden, 1);
+          for (std::size_t d = 0; d < 256; ++d) {
+            expected[d] += weights[at] * result[d];
+            magnitudes[d] += std::fabs(weights[at] * result[d]);
+          }
+        }
+        for (std::size_t d = 0; d < 256; ++d) {
+          // Three products and sums in f32, each rounded or fused.
+          ASSERT_NEAR(out[static_cast<std::size_t>(t) * 256 + d], expected[d],
+                      6 * 0x1p-24F * magnitudes[d])
+              << rows << " rows, row " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(IntegerProducts, EmbedWhatIsDecoded) {
+  for (const auto& [name, tensor] : tensors_of_every_format({40, 256}, 13)) {
+    if (!integer_format(tensor.view)) continue;
+    const auto table = load(cpu_, tensor);
+    const std::vector<TokenId> ids = {0, 39, 17, 16};
+    std::vector<float> out(4 * 256, NAN);
+    cpu_.executor->embed(*table, ids, 2.0F, rows_of(out, 256));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      std::vector<float> row(256);
+      copy_to_f32(tensor.view, ids[i], 0, 256, row.data());
+      for (std::size_t d = 0; d < 256; ++d) ASSERT_EQ(out[i * 256 + d], 2.0F * row[d]) << name;
+    }
+  }
+}
+
+TEST_P(IntegerProducts, ChargeWhatWasAnnounced) {
+  for (const auto& [name, tensor] : tensors_of_every_format({2, 20, 256}, 14)) {
+    for (Machine* machine : {&ref_, &cpu_}) {
+      MemoryBudget budget;
+      const auto matrix =
+          machine->backend->load_matrix(tensor.view, Compute::kFast, budget).value();
+      EXPECT_EQ(budget.footprint().reserved_bytes(MemoryClass::kWeights),
+                machine->backend->matrix_bytes(tensor.view, Compute::kFast))
+          << name;
+    }
+  }
+}
+
+// 32 columns of Q4_0 are 18 bytes in a file, and here.
+TEST_P(IntegerProducts, KeepFourBitsInFour) {
+  TensorView weight = {.shape = {128, 2816}};
+  weight.quantization = QuantizedFormat::kQ40;
+  EXPECT_EQ(cpu_.backend->matrix_bytes(weight, Compute::kFast), 128U * 2816U / 32U * 18U);
+}
+
+}  // namespace
+}  // namespace kakeya
