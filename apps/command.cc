@@ -152,7 +152,8 @@ int report(const Error& error) {
 }
 
 void add_engine_flags(CLI::App& command, ModelFlags& flags) {
-  command.add_option("-m,--model", flags.model, "Model folder (default: the demo model)")
+  command
+      .add_option("-m,--model", flags.model, "Model folder or GGUF file (default: the demo model)")
       ->type_name("DIR");
   command
       .add_option(
@@ -197,7 +198,7 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--draft", flags.draft,
                   "What proposes tokens: auto (the model's drafter/ folder, the default), none, "
                   "ngram (text that followed the same words before), chain (ngram where it matches "
-                  "long, else the drafter), a drafter's folder, or ngram+FOLDER")
+                  "long, else the drafter), a drafter's folder or GGUF file, or ngram+ and one")
       ->type_name("DIR|NAME")
       ->group(group);
   command

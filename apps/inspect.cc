@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "command.h"
+#include "formats/gguf_checkpoint.h"
 #include "inspect_gguf.h"
 #include "inspect_report.h"
 
@@ -29,7 +30,7 @@ int print(const InspectFlags& flags, const Result<Inspected>& inspected) {
 }
 
 int run_inspect(const InspectFlags& flags) {
-  if (flags.path.ends_with(".gguf")) return print(flags, GgufFile::open(flags.path));
+  if (is_gguf_path(flags.path)) return print(flags, inspect_gguf(flags.path));
   return print(flags, inspect(flags.path));
 }
 

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
+#include "base/status.h"
+#include "formats/gguf_checkpoint.h"
 #include "formats/printable.h"
 #include "tensor_totals.h"
 
@@ -80,10 +83,23 @@ TensorTotals totals_of(const GgufFile& file) {
 
 }  // namespace
 
-std::string to_text(const GgufFile& file) {
+Result<GgufReport> inspect_gguf(const std::string& path) {
+  KAKEYA_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
+  GgufReport report = {.file = std::move(file), .model = {}};
+  if (const auto parts = GgufCheckpoint::open(path)) {
+    report.model = summarize(*parts);
+  } else {
+    report.model.problem = parts.error().message();
+  }
+  return report;
+}
+
+std::string to_text(const GgufReport& report) {
+  const GgufFile& file = report.file;
   std::string text =
       fmt::format("{:<14}{}\n{:<14}GGUF version {}: {} tensors, {} keys\n", "path", file.path(),
                   "file", file.version(), file.tensors().size(), file.metadata().size());
+  text += summary_text(report.model);
   for (const GgufEntry& entry : file.metadata()) {
     text += fmt::format("{:<14}{} = {}\n", "metadata", printable(entry.key),
                         printable(shortened(dumped(value_json(file, entry)))));
@@ -95,6 +111,9 @@ std::string to_text(const GgufFile& file) {
     bytes += total.bytes;
   }
   text += fmt::format("{:<14}{}\n", "bytes", bytes);
+  if (!report.model.problem.empty()) {
+    text += fmt::format("{:<14}{}\n", "problem", report.model.problem);
+  }
   for (const GgufTensor& tensor : file.tensors()) {
     text += fmt::format("{:<7}{:>13}  {} {}\n", gguf_encoding_name(tensor.encoding),
                         tensor.data.size(), printable(tensor.name), shape_string(tensor.shape));
@@ -102,9 +121,11 @@ std::string to_text(const GgufFile& file) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const GgufFile& file) {
+nlohmann::ordered_json to_json(const GgufReport& report) {
+  const GgufFile& file = report.file;
   nlohmann::ordered_json json = {
       {"path", file.path()}, {"gguf_version", file.version()}, {"alignment", file.alignment()}};
+  add_summary(report.model, json);
   json["metadata"] = nlohmann::ordered_json::object();
   for (const GgufEntry& entry : file.metadata()) {
     json["metadata"][std::string(entry.key)] = value_json(file, entry);

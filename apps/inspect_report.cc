@@ -51,6 +51,7 @@ class TextLines {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
     text_ += '\n';
   }
+  void append(std::string_view lines) { text_ += lines; }
   std::string take() { return std::move(text_); }
 
  private:
@@ -177,20 +178,37 @@ nlohmann::ordered_json drafter_json(const DrafterConfig& drafter) {
           {"input_embedding_scale", or_null(drafter.input_embedding_scale)}};
 }
 
-// Fills in what config.json says of the tensors and returns which ones it asks for.
-Result<std::vector<TensorSpec>> describe_folder(const std::string& path, InspectReport& report) {
+// Fills in what the configuration says and returns which tensors it asks for.
+Result<std::vector<TensorSpec>> describe(const std::string& path, ModelSummary& summary) {
   if (is_drafter_folder(path)) {
-    KAKEYA_ASSIGN_OR_RETURN(report.drafter, load_drafter_config(path));
-    std::vector<TensorSpec> specs = expected_tensors(*report.drafter);
-    KAKEYA_ASSIGN_OR_RETURN(report.drafter_parameters, total_parameters(specs));
+    KAKEYA_ASSIGN_OR_RETURN(summary.drafter, load_drafter_config(path));
+    std::vector<TensorSpec> specs = expected_tensors(*summary.drafter);
+    KAKEYA_ASSIGN_OR_RETURN(summary.drafter_parameters, total_parameters(specs));
     return specs;
   }
-  KAKEYA_ASSIGN_OR_RETURN(report.config, load_model_config(path));
-  KAKEYA_ASSIGN_OR_RETURN(report.parameters, parameter_count(*report.config));
-  return expected_tensors(*report.config);
+  KAKEYA_ASSIGN_OR_RETURN(summary.config, load_model_config(path));
+  KAKEYA_ASSIGN_OR_RETURN(summary.parameters, parameter_count(*summary.config));
+  return expected_tensors(*summary.config);
+}
+
+template <typename Files>
+ModelSummary summarize_any(const std::string& path, const Files& checkpoint) {
+  ModelSummary summary;
+  const auto wanted = describe(path, summary);
+  if (!wanted) {
+    summary.problem = wanted.error().message();
+    return summary;
+  }
+  const auto tensors = resolve_tensors(checkpoint, *wanted);
+  if (!tensors) summary.problem = tensors.error().message();
+  return summary;
 }
 
 }  // namespace
+
+ModelSummary summarize(const GgufCheckpoint& checkpoint) {
+  return summarize_any(checkpoint.path(), checkpoint);
+}
 
 Result<InspectReport> inspect(const std::string& path) {
   auto checkpoint = Checkpoint::open(path);
@@ -199,31 +217,30 @@ Result<InspectReport> inspect(const std::string& path) {
   report.checkpoint = std::move(*checkpoint);
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return report;
-
-  const auto wanted = describe_folder(path, report);
-  if (!wanted) {
-    report.problem = wanted.error().message();
-    return report;
-  }
-  const auto tensors = resolve_tensors(report.checkpoint, *wanted);
-  if (!tensors) report.problem = tensors.error().message();
+  static_cast<ModelSummary&>(report) = summarize_any(path, report.checkpoint);
   return report;
+}
+
+std::string summary_text(const ModelSummary& summary) {
+  TextLines lines;
+  if (summary.config) {
+    add_config(lines, *summary.config);
+    lines.add("parameters", "{} ({}), {} touched by each token", summary.parameters.total,
+              short_count(summary.parameters.total),
+              short_count(summary.parameters.touched_per_token));
+  }
+  if (summary.drafter) {
+    add_drafter(lines, *summary.drafter);
+    lines.add("parameters", "{} ({})", summary.drafter_parameters,
+              short_count(summary.drafter_parameters));
+  }
+  return lines.take();
 }
 
 std::string to_text(const InspectReport& report) {
   TextLines lines;
   lines.add("path", "{}", report.checkpoint.path());
-  if (report.config) {
-    add_config(lines, *report.config);
-    lines.add("parameters", "{} ({}), {} touched by each token", report.parameters.total,
-              short_count(report.parameters.total),
-              short_count(report.parameters.touched_per_token));
-  }
-  if (report.drafter) {
-    add_drafter(lines, *report.drafter);
-    lines.add("parameters", "{} ({})", report.drafter_parameters,
-              short_count(report.drafter_parameters));
-  }
+  lines.append(summary_text(report));
   for (const SafetensorsFile& file : report.checkpoint.files()) {
     lines.add("file", "{}: {} tensors", file_name(file), file.tensors().size());
     for (const auto& [key, value] : file.metadata()) {
@@ -245,21 +262,25 @@ std::string to_text(const InspectReport& report) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const InspectReport& report) {
-  nlohmann::ordered_json json = {{"path", report.checkpoint.path()}};
-  if (report.config) {
-    json["architecture"] = architecture_name(report.config->architecture);
-    json["config"] = config_json(*report.config);
-    json["parameters"] = {{"total", report.parameters.total},
-                          {"touched_per_token", report.parameters.touched_per_token}};
+void add_summary(const ModelSummary& summary, nlohmann::ordered_json& json) {
+  if (summary.config) {
+    json["architecture"] = architecture_name(summary.config->architecture);
+    json["config"] = config_json(*summary.config);
+    json["parameters"] = {{"total", summary.parameters.total},
+                          {"touched_per_token", summary.parameters.touched_per_token}};
   }
-  if (report.drafter) {
+  if (summary.drafter) {
     json["architecture"] = "dflash";
-    json["config"] = drafter_json(*report.drafter);
-    json["parameters"] = {{"total", report.drafter_parameters}};
+    json["config"] = drafter_json(*summary.drafter);
+    json["parameters"] = {{"total", summary.drafter_parameters}};
   }
   json["problem"] = nullptr;
-  if (!report.problem.empty()) json["problem"] = report.problem;
+  if (!summary.problem.empty()) json["problem"] = summary.problem;
+}
+
+nlohmann::ordered_json to_json(const InspectReport& report) {
+  nlohmann::ordered_json json = {{"path", report.checkpoint.path()}};
+  add_summary(report, json);
   json["total_bytes"] = report.checkpoint.total_bytes();
   auto dtypes = dtype_totals(report.checkpoint).to_json();
   if (!dtypes.empty()) json["dtypes"] = std::move(dtypes);

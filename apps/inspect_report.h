@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/drafter_config.h"
+#include "formats/gguf_checkpoint.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
@@ -15,16 +16,27 @@
 
 namespace kakeya::cli {
 
-struct InspectReport {
-  Checkpoint checkpoint;
-  // Of a folder whose config.json is that of a supported model.
+struct ModelSummary {
+  // Of a supported model.
   std::optional<ModelConfig> config;
   ParameterCount parameters;  // if there is a config
-  // Of a folder whose config.json is that of a supported drafter.
+  // Of a supported drafter.
   std::optional<DrafterConfig> drafter;
   std::int64_t drafter_parameters = 0;  // if there is a drafter
-  // Why config.json cannot be used or the tensors do not fit it; empty if there is nothing to say.
+  // Why the configuration cannot be used or the tensors do not fit it; empty if there is nothing to
+  // say.
   std::string problem;
+};
+
+// What a GGUF file, opened with its parts, is.
+ModelSummary summarize(const GgufCheckpoint& checkpoint);
+
+// Lines for people, without the problem; fields of a JSON object, without it.
+std::string summary_text(const ModelSummary& summary);
+void add_summary(const ModelSummary& summary, nlohmann::ordered_json& json);
+
+struct InspectReport : ModelSummary {  // empty for a file
+  Checkpoint checkpoint;
 };
 
 // Errors: those of Checkpoint::open. A configuration that cannot be used is part of the report.

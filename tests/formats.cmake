@@ -4,6 +4,9 @@ kakeya_test(
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
   formats/dtype_test.cc
+  formats/gguf_checkpoint_test.cc
+  formats/gguf_config_test.cc
+  formats/gguf_names_test.cc
   formats/gguf_test.cc
   formats/gguf_write_test.cc
   formats/integer_blocks_test.cc

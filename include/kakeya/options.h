@@ -72,7 +72,7 @@ enum class DraftMask : std::uint8_t { kAuto, kCausal, kBidirectional };
 struct DraftOptions {
   // "auto": the model folder's drafter/, if it has one; "none"; "ngram": tokens that followed the
   // same n-gram before; "chain": n-gram where the match is long, else the folder's drafter; a
-  // folder; or "ngram+" and a folder, the chain with that drafter.
+  // folder or a GGUF file; or "ngram+" and one of these, the chain with that drafter.
   std::string source = "auto";
   DraftMask mask = DraftMask::kAuto;
   // Factor of the drafter's input embeddings; 0: the config's input_embedding_scale, else the
@@ -87,7 +87,7 @@ struct DraftOptions {
 };
 
 struct EngineOptions {
-  std::string model_dir = {};
+  std::string model_dir = {};            // a folder, or a GGUF file (of a split one the first part)
   std::string backend = "cpu";           // "cpu" or "ref"
   std::string instruction_set = "auto";  // of cpu; see `kakeya doctor`
   Compute compute = Compute::kFast;

@@ -1,6 +1,7 @@
-// Text to token ids and back, as described by a Hugging Face tokenizer.json: byte-fallback BPE
-// (Gemma 4) and byte-level BPE (GPT-2, Qwen). Adds no beginning-of-sequence token of its own: the
-// chat template or the caller writes it. docs/tokenizer.md lists the supported components.
+// Text to token ids and back, as described by a Hugging Face tokenizer.json or the metadata of a
+// GGUF file: byte-fallback BPE (Gemma 4) and byte-level BPE (GPT-2, Qwen). Adds no
+// beginning-of-sequence token of its own: the chat template or the caller writes it.
+// docs/tokenizer.md lists the supported components.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@ struct EncodeOptions {
 // Immutable after loading; every const member may be called from any thread at once.
 class Tokenizer {
  public:
-  // Reads and checks a tokenizer.json.
+  // Reads and checks a tokenizer.json, or the tokenizer of a GGUF file (of a split model the first
+  // part).
   //
   // Errors: kNotFound or kInvalidArgument if the file cannot be read, kDataLoss if it is not a
   // valid tokenizer.json (syntax, ids out of range, merges of unknown tokens), kUnimplemented if it

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "formats/gguf_config.h"
 #include "formats/json_document.h"
 #include "formats/model_config_parts.h"
 #include "formats/printable.h"
@@ -229,6 +230,10 @@ Result<DrafterConfig> parse_drafter_config(std::string_view json) {
 }
 
 Result<DrafterConfig> load_drafter_config(const std::string& dir) {
+  if (is_gguf_path(dir)) {
+    KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(dir));
+    return read_gguf_drafter_config(checkpoint);
+  }
   const std::string path = dir + "/config.json";
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
   auto config = parse_drafter_config(text);
@@ -237,6 +242,10 @@ Result<DrafterConfig> load_drafter_config(const std::string& dir) {
 }
 
 bool is_drafter_folder(const std::string& dir) {
+  if (is_gguf_path(dir)) {
+    const auto checkpoint = GgufCheckpoint::open(dir);
+    return checkpoint && gguf_architecture(*checkpoint) == GgufArchitecture::kDflash;
+  }
   return is_drafter_file(dir + "/config.json").value_or(false);
 }
 

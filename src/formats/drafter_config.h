@@ -42,10 +42,12 @@ struct DrafterConfig {
 // convolutions and selector, for one) and for what parse_model_config() does not support.
 Result<DrafterConfig> parse_drafter_config(std::string_view json);
 
-// Reads DIR/config.json. Errors as above and kNotFound, with the path.
+// Reads DIR/config.json, or what a GGUF file says instead. Errors as above and kNotFound, with the
+// path; those of read_gguf_drafter_config().
 Result<DrafterConfig> load_drafter_config(const std::string& dir);
 
-// Whether DIR/config.json is that of a drafter, of DFlash or of a successor that cannot be read.
+// Whether DIR/config.json is that of a drafter, of DFlash or of a successor that cannot be read, or
+// a GGUF file says so.
 // False as well for a file that is absent or malformed.
 bool is_drafter_folder(const std::string& dir);
 

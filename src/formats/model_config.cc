@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "formats/gguf_config.h"
 #include "formats/json_document.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_tensors.h"
@@ -216,6 +217,10 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir) {
+  if (is_gguf_path(dir)) {
+    KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(dir));
+    return read_gguf_model_config(checkpoint);
+  }
   const std::string path = dir + "/config.json";
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
   auto config = parse_model_config(text);
@@ -224,6 +229,10 @@ Result<ModelConfig> load_model_config(const std::string& dir) {
 }
 
 Result<GenerationConfig> load_generation_config(const std::string& dir) {
+  if (is_gguf_path(dir)) {
+    KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(dir));
+    return read_gguf_generation_config(checkpoint);
+  }
   const std::string path = dir + "/generation_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return GenerationConfig();

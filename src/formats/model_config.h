@@ -102,9 +102,10 @@ Result<ModelConfig> parse_model_config(std::string_view json);
 // Errors: kInvalidArgument as above.
 Result<GenerationConfig> parse_generation_config(std::string_view json);
 
-// Reads DIR/config.json. Errors as above and kNotFound, with the path.
+// Reads DIR/config.json, or what a GGUF file says instead. Errors as above and kNotFound, with the
+// path; those of read_gguf_model_config().
 Result<ModelConfig> load_model_config(const std::string& dir);
-// Reads DIR/generation_config.json; an absent file gives the defaults.
+// Reads DIR/generation_config.json, or the same of a GGUF file; an absent file gives the defaults.
 Result<GenerationConfig> load_generation_config(const std::string& dir);
 
 }  // namespace kakeya

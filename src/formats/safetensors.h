@@ -82,9 +82,9 @@ Status write_safetensors(const std::string& path,
                          std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata);
 
-// Looks for NaN and infinity in a floating point tensor (F64, F32, F16, BF16), or in the scales and
-// biases of an affine one; other dtypes pass.
-// Errors: kDataLoss naming the tensor, the index of the first such element and what it is.
+// Looks for NaN and infinity in a floating point tensor (F64, F32, F16, BF16), in the scales and
+// biases of an affine one, or in the scales of blocks; other dtypes pass.
+// Errors: kDataLoss naming the tensor and the index of the first such element or block.
 Status check_finite(const TensorView& tensor);
 
 }  // namespace kakeya

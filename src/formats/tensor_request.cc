@@ -2,83 +2,30 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
+#include "formats/gguf_config.h"
 #include "formats/printable.h"
+#include "formats/tensor_matcher.h"
 
 namespace kakeya {
 
 namespace {
 
-constexpr std::size_t kMaxListedProblems = 100;
-
 bool is_weight_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Problems found so far, spelled out up to a limit.
-class ProblemList {
- public:
-  template <typename... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    ++count_;
-    if (count_ > kMaxListedProblems) return;
-    if (count_ > 1) text_ += "; ";
-    text_ += fmt::format(format, std::forward<Args>(args)...);
-  }
-
-  Status status(const Checkpoint& checkpoint) const {
-    if (count_ == 0) return {};
-    const std::size_t hidden = count_ > kMaxListedProblems ? count_ - kMaxListedProblems : 0;
-    return invalid_argument("{}: {} tensor{} do{} not fit the configuration: {}{}",
-                            checkpoint.path(), count_, count_ == 1 ? "" : "s",
-                            count_ == 1 ? "es" : "", text_,
-                            hidden == 0 ? "" : fmt::format("; and {} more", hidden));
-  }
-
- private:
-  std::size_t count_ = 0;
-  std::string text_;
-};
-
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kScales = ".scales";
 constexpr std::string_view kBiases = ".biases";
-constexpr std::string_view kFusedExperts = ".experts.gate_up_proj";
 
-// Gate and up of a fused tensor as tensors of their own; without names if it is none.
-std::pair<TensorSpec, TensorSpec> halves_of(const TensorSpec& fused) {
-  if (!fused.name.ends_with(kFusedExperts) || fused.shape.size() != 3) return {};
-  const std::string prefix = fused.name.substr(0, fused.name.size() - kFusedExperts.size());
-  const Shape shape = {fused.shape[0], fused.shape[1] / 2, fused.shape[2]};
-  return {{prefix + ".experts.gate_proj", shape}, {prefix + ".experts.up_proj", shape}};
+Unexpected wrong_shape(std::string_view where, const Shape& expected, const Shape& got) {
+  return invalid_argument("{}: expected shape {}, got {}", where, shape_string(expected),
+                          shape_string(got));
 }
-
-// What is wanted by name, halves of fused experts included.
-class SpecIndex {
- public:
-  explicit SpecIndex(std::span<const TensorSpec> wanted) {
-    for (const TensorSpec& spec : wanted) {
-      specs_.emplace(spec.name, spec);
-      const auto [gate, up] = halves_of(spec);
-      if (gate.name.empty()) continue;
-      specs_.emplace(gate.name, gate);
-      specs_.emplace(up.name, up);
-    }
-  }
-
-  // nullptr if nobody wants it.
-  const TensorSpec* find(std::string_view name) const {
-    const auto found = specs_.find(name);
-    return found == specs_.end() ? nullptr : &found->second;
-  }
-
- private:
-  std::map<std::string, TensorSpec, std::less<>> specs_;
-};
 
 // The name of what lies beside a tensor "X.weight": "X" and the suffix.
 std::string beside(std::string_view weight, std::string_view suffix) {
@@ -154,23 +101,32 @@ std::string canonical_name(std::string_view name) {
 // The tensor as it is wanted.
 Result<TensorView> fit(const Checkpoint& checkpoint,
                        const TensorView& tensor,
-                       const TensorSpec* spec,
+                       const TensorSpec& spec,
                        const std::string& file) {
-  if (spec == nullptr) {
-    return invalid_argument("unexpected {} {} in {}", printable(tensor.name),
-                            shape_string(tensor.shape), file);
-  }
   const std::string where = fmt::format("{} in {}", printable(tensor.name), file);
-  if (tensor.dtype == DType::kU32) return affine_tensor(checkpoint, tensor, spec->shape, where);
-  if (tensor.shape != spec->shape) {
-    return invalid_argument("{}: expected shape {}, got {}", where, shape_string(spec->shape),
-                            shape_string(tensor.shape));
-  }
+  if (tensor.dtype == DType::kU32) return affine_tensor(checkpoint, tensor, spec.shape, where);
+  if (tensor.shape != spec.shape) return wrong_shape(where, spec.shape, tensor.shape);
   if (!is_weight_dtype(tensor.dtype)) {
     return invalid_argument("{}: expected F32, F16 or BF16, got {}", where,
                             dtype_name(tensor.dtype));
   }
   return tensor;
+}
+
+// The same for one of a GGUF file.
+Result<TensorView> fit(const GgufTensor& tensor, const TensorSpec& spec, const std::string& file) {
+  const std::string where = fmt::format("{} in {}", printable(tensor.name), file);
+  if (tensor.shape != spec.shape) return wrong_shape(where, spec.shape, tensor.shape);
+  TensorView view = {
+      .data = tensor.data.data(), .shape = tensor.shape, .name = std::string(tensor.name)};
+  if (const auto* blocks = std::get_if<QuantizedFormat>(&tensor.encoding)) {
+    view.quantization = *blocks;
+    return view;
+  }
+  view.dtype = std::get<DType>(tensor.encoding);
+  if (is_weight_dtype(view.dtype)) return view;
+  return invalid_argument("{}: expected F32, F16, BF16 or blocks, got {}", where,
+                          gguf_encoding_name(tensor.encoding));
 }
 
 }  // namespace
@@ -212,45 +168,39 @@ bool is_other_modality(std::string_view name) {
 
 Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
                                         std::span<const TensorSpec> wanted) {
-  const SpecIndex specs(wanted);
-  ResolvedTensors result;
-  ProblemList problems;
-  std::map<std::string, std::string_view, std::less<>> seen;  // canonical name -> full name
+  TensorMatcher matcher(checkpoint.path(), wanted, [](const std::string& name) { return name; });
   for (const SafetensorsFile& file : checkpoint.files()) {
     for (const TensorView& tensor : file.tensors()) {
       if (is_other_modality(tensor.name) || belongs_to_codes(checkpoint, tensor.name)) continue;
-      const std::string name = canonical_name(tensor.name);
-      const auto [earlier, first] = seen.emplace(name, tensor.name);
-      const TensorSpec* spec = specs.find(name);
-      if (!first) {
-        problems.add("{} in {} is the same tensor as {}", printable(tensor.name), file.path(),
-                     printable(earlier->second));
-        continue;
-      }
-      if (spec != nullptr && spec->presence == TensorPresence::kRedundant) continue;
-      const auto view = fit(checkpoint, tensor, spec, file.path());
-      if (view) {
-        result.views_.emplace(name, *view);
-      } else {
-        problems.add("{}", view.error().message());
-      }
+      matcher.offer(
+          {.name = canonical_name(tensor.name),
+           .full_name = tensor.name,
+           .shape = tensor.shape,
+           .file = file.path()},
+          [&](const TensorSpec& spec) { return fit(checkpoint, tensor, spec, file.path()); });
     }
   }
-  for (const TensorSpec& spec : wanted) {
-    const auto [gate, up] = halves_of(spec);
-    const bool fused = seen.contains(spec.name);
-    if (!gate.name.empty()) {
-      const bool halves[] = {seen.contains(gate.name), seen.contains(up.name)};
-      if (fused && (halves[0] || halves[1])) {
-        problems.add("{} is there fused and not fused", spec.name);
-      }
-      if (halves[0] && halves[1]) continue;
+  return matcher.finish();
+}
+
+Result<ResolvedTensors> resolve_tensors(const GgufCheckpoint& checkpoint,
+                                        std::span<const TensorSpec> wanted) {
+  KAKEYA_ASSIGN_OR_RETURN(const GgufArchitecture architecture, gguf_architecture(checkpoint));
+  const bool has_factors = architecture == GgufArchitecture::kGemma4;
+  TensorMatcher matcher(checkpoint.path(), wanted, [&](const std::string& name) {
+    return gguf_tensor_name(architecture, name);
+  });
+  for (const GgufFile& file : checkpoint.files()) {
+    for (const GgufTensor& tensor : file.tensors()) {
+      if (has_factors && tensor.name == kGgufRopeFactors) continue;
+      matcher.offer({.name = checkpoint_tensor_name(architecture, tensor.name),
+                     .full_name = tensor.name,
+                     .shape = tensor.shape,
+                     .file = file.path()},
+                    [&](const TensorSpec& spec) { return fit(tensor, spec, file.path()); });
     }
-    if (spec.presence != TensorPresence::kRequired || fused) continue;
-    problems.add("missing {} {}", spec.name, shape_string(spec.shape));
   }
-  KAKEYA_TRY(problems.status(checkpoint));
-  return result;
+  return matcher.finish();
 }
 
 }  // namespace kakeya

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "formats/gguf_checkpoint.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
 #include "kakeya/status.h"
@@ -23,8 +24,7 @@ class ResolvedTensors {
   std::size_t size() const { return views_.size(); }
 
  private:
-  friend Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
-                                                 std::span<const TensorSpec> wanted);
+  friend class TensorMatcher;
   std::map<std::string, TensorView, std::less<>> views_;
 };
 
@@ -44,6 +44,12 @@ bool is_other_modality(std::string_view name);
 // is neither floating point (F32, F16, BF16) nor affine, and every tensor of the checkpoint that
 // nobody wants, with expected and got shapes and files. Only the first 100 are spelled out.
 Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
+                                        std::span<const TensorSpec> wanted);
+
+// The same for a GGUF file, by the names that its architecture gives them; tensors are floating
+// point or blocks. Gemma 4's frequency factors are passed over: they are read with the
+// configuration. Errors: as above; those of gguf_architecture().
+Result<ResolvedTensors> resolve_tensors(const GgufCheckpoint& checkpoint,
                                         std::span<const TensorSpec> wanted);
 
 }  // namespace kakeya

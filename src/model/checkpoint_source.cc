@@ -4,17 +4,24 @@
 
 namespace kakeya {
 
-Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(
-    const std::string& dir, std::span<const TensorSpec> wanted) {
-  KAKEYA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(dir));
-  std::unique_ptr<CheckpointSource> source(new CheckpointSource(std::move(checkpoint)));
-  KAKEYA_ASSIGN_OR_RETURN(source->tensors_, resolve_tensors(source->checkpoint_, wanted));
-  return source;
+template <typename Opened>
+Result<std::unique_ptr<CheckpointSource>> CheckpointSource::match(
+    Result<Opened> files, std::span<const TensorSpec> wanted) {
+  if (!files) return Unexpected(files.error());
+  KAKEYA_ASSIGN_OR_RETURN(ResolvedTensors tensors, resolve_tensors(*files, wanted));
+  return std::unique_ptr<CheckpointSource>(
+      new CheckpointSource(std::move(files).value(), std::move(tensors)));
 }
 
-Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(const std::string& dir,
+Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(
+    const std::string& path, std::span<const TensorSpec> wanted) {
+  if (is_gguf_path(path)) return match(GgufCheckpoint::open(path), wanted);
+  return match(Checkpoint::open(path), wanted);
+}
+
+Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(const std::string& path,
                                                                  const ModelConfig& config) {
-  return open(dir, expected_tensors(config));
+  return open(path, expected_tensors(config));
 }
 
 Result<TensorView> CheckpointSource::describe(std::string_view name) const {
@@ -26,7 +33,8 @@ Result<TensorView> CheckpointSource::describe(std::string_view name) const {
 Result<TensorView> CheckpointSource::tensor(std::string_view name) {
   KAKEYA_ASSIGN_OR_RETURN(TensorView view, describe(name));
   if (const Status finite = check_finite(view); !finite) {
-    return Unexpected(finite.error().with_context(checkpoint_.path()));
+    const auto path = [](const auto& files) { return files.path(); };
+    return Unexpected(finite.error().with_context(std::visit(path, files_)));
   }
   return view;
 }

@@ -1,11 +1,13 @@
-// Weights from a checkpoint folder.
+// Weights from a checkpoint folder or a GGUF file.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "formats/gguf_checkpoint.h"
 #include "formats/safetensors.h"
 #include "formats/tensor_request.h"
 #include "model/tensor_source.h"
@@ -14,12 +16,12 @@ namespace kakeya {
 
 class CheckpointSource final : public TensorSource {
  public:
-  // Opens the folder and matches its tensors with those wanted; reads headers only.
-  // Errors: as Checkpoint::open and resolve_tensors.
-  static Result<std::unique_ptr<CheckpointSource>> open(const std::string& dir,
+  // Opens the folder or file and matches its tensors with those wanted; reads headers only.
+  // Errors: as Checkpoint::open, GgufCheckpoint::open and resolve_tensors.
+  static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         std::span<const TensorSpec> wanted);
   // Those of a model.
-  static Result<std::unique_ptr<CheckpointSource>> open(const std::string& dir,
+  static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         const ModelConfig& config);
 
   // Checks every element for NaN and infinity; errors: kDataLoss.
@@ -28,12 +30,17 @@ class CheckpointSource final : public TensorSource {
   bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
   bool is_persistent() const override { return true; }
 
-  const Checkpoint& checkpoint() const { return checkpoint_; }
-
  private:
-  explicit CheckpointSource(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  using Files = std::variant<Checkpoint, GgufCheckpoint>;
 
-  Checkpoint checkpoint_;
+  CheckpointSource(Files files, ResolvedTensors tensors)
+      : files_(std::move(files)), tensors_(std::move(tensors)) {}
+
+  template <typename Opened>
+  static Result<std::unique_ptr<CheckpointSource>> match(Result<Opened> files,
+                                                         std::span<const TensorSpec> wanted);
+
+  Files files_;  // what the views look at
   ResolvedTensors tensors_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "decode/sampler.h"
+#include "formats/gguf_checkpoint.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
@@ -25,11 +26,15 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
        .threads = {.num_threads = options.num_threads, .pin = options.pin_threads}});
 }
 
-// Stands for a model: its weights' number with that of its config.json, if it is of a folder.
-Result<std::string> fingerprint(const std::string& dir, std::uint64_t weights) {
+// Stands for a model: its weights' number with that of its config.json or of a GGUF file's
+// metadata, if it is not made of random numbers.
+Result<std::string> fingerprint(const std::string& path, std::uint64_t weights) {
   std::uint64_t config = 0;
-  if (!dir.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(dir + "/config.json"));
+  if (is_gguf_path(path)) {
+    KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(path));
+    config = metadata_fingerprint(checkpoint);
+  } else if (!path.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path + "/config.json"));
     config = XXH3_64bits(file.bytes().data(), file.bytes().size());
   }
   return fmt::format("{:016x}{:016x}", config, weights);

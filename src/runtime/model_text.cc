@@ -6,6 +6,9 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "formats/gguf_checkpoint.h"
+#include "text/tokenizer_gguf.h"
+#include "text/utf8.h"
 
 namespace kakeya {
 namespace {
@@ -67,10 +70,35 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
   return {};
 }
 
-Result<ModelText> ModelText::load(const std::string& dir) {
+Result<ModelText> ModelText::load_gguf(const std::string& path) {
   ModelText text;
-  text.dir_ = dir;
-  const std::filesystem::path folder(dir);
+  text.path_ = path;
+  KAKEYA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  if (!has_gguf_tokenizer(file)) return text;
+  KAKEYA_ASSIGN_OR_RETURN(text.tokenizer_, Tokenizer::load(path));
+  const auto text_of_token = [&](const char* key, std::string& to) -> Status {
+    if (file.find_value(key) == nullptr) return {};
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t id, file.integer(key, {0, INT32_MAX}));
+    to = text.tokenizer_->token_text(static_cast<TokenId>(id)).value_or("");
+    return {};
+  };
+  KAKEYA_TRY(text_of_token("tokenizer.ggml.bos_token_id", text.bos_token_));
+  KAKEYA_TRY(text_of_token("tokenizer.ggml.eos_token_id", text.eos_token_));
+  constexpr const char* kTemplate = "tokenizer.chat_template";
+  if (file.find_value(kTemplate) == nullptr) return text;
+  KAKEYA_ASSIGN_OR_RETURN(const std::string_view source, file.text(kTemplate));
+  if (!is_valid_utf8(source)) {
+    return data_loss("{}: key {}: expected UTF-8, got other bytes", path, kTemplate);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(std::string(source), path));
+  return text;
+}
+
+Result<ModelText> ModelText::load(const std::string& path) {
+  if (is_gguf_path(path)) return load_gguf(path);
+  ModelText text;
+  text.path_ = path;
+  const std::filesystem::path folder(path);
   std::error_code ignored;  // an unreadable folder has no such file
   const std::string tokenizer_path = folder / "tokenizer.json";
   if (std::filesystem::exists(tokenizer_path, ignored)) {
@@ -93,16 +121,19 @@ Result<ModelText> ModelText::load(const std::string& dir) {
 
 Result<const Tokenizer*> ModelText::tokenizer() const {
   if (tokenizer_) return &*tokenizer_;
-  return error(StatusCode::kFailedPrecondition, "{} has no tokenizer.json", dir_);
+  return error(StatusCode::kFailedPrecondition,
+               "{} has no tokenizer (tokenizer.json, or tokenizer.ggml.tokens in a GGUF file)",
+               path_);
 }
 
 Result<std::string> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
                                                    const ChatOptions& options) const {
   if (!chat_template_) {
     return error(StatusCode::kFailedPrecondition,
-                 "{} has no chat template (chat_template.jinja, or chat_template in "
-                 "tokenizer_config.json); prompt it without one (--raw)",
-                 dir_);
+                 "{} has no chat template (chat_template.jinja, chat_template in "
+                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); prompt it "
+                 "without one (--raw)",
+                 path_);
   }
   nlohmann::ordered_json context;
   context["messages"] = nlohmann::ordered_json::array();

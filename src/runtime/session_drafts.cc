@@ -5,13 +5,16 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "formats/gguf_checkpoint.h"
 
 namespace kakeya {
 namespace {
 
-bool is_model_folder(const std::filesystem::path& folder) {
+// A folder of a model, or a GGUF file.
+bool is_model(const std::filesystem::path& path) {
   std::error_code ignored;  // an unreadable folder holds no drafter
-  return std::filesystem::exists(folder / "config.json", ignored);
+  if (std::filesystem::exists(path / "config.json", ignored)) return true;
+  return is_gguf_path(path) && std::filesystem::exists(path, ignored);
 }
 
 }  // namespace
@@ -21,17 +24,17 @@ Result<DraftChoice> resolve_draft_choice(const std::string& source, const std::s
   if (source == "none") return DraftChoice{};
   if (source == "ngram") return DraftChoice{.ngram = true, .drafter_dir = {}};
   if (source == "auto") {
-    return DraftChoice{.ngram = false, .drafter_dir = is_model_folder(own) ? own : std::string()};
+    return DraftChoice{.ngram = false, .drafter_dir = is_model(own) ? own : std::string()};
   }
   constexpr std::string_view kChain = "ngram+";
   DraftChoice choice{.ngram = source == "chain" || source.starts_with(kChain),
                      .drafter_dir = source};
   if (source == "chain") choice.drafter_dir = own;
   if (source.starts_with(kChain)) choice.drafter_dir = source.substr(kChain.size());
-  if (is_model_folder(choice.drafter_dir)) return choice;
+  if (is_model(choice.drafter_dir)) return choice;
   return error(StatusCode::kNotFound,
                "{} holds no drafter (config.json); expected auto, none, ngram, chain, a drafter's "
-               "folder or ngram+FOLDER",
+               "folder or GGUF file, or ngram+ before one",
                choice.drafter_dir.empty() ? "\"\"" : choice.drafter_dir);
 }
 

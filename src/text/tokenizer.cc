@@ -2,8 +2,11 @@
 #include "kakeya/tokenizer.h"
 
 #include "base/mapped_file.h"
+#include "base/status.h"
+#include "formats/gguf_checkpoint.h"
 #include "text/added_tokens.h"
 #include "text/detokenizer.h"
+#include "text/tokenizer_gguf.h"
 #include "text/tokenizer_json.h"
 #include "text/utf8.h"
 
@@ -100,6 +103,11 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
+  if (is_gguf_path(path)) {
+    KAKEYA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+    KAKEYA_ASSIGN_OR_RETURN(TokenizerParts parts, read_gguf_tokenizer(file));
+    return Tokenizer(std::make_unique<const Impl>(std::move(parts)));
+  }
   auto file = MappedFile::open(path);
   if (!file) return Unexpected(file.error());
   const auto bytes = file->bytes();

@@ -121,7 +121,7 @@ TEST(Inspect, FailsInOneLineWithoutWeights) {
 }
 
 TEST(InspectGguf, ListsMetadataTypesAndTensors) {
-  const auto file = GgufFile::open(std::string(KAKEYA_TEST_DATA) + "/quantized/small.gguf");
+  const auto file = inspect_gguf(std::string(KAKEYA_TEST_DATA) + "/quantized/small.gguf");
   ASSERT_TRUE(file.has_value()) << file.error().message();
   const std::string text = to_text(*file);
   for (const char* line :
@@ -136,6 +136,26 @@ TEST(InspectGguf, ListsMetadataTypesAndTensors) {
   EXPECT_EQ(json["metadata"]["arrays.string"][1], "a");
   EXPECT_EQ(json["types"]["Q4_K"]["bytes"], 288);
   EXPECT_EQ(json["tensors"][4]["type"], "Q4_0");
+  EXPECT_THAT(file->model.problem, HasSubstr("expected gemma4, qwen3 or dflash"));
+}
+
+// What the folder of the same model is described as.
+TEST(InspectGguf, DescribesModelsAndDrafters) {
+  const std::string folder = std::string(KAKEYA_TEST_DATA) + "/gguf/";
+  const auto model = inspect_gguf(folder + "gemma4-moe.gguf");
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  EXPECT_EQ(model->model.problem, "");
+  EXPECT_THAT(to_text(*model),
+              AllOf(HasSubstr("layers        6: 2 full, 4 sliding\n"),
+                    HasSubstr("kv, full      1 x 32, values are keys\n"),
+                    HasSubstr("experts       8 of 24, 2 a token\n"), Not(HasSubstr("problem"))));
+  EXPECT_EQ(to_json(*model)["parameters"],
+            to_json(inspect(network("gemma4-moe")).value())["parameters"]);
+  const auto drafter = inspect_gguf(folder + "dflash-gemma4.gguf");
+  ASSERT_TRUE(drafter.has_value()) << drafter.error().message();
+  EXPECT_EQ(drafter->model.problem, "");
+  EXPECT_THAT(to_text(*drafter), HasSubstr("taps          1, 2, 4\n"));
+  EXPECT_EQ(to_json(*drafter)["architecture"], "dflash");
 }
 
 TEST(InspectGguf, CutsLongValues) {
@@ -147,7 +167,7 @@ TEST(InspectGguf, CutsLongValues) {
                                               {"bytes", std::string("a\xff\x1b[31m")}};
   const std::string path = folder.path("long.gguf");
   ASSERT_TRUE(write_gguf(path, metadata, {}).has_value());
-  const auto file = GgufFile::open(path);
+  const auto file = inspect_gguf(path);
   ASSERT_TRUE(file.has_value()) << file.error().message();
   const std::string text = to_text(*file);
   EXPECT_THAT(text, HasSubstr("xxx... (502 bytes)\n"));

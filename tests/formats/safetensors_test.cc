@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -265,6 +267,44 @@ TEST(CheckFinite, ReadsUnalignedDataAndPassesIntegers) {
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data()) + 1;
   EXPECT_THAT(message_of(check_finite({data, {4}, DType::kF32, "w"})), HasSubstr("element 3"));
   EXPECT_TRUE(check_finite({data, {4}, DType::kI32, "w"}).has_value());
+}
+
+// A block is refused exactly where one of the values it stands for is NaN or infinite: not for its
+// codes, whatever floats they would be.
+TEST(CheckFinite, LooksAtTheValuesOfBlocks) {
+  std::mt19937 random(3);
+  for (const QuantizedFormat format : all_quantized_formats()) {
+    SCOPED_TRACE(quantized_format_name(format));
+    const std::int64_t elements = quantized_block_elements(format);
+    const auto size = static_cast<std::size_t>(quantized_block_bytes(format));
+    int refused = 0;
+    for (int round = 0; round < 4000; ++round) {
+      std::vector<std::byte> block(size);
+      for (std::byte& byte : block) {
+        // Exponents of all ones are to be seen often, and often not.
+        byte = static_cast<std::byte>(random() % 8 == 0 ? 0x7fU : random() & 0xffU);
+      }
+      std::vector<float> values(static_cast<std::size_t>(elements));
+      dequantize_row(format, block.data(), elements, values.data());
+      const bool finite = std::all_of(values.begin(), values.end(),
+                                      [](float value) { return std::isfinite(value); });
+      const TensorView view = {
+          .data = block.data(), .shape = {1, elements}, .name = "w", .quantization = format};
+      ASSERT_EQ(check_finite(view).has_value(), finite);
+      refused += finite ? 0 : 1;
+    }
+    // Every scale of NVFP4 is a number.
+    EXPECT_EQ(refused > 20, format != QuantizedFormat::kNvfp4);
+    EXPECT_LT(refused, 3900);
+  }
+}
+
+TEST(CheckFinite, NamesTheBlock) {
+  std::vector<std::byte> blocks(3 * 34);
+  blocks[2 * 34 + 1] = std::byte{0x7c};
+  const TensorView view = {
+      .data = blocks.data(), .shape = {1, 96}, .name = "w", .quantization = QuantizedFormat::kQ80};
+  EXPECT_THAT(message_of(check_finite(view)), HasSubstr("tensor w: block 2 of [1, 96] (Q8_0)"));
 }
 
 }  // namespace

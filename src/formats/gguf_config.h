@@ -1,0 +1,32 @@
+// What the metadata and tensors of a GGUF file say of a model: the same configurations as
+// config.json and generation_config.json give, checked by the same code. docs/formats/gguf.md lists
+// the keys.
+#pragma once
+
+#include <vector>
+
+#include "formats/drafter_config.h"
+#include "formats/gguf_checkpoint.h"
+#include "formats/gguf_names.h"
+#include "formats/model_config.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// Errors: kUnimplemented for an architecture without a name in formats/gguf_names.h.
+Result<GgufArchitecture> gguf_architecture(const GgufCheckpoint& checkpoint);
+
+// Of a model. Sizes of the vocabulary, which values are keys, whether the head is tied and which
+// pairs rotate follow from the tensors. Errors: kInvalidArgument or kNotFound for a key that is
+// missing or impossible, and for a drafter; kUnimplemented for what the network does not compute;
+// as parse_model_config(). Each names the file.
+Result<ModelConfig> read_gguf_model_config(const GgufCheckpoint& checkpoint);
+
+// Of a drafter. Errors: as above; as parse_drafter_config().
+Result<DrafterConfig> read_gguf_drafter_config(const GgufCheckpoint& checkpoint);
+
+// What the publisher recommends, if the file says it. Errors: kInvalidArgument for a value out of
+// range.
+Result<GenerationConfig> read_gguf_generation_config(const GgufCheckpoint& checkpoint);
+
+}  // namespace kakeya

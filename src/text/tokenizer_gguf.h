@@ -1,0 +1,19 @@
+// Reads the tokenizer that a GGUF file carries in its metadata into the parts of a tokenizer, so
+// that it gives the ids of the tokenizer.json it was made from. docs/tokenizer.md says how.
+#pragma once
+
+#include "formats/gguf.h"
+#include "kakeya/status.h"
+#include "text/tokenizer_json.h"
+
+namespace kakeya {
+
+// Whether there is one.
+bool has_gguf_tokenizer(const GgufFile& file);
+
+// Errors: kNotFound or kInvalidArgument for a key that is missing or of another type; kDataLoss for
+// tokens or merges that do not fit together; kUnimplemented for another tokenizer than Gemma 4's
+// ("gemma4") and Qwen's ("gpt2" with the pre-tokenizer "qwen2"). Each names the file.
+Result<TokenizerParts> read_gguf_tokenizer(const GgufFile& file);
+
+}  // namespace kakeya

@@ -1,0 +1,261 @@
+// Configurations read from GGUF files: what llama.cpp's converter wrote against the config.json it
+// read (tools/make_gguf_goldens.py), files written here for every small network, and wrong ones.
+#include "formats/gguf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "formats/gguf_model_scratch.h"
+#include "formats/scratch_files.h"
+
+namespace kakeya {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
+const std::string kGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
+
+void expect_same_rope(const RopeParameters& got, const RopeParameters& expected) {
+  EXPECT_EQ(got.rope_theta, expected.rope_theta);
+  EXPECT_EQ(got.partial_rotary_factor, expected.partial_rotary_factor);
+  EXPECT_EQ(got.factor, expected.factor);
+}
+
+// All that the network computes with.
+void expect_same(const ModelConfig& got, const ModelConfig& expected) {
+  EXPECT_EQ(got.architecture, expected.architecture);
+  EXPECT_EQ(got.vocab_size, expected.vocab_size);
+  EXPECT_EQ(got.num_attention_heads, expected.num_attention_heads);
+  EXPECT_EQ(got.max_position_embeddings, expected.max_position_embeddings);
+  EXPECT_EQ(got.sliding_window, expected.sliding_window);
+  EXPECT_EQ(got.layer_types, expected.layer_types);
+  EXPECT_EQ(got.rms_norm_eps, expected.rms_norm_eps);
+  EXPECT_EQ(got.final_logit_softcapping, expected.final_logit_softcapping);
+  EXPECT_EQ(got.hidden_activation, expected.hidden_activation);
+  EXPECT_EQ(got.tie_word_embeddings, expected.tie_word_embeddings);
+  EXPECT_EQ(got.attention_k_eq_v, expected.attention_k_eq_v);
+  EXPECT_EQ(got.top_k_experts, expected.top_k_experts);
+  EXPECT_EQ(got.num_kv_shared_layers, expected.num_kv_shared_layers);
+  EXPECT_EQ(got.bos_token_id, expected.bos_token_id);
+  expect_same_rope(got.rope_full, expected.rope_full);
+  if (expected.sliding_window > 0) expect_same_rope(got.rope_sliding, expected.rope_sliding);
+  const auto specs = expected_tensors(expected);
+  const auto got_specs = expected_tensors(got);
+  ASSERT_EQ(got_specs.size(), specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_EQ(got_specs[i].name, specs[i].name);
+    EXPECT_EQ(got_specs[i].shape, specs[i].shape) << specs[i].name;
+    EXPECT_EQ(got_specs[i].presence, specs[i].presence) << specs[i].name;
+  }
+}
+
+TEST(GgufConfig, OfTheConverterIsThatOfConfigJson) {
+  const auto got = load_model_config(kGolden);
+  ASSERT_TRUE(got.has_value()) << got.error().message();
+  expect_same(*got, load_model_config(kNetworks + "gemma4-moe").value());
+  // The ends of turns are told by the texts of tokens.
+  EXPECT_THAT(got->eos_token_ids, ElementsAre(1, 106, 50));
+  EXPECT_EQ(got->pad_token_id, 0);
+}
+
+TEST(GgufConfig, OfEverySmallNetworkIsThatOfConfigJson) {
+  const ScratchFolder scratch;
+  for (const char* name : {"gemma4-moe", "gemma4-moe-edge", "gemma4-dense", "gemma4-e", "gemma4-e4",
+                           "qwen3-tied", "qwen3-untied"}) {
+    SCOPED_TRACE(name);
+    const auto got =
+        load_model_config(model_as_gguf(kNetworks + name).write(scratch.path("m.gguf")));
+    ASSERT_TRUE(got.has_value()) << got.error().message();
+    expect_same(*got, load_model_config(kNetworks + name).value());
+  }
+}
+
+TEST(GgufConfig, RecommendedSamplingIsRead) {
+  GgufContent content = model_as_gguf(kNetworks + "qwen3-tied");
+  const ScratchFolder scratch;
+  const auto plain = load_generation_config(content.write(scratch.path("m.gguf")));
+  ASSERT_TRUE(plain.has_value()) << plain.error().message();
+  EXPECT_FALSE(plain->do_sample);
+  content.set("general.sampling.temp", 0.5F);
+  content.set("general.sampling.top_k", std::int32_t{64});
+  content.set("general.sampling.top_p", 0.95F);
+  content.set("tokenizer.ggml.suppress_tokens", std::vector<std::int32_t>{7, 3});
+  const auto got = load_generation_config(content.write(scratch.path("m.gguf")));
+  ASSERT_TRUE(got.has_value()) << got.error().message();
+  EXPECT_TRUE(got->do_sample);
+  EXPECT_EQ(got->temperature, 0.5F);
+  EXPECT_EQ(got->top_k, 64);
+  EXPECT_EQ(got->top_p, 0.95F);
+  EXPECT_THAT(got->suppress_tokens, ElementsAre(7, 3));
+}
+
+TEST(GgufConfig, BeginningOfTextIsLeftOutWhereTheFileSaysSo) {
+  GgufContent content = model_as_gguf(kNetworks + "qwen3-tied");
+  content.set("tokenizer.ggml.bos_token_id", std::uint32_t{5});
+  const ScratchFolder scratch;
+  EXPECT_EQ(load_model_config(content.write(scratch.path("m.gguf")))->bos_token_id, 5);
+  content.set("tokenizer.ggml.add_bos_token", false);
+  EXPECT_FALSE(load_model_config(content.write(scratch.path("m.gguf")))->bos_token_id.has_value());
+  GgufContent gemma = model_as_gguf(kNetworks + "gemma4-dense");
+  gemma.set("tokenizer.ggml.add_bos_token", false);
+  EXPECT_EQ(load_model_config(gemma.write(scratch.path("m.gguf")))->bos_token_id, 2);
+}
+
+// The error of a network with one thing changed, in one line that names the file.
+template <typename Change>
+Error refusal(const std::string& name, Change change) {
+  GgufContent content = model_as_gguf(kNetworks + name);
+  change(content);
+  const ScratchFolder scratch;
+  const Error error = error_of(load_model_config(content.write(scratch.path("m.gguf"))));
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("m.gguf: "), Not(HasSubstr("\n"))));
+  return error;
+}
+
+TEST(GgufConfig, EveryKeyIsNeeded) {
+  const std::vector<std::string> optional = {"general.architecture",
+                                             "gemma4.final_logit_softcapping",
+                                             "gemma4.attention.value_length",
+                                             "gemma4.attention.value_length_swa",
+                                             "gemma4.attention.shared_kv_layers",
+                                             "gemma4.rope.freq_base_swa",
+                                             "gemma4.rope.dimension_count",
+                                             "gemma4.rope.dimension_count_swa",
+                                             "gemma4.embedding_length_per_layer_input",
+                                             "gemma4.expert_count",
+                                             "tokenizer.ggml.bos_token_id",
+                                             "tokenizer.ggml.eos_token_id"};
+  for (const GgufMetadata& each : model_as_gguf(kNetworks + "gemma4-moe").metadata) {
+    if (std::ranges::count(optional, each.key) > 0) continue;
+    const Error error =
+        refusal("gemma4-moe", [&](GgufContent& content) { content.erase(each.key); });
+    EXPECT_THAT(error.message(), HasSubstr("key " + each.key + ": expected")) << each.key;
+    EXPECT_EQ(error.code(), StatusCode::kNotFound);
+  }
+}
+
+TEST(GgufConfig, OtherNetworksAreRefused) {
+  const Error other = refusal(
+      "qwen3-tied", [](GgufContent& it) { it.set("general.architecture", std::string("llama")); });
+  EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(other.message(), HasSubstr("expected gemma4, qwen3 or dflash, got \"llama\""));
+
+  const auto unsupported = [](const std::string& network, const std::string& key, auto value) {
+    const Error error =
+        refusal(network, [&](GgufContent& content) { content.set(key, GgufMetadataValue(value)); });
+    EXPECT_EQ(error.code(), StatusCode::kUnimplemented) << error.message();
+  };
+  unsupported("qwen3-tied", "qwen3.rope.scaling.type", std::string("yarn"));
+  unsupported("qwen3-tied", "qwen3.rope.scaling.factor", 2.0F);
+  unsupported("qwen3-tied", "qwen3.rope.dimension_count", std::uint32_t{16});
+  unsupported("qwen3-tied", "qwen3.attention.value_length", std::uint32_t{16});
+  unsupported("qwen3-tied", "qwen3.attention.causal", false);
+  unsupported("qwen3-tied", "qwen3.attention.scale", 1.0F);
+  unsupported("gemma4-dense", "gemma4.rope.scaling.factor", 8.0F);
+  unsupported("gemma4-dense", "gemma4.attention.value_length_swa", std::uint32_t{8});
+  unsupported("gemma4-dense", "gemma4.attention.head_count_kv",
+              std::vector<std::int32_t>{2, 2, 1, 2, 4, 1});
+  unsupported("gemma4-dense", "gemma4.feed_forward_length",
+              std::vector<std::int32_t>{96, 96, 96, 96, 96, 192});
+}
+
+TEST(GgufConfig, ListsHaveOneValueALayer) {
+  for (const char* key : {"gemma4.attention.head_count_kv", "gemma4.feed_forward_length"}) {
+    EXPECT_THAT(refusal("gemma4-dense",
+                        [&](GgufContent& content) {
+                          content.set(key, std::vector<std::int32_t>{2, 2});
+                        })
+                    .message(),
+                HasSubstr("expected one value or one a layer (6), got 2"));
+  }
+  EXPECT_THAT(refusal("gemma4-dense",
+                      [&](GgufContent& content) {
+                        content.set("gemma4.attention.sliding_window_pattern",
+                                    std::vector<bool>{true});
+                      })
+                  .message(),
+              HasSubstr("expected one value a layer (6), got 1"));
+}
+
+// rope_freqs.weight is read, not believed: it must be what the network computes.
+TEST(GgufConfig, FrequencyFactorsMustBeOnesThenVanishing) {
+  const auto with = [](std::vector<float> factors) {
+    return [factors = std::move(factors)](GgufContent& content) {
+      content.erase_tensor("rope_freqs.weight");
+      if (!factors.empty()) content.add_floats("rope_freqs.weight", factors);
+    };
+  };
+  EXPECT_THAT(refusal("gemma4-dense", with({})).message(),
+              HasSubstr("rope_freqs.weight: expected shape [16], got no tensor"));
+  EXPECT_THAT(refusal("gemma4-dense", with({1.0F, 1e30F})).message(),
+              HasSubstr("expected shape [16], got [2]"));
+  std::vector<float> factors(16, 1e30F);
+  EXPECT_EQ(refusal("gemma4-dense", with([&] {
+                      auto scaled = factors;
+                      scaled[0] = 8.0F;
+                      return scaled;
+                    }()))
+                .code(),
+            StatusCode::kUnimplemented);
+  // Ones behind pairs that stand still.
+  factors[15] = 1.0F;
+  EXPECT_EQ(refusal("gemma4-dense", with(factors)).code(), StatusCode::kUnimplemented);
+}
+
+// 98 dimensions: 1 of 49 pairs as a fraction, times 49, is less than 1.
+TEST(GgufConfig, EveryNumberOfRotatingPairsIsCountedBack) {
+  constexpr std::uint32_t kDimensions = 98;
+  for (std::int64_t rotating = 0; rotating <= kDimensions / 2; ++rotating) {
+    GgufContent content = model_as_gguf(kNetworks + "gemma4-dense");
+    for (const char* key :
+         {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
+      content.set(std::string("gemma4.") + key, kDimensions);
+    }
+    content.erase_tensor("rope_freqs.weight");
+    std::vector<float> factors(kDimensions / 2, 1e30F);
+    std::fill_n(factors.begin(), rotating, 1.0F);
+    content.add_floats("rope_freqs.weight", factors);
+    const ScratchFolder scratch;
+    const auto config = load_model_config(content.write(scratch.path("m.gguf")));
+    ASSERT_TRUE(config.has_value()) << config.error().message();
+    const double pairs = config->rope_full.partial_rotary_factor * kDimensions / 2.0;
+    EXPECT_EQ(static_cast<std::int64_t>(pairs), rotating);
+  }
+}
+
+TEST(GgufConfig, ModelsAndDraftersAreNotTakenForEachOther) {
+  const ScratchFolder scratch;
+  const std::string drafter =
+      drafter_as_gguf(kNetworks + "dflash-gemma4").write(scratch.path("d.gguf"));
+  EXPECT_THAT(message_of(load_model_config(drafter)), HasSubstr("this is a DFlash drafter"));
+  EXPECT_THAT(message_of(load_drafter_config(kGolden)), HasSubstr("expected a DFlash drafter"));
+  EXPECT_FALSE(is_drafter_folder(kGolden));
+}
+
+TEST(GgufConfig, DraftersOfOtherKindsAreRefused) {
+  const ScratchFolder scratch;
+  const auto refusal = [&](const std::string& key, GgufMetadataValue value) {
+    GgufContent content = drafter_as_gguf(kNetworks + "dflash-gemma4");
+    content.set(key, std::move(value));
+    return error_of(load_drafter_config(content.write(scratch.path("d.gguf"))));
+  };
+  EXPECT_EQ(refusal("dflash.selector_rank", std::uint32_t{256}).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(refusal("dflash.hidden_activation", std::string("gelu")).code(),
+            StatusCode::kUnimplemented);
+  EXPECT_EQ(refusal("dflash.target_layers", std::vector<std::int32_t>{0, 2}).code(),
+            StatusCode::kInvalidArgument);
+  GgufContent content = drafter_as_gguf(kNetworks + "dflash-gemma4");
+  content.erase("tokenizer.ggml.mask_token_id");
+  EXPECT_THAT(message_of(load_drafter_config(content.write(scratch.path("d.gguf")))),
+              HasSubstr("tokenizer.ggml.mask_token_id"));
+}
+
+}  // namespace
+}  // namespace kakeya
