@@ -7,6 +7,8 @@
   blocks.safetensors   for each block format of GGUF: `<format>.blocks` [N, bytes], random codes with
                        random and extreme scales, and `<format>.values` [N, elements], what
                        gguf.quants.dequantize makes of them
+  encoded.safetensors  for each block format that gguf-py makes: `<format>.weights` [N, 64], and
+                       `<format>.blocks`, what gguf.quants.quantize makes of them
   affine.safetensors   for each `<bits>.<group size>.<dtype>`: `.weights`, and what mlx.core.quantize
                        makes of them, `.codes`, `.scales` and `.biases`; `.values`, the codes with
                        scales and biases in f32 by mlx.core.dequantize; `.rounded`, the same with
@@ -88,6 +90,39 @@ def write_blocks(random):
         tensors[kind.name + ".blocks"] = ("U8", blocks)
         tensors[kind.name + ".values"] = ("F32", values)
     write("blocks.safetensors", tensors)
+
+
+def encoded_weights(random):
+    """[N, 64]: two blocks a row."""
+    weights = random.standard_normal((24, 64)).astype(np.float32)
+    weights[0] = 0.0
+    weights[1] = 0.37
+    weights[1, 32:] = -0.37
+    weights[2] = np.abs(weights[2]) + 0.5
+    weights[2, 32:] *= -1.0
+    weights[3, :32] *= 1e-9  # the scale is less than the smallest half
+    weights[3, 32:] *= 1e-6  # and here a subnormal one
+    weights[4] *= 3000.0
+    # Both signs of the largest magnitude; the first decides.
+    weights[5, 3], weights[5, 7] = 4.0, -4.0
+    weights[5, 35], weights[5, 39] = -4.0, 4.0
+    # Halves of steps: ties.
+    for row, step in [(6, 8), (7, 16), (8, 127), (9, 15), (10, 31)]:
+        weights[row] = random.integers(-2 * step, 2 * step + 1, size=64) / 2
+        weights[row, 1::32], weights[row, 2::32] = -step, step
+    weights[11, 5] = 65504.0
+    weights[12, 5] = -0.0
+    weights[12, 6:32] = 0.0
+    return weights
+
+
+def write_encoded(random):
+    tensors = {}
+    for kind in (Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0):
+        weights = encoded_weights(random)
+        tensors[kind.name + ".weights"] = ("F32", weights)
+        tensors[kind.name + ".blocks"] = ("U8", gguf.quants.quantize(weights, kind))
+    write("encoded.safetensors", tensors)
 
 
 def affine_weights(random, bits):
@@ -198,6 +233,7 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     write_blocks(np.random.default_rng(1))
     write_affine(np.random.default_rng(2))
+    write_encoded(np.random.default_rng(4))
     write_file(np.random.default_rng(3), "small", nested=True)
     write_file(np.random.default_rng(3), "flat", nested=False)
     (OUT / "flat.safetensors").unlink()  # as those of small.gguf
