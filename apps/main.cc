@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
       "  kakeya doctor                                  what this machine can do\n"
       "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
       "  kakeya eval spec                               is speculation exact, and is it fast\n"
+      "  kakeya quantize DIR OUT                        4 bits a weight\n"
       "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
       "input.");
   int exit_code = kExitOk;
@@ -37,6 +38,8 @@ int main(int argc, char** argv) {
   add_doctor_command(app, exit_code);
   add_bench_command(app, exit_code);
   add_eval_command(app, exit_code);
+  add_convert_command(app, exit_code);
+  add_quantize_command(app, exit_code);
   add_completion_command(app, exit_code);
   if (argc > 1 && is_unknown_command(app, argv[1])) {
     fmt::print(stderr, "kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);

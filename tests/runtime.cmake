@@ -9,7 +9,7 @@ if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test model/test_model.cc runtime/memory_test.cc)
 endif()
 
-kakeya_test(cli_test cli/cli_test.cc cli/memory_flags_test.cc cli/session_file_test.cc)
+kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/session_file_test.cc)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)

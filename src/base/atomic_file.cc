@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <random>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -28,6 +30,22 @@ std::string folder_of(const std::string& path) {
   return path.substr(0, slash + 1);  // with the slash, for the root folder
 }
 
+// Opens a new file whose name's last six characters it replaces by random ones. mkostemp() would
+// not let the umask decide.
+int open_with_umask(std::string& path) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr int kAttempts = 100;
+  std::random_device random;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    for (auto letter = path.end() - std::ssize(kRandom); letter != path.end(); ++letter) {
+      *letter = kLetters[random() % kLetters.size()];
+    }
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
+  }
+  return -1;
+}
+
 }  // namespace
 
 void AtomicFile::remove_abandoned(const std::string& target) {
@@ -45,11 +63,15 @@ void AtomicFile::remove_abandoned(const std::string& target) {
   }
 }
 
-Result<AtomicFile> AtomicFile::create(const std::string& target) {
+Result<AtomicFile> AtomicFile::create(const std::string& target, FileAccess access) {
   AtomicFile file;
   file.target_ = target;
   file.path_ = target + std::string(kPartial) + std::string(kRandom);
-  file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
+  if (access == FileAccess::kOwner) {
+    file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
+  } else {
+    file.descriptor_ = open_with_umask(file.path_);
+  }
   if (file.descriptor_ < 0) {
     return error(StatusCode::kUnavailable, "cannot create a file beside {}: {}", target,
                  std::strerror(errno));

@@ -10,8 +10,14 @@
 
 namespace kakeya {
 
+// Who may use a new file.
+enum class FileAccess : std::uint8_t {
+  kOwner,  // mode 0600: what people have said
+  kUmask,  // mode 0666 less the process's umask: models, results
+};
+
 // Written under a name of its own beside the target (the target's name, ".partial-" and six random
-// characters; mode 0600), so that commit() can rename it. Until then the target is untouched, even
+// characters), so that commit() can rename it. Until then the target is untouched, even
 // if the process is killed; a killed process leaves the partial file behind. Destroyed without
 // commit(), it is removed. Move-only; one thread at a time.
 class AtomicFile {
@@ -21,7 +27,8 @@ class AtomicFile {
   static void remove_abandoned(const std::string& target);
 
   // Errors: kUnavailable if the folder takes no new file.
-  static Result<AtomicFile> create(const std::string& target);
+  static Result<AtomicFile> create(const std::string& target,
+                                   FileAccess access = FileAccess::kOwner);
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;

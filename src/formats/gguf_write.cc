@@ -176,7 +176,7 @@ Status write_file(const std::string& path,
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Extent> extents,
                           put_tensors(tensors, alignment, header));
 
-  KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask));
   KAKEYA_TRY(file.write_at(0, header.bytes()));
   const std::uint64_t data = align_gguf_offset(header.bytes().size(), alignment);
   std::uint64_t end = header.bytes().size();

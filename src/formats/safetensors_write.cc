@@ -1,24 +1,18 @@
-// Writing of safetensors files, declared in formats/safetensors.h.
-#include <fcntl.h>
+// Writing of safetensors files, declared in formats/safetensors.h and safetensors_writer.h.
 #include <simdjson.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <set>
 
 #include "base/status.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors_writer.h"
 
 namespace kakeya {
 
 namespace {
 
 constexpr std::size_t kAlignment = 8;
-constexpr int kTemporaryNames = 100;
 
 // `text` as a JSON string; it must be valid UTF-8.
 std::string json_string(std::string_view text) {
@@ -41,7 +35,7 @@ Status check_text(std::string_view text) {
   return invalid_argument("\"{}\" is not valid UTF-8", printable(text));
 }
 
-Result<std::string> make_header(std::span<const TensorView> tensors,
+Result<std::string> make_header(std::span<const SafetensorsLayout> tensors,
                                 const SafetensorsMetadata& metadata) {
   std::vector<std::string> fields;
   if (!metadata.empty()) {
@@ -54,14 +48,14 @@ Result<std::string> make_header(std::span<const TensorView> tensors,
     fields.push_back(fmt::format("\"__metadata__\":{{{}}}", fmt::join(entries, ",")));
   }
   std::set<std::string_view> names;
-  std::size_t offset = 0;
-  for (const TensorView& tensor : tensors) {
+  std::uint64_t offset = 0;
+  for (const SafetensorsLayout& tensor : tensors) {
     KAKEYA_TRY(check_text(tensor.name));
     if (tensor.name == "__metadata__" || !names.insert(tensor.name).second) {
       return invalid_argument("tensor name \"{}\" is reserved or used twice",
                               printable(tensor.name));
     }
-    const std::size_t end = offset + tensor.bytes();
+    const std::uint64_t end = offset + tensor.bytes();
     fields.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                                  json_string(tensor.name), dtype_name(tensor.dtype),
                                  fmt::join(tensor.shape, ","), offset, end));
@@ -72,67 +66,63 @@ Result<std::string> make_header(std::span<const TensorView> tensors,
   return header;
 }
 
-// A file created beside its final place; removed unless commit() has renamed it there.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& target) : target_(target) {
-    for (int i = 0; i < kTemporaryNames && fd_ < 0; ++i) {
-      path_ = fmt::format("{}.{}-{}.partial", target, ::getpid(), i);
-      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd_ < 0 && errno != EEXIST) break;
-    }
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    if (!committed_) ::unlink(path_.c_str());
-  }
-
-  bool is_open() const { return fd_ >= 0; }
-
-  bool write(const void* data, std::size_t size) {
-    const char* next = static_cast<const char*>(data);
-    while (size > 0) {
-      const ssize_t written = ::write(fd_, next, size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      next += written;
-      size -= static_cast<std::size_t>(written);
-    }
-    return true;
-  }
-
-  bool commit() {
-    committed_ = ::fsync(fd_) == 0 && std::rename(path_.c_str(), target_.c_str()) == 0;
-    return committed_;
-  }
-
- private:
-  std::string target_;
-  std::string path_;
-  int fd_ = -1;
-  bool committed_ = false;
-};
-
 }  // namespace
+
+std::uint64_t SafetensorsLayout::bytes() const {
+  return static_cast<std::uint64_t>(num_elements(shape)) * dtype_bytes(dtype);
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
+                                                    std::span<const SafetensorsLayout> tensors,
+                                                    const SafetensorsMetadata& metadata) {
+  const auto header = make_header(tensors, metadata);
+  if (!header) return Unexpected(header.error().with_context(path));
+  KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask));
+  const std::uint64_t length = header->size();
+  KAKEYA_TRY(file.write_at(0, std::as_bytes(std::span(&length, 1))));
+  KAKEYA_TRY(file.write_at(sizeof(length), std::as_bytes(std::span(*header))));
+  SafetensorsWriter writer(std::move(file));
+  std::uint64_t offset = sizeof(length) + length;
+  for (const SafetensorsLayout& tensor : tensors) {
+    writer.extents_.push_back({offset, offset + tensor.bytes()});
+    offset += tensor.bytes();
+  }
+  return writer;
+}
+
+Status SafetensorsWriter::write(std::size_t tensor, std::span<const std::byte> bytes) {
+  Extent& extent = extents_[tensor];
+  if (bytes.size() > extent.end - extent.next) {
+    return error(StatusCode::kInternal, "{}: tensor {} gets more bytes than it has", file_.target(),
+                 tensor);
+  }
+  KAKEYA_TRY(file_.write_at(extent.next, bytes));
+  extent.next += bytes.size();
+  return {};
+}
+
+Status SafetensorsWriter::commit() {
+  for (const Extent& extent : extents_) {
+    if (extent.next == extent.end) continue;
+    return error(StatusCode::kInternal, "{}: a tensor lacks {} bytes", file_.target(),
+                 extent.end - extent.next);
+  }
+  return file_.commit();
+}
 
 Status write_safetensors(const std::string& path,
                          std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata) {
-  auto header = make_header(tensors, metadata);
-  if (!header) return Unexpected(header.error().with_context(path));
-  TemporaryFile file(path);
-  const std::uint64_t length = header->size();
-  bool ok = file.is_open() && file.write(&length, sizeof(length)) &&
-            file.write(header->data(), header->size());
-  for (const TensorView& tensor : tensors) ok = ok && file.write(tensor.data, tensor.bytes());
-  ok = ok && file.commit();
-  if (!ok) {
-    return error(StatusCode::kUnavailable, "cannot write {}: {}", path, std::strerror(errno));
+  std::vector<SafetensorsLayout> layouts;
+  for (const TensorView& tensor : tensors) {
+    layouts.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  return {};
+  KAKEYA_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::create(path, layouts, metadata));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    KAKEYA_TRY(writer.write(i, {tensors[i].data, tensors[i].bytes()}));
+  }
+  return writer.commit();
 }
 
 }  // namespace kakeya

@@ -419,7 +419,7 @@ TEST_F(Cli, RefusesBadFlagsOfTheEvaluationOfCachesWithOneLine) {
 TEST_F(Cli, ExplainsItself) {
   EXPECT_EQ(kakeya("--version").out, "kakeya " KAKEYA_VERSION "\n");
   for (const char* command : {"run", "logits", "inspect", "doctor", "bench", "eval", "eval spec",
-                              "eval kv", "completion"}) {
+                              "eval kv", "convert", "quantize", "completion"}) {
     const Outcome outcome = kakeya(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_GT(outcome.out.size(), 200U) << command;

@@ -1,0 +1,102 @@
+#include "conversion.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "base/memory_budget.h"
+#include "base/status.h"
+
+namespace kakeya::cli {
+
+namespace {
+
+double bits_per_weight(const ConversionReport& report) {
+  return 8.0 * static_cast<double>(report.bytes_after) / static_cast<double>(report.parameters);
+}
+
+std::string to_text(const std::string& target, const ConversionReport& report) {
+  std::string text =
+      fmt::format("{}: {} -> {}, {:.2f} bits a weight; {} of {} tensors quantised\n", target,
+                  format_bytes(report.bytes_before), format_bytes(report.bytes_after),
+                  bits_per_weight(report), report.quantized, report.tensors);
+  if (!report.left_out.empty()) {
+    text += fmt::format("not taken along: {}\n", fmt::join(report.left_out, ", "));
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const std::string& target, const ConversionReport& report) {
+  return {{"target", target},
+          {"parameters", report.parameters},
+          {"tensors", report.tensors},
+          {"quantized_tensors", report.quantized},
+          {"bytes_before", report.bytes_before},
+          {"bytes_after", report.bytes_after},
+          {"bits_per_weight", bits_per_weight(report)},
+          {"buffer_bytes", report.buffer_bytes},
+          {"not_taken_along", report.left_out}};
+}
+
+}  // namespace
+
+void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
+  command.add_option("source", flags.source, "Folder of a model or a drafter")
+      ->required()
+      ->type_name("SOURCE");
+  command.add_option("target", flags.target, "Folder to make, or FILE.gguf")
+      ->required()
+      ->type_name("TARGET");
+  command.add_flag("--force", flags.force, "Replace a model that is at TARGET");
+  command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
+  command.add_flag("--json", flags.json, "One JSON object");
+}
+
+bool is_gguf_target(const ConversionFlags& flags) {
+  return flags.target.ends_with(".gguf");
+}
+
+Conversion::Conversion(const ConversionFlags& flags, std::string label) : flags_(flags) {
+  bar_.emplace(std::move(label));
+}
+
+Status Conversion::progress(std::uint64_t done, std::uint64_t total) {
+  if (interrupt_.interrupted()) {
+    return error(StatusCode::kCancelled, "interrupted; nothing has been written");
+  }
+  bar_->update(done, total);
+  return {};
+}
+
+FolderOptions Conversion::folder_options() {
+  FolderOptions options = {.replace = flags_.force, .threads = flags_.threads};
+  options.writer.progress = [this](std::uint64_t done, std::uint64_t total) {
+    return progress(done, total);
+  };
+  return options;
+}
+
+GgufOptions Conversion::gguf_options() {
+  return {.replace = flags_.force,
+          .threads = flags_.threads,
+          .progress = [this](std::uint64_t done, std::uint64_t total) {
+            return progress(done, total);
+          }};
+}
+
+int Conversion::finish(const Result<ConversionReport>& report) {
+  bar_.reset();
+  if (!report) return cli::report(report.error());
+  if (flags_.json) {
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    fmt::print("{}\n", to_json(flags_.target, *report).dump(-1, ' ', false, kReplace));
+  } else {
+    fmt::print("{}", to_text(flags_.target, *report));
+  }
+  return kExitOk;
+}
+
+}  // namespace kakeya::cli

@@ -1,0 +1,29 @@
+// A model as one GGUF file that llama.cpp loads: tensors, sizes, tokenizer and template.
+#pragma once
+
+#include <string>
+
+#include "base/memory_budget.h"
+#include "convert/gguf_types.h"
+#include "convert/model_folder.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+struct GgufOptions {
+  bool replace = false;  // a file that is there
+  int threads = 0;       // 0: one for each CPU
+  ProgressCallback progress = {};
+};
+
+// Writes the model in the folder `source` as the file `target`: whole or not at all. The file's
+// general.name is the source folder's. Errors: those of open_source_model(), gguf_metadata.h and
+// write_gguf(); kFailedPrecondition if the file is there and may not be replaced; kUnavailable
+// without room.
+Result<ConversionReport> convert_to_gguf(const std::string& source,
+                                         const std::string& target,
+                                         const GgufFileType& type,
+                                         const GgufOptions& options,
+                                         MemoryBudget& budget);
+
+}  // namespace kakeya

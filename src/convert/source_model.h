@@ -1,0 +1,43 @@
+// A model or a drafter that is to be converted: its configuration and its tensors by their names in
+// Hugging Face checkpoints, whatever the file calls them and however it codes them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/tensor_rows.h"
+#include "formats/drafter_config.h"
+#include "formats/model_config.h"
+#include "formats/safetensors.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+struct NamedTensor {
+  std::string name;  // without prefix, for example "layers.0.experts.gate_up_proj"
+  TensorRows rows;
+};
+
+// Move-only; thread-safe for reading. What the tensors refer to lives as long.
+struct SourceModel {
+  std::string path;
+  std::string config_json;
+  ModelConfig config;                    // of a drafter its layers
+  std::optional<DrafterConfig> drafter;  // if it is one
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::vector<NamedTensor> tensors;  // what the network uses, in the order of the layers
+
+  std::uint64_t stored_bytes() const;
+  std::int64_t parameters() const;
+};
+
+// Opens the folder of a model or a drafter, in its original form or in MLX's. Errors: those of
+// load_model_config(), load_drafter_config(), Checkpoint::open() and resolve_tensors().
+Result<SourceModel> open_source_model(const std::string& dir);
+
+// Errors: kInvalidArgument if a tensor is quantised: what is lost twice is not to be got back.
+Status check_unquantized(const SourceModel& model);
+
+}  // namespace kakeya

@@ -1,0 +1,114 @@
+// `kakeya quantize` and `kakeya convert`, as a user would run them.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/program.h"
+
+namespace kakeya::test {
+namespace {
+
+const std::string kDemo = std::string(KAKEYA_DEMO_MODEL) + " ";
+
+TEST_F(Cli, QuantisesAModelThatThenRuns) {
+  const std::string target = folder_ + "/demo-8bit";
+  const Outcome made = kakeya("quantize " + kDemo + target + " --bits 8 --json", "", "umask 022; ");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto report = nlohmann::json::parse(made.out);
+  EXPECT_EQ(report["target"], target);
+  // 8 bits, and scale and bias of 16 bits for each 64.
+  EXPECT_NEAR(report["bits_per_weight"].get<double>(), 8.5, 0.02);
+  EXPECT_LT(report["bytes_after"], report["bytes_before"]);
+  EXPECT_EQ(report["not_taken_along"][0], "README.md");
+  struct stat info = {};
+  ASSERT_EQ(::stat((target + "/model.safetensors").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0644U);
+
+  const std::string prompt = " --prompt 'Count from 5 to 12.' --max-tokens 60 --json";
+  const Outcome exact = kakeya("run " + kDemoFlag + prompt);
+  const Outcome quantized = kakeya("run --model " + target + prompt);
+  ASSERT_EQ(quantized.exit_code, 0) << quantized.err;
+  // 8 bits change no token of an answer that the model is sure of.
+  EXPECT_EQ(nlohmann::json::parse(quantized.out)["text"], nlohmann::json::parse(exact.out)["text"]);
+}
+
+TEST_F(Cli, AQuantisedDrafterChangesNoToken) {
+  const std::string target = folder_ + "/drafter-4bit";
+  const Outcome made = kakeya("quantize " + std::string(KAKEYA_DEMO_MODEL) + "/drafter " + target);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_NE(made.out.find(" bits a weight; "), std::string::npos) << made.out;
+  const std::string prompt = "run " + kDemoFlag +
+                             "--prompt 'Count from 5 to 12.' --max-tokens 60 "
+                             "--json --draft ";
+  const auto plain = nlohmann::json::parse(kakeya(prompt + "none").out);
+  const auto drafted = nlohmann::json::parse(kakeya(prompt + target + " --draft-length 7").out);
+  EXPECT_EQ(drafted["output_ids"], plain["output_ids"]);
+  EXPECT_GT(drafted["accepted"], 0);
+}
+
+TEST_F(Cli, ConvertsAQuantisedModelBackToOneThatRunsTheSame) {
+  const std::string quantized = folder_ + "/4bit";
+  const std::string decoded = folder_ + "/decoded";
+  ASSERT_EQ(kakeya("quantize " + kDemo + quantized).exit_code, 0);
+  expect_refusal("convert " + quantized + " " + decoded,
+                 "expected a type to decode it to (--type)");
+  const Outcome made = kakeya("convert " + quantized + " " + decoded + " --type f32");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto config = nlohmann::json::parse(slurp(decoded + "/config.json"));
+  EXPECT_FALSE(config.contains("quantization") || config.contains("quantization_config"));
+  EXPECT_EQ(config["dtype"], "float32");
+  const std::string prompt = " --compute f32 --prompt 'Count from 5 to 12.' --max-tokens 40 --json";
+  const auto from_codes = nlohmann::json::parse(kakeya("run --model " + quantized + prompt).out);
+  const auto from_numbers = nlohmann::json::parse(kakeya("run --model " + decoded + prompt).out);
+  EXPECT_EQ(from_codes["output_ids"], from_numbers["output_ids"]);
+}
+
+TEST_F(Cli, ConvertsAnUnquantisedModelWithoutChangingAByteOfItsTensors) {
+  const std::string copy = folder_ + "/copy";
+  ASSERT_EQ(kakeya("convert " + kDemo + copy).exit_code, 0);
+  const std::string prompt = " --prompt 'Count from 5 to 12.' --max-tokens 40 --json";
+  EXPECT_EQ(nlohmann::json::parse(kakeya("run --model " + copy + prompt).out)["output_ids"],
+            nlohmann::json::parse(kakeya("run " + kDemoFlag + prompt).out)["output_ids"]);
+  const Outcome inspected = kakeya("inspect " + copy + "/model.safetensors");
+  EXPECT_NE(inspected.out.find("model.layers.0.experts.gate_up_proj"), std::string::npos);
+}
+
+TEST_F(Cli, WritesGgufFilesThatInspectReads) {
+  const std::string file = folder_ + "/demo.gguf";
+  const Outcome made = kakeya("quantize " + kDemo + file + " --type q4_k_m");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Outcome inspected = kakeya("inspect " + file);
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("Q4_K"), std::string::npos) << inspected.out;
+  ASSERT_EQ(kakeya("convert " + kDemo + file + " --force").exit_code, 0);
+  EXPECT_NE(kakeya("inspect " + file).out.find("BF16"), std::string::npos);
+}
+
+TEST_F(Cli, RefusesBadConversionsWithOneLine) {
+  const std::string target = folder_ + "/out ";
+  expect_refusal("quantize", "source is required");
+  expect_refusal("quantize /nonexistent " + target, "/nonexistent: expected the folder of a model");
+  expect_refusal("quantize " + kDemo + target + "--bits 7", "--bits");
+  expect_refusal("quantize " + kDemo + target + "--group-size 48", "--group-size");
+  expect_refusal("quantize " + kDemo + target + "--type q4_0", "--type is for a TARGET");
+  expect_refusal("quantize " + kDemo + folder_ + "/x.gguf --bits 4", "a .gguf file has --type");
+  expect_refusal("quantize " + kDemo + folder_ + "/x.gguf --type q3", "expected one of f32, f16");
+  expect_refusal("quantize " + kDemo + kDemo + "--force", "neither holds the source");
+  expect_refusal("quantize " + kDemo + folder_ + " --force", "without config.json");
+  expect_refusal("convert " + kDemo + target + "--type q4_0", "--type");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/out"));
+  const std::string damaged = damaged_model();
+  const std::string whole = slurp(damaged + "/model.safetensors");
+  std::ofstream(damaged + "/model.safetensors", std::ios::binary) << whole.substr(0, 1000000);
+  expect_refusal("quantize " + damaged + " " + target, damaged + "/model.safetensors");
+  ASSERT_EQ(kakeya("quantize " + kDemo + target).exit_code, 0);
+  expect_refusal("quantize " + kDemo + target, "--force replaces it");
+  EXPECT_EQ(kakeya("quantize " + kDemo + target + "--force --bits 8").exit_code, 0);
+  expect_refusal("quantize " + target + folder_ + "/twice", "is quantised already");
+}
+
+}  // namespace
+}  // namespace kakeya::test
