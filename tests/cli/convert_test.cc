@@ -88,7 +88,7 @@ TEST_F(Cli, WritesGgufFilesThatInspectReads) {
 }
 
 TEST_F(Cli, RefusesBadConversionsWithOneLine) {
-  const std::string target = folder_ + "/out ";
+  const std::string target = folder_ + "/made ";
   expect_refusal("quantize", "source is required");
   expect_refusal("quantize /nonexistent " + target, "/nonexistent: expected the folder of a model");
   expect_refusal("quantize " + kDemo + target + "--bits 7", "--bits");
@@ -99,7 +99,7 @@ TEST_F(Cli, RefusesBadConversionsWithOneLine) {
   expect_refusal("quantize " + kDemo + kDemo + "--force", "neither holds the source");
   expect_refusal("quantize " + kDemo + folder_ + " --force", "without config.json");
   expect_refusal("convert " + kDemo + target + "--type q4_0", "--type");
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/out"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/made"));
   const std::string damaged = damaged_model();
   const std::string whole = slurp(damaged + "/model.safetensors");
   std::ofstream(damaged + "/model.safetensors", std::ios::binary) << whole.substr(0, 1000000);
