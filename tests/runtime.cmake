@@ -20,3 +20,6 @@ target_link_libraries(speculation_eval_test PRIVATE kakeya_eval)
 
 kakeya_test(turns_test bench/turns_test.cc)
 target_link_libraries(turns_test PRIVATE kakeya_bench)
+
+kakeya_test(peers_test bench/peers_test.cc)
+target_link_libraries(peers_test PRIVATE kakeya_peers)

@@ -1,0 +1,41 @@
+// GGUF files that both Kakeya and llama.cpp load and `kakeya convert` does not write: random
+// weights of a published shape, and drafters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+#include "kakeya/status.h"
+
+namespace kakeya::peers {
+
+struct RandomModelOptions {
+  GgufEncoding matrices = QuantizedFormat::kQ40;
+  // Of the embedding, which is the head too.
+  GgufEncoding embedding = QuantizedFormat::kQ40;
+  std::uint64_t seed = 1;
+};
+
+// The encoding of a matrix with rows of `columns` elements, if `wanted` is asked for: the same, or
+// where its blocks do not divide the rows the one that files on the net have then (Q5_0 for Q4_K,
+// Q5_1 for Q5_K, Q8_0 for Q6_K). Errors: kInvalidArgument if that does not divide them either, or
+// random rows cannot be made of it.
+Result<GgufEncoding> encoding_for(GgufEncoding wanted, std::int64_t columns);
+
+// Norms and scales are about 1, so that activations stay in range; the router is as random as the
+// rest, so that tokens choose different experts. The same options give the same bytes.
+// Errors: kUnimplemented for a network other than Gemma 4; as encoding_for and write_gguf.
+Status write_random_model(const std::string& path,
+                          const ModelConfig& config,
+                          const RandomModelOptions& options);
+
+// The drafter in `dir` of the model in `target_dir`: matrices in the type they are stored in, all
+// else in f32. Errors: those of reading the folders; kInvalidArgument if the two do not fit;
+// kUnimplemented as above and for matrices in MLX's affine format.
+Status write_drafter(const std::string& path,
+                     const std::string& dir,
+                     const std::string& target_dir);
+
+}  // namespace kakeya::peers
