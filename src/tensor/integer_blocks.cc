@@ -1,6 +1,7 @@
 #include "tensor/integer_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -130,39 +131,30 @@ struct Description {
   void (*read)(const std::uint8_t* block, int part, IntegerBlock& out);
 };
 
-std::optional<Description> description_of(QuantizedFormat format) {
-  constexpr DType kHalf = DType::kF16;
-  switch (format) {
-    case QuantizedFormat::kQ40:
-      return Description{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0};
-    case QuantizedFormat::kQ41:
-      return Description{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1};
-    case QuantizedFormat::kQ50:
-      return Description{{.zero = 16, .scale_type = kHalf}, read_q5_0};
-    case QuantizedFormat::kQ51:
-      return Description{{.has_minimum = true, .scale_type = kHalf}, read_q5_1};
-    case QuantizedFormat::kQ80:
-      return Description{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0};
-    case QuantizedFormat::kQ2K:
-      return Description{{.bits = 4, .group = 16, .has_minimum = true}, read_q2_k};
-    case QuantizedFormat::kQ3K:
-      return Description{{.bits = 4, .zero = 4, .group = 16}, read_q3_k};
-    case QuantizedFormat::kQ4K:
-      return Description{{.bits = 4, .has_minimum = true}, read_q4_k};
-    case QuantizedFormat::kQ5K:
-      return Description{{.has_minimum = true}, read_q5_k};
-    case QuantizedFormat::kQ6K:
-      return Description{{.zero = 32, .group = 16}, read_q6_k};
-    case QuantizedFormat::kIq4Nl:
-      return Description{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl};
-    case QuantizedFormat::kIq4Xs:
-      return Description{{.zero = kSignedZero}, read_iq4_xs};
-    case QuantizedFormat::kMxfp4:
-      return Description{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4};
-    case QuantizedFormat::kNvfp4:
-      return std::nullopt;
-  }
-  return std::nullopt;
+constexpr DType kHalf = DType::kF16;
+
+// In the order of the enumerators; NVFP4 has none.
+constexpr std::array kDescriptions = {
+    Description{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
+    Description{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},
+    Description{{.zero = 16, .scale_type = kHalf}, read_q5_0},
+    Description{{.has_minimum = true, .scale_type = kHalf}, read_q5_1},
+    Description{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0},
+    Description{{.bits = 4, .group = 16, .has_minimum = true}, read_q2_k},
+    Description{{.bits = 4, .zero = 4, .group = 16}, read_q3_k},
+    Description{{.bits = 4, .has_minimum = true}, read_q4_k},
+    Description{{.has_minimum = true}, read_q5_k},
+    Description{{.zero = 32, .group = 16}, read_q6_k},
+    Description{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl},
+    Description{{.zero = kSignedZero}, read_iq4_xs},
+    Description{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4},
+};
+static_assert(static_cast<std::size_t>(QuantizedFormat::kNvfp4) == kDescriptions.size());
+
+// Null if there is none.
+const Description* description_of(QuantizedFormat format) {
+  const auto index = static_cast<std::size_t>(format);
+  return index < kDescriptions.size() ? &kDescriptions[index] : nullptr;
 }
 
 float scale_at(DType dtype, const std::byte* scales, std::int64_t index) {
@@ -195,8 +187,8 @@ void read_affine(const TensorView& weight,
 
 std::optional<IntegerFormat> integer_format(const TensorView& weight) {
   if (const auto* format = std::get_if<QuantizedFormat>(&weight.quantization)) {
-    const auto description = description_of(*format);
-    return description ? std::optional(description->format) : std::nullopt;
+    const Description* description = description_of(*format);
+    return description != nullptr ? std::optional(description->format) : std::nullopt;
   }
   const auto* groups = std::get_if<AffineGroups>(&weight.quantization);
   if (groups == nullptr) return std::nullopt;
@@ -214,8 +206,8 @@ void read_integer_block(const TensorView& weight,
     return read_affine(weight, *groups, row, block, out);
   }
   const auto format = std::get<QuantizedFormat>(weight.quantization);
-  const auto description = description_of(format);
-  KAKEYA_CHECK(description.has_value());
+  const Description* description = description_of(format);
+  KAKEYA_CHECK(description != nullptr);
   const std::int64_t parts = quantized_block_elements(format) / kIntegerBlock;
   const std::byte* source =
       weight.data + row * weight.row_bytes() + block / parts * quantized_block_bytes(format);
