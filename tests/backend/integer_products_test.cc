@@ -75,6 +75,29 @@ TEST_P(IntegerProducts, EqualTheReferenceInLongRows) {
   }
 }
 
+// Rows that are no numbers give results that are none, without undefined conversions, and leave the
+// other rows alone.
+TEST_P(IntegerProducts, KeepNumbersThatAreNoneToTheirRow) {
+  const auto tensor = QuantizedTensors(15).blocks(QuantizedFormat::kQ40, {40, 256});
+  for (Machine* machine : {&ref_, &cpu_}) {
+    const auto matrix = load(*machine, tensor);
+    auto x = random_floats(20 * 256, 16);
+    const auto expected = product(*machine, *matrix, x, 20);
+    x[3 * 256 + 5] = NAN;
+    x[4 * 256 + 6] = INFINITY;
+    const auto got = product(*machine, *matrix, x, 20);
+    for (std::int64_t row = 0; row < 20; ++row) {
+      const float* a = got.data() + row * 40;
+      if (row == 3) continue;
+      if (row == 4) {
+        EXPECT_FALSE(std::isfinite(a[0]));
+        continue;
+      }
+      EXPECT_EQ(std::memcmp(a, expected.data() + row * 40, 40 * sizeof(float)), 0) << row;
+    }
+  }
+}
+
 TEST_P(IntegerProducts, AreCloseToThoseOfTheDecodedWeights) {
   constexpr std::int64_t kRows = 4;
   const auto x = random_floats(kRows * 512, 9);

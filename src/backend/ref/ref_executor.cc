@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <optional>
 #include <set>
 
 #include "backend/ref/ref_matrix.h"
@@ -29,8 +28,10 @@ class RoundedRow {
       steps_.push_back(tiny ? 0.0F : largest / 127.0F);
       const float inverse = tiny ? 0.0F : 127.0F / largest;
       for (std::int64_t k = 0; k < kIntegerBlock; ++k) {
+        // NaN becomes 127.
+        const float code = std::nearbyint(x[begin + k] * inverse);
         codes_[static_cast<std::size_t>(begin + k)] =
-            static_cast<int>(std::nearbyint(x[begin + k] * inverse));
+            static_cast<int>(code < 127.0F ? std::max(code, -127.0F) : 127.0F);
       }
     }
   }
@@ -64,13 +65,14 @@ class RoundedRow {
 // Products of a row x [K] with the rows of w.
 class RowProducts {
  public:
-  RowProducts(const float* x, const RefMatrix& w) : x_(x), w_(w) {
-    if (w.integers()) rounded_.emplace(x, w.cols());
-  }
+  RowProducts(const float* x, const RefMatrix& w)
+      : x_(x), w_(w), rounded_(x, w.integers() ? w.cols() : 0) {}
 
   // With row n of matrix `index`.
   double dot(std::int64_t index, std::int64_t n) const {
-    if (rounded_) return static_cast<double>(rounded_->dot(w_.blocks(index, n), *w_.integers()));
+    if (w_.integers()) {
+      return static_cast<double>(rounded_.dot(w_.blocks(index, n), *w_.integers()));
+    }
     double sum = 0.0;
     for (std::int64_t k = 0; k < w_.cols(); ++k) {
       const float value = w_.rounds_activations() ? to_float(to_bfloat16(x_[k])) : x_[k];
@@ -82,7 +84,7 @@ class RowProducts {
  private:
   const float* x_;
   const RefMatrix& w_;
-  std::optional<RoundedRow> rounded_;
+  RoundedRow rounded_;  // empty where rows are not rounded
 };
 
 // h [F] = activation(gate x) * (up x), for matrix `index` of each.
