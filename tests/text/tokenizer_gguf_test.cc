@@ -124,7 +124,8 @@ TEST(TokenizerGguf, OfTheConverterIsTheDemoModels) {
   const Tokenizer got = load_tokenizer(kGolden);
   const Tokenizer expected = demo_tokenizer();
   expect_same(got, expected);
-  for (const auto& item : read_json_file(data_path("text/demo_cases.json"))["cases"]) {
+  const auto file = read_json_file(data_path("text/demo_cases.json"));
+  for (const auto& item : file["cases"]) {
     const auto ids = item["ids"].get<Ids>();
     if (!item["text"].is_null()) {
       EXPECT_EQ(got.encode(item["text"].get<std::string>()), ids);
