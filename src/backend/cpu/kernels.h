@@ -74,9 +74,25 @@ struct IntegerPanels {
 //   offsets  [columns / g][r] int32: -zero * the sum of the codes, g = sum_columns()
 //   sums     [columns / g][r] f32: step * the sum of the codes
 //
-// Bytes of a row with `columns` padded to units.
+// Where these begin in a block, in bytes; `columns` are padded to units.
+struct IntegerRowPlaces {
+  Index steps;
+  Index offsets;
+  Index sums;
+  Index end;
+};
+constexpr IntegerRowPlaces integer_row_places(Index columns,
+                                              const IntegerPanels& panels,
+                                              Index rows) {
+  const Index steps = columns * rows;
+  const Index offsets = steps + columns / kIntegerRun * rows * 4;
+  const Index sums = offsets + columns / panels.sum_columns() * rows * 4;
+  return {steps, offsets, sums, sums + (sums - offsets)};
+}
+
+// Bytes of one row.
 constexpr Index integer_row_bytes(Index columns, const IntegerPanels& panels) {
-  return columns + columns / kIntegerRun * 4 + columns / panels.sum_columns() * 8;
+  return integer_row_places(columns, panels, 1).end;
 }
 
 enum class Activation : std::uint8_t { kGeluTanh, kSilu };

@@ -28,28 +28,17 @@ inline void unpack_panel(const IntegerPanels& format,
                          const std::byte* panel,
                          Index columns,
                          UnpackedPanel& out) {
-  constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
-  const Index unit_bytes = format.unit_bytes();
-  const Index row_of_scales = kPanelRows * format.scale_bytes();
-  const Index scale_step = format.group == kIntegerUnit ? 0 : row_of_scales;
   const __m512i zeros = _mm512_set1_epi8(static_cast<char>(format.zero));
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const std::byte* unit = panel + run / 2 * unit_bytes;
-    const std::byte* codes = unit + run % 2 * kRunBytes;
-#pragma GCC unroll 8
-    for (Index line = 0; line < kRunBytes; line += 64) {
-      prefetch(codes + line + kIntegerPrefetchBytes);
-    }
-    if (run % 2 == 0) prefetch(unit + format.code_bytes() + kIntegerPrefetchBytes);
+    const PanelRun at = panel_run<kBits, kParts>(format, panel, run);
 #pragma GCC unroll 8
     for (int quad = 0; quad < 8; ++quad) {
-      const __m512i w = _mm512_sub_epi8(load_quad<kBits>(codes, quad), zeros);
+      const __m512i w = _mm512_sub_epi8(load_quad<kBits>(at.codes, quad), zeros);
       _mm512_store_si512(out.codes + (run * 8 + quad) * 64, w);
     }
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      const std::byte* scales =
-          unit + format.code_bytes() + ((run % 2) * kParts + part) * scale_step;
+      const std::byte* scales = at.scales + part * at.scale_step;
       const Index sum = run * kParts + part;
       store(out.scales[sum], load_scales(scales, format.scale_type));
       if (format.has_minimum) {

@@ -22,26 +22,17 @@ struct IntegerRows {
   Index rows;  // of the block
 };
 
-// The block that begins with row `first` of `rows`.
-template <typename Byte>
-inline Byte* integer_block_at(Byte* packed, Index row_bytes, Index first) {
-  return packed + first * row_bytes;
-}
-
 inline IntegerRows integer_rows(const Product& product, Index first) {
-  const IntegerPanels& panels = product.integers;
-  const Index columns = product.columns;
   const Index left = product.rows - first;
   const Index rows = left < kRowBlock ? left : kRowBlock;
-  const std::byte* at = integer_block_at(product.x, integer_row_bytes(columns, panels), first);
+  const std::byte* at = product.x + first * integer_row_bytes(product.columns, product.integers);
+  const IntegerRowPlaces places = integer_row_places(product.columns, product.integers, rows);
   IntegerRows block;
-  block.rows = rows;
   block.codes = at;
-  block.steps = reinterpret_cast<const float*>(at + columns * rows);
-  const auto* offsets =
-      reinterpret_cast<const std::int32_t*>(block.steps + columns / kIntegerRun * rows);
-  block.offsets = offsets;
-  block.sums = reinterpret_cast<const float*>(offsets + columns / panels.sum_columns() * rows);
+  block.steps = reinterpret_cast<const float*>(at + places.steps);
+  block.offsets = reinterpret_cast<const std::int32_t*>(at + places.offsets);
+  block.sums = reinterpret_cast<const float*>(at + places.sums);
+  block.rows = rows;
   return block;
 }
 
@@ -74,12 +65,12 @@ inline void round_run(const float* x,
     store_int8(block + (run * rows + row) * kIntegerRun + 16 * half, whole);
     sums[half] = reduce_add(whole);
   }
-  auto* steps = reinterpret_cast<float*>(block + columns * rows);
-  auto* offsets = reinterpret_cast<std::int32_t*>(steps + columns / kIntegerRun * rows);
-  const Index sum_columns = panels.sum_columns();
-  auto* row_sums = reinterpret_cast<float*>(offsets + columns / sum_columns * rows);
+  const IntegerRowPlaces places = integer_row_places(columns, panels, rows);
+  auto* steps = reinterpret_cast<float*>(block + places.steps);
+  auto* offsets = reinterpret_cast<std::int32_t*>(block + places.offsets);
+  auto* row_sums = reinterpret_cast<float*>(block + places.sums);
   steps[run * rows + row] = step;
-  const Index parts = kIntegerRun / sum_columns;
+  const Index parts = kIntegerRun / panels.sum_columns();
   for (Index part = 0; part < parts; ++part) {
     const float sum = parts == 1 ? sums[0] + sums[1] : sums[part];
     const Index at = (run * parts + part) * rows + row;
@@ -95,7 +86,7 @@ inline void pack_integer_rows(const PackRows& pack, Index first_row, Index last_
     const Index from = pack.gather == nullptr ? row : pack.gather[row];
     const Index first = row / kRowBlock * kRowBlock;
     const Index rows = pack.rows - first < kRowBlock ? pack.rows - first : kRowBlock;
-    std::byte* block = integer_block_at(pack.packed, row_bytes, first);
+    std::byte* block = pack.packed + first * row_bytes;
     for (Index run = 0; run < columns / kIntegerRun; ++run) {
       round_run(pack.x + from * pack.stride + run * kIntegerRun, pack.width - run * kIntegerRun,
                 pack.integers, run, rows, row - first, block, columns);
@@ -126,6 +117,31 @@ inline Ints load_quad(const std::byte* run, int quad) {
   }
 }
 
+// A run of 32 columns of a panel, and the scales of its first part.
+struct PanelRun {
+  const std::byte* codes;
+  const std::byte* scales;
+  Index scale_step;  // to the scales of the next part
+};
+
+// Also brings in what a later call will want.
+template <int kBits, int kParts>
+inline PanelRun panel_run(const IntegerPanels& format, const std::byte* panel, Index run) {
+  constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
+  const std::byte* unit = panel + run / 2 * format.unit_bytes();
+  PanelRun result;
+  result.codes = unit + run % 2 * kRunBytes;
+  // Scales of a group of 64 columns serve both runs.
+  result.scale_step = format.group == kIntegerUnit ? 0 : kPanelRows * format.scale_bytes();
+  result.scales = unit + format.code_bytes() + run % 2 * kParts * result.scale_step;
+#pragma GCC unroll 8
+  for (Index line = 0; line < kRunBytes; line += 64) {
+    prefetch(result.codes + line + kIntegerPrefetchBytes);
+  }
+  if (run % 2 == 0) prefetch(unit + format.code_bytes() + kIntegerPrefetchBytes);
+  return result;
+}
+
 // sums[r] += row first + r of a block times a panel. kParts: of a run of 32 columns that have
 // scales of their own.
 template <int kBits, int kParts, int kRows>
@@ -136,20 +152,10 @@ inline void add_integer_runs(const IntegerRows& x,
                              const std::byte* panel,
                              Vec (&sums)[kRows]) {
   constexpr int kQuads = 8 / kParts;
-  constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
-  const Index unit_bytes = format.unit_bytes();
-  const Index code_bytes = format.code_bytes();
   const Index scales_bytes = format.scales_bytes();
-  // Scales of a group of 64 columns serve both runs.
-  const Index scale_step = format.group == kIntegerUnit ? 0 : kPanelRows * format.scale_bytes();
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const std::byte* unit = panel + run / 2 * unit_bytes;
-    const std::byte* codes = unit + run % 2 * kRunBytes;
+    const PanelRun at = panel_run<kBits, kParts>(format, panel, run);
     const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
-    for (Index line = 0; line < kRunBytes; line += 64) {
-      prefetch(codes + line + kIntegerPrefetchBytes);
-    }
-    if (run % 2 == 0) prefetch(unit + code_bytes + kIntegerPrefetchBytes);
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       const Index sum = run * kParts + part;
@@ -158,13 +164,13 @@ inline void add_integer_runs(const IntegerRows& x,
       for (int r = 0; r < kRows; ++r) integers[r] = splat_int(x.offsets[sum * x.rows + first + r]);
 #pragma GCC unroll 8
       for (int quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
-        const Ints w = load_quad<kBits>(codes, quad);
+        const Ints w = load_quad<kBits>(at.codes, quad);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           integers[r] = dot_quads<kBits>(integers[r], w, row_codes + r * kIntegerRun + quad * 4);
         }
       }
-      const std::byte* scales = unit + code_bytes + (run % 2 * kParts + part) * scale_step;
+      const std::byte* scales = at.scales + part * at.scale_step;
       const Vec scale = load_scales(scales, format.scale_type);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
