@@ -59,6 +59,10 @@ bool has_avx2() {
   return saves(kAvxStates) && bit(basic.c, 12) && bit(basic.c, 29) && bit(cpuid(7, 0).b, 5);
 }
 
+bool has_avx2_vnni() {
+  return has_avx2() && bit(cpuid(7, 1).a, 4);  // AVX-VNNI
+}
+
 bool has_avx512() {
   const unsigned b = cpuid(7, 0).b;
   const bool instructions = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // F DQ BW VL
@@ -94,6 +98,7 @@ constexpr Unit kUnits[] = {
     {"amx_bf16", amx_bf16_kernels, has_amx_bf16},
     {"avx512_bf16", avx512_bf16_kernels, has_avx512_bf16},
     {"avx512", avx512_kernels, has_avx512},
+    {"avx2_vnni", avx2_vnni_kernels, has_avx2_vnni},
     {"avx2", avx2_kernels, has_avx2},
 #endif
     {"portable", portable_kernels, always},

@@ -245,6 +245,9 @@ inline Ints load_high_nibbles(const std::byte* p) {
 }
 template <int kBits>
 inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {
+#ifdef __AVXVNNI__
+  return _mm256_dpbusd_avx_epi32(sum, codes, x);
+#else
   if constexpr (kBits == 4) {  // two products are below 2^15
     const __m256i pairs = _mm256_maddubs_epi16(codes, x);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -256,6 +259,7 @@ inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {
     return _mm256_add_epi32(
         sum, _mm256_add_epi32(_mm256_madd_epi16(even, even_x), _mm256_madd_epi16(odd, odd_x)));
   }
+#endif
 }
 // sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes of 4
 // bits are below 16.
