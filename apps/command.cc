@@ -177,6 +177,11 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
                   "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
       ->check(CLI::IsMember({"fast", "f32"}))
       ->type_name("MODE");
+  command
+      .add_option("--weights-cache", flags.weights_cache,
+                  "Keep packed weights in this folder, or beside the model: the first start writes "
+                  "a file as large as the weights in memory, later ones map it")
+      ->type_name("DIR|beside");
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -276,6 +281,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.instruction_set = flags.instruction_set;
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
   options.num_threads = flags.threads;
+  options.weights_cache = flags.weights_cache;
   if (!flags.memory.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
     options.fit_memory = flags.fit_memory;

@@ -42,6 +42,7 @@ struct ModelFlags {
   std::string model;  // empty: the demo model
   std::string backend = "cpu";
   std::string instruction_set = "auto";
+  std::string weights_cache;  // empty: none
   std::string compute = "fast";
   std::string memory;
   std::string kv_full = "auto";

@@ -113,6 +113,10 @@ struct EngineOptions {
   // folder's projections/aux, if the session of `session` restores rows; "none". It needs a
   // drafter's weights, also where nothing is drafted.
   std::string projection = "auto";
+  // A folder where packed weights are kept, a file for each model: the next start maps the file
+  // instead of packing the weights again. "beside": where the model is. Empty: none. Files are made
+  // anew when the model's files change (docs/weights-cache.md).
+  std::string weights_cache = {};
   // Called now and then while loading, with bytes done and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };

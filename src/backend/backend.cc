@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace kakeya {
 
 std::optional<IntegerFormat> fast_integers(const TensorView& weight, Compute compute) {
@@ -11,6 +13,13 @@ std::optional<IntegerFormat> fast_integers(const TensorView& weight, Compute com
 DType loaded_dtype(const TensorView& weight, Compute compute) {
   if (!weight.is_quantized()) return weight.dtype;
   return compute == Compute::kFast ? DType::kBF16 : DType::kF32;
+}
+
+Result<std::unique_ptr<Matrix>> Backend::map_matrix(const TensorView& /*weight*/,
+                                                    Compute /*compute*/,
+                                                    std::span<const std::byte> /*packed*/,
+                                                    MemoryBudget& /*budget*/) {
+  return error(StatusCode::kUnimplemented, "the backend {} does not pack weights", name());
 }
 
 AttentionInput::Span AttentionInput::seen(Position position) const {

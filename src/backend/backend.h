@@ -54,6 +54,8 @@ class Matrix {
   std::int64_t cols() const { return cols_; }                  // K, inputs
   // Bytes of one of the stacked matrices, as this backend keeps it.
   virtual std::uint64_t bytes() const = 0;
+  // All of them as this backend packs them, for Backend::map_matrix(); empty if it does not.
+  virtual std::span<const std::byte> packed() const { return {}; }
 
  protected:
   Matrix(std::int64_t num_matrices, std::int64_t rows, std::int64_t cols)
@@ -296,6 +298,18 @@ class Backend {
                                                       MemoryBudget& budget) = 0;
   // What load_matrix will charge for such a weight, of which only shape and types are looked at.
   virtual std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const = 0;
+
+  // The name of the layout of Matrix::packed(), another one whenever the same weight would be
+  // packed to other bytes; empty if there is none.
+  virtual std::string_view packed_layout() const { return {}; }
+  // What load_matrix() gives, of the bytes that were its packed(), filled up to matrix_bytes() with
+  // zeros: read where they lie, whose memory must outlive it, and charged like its own. Of the
+  // weight only shape and types are looked at. Errors: kResourceExhausted; kInvalidArgument for
+  // another number of bytes; kUnimplemented without packed_layout().
+  virtual Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
+                                                     Compute compute,
+                                                     std::span<const std::byte> packed,
+                                                     MemoryBudget& budget);
 
   // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.
   virtual Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) = 0;

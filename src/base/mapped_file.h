@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -22,10 +23,18 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // The file's name, size and time of last change when it was opened: another text if it is
+  // replaced or written to.
+  std::string identity() const;
+
+  // Brings a part of bytes() into memory now, in one go instead of page by page when it is first
+  // read. Advice: a system that cannot does so later.
+  static void populate(std::span<const std::byte> part);
 
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::int64_t modified_ns_ = 0;  // since 1970
   std::string path_;
 };
 

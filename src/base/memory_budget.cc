@@ -99,24 +99,42 @@ Result<Buffer> MemoryBudget::allocate_spare(MemoryClass memory_class, std::uint6
   return try_allocate(memory_class, bytes, unused);
 }
 
+Result<Buffer> MemoryBudget::charge_mapped(MemoryClass memory_class,
+                                           std::span<const std::byte> mapped) {
+  Buffer buffer;
+  if (mapped.empty()) return buffer;
+  std::uint64_t unused = 0;
+  KAKEYA_TRY(charge(memory_class, mapped.size(), unused));
+  buffer.budget_ = this;
+  buffer.data_ = const_cast<std::byte*>(mapped.data());
+  buffer.size_ = charged_bytes(mapped.size());
+  buffer.memory_class_ = memory_class;
+  buffer.owned_ = false;
+  return buffer;
+}
+
+Status MemoryBudget::charge(MemoryClass memory_class, std::uint64_t bytes, std::uint64_t& missing) {
+  const std::uint64_t charged = charged_bytes(bytes);
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t used = footprint_.total_reserved();
+  if (charged < bytes || charged > limit_ - used) {
+    missing = charged < bytes ? kUnlimited : charged - (limit_ - used);
+    return error(StatusCode::kResourceExhausted,
+                 "memory budget of {} is exceeded: {} in use, {} more wanted for {}",
+                 format_bytes(limit_), format_bytes(used), format_bytes(bytes),
+                 memory_class_name(memory_class));
+  }
+  footprint_.reserved_bytes(memory_class) += charged;
+  return {};
+}
+
 Result<Buffer> MemoryBudget::try_allocate(MemoryClass memory_class,
                                           std::uint64_t bytes,
                                           std::uint64_t& missing) {
   Buffer buffer;
   if (bytes == 0) return buffer;
+  KAKEYA_TRY(charge(memory_class, bytes, missing));
   const std::uint64_t charged = charged_bytes(bytes);
-  {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t used = footprint_.total_reserved();
-    if (charged < bytes || charged > limit_ - used) {
-      missing = charged < bytes ? kUnlimited : charged - (limit_ - used);
-      return error(StatusCode::kResourceExhausted,
-                   "memory budget of {} is exceeded: {} in use, {} more wanted for {}",
-                   format_bytes(limit_), format_bytes(used), format_bytes(bytes),
-                   memory_class_name(memory_class));
-    }
-    footprint_.reserved_bytes(memory_class) += charged;
-  }
   buffer.data_ = allocate_aligned(charged);
   if (buffer.data_ == nullptr) {
     release(memory_class, charged);
@@ -146,19 +164,21 @@ Buffer::Buffer(Buffer&& other) noexcept
     : budget_(std::exchange(other.budget_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      memory_class_(other.memory_class_) {}
+      memory_class_(other.memory_class_),
+      owned_(other.owned_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(budget_, other.budget_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(memory_class_, other.memory_class_);
+  std::swap(owned_, other.owned_);
   return *this;
 }
 
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  std::free(data_);
+  if (owned_) std::free(data_);
   budget_->release(memory_class_, size_);
 }
 

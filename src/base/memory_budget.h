@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <span>
 
 #include "kakeya/memory.h"
 #include "kakeya/status.h"
@@ -38,6 +39,7 @@ class Buffer {
   std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
   MemoryClass memory_class_ = MemoryClass::kWeights;
+  bool owned_ = true;  // false: the memory is somebody else's
 };
 
 // Holds memory of a budget that it can do without.
@@ -67,6 +69,11 @@ class MemoryBudget {
   // The same without asking the reclaimer.
   Result<Buffer> allocate_spare(MemoryClass memory_class, std::uint64_t bytes);
 
+  // Charges memory of a mapped file as if it had been allocated: what is computed with has its
+  // place in the ledger wherever it lies. The buffer is not to be written to; the memory must
+  // outlive it. Errors: those of allocate().
+  Result<Buffer> charge_mapped(MemoryClass memory_class, std::span<const std::byte> mapped);
+
   // Whom to ask before refusing, null for nobody; it must be there until another one is set. Not
   // while other threads allocate.
   void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
@@ -76,8 +83,10 @@ class MemoryBudget {
 
  private:
   friend class Buffer;
+  // `missing`: if it is refused, the bytes that would have had to be free.
+  Status charge(MemoryClass memory_class, std::uint64_t bytes, std::uint64_t& missing);
   void release(MemoryClass memory_class, std::uint64_t bytes);
-  // `missing`: of a refused buffer, the bytes that would have had to be free.
+  // `missing` as in charge().
   Result<Buffer> try_allocate(MemoryClass memory_class,
                               std::uint64_t bytes,
                               std::uint64_t& missing);

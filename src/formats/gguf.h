@@ -81,6 +81,7 @@ class GgufFile {
   static Result<GgufFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   std::uint32_t version() const { return version_; }
   // Bytes; a power of two. Each tensor's offset in the data is a multiple.
   std::uint64_t alignment() const { return alignment_; }

@@ -33,6 +33,7 @@ class SafetensorsFile {
   // nullptr if there is none of this name.
   const TensorView* find(std::string_view name) const;
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  const MappedFile& file() const { return file_; }
 
  private:
   Status parse();

@@ -12,8 +12,6 @@ namespace kakeya {
 
 namespace {
 
-constexpr std::size_t kAlignment = 8;
-
 // `text` as a JSON string; it must be valid UTF-8.
 std::string json_string(std::string_view text) {
   std::string result = "\"";
@@ -36,7 +34,8 @@ Status check_text(std::string_view text) {
 }
 
 Result<std::string> make_header(std::span<const SafetensorsLayout> tensors,
-                                const SafetensorsMetadata& metadata) {
+                                const SafetensorsMetadata& metadata,
+                                std::size_t alignment) {
   std::vector<std::string> fields;
   if (!metadata.empty()) {
     std::vector<std::string> entries;
@@ -62,7 +61,8 @@ Result<std::string> make_header(std::span<const SafetensorsLayout> tensors,
     offset = end;
   }
   std::string header = fmt::format("{{{}}}", fmt::join(fields, ","));
-  header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  constexpr std::size_t kLength = sizeof(std::uint64_t);  // before the header
+  header.resize((kLength + header.size() + alignment - 1) / alignment * alignment - kLength, ' ');
   return header;
 }
 
@@ -74,8 +74,9 @@ std::uint64_t SafetensorsLayout::bytes() const {
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
                                                     std::span<const SafetensorsLayout> tensors,
-                                                    const SafetensorsMetadata& metadata) {
-  const auto header = make_header(tensors, metadata);
+                                                    const SafetensorsMetadata& metadata,
+                                                    std::size_t alignment) {
+  const auto header = make_header(tensors, metadata, alignment);
   if (!header) return Unexpected(header.error().with_context(path));
   KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask));
   const std::uint64_t length = header->size();

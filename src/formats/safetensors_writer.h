@@ -25,11 +25,12 @@ struct SafetensorsLayout {
 // the same bytes. Move-only; one thread at a time.
 class SafetensorsWriter {
  public:
-  // Errors: kInvalidArgument for a repeated or unwritable name; kUnavailable if the folder takes no
-  // new file.
+  // The first tensor begins at a multiple of `alignment`, itself one of 8. Errors: kInvalidArgument
+  // for a repeated or unwritable name; kUnavailable if the folder takes no new file.
   static Result<SafetensorsWriter> create(const std::string& path,
                                           std::span<const SafetensorsLayout> tensors,
-                                          const SafetensorsMetadata& metadata);
+                                          const SafetensorsMetadata& metadata,
+                                          std::size_t alignment = 8);
 
   // The next bytes of tensor number `tensor`, in the order of create(). Tensors may be written in
   // turns. Errors: kUnavailable if the disk refuses; kInternal for more bytes than it has.

@@ -30,6 +30,15 @@ Result<TensorView> CheckpointSource::describe(std::string_view name) const {
   return *view;
 }
 
+std::string CheckpointSource::identity() const {
+  std::string text;
+  const auto add = [&text](const auto& checkpoint) {
+    for (const auto& part : checkpoint.files()) text += part.file().identity() + "\n";
+  };
+  std::visit(add, files_);
+  return text;
+}
+
 Result<TensorView> CheckpointSource::tensor(std::string_view name) {
   KAKEYA_ASSIGN_OR_RETURN(TensorView view, describe(name));
   if (const Status finite = check_finite(view); !finite) {

@@ -29,6 +29,7 @@ class CheckpointSource final : public TensorSource {
   Result<TensorView> describe(std::string_view name) const override;
   bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
   bool is_persistent() const override { return true; }
+  std::string identity() const override;
 
  private:
   using Files = std::variant<Checkpoint, GgufCheckpoint>;

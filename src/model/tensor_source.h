@@ -27,6 +27,10 @@ class TensorSource {
 
   // Whether the memory of tensors lives as long as the source (a mapped file).
   virtual bool is_persistent() const = 0;
+
+  // The files that the tensors are read from, as they were when opened: another text if one of them
+  // is replaced or written to. Empty if there are none.
+  virtual std::string identity() const { return {}; }
 };
 
 }  // namespace kakeya

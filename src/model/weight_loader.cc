@@ -41,9 +41,9 @@ void WeightLoader::add_to_fingerprint(const TensorView& view) {
   fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
 }
 
-std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
+std::optional<TensorView> WeightLoader::fetch(const std::string& name, bool checked) {
   if (error_) return std::nullopt;
-  auto view = measuring() ? source_.describe(name) : source_.tensor(name);
+  auto view = measuring() || !checked ? source_.describe(name) : source_.tensor(name);
   if (!view) {
     fail(view.error());
     return std::nullopt;
@@ -52,33 +52,52 @@ std::optional<TensorView> WeightLoader::fetch(const std::string& name) {
   return std::move(view).value();
 }
 
-std::unique_ptr<Matrix> WeightLoader::load(const TensorView& view, Compute compute) {
+Result<std::unique_ptr<Matrix>> WeightLoader::load_or_map(const TensorView& view,
+                                                          const PackedEntry& entry,
+                                                          Compute compute) {
+  if (mapping()) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto packed, packed_->take(entry));
+    return backend_.map_matrix(view, compute, packed, *budget_);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(auto matrix, backend_.load_matrix(view, compute, *budget_));
+  if (packed_ != nullptr) KAKEYA_TRY(packed_->add(entry, matrix->packed()));
+  return matrix;
+}
+
+std::unique_ptr<Matrix> WeightLoader::load(const std::string& name,
+                                           RowRange range,
+                                           Compute compute) {
+  // What was packed once has been searched for NaN then.
+  auto view = fetch(name, /*checked=*/!mapping());
+  if (!view) return nullptr;
+  if (range.count > 0) {
+    view->stack_stride = view->shape[1] * view->shape[2];
+    skip_rows(*view, range.begin);
+    view->shape[1] = range.count;
+  }
+  const PackedEntry entry = {fmt::format("{} {}+{}", name, range.begin, range.count),
+                             backend_.matrix_bytes(*view, compute)};
   std::unique_ptr<Matrix> matrix;
   if (!measuring()) {
-    auto loaded = backend_.load_matrix(view, compute, *budget_);
+    auto loaded = load_or_map(*view, entry, compute);
     if (!loaded) {
-      fail(loaded.error().with_context(view.name));
+      fail(loaded.error().with_context(name));
       return nullptr;
     }
     matrix = std::move(loaded).value();
   }
-  advance(view.bytes(), backend_.matrix_bytes(view, compute));
+  packed_entries_.push_back(entry);
+  advance(view->bytes(), entry.bytes);
   return matrix;
 }
 
 std::unique_ptr<Matrix> WeightLoader::matrix(const std::string& name, Compute compute) {
-  const auto view = fetch(name);
-  return view ? load(*view, compute) : nullptr;
+  return load(name, {}, compute);
 }
 
 std::unique_ptr<Matrix> WeightLoader::expert_rows(const ExpertRows& wanted, Compute compute) {
   if (source_.has(wanted.own)) return matrix(wanted.own, compute);
-  auto view = fetch(wanted.fused);
-  if (!view) return nullptr;
-  view->stack_stride = view->shape[1] * view->shape[2];
-  skip_rows(*view, wanted.row);
-  view->shape[1] = wanted.rows;
-  return load(*view, compute);
+  return load(wanted.fused, {wanted.row, wanted.rows}, compute);
 }
 
 std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute compute) {

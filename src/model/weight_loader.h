@@ -9,9 +9,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/memory_budget.h"
+#include "model/packed_weights.h"
 #include "model/tensor_source.h"
 
 namespace kakeya {
@@ -39,8 +41,18 @@ class WeightLoader {
  public:
   using Progress = std::function<void(std::uint64_t bytes_done)>;
 
-  WeightLoader(TensorSource& source, Backend& backend, MemoryBudget& budget, Progress progress)
-      : source_(source), backend_(backend), budget_(&budget), progress_(std::move(progress)) {}
+  // Matrices are taken from `packed`, if there is one and it is mapped, and else added to it; it
+  // must have the packed_entries() of a measuring loader, and outlive what is loaded.
+  WeightLoader(TensorSource& source,
+               Backend& backend,
+               MemoryBudget& budget,
+               Progress progress,
+               PackedWeights* packed = nullptr)
+      : source_(source),
+        backend_(backend),
+        budget_(&budget),
+        progress_(std::move(progress)),
+        packed_(packed) {}
 
   // A loader that loads nothing: every object it gives is empty, and bytes are only counted.
   WeightLoader(TensorSource& source, Backend& backend) : source_(source), backend_(backend) {}
@@ -66,21 +78,37 @@ class WeightLoader {
   std::uint64_t source_bytes() const { return source_bytes_; }
   std::uint64_t charged_bytes() const { return charged_bytes_; }
 
+  // The matrices so far, as PackedWeights holds them.
+  std::span<const PackedEntry> packed_entries() const { return packed_entries_; }
+
  private:
-  std::optional<TensorView> fetch(const std::string& name);
+  // Rows of every matrix of a stacked tensor; none: all.
+  struct RowRange {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
+  };
+
+  // Without `checked` the values have not been searched for NaN.
+  std::optional<TensorView> fetch(const std::string& name, bool checked = true);
   // The tensor in f32, element i of it at place(i).
   template <typename Place>
   WeightVector copy_f32(const std::string& name, const TensorView& view, float factor, Place place);
-  std::unique_ptr<Matrix> load(const TensorView& view, Compute compute);
+  std::unique_ptr<Matrix> load(const std::string& name, RowRange range, Compute compute);
+  Result<std::unique_ptr<Matrix>> load_or_map(const TensorView& view,
+                                              const PackedEntry& entry,
+                                              Compute compute);
   void fail(const Error& error);
   void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);
   void add_to_fingerprint(const TensorView& view);
   bool measuring() const { return budget_ == nullptr; }
+  bool mapping() const { return packed_ != nullptr && packed_->is_mapped(); }
 
   TensorSource& source_;
   Backend& backend_;
   MemoryBudget* budget_ = nullptr;  // null: measuring
   Progress progress_;
+  PackedWeights* packed_ = nullptr;  // null: none
+  std::vector<PackedEntry> packed_entries_;
   std::uint64_t source_bytes_ = 0;
   std::uint64_t charged_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -219,6 +219,27 @@ Status EngineImpl::fit_session(const Sources& sources) {
       format_bytes(options_.memory_limit), memory_plan_);
 }
 
+template <typename Load>
+std::invoke_result_t<Load, WeightLoader&> EngineImpl::load_weights(
+    TensorSource& source,
+    const std::string& path,
+    const WeightLoader::Progress& progress,
+    LoadedBytes& loaded,
+    Load load) {
+  PackedWeights* packed = nullptr;
+  if (weights_cache_.is_wanted() && !path.empty()) {
+    WeightLoader measure(source, *backend_);
+    KAKEYA_TRY(load(measure));
+    KAKEYA_ASSIGN_OR_RETURN(packed, weights_cache_.open(path, source, *backend_, options_.compute,
+                                                        measure.packed_entries()));
+  }
+  WeightLoader loader(source, *backend_, budget_, progress, packed);
+  KAKEYA_ASSIGN_OR_RETURN(auto weights, load(loader));
+  if (packed != nullptr) KAKEYA_TRY(packed->finish(loader.fingerprint()));
+  loaded = {.fingerprint = loader.fingerprint(), .source_bytes = loader.source_bytes()};
+  return weights;
+}
+
 Status EngineImpl::load(Sources sources) {
   if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
@@ -232,24 +253,30 @@ Status EngineImpl::load(Sources sources) {
   const auto progress = [&](std::uint64_t done) {
     if (options_.on_progress) options_.on_progress(before + done, source_bytes);
   };
-  WeightLoader loader(*sources.target, *backend_, budget_, progress);
-  KAKEYA_ASSIGN_OR_RETURN(decoder_, load_decoder(config_, loader, options_.compute));
-  KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_,
-                          fingerprint(options_.model_dir, loader.fingerprint()));
+  LoadedBytes loaded;
+  const auto load_target = [&](WeightLoader& loader) {
+    return load_decoder(config_, loader, options_.compute);
+  };
+  KAKEYA_ASSIGN_OR_RETURN(
+      decoder_, load_weights(*sources.target, options_.model_dir, progress, loaded, load_target));
+  KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_, fingerprint(options_.model_dir, loaded.fingerprint));
   if (drafter_config_) {
-    before = loader.source_bytes();
-    WeightLoader drafter_loader(*sources.drafter, *backend_, budget_, progress);
+    before = loaded.source_bytes;
+    const auto load_drafter = [&](WeightLoader& loader) {
+      return dflash::Drafter::load(*drafter_config_, options_.draft, *decoder_, loader,
+                                   options_.compute);
+    };
     KAKEYA_ASSIGN_OR_RETURN(
-        drafter_, dflash::Drafter::load(*drafter_config_, options_.draft, *decoder_, drafter_loader,
-                                        options_.compute));
-    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_,
-                            fingerprint(drafter_dir_, drafter_loader.fingerprint()));
-    before += drafter_loader.source_bytes();
+        drafter_, load_weights(*sources.drafter, drafter_dir_, progress, loaded, load_drafter));
+    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_, fingerprint(drafter_dir_, loaded.fingerprint));
+    before += loaded.source_bytes;
   }
   if (projection_config_) {
-    WeightLoader projection_loader(*sources.projection, *backend_, budget_, progress);
-    KAKEYA_ASSIGN_OR_RETURN(
-        projection_, Projection::load(*projection_config_, projection_loader, options_.compute));
+    const auto load_projection = [&](WeightLoader& loader) {
+      return Projection::load(*projection_config_, loader, options_.compute);
+    };
+    KAKEYA_ASSIGN_OR_RETURN(projection_, load_weights(*sources.projection, projection_dir_,
+                                                      progress, loaded, load_projection));
   }
   draft_statistics_ = std::make_unique<DraftStatistics>(options_.draft.cost_cache, cost_key());
   if (options_.prompt_cache_bytes > 0) {

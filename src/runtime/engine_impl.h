@@ -14,9 +14,11 @@
 #include "kakeya/engine.h"
 #include "model/decoder.h"
 #include "model/tensor_source.h"
+#include "model/weight_loader.h"
 #include "runtime/model_text.h"
 #include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
+#include "runtime/weights_cache.h"
 
 namespace kakeya {
 
@@ -88,7 +90,10 @@ class EngineImpl final : public Engine {
  private:
   friend class Engine;
   EngineImpl(ModelConfig config, const EngineOptions& options)
-      : config_(std::move(config)), options_(options), budget_(options.memory_limit) {}
+      : config_(std::move(config)),
+        options_(options),
+        budget_(options.memory_limit),
+        weights_cache_(options.weights_cache) {}
 
   // Where weights come from; `drafter` is null without one.
   struct Sources {
@@ -107,6 +112,18 @@ class EngineImpl final : public Engine {
   // without a drafter from then on. Errors: kResourceExhausted, with the need of the last rung.
   Status fit_session(const Sources& sources);
   Status load(Sources sources);
+  // What `load`, a function of a WeightLoader, gives of the weights at `path`, through the weights
+  // cache if one is wanted.
+  struct LoadedBytes {
+    std::uint64_t fingerprint = 0;
+    std::uint64_t source_bytes = 0;
+  };
+  template <typename Load>
+  std::invoke_result_t<Load, WeightLoader&> load_weights(TensorSource& source,
+                                                         const std::string& path,
+                                                         const WeightLoader::Progress& progress,
+                                                         LoadedBytes& loaded,
+                                                         Load load);
   Status prepare_drafter();
   void choose_projection();
   Status prepare_projection();
@@ -133,6 +150,7 @@ class EngineImpl final : public Engine {
   MemoryBudget budget_;  // before everything that is charged to it
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
+  WeightsCache weights_cache_;            // before the weights that it maps
   std::unique_ptr<Decoder> decoder_;
   DraftChoice draft_choice_;
   std::string drafter_dir_;  // empty: none

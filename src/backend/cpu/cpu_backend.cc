@@ -31,6 +31,23 @@ class CpuBackend final : public Backend {
     return MemoryBudget::charged_bytes(CpuMatrix::packed_bytes(PanelLayout(weight, compute)));
   }
 
+  // tests/backend/packed_layout_test.cc has what the number stands for.
+  std::string_view packed_layout() const override { return "cpu panels 1"; }
+
+  Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
+                                             Compute compute,
+                                             std::span<const std::byte> packed,
+                                             MemoryBudget& budget) override {
+    const PanelLayout layout(weight, compute);
+    const std::uint64_t bytes = matrix_bytes(weight, compute);
+    if (packed.size() != bytes) {
+      return invalid_argument("packed weights of {}: expected {} bytes, got {}", weight.name, bytes,
+                              packed.size());
+    }
+    KAKEYA_ASSIGN_OR_RETURN(Buffer panels, budget.charge_mapped(MemoryClass::kWeights, packed));
+    return std::make_unique<CpuMatrix>(layout, std::move(panels));
+  }
+
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
     return std::make_unique<CpuMatrix>(weight);
   }

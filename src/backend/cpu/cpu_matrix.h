@@ -29,7 +29,7 @@ struct PanelLayout {
 
 class CpuMatrix final : public Matrix {
  public:
-  // Panels, filled by load(); owns them.
+  // Panels: filled by load(), or mapped, and then not to be written to.
   CpuMatrix(const PanelLayout& layout, Buffer panels);
   // A table read in place, for gather() only.
   explicit CpuMatrix(const TensorView& table);
@@ -49,6 +49,9 @@ class CpuMatrix final : public Matrix {
   Index panel_bytes() const { return layout_.panel_bytes(); }
   std::uint64_t bytes() const override {
     return static_cast<std::uint64_t>(num_panels() * panel_bytes());
+  }
+  std::span<const std::byte> packed() const override {
+    return {data_, static_cast<std::size_t>(packed_bytes(layout_))};
   }
   // First panel of one of the stacked matrices.
   const std::byte* panels(Index matrix) const {

@@ -1,0 +1,207 @@
+// Engines whose weights come from a file of packed ones: the same bits and the same ledger as
+// without, and no file of other weights is ever used.
+#include "runtime/weights_cache.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "formats/gguf_model_scratch.h"
+#include "formats/scratch_files.h"
+#include "model/test_model.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
+
+struct Opening {
+  std::string model;
+  std::string cache = {};  // folder
+  std::string drafter = "none";
+  Compute compute = Compute::kFast;
+  std::string backend = "cpu";
+};
+
+Result<std::unique_ptr<EngineImpl>> open_engine(const Opening& opening) {
+  return EngineImpl::open({.model_dir = opening.model,
+                           .backend = opening.backend,
+                           .compute = opening.compute,
+                           .num_threads = 2,
+                           .pin_threads = false,
+                           .session = {.context = 128},
+                           .draft = {.source = opening.drafter},
+                           .weights_cache = opening.cache});
+}
+
+// Of all rows of a short text.
+std::vector<float> logits(EngineImpl& engine) {
+  const std::vector<TokenId> prompt = {2, 105, 200, 17, 250, 200, 17, 299, 9, 33};
+  const auto rows = static_cast<std::int64_t>(prompt.size());
+  const auto timeline = engine.create_timeline({.context = 128}, rows).value();
+  return run(*timeline, prompt, {}, rows).logits;
+}
+
+std::vector<fs::path> files_in(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".packed") files.push_back(entry.path());
+  }
+  return files;
+}
+
+// The only packed file of a folder.
+fs::path only_file(const std::string& folder) {
+  const auto files = files_in(folder);
+  EXPECT_EQ(files.size(), 1U);
+  return files.empty() ? fs::path() : files.front();
+}
+
+void overwrite(const fs::path& file, std::uint64_t offset, std::string_view bytes) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(static_cast<std::streamoff>(offset));
+  stream << bytes;
+  ASSERT_TRUE(stream.good());
+}
+
+// A model of one's own, to be changed.
+std::string copied_model(const ScratchFolder& scratch) {
+  const std::string model = scratch.path("model");
+  fs::copy(kNetworks + "qwen3-tied", model);
+  return model;
+}
+
+class WeightsCacheNetworks : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         WeightsCacheNetworks,
+                         testing::Values("gemma4-moe",
+                                         "gemma4-moe-edge",
+                                         "gemma4-dense",
+                                         "gemma4-e",
+                                         "gemma4-e4",
+                                         "qwen3-tied",
+                                         "qwen3-untied"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST_P(WeightsCacheNetworks, MappedWeightsGiveTheSameBitsAndLedger) {
+  const std::string drafter = GetParam() == "gemma4-moe" ? kNetworks + "dflash-gemma4" : "none";
+  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
+    const ScratchFolder cache;
+    const Opening plain{.model = kNetworks + GetParam(), .drafter = drafter, .compute = compute};
+    Opening cached = plain;
+    cached.cache = cache.path("made/on/the/way");
+    const auto without = open_engine(plain);
+    ASSERT_OK(without);
+    const auto expected = logits(**without);
+    const auto writing = open_engine(cached);
+    ASSERT_OK(writing);
+    EXPECT_EQ(logits(**writing), expected);
+    const auto files = files_in(cached.cache);
+    ASSERT_EQ(files.size(), drafter == "none" ? 1U : 2U);
+    const auto written = fs::last_write_time(files.front());
+
+    const auto mapped = open_engine(cached);
+    ASSERT_OK(mapped);
+    EXPECT_EQ(logits(**mapped), expected);
+    EXPECT_EQ((*mapped)->footprint().reserved, (*without)->footprint().reserved);
+    EXPECT_EQ(fs::last_write_time(files.front()), written);
+    EXPECT_EQ(files_in(cached.cache).size(), files.size());
+  }
+}
+
+TEST(WeightsCache, WeightsAreReadFromTheFile) {
+  const ScratchFolder cache;
+  const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  const auto expected = logits(**open_engine(opening));
+  const fs::path file = only_file(cache.root());
+  overwrite(file, fs::file_size(file) / 2, std::string(4096, '?'));
+  EXPECT_NE(logits(**open_engine(opening)), expected);
+}
+
+TEST(WeightsCache, BothWaysOfComputingHaveFilesOfTheirOwn) {
+  const ScratchFolder cache;
+  for (const Compute compute : {Compute::kFast, Compute::kF32, Compute::kFast}) {
+    ASSERT_OK(open_engine(
+        {.model = kNetworks + "qwen3-tied", .cache = cache.root(), .compute = compute}));
+  }
+  EXPECT_EQ(files_in(cache.root()).size(), 2U);
+}
+
+TEST(WeightsCache, LiesBesideTheModel) {
+  const ScratchFolder scratch;
+  const std::string model = copied_model(scratch);
+  ASSERT_OK(open_engine({.model = model, .cache = "beside"}));
+  EXPECT_EQ(only_file(model).filename().string().substr(0, 6), "model-");
+  const std::string gguf =
+      model_as_gguf(kNetworks + "qwen3-tied").write(scratch.path("small.gguf"));
+  ASSERT_OK(open_engine({.model = gguf, .cache = "beside"}));
+  EXPECT_EQ(only_file(scratch.root()).filename().string().substr(0, 11), "small.gguf-");
+}
+
+TEST(WeightsCache, ChangedModelsAreLoadedAnew) {
+  const ScratchFolder scratch;
+  const std::string model = copied_model(scratch);
+  const Opening opening{.model = model, .cache = scratch.path("cache")};
+  const auto before = logits(**open_engine(opening));
+  const std::string weights = model + "/model.safetensors";
+  // Some numbers of the file's end, which the sampled fingerprint may not see.
+  overwrite(weights, fs::file_size(weights) - 1000, std::string(16, '\x3c'));
+  const auto changed = open_engine(opening);
+  ASSERT_OK(changed);
+  const auto expected = logits(**open_engine({.model = model}));
+  EXPECT_NE(expected, before);
+  EXPECT_EQ(logits(**changed), expected);
+  EXPECT_EQ(logits(**open_engine(opening)), expected);  // from the file that was made anew
+}
+
+TEST(WeightsCache, DamagedFilesAreMadeAnew) {
+  const ScratchFolder cache;
+  const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  const auto expected = logits(**open_engine(opening));
+  const fs::path file = only_file(cache.root());
+  const std::string whole = read_file(file);
+  const std::vector<std::string> damaged = {
+      "", whole.substr(0, 20), whole.substr(0, whole.size() - 1), std::string(5000, 'x'),
+      std::string(whole).replace(20, 6, "!!!!!!")};
+  for (const std::string& bytes : damaged) {
+    std::ofstream(file, std::ios::binary) << bytes;
+    const auto engine = open_engine(opening);
+    ASSERT_OK(engine);
+    EXPECT_EQ(logits(**engine), expected);
+    EXPECT_EQ(read_file(file), whole);
+  }
+}
+
+TEST(WeightsCache, OtherWeightsUnderTheSameKeyAreRefused) {
+  const ScratchFolder cache;
+  const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  ASSERT_OK(open_engine(opening));
+  const fs::path file = only_file(cache.root());
+  overwrite(file, fs::file_size(file) - 4, "abcd");
+  const Error refused = error_of(open_engine(opening));
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_NE(refused.message().find(file.string()), std::string::npos) << refused.message();
+}
+
+TEST(WeightsCache, SaysWhatIsWrongWithItsFolder) {
+  const ScratchFolder scratch;
+  const std::string blocked = scratch.write("file", "a file");
+  const Error no_folder =
+      error_of(open_engine({.model = kNetworks + "qwen3-tied", .cache = blocked}));
+  EXPECT_EQ(no_folder.code(), StatusCode::kUnavailable);
+  EXPECT_NE(no_folder.message().find(blocked), std::string::npos) << no_folder.message();
+  const Error of_ref = error_of(open_engine(
+      {.model = kNetworks + "qwen3-tied", .cache = scratch.path("cache"), .backend = "ref"}));
+  EXPECT_EQ(of_ref.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(of_ref.message().find("a weights cache is for cpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kakeya::test
