@@ -18,6 +18,19 @@ void set_scale(IntegerBlock& out, float scale, float minimum = 0.0F) {
   out.minimums[0] = out.minimums[1] = minimum;
 }
 
+// Of one half of a block in a format whose scales have factors.
+void set_scale_codes(IntegerBlock& out, int half, int scale, int minimum = 0) {
+  out.scale_codes[half] = static_cast<std::int8_t>(scale);
+  out.minimum_codes[half] = static_cast<std::int8_t>(minimum);
+  out.scales[half] = out.scale_factor * static_cast<float>(scale);
+  out.minimums[half] = out.minimum_factor * static_cast<float>(minimum);
+}
+
+void set_factors(IntegerBlock& out, float of_scales, float of_minimums = 0.0F) {
+  out.scale_factor = of_scales;
+  out.minimum_factor = of_minimums;
+}
+
 // code(i) of each column.
 template <typename Code>
 void set_codes(IntegerBlock& out, Code&& code) {
@@ -53,10 +66,10 @@ void read_q8_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
 
 void read_q2_k(const std::uint8_t* block, int part, IntegerBlock& out) {
   set_codes(out, [&](int i) { return pair_at(block + 16, 32 * part + i); });
+  set_factors(out, half_at(block + 80), -half_at(block + 82));
   for (int half = 0; half < 2; ++half) {
     const std::uint8_t scales = block[2 * part + half];
-    out.scales[half] = half_at(block + 80) * static_cast<float>(bits_at(scales, 0, 4));
-    out.minimums[half] = -half_at(block + 82) * static_cast<float>(bits_at(scales, 4, 4));
+    set_scale_codes(out, half, bits_at(scales, 0, 4), bits_at(scales, 4, 4));
   }
 }
 
@@ -65,17 +78,16 @@ void read_q3_k(const std::uint8_t* block, int part, IntegerBlock& out) {
     const int at = 32 * part + i;
     return pair_at(block + 32, at) + 4 * strided_bit_at(block, at);
   });
+  set_factors(out, half_at(block + 108));
   for (int half = 0; half < 2; ++half) {
-    const int scale = q3_k_scale(block + 96, 2 * part + half) - 32;
-    out.scales[half] = half_at(block + 108) * static_cast<float>(scale);
-    out.minimums[half] = 0.0F;
+    set_scale_codes(out, half, q3_k_scale(block + 96, 2 * part + half) - 32);
   }
 }
 
 void set_k_scale(const std::uint8_t* block, int part, IntegerBlock& out) {
   const ScaleAndMinimum group = k_scales(block + 4, part);
-  set_scale(out, half_at(block) * static_cast<float>(group.scale),
-            -half_at(block + 2) * static_cast<float>(group.minimum));
+  set_factors(out, half_at(block), -half_at(block + 2));
+  for (int half = 0; half < 2; ++half) set_scale_codes(out, half, group.scale, group.minimum);
 }
 
 void read_q4_k(const std::uint8_t* block, int part, IntegerBlock& out) {
@@ -98,10 +110,9 @@ void read_q6_k(const std::uint8_t* block, int part, IntegerBlock& out) {
     const int at = 32 * part + i;
     return nibble_at(block + 64 * (at / 128), 64, at % 128) + 16 * pair_at(block + 128, at);
   });
+  set_factors(out, half_at(block + 208));
   for (int half = 0; half < 2; ++half) {
-    const auto scale = static_cast<std::int8_t>(block[192 + 2 * part + half]);
-    out.scales[half] = half_at(block + 208) * static_cast<float>(scale);
-    out.minimums[half] = 0.0F;
+    set_scale_codes(out, half, static_cast<std::int8_t>(block[192 + 2 * part + half]));
   }
 }
 
@@ -116,7 +127,8 @@ void read_iq4_nl(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
 
 void read_iq4_xs(const std::uint8_t* block, int part, IntegerBlock& out) {
   set_codes(out, [&](int i) { return non_linear(nibble_at(block + 8 + 16 * part, 16, i)); });
-  set_scale(out, half_at(block) * static_cast<float>(iq4_xs_scale(block, part)));
+  set_factors(out, half_at(block));
+  for (int half = 0; half < 2; ++half) set_scale_codes(out, half, iq4_xs_scale(block, part));
 }
 
 void read_mxfp4(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
@@ -132,21 +144,22 @@ struct Description {
 };
 
 constexpr DType kHalf = DType::kF16;
+constexpr DType kCodes = DType::kI8;
 
 // In the order of the enumerators; NVFP4 has none.
 constexpr std::array kDescriptions = {
     Description{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
     Description{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},
-    Description{{.zero = 16, .scale_type = kHalf}, read_q5_0},
-    Description{{.has_minimum = true, .scale_type = kHalf}, read_q5_1},
+    Description{{.bits = 6, .zero = 16, .scale_type = kHalf}, read_q5_0},
+    Description{{.bits = 6, .has_minimum = true, .scale_type = kHalf}, read_q5_1},
     Description{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0},
-    Description{{.bits = 4, .group = 16, .has_minimum = true}, read_q2_k},
-    Description{{.bits = 4, .zero = 4, .group = 16}, read_q3_k},
-    Description{{.bits = 4, .has_minimum = true}, read_q4_k},
-    Description{{.has_minimum = true}, read_q5_k},
-    Description{{.zero = 32, .group = 16}, read_q6_k},
+    Description{{.bits = 4, .group = 16, .has_minimum = true, .scale_type = kCodes}, read_q2_k},
+    Description{{.bits = 4, .zero = 4, .group = 16, .scale_type = kCodes}, read_q3_k},
+    Description{{.bits = 4, .has_minimum = true, .scale_type = kCodes}, read_q4_k},
+    Description{{.bits = 6, .has_minimum = true, .scale_type = kCodes}, read_q5_k},
+    Description{{.bits = 6, .zero = 32, .group = 16, .scale_type = kCodes}, read_q6_k},
     Description{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl},
-    Description{{.zero = kSignedZero}, read_iq4_xs},
+    Description{{.zero = kSignedZero, .scale_type = kCodes}, read_iq4_xs},
     Description{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4},
 };
 static_assert(static_cast<std::size_t>(QuantizedFormat::kNvfp4) == kDescriptions.size());
@@ -192,7 +205,10 @@ std::optional<IntegerFormat> integer_format(const TensorView& weight) {
   }
   const auto* groups = std::get_if<AffineGroups>(&weight.quantization);
   if (groups == nullptr) return std::nullopt;
-  return IntegerFormat{.bits = groups->format.bits <= 4 ? 4 : 8,
+  const int bits = groups->format.bits;
+  return IntegerFormat{.bits = bits <= 4   ? 4
+                               : bits <= 6 ? 6
+                                           : 8,
                        .group = std::min<std::int64_t>(64, groups->format.group_size),
                        .has_minimum = true,
                        .scale_type = groups->dtype};

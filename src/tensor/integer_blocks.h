@@ -16,14 +16,17 @@ namespace kakeya {
 
 inline constexpr std::int64_t kIntegerBlock = 32;
 inline constexpr std::int64_t kSmallestIntegerGroup = 16;
+inline constexpr std::int64_t kScaleFactorGroup = 256;  // columns that share factors of scales
 
 // What the integers of a tensor have in common.
 struct IntegerFormat {
-  int bits = 8;                    // of a code: 4 or 8, whichever holds it
-  int zero = 0;                    // 0, 8, 16, 32 or 128
-  std::int64_t group = 32;         // 16, 32 or 64
-  bool has_minimum = false;        // else all are 0
-  DType scale_type = DType::kF32;  // F16, BF16 or F32: holds all scales and minimums exactly
+  int bits = 8;              // of a code: 4, 6 or 8, whichever holds it
+  int zero = 0;              // 0, 4, 8, 16, 32 or 128
+  std::int64_t group = 32;   // 16, 32 or 64
+  bool has_minimum = false;  // else all are 0
+  // F16, BF16 or F32: holds all scales and minimums exactly. I8: they are such numbers times
+  // factors in F16 that kScaleFactorGroup columns share; rows are whole such groups.
+  DType scale_type = DType::kF32;
 
   friend bool operator==(const IntegerFormat&, const IntegerFormat&) = default;
 };
@@ -38,6 +41,11 @@ struct IntegerBlock {
   // For each run of kSmallestIntegerGroup columns.
   float scales[2];
   float minimums[2];
+  // With scale_type I8 what these are products of; undefined otherwise.
+  std::int8_t scale_codes[2];
+  std::int8_t minimum_codes[2];
+  float scale_factor;
+  float minimum_factor;
 };
 
 // Block number `block` of a row; rows are counted as they lie in memory. The weight has an

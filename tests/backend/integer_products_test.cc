@@ -235,11 +235,19 @@ TEST_P(IntegerProducts, ChargeWhatWasAnnounced) {
   }
 }
 
-// 32 columns of Q4_0 are 18 bytes in a file, and here.
-TEST_P(IntegerProducts, KeepFourBitsInFour) {
-  TensorView weight = {.shape = {128, 2816}};
-  weight.quantization = QuantizedFormat::kQ40;
-  EXPECT_EQ(cpu_.backend->matrix_bytes(weight, Compute::kFast), 128U * 2816U / 32U * 18U);
+// Bytes that 256 columns take: of Q4_0 those of the file, of the K formats little more.
+TEST_P(IntegerProducts, KeepFewBitsInFew) {
+  const auto bytes = [&](QuantizedFormat format) {
+    TensorView weight = {.shape = {128, 2816}};
+    weight.quantization = format;
+    return static_cast<double>(cpu_.backend->matrix_bytes(weight, Compute::kFast)) / (128 * 11);
+  };
+  EXPECT_EQ(bytes(QuantizedFormat::kQ40), 144);
+  EXPECT_EQ(bytes(QuantizedFormat::kQ4K), 148);  // 144 in a file
+  EXPECT_EQ(bytes(QuantizedFormat::kQ50), 208);  // 176
+  EXPECT_EQ(bytes(QuantizedFormat::kQ5K), 212);  // 176
+  EXPECT_EQ(bytes(QuantizedFormat::kQ6K), 212);  // 210
+  EXPECT_EQ(bytes(QuantizedFormat::kQ80), 272);
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ TEST(IntegerBlocks, SayWhatTheirScalesNeed) {
     if (!format) continue;
     float scale = 0.0F;
     float minimum = 0.0F;
+    float scale_factor = 0.0F;
+    float minimum_factor = 0.0F;
     for (std::int64_t k = 0; k < kColumns; k += 16) {
       IntegerBlock block;
       read_integer_block(tensor.view, 0, k / kIntegerBlock, block);
@@ -57,6 +59,19 @@ TEST(IntegerBlocks, SayWhatTheirScalesNeed) {
       ASSERT_EQ(block.minimums[half], minimum) << name;
       if (!format->has_minimum) {
         ASSERT_EQ(minimum, 0.0F) << name;
+      }
+      if (format->scale_type == DType::kI8) {
+        if (k % kScaleFactorGroup == 0) {
+          scale_factor = block.scale_factor;
+          minimum_factor = block.minimum_factor;
+        }
+        ASSERT_EQ(block.scale_factor, scale_factor) << name;
+        ASSERT_EQ(block.minimum_factor, minimum_factor) << name;
+        ASSERT_EQ(half_to_float(float_to_half(scale_factor)), scale_factor) << name;
+        ASSERT_EQ(half_to_float(float_to_half(minimum_factor)), minimum_factor) << name;
+        ASSERT_EQ(scale_factor * static_cast<float>(block.scale_codes[half]), scale) << name;
+        ASSERT_EQ(minimum_factor * static_cast<float>(block.minimum_codes[half]), minimum) << name;
+        continue;
       }
       const auto kept = [&](float value) {
         return format->scale_type == DType::kF16    ? half_to_float(float_to_half(value))

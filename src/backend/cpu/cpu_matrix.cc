@@ -39,52 +39,134 @@ void write_scale(std::byte* scales, ScaleType type, Index lane, float value) {
   std::memcpy(scales + lane * 2, &bits, sizeof(bits));
 }
 
+ScaleType scale_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return ScaleType::kF16;
+    case DType::kBF16:
+      return ScaleType::kBf16;
+    case DType::kI8:
+      return ScaleType::kCode;
+    default:
+      return ScaleType::kF32;
+  }
+}
+
 IntegerPanels integer_panels(const IntegerFormat& format) {
   return {.bits = format.bits,
           .zero = format.zero,
           .group = static_cast<int>(format.group),
           .has_minimum = format.has_minimum,
-          .scale_type = format.scale_type == DType::kF16    ? ScaleType::kF16
-                        : format.scale_type == DType::kBF16 ? ScaleType::kBf16
-                                                            : ScaleType::kF32};
+          .scale_type = scale_type(format.scale_type)};
 }
 
-// Where column `k` of 32 has its code: the byte of a lane's run, and the shift within it.
+constexpr std::uint32_t kNibbles = 0x0f0f0f0f;
+constexpr std::uint32_t kPairs = 0x03030303;
+
+// Where the four codes of quad `quad` of a run of 32 columns have their low bits, and with 6 bits
+// their high ones: a word in `lane` of a line, and the shift within each of its bytes.
 struct CodePlace {
-  Index byte;
+  Index word;
   int shift;
 };
-CodePlace place_of_code(int bits, Index lane, Index k) {
-  if (bits == 8) return {k / 4 * 64 + lane * 4 + k % 4, 0};
-  return {k / 8 * 64 + lane * 4 + k % 4, k % 8 < 4 ? 0 : 4};
+CodePlace low_bits(int bits, int quad, Index lane) {
+  if (bits == 8) return {quad * 64 + lane * 4, 0};
+  return {quad / 2 * 64 + lane * 4, quad % 2 * 4};
+}
+CodePlace high_bits(int quad, Index lane) {
+  return {256 + quad / 4 * 64 + lane * 4, quad % 4 * 2};
 }
 
-// Writes 32 columns of one output into a panel; `block` is their number in the row.
+// Adds the codes of one output to a run of zeros.
+void write_codes(int bits, const std::uint8_t* codes, Index lane, std::byte* run) {
+  const auto add = [run](CodePlace place, std::uint32_t word) {
+    const std::uint32_t sum = read<std::uint32_t>(run + place.word, 0) | (word << place.shift);
+    std::memcpy(run + place.word, &sum, sizeof(sum));
+  };
+  for (int quad = 0; quad < 8; ++quad) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, codes + 4 * quad, sizeof(word));
+    add(low_bits(bits, quad, lane), bits == 8 ? word : word & kNibbles);
+    if (bits == 6) add(high_bits(quad, lane), (word >> 4) & kPairs);
+  }
+}
+
+void read_codes(int bits, const std::byte* run, Index lane, std::uint8_t* codes) {
+  const auto at = [run](CodePlace place) {
+    return read<std::uint32_t>(run + place.word, 0) >> place.shift;
+  };
+  for (int quad = 0; quad < 8; ++quad) {
+    std::uint32_t word = at(low_bits(bits, quad, lane));
+    if (bits != 8) word &= kNibbles;
+    if (bits == 6) word |= (at(high_bits(quad, lane)) & kPairs) << 4;
+    std::memcpy(codes + 4 * quad, &word, sizeof(word));
+  }
+}
+
+// 32 columns of a panel: their unit, and their number in it.
+struct BlockPlace {
+  Index unit;  // bytes from the panel's beginning
+  Index run;
+};
+BlockPlace place_of_block(const IntegerPanels& panels, Index block) {
+  const Index runs = panels.unit_columns() / kIntegerBlock;
+  return {block / runs * panels.unit_bytes(), block % runs};
+}
+
+// Where a unit has the scales of a column, for all outputs.
+Index scales_at(const IntegerPanels& panels, Index column) {
+  return panels.code_bytes() + column / panels.group * kPanelRows * panels.scale_bytes();
+}
+
+void write_factor(std::byte* factors, Index lane, float factor) {
+  write_scale(factors, ScaleType::kF16, lane, factor);
+}
+
+// Writes block number `block` of a row, one output of the panel `to`, which is zero there.
 void write_block(
     const IntegerPanels& panels, const IntegerBlock& from, Index block, Index lane, std::byte* to) {
-  std::byte* const unit = to + block / 2 * panels.unit_bytes();
-  std::byte* const codes = unit + block % 2 * panels.code_bytes() / 2;
-  // Eight columns at a time: two lines of bytes, or the halves of one.
-  for (Index k = 0; k < kIntegerBlock; k += 8) {
-    const std::uint8_t* from_codes = from.codes + k;
-    std::byte* line = codes + (panels.bits == 8 ? k / 4 : k / 8) * 64 + lane * 4;
-    if (panels.bits == 8) {
-      std::memcpy(line, from_codes, 4);
-      std::memcpy(line + 64, from_codes + 4, 4);
+  const BlockPlace place = place_of_block(panels, block);
+  std::byte* const unit = to + place.unit;
+  write_codes(panels.bits, from.codes, lane, unit + place.run * panels.run_bytes());
+  for (Index part = 0; part < kIntegerBlock / panels.sum_columns(); ++part) {
+    const Index column = place.run * kIntegerBlock + part * panels.sum_columns();
+    std::byte* const scales = unit + scales_at(panels, column);
+    std::byte* const minimums = scales + panels.scales_bytes();
+    if (panels.has_factors()) {
+      scales[lane] = static_cast<std::byte>(from.scale_codes[part]);
+      if (panels.has_minimum) minimums[lane] = static_cast<std::byte>(from.minimum_codes[part]);
       continue;
     }
-    for (Index j = 0; j < 4; ++j) {
-      line[j] = static_cast<std::byte>(from_codes[j] | (from_codes[4 + j] << 4));
-    }
-  }
-  const Index row_of_scales = kPanelRows * panels.scale_bytes();
-  const Index parts = kIntegerBlock / panels.sum_columns();
-  for (Index part = 0; part < parts; ++part) {
-    const Index row = panels.group == kIntegerUnit ? 0 : block % 2 * parts + part;
-    std::byte* const scales = unit + panels.code_bytes() + row * row_of_scales;
     write_scale(scales, panels.scale_type, lane, from.scales[part]);
-    if (!panels.has_minimum) continue;
-    write_scale(scales + panels.scales_bytes(), panels.scale_type, lane, from.minimums[part]);
+    if (panels.has_minimum) write_scale(minimums, panels.scale_type, lane, from.minimums[part]);
+  }
+  if (!panels.has_factors()) return;
+  std::byte* const factors = unit + panels.factors_at();
+  write_factor(factors, lane, from.scale_factor);
+  if (panels.has_minimum) write_factor(factors + panels.factor_bytes(), lane, from.minimum_factor);
+}
+
+// The scale, or the minimum, of one output; `minimums` is 1 for the latter and else 0.
+float read_scale(
+    const IntegerPanels& panels, const std::byte* unit, Index column, Index lane, int minimums) {
+  const std::byte* scales = unit + scales_at(panels, column) + minimums * panels.scales_bytes();
+  if (!panels.has_factors()) return read_scale(scales, panels.scale_type, lane);
+  const std::byte* factors = unit + panels.factors_at() + minimums * panels.factor_bytes();
+  return static_cast<float>(read<std::int8_t>(scales, lane)) *
+         read_scale(factors, ScaleType::kF16, lane);
+}
+
+// The numbers of a block: what write_block() wrote.
+void read_block(
+    const IntegerPanels& panels, const std::byte* from, Index block, Index lane, float* out) {
+  const BlockPlace place = place_of_block(panels, block);
+  const std::byte* unit = from + place.unit;
+  std::uint8_t codes[kIntegerBlock];
+  read_codes(panels.bits, unit + place.run * panels.run_bytes(), lane, codes);
+  for (Index k = 0; k < kIntegerBlock; ++k) {
+    const Index column = place.run * kIntegerBlock + k;
+    out[k] = read_scale(panels, unit, column, lane, 0) * static_cast<float>(codes[k] - panels.zero);
+    if (panels.has_minimum) out[k] += read_scale(panels, unit, column, lane, 1);
   }
 }
 
@@ -104,12 +186,13 @@ PanelLayout::PanelLayout(const TensorView& weight, Compute compute)
 }
 
 Index PanelLayout::padded_columns() const {
-  return round_up(columns, arithmetic == Arithmetic::kInteger ? kIntegerUnit : kColumnUnit);
+  return round_up(columns,
+                  arithmetic == Arithmetic::kInteger ? integers.unit_columns() : kColumnUnit);
 }
 
 Index PanelLayout::panel_bytes() const {
   if (arithmetic == Arithmetic::kInteger) {
-    return padded_columns() / kIntegerUnit * integers.unit_bytes();
+    return padded_columns() / integers.unit_columns() * integers.unit_bytes();
   }
   return padded_columns() * kPanelRows * (arithmetic == Arithmetic::kF32 ? 4 : 2);
 }
@@ -203,22 +286,6 @@ void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPoo
   });
 }
 
-float CpuMatrix::integer_element(const std::byte* panel, Index lane, Index column) const {
-  const IntegerPanels& format = integers();
-  const std::byte* unit = panel + column / kIntegerUnit * format.unit_bytes();
-  const CodePlace place = place_of_code(format.bits, lane, column % kIntegerBlock);
-  const Index half = column % kIntegerUnit / kIntegerBlock;
-  const auto byte = static_cast<int>(unit[half * format.code_bytes() / 2 + place.byte]);
-  const int code = format.bits == 8 ? byte : (byte >> place.shift) & 15;
-  const std::byte* scales =
-      unit + format.code_bytes() +
-      column % kIntegerUnit / format.group * kPanelRows * format.scale_bytes();
-  const float value =
-      read_scale(scales, format.scale_type, lane) * static_cast<float>(code - format.zero);
-  if (!format.has_minimum) return value;
-  return value + read_scale(scales + format.scales_bytes(), format.scale_type, lane);
-}
-
 void CpuMatrix::gather(Index row, float scale, float* out) const {
   if (table_.data != nullptr) {
     for (Index begin = 0; begin < cols(); begin += kQuantizedRun) {
@@ -229,12 +296,15 @@ void CpuMatrix::gather(Index row, float scale, float* out) const {
   }
   const std::byte* panel = data_ + row / kPanelRows * panel_bytes();
   const Index lane = row % kPanelRows;
+  if (arithmetic() == Arithmetic::kInteger) {
+    for (Index b = 0; b < cols() / kIntegerBlock; ++b) {
+      read_block(integers(), panel, b, lane, out + b * kIntegerBlock);
+    }
+    for (Index d = 0; d < cols(); ++d) out[d] *= scale;
+    return;
+  }
   const bool bf16 = arithmetic() != Arithmetic::kF32;
   for (Index d = 0; d < cols(); ++d) {
-    if (arithmetic() == Arithmetic::kInteger) {
-      out[d] = scale * integer_element(panel, lane, d);
-      continue;
-    }
     const float value = bf16 ? to_float(read<BFloat16>(panel + (d / 2) * 64 + lane * 4, d % 2))
                              : read<float>(panel + d * 64, lane);
     out[d] = scale * value;

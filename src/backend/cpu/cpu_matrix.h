@@ -65,7 +65,6 @@ class CpuMatrix final : public Matrix {
   // Of weights that must be widened or decoded first: f16, quantised.
   void load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
   void load_integers(const TensorView& weight, ThreadPool& pool);
-  float integer_element(const std::byte* panel, Index lane, Index column) const;
 
   PanelLayout layout_;
   TensorView table_;  // without data unless it is one

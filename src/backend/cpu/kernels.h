@@ -36,15 +36,20 @@ enum class Arithmetic : std::uint8_t {
 inline constexpr Index kIntegerRun = 32;   // columns that share the step of a row rounded to int8
 inline constexpr Index kIntegerUnit = 64;  // columns of integer panels are padded to whole units
 
-enum class ScaleType : std::uint8_t { kF16, kBf16, kF32 };
+// kCode: int8, times factors in f16 that a unit shares.
+enum class ScaleType : std::uint8_t { kF16, kBf16, kF32, kCode };
 
-// Panels of integers (tensor/integer_blocks.h). A panel is a row of units of 64 columns, each
+// Panels of integers (tensor/integer_blocks.h). A panel is a row of units of 64 columns, or of 256
+// where scales have factors, each
 //
-//   codes     two runs of 32 columns, in lines of 64 bytes: four bytes for each output, for columns
+//   codes     runs of 32 columns, in lines of 64 bytes: four bytes for each output, for columns
 //             k ... k + 3. With 8 bits line l of a run has columns 4 l ...; with 4 bits columns 8 l
-//             ... in the low nibbles and 8 l + 4 ... in the high ones
-//   scales    [64 / group][16]
-//   minimums  [64 / group][16], if there are any
+//             ... in the low nibbles and 8 l + 4 ... in the high ones. With 6 bits four such lines
+//             hold the low bits; line 4 + l the two high ones of columns 16 l ... in its lowest
+//             bits, of 16 l + 4 ... in the next, and so on
+//   scales    [columns / group][16]
+//   minimums  [columns / group][16], if there are any
+//   factors   [16] f16 of the scales, and of the minimums if there are any, if they have factors
 //
 // in whole cache lines.
 struct IntegerPanels {
@@ -54,12 +59,24 @@ struct IntegerPanels {
   bool has_minimum = false;
   ScaleType scale_type = ScaleType::kF32;
 
-  constexpr Index code_bytes() const { return bits * kPanelRows * kIntegerUnit / 8; }
-  constexpr Index scale_bytes() const { return scale_type == ScaleType::kF32 ? 4 : 2; }
+  constexpr bool has_factors() const { return scale_type == ScaleType::kCode; }
+  constexpr Index unit_columns() const { return has_factors() ? 4 * kIntegerUnit : kIntegerUnit; }
+  constexpr Index run_bytes() const { return bits * kPanelRows * kIntegerRun / 8; }
+  constexpr Index code_bytes() const { return unit_columns() / kIntegerRun * run_bytes(); }
+  constexpr Index scale_bytes() const {
+    return scale_type == ScaleType::kF32 ? 4 : has_factors() ? 1 : 2;
+  }
   // Of a unit's scales, or of its minimums.
-  constexpr Index scales_bytes() const { return kIntegerUnit / group * kPanelRows * scale_bytes(); }
+  constexpr Index scales_bytes() const {
+    return unit_columns() / group * kPanelRows * scale_bytes();
+  }
+  constexpr Index factor_bytes() const { return has_factors() ? kPanelRows * 2 : 0; }
+  // Where factors begin in a unit, if there are any.
+  constexpr Index factors_at() const {
+    return code_bytes() + scales_bytes() * (has_minimum ? 2 : 1);
+  }
   constexpr Index unit_bytes() const {
-    return round_up(code_bytes() + scales_bytes() * (has_minimum ? 2 : 1), 64);
+    return round_up(factors_at() + factor_bytes() * (has_minimum ? 2 : 1), 64);
   }
   // Columns whose products are added as integers.
   constexpr Index sum_columns() const { return group < kIntegerRun ? group : kIntegerRun; }

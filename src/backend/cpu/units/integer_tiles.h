@@ -29,8 +29,9 @@ inline void unpack_panel(const IntegerPanels& format,
                          Index columns,
                          UnpackedPanel& out) {
   const __m512i zeros = _mm512_set1_epi8(static_cast<char>(format.zero));
+  const PanelRuns<kBits, kParts> runs(format, panel);
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const PanelRun at = panel_run<kBits, kParts>(format, panel, run);
+    const auto at = runs.run(run);
 #pragma GCC unroll 8
     for (int quad = 0; quad < 8; ++quad) {
       const __m512i w = _mm512_sub_epi8(load_quad<kBits>(at.codes, quad), zeros);
@@ -38,12 +39,9 @@ inline void unpack_panel(const IntegerPanels& format,
     }
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      const std::byte* scales = at.scales + part * at.scale_step;
       const Index sum = run * kParts + part;
-      store(out.scales[sum], load_scales(scales, format.scale_type));
-      if (format.has_minimum) {
-        store(out.minimums[sum], load_scales(scales + format.scales_bytes(), format.scale_type));
-      }
+      store(out.scales[sum], runs.scales(at, part));
+      if (format.has_minimum) store(out.minimums[sum], runs.minimums(at, part));
     }
   }
 }
@@ -52,12 +50,9 @@ inline void unpack_panel(const IntegerPanels& format,
                          const std::byte* panel,
                          Index columns,
                          UnpackedPanel& out) {
-  if (format.group < kIntegerRun) {
-    if (format.bits == 4) return unpack_panel<4, 2>(format, panel, columns, out);
-    return unpack_panel<8, 2>(format, panel, columns, out);
-  }
-  if (format.bits == 4) return unpack_panel<4, 1>(format, panel, columns, out);
-  unpack_panel<8, 1>(format, panel, columns, out);
+  with_bits_and_parts(format, [&]<int kBits, int kParts>() {
+    unpack_panel<kBits, kParts>(format, panel, columns, out);
+  });
 }
 
 // Tiles 0 and 1 are C, 4 and 5 are A, 6 and 7 are B.
@@ -204,7 +199,8 @@ inline void multiply_panel_on_tiles(const Product& product,
   for (Index column = 0; column < product.columns; column += kTileColumns) {
     const Index left = product.columns - column;
     const Index columns = left < kTileColumns ? left : kTileColumns;
-    unpack_panel(format, panel + column / kIntegerUnit * format.unit_bytes(), columns, piece);
+    unpack_panel(format, panel + column / format.unit_columns() * format.unit_bytes(), columns,
+                 piece);
     finish_writes(&piece);
     for (Index row = first_row; row < last_row; row += kRowBlock) {
       const IntegerRows x = integer_rows(product, row);
@@ -225,7 +221,7 @@ inline void multiply_panel_on_tiles(const Product& product,
                                     TileResults& results) {
   const bool halves = product.integers.group < kIntegerRun;
   // Codes below 128 may be taken for signed ones.
-  if (product.integers.zero > 0 || product.integers.bits == 4) {
+  if (product.integers.zero > 0 || product.integers.bits < 8) {
     if (halves)
       return multiply_panel_on_tiles<true, 2>(product, first_row, last_row, panel, results);
     return multiply_panel_on_tiles<true, 1>(product, first_row, last_row, panel, results);

@@ -94,53 +94,91 @@ inline void pack_integer_rows(const PackRows& pack, Index first_row, Index last_
   }
 }
 
-inline Vec load_scales(const std::byte* scales, ScaleType type) {
-  switch (type) {
-    case ScaleType::kF16:
-      return load_half(scales);
-    case ScaleType::kBf16:
-      return load_bf16(scales);
-    case ScaleType::kF32:
-      break;
-  }
-  return load(reinterpret_cast<const float*>(scales));
-}
-
 // Line `quad` of four columns of a run of codes.
 template <int kBits>
 inline Ints load_quad(const std::byte* run, int quad) {
   if constexpr (kBits == 8) {
     return load_codes(run + 64 * quad);
   } else {
-    return quad % 2 == 0 ? load_low_nibbles(run + 32 * quad)
-                         : load_high_nibbles(run + 32 * (quad - 1));
+    const Ints low = quad % 2 == 0 ? load_low_nibbles(run + 32 * quad)
+                                   : load_high_nibbles(run + 32 * (quad - 1));
+    if constexpr (kBits == 4) return low;
+    return with_high_pairs(low, run + 256 + 64 * (quad / 4), 2 * (quad % 4));
   }
 }
 
-// A run of 32 columns of a panel, and the scales of its first part.
-struct PanelRun {
-  const std::byte* codes;
-  const std::byte* scales;
-  Index scale_step;  // to the scales of the next part
-};
-
-// Also brings in what a later call will want.
+// A panel as runs of 32 columns, each in kParts parts with scales of their own.
 template <int kBits, int kParts>
-inline PanelRun panel_run(const IntegerPanels& format, const std::byte* panel, Index run) {
-  constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
-  const std::byte* unit = panel + run / 2 * format.unit_bytes();
-  PanelRun result;
-  result.codes = unit + run % 2 * kRunBytes;
-  // Scales of a group of 64 columns serve both runs.
-  result.scale_step = format.group == kIntegerUnit ? 0 : kPanelRows * format.scale_bytes();
-  result.scales = unit + format.code_bytes() + run % 2 * kParts * result.scale_step;
+class PanelRuns {
+ public:
+  PanelRuns(const IntegerPanels& format, const std::byte* panel)
+      : panel_(panel),
+        unit_bytes_(format.unit_bytes()),
+        code_bytes_(format.code_bytes()),
+        scale_step_(kPanelRows * format.scale_bytes()),
+        minimums_(format.scales_bytes()),
+        factors_(format.factors_at()),
+        minimum_factors_(format.factors_at() + format.factor_bytes()),
+        unit_shift_(format.has_factors() ? 3 : 1),
+        group_shift_(format.group == kIntegerUnit ? 1 : 0),
+        scale_type_(format.scale_type) {}
+
+  struct Run {
+    const std::byte* codes;
+    const std::byte* scales;  // of its first part
+    const std::byte* unit;
+  };
+
+  // Also brings in what a later call will want.
+  Run run(Index index) const {
+    const std::byte* unit = panel_ + (index >> unit_shift_) * unit_bytes_;
+    const Index number = index & ((1 << unit_shift_) - 1);
+    const std::byte* codes = unit + number * kRunBytes;
 #pragma GCC unroll 8
-  for (Index line = 0; line < kRunBytes; line += 64) {
-    prefetch(result.codes + line + kIntegerPrefetchBytes);
+    for (Index line = 0; line < kRunBytes; line += 64) {
+      prefetch(codes + line + kIntegerPrefetchBytes);
+    }
+    const Index line = code_bytes_ + number * 64;
+    if (line < unit_bytes_) prefetch(unit + line + kIntegerPrefetchBytes);
+    // Scales of a group of 64 columns serve two runs.
+    return {codes, unit + code_bytes_ + (number >> group_shift_) * kParts * scale_step_, unit};
   }
-  if (run % 2 == 0) prefetch(unit + format.code_bytes() + kIntegerPrefetchBytes);
-  return result;
-}
+
+  Vec scales(const Run& run, int part) const {
+    return load(run.scales + part * scale_step_, run.unit + factors_);
+  }
+  Vec minimums(const Run& run, int part) const {
+    return load(run.scales + minimums_ + part * scale_step_, run.unit + minimum_factors_);
+  }
+
+ private:
+  static constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
+
+  Vec load(const std::byte* scales, const std::byte* factors) const {
+    switch (scale_type_) {
+      case ScaleType::kF16:
+        return load_half(scales);
+      case ScaleType::kBf16:
+        return load_bf16(scales);
+      case ScaleType::kCode:  // exact: 8 bits times 11
+        return mul(load_int8(scales), load_half(factors));
+      case ScaleType::kF32:
+        break;
+    }
+    return KAKEYA_CPU_UNIT::load(reinterpret_cast<const float*>(scales));
+  }
+
+  const std::byte* panel_;
+  Index unit_bytes_;
+  Index code_bytes_;
+  Index scale_step_;  // to the scales of the next part
+  Index minimums_;    // from the scales
+  Index factors_;     // from the unit's beginning
+  Index minimum_factors_;
+  int unit_shift_;
+  int group_shift_;
+  ScaleType scale_type_;
+};
 
 // sums[r] += row first + r of a block times a panel. kParts: of a run of 32 columns that have
 // scales of their own.
@@ -152,9 +190,9 @@ inline void add_integer_runs(const IntegerRows& x,
                              const std::byte* panel,
                              Vec (&sums)[kRows]) {
   constexpr int kQuads = 8 / kParts;
-  const Index scales_bytes = format.scales_bytes();
+  const PanelRuns<kBits, kParts> runs(format, panel);
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const PanelRun at = panel_run<kBits, kParts>(format, panel, run);
+    const auto at = runs.run(run);
     const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
@@ -170,15 +208,14 @@ inline void add_integer_runs(const IntegerRows& x,
           integers[r] = dot_quads<kBits>(integers[r], w, row_codes + r * kIntegerRun + quad * 4);
         }
       }
-      const std::byte* scales = at.scales + part * at.scale_step;
-      const Vec scale = load_scales(scales, format.scale_type);
+      const Vec scale = runs.scales(at, part);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec step = splat(x.steps[run * x.rows + first + r]);
         sums[r] = fused_multiply_add(to_float(integers[r]), mul(scale, step), sums[r]);
       }
       if (!format.has_minimum) continue;
-      const Vec minimum = load_scales(scales + scales_bytes, format.scale_type);
+      const Vec minimum = runs.minimums(at, part);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec sum_of_row = splat(x.sums[sum * x.rows + first + r]);
@@ -186,6 +223,20 @@ inline void add_integer_runs(const IntegerRows& x,
       }
     }
   }
+}
+
+// Calls f<bits, parts>(): the bits of codes, and into how many parts with scales of their own a run
+// of 32 columns falls.
+template <typename F>
+inline void with_bits_and_parts(const IntegerPanels& format, F f) {
+  if (format.group < kIntegerRun) {
+    if (format.bits == 4) return f.template operator()<4, 2>();
+    if (format.bits == 6) return f.template operator()<6, 2>();
+    return f.template operator()<8, 2>();
+  }
+  if (format.bits == 4) return f.template operator()<4, 1>();
+  if (format.bits == 6) return f.template operator()<6, 1>();
+  f.template operator()<8, 1>();
 }
 
 template <int kRows>
@@ -197,12 +248,9 @@ inline void add_integers(const Product& product,
   const IntegerPanels& format = product.integers;
   const Index columns = product.columns;
   for (Vec& sum : sums) sum = zero();
-  if (format.group < kIntegerRun) {
-    if (format.bits == 4) return add_integer_runs<4, 2>(x, first, columns, format, panel, sums);
-    return add_integer_runs<8, 2>(x, first, columns, format, panel, sums);
-  }
-  if (format.bits == 4) return add_integer_runs<4, 1>(x, first, columns, format, panel, sums);
-  add_integer_runs<8, 1>(x, first, columns, format, panel, sums);
+  with_bits_and_parts(format, [&]<int kBits, int kParts>() {
+    add_integer_runs<kBits, kParts>(x, first, columns, format, panel, sums);
+  });
 }
 
 // Rows [row, row + kRows), of one block, times a panel, or the same panel of gate and up.

@@ -243,12 +243,21 @@ inline Ints load_high_nibbles(const std::byte* p) {
     return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
   });
 }
+inline __m256i with_high_pairs(__m256i low, __m256i bytes, int shift) {
+  const __m256i pairs = _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(3));
+  return _mm256_or_si256(low, _mm256_slli_epi16(pairs, 4));
+}
+// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
+inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+  const Ints bytes = load_codes(p);
+  return {with_high_pairs(low.low, bytes.low, shift), with_high_pairs(low.high, bytes.high, shift)};
+}
 template <int kBits>
 inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {
 #ifdef __AVXVNNI__
   return _mm256_dpbusd_avx_epi32(sum, codes, x);
 #else
-  if constexpr (kBits == 4) {  // two products are below 2^15
+  if constexpr (kBits < 8) {  // two products are below 2^15
     const __m256i pairs = _mm256_maddubs_epi16(codes, x);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   } else {
@@ -261,8 +270,8 @@ inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {
   }
 #endif
 }
-// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes of 4
-// bits are below 16.
+// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes are
+// below 2^kBits.
 template <int kBits>
 inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   std::int32_t quad = 0;
@@ -277,6 +286,11 @@ inline void store_int8(std::byte* p, Vec x) {
   const __m128i bytes =
       _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+inline Vec load_int8(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 inline Vec load_half(const std::byte* p) {
   const auto* halves = reinterpret_cast<const __m128i*>(p);

@@ -207,8 +207,14 @@ inline Ints load_low_nibbles(const std::byte* p) {
 inline Ints load_high_nibbles(const std::byte* p) {
   return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
 }
-// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes of 4
-// bits are below 16.
+// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
+inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+  const __m512i pairs = _mm512_and_si512(
+      _mm512_srli_epi16(_mm512_loadu_si512(p), static_cast<unsigned>(shift)), _mm512_set1_epi8(3));
+  return _mm512_or_si512(low, _mm512_slli_epi16(pairs, 4));
+}
+// sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes are
+// below 2^kBits.
 template <int kBits>
 inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   std::int32_t quad = 0;
@@ -217,7 +223,7 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
 #if defined(__AVX512VNNI__)
   return _mm512_dpbusd_epi32(sum, codes, xs);
 #else
-  if constexpr (kBits == 4) {  // two products are below 2^15
+  if constexpr (kBits < 8) {  // two products are below 2^15
     const __m512i pairs = _mm512_maddubs_epi16(codes, xs);
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   } else {
@@ -233,6 +239,10 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
 // Whole numbers in [-128, 127].
 inline void store_int8(std::byte* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+inline Vec load_int8(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
 inline Vec load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

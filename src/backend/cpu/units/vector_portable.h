@@ -206,6 +206,12 @@ inline Ints load_high_nibbles(const std::byte* p) {
   for (std::int32_t& lane : r.lane) lane = (lane >> 4) & 0x0f0f0f0f;
   return r;
 }
+// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
+inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+  const Ints bytes = load_codes(p);
+  for (int i = 0; i < 16; ++i) low.lane[i] |= ((bytes.lane[i] >> shift) & 0x03030303) << 4;
+  return low;
+}
 // sum + the products of four unsigned codes with the four int8 at `x`, for each lane.
 template <int kBits>
 inline Ints dot_quads(const Ints& sum, const Ints& codes, const std::byte* x) {
@@ -224,6 +230,9 @@ inline void store_int8(std::byte* p, const Vec& x) {
   for (int i = 0; i < 16; ++i) {
     p[i] = static_cast<std::byte>(static_cast<std::int8_t>(x.lane[i]));
   }
+}
+inline Vec load_int8(const std::byte* p) {
+  return make_vec([=](int i) { return static_cast<float>(static_cast<std::int8_t>(p[i])); });
 }
 inline Vec load_half(const std::byte* p) {
   return make_vec([=](int i) {
