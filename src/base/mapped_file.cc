@@ -68,6 +68,8 @@ void MappedFile::populate(std::span<const std::byte> part) {
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(part.data()) + part.size();
   if (part.empty()) return;
+  // What is read from the disk now comes in huge pages, where the file system has them.
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_READ
   ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
 #else
