@@ -16,6 +16,7 @@ kakeya_test(
   formats/model_tensors_test.cc
   formats/projection_config_test.cc
   formats/quantized_format_test.cc
+  formats/random_weights_test.cc
   formats/safetensors_test.cc
   formats/snapshot_file_test.cc
   formats/snapshot_writer_test.cc

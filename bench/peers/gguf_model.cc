@@ -2,27 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "base/status.h"
+#include "convert/gguf_metadata.h"
+#include "convert/gguf_types.h"
 #include "formats/drafter_config.h"
+#include "formats/gguf_layout.h"
 #include "formats/gguf_names.h"
 #include "formats/gguf_write.h"
 #include "formats/model_tensors.h"
-#include "gguf_metadata.h"
+#include "made_up_vocabulary.h"
 #include "model/checkpoint_source.h"
-#include "random_blocks.h"
-#include "tensor/dtype.h"
+#include "tensor/random_weights.h"
 
 namespace kakeya::peers {
 
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+constexpr float kSqrt3 = 1.7320508F;  // half width of uniform numbers whose deviation is 1
 
 // What the network multiplies activations with, but for the small matrix of the router, which files
 // hold in f32.
@@ -34,27 +37,14 @@ bool is_embedding(const TensorSpec& spec) {
   return spec.name == "embed_tokens.weight" || spec.name == "embed_tokens_per_layer.weight";
 }
 
-std::int64_t elements(const Shape& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
-std::int64_t row_bytes(GgufEncoding encoding, std::int64_t columns) {
-  if (const auto* format = std::get_if<QuantizedFormat>(&encoding)) {
-    return quantized_row_bytes(*format, columns);
-  }
-  return columns * static_cast<std::int64_t>(dtype_bytes(std::get<DType>(encoding)));
-}
-
 // Rows of random weights, some at a time. A token's values keep their size through the matrix.
 Status write_random_rows(const Shape& shape,
                          GgufEncoding encoding,
                          std::uint64_t seed,
                          const GgufSink& sink) {
   const std::int64_t columns = shape.back();
-  const std::int64_t rows = elements(shape) / columns;
-  const auto bytes = static_cast<std::size_t>(row_bytes(encoding, columns));
+  const std::int64_t rows = num_elements(shape) / columns;
+  KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t bytes, gguf_tensor_bytes({columns}, encoding));
   const float deviation = 1.0F / std::sqrt(static_cast<float>(columns));
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(kPieceBytes / bytes));
@@ -63,7 +53,11 @@ Status write_random_rows(const Shape& shape,
   for (std::int64_t begin = 0; begin < rows; begin += rows_at_once) {
     const std::int64_t count = std::min(rows_at_once, rows - begin);
     piece.resize(static_cast<std::size_t>(count) * bytes);
-    fill_random_row(encoding, deviation, rng, piece);
+    if (const auto* format = std::get_if<QuantizedFormat>(&encoding)) {
+      fill_random_blocks(*format, deviation, rng, piece);
+    } else {
+      fill_random_numbers(std::get<DType>(encoding), {.width = kSqrt3 * deviation}, rng, piece);
+    }
     KAKEYA_TRY(sink(piece));
   }
   return {};
@@ -80,9 +74,10 @@ GgufTensorSource random_vector(std::string name, const TensorSpec& spec, std::ui
           .encoding = DType::kF32,
           .write = [shape = spec.shape, seed](const GgufSink& sink) -> Status {
             if (shape.size() >= 2) return write_random_rows(shape, DType::kF32, seed, sink);
-            std::vector<float> values(static_cast<std::size_t>(elements(shape)));
+            std::vector<float> values(static_cast<std::size_t>(num_elements(shape)));
             SequenceRng rng(seed);
-            for (float& value : values) value = 1.0F + 0.1F * rng.symmetric();
+            fill_random_numbers(DType::kF32, {.center = 1.0F, .width = 0.1F}, rng,
+                                std::as_writable_bytes(std::span(values)));
             return write_floats(values, sink);
           }};
 }
@@ -104,7 +99,7 @@ Result<GgufTensorSource> random_tensor(const TensorSpec& spec,
 }
 
 GgufTensorSource rope_tensor(const ModelConfig& config) {
-  auto factors = rope_factors(config);
+  auto factors = gguf_rope_factors(config);
   const auto pairs = static_cast<std::int64_t>(factors.size());
   return {.name = std::string(kGgufRopeFactors),
           .shape = {pairs},
@@ -114,22 +109,8 @@ GgufTensorSource rope_tensor(const ModelConfig& config) {
           }};
 }
 
-// One value of F32, F16 or BF16 at `index`.
-float element(const TensorView& view, std::size_t index) {
-  const std::byte* at = view.data + index * dtype_bytes(view.dtype);
-  if (view.dtype == DType::kF32) {
-    float value = 0.0F;
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  }
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, at, sizeof(bits));
-  return view.dtype == DType::kF16 ? half_to_float(bits) : to_float(BFloat16{bits});
-}
-
 Status write_as_f32(const TensorView& view, const GgufSink& sink) {
-  std::vector<float> values(static_cast<std::size_t>(elements(view.shape)));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(view, i);
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> values, to_f32(view));
   return write_floats(values, sink);
 }
 
@@ -151,40 +132,55 @@ Result<std::vector<GgufTensorSource>> stored_tensors(const std::vector<TensorSpe
                        .encoding = as_stored ? dtype : DType::kF32,
                        .write = [view, as_stored](const GgufSink& sink) -> Status {
                          if (!as_stored) return write_as_f32(view, sink);
-                         const auto bytes = static_cast<std::size_t>(elements(view.shape)) *
-                                            dtype_bytes(view.dtype);
-                         return sink({view.data, bytes});
+                         return sink({view.data, view.bytes()});
                        }});
   }
   return tensors;
 }
 
-// What files hold where rows are not a multiple of 256.
-QuantizedFormat format_of_small_blocks(QuantizedFormat format) {
-  if (format == QuantizedFormat::kQ4K) return QuantizedFormat::kQ50;
-  if (format == QuantizedFormat::kQ5K) return QuantizedFormat::kQ51;
-  if (format == QuantizedFormat::kQ6K) return QuantizedFormat::kQ80;
-  return format;
+Status check_architecture(const ModelConfig& config) {
+  if (config.architecture == Architecture::kGemma4) return {};
+  return error(StatusCode::kUnimplemented,
+               "GGUF files for comparisons are written of Gemma 4 models, got {}",
+               config.model_type);
+}
+
+void add_vocabulary(const ModelConfig& config, std::vector<GgufMetadata>& metadata) {
+  std::vector<GgufMetadata> vocabulary = made_up_vocabulary(config);
+  std::move(vocabulary.begin(), vocabulary.end(), std::back_inserter(metadata));
+}
+
+// general.file_type: readers look at the tensors instead.
+constexpr std::uint32_t kGuessedFileType = 1024;
+
+bool has_random_elements(GgufEncoding encoding) {
+  if (const auto* format = std::get_if<QuantizedFormat>(&encoding)) {
+    return has_random_blocks(*format);
+  }
+  const DType dtype = std::get<DType>(encoding);
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
 }  // namespace
 
 Result<GgufEncoding> encoding_for(GgufEncoding wanted, std::int64_t columns) {
-  if (!has_random_rows(wanted)) {
+  if (!has_random_elements(wanted)) {
     return invalid_argument("random weights cannot be made of type {}", gguf_encoding_name(wanted));
   }
-  auto* format = std::get_if<QuantizedFormat>(&wanted);
+  const auto* format = std::get_if<QuantizedFormat>(&wanted);
   if (format == nullptr) return wanted;
-  if (columns % quantized_block_elements(*format) != 0) *format = format_of_small_blocks(*format);
-  if (columns % quantized_block_elements(*format) == 0) return wanted;
-  return invalid_argument("rows of {} elements: expected a multiple of {} for type {}", columns,
-                          quantized_block_elements(*format), gguf_encoding_name(wanted));
+  if (const auto fitting = gguf_format_of_rows(*format, columns)) return *fitting;
+  return invalid_argument("rows of {} elements: expected whole blocks of type {}", columns,
+                          gguf_encoding_name(wanted));
 }
 
 Status write_random_model(const std::string& path,
                           const ModelConfig& config,
                           const RandomModelOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto metadata, model_metadata(config));
+  KAKEYA_TRY(check_architecture(config));
+  KAKEYA_ASSIGN_OR_RETURN(auto metadata,
+                          gguf_model_metadata(config, "random weights", kGuessedFileType));
+  add_vocabulary(config, metadata);
   std::vector<GgufTensorSource> tensors = {rope_tensor(config)};
   SequenceRng seeds(options.seed);
   for (const TensorSpec& spec : expected_tensors(config)) {
@@ -201,7 +197,12 @@ Status write_drafter(const std::string& path,
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig target, load_model_config(target_dir));
   KAKEYA_ASSIGN_OR_RETURN(const DrafterConfig config, load_drafter_config(dir));
   KAKEYA_TRY(check_drafter_fits(config, target));
-  KAKEYA_ASSIGN_OR_RETURN(const auto metadata, drafter_metadata(config, target));
+  KAKEYA_TRY(check_architecture(target));
+  KAKEYA_ASSIGN_OR_RETURN(auto metadata,
+                          gguf_drafter_metadata(config, "drafter", kGuessedFileType));
+  add_vocabulary(target, metadata);
+  metadata.push_back(
+      {"tokenizer.ggml.mask_token_id", static_cast<std::uint32_t>(config.mask_token_id)});
   const std::vector<TensorSpec> specs = expected_tensors(config);
   KAKEYA_ASSIGN_OR_RETURN(const auto source, CheckpointSource::open(dir, specs));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<GgufTensorSource> tensors,

@@ -18,10 +18,9 @@ struct RandomModelOptions {
   std::uint64_t seed = 1;
 };
 
-// The encoding of a matrix with rows of `columns` elements, if `wanted` is asked for: the same, or
-// where its blocks do not divide the rows the one that files on the net have then (Q5_0 for Q4_K,
-// Q5_1 for Q5_K, Q8_0 for Q6_K). Errors: kInvalidArgument if that does not divide them either, or
-// random rows cannot be made of it.
+// The encoding of a matrix with rows of `columns` elements, if `wanted` is asked for: blocks as
+// gguf_format_of_rows() says. Errors: kInvalidArgument if there is none, or random elements cannot
+// be made of it.
 Result<GgufEncoding> encoding_for(GgufEncoding wanted, std::int64_t columns);
 
 // Norms and scales are about 1, so that activations stay in range; the router is as random as the

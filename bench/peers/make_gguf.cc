@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "formats/named_shapes.h"
 #include "gguf_model.h"
-#include "random_blocks.h"
 
 namespace kakeya::peers {
 namespace {

@@ -1,7 +1,10 @@
 #include "peer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -209,6 +212,22 @@ void serve(Peer& peer, double load_seconds, std::istream& in, std::ostream& out)
     const Result<Json> answer = server.answer(line);
     say(out, answer ? *answer : Json{{"error", answer.error().message()}});
   }
+}
+
+void add_peer_flags(CLI::App& app, PeerFlags& flags) {
+  app.add_option("--threads", flags.threads, "0: one for each CPU")->capture_default_str();
+  app.add_option("--context", flags.context, "Tokens of the sequence")->capture_default_str();
+}
+
+int serve_opened(const char* program,
+                 const Result<std::unique_ptr<Peer>>& peer,
+                 const Stopwatch& watch) {
+  if (!peer) {
+    fmt::print(stderr, "{}: {}\n", program, peer.error().message());
+    return 1;
+  }
+  serve(**peer, watch.seconds(), std::cin, std::cout);
+  return 0;
 }
 
 }  // namespace kakeya::peers

@@ -3,12 +3,15 @@
 // tokens in the same passes under the same clock. README.md lists the commands.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "kakeya/status.h"
 
 namespace kakeya::peers {
@@ -47,8 +50,28 @@ class Peer {
   virtual Result<Generation> generate(std::span<const std::int32_t> prompt, std::int64_t count) = 0;
 };
 
+// What both sides' commands take.
+struct PeerFlags {
+  std::string model;
+  int threads = 0;  // 0: one for each CPU
+  std::int64_t context = 8192;
+};
+
+// Adds --threads and --context; --model is each side's own.
+void add_peer_flags(CLI::App& app, PeerFlags& flags);
+
+// Most tokens of a pass, and rows of logits, that both sides are started with.
+inline constexpr std::int64_t kPeerMaxRows = 512;
+inline constexpr std::int64_t kPeerMaxLogitRows = 64;
+
 // Says on `out` that the model is there and how long that took, then answers the commands of `in`
 // until "quit" or its end.
 void serve(Peer& peer, double load_seconds, std::istream& in, std::ostream& out);
+
+// The rest of a side's main(): serves standard input with the engine, or says on standard error why
+// there is none. `watch` runs since the process began. Returns the exit code.
+int serve_opened(const char* program,
+                 const Result<std::unique_ptr<Peer>>& peer,
+                 const Stopwatch& watch);
 
 }  // namespace kakeya::peers

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "backend/cpu/probe.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "decode/timeline.h"
 #include "peer.h"
@@ -16,37 +15,32 @@
 namespace kakeya::peers {
 namespace {
 
-struct Flags {
-  std::string model;
+struct Flags : PeerFlags {
   std::string draft = "none";
   std::string compute = "fast";
-  int threads = 0;
-  std::int64_t context = 8192;
   double probe_seconds = 0.3;
 };
 
-constexpr std::int64_t kMaxRows = 512;
-constexpr std::int64_t kMaxLogitRows = 64;
-
 class KakeyaPeer final : public Peer {
  public:
-  static Result<std::unique_ptr<KakeyaPeer>> open(const Flags& flags) {
+  static Result<std::unique_ptr<Peer>> open(const Flags& flags) {
     EngineOptions options;
     options.model_dir = flags.model;
     options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
     options.num_threads = flags.threads;
     options.session.context = flags.context;
-    options.session.max_rows = kMaxRows;
+    options.session.max_rows = kPeerMaxRows;
     options.draft.source = flags.draft;
     KAKEYA_ASSIGN_OR_RETURN(auto engine, EngineImpl::open(options));
-    KAKEYA_ASSIGN_OR_RETURN(auto timeline, engine->create_timeline(options.session, kMaxLogitRows));
-    return std::unique_ptr<KakeyaPeer>(new KakeyaPeer(std::move(engine), std::move(timeline)));
+    KAKEYA_ASSIGN_OR_RETURN(auto timeline,
+                            engine->create_timeline(options.session, kPeerMaxLogitRows));
+    return std::unique_ptr<Peer>(new KakeyaPeer(std::move(engine), std::move(timeline)));
   }
 
   const char* name() const override { return "kakeya"; }
   std::int64_t vocab_size() const override { return engine_->config().vocab_size; }
-  std::int64_t max_rows() const override { return kMaxRows; }
-  std::int64_t max_logit_rows() const override { return kMaxLogitRows; }
+  std::int64_t max_rows() const override { return kPeerMaxRows; }
+  std::int64_t max_logit_rows() const override { return kPeerMaxLogitRows; }
   std::uint64_t bytes_read() const override { return timeline_->bytes_read(); }
 
   Status run(std::span<const std::int32_t> ids, std::int64_t logit_rows) override {
@@ -79,7 +73,7 @@ class KakeyaPeer final : public Peer {
   KakeyaPeer(std::unique_ptr<EngineImpl> engine, std::unique_ptr<Timeline> timeline)
       : engine_(std::move(engine)),
         timeline_(std::move(timeline)),
-        logits_(static_cast<std::size_t>(kMaxLogitRows * engine_->config().vocab_size)) {}
+        logits_(static_cast<std::size_t>(kPeerMaxLogitRows * engine_->config().vocab_size)) {}
 
   std::unique_ptr<EngineImpl> engine_;
   std::unique_ptr<Timeline> timeline_;
@@ -107,21 +101,14 @@ int main_with(int argc, char** argv) {
   app.add_option("--compute", flags.compute, "fast or f32")
       ->check(CLI::IsMember({"fast", "f32"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "0: one for each CPU")->capture_default_str();
-  app.add_option("--context", flags.context, "Tokens of the sequence")->capture_default_str();
+  add_peer_flags(app, flags);
   app.add_option("--probe-seconds", flags.probe_seconds, "Of one probe")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (flags.model.empty()) {
     serve_probe(flags);
     return 0;
   }
-  const auto peer = KakeyaPeer::open(flags);
-  if (!peer) {
-    fmt::print(stderr, "peer_kakeya: {}\n", peer.error().message());
-    return 1;
-  }
-  serve(**peer, watch.seconds(), std::cin, std::cout);
-  return 0;
+  return serve_opened("peer_kakeya", KakeyaPeer::open(flags), watch);
 }
 
 }  // namespace

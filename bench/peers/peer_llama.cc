@@ -22,17 +22,11 @@
 namespace kakeya::peers {
 namespace {
 
-struct Flags {
-  std::string model;
+struct Flags : PeerFlags {
   std::string draft;  // a GGUF file; empty: none
   int draft_max = 3;
-  int threads = 0;
-  std::int64_t context = 8192;
   bool verbose = false;
 };
-
-constexpr std::int64_t kMaxRows = 512;
-constexpr std::int64_t kMaxLogitRows = 64;
 
 Unexpected failed(const std::string& what) {
   return error(StatusCode::kInternal, "llama.cpp: {} failed", what);
@@ -41,9 +35,9 @@ Unexpected failed(const std::string& what) {
 llama_context_params context_params(const Flags& flags) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = static_cast<std::uint32_t>(flags.context);
-  params.n_batch = kMaxRows;
-  params.n_ubatch = kMaxRows;
-  params.n_outputs_max = kMaxLogitRows;
+  params.n_batch = kPeerMaxRows;
+  params.n_ubatch = kPeerMaxRows;
+  params.n_outputs_max = kPeerMaxLogitRows;
   params.n_threads = flags.threads;
   params.n_threads_batch = flags.threads;
   params.swa_full = false;
@@ -53,7 +47,7 @@ llama_context_params context_params(const Flags& flags) {
 
 class LlamaPeer final : public Peer {
  public:
-  static Result<std::unique_ptr<LlamaPeer>> open(const Flags& flags) {
+  static Result<std::unique_ptr<Peer>> open(const Flags& flags) {
     llama_backend_init();
     std::unique_ptr<LlamaPeer> peer(new LlamaPeer);
     peer->model_.reset(
@@ -63,13 +57,13 @@ class LlamaPeer final : public Peer {
     if (!peer->context_) return failed("making a context");
     peer->vocab_size_ = llama_vocab_n_tokens(llama_model_get_vocab(peer->model_.get()));
     if (!flags.draft.empty()) KAKEYA_TRY(peer->load_drafter(flags));
-    return peer;
+    return std::unique_ptr<Peer>(std::move(peer));
   }
 
   const char* name() const override { return "llama.cpp"; }
   std::int64_t vocab_size() const override { return vocab_size_; }
-  std::int64_t max_rows() const override { return kMaxRows; }
-  std::int64_t max_logit_rows() const override { return kMaxLogitRows; }
+  std::int64_t max_rows() const override { return kPeerMaxRows; }
+  std::int64_t max_logit_rows() const override { return kPeerMaxLogitRows; }
   std::uint64_t bytes_read() const override { return 0; }
 
   Status run(std::span<const std::int32_t> ids, std::int64_t logit_rows) override {
@@ -133,8 +127,8 @@ class LlamaPeer final : public Peer {
   Status load_drafter(const Flags& flags) {
     params_.model.path = flags.model;
     params_.n_ctx = static_cast<std::int32_t>(flags.context);
-    params_.n_batch = kMaxRows;
-    params_.n_ubatch = kMaxRows;
+    params_.n_batch = kPeerMaxRows;
+    params_.n_ubatch = kPeerMaxRows;
     params_.cpuparams.n_threads = flags.threads;
     params_.cpuparams_batch.n_threads = flags.threads;
     params_.speculative.types = {COMMON_SPECULATIVE_TYPE_DRAFT_DFLASH};
@@ -167,9 +161,9 @@ class LlamaPeer final : public Peer {
   }
 
   Status run_prompt(const std::vector<llama_token>& text) {
-    for (std::size_t begin = 0; begin < text.size(); begin += kMaxRows) {
+    for (std::size_t begin = 0; begin < text.size(); begin += kPeerMaxRows) {
       common_batch batch(context_.get());
-      const std::size_t end = std::min<std::size_t>(text.size(), begin + kMaxRows);
+      const std::size_t end = std::min<std::size_t>(text.size(), begin + kPeerMaxRows);
       for (std::size_t i = begin; i < end; ++i) {
         batch.add(text[i], static_cast<llama_pos>(i), 0, false);
       }
@@ -253,8 +247,7 @@ int main_with(int argc, char** argv) {
   app.add_option("--model", flags.model, "A GGUF file")->required();
   app.add_option("--draft", flags.draft, "A GGUF file of a DFlash drafter, for generate");
   app.add_option("--draft-max", flags.draft_max, "Most drafts of a round")->capture_default_str();
-  app.add_option("--threads", flags.threads, "0: one for each CPU")->capture_default_str();
-  app.add_option("--context", flags.context, "Tokens of the sequence")->capture_default_str();
+  add_peer_flags(app, flags);
   app.add_flag("--verbose", flags.verbose, "llama.cpp's own messages");
   CLI11_PARSE(app, argc, argv);
   if (flags.threads == 0) flags.threads = static_cast<int>(std::thread::hardware_concurrency());
@@ -262,13 +255,7 @@ int main_with(int argc, char** argv) {
     llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
     common_log_pause(common_log_main());
   }
-  const auto peer = LlamaPeer::open(flags);
-  if (!peer) {
-    fmt::print(stderr, "peer_llama: {}\n", peer.error().message());
-    return 1;
-  }
-  serve(**peer, watch.seconds(), std::cin, std::cout);
-  return 0;
+  return serve_opened("peer_llama", LlamaPeer::open(flags), watch);
 }
 
 }  // namespace

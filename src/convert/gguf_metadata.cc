@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "formats/gguf_names.h"
 
 namespace kakeya {
 
@@ -14,7 +15,16 @@ constexpr std::uint32_t kQuantizationVersion = 2;
 
 class MetadataList {
  public:
-  explicit MetadataList(std::string architecture) : architecture_(std::move(architecture)) {}
+  explicit MetadataList(GgufArchitecture architecture)
+      : architecture_(gguf_architecture_name(architecture)) {}
+
+  void add_general(const std::string& name, std::uint32_t file_type) {
+    add("general.architecture", architecture_);
+    add("general.type", std::string("model"));
+    add("general.name", name);
+    add("general.file_type", file_type);
+    add("general.quantization_version", kQuantizationVersion);
+  }
 
   void add(std::string key, GgufMetadataValue value) {
     entries_.push_back({std::move(key), std::move(value)});
@@ -33,17 +43,6 @@ class MetadataList {
   std::string architecture_;
   std::vector<GgufMetadata> entries_;
 };
-
-void add_general(const std::string& architecture,
-                 const std::string& name,
-                 std::uint32_t file_type,
-                 MetadataList& list) {
-  list.add("general.architecture", architecture);
-  list.add("general.type", std::string("model"));
-  list.add("general.name", name);
-  list.add("general.file_type", file_type);
-  list.add("general.quantization_version", kQuantizationVersion);
-}
 
 void add_sizes(const ModelConfig& config, MetadataList& list) {
   list.own_size("block_count", config.num_hidden_layers);
@@ -64,6 +63,13 @@ std::vector<std::int32_t> by_layer(const ModelConfig& config, SizeOf size_of) {
   return sizes;
 }
 
+void add_windows(const ModelConfig& config, MetadataList& list) {
+  list.own_size("attention.sliding_window", config.sliding_window);
+  std::vector<bool> sliding;
+  for (const LayerType type : config.layer_types) sliding.push_back(type == LayerType::kSliding);
+  list.own("attention.sliding_window_pattern", std::move(sliding));
+}
+
 void add_gemma4_attention(const ModelConfig& config, MetadataList& list) {
   list.own("attention.head_count_kv",
            by_layer(config, [&](std::int64_t layer) { return config.layer_kv_heads(layer); }));
@@ -74,10 +80,7 @@ void add_gemma4_attention(const ModelConfig& config, MetadataList& list) {
   list.own_size("rope.dimension_count", config.global_head_dim);
   list.own_size("rope.dimension_count_swa", config.head_dim);
   list.own("rope.freq_base_swa", static_cast<float>(config.rope_sliding.rope_theta));
-  list.own_size("attention.sliding_window", config.sliding_window);
-  std::vector<bool> sliding;
-  for (const LayerType type : config.layer_types) sliding.push_back(type == LayerType::kSliding);
-  list.own("attention.sliding_window_pattern", sliding);
+  add_windows(config, list);
   list.own_size("attention.shared_kv_layers", config.num_kv_shared_layers);
 }
 
@@ -98,40 +101,67 @@ void add_gemma4(const ModelConfig& config, MetadataList& list) {
   list.own_size("expert_feed_forward_length", config.moe_intermediate_size);
 }
 
-void add_qwen3(const ModelConfig& config, MetadataList& list) {
+// Of Qwen3, and of drafters.
+void add_plain_layers(const ModelConfig& config, MetadataList& list) {
   list.own_size("feed_forward_length", config.intermediate_size);
   list.own_size("attention.head_count_kv", config.num_key_value_heads);
   list.own_size("attention.key_length", config.head_dim);
   list.own_size("attention.value_length", config.head_dim);
 }
 
+void add_dflash(const DrafterConfig& config, MetadataList& list) {
+  const ModelConfig& layers = config.layers;
+  add_plain_layers(layers, list);
+  if (layers.sliding_window > 0) add_windows(layers, list);
+  list.own_size("block_size", config.block_size);
+  // Counted from the embedding, which is 0.
+  std::vector<std::int32_t> taps;
+  for (const std::int64_t tap : config.target_layer_ids) {
+    taps.push_back(static_cast<std::int32_t>(tap + 1));
+  }
+  list.own("target_layers", std::move(taps));
+  if (config.output_multiplier != 1.0F) list.own("logit_scale", config.output_multiplier);
+  if (layers.final_logit_softcapping > 0.0F) {
+    list.own("final_logit_softcapping", layers.final_logit_softcapping);
+  }
+  if (config.input_embedding_scale) list.own("embedding_scale", *config.input_embedding_scale);
+  if (config.is_causal) list.own("attention.causal", *config.is_causal);
+}
+
+Status check_rope(const ModelConfig& config) {
+  if (config.rope_full.factor == 1.0 && config.rope_sliding.factor == 1.0) return {};
+  return error(StatusCode::kUnimplemented, "scaled RoPE is not written to GGUF files");
+}
+
 }  // namespace
 
-Result<std::vector<GgufMetadata>> gguf_model_metadata(const SourceModel& model,
+Result<std::vector<GgufMetadata>> gguf_model_metadata(const ModelConfig& config,
                                                       const std::string& name,
                                                       std::uint32_t file_type) {
-  const ModelConfig& config = model.config;
-  if (model.drafter) {
-    return error(StatusCode::kUnimplemented, "{}: drafters are not written as GGUF files",
-                 model.path);
-  }
-  if (config.rope_full.factor != 1.0 || config.rope_sliding.factor != 1.0) {
-    return error(StatusCode::kUnimplemented, "{}: scaled RoPE is not written to GGUF files",
-                 model.path);
-  }
+  KAKEYA_TRY(check_rope(config));
   const bool gemma4 = config.architecture == Architecture::kGemma4;
-  const std::string architecture = gemma4 ? "gemma4" : "qwen3";
-  MetadataList list(architecture);
-  add_general(architecture, name, file_type, list);
+  MetadataList list(gemma4 ? GgufArchitecture::kGemma4 : GgufArchitecture::kQwen3);
+  list.add_general(name, file_type);
   add_sizes(config, list);
-  gemma4 ? add_gemma4(config, list) : add_qwen3(config, list);
+  gemma4 ? add_gemma4(config, list) : add_plain_layers(config, list);
   return list.take();
 }
 
-std::vector<float> gguf_rope_factors(const SourceModel& model) {
-  if (model.config.architecture != Architecture::kGemma4) return {};
-  const auto pairs = static_cast<std::size_t>(model.config.global_head_dim / 2);
-  const double turning = static_cast<double>(pairs) * model.config.rope_full.partial_rotary_factor;
+Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& config,
+                                                        const std::string& name,
+                                                        std::uint32_t file_type) {
+  KAKEYA_TRY(check_rope(config.layers));
+  MetadataList list(GgufArchitecture::kDflash);
+  list.add_general(name, file_type);
+  add_sizes(config.layers, list);
+  add_dflash(config, list);
+  return list.take();
+}
+
+std::vector<float> gguf_rope_factors(const ModelConfig& config) {
+  if (config.architecture != Architecture::kGemma4) return {};
+  const auto pairs = static_cast<std::size_t>(config.global_head_dim / 2);
+  const double turning = static_cast<double>(pairs) * config.rope_full.partial_rotary_factor;
   std::vector<float> factors(pairs, 1e30F);
   std::fill_n(factors.begin(), std::min(static_cast<std::size_t>(turning), pairs), 1.0F);
   return factors;

@@ -6,16 +6,23 @@
 #include <vector>
 
 #include "convert/source_model.h"
+#include "formats/drafter_config.h"
 #include "formats/gguf_write.h"
+#include "formats/model_config.h"
 #include "kakeya/status.h"
 
 namespace kakeya {
 
-// general.* and the architecture's keys. `file_type` is general.file_type. Errors: kUnimplemented
-// for what the keys cannot say: a drafter, scaled RoPE.
-Result<std::vector<GgufMetadata>> gguf_model_metadata(const SourceModel& model,
+// general.* and the architecture's keys of a model. `file_type` is general.file_type. Errors:
+// kUnimplemented for scaled RoPE, which is not written.
+Result<std::vector<GgufMetadata>> gguf_model_metadata(const ModelConfig& config,
                                                       const std::string& name,
                                                       std::uint32_t file_type);
+
+// The same of a DFlash drafter; the token of its mask is a key of the tokenizer.
+Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& config,
+                                                        const std::string& name,
+                                                        std::uint32_t file_type);
 
 // tokenizer.*, of the folder's tokenizer.json, tokenizer_config.json and chat_template.jinja.
 // Errors: kNotFound without tokenizer.json; kInvalidArgument if it is malformed; kUnimplemented for
@@ -25,6 +32,6 @@ Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const SourceModel& mod
 
 // The factors of the frequencies of Gemma 4's full layers, "rope_freqs.weight": 1 for pairs that
 // turn, 1e30 for others. Empty for other models.
-std::vector<float> gguf_rope_factors(const SourceModel& model);
+std::vector<float> gguf_rope_factors(const ModelConfig& config);
 
 }  // namespace kakeya

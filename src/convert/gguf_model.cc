@@ -54,10 +54,14 @@ GgufEncoding as_gguf(const TensorEncoding& encoding) {
 Result<std::vector<GgufMetadata>> metadata_of(const SourceModel& model, const GgufFileType& type) {
   std::error_code ignored;
   const fs::path folder = fs::canonical(model.path, ignored);
-  KAKEYA_ASSIGN_OR_RETURN(auto metadata,
-                          gguf_model_metadata(model, folder.filename().string(), type.number));
+  if (model.drafter) {
+    return error(StatusCode::kUnimplemented, "{}: drafters are not written as GGUF files",
+                 model.path);
+  }
+  auto metadata = gguf_model_metadata(model.config, folder.filename().string(), type.number);
+  if (!metadata) return Unexpected(metadata.error().with_context(model.path));
   KAKEYA_ASSIGN_OR_RETURN(auto tokenizer, gguf_tokenizer_metadata(model));
-  std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
+  std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(*metadata));
   return metadata;
 }
 
@@ -95,7 +99,7 @@ Result<ConversionReport> convert_to_gguf(const std::string& source,
   };
   TensorEncoder encoder(tensors, progress, budget, pool);
   std::vector<GgufTensorSource> sources;
-  const std::vector<float> factors = gguf_rope_factors(model);
+  const std::vector<float> factors = gguf_rope_factors(model.config);
   if (!factors.empty()) {
     sources.push_back(
         {std::string(kGgufRopeFactors),

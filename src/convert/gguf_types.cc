@@ -118,6 +118,13 @@ std::optional<GgufFileType> find_gguf_file_type(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<QuantizedFormat> gguf_format_of_rows(QuantizedFormat wanted, std::int64_t columns) {
+  for (const QuantizedFormat format : {wanted, short_blocks(wanted)}) {
+    if (columns % quantized_block_elements(format) == 0) return format;
+  }
+  return std::nullopt;
+}
+
 std::string gguf_file_type_names() {
   std::vector<std::string_view> names;
   for (const GgufFileType& type : kTypes) names.push_back(type.name);
@@ -134,11 +141,9 @@ TensorEncoding gguf_encoding(const SourceModel& model,
   if (tensor.name == "per_layer_model_projection.weight") {
     return tensor.rows.is_quantized() ? DType::kBF16 : tensor.rows.dtype();
   }
-  QuantizedFormat format = wanted_format(model, tensor, *base, type.mix);
-  const std::int64_t columns = tensor.rows.columns();
-  if (columns % quantized_block_elements(format) != 0) format = short_blocks(format);
-  if (columns % quantized_block_elements(format) != 0) return DType::kF16;
-  return format;
+  const auto format =
+      gguf_format_of_rows(wanted_format(model, tensor, *base, type.mix), tensor.rows.columns());
+  return format ? TensorEncoding(*format) : DType::kF16;
 }
 
 }  // namespace kakeya

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "convert/gguf_metadata.h"
 #include "formats/drafter_config.h"
 #include "formats/gguf.h"
 #include "formats/gguf_names.h"
@@ -14,12 +15,10 @@
 #include "formats/safetensors.h"
 #include "formats/scratch_files.h"
 #include "formats/tensor_request.h"
-#include "gguf_metadata.h"
 #include "gguf_model.h"
 #include "kakeya/engine.h"
 #include "logit_agreement.h"
 #include "peer.h"
-#include "random_blocks.h"
 
 namespace kakeya::peers {
 namespace {
@@ -43,40 +42,6 @@ ModelConfig small_model() {
   config.head_dim = 32;
   config.global_head_dim = 64;
   return config;
-}
-
-struct Moments {
-  double mean = 0.0;
-  double deviation = 0.0;
-};
-
-Moments moments(const std::vector<float>& values) {
-  Moments result;
-  const auto count = static_cast<double>(values.size());
-  for (const float value : values) result.mean += static_cast<double>(value) / count;
-  for (const float value : values) {
-    result.deviation += std::pow(static_cast<double>(value) - result.mean, 2.0) / count;
-  }
-  result.deviation = std::sqrt(result.deviation);
-  return result;
-}
-
-TEST(RandomBlocks, EveryFormatHasTheDeviationAskedFor) {
-  int formats = 0;
-  for (const QuantizedFormat format : all_quantized_formats()) {
-    if (!has_random_rows(format)) continue;
-    ++formats;
-    constexpr std::int64_t kColumns = 65536;
-    std::vector<std::byte> row(static_cast<std::size_t>(quantized_row_bytes(format, kColumns)));
-    SequenceRng rng(3);
-    fill_random_row(format, 0.02F, rng, row);
-    std::vector<float> values(kColumns);
-    dequantize_row(format, row.data(), kColumns, values.data());
-    const Moments found = moments(values);
-    EXPECT_NEAR(found.mean, 0.0, 0.003) << quantized_format_name(format);
-    EXPECT_NEAR(found.deviation, 0.02, 0.003) << quantized_format_name(format);
-  }
-  EXPECT_EQ(formats, 9);
 }
 
 TEST(RandomModel, IsReadWithTheTensorsAndSizesOfItsShape) {
@@ -134,7 +99,7 @@ TEST(RandomModel, RunsInTheEngine) {
 }
 
 TEST(RandomModel, AQuarterOfThePairsOfFullLayersRotates) {
-  const std::vector<float> factors = rope_factors(small_model());
+  const std::vector<float> factors = gguf_rope_factors(small_model());
   ASSERT_EQ(factors.size(), 32U);
   EXPECT_EQ(factors[7], 1.0F);
   EXPECT_GT(factors[8], 1e20F);

@@ -74,7 +74,7 @@ TEST(GgufModel, HasTheKeysOfLlamaCppsConverter) {
   const ScratchFolder folder;
   const auto model = open_source_model(network_with_tokenizer(folder, false));
   ASSERT_TRUE(model.has_value()) << model.error().message();
-  auto metadata = gguf_model_metadata(*model, "gemma4-moe", 32);
+  auto metadata = gguf_model_metadata(model->config, "gemma4-moe", 32);
   auto tokenizer = gguf_tokenizer_metadata(*model);
   ASSERT_TRUE(metadata.has_value() && tokenizer.has_value());
   std::move(tokenizer->begin(), tokenizer->end(), std::back_inserter(*metadata));

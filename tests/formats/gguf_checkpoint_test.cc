@@ -122,9 +122,7 @@ std::string problems(Change change) {
   change(content);
   const auto checkpoint = GgufCheckpoint::open(content.write(folder.path("m.gguf")));
   EXPECT_TRUE(checkpoint.has_value()) << checkpoint.error().message();
-  const std::string message = message_of(resolve_tensors(*checkpoint, expected_tensors(config)));
-  EXPECT_THAT(message, AllOf(HasSubstr("m.gguf: "), Not(HasSubstr("\n"))));
-  return message;
+  return error_naming("m.gguf", resolve_tensors(*checkpoint, expected_tensors(config))).message();
 }
 
 TEST(GgufTensors, ThatDoNotFitAreListedByTheirNames) {

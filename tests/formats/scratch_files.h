@@ -76,6 +76,16 @@ std::string message_of(const Result<T>& result) {
   return error_of(result).message();
 }
 
+// The same, in one line that names the file.
+template <typename T>
+Error error_naming(std::string_view file, const Result<T>& result) {
+  Error error = error_of(result);
+  const std::string& message = error.message();
+  EXPECT_NE(message.find(std::string(file) + ": "), std::string::npos) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return error;
+}
+
 template <typename T>
 StatusCode code_of(const Result<T>& result) {
   return error_of(result).code();

@@ -1,11 +1,9 @@
-#include "random_blocks.h"
+#include "tensor/random_weights.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/dtype.h"
-
-namespace kakeya::peers {
+namespace kakeya {
 
 namespace {
 
@@ -52,51 +50,39 @@ void fill_random_bytes(SequenceRng& rng, std::span<std::byte> bytes) {
   }
 }
 
-void fill_blocks(const BlockScales& scales,
-                 float deviation,
-                 SequenceRng& rng,
-                 std::span<std::byte> row) {
-  fill_random_bytes(rng, row);
-  const auto block_bytes = static_cast<std::size_t>(quantized_block_bytes(scales.format));
-  for (std::size_t at = 0; at < row.size(); at += block_bytes) {
-    // Not the same in all blocks, as kernels may look at scales.
-    const float d = deviation / scales.deviation * (1.0F + 0.25F * rng.symmetric());
-    put(row, at + scales.d_offset, float_to_half(d));
-    if (scales.minimum == 0.0F) continue;
-    put(row, at + scales.d_offset + sizeof(std::uint16_t), float_to_half(d * scales.minimum));
-  }
-}
-
-void fill_numbers(DType dtype, float deviation, SequenceRng& rng, std::span<std::byte> row) {
-  constexpr float kUniformDeviation = 0.57735F;  // of numbers between -1 and 1
-  const std::size_t bytes = dtype_bytes(dtype);
-  for (std::size_t at = 0; at < row.size(); at += bytes) {
-    const float value = deviation / kUniformDeviation * rng.symmetric();
-    if (dtype == DType::kF32) put(row, at, value);
-    if (dtype == DType::kF16) put(row, at, float_to_half(value));
-    if (dtype == DType::kBF16) put(row, at, to_bfloat16(value).bits);
-  }
-}
-
 }  // namespace
 
-bool has_random_rows(GgufEncoding encoding) {
-  if (const auto* format = std::get_if<QuantizedFormat>(&encoding)) {
-    return find_scales(*format) != nullptr;
-  }
-  const DType dtype = std::get<DType>(encoding);
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
-void fill_random_row(GgufEncoding encoding,
-                     float deviation,
-                     SequenceRng& rng,
-                     std::span<std::byte> row) {
-  if (const auto* format = std::get_if<QuantizedFormat>(&encoding)) {
-    fill_blocks(*find_scales(*format), deviation, rng, row);
-  } else {
-    fill_numbers(std::get<DType>(encoding), deviation, rng, row);
+void fill_random_numbers(DType dtype,
+                         const RandomSpread& spread,
+                         SequenceRng& rng,
+                         std::span<std::byte> out) {
+  const std::size_t bytes = dtype_bytes(dtype);
+  for (std::size_t at = 0; at < out.size(); at += bytes) {
+    const float value = spread.center + spread.width * rng.symmetric();
+    if (dtype == DType::kF32) put(out, at, value);
+    if (dtype == DType::kF16) put(out, at, float_to_half(value));
+    if (dtype == DType::kBF16) put(out, at, to_bfloat16(value).bits);
   }
 }
 
-}  // namespace kakeya::peers
+bool has_random_blocks(QuantizedFormat format) {
+  return find_scales(format) != nullptr;
+}
+
+void fill_random_blocks(QuantizedFormat format,
+                        float deviation,
+                        SequenceRng& rng,
+                        std::span<std::byte> out) {
+  const BlockScales& scales = *find_scales(format);
+  fill_random_bytes(rng, out);
+  const auto block_bytes = static_cast<std::size_t>(quantized_block_bytes(format));
+  for (std::size_t at = 0; at < out.size(); at += block_bytes) {
+    // Not the same in all blocks, as kernels may look at scales.
+    const float d = deviation / scales.deviation * (1.0F + 0.25F * rng.symmetric());
+    put(out, at + scales.d_offset, float_to_half(d));
+    if (scales.minimum == 0.0F) continue;
+    put(out, at + scales.d_offset + sizeof(std::uint16_t), float_to_half(d * scales.minimum));
+  }
+}
+
+}  // namespace kakeya
