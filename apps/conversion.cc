@@ -48,6 +48,11 @@ void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
   command.add_option("target", flags.target, "Folder to make, or FILE.gguf")
       ->required()
       ->type_name("TARGET");
+  command
+      .add_option("--model", flags.model,
+                  "Of a drafter that becomes a .gguf file: the folder of the model that it drafts "
+                  "for, whose tokenizer the file gets")
+      ->type_name("DIR");
   command.add_flag("--force", flags.force, "Replace a model that is at TARGET");
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
@@ -57,6 +62,11 @@ void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
 
 bool is_gguf_target(const ConversionFlags& flags) {
   return flags.target.ends_with(".gguf");
+}
+
+Status check_folder_flags(const ConversionFlags& flags) {
+  if (flags.model.empty()) return {};
+  return invalid_argument("--model is for a drafter that becomes a .gguf file");
 }
 
 Conversion::Conversion(const ConversionFlags& flags, std::string label) : flags_(flags) {
@@ -82,6 +92,7 @@ FolderOptions Conversion::folder_options() {
 GgufOptions Conversion::gguf_options() {
   return {.replace = flags_.force,
           .threads = flags_.threads,
+          .drafter_target = flags_.model,
           .progress = [this](std::uint64_t done, std::uint64_t total) {
             return progress(done, total);
           }};

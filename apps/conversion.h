@@ -15,16 +15,20 @@ namespace kakeya::cli {
 struct ConversionFlags {
   std::string source;
   std::string target;
+  std::string model;  // of a drafter that becomes a GGUF file; empty: none
   bool force = false;
   bool json = false;
   int threads = 0;
 };
 
-// Adds SOURCE, TARGET, --force, --threads and --json.
+// Adds SOURCE, TARGET, --model, --force, --threads and --json.
 void add_conversion_flags(CLI::App& command, ConversionFlags& flags);
 
 // Whether the target is a GGUF file by its name.
 bool is_gguf_target(const ConversionFlags& flags);
+
+// For a target that is a folder. Errors: kInvalidArgument if --model was given.
+Status check_folder_flags(const ConversionFlags& flags);
 
 // One run, from the first byte to the report.
 class Conversion {

@@ -48,6 +48,7 @@ Result<std::string> own_type(const std::string& source) {
 Result<ConversionReport> convert(const ConvertFlags& flags, Conversion& conversion) {
   const ConversionFlags& paths = flags.conversion;
   if (!is_gguf_target(paths)) {
+    KAKEYA_TRY(check_folder_flags(paths));
     return convert_to_hf(paths.source, paths.target, parse_type(flags.type),
                          conversion.folder_options(), conversion.budget());
   }
@@ -78,6 +79,7 @@ void add_convert_command(CLI::App& app, int& exit_code) {
       "smaller.\n\n"
       "Examples:\n"
       "  kakeya convert gemma-4-E2B-it gemma-4-e2b.gguf\n"
+      "  kakeya convert gemma-4-26B-A4B-it-DFlash drafter.gguf --model gemma-4-26B-A4B-it\n"
       "  kakeya convert gemma-4-26b-4bit OUT --type bf16     an MLX model, decoded");
   command->callback([flags, &exit_code] {
     Conversion conversion(flags->conversion, "converting");

@@ -38,6 +38,7 @@ Result<ConversionReport> quantize(const QuantizeFlags& flags, Conversion& conver
   if (flags.type_flag) {
     return invalid_argument("--type is for a TARGET that ends in .gguf; a folder has --bits");
   }
+  KAKEYA_TRY(check_folder_flags(paths));
   return quantize_to_mlx(paths.source, paths.target,
                          {.bits = flags.bits, .group_size = flags.group_size},
                          conversion.folder_options(), conversion.budget());

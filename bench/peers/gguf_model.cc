@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,13 +10,11 @@
 #include "base/status.h"
 #include "convert/gguf_metadata.h"
 #include "convert/gguf_types.h"
-#include "formats/drafter_config.h"
 #include "formats/gguf_layout.h"
 #include "formats/gguf_names.h"
 #include "formats/gguf_write.h"
 #include "formats/model_tensors.h"
 #include "made_up_vocabulary.h"
-#include "model/checkpoint_source.h"
 #include "tensor/random_weights.h"
 
 namespace kakeya::peers {
@@ -109,47 +106,6 @@ GgufTensorSource rope_tensor(const ModelConfig& config) {
           }};
 }
 
-Status write_as_f32(const TensorView& view, const GgufSink& sink) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> values, to_f32(view));
-  return write_floats(values, sink);
-}
-
-// The tensors of a drafter; `source` must outlive what is returned.
-Result<std::vector<GgufTensorSource>> stored_tensors(const std::vector<TensorSpec>& specs,
-                                                     CheckpointSource& source) {
-  std::vector<GgufTensorSource> tensors;
-  for (const TensorSpec& spec : specs) {
-    if (spec.presence != TensorPresence::kRequired) continue;
-    KAKEYA_ASSIGN_OR_RETURN(const TensorView view, source.tensor(spec.name));
-    const DType dtype = view.dtype;
-    if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
-      return error(StatusCode::kUnimplemented, "{}: expected F32, F16 or BF16, got {}", spec.name,
-                   dtype_name(dtype));
-    }
-    const bool as_stored = is_matrix(spec);
-    tensors.push_back({.name = gguf_tensor_name(GgufArchitecture::kDflash, spec.name),
-                       .shape = spec.shape,
-                       .encoding = as_stored ? dtype : DType::kF32,
-                       .write = [view, as_stored](const GgufSink& sink) -> Status {
-                         if (!as_stored) return write_as_f32(view, sink);
-                         return sink({view.data, view.bytes()});
-                       }});
-  }
-  return tensors;
-}
-
-Status check_architecture(const ModelConfig& config) {
-  if (config.architecture == Architecture::kGemma4) return {};
-  return error(StatusCode::kUnimplemented,
-               "GGUF files for comparisons are written of Gemma 4 models, got {}",
-               config.model_type);
-}
-
-void add_vocabulary(const ModelConfig& config, std::vector<GgufMetadata>& metadata) {
-  std::vector<GgufMetadata> vocabulary = made_up_vocabulary(config);
-  std::move(vocabulary.begin(), vocabulary.end(), std::back_inserter(metadata));
-}
-
 // general.file_type: readers look at the tensors instead.
 constexpr std::uint32_t kGuessedFileType = 1024;
 
@@ -177,10 +133,15 @@ Result<GgufEncoding> encoding_for(GgufEncoding wanted, std::int64_t columns) {
 Status write_random_model(const std::string& path,
                           const ModelConfig& config,
                           const RandomModelOptions& options) {
-  KAKEYA_TRY(check_architecture(config));
+  if (config.architecture != Architecture::kGemma4) {
+    return error(StatusCode::kUnimplemented,
+                 "GGUF files for comparisons are written of Gemma 4 models, got {}",
+                 config.model_type);
+  }
   KAKEYA_ASSIGN_OR_RETURN(auto metadata,
                           gguf_model_metadata(config, "random weights", kGuessedFileType));
-  add_vocabulary(config, metadata);
+  std::vector<GgufMetadata> vocabulary = made_up_vocabulary(config);
+  std::move(vocabulary.begin(), vocabulary.end(), std::back_inserter(metadata));
   std::vector<GgufTensorSource> tensors = {rope_tensor(config)};
   SequenceRng seeds(options.seed);
   for (const TensorSpec& spec : expected_tensors(config)) {
@@ -188,25 +149,6 @@ Status write_random_model(const std::string& path,
     KAKEYA_ASSIGN_OR_RETURN(GgufTensorSource tensor, random_tensor(spec, options, seeds.next()));
     tensors.push_back(std::move(tensor));
   }
-  return write_gguf(path, metadata, tensors);
-}
-
-Status write_drafter(const std::string& path,
-                     const std::string& dir,
-                     const std::string& target_dir) {
-  KAKEYA_ASSIGN_OR_RETURN(const ModelConfig target, load_model_config(target_dir));
-  KAKEYA_ASSIGN_OR_RETURN(const DrafterConfig config, load_drafter_config(dir));
-  KAKEYA_TRY(check_drafter_fits(config, target));
-  KAKEYA_TRY(check_architecture(target));
-  KAKEYA_ASSIGN_OR_RETURN(auto metadata,
-                          gguf_drafter_metadata(config, "drafter", kGuessedFileType));
-  add_vocabulary(target, metadata);
-  metadata.push_back(
-      {"tokenizer.ggml.mask_token_id", static_cast<std::uint32_t>(config.mask_token_id)});
-  const std::vector<TensorSpec> specs = expected_tensors(config);
-  KAKEYA_ASSIGN_OR_RETURN(const auto source, CheckpointSource::open(dir, specs));
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<GgufTensorSource> tensors,
-                          stored_tensors(specs, *source));
   return write_gguf(path, metadata, tensors);
 }
 

@@ -1,5 +1,5 @@
 // GGUF files that both Kakeya and llama.cpp load and `kakeya convert` does not write: random
-// weights of a published shape, and drafters.
+// weights of a published shape.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,5 @@ Result<GgufEncoding> encoding_for(GgufEncoding wanted, std::int64_t columns);
 Status write_random_model(const std::string& path,
                           const ModelConfig& config,
                           const RandomModelOptions& options);
-
-// The drafter in `dir` of the model in `target_dir`: matrices in the type they are stored in, all
-// else in f32. Errors: those of reading the folders; kInvalidArgument if the two do not fit;
-// kUnimplemented as above and for matrices in MLX's affine format.
-Status write_drafter(const std::string& path,
-                     const std::string& dir,
-                     const std::string& target_dir);
 
 }  // namespace kakeya::peers

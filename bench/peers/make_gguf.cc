@@ -20,8 +20,6 @@ struct Flags {
   std::string type = "q4_0";
   std::string embedding_type;  // empty: as type
   std::uint64_t seed = 1;
-  std::string drafter;
-  std::string model;
 };
 
 // "q4_0", "BF16", ...
@@ -36,7 +34,6 @@ Result<GgufEncoding> parse_type(std::string name) {
 }
 
 Status run(const Flags& flags) {
-  if (!flags.drafter.empty()) return write_drafter(flags.out, flags.drafter, flags.model);
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
   RandomModelOptions options{.seed = flags.seed};
   KAKEYA_ASSIGN_OR_RETURN(options.matrices, parse_type(flags.type));
@@ -47,7 +44,7 @@ Status run(const Flags& flags) {
 }
 
 int main_with(int argc, char** argv) {
-  CLI::App app("Writes GGUF files for comparing engines: random weights, or a drafter");
+  CLI::App app("Writes GGUF files for comparing engines: random weights of a shape");
   Flags flags;
   app.add_option("out", flags.out, "The file to write")->required();
   CLI::Option* shape = app.add_option("--shape", flags.shape, "Random weights of this shape");
@@ -55,11 +52,6 @@ int main_with(int argc, char** argv) {
   app.add_option("--type", flags.type, "Type of random matrices")->capture_default_str();
   app.add_option("--embedding-type", flags.embedding_type, "Type of the embedding and head");
   app.add_option("--seed", flags.seed, "Of the random weights")->capture_default_str();
-  CLI::Option* drafter =
-      app.add_option("--drafter", flags.drafter, "Not random: the drafter in this folder");
-  CLI::Option* model = app.add_option("--model", flags.model, "Folder of the drafter's model");
-  drafter->needs(model)->excludes(shape);
-  model->needs(drafter);
   CLI11_PARSE(app, argc, argv);
   if (flags.shape.empty()) flags.shape = "gemma4-26b-a4b";
   if (const Status status = run(flags); !status) {

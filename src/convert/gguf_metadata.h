@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "convert/source_model.h"
 #include "formats/drafter_config.h"
 #include "formats/gguf_write.h"
 #include "formats/model_config.h"
@@ -24,11 +23,13 @@ Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& con
                                                         const std::string& name,
                                                         std::uint32_t file_type);
 
-// tokenizer.*, of the folder's tokenizer.json, tokenizer_config.json and chat_template.jinja.
-// Errors: kNotFound without tokenizer.json; kInvalidArgument if it is malformed; kUnimplemented for
-// a tokenizer that is not BPE. Rows of the embedding that have no token are called "[PAD0]", ...;
-// tokens may be more than the embedding has rows, which readers refuse.
-Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const SourceModel& model);
+// tokenizer.*, of tokenizer.json, tokenizer_config.json and chat_template.jinja in the folder of a
+// model with this configuration. Errors: kNotFound without tokenizer.json; kInvalidArgument if it
+// is malformed; kUnimplemented for a tokenizer that is not BPE. Rows of the embedding that have no
+// token are called "[PAD0]", ...; tokens may be more than the embedding has rows, which readers
+// refuse.
+Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const std::string& dir,
+                                                          const ModelConfig& config);
 
 // The factors of the frequencies of Gemma 4's full layers, "rope_freqs.weight": 1 for pairs that
 // turn, 1e30 for others. Empty for other models.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -18,13 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+GgufArchitecture architecture_of(const SourceModel& model) {
+  if (model.drafter) return GgufArchitecture::kDflash;
+  return model.config.architecture == Architecture::kGemma4 ? GgufArchitecture::kGemma4
+                                                            : GgufArchitecture::kQwen3;
+}
+
 Result<std::vector<OutputTensor>> gguf_tensors(const SourceModel& model, const GgufFileType& type) {
-  const GgufArchitecture architecture = model.config.architecture == Architecture::kGemma4
-                                            ? GgufArchitecture::kGemma4
-                                            : GgufArchitecture::kQwen3;
   std::vector<OutputTensor> tensors;
   for (const NamedTensor& tensor : model.tensors) {
-    const std::string name = gguf_tensor_name(architecture, tensor.name);
+    const std::string name = gguf_tensor_name(architecture_of(model), tensor.name);
     if (name.empty()) {
       return error(StatusCode::kUnimplemented, "{}: GGUF has no name for {}", model.path,
                    tensor.name);
@@ -34,34 +38,68 @@ Result<std::vector<OutputTensor>> gguf_tensors(const SourceModel& model, const G
   return tensors;
 }
 
-// Readers take the number of tokens for that of the embedding's rows.
-Status check_tokens(const SourceModel& model, std::span<const GgufMetadata> metadata) {
-  for (const GgufMetadata& entry : metadata) {
-    if (entry.key != "tokenizer.ggml.tokens") continue;
-    const auto* tokens = std::get_if<std::vector<std::string>>(&entry.value);
-    if (tokens == nullptr || std::ssize(*tokens) == model.config.vocab_size) return {};
-    return invalid_argument("{}/tokenizer.json: expected tokens below the vocabulary's {}, got {}",
-                            model.path, model.config.vocab_size, tokens->size() - 1);
-  }
-  return {};
-}
-
 GgufEncoding as_gguf(const TensorEncoding& encoding) {
   if (const auto* dtype = std::get_if<DType>(&encoding)) return *dtype;
   return std::get<QuantizedFormat>(encoding);
 }
 
-Result<std::vector<GgufMetadata>> metadata_of(const SourceModel& model, const GgufFileType& type) {
+Result<std::vector<GgufMetadata>> network_metadata(const SourceModel& model,
+                                                   const GgufFileType& type) {
   std::error_code ignored;
-  const fs::path folder = fs::canonical(model.path, ignored);
-  if (model.drafter) {
-    return error(StatusCode::kUnimplemented, "{}: drafters are not written as GGUF files",
-                 model.path);
-  }
-  auto metadata = gguf_model_metadata(model.config, folder.filename().string(), type.number);
+  const std::string name = fs::canonical(model.path, ignored).filename().string();
+  auto metadata = model.drafter ? gguf_drafter_metadata(*model.drafter, name, type.number)
+                                : gguf_model_metadata(model.config, name, type.number);
   if (!metadata) return Unexpected(metadata.error().with_context(model.path));
-  KAKEYA_ASSIGN_OR_RETURN(auto tokenizer, gguf_tokenizer_metadata(model));
-  std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(*metadata));
+  return metadata;
+}
+
+// Of a model's folder. Readers take the number of tokens for that of the embedding's rows.
+Result<std::vector<GgufMetadata>> tokenizer_metadata(const std::string& dir,
+                                                     const ModelConfig& config) {
+  KAKEYA_ASSIGN_OR_RETURN(auto metadata, gguf_tokenizer_metadata(dir, config));
+  for (const GgufMetadata& entry : metadata) {
+    if (entry.key != "tokenizer.ggml.tokens") continue;
+    const auto* tokens = std::get_if<std::vector<std::string>>(&entry.value);
+    if (tokens == nullptr || std::ssize(*tokens) == config.vocab_size) break;
+    return invalid_argument("{}/tokenizer.json: expected tokens below the vocabulary's {}, got {}",
+                            dir, config.vocab_size, tokens->size() - 1);
+  }
+  return metadata;
+}
+
+// That of the drafter's target, with the drafter's mask.
+Result<std::vector<GgufMetadata>> drafter_tokenizer_metadata(const SourceModel& model,
+                                                             const std::string& target) {
+  if (target.empty()) {
+    return invalid_argument(
+        "{}: the GGUF file of a drafter holds the tokenizer of its model: expected the folder of "
+        "that (--model), got none",
+        model.path);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(target));
+  if (const Status fits = check_drafter_fits(*model.drafter, config); !fits) {
+    return Unexpected(fits.error().with_context(target));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(auto metadata, tokenizer_metadata(target, config));
+  constexpr std::string_view kMask = "tokenizer.ggml.mask_token_id";
+  std::erase_if(metadata, [&](const GgufMetadata& entry) { return entry.key == kMask; });
+  metadata.push_back(
+      {std::string(kMask), static_cast<std::uint32_t>(model.drafter->mask_token_id)});
+  return metadata;
+}
+
+Result<std::vector<GgufMetadata>> metadata_of(const SourceModel& model,
+                                              const GgufFileType& type,
+                                              const std::string& drafter_target) {
+  if (!model.drafter && !drafter_target.empty()) {
+    return invalid_argument(
+        "{}: expected a drafter where its model is given (--model), got a model", model.path);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(auto metadata, network_metadata(model, type));
+  KAKEYA_ASSIGN_OR_RETURN(auto tokenizer, model.drafter
+                                              ? drafter_tokenizer_metadata(model, drafter_target)
+                                              : tokenizer_metadata(model.path, model.config));
+  std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
   return metadata;
 }
 
@@ -87,8 +125,7 @@ Result<ConversionReport> convert_to_gguf(const std::string& source,
                                          MemoryBudget& budget) {
   KAKEYA_ASSIGN_OR_RETURN(const SourceModel model, open_source_model(source));
   if (std::holds_alternative<QuantizedFormat>(type.encoding)) KAKEYA_TRY(check_unquantized(model));
-  KAKEYA_ASSIGN_OR_RETURN(const auto metadata, metadata_of(model, type));
-  KAKEYA_TRY(check_tokens(model, metadata));
+  KAKEYA_ASSIGN_OR_RETURN(const auto metadata, metadata_of(model, type, options.drafter_target));
   KAKEYA_ASSIGN_OR_RETURN(const auto tensors, gguf_tensors(model, type));
   ConversionReport report = report_of(model, tensors);
   KAKEYA_TRY(check_target(target, options.replace, report.bytes_after));
@@ -99,7 +136,8 @@ Result<ConversionReport> convert_to_gguf(const std::string& source,
   };
   TensorEncoder encoder(tensors, progress, budget, pool);
   std::vector<GgufTensorSource> sources;
-  const std::vector<float> factors = gguf_rope_factors(model.config);
+  const std::vector<float> factors =
+      model.drafter ? std::vector<float>() : gguf_rope_factors(model.config);
   if (!factors.empty()) {
     sources.push_back(
         {std::string(kGgufRopeFactors),

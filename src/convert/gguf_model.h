@@ -1,4 +1,5 @@
-// A model as one GGUF file that llama.cpp loads: tensors, sizes, tokenizer and template.
+// A model or a drafter as one GGUF file that llama.cpp loads: tensors, sizes, tokenizer and
+// template.
 #pragma once
 
 #include <string>
@@ -13,12 +14,16 @@ namespace kakeya {
 struct GgufOptions {
   bool replace = false;  // a file that is there
   int threads = 0;       // 0: one for each CPU
+  // Of a drafter, and only of one: the folder of the model that it drafts for, whose tokenizer the
+  // file gets.
+  std::string drafter_target = {};
   ProgressCallback progress = {};
 };
 
-// Writes the model in the folder `source` as the file `target`: whole or not at all. The file's
-// general.name is the source folder's. Errors: those of open_source_model(), gguf_metadata.h and
-// write_gguf(); kFailedPrecondition if the file is there and may not be replaced; kUnavailable
+// Writes the model or drafter in the folder `source` as the file `target`: whole or not at all. The
+// file's general.name is the source folder's. Errors: those of open_source_model(), gguf_metadata.h
+// and write_gguf(); kInvalidArgument for a drafter without target, or with one that it does not
+// fit; kFailedPrecondition if the file is there and may not be replaced; kUnavailable
 // without room.
 Result<ConversionReport> convert_to_gguf(const std::string& source,
                                          const std::string& target,

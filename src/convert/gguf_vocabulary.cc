@@ -54,10 +54,11 @@ bool exists(const std::string& path) {
 
 class VocabularyReader {
  public:
-  explicit VocabularyReader(const SourceModel& model) : model_(model) {}
+  VocabularyReader(const std::string& dir, const ModelConfig& config)
+      : dir_(dir), config_(config) {}
 
   Result<std::vector<GgufMetadata>> read() {
-    const std::string path = model_.path + "/tokenizer.json";
+    const std::string path = dir_ + "/tokenizer.json";
     KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_whole(path));
     auto read = [&]() -> Status {
       KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(text));
@@ -69,7 +70,7 @@ class VocabularyReader {
   }
 
  private:
-  bool gemma4() const { return model_.config.architecture == Architecture::kGemma4; }
+  bool gemma4() const { return config_.architecture == Architecture::kGemma4; }
 
   void add(const char* key, GgufMetadataValue value) {
     entries_.push_back({std::string("tokenizer.") + key, std::move(value)});
@@ -80,7 +81,7 @@ class VocabularyReader {
     if (root["model"]["vocab"].get(vocabulary) != SUCCESS) {
       return error(StatusCode::kUnimplemented, "model.vocab: expected the tokens of a BPE model");
     }
-    tokens_.resize(static_cast<std::size_t>(model_.config.vocab_size));
+    tokens_.resize(static_cast<std::size_t>(config_.vocab_size));
     types_.resize(tokens_.size(), kUnused);
     for (const auto field : vocabulary) {
       std::int64_t id = 0;
@@ -162,7 +163,7 @@ class VocabularyReader {
 
   // Special ids, and the template.
   Status read_config() {
-    const std::string path = model_.path + "/tokenizer_config.json";
+    const std::string path = dir_ + "/tokenizer_config.json";
     // Not JsonDocument: published files hold numbers of more than 64 bits.
     nlohmann::json root = nlohmann::json::object();
     if (exists(path)) {
@@ -170,12 +171,11 @@ class VocabularyReader {
       root = nlohmann::json::parse(text, nullptr, false);
     }
     if (!root.is_object()) return invalid_argument("{}: expected a JSON object", path);
-    const ModelConfig& config = model_.config;
-    const auto& eos = config.eos_token_ids;
-    add_id("bos", root, config.bos_token_id);
+    const auto& eos = config_.eos_token_ids;
+    add_id("bos", root, config_.bos_token_id);
     add_id("eos", root, eos.empty() ? std::nullopt : std::optional<TokenId>(eos.front()));
     add_id("unk", root, std::nullopt, "unknown");
-    add_id("pad", root, config.pad_token_id, "padding");
+    add_id("pad", root, config_.pad_token_id, "padding");
     add_id("mask", root, std::nullopt);
     const auto add_bos = root.find("add_bos_token");
     add("ggml.add_bos_token",
@@ -201,7 +201,7 @@ class VocabularyReader {
   }
 
   Status add_template(const nlohmann::json& root) {
-    const std::string path = model_.path + "/chat_template.jinja";
+    const std::string path = dir_ + "/chat_template.jinja";
     const auto own = root.find("chat_template");
     if (exists(path)) {
       KAKEYA_ASSIGN_OR_RETURN(std::string whole, read_whole(path));
@@ -212,7 +212,8 @@ class VocabularyReader {
     return {};
   }
 
-  const SourceModel& model_;
+  const std::string& dir_;
+  const ModelConfig& config_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
   std::vector<GgufMetadata> entries_;
@@ -220,8 +221,9 @@ class VocabularyReader {
 
 }  // namespace
 
-Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const SourceModel& model) {
-  return VocabularyReader(model).read();
+Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const std::string& dir,
+                                                          const ModelConfig& config) {
+  return VocabularyReader(dir, config).read();
 }
 
 }  // namespace kakeya

@@ -8,13 +8,10 @@
 #include <sstream>
 
 #include "convert/gguf_metadata.h"
-#include "formats/drafter_config.h"
 #include "formats/gguf.h"
 #include "formats/gguf_names.h"
 #include "formats/named_shapes.h"
-#include "formats/safetensors.h"
 #include "formats/scratch_files.h"
-#include "formats/tensor_request.h"
 #include "gguf_model.h"
 #include "kakeya/engine.h"
 #include "logit_agreement.h"
@@ -114,36 +111,6 @@ TEST(RandomModel, RefusesWhatItCannotWrite) {
   const auto other = write_random_model(folder.path("x"), *named_shape("qwen3-0.6b", 1), {});
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code(), StatusCode::kUnimplemented);
-}
-
-TEST(Drafter, NamesTheLayersThatItReadsAndHasTheValuesOfItsFolder) {
-  const ScratchFolder folder;
-  const std::string path = folder.path("drafter.gguf");
-  const std::string demo = KAKEYA_DEMO_MODEL;
-  ASSERT_TRUE(write_drafter(path, demo + "/drafter", demo));
-  const auto file = GgufFile::open(path);
-  ASSERT_TRUE(file) << file.error().message();
-  EXPECT_EQ(*file->text("general.architecture"), "dflash");
-  EXPECT_EQ(*file->integer("dflash.block_size", {0, 100}), 16);
-  // The demo's taps are layers 1, 2 and 4.
-  EXPECT_THAT(*file->integers("dflash.target_layers", {0, 100}), ElementsAre(2, 3, 5));
-  const auto checkpoint = Checkpoint::open(demo + "/drafter");
-  ASSERT_TRUE(checkpoint);
-  int compared = 0;
-  for (const TensorView& view : checkpoint->files().front().tensors()) {
-    const std::string name(strip_model_prefix(view.name));
-    const GgufTensor* tensor = file->find(gguf_tensor_name(GgufArchitecture::kDflash, name));
-    ASSERT_NE(tensor, nullptr) << name;
-    ASSERT_EQ(tensor->shape, view.shape);
-    const auto values = to_f32(*tensor);
-    ASSERT_TRUE(values);
-    const auto* bits = reinterpret_cast<const BFloat16*>(view.data);
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      ASSERT_EQ((*values)[i], to_float(bits[i])) << name << " " << i;
-    }
-    ++compared;
-  }
-  EXPECT_GT(compared, 30);
 }
 
 // An engine of 1000 tokens whose logits say how long the sequence was.

@@ -49,6 +49,33 @@ TEST_F(Cli, AQuantisedDrafterChangesNoToken) {
   EXPECT_GT(drafted["accepted"], 0);
 }
 
+TEST_F(Cli, ADrafterAsAGgufFileDraftsTheSame) {
+  const std::string drafter = std::string(KAKEYA_DEMO_MODEL) + "/drafter";
+  const std::string exact = folder_ + "/drafter.gguf";
+  const std::string small = folder_ + "/drafter-q8.gguf";
+  expect_refusal("convert " + drafter + " " + exact, "expected the folder of that (--model)");
+  expect_refusal("convert " + drafter + " " + folder_ + "/folder " + kDemoFlag,
+                 "--model is for a drafter that becomes a .gguf file");
+  ASSERT_EQ(kakeya("convert " + drafter + " " + exact + " " + kDemoFlag).exit_code, 0);
+  ASSERT_EQ(kakeya("quantize " + drafter + " " + small + " --type q8_0 " + kDemoFlag).exit_code, 0);
+  const auto run = [&](const std::string& draft) {
+    return nlohmann::json::parse(kakeya("run " + kDemoFlag +
+                                        "--prompt 'Count from 5 to 12.' --max-tokens 60 --json "
+                                        "--draft-length 7 --draft " +
+                                        draft)
+                                     .out);
+  };
+  const auto expected = run(drafter);
+  const auto got = run(exact);
+  EXPECT_GT(got["accepted"], 0);
+  for (const char* field : {"output_ids", "drafted", "accepted", "rounds"}) {
+    EXPECT_EQ(got[field], expected[field]) << field;
+  }
+  const auto quantized = run(small);
+  EXPECT_EQ(quantized["output_ids"], expected["output_ids"]);
+  EXPECT_GT(quantized["accepted"], 0);
+}
+
 TEST_F(Cli, ConvertsAQuantisedModelBackToOneThatRunsTheSame) {
   const std::string quantized = folder_ + "/4bit";
   const std::string decoded = folder_ + "/decoded";

@@ -38,6 +38,16 @@ Result<ConversionReport> convert(const std::string& source,
   return convert_to_gguf(source, target, type_of(type), {.replace = replace, .threads = 1}, budget);
 }
 
+const std::string kDrafter = std::string(KAKEYA_TEST_DATA) + "/networks/dflash-gemma4";
+
+Result<ConversionReport> convert_drafter(const std::string& model,
+                                         const std::string& target,
+                                         const std::string& drafter = kDrafter) {
+  MemoryBudget budget;
+  return convert_to_gguf(drafter, target, type_of("bf16"), {.threads = 1, .drafter_target = model},
+                         budget);
+}
+
 // The small network with the demo model's tokenizer, as the golden file was made. Its embedding has
 // 512 rows: with `cut`, the tokenizer has no more.
 std::string network_with_tokenizer(const ScratchFolder& folder, bool cut) {
@@ -60,8 +70,8 @@ std::string network_with_tokenizer(const ScratchFolder& folder, bool cut) {
   return dir;
 }
 
-GgufFile golden() {
-  auto file = GgufFile::open(std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf");
+GgufFile golden(const std::string& name = "gemma4-moe") {
+  auto file = GgufFile::open(std::string(KAKEYA_TEST_DATA) + "/gguf/" + name + ".gguf");
   EXPECT_TRUE(file.has_value()) << file.error().message();
   return std::move(*file);
 }
@@ -70,28 +80,45 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
-TEST(GgufModel, HasTheKeysOfLlamaCppsConverter) {
-  const ScratchFolder folder;
-  const auto model = open_source_model(network_with_tokenizer(folder, false));
-  ASSERT_TRUE(model.has_value()) << model.error().message();
-  auto metadata = gguf_model_metadata(model->config, "gemma4-moe", 32);
-  auto tokenizer = gguf_tokenizer_metadata(*model);
-  ASSERT_TRUE(metadata.has_value() && tokenizer.has_value());
-  std::move(tokenizer->begin(), tokenizer->end(), std::back_inserter(*metadata));
-  ASSERT_TRUE(write_gguf(folder.path("keys.gguf"), *metadata, {}).has_value());
-  const auto file = GgufFile::open(folder.path("keys.gguf"));
-  ASSERT_TRUE(file.has_value()) << file.error().message();
-  const GgufFile expected = golden();
+// All keys of the expected file but the one for people, and so many others.
+void expect_keys(const GgufFile& file, const GgufFile& expected, std::size_t others) {
+  constexpr std::string_view kForPeople = "general.size_label";
   for (const GgufEntry& entry : expected.metadata()) {
-    if (entry.key == "general.size_label") continue;  // for people
-    const GgufValue* value = file->find_value(entry.key);
+    if (entry.key == kForPeople) continue;
+    const GgufValue* value = file.find_value(entry.key);
     ASSERT_NE(value, nullptr) << entry.key;
     EXPECT_EQ(value->type, entry.value.type) << entry.key;
     EXPECT_EQ(value->element_type, entry.value.element_type) << entry.key;
     EXPECT_EQ(value->count, entry.value.count) << entry.key;
     EXPECT_TRUE(same_bytes(value->bytes, entry.value.bytes)) << entry.key;
   }
-  EXPECT_EQ(file->metadata().size(), expected.metadata().size() - 1);
+  EXPECT_EQ(file.metadata().size(), expected.metadata().size() - 1 + others);
+}
+
+void expect_tensors(const GgufFile& file, const GgufFile& expected) {
+  EXPECT_EQ(file.tensors().size(), expected.tensors().size());
+  for (const GgufTensor& tensor : expected.tensors()) {
+    const GgufTensor* found = file.find(tensor.name);
+    ASSERT_NE(found, nullptr) << tensor.name;
+    EXPECT_EQ(found->shape, tensor.shape) << tensor.name;
+    EXPECT_EQ(gguf_encoding_name(found->encoding), gguf_encoding_name(tensor.encoding))
+        << tensor.name;
+    EXPECT_TRUE(same_bytes(found->data, tensor.data)) << tensor.name;
+  }
+}
+
+TEST(GgufModel, HasTheKeysOfLlamaCppsConverter) {
+  const ScratchFolder folder;
+  const auto model = open_source_model(network_with_tokenizer(folder, false));
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  auto metadata = gguf_model_metadata(model->config, "gemma4-moe", 32);
+  auto tokenizer = gguf_tokenizer_metadata(model->path, model->config);
+  ASSERT_TRUE(metadata.has_value() && tokenizer.has_value());
+  std::move(tokenizer->begin(), tokenizer->end(), std::back_inserter(*metadata));
+  ASSERT_TRUE(write_gguf(folder.path("keys.gguf"), *metadata, {}).has_value());
+  const auto file = GgufFile::open(folder.path("keys.gguf"));
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  expect_keys(*file, golden(), 0);
 }
 
 TEST(GgufModel, HasTheTensorsOfLlamaCppsConverterBitForBit) {
@@ -101,16 +128,56 @@ TEST(GgufModel, HasTheTensorsOfLlamaCppsConverterBitForBit) {
   ASSERT_TRUE(report.has_value()) << report.error().message();
   const auto file = GgufFile::open(folder.path("out.gguf"));
   ASSERT_TRUE(file.has_value()) << file.error().message();
-  const GgufFile expected = golden();
-  EXPECT_EQ(file->tensors().size(), expected.tensors().size());
-  for (const GgufTensor& tensor : expected.tensors()) {
-    const GgufTensor* found = file->find(tensor.name);
-    ASSERT_NE(found, nullptr) << tensor.name;
-    EXPECT_EQ(found->shape, tensor.shape) << tensor.name;
-    EXPECT_EQ(gguf_encoding_name(found->encoding), gguf_encoding_name(tensor.encoding))
-        << tensor.name;
-    EXPECT_TRUE(same_bytes(found->data, tensor.data)) << tensor.name;
-  }
+  expect_tensors(*file, golden());
+}
+
+// Its tokenizer is that of the target, which has no merges below 512 tokens: their converter leaves
+// out what is empty.
+TEST(GgufModel, OfADrafterIsThatOfLlamaCppsConverter) {
+  const ScratchFolder folder;
+  const std::string target = network_with_tokenizer(folder, true);
+  fs::remove(target + "/chat_template.jinja");
+  const auto report = convert_drafter(target, folder.path("out.gguf"));
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  const auto file = GgufFile::open(folder.path("out.gguf"));
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  expect_keys(*file, golden("dflash-gemma4"), 1);
+  EXPECT_TRUE(file->texts("tokenizer.ggml.merges")->empty());
+  expect_tensors(*file, golden("dflash-gemma4"));
+}
+
+// Of the demo's, which says all that a configuration may.
+TEST(GgufModel, OfADrafterHasItsConfiguration) {
+  const ScratchFolder folder;
+  const std::string demo = KAKEYA_DEMO_MODEL;
+  const std::string path = folder.path("out.gguf");
+  ASSERT_TRUE(convert_drafter(demo, path, demo + "/drafter").has_value());
+  const auto got = load_drafter_config(path);
+  ASSERT_TRUE(got.has_value()) << got.error().message();
+  const DrafterConfig expected = load_drafter_config(demo + "/drafter").value();
+  EXPECT_EQ(got->block_size, expected.block_size);
+  EXPECT_EQ(got->mask_token_id, expected.mask_token_id);
+  EXPECT_EQ(got->target_layer_ids, expected.target_layer_ids);
+  EXPECT_EQ(got->output_multiplier, expected.output_multiplier);
+  EXPECT_EQ(got->is_causal, expected.is_causal);
+  EXPECT_EQ(got->input_embedding_scale, expected.input_embedding_scale);
+  EXPECT_EQ(got->layers.final_logit_softcapping, expected.layers.final_logit_softcapping);
+  EXPECT_EQ(got->layers.layer_types, expected.layers.layer_types);
+  EXPECT_EQ(got->layers.sliding_window, expected.layers.sliding_window);
+  EXPECT_EQ(got->layers.rms_norm_eps, expected.layers.rms_norm_eps);
+  EXPECT_EQ(got->layers.rope_full.rope_theta, expected.layers.rope_full.rope_theta);
+}
+
+TEST(GgufModel, OfADrafterNeedsTheModelThatItDraftsFor) {
+  const ScratchFolder folder;
+  const std::string path = folder.path("out.gguf");
+  EXPECT_THAT(message_of(convert_drafter("", path)),
+              HasSubstr("expected the folder of that (--model), got none"));
+  EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path)),
+              HasSubstr("hidden_size is 64 but the target's is 256"));
+  EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path, KAKEYA_DEMO_MODEL)),
+              HasSubstr("expected a drafter where its model is given (--model), got a model"));
+  EXPECT_FALSE(fs::exists(path));
 }
 
 // The model of a named shape: names and sizes, no numbers.
@@ -203,8 +270,6 @@ TEST(GgufModel, RefusesWhatItCannotWriteAndLeavesWhatIsThere) {
   EXPECT_THAT(message(convert(KAKEYA_DEMO_MODEL, old, "bf16")), HasSubstr("--force replaces it"));
   EXPECT_THAT(message(convert(KAKEYA_DEMO_MODEL, folder.root(), "bf16")),
               HasSubstr("got a folder"));
-  EXPECT_THAT(message(convert(std::string(KAKEYA_DEMO_MODEL) + "/drafter", old, "bf16", true)),
-              HasSubstr("drafters are not written"));
   EXPECT_THAT(message(convert(folder.path("none"), old, "bf16", true)),
               HasSubstr("folder of a model"));
   const std::string network = network_with_tokenizer(folder, true);
