@@ -42,7 +42,7 @@ nlohmann::ordered_json to_json(const std::string& target, const ConversionReport
 }  // namespace
 
 void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
-  command.add_option("source", flags.source, "Folder of a model or a drafter")
+  command.add_option("source", flags.source, "Folder or GGUF file of a model or a drafter")
       ->required()
       ->type_name("SOURCE");
   command.add_option("target", flags.target, "Folder to make, or FILE.gguf")
@@ -50,9 +50,9 @@ void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
       ->type_name("TARGET");
   command
       .add_option("--model", flags.model,
-                  "Of a drafter that becomes a .gguf file: the folder of the model that it drafts "
-                  "for, whose tokenizer the file gets")
-      ->type_name("DIR");
+                  "Of a drafter's folder that becomes a .gguf file: the model that it drafts for, "
+                  "whose tokenizer the file gets")
+      ->type_name("MODEL");
   command.add_flag("--force", flags.force, "Replace a model that is at TARGET");
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))

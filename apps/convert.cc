@@ -32,17 +32,10 @@ std::string name_of(DType dtype) {
 // The type of the numbers of the largest tensor. Errors: kInvalidArgument for a quantised model.
 Result<std::string> own_type(const std::string& source) {
   KAKEYA_ASSIGN_OR_RETURN(const SourceModel model, open_source_model(source));
-  const NamedTensor* largest = nullptr;
-  for (const NamedTensor& tensor : model.tensors) {
-    if (largest == nullptr || tensor.rows.stored_bytes() > largest->rows.stored_bytes()) {
-      largest = &tensor;
-    }
-  }
-  if (largest == nullptr || largest->rows.is_quantized()) {
-    return invalid_argument("{}: the model is quantised: expected a type to decode it to (--type)",
-                            source);
-  }
-  return name_of(largest->rows.dtype());
+  const TensorRows& largest = largest_tensor(model).rows;
+  if (!largest.is_quantized()) return name_of(largest.dtype());
+  return invalid_argument("{}: the model is quantised: expected a type to decode it to (--type)",
+                          source);
 }
 
 Result<ConversionReport> convert(const ConvertFlags& flags, Conversion& conversion) {
@@ -80,7 +73,8 @@ void add_convert_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  kakeya convert gemma-4-E2B-it gemma-4-e2b.gguf\n"
       "  kakeya convert gemma-4-26B-A4B-it-DFlash drafter.gguf --model gemma-4-26B-A4B-it\n"
-      "  kakeya convert gemma-4-26b-4bit OUT --type bf16     an MLX model, decoded");
+      "  kakeya convert gemma-4-26b-4bit OUT --type bf16     an MLX model, decoded\n"
+      "  kakeya convert gemma-4-26b-q4_0.gguf OUT --type bf16");
   command->callback([flags, &exit_code] {
     Conversion conversion(flags->conversion, "converting");
     exit_code = conversion.finish(convert(*flags, conversion));

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "convert/companion_files.h"
+#include "convert/gguf_companions.h"
 #include "convert/gguf_metadata.h"
+#include "formats/gguf_layout.h"
 #include "formats/gguf_names.h"
 #include "formats/gguf_write.h"
 
@@ -43,68 +46,111 @@ GgufEncoding as_gguf(const TensorEncoding& encoding) {
   return std::get<QuantizedFormat>(encoding);
 }
 
-Result<std::vector<GgufMetadata>> network_metadata(const SourceModel& model,
-                                                   const GgufFileType& type) {
-  std::error_code ignored;
-  const std::string name = fs::canonical(model.path, ignored).filename().string();
-  auto metadata = model.drafter ? gguf_drafter_metadata(*model.drafter, name, type.number)
-                                : gguf_model_metadata(model.config, name, type.number);
-  if (!metadata) return Unexpected(metadata.error().with_context(model.path));
-  return metadata;
+using Metadata = std::vector<GgufMetadata>;
+
+bool has_key(const Metadata& metadata, std::string_view key) {
+  return std::any_of(metadata.begin(), metadata.end(),
+                     [&](const GgufMetadata& entry) { return entry.key == key; });
 }
 
-// Of a model's folder. Readers take the number of tokens for that of the embedding's rows.
-Result<std::vector<GgufMetadata>> tokenizer_metadata(const std::string& dir,
-                                                     const ModelConfig& config) {
-  KAKEYA_ASSIGN_OR_RETURN(auto metadata, gguf_tokenizer_metadata(dir, config));
-  for (const GgufMetadata& entry : metadata) {
-    if (entry.key != "tokenizer.ggml.tokens") continue;
-    const auto* tokens = std::get_if<std::vector<std::string>>(&entry.value);
-    if (tokens == nullptr || std::ssize(*tokens) == config.vocab_size) break;
-    return invalid_argument("{}/tokenizer.json: expected tokens below the vocabulary's {}, got {}",
-                            dir, config.vocab_size, tokens->size() - 1);
+// The keys of the file that begin so and are not there yet.
+void copy_keys(const GgufFile& file, std::string_view prefix, Metadata& metadata) {
+  for (const GgufEntry& entry : file.metadata()) {
+    if (!entry.key.starts_with(prefix) || entry.key == kGgufAlignmentKey) continue;
+    if (!has_key(metadata, entry.key)) metadata.push_back({std::string(entry.key), entry.value});
+  }
+}
+
+// general.* and the keys of the architecture.
+Result<Metadata> network_metadata(const SourceModel& model, const GgufFileType& type) {
+  auto metadata = model.drafter ? gguf_drafter_metadata(*model.drafter, model.name, type.number)
+                                : gguf_model_metadata(model.config, model.name, type.number);
+  if (!metadata) return Unexpected(metadata.error().with_context(model.path));
+  if (model.gguf) {
+    copy_keys(model.gguf->first(), "general.", *metadata);
+  } else if (!model.drafter) {
+    KAKEYA_ASSIGN_OR_RETURN(auto sampling, gguf_sampling_metadata(model.path));
+    std::move(sampling.begin(), sampling.end(), std::back_inserter(*metadata));
   }
   return metadata;
 }
 
-// That of the drafter's target, with the drafter's mask.
-Result<std::vector<GgufMetadata>> drafter_tokenizer_metadata(const SourceModel& model,
-                                                             const std::string& target) {
+// Where a file's tokenizer is from: of a model it is the model, of a drafter's folder its target.
+struct TokenizerSource {
+  std::string path;
+  ModelConfig config;
+  std::shared_ptr<const GgufCheckpoint> gguf;  // null: a folder
+};
+
+Result<TokenizerSource> find_tokenizer(const SourceModel& model, const std::string& target) {
+  const bool drafter_folder = model.drafter && !model.gguf;
+  if (!drafter_folder && !target.empty()) {
+    return invalid_argument(
+        "{}: expected the folder of a drafter where its model is given (--model), got {}",
+        model.path, model.drafter ? "a file with a tokenizer" : "a model");
+  }
+  if (!drafter_folder) return TokenizerSource{model.path, model.config, model.gguf};
   if (target.empty()) {
     return invalid_argument(
         "{}: the GGUF file of a drafter holds the tokenizer of its model: expected the folder of "
         "that (--model), got none",
         model.path);
   }
-  KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(target));
-  if (const Status fits = check_drafter_fits(*model.drafter, config); !fits) {
+  TokenizerSource source = {.path = target, .config = {}, .gguf = {}};
+  KAKEYA_ASSIGN_OR_RETURN(source.config, load_model_config(target));
+  if (const Status fits = check_drafter_fits(*model.drafter, source.config); !fits) {
     return Unexpected(fits.error().with_context(target));
   }
-  KAKEYA_ASSIGN_OR_RETURN(auto metadata, tokenizer_metadata(target, config));
-  constexpr std::string_view kMask = "tokenizer.ggml.mask_token_id";
-  std::erase_if(metadata, [&](const GgufMetadata& entry) { return entry.key == kMask; });
-  metadata.push_back(
-      {std::string(kMask), static_cast<std::uint32_t>(model.drafter->mask_token_id)});
-  return metadata;
-}
-
-Result<std::vector<GgufMetadata>> metadata_of(const SourceModel& model,
-                                              const GgufFileType& type,
-                                              const std::string& drafter_target) {
-  if (!model.drafter && !drafter_target.empty()) {
-    return invalid_argument(
-        "{}: expected a drafter where its model is given (--model), got a model", model.path);
+  if (is_gguf_path(target)) {
+    KAKEYA_ASSIGN_OR_RETURN(GgufCheckpoint checkpoint, GgufCheckpoint::open(target));
+    source.gguf = std::make_shared<const GgufCheckpoint>(std::move(checkpoint));
   }
-  KAKEYA_ASSIGN_OR_RETURN(auto metadata, network_metadata(model, type));
-  KAKEYA_ASSIGN_OR_RETURN(auto tokenizer, model.drafter
-                                              ? drafter_tokenizer_metadata(model, drafter_target)
-                                              : tokenizer_metadata(model.path, model.config));
-  std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
+  return source;
+}
+
+// tokenizer.*, which live as long as the source.
+Result<Metadata> tokenizer_metadata(const TokenizerSource& source) {
+  Metadata metadata;
+  if (source.gguf) {
+    copy_keys(source.gguf->first(), "tokenizer.", metadata);
+    return metadata;
+  }
+  KAKEYA_ASSIGN_OR_RETURN(metadata, gguf_tokenizer_metadata(source.path, source.config));
+  for (const GgufMetadata& entry : metadata) {
+    if (entry.key != "tokenizer.ggml.tokens") continue;
+    // Readers take the number of tokens for that of the embedding's rows.
+    const auto* tokens = std::get_if<std::vector<std::string>>(&entry.value);
+    if (tokens == nullptr || std::ssize(*tokens) == source.config.vocab_size) break;
+    return invalid_argument("{}/tokenizer.json: expected tokens below the vocabulary's {}, got {}",
+                            source.path, source.config.vocab_size, tokens->size() - 1);
+  }
   return metadata;
 }
 
-Status check_target(const std::string& target, bool replace, std::uint64_t bytes) {
+Result<Metadata> metadata_of(const SourceModel& model,
+                             const TokenizerSource& tokenizer,
+                             const GgufFileType& type) {
+  KAKEYA_ASSIGN_OR_RETURN(Metadata metadata, network_metadata(model, type));
+  KAKEYA_ASSIGN_OR_RETURN(Metadata texts, tokenizer_metadata(tokenizer));
+  if (model.drafter) {
+    constexpr const char* kMask = "tokenizer.ggml.mask_token_id";
+    std::erase_if(texts, [&](const GgufMetadata& entry) { return entry.key == kMask; });
+    texts.push_back({kMask, static_cast<std::uint32_t>(model.drafter->mask_token_id)});
+  }
+  std::move(texts.begin(), texts.end(), std::back_inserter(metadata));
+  return metadata;
+}
+
+Status check_target(const SourceModel& model,
+                    const std::string& target,
+                    bool replace,
+                    std::uint64_t bytes) {
   std::error_code ignored;
+  for (const GgufFile& file : model.gguf ? model.gguf->files() : std::span<const GgufFile>()) {
+    if (!fs::equivalent(file.path(), target, ignored)) continue;
+    return error(StatusCode::kFailedPrecondition, "{}: expected another file than the source",
+                 target);
+  }
   if (fs::is_directory(target, ignored)) {
     return error(StatusCode::kFailedPrecondition, "{}: expected a file or nothing, got a folder",
                  target);
@@ -125,10 +171,12 @@ Result<ConversionReport> convert_to_gguf(const std::string& source,
                                          MemoryBudget& budget) {
   KAKEYA_ASSIGN_OR_RETURN(const SourceModel model, open_source_model(source));
   if (std::holds_alternative<QuantizedFormat>(type.encoding)) KAKEYA_TRY(check_unquantized(model));
-  KAKEYA_ASSIGN_OR_RETURN(const auto metadata, metadata_of(model, type, options.drafter_target));
+  KAKEYA_ASSIGN_OR_RETURN(const TokenizerSource tokenizer,
+                          find_tokenizer(model, options.drafter_target));
+  KAKEYA_ASSIGN_OR_RETURN(const Metadata metadata, metadata_of(model, tokenizer, type));
   KAKEYA_ASSIGN_OR_RETURN(const auto tensors, gguf_tensors(model, type));
   ConversionReport report = report_of(model, tensors);
-  KAKEYA_TRY(check_target(target, options.replace, report.bytes_after));
+  KAKEYA_TRY(check_target(model, target, options.replace, report.bytes_after));
   ThreadPool pool({.num_threads = options.threads, .pin = false});
   const auto progress = [&](std::uint64_t done, std::uint64_t total) -> Status {
     report.buffer_bytes = std::max(report.buffer_bytes, budget.footprint().total_reserved());

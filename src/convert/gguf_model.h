@@ -14,14 +14,15 @@ namespace kakeya {
 struct GgufOptions {
   bool replace = false;  // a file that is there
   int threads = 0;       // 0: one for each CPU
-  // Of a drafter, and only of one: the folder of the model that it drafts for, whose tokenizer the
-  // file gets.
+  // Of a drafter in a folder, and only of one: the folder or GGUF file of the model that it drafts
+  // for, whose tokenizer the file gets.
   std::string drafter_target = {};
   ProgressCallback progress = {};
 };
 
-// Writes the model or drafter in the folder `source` as the file `target`: whole or not at all. The
-// file's general.name is the source folder's. Errors: those of open_source_model(), gguf_metadata.h
+// Writes the model or drafter in the folder or GGUF file `source` as the file `target`: whole or
+// not at all. What a GGUF file says beside the network (general.*, tokenizer.*) is taken as it is.
+// Errors: those of open_source_model(), gguf_metadata.h
 // and write_gguf(); kInvalidArgument for a drafter without target, or with one that it does not
 // fit; kFailedPrecondition if the file is there and may not be replaced; kUnavailable
 // without room.

@@ -45,7 +45,8 @@ Result<ConversionReport> convert_to_hf(const std::string& source,
                                        MemoryBudget& budget) {
   KAKEYA_ASSIGN_OR_RETURN(const SourceModel model, open_source_model(source));
   // It has been parsed with checks before.
-  const Json config = Json::parse(model.config_json);
+  Json config = Json::parse(model.config_json);
+  if (model.gguf) config["dtype"] = torch_name(largest_tensor(model).rows.dtype());
   std::vector<OutputTensor> tensors;
   for (const NamedTensor& tensor : model.tensors) {
     if (tensor.rows.is_quantized() && !dtype) {

@@ -12,10 +12,10 @@
 
 namespace kakeya {
 
-// Writes the model or drafter in the folder `source` into the new folder `target`, every number in
-// `dtype` (F32, F16 or BF16), or as it is if that is not given. Quantised tensors are decoded.
-// Errors: those of open_source_model() and write_model_folder(); kInvalidArgument for a quantised
-// model without a type.
+// Writes the model or drafter in the folder or GGUF file `source` into the new folder `target`,
+// every number in `dtype` (F32, F16 or BF16), or as it is if that is not given. Quantised tensors
+// are decoded. Errors: those of open_source_model() and write_model_folder(); kInvalidArgument for
+// a quantised model without a type.
 Result<ConversionReport> convert_to_hf(const std::string& source,
                                        const std::string& target,
                                        std::optional<DType> dtype,

@@ -19,8 +19,8 @@ namespace kakeya {
 std::vector<OutputTensor> mlx_tensors(const SourceModel& model,
                                       const std::optional<AffineFormat>& format);
 
-// Quantises the model or drafter in the folder `source` into the new folder `target`, with the
-// files around it (companion_files.h). Written whole or not at all.
+// Quantises the model or drafter in the folder or GGUF file `source` into the new folder `target`,
+// with the files around it (companion_files.h). Written whole or not at all.
 //
 // Errors: those of open_source_model(), check_target_folder() and write_checkpoint();
 // kInvalidArgument for a format that MLX does not have, or a model that is quantised already.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "convert/companion_files.h"
+#include "convert/gguf_companions.h"
 
 namespace kakeya {
 
@@ -48,6 +49,12 @@ Result<ConversionReport> write_model_folder(const SourceModel& model,
                                                    : AtomicFolder::Existing::kRefuse));
   KAKEYA_TRY(copy_companion_files(companions, model.path, folder.path()));
   KAKEYA_TRY(write_text(folder.path() + "/config.json", config_json));
+  if (model.gguf && !model.drafter) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto texts, gguf_companion_files(*model.gguf, model.config));
+    for (const TextFile& file : texts) {
+      KAKEYA_TRY(write_text(folder.path() + "/" + file.name, file.text));
+    }
+  }
   WriterOptions writer = options.writer;
   writer.progress = [&](std::uint64_t done, std::uint64_t total) -> Status {
     report.buffer_bytes = std::max(report.buffer_bytes, budget.footprint().total_reserved());

@@ -33,8 +33,9 @@ struct ConversionReport {
 ConversionReport report_of(const SourceModel& model, std::span<const OutputTensor> tensors);
 
 // Writes config.json of this text, the tensors and the companion files (companion_files.h) of the
-// model's folder into the new folder `target`: whole or not at all. Errors: those of
-// check_target_folder() and write_checkpoint().
+// model's folder, or those that its GGUF file stands for (gguf_companions.h), into the new folder
+// `target`: whole or not at all. Errors: those of check_target_folder(), gguf_companion_files() and
+// write_checkpoint().
 Result<ConversionReport> write_model_folder(const SourceModel& model,
                                             std::span<const OutputTensor> tensors,
                                             const std::string& config_json,

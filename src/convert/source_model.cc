@@ -1,16 +1,20 @@
 #include "convert/source_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "formats/gguf_config.h"
 #include "formats/model_tensors.h"
 #include "formats/tensor_request.h"
 
 namespace kakeya {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::string_view kFusedExperts = "experts.gate_up_proj";
 
@@ -25,15 +29,63 @@ std::optional<TensorRows> find_rows(const ResolvedTensors& tensors, const std::s
   return TensorRows({*gate, *up});
 }
 
-Status add_tensors(std::span<const TensorSpec> wanted, SourceModel& model) {
-  KAKEYA_ASSIGN_OR_RETURN(const ResolvedTensors tensors,
-                          resolve_tensors(*model.checkpoint, wanted));
+// The tensors that the network uses.
+template <typename Files>
+Status add_tensors(const Files& files, SourceModel& model) {
+  const std::vector<TensorSpec> wanted =
+      model.drafter ? expected_tensors(*model.drafter) : expected_tensors(model.config);
+  KAKEYA_ASSIGN_OR_RETURN(const ResolvedTensors tensors, resolve_tensors(files, wanted));
   for (const TensorSpec& spec : wanted) {
     if (spec.presence == TensorPresence::kRedundant) continue;
     if (auto rows = find_rows(tensors, spec.name)) {
       model.tensors.push_back({spec.name, std::move(*rows)});
     }
   }
+  return {};
+}
+
+Status read_configuration(SourceModel& model) {
+  if (is_drafter_folder(model.path)) {
+    KAKEYA_ASSIGN_OR_RETURN(model.drafter, load_drafter_config(model.path));
+    model.config = model.drafter->layers;
+    return {};
+  }
+  KAKEYA_ASSIGN_OR_RETURN(model.config, load_model_config(model.path));
+  return {};
+}
+
+Status open_folder(SourceModel& model) {
+  std::error_code ignored;
+  model.name = fs::canonical(model.path, ignored).filename().string();
+  KAKEYA_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(model.path + "/config.json"));
+  model.config_json.assign(reinterpret_cast<const char*>(config.bytes().data()),
+                           config.bytes().size());
+  KAKEYA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(model.path));
+  model.checkpoint = std::make_shared<const Checkpoint>(std::move(checkpoint));
+  return add_tensors(*model.checkpoint, model);
+}
+
+// What converters widen to F32 without need: norms, scales and routers.
+void narrow_tensors(SourceModel& model) {
+  const TensorRows& largest = largest_tensor(model).rows;
+  if (largest.is_quantized()) return;
+  const DType dtype = largest.dtype();
+  for (NamedTensor& tensor : model.tensors) {
+    if (!tensor.rows.is_quantized() && tensor.rows.dtype() == DType::kF32) {
+      tensor.rows.narrow(dtype);
+    }
+  }
+}
+
+Status open_gguf(SourceModel& model) {
+  KAKEYA_ASSIGN_OR_RETURN(GgufCheckpoint checkpoint, GgufCheckpoint::open(model.path));
+  model.gguf = std::make_shared<const GgufCheckpoint>(std::move(checkpoint));
+  KAKEYA_ASSIGN_OR_RETURN(const std::string_view name,
+                          model.gguf->first().text_or("general.name", ""));
+  model.name = name.empty() ? fs::path(model.path).stem().string() : std::string(name);
+  KAKEYA_ASSIGN_OR_RETURN(model.config_json, gguf_config_json(*model.gguf));
+  KAKEYA_TRY(add_tensors(*model.gguf, model));
+  narrow_tensors(model);
   return {};
 }
 
@@ -51,28 +103,25 @@ std::int64_t SourceModel::parameters() const {
   return count;
 }
 
-Result<SourceModel> open_source_model(const std::string& dir) {
+Result<SourceModel> open_source_model(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(dir, ignored)) {
-    return error(StatusCode::kNotFound, "{}: expected the folder of a model, got {}", dir,
-                 std::filesystem::exists(dir, ignored) ? "a file" : "nothing of this name");
+  const bool gguf = is_gguf_path(path);
+  if (!gguf && !fs::is_directory(path, ignored)) {
+    return error(StatusCode::kNotFound, "{}: expected the folder of a model or a GGUF file, got {}",
+                 path, fs::exists(path, ignored) ? "another file" : "nothing of this name");
   }
   SourceModel model;
-  model.path = dir;
-  if (is_drafter_folder(dir)) {
-    KAKEYA_ASSIGN_OR_RETURN(model.drafter, load_drafter_config(dir));
-    model.config = model.drafter->layers;
-  } else {
-    KAKEYA_ASSIGN_OR_RETURN(model.config, load_model_config(dir));
-  }
-  KAKEYA_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(dir + "/config.json"));
-  model.config_json.assign(reinterpret_cast<const char*>(config.bytes().data()),
-                           config.bytes().size());
-  KAKEYA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(dir));
-  model.checkpoint = std::make_shared<const Checkpoint>(std::move(checkpoint));
-  KAKEYA_TRY(add_tensors(
-      model.drafter ? expected_tensors(*model.drafter) : expected_tensors(model.config), model));
+  model.path = path;
+  KAKEYA_TRY(read_configuration(model));
+  KAKEYA_TRY(gguf ? open_gguf(model) : open_folder(model));
   return model;
+}
+
+const NamedTensor& largest_tensor(const SourceModel& model) {
+  return *std::max_element(model.tensors.begin(), model.tensors.end(),
+                           [](const NamedTensor& a, const NamedTensor& b) {
+                             return a.rows.stored_bytes() < b.rows.stored_bytes();
+                           });
 }
 
 Status check_unquantized(const SourceModel& model) {

@@ -9,6 +9,7 @@
 
 #include "convert/tensor_rows.h"
 #include "formats/drafter_config.h"
+#include "formats/gguf_checkpoint.h"
 #include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "kakeya/status.h"
@@ -23,19 +24,26 @@ struct NamedTensor {
 // Move-only; thread-safe for reading. What the tensors refer to lives as long.
 struct SourceModel {
   std::string path;
-  std::string config_json;
-  ModelConfig config;                    // of a drafter its layers
-  std::optional<DrafterConfig> drafter;  // if it is one
-  std::shared_ptr<const Checkpoint> checkpoint;
+  std::string name;                              // the folder's, or what the GGUF file says
+  std::string config_json;                       // of a GGUF file one that says the same
+  ModelConfig config;                            // of a drafter its layers
+  std::optional<DrafterConfig> drafter;          // if it is one
+  std::shared_ptr<const Checkpoint> checkpoint;  // of a folder
+  std::shared_ptr<const GgufCheckpoint> gguf;    // of a GGUF file
   std::vector<NamedTensor> tensors;  // what the network uses, in the order of the layers
 
   std::uint64_t stored_bytes() const;
   std::int64_t parameters() const;
 };
 
-// Opens the folder of a model or a drafter, in its original form or in MLX's. Errors: those of
-// load_model_config(), load_drafter_config(), Checkpoint::open() and resolve_tensors().
-Result<SourceModel> open_source_model(const std::string& dir);
+// Opens the folder of a model or a drafter, in its original form or in MLX's, or a GGUF file of
+// one. What such a file holds in F32 by convention counts as the type of the largest tensor, where
+// that holds all its numbers. Errors: those of load_model_config(), load_drafter_config(),
+// Checkpoint::open(), GgufCheckpoint::open() and resolve_tensors().
+Result<SourceModel> open_source_model(const std::string& path);
+
+// The tensor with most bytes: what its type is, the model's is. There must be one.
+const NamedTensor& largest_tensor(const SourceModel& model);
 
 // Errors: kInvalidArgument if a tensor is quantised: what is lost twice is not to be got back.
 Status check_unquantized(const SourceModel& model);

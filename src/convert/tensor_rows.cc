@@ -17,12 +17,12 @@ std::int64_t matrix_rows(const Shape& shape) {
 
 }  // namespace
 
-TensorRows::TensorRows(TensorView view) : shape_(view.shape) {
+TensorRows::TensorRows(TensorView view) : shape_(view.shape), dtype_(view.dtype) {
   parts_.push_back(std::move(view));
 }
 
 TensorRows::TensorRows(std::vector<TensorView> parts)
-    : parts_(std::move(parts)), shape_(parts_.front().shape) {
+    : parts_(std::move(parts)), shape_(parts_.front().shape), dtype_(parts_.front().dtype) {
   KAKEYA_CHECK(shape_.size() == 3);
   for (std::size_t i = 1; i < parts_.size(); ++i) {
     KAKEYA_CHECK(parts_[i].shape.size() == 3 && parts_[i].shape[0] == shape_[0] &&
@@ -68,6 +68,21 @@ void TensorRows::read(std::int64_t row, float* out) const {
   copy_to_f32(*place.part, place.row, 0, columns(), out);
 }
 
+void TensorRows::narrow(DType dtype) {
+  const auto holds = [&](float x) {
+    const float held =
+        dtype == DType::kF16 ? half_to_float(float_to_half(x)) : to_float(to_bfloat16(x));
+    return held == x;
+  };
+  if (dtype != DType::kF16 && dtype != DType::kBF16) return;
+  std::vector<float> row(static_cast<std::size_t>(columns()));
+  for (std::int64_t i = 0; i < rows(); ++i) {
+    read(i, row.data());
+    if (!std::all_of(row.begin(), row.end(), holds)) return;
+  }
+  dtype_ = dtype;
+}
+
 Status TensorRows::check_finite() const {
   for (const TensorView& part : parts_) {
     if (auto status = kakeya::check_finite(part); !status) return status;
@@ -81,7 +96,9 @@ TensorRows TensorRows::slice(std::int64_t begin, std::int64_t count) const {
   if (part.stack_stride == 0) part.stack_stride = matrix_rows(part.shape) * columns();
   skip_rows(part, begin);
   part.shape[part.shape.size() - 2] = count;
-  return TensorRows(std::move(part));
+  TensorRows result(std::move(part));
+  result.dtype_ = dtype_;
+  return result;
 }
 
 }  // namespace kakeya

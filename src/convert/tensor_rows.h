@@ -24,7 +24,9 @@ class TensorRows {
   std::span<const TensorView> parts() const { return parts_; }
 
   // The type of the numbers; of quantised tensors F32.
-  DType dtype() const { return parts_.front().dtype; }
+  DType dtype() const { return dtype_; }
+  // Takes F32 numbers for those of F16 or BF16, if that holds all of them exactly.
+  void narrow(DType dtype);
   bool is_quantized() const;
   // Bytes as they are stored, scales and biases included.
   std::uint64_t stored_bytes() const;
@@ -47,6 +49,7 @@ class TensorRows {
 
   std::vector<TensorView> parts_;
   Shape shape_;
+  DType dtype_;
 };
 
 }  // namespace kakeya

@@ -32,7 +32,10 @@ class ConfigReader {
 
   Result<std::string> read_model() {
     const bool gemma = architecture_ == GgufArchitecture::kGemma4;
+    config_["architectures"] = {gemma ? "Gemma4ForCausalLM" : "Qwen3ForCausalLM"};
     config_["model_type"] = gemma ? "gemma4_text" : "qwen3";
+    config_[gemma ? "hidden_activation" : "hidden_act"] = gemma ? "gelu_pytorch_tanh" : "silu";
+    config_["attention_bias"] = false;
     KAKEYA_TRY(read_sizes());
     KAKEYA_TRY(read_embedding());
     KAKEYA_TRY(read_tokens());
@@ -78,9 +81,15 @@ class ConfigReader {
   Status copy_if_there(std::string_view name, const char* field) {
     return has(name) ? copy(name, field) : Status();
   }
+  // A number as a config.json has it: 1e-06, not the double next to 1e-06 in f32.
+  Result<double> number(std::string_view name) const {
+    KAKEYA_ASSIGN_OR_RETURN(const double value, file_.number(key(name), kReals));
+    if (file_.find_value(key(name))->type != GgufValueType::kFloat32) return value;
+    return std::stod(fmt::format("{}", static_cast<float>(value)));
+  }
   Status copy_number_if_there(std::string_view name, Json& field) {
     if (!has(name)) return {};
-    KAKEYA_ASSIGN_OR_RETURN(field, file_.number(key(name), kReals));
+    KAKEYA_ASSIGN_OR_RETURN(field, number(name));
     return {};
   }
 
@@ -107,8 +116,7 @@ class ConfigReader {
     KAKEYA_TRY(copy("context_length", "max_position_embeddings"));
     KAKEYA_TRY(copy("embedding_length", "hidden_size"));
     KAKEYA_TRY(copy("attention.head_count", "num_attention_heads"));
-    KAKEYA_ASSIGN_OR_RETURN(config_["rms_norm_eps"],
-                            file_.number(key("attention.layer_norm_rms_epsilon"), kReals));
+    KAKEYA_ASSIGN_OR_RETURN(config_["rms_norm_eps"], number("attention.layer_norm_rms_epsilon"));
     return reject({"attention.scale", "attention.value_scale", "attention.clamp_kqv",
                    "attn_logit_softcapping", "residual_scale", "rope.scale_linear"});
   }
@@ -258,9 +266,9 @@ class ConfigReader {
 
   Status read_gemma4_rope() {
     KAKEYA_TRY(reject({"rope.scaling.factor"}));
-    KAKEYA_ASSIGN_OR_RETURN(const double full, file_.number(key("rope.freq_base"), kReals));
-    KAKEYA_ASSIGN_OR_RETURN(const double sliding,
-                            file_.number_or(key("rope.freq_base_swa"), 1e4, kReals));
+    KAKEYA_ASSIGN_OR_RETURN(const double full, number("rope.freq_base"));
+    Json sliding = 1e4;
+    KAKEYA_TRY(copy_number_if_there("rope.freq_base_swa", sliding));
     KAKEYA_ASSIGN_OR_RETURN(const double rotating, rotating_part());
     config_["rope_parameters"] = {
         {"full_attention",
@@ -322,7 +330,7 @@ class ConfigReader {
     const auto head_dim = config_["head_dim"].get<std::int64_t>();
     KAKEYA_TRY(require_if_there("attention.value_length", head_dim));
     KAKEYA_TRY(require_if_there("rope.dimension_count", head_dim));
-    KAKEYA_ASSIGN_OR_RETURN(config_["rope_theta"], file_.number(key("rope.freq_base"), kReals));
+    KAKEYA_ASSIGN_OR_RETURN(config_["rope_theta"], number("rope.freq_base"));
     KAKEYA_ASSIGN_OR_RETURN(const auto scaling, file_.text_or(key("rope.scaling.type"), "none"));
     if (scaling == "none") return reject({"rope.scaling.factor"});
     // What is unknown is refused with the rest of the configuration.
@@ -393,13 +401,18 @@ Result<GgufArchitecture> gguf_architecture(const GgufCheckpoint& checkpoint) {
                checkpoint.path(), printable(name));
 }
 
+Result<std::string> gguf_config_json(const GgufCheckpoint& checkpoint) {
+  KAKEYA_ASSIGN_OR_RETURN(const GgufArchitecture architecture, gguf_architecture(checkpoint));
+  ConfigReader reader(checkpoint, architecture);
+  return architecture == GgufArchitecture::kDflash ? reader.read_drafter() : reader.read_model();
+}
+
 Result<ModelConfig> read_gguf_model_config(const GgufCheckpoint& checkpoint) {
   KAKEYA_ASSIGN_OR_RETURN(const GgufArchitecture architecture, gguf_architecture(checkpoint));
   if (architecture == GgufArchitecture::kDflash) {
     return invalid_argument("{}: this is a DFlash drafter, expected a model", checkpoint.path());
   }
-  KAKEYA_ASSIGN_OR_RETURN(const std::string config,
-                          ConfigReader(checkpoint, architecture).read_model());
+  KAKEYA_ASSIGN_OR_RETURN(const std::string config, gguf_config_json(checkpoint));
   return with_path(parse_model_config(config), checkpoint);
 }
 
@@ -409,8 +422,7 @@ Result<DrafterConfig> read_gguf_drafter_config(const GgufCheckpoint& checkpoint)
     return invalid_argument("{}: expected a DFlash drafter (architecture dflash), got {}",
                             checkpoint.path(), gguf_architecture_name(architecture));
   }
-  KAKEYA_ASSIGN_OR_RETURN(const std::string config,
-                          ConfigReader(checkpoint, architecture).read_drafter());
+  KAKEYA_ASSIGN_OR_RETURN(const std::string config, gguf_config_json(checkpoint));
   return with_path(parse_drafter_config(config), checkpoint);
 }
 

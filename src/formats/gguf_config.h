@@ -3,7 +3,7 @@
 // the keys.
 #pragma once
 
-#include <vector>
+#include <string>
 
 #include "formats/drafter_config.h"
 #include "formats/gguf_checkpoint.h"
@@ -15,6 +15,10 @@ namespace kakeya {
 
 // Errors: kUnimplemented for an architecture without a name in formats/gguf_names.h.
 Result<GgufArchitecture> gguf_architecture(const GgufCheckpoint& checkpoint);
+
+// The config.json that says the same of the network, of a model or of a drafter, as the functions
+// below parse it. Errors: those of them, but for what parsing finds.
+Result<std::string> gguf_config_json(const GgufCheckpoint& checkpoint);
 
 // Of a model. Sizes of the vocabulary, which values are keys, whether the head is tied and which
 // pairs rotate follow from the tensors. Errors: kInvalidArgument or kNotFound for a key that is

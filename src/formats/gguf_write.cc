@@ -60,6 +60,16 @@ class Header {
     for (const auto& value : values) put(value);
   }
 
+  void put_value(const GgufValue& value) {
+    put(value.type);
+    if (value.type == GgufValueType::kString) put<std::uint64_t>(value.bytes.size());
+    if (value.type == GgufValueType::kArray) {
+      put(value.element_type);
+      put(value.count);
+    }
+    bytes_.append(reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size());
+  }
+
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
  private:

@@ -15,7 +15,7 @@
 
 namespace kakeya {
 
-// A value of the metadata; arrays of arrays are not written.
+// A value of the metadata; GgufValue is one of another file, which must live so long.
 using GgufMetadataValue = std::variant<std::uint8_t,
                                        std::int8_t,
                                        std::uint16_t,
@@ -39,7 +39,8 @@ using GgufMetadataValue = std::variant<std::uint8_t,
                                        std::vector<std::string>,
                                        std::vector<std::uint64_t>,
                                        std::vector<std::int64_t>,
-                                       std::vector<double>>;
+                                       std::vector<double>,
+                                       GgufValue>;
 
 struct GgufMetadata {
   std::string key;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "formats/printable.h"
@@ -19,6 +21,7 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
+constexpr std::int64_t kMaxId = Vocabulary::kMaxId;
 
 // What a token is, by the numbers of the file.
 enum TokenType : std::int64_t {
@@ -33,6 +36,17 @@ enum TokenType : std::int64_t {
 // How Qwen's tokenizer.json cuts text; its name in GGUF files is "qwen2".
 constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// The rows of an embedding that stand for no token are written as tokens, too.
+bool is_padding(std::string_view text, std::int64_t type, std::size_t id) {
+  return type == kUnused && text == fmt::format("[PAD{}]", id);
+}
+
+// Where a merge "left right" is cut; a space that belongs to the left side can only be its first
+// character.
+std::size_t cut_of_merge(std::string_view merge) {
+  return merge.find(' ', 1);
+}
 
 class Reader {
  public:
@@ -58,11 +72,6 @@ class Reader {
                          std::string_view got) const {
     return error(StatusCode::kUnimplemented, "{}: key {}: expected {}, got \"{}\"", file_.path(),
                  key, expected, printable(got));
-  }
-
-  // The rows of an embedding that stand for no token are written as tokens, too.
-  static bool is_padding(std::string_view text, std::int64_t type, std::size_t id) {
-    return type == kUnused && text == fmt::format("[PAD{}]", id);
   }
 
   Status read_tokens(bool gemma4) {
@@ -124,13 +133,12 @@ class Reader {
     return {};
   }
 
-  // A merge is "left right"; a space that belongs to the left side can only be its first character.
   Status read_merges() {
     KAKEYA_ASSIGN_OR_RETURN(const auto merges, file_.texts(kMerges));
     parts_.bpe = Bpe(parts_.vocabulary, options_, merges.size());
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const std::string_view merge = merges[i];
-      const std::size_t space = merge.find(' ', 1);
+      const std::size_t space = cut_of_merge(merge);
       const bool split = space != std::string_view::npos;
       if (split && parts_.bpe.add_merge(parts_.vocabulary, merge.substr(0, space),
                                         merge.substr(space + 1))) {
@@ -147,6 +155,74 @@ class Reader {
   BpeOptions options_;
 };
 
+// What surrounds the tokens in a tokenizer.json; {0}: the added ones, {1}: the text of the unknown
+// token, {2}: the vocabulary, {3}: the merges.
+constexpr std::string_view kGemma4Json = R"({{
+  "version": "1.0",
+  "truncation": null,
+  "padding": null,
+  "added_tokens": [{0}
+  ],
+  "normalizer": {{"type": "Replace", "pattern": {{"String": " "}}, "content": "\u2581"}},
+  "pre_tokenizer": {{"type": "Split", "pattern": {{"String": " "}},
+    "behavior": "MergedWithPrevious", "invert": false}},
+  "post_processor": null,
+  "decoder": {{"type": "Sequence", "decoders": [
+    {{"type": "Replace", "pattern": {{"String": "\u2581"}}, "content": " "}},
+    {{"type": "ByteFallback"}}, {{"type": "Fuse"}}]}},
+  "model": {{"type": "BPE", "dropout": null, "unk_token": {1},
+    "continuing_subword_prefix": null, "end_of_word_suffix": null,
+    "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+    "vocab": {{{2}
+    }},
+    "merges": [{3}
+    ]
+  }}
+}}
+)";
+
+// {4}: the expression that cuts text.
+constexpr std::string_view kQwen2Json = R"({{
+  "version": "1.0",
+  "truncation": null,
+  "padding": null,
+  "added_tokens": [{0}
+  ],
+  "normalizer": {{"type": "NFC"}},
+  "pre_tokenizer": {{"type": "Sequence", "pretokenizers": [
+    {{"type": "Split", "pattern": {{"Regex": {4}}}, "behavior": "Isolated", "invert": false}},
+    {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}}]}},
+  "post_processor": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+    "use_regex": false}},
+  "decoder": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+    "use_regex": false}},
+  "model": {{"type": "BPE", "dropout": null, "unk_token": {1},
+    "continuing_subword_prefix": "", "end_of_word_suffix": "",
+    "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+    "vocab": {{{2}
+    }},
+    "merges": [{3}
+    ]
+  }}
+}}
+)";
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump();
+}
+
+// Appends `item` to a list of which each item has a line.
+void append_item(std::string& list, std::string_view item) {
+  list += fmt::format("{}\n      {}", list.empty() ? "" : ",", item);
+}
+
+std::string added_token_json(const AddedToken& token) {
+  return fmt::format(
+      R"({{"id": {}, "content": {}, "single_word": false, "lstrip": false, "rstrip": false, )"
+      R"("normalized": false, "special": {}}})",
+      token.id, json_text(token.text), token.special);
+}
+
 }  // namespace
 
 bool has_gguf_tokenizer(const GgufFile& file) {
@@ -155,6 +231,39 @@ bool has_gguf_tokenizer(const GgufFile& file) {
 
 Result<TokenizerParts> read_gguf_tokenizer(const GgufFile& file) {
   return Reader(file).read();
+}
+
+Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
+  // Checks the lists that are read here once more.
+  KAKEYA_ASSIGN_OR_RETURN(const TokenizerParts parts, read_gguf_tokenizer(file));
+  KAKEYA_ASSIGN_OR_RETURN(const auto texts, file.texts(kTokens));
+  KAKEYA_ASSIGN_OR_RETURN(const auto types, file.integers(kTypes, {kNormal, kByte}));
+  KAKEYA_ASSIGN_OR_RETURN(const auto merges, file.texts(kMerges));
+  std::string added;
+  std::vector<bool> is_added(texts.size());
+  for (const AddedToken& token : parts.added_tokens) {
+    is_added[static_cast<std::size_t>(token.id)] = true;
+    append_item(added, added_token_json(token));
+  }
+  std::string vocabulary;
+  for (std::size_t id = 0; id < texts.size(); ++id) {
+    // Qwen's vocabulary ends where its added tokens begin; Gemma's holds them.
+    if (is_padding(texts[id], types[id], id) || (parts.byte_level && is_added[id])) continue;
+    append_item(vocabulary, fmt::format("{}: {}", json_text(texts[id]), id));
+  }
+  std::string pairs;
+  for (const std::string_view merge : merges) {
+    const std::size_t space = cut_of_merge(merge);
+    append_item(pairs, fmt::format("[{}, {}]", json_text(merge.substr(0, space)),
+                                   json_text(merge.substr(space + 1))));
+  }
+  std::string unknown = "null";
+  if (!parts.byte_level && file.find_value(kUnknown) != nullptr) {
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t id, file.integer(kUnknown, {0, kMaxId}));
+    unknown = json_text(texts[static_cast<std::size_t>(id)]);
+  }
+  return fmt::format(fmt::runtime(parts.byte_level ? kQwen2Json : kGemma4Json), added, unknown,
+                     vocabulary, pairs, json_text(kQwen2Pattern));
 }
 
 }  // namespace kakeya

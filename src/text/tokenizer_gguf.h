@@ -1,6 +1,9 @@
 // Reads the tokenizer that a GGUF file carries in its metadata into the parts of a tokenizer, so
-// that it gives the ids of the tokenizer.json it was made from. docs/tokenizer.md says how.
+// that it gives the ids of the tokenizer.json it was made from, and back into such a file.
+// docs/tokenizer.md says how.
 #pragma once
+
+#include <string>
 
 #include "formats/gguf.h"
 #include "kakeya/status.h"
@@ -15,5 +18,9 @@ bool has_gguf_tokenizer(const GgufFile& file);
 // tokens or merges that do not fit together; kUnimplemented for another tokenizer than Gemma 4's
 // ("gemma4") and Qwen's ("gpt2" with the pre-tokenizer "qwen2"). Each names the file.
 Result<TokenizerParts> read_gguf_tokenizer(const GgufFile& file);
+
+// A tokenizer.json that gives the same ids, in the form of those that Gemma 4 and Qwen publish.
+// Errors: as above.
+Result<std::string> gguf_tokenizer_json(const GgufFile& file);
 
 }  // namespace kakeya

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/config_comparison.h"
 #include "formats/gguf_model_scratch.h"
 #include "formats/scratch_files.h"
 
@@ -20,44 +21,10 @@ using testing::HasSubstr;
 const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
 const std::string kGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
 
-void expect_same_rope(const RopeParameters& got, const RopeParameters& expected) {
-  EXPECT_EQ(got.rope_theta, expected.rope_theta);
-  EXPECT_EQ(got.partial_rotary_factor, expected.partial_rotary_factor);
-  EXPECT_EQ(got.factor, expected.factor);
-}
-
-// All that the network computes with.
-void expect_same(const ModelConfig& got, const ModelConfig& expected) {
-  EXPECT_EQ(got.architecture, expected.architecture);
-  EXPECT_EQ(got.vocab_size, expected.vocab_size);
-  EXPECT_EQ(got.num_attention_heads, expected.num_attention_heads);
-  EXPECT_EQ(got.max_position_embeddings, expected.max_position_embeddings);
-  EXPECT_EQ(got.sliding_window, expected.sliding_window);
-  EXPECT_EQ(got.layer_types, expected.layer_types);
-  EXPECT_EQ(got.rms_norm_eps, expected.rms_norm_eps);
-  EXPECT_EQ(got.final_logit_softcapping, expected.final_logit_softcapping);
-  EXPECT_EQ(got.hidden_activation, expected.hidden_activation);
-  EXPECT_EQ(got.tie_word_embeddings, expected.tie_word_embeddings);
-  EXPECT_EQ(got.attention_k_eq_v, expected.attention_k_eq_v);
-  EXPECT_EQ(got.top_k_experts, expected.top_k_experts);
-  EXPECT_EQ(got.num_kv_shared_layers, expected.num_kv_shared_layers);
-  EXPECT_EQ(got.bos_token_id, expected.bos_token_id);
-  expect_same_rope(got.rope_full, expected.rope_full);
-  if (expected.sliding_window > 0) expect_same_rope(got.rope_sliding, expected.rope_sliding);
-  const auto specs = expected_tensors(expected);
-  const auto got_specs = expected_tensors(got);
-  ASSERT_EQ(got_specs.size(), specs.size());
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    EXPECT_EQ(got_specs[i].name, specs[i].name);
-    EXPECT_EQ(got_specs[i].shape, specs[i].shape) << specs[i].name;
-    EXPECT_EQ(got_specs[i].presence, specs[i].presence) << specs[i].name;
-  }
-}
-
 TEST(GgufConfig, OfTheConverterIsThatOfConfigJson) {
   const auto got = load_model_config(kGolden);
   ASSERT_TRUE(got.has_value()) << got.error().message();
-  expect_same(*got, load_model_config(kNetworks + "gemma4-moe").value());
+  expect_same_network(*got, load_model_config(kNetworks + "gemma4-moe").value());
   // The ends of turns are told by the texts of tokens.
   EXPECT_THAT(got->eos_token_ids, ElementsAre(1, 106, 50));
   EXPECT_EQ(got->pad_token_id, 0);
@@ -71,7 +38,7 @@ TEST(GgufConfig, OfEverySmallNetworkIsThatOfConfigJson) {
     const auto got =
         load_model_config(model_as_gguf(kNetworks + name).write(scratch.path("m.gguf")));
     ASSERT_TRUE(got.has_value()) << got.error().message();
-    expect_same(*got, load_model_config(kNetworks + name).value());
+    expect_same_network(*got, load_model_config(kNetworks + name).value());
   }
 }
 

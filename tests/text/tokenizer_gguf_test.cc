@@ -1,5 +1,7 @@
 // Tokenizers of GGUF files against the tokenizer.json they were made from: one that llama.cpp's
 // converter wrote (tools/make_gguf_goldens.py), and files written here under its conventions.
+#include "text/tokenizer_gguf.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -138,6 +140,36 @@ TEST(TokenizerGguf, OfQwenIsThatOfTheTokenizerJson) {
   const auto expected = Tokenizer::parse(qwen_style().dump());
   ASSERT_TRUE(expected.has_value()) << expected.error().message();
   expect_same(*got, *expected);
+}
+
+// Of the same content as the file: with its own added tokens and no rows of padding.
+void expect_same_as_json(const std::string& path) {
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  const auto json = gguf_tokenizer_json(*file);
+  ASSERT_TRUE(json.has_value()) << json.error().message();
+  const auto got = Tokenizer::parse(*json);
+  ASSERT_TRUE(got.has_value()) << got.error().message();
+  expect_same(*got, Tokenizer::load(path).value());
+}
+
+TEST(TokenizerGguf, IsWrittenAsATokenizerJsonThatGivesTheSameIds) {
+  expect_same_as_json(kGolden);
+  const ScratchFolder scratch;
+  const std::string path = scratch.path("qwen.gguf");
+  const Written qwen = written_from(qwen_style(), "gpt2", "qwen2");
+  ASSERT_TRUE(write_gguf(path, qwen.metadata(), {}).has_value());
+  expect_same_as_json(path);
+  // As published, all but the order of keys.
+  const auto json =
+      nlohmann::json::parse(gguf_tokenizer_json(GgufFile::open(path).value()).value());
+  const auto published = qwen_style();
+  EXPECT_EQ(json["added_tokens"], published["added_tokens"]);
+  EXPECT_EQ(json["model"]["vocab"], published["model"]["vocab"]);
+  const auto gemma =
+      nlohmann::json::parse(gguf_tokenizer_json(GgufFile::open(kGolden).value()).value());
+  const auto demo = read_json_file(std::string(KAKEYA_DEMO_MODEL) + "/tokenizer.json");
+  for (const auto& [key, value] : demo.items()) EXPECT_EQ(gemma[key], value) << key;
 }
 
 TEST(TokenizerGguf, RowsOfPaddingAreNoTokens) {
