@@ -107,7 +107,7 @@ Status write_checkpoint(const std::string& folder,
                         const WriterOptions& options,
                         MemoryBudget& budget,
                         ThreadPool& pool) {
-  TensorEncoder encoder(tensors, options.progress, budget, pool);
+  TensorEncoder encoder(tensors, options.progress, budget, pool, options.importance);
   const std::vector<std::size_t> counts = cut_into_shards(tensors, options.max_shard_bytes);
   std::size_t next = 0;
   for (std::size_t shard = 0; shard < counts.size(); ++shard) {

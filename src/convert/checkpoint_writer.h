@@ -19,6 +19,7 @@ struct WriterOptions {
   // Whose names and shapes the file has, as readers want to know it: "mlx" or "pt".
   std::string format = "mlx";
   ProgressCallback progress = {};
+  const Importance* importance = nullptr;  // as TensorEncoder's
 };
 
 // Writes model.safetensors, or numbered shards and their index, into the folder. Scales and biases

@@ -182,7 +182,7 @@ Result<ConversionReport> convert_to_gguf(const std::string& source,
     report.buffer_bytes = std::max(report.buffer_bytes, budget.footprint().total_reserved());
     return options.progress ? options.progress(done, total) : Status();
   };
-  TensorEncoder encoder(tensors, progress, budget, pool);
+  TensorEncoder encoder(tensors, progress, budget, pool, options.importance);
   std::vector<GgufTensorSource> sources;
   const std::vector<float> factors =
       model.drafter ? std::vector<float>() : gguf_rope_factors(model.config);

@@ -18,6 +18,7 @@ struct GgufOptions {
   // for, whose tokenizer the file gets.
   std::string drafter_target = {};
   ProgressCallback progress = {};
+  const Importance* importance = nullptr;  // as TensorEncoder's
 };
 
 // Writes the model or drafter in the folder or GGUF file `source` as the file `target`: whole or

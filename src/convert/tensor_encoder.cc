@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "tensor/block_encoder.h"
 
@@ -69,19 +70,28 @@ Result<Piece> make_piece(const OutputTensor& tensor, std::int64_t rows, MemoryBu
   return piece;
 }
 
-// Row number `row` of the tensor as row `i` of the piece; false if it cannot be held.
-bool encode_row(const OutputTensor& tensor, std::int64_t row, std::int64_t i, Piece& piece) {
+// Row number `row` of the tensor as row `i` of the piece; false if it cannot be held. `importance`
+// may be null.
+bool encode_row(const OutputTensor& tensor,
+                const ColumnImportance* importance,
+                std::int64_t row,
+                std::int64_t i,
+                Piece& piece) {
   const std::int64_t columns = tensor.rows.columns();
   float* values = piece.values.as<float>() + i * columns;
   tensor.rows.read(row, values);
   const std::span<const float> numbers(values, static_cast<std::size_t>(columns));
   if (!can_hold(numbers, largest_number(tensor.encoding))) return false;
+  const float* factors =
+      importance == nullptr
+          ? nullptr
+          : importance->of_matrix(row / (tensor.rows.rows() / importance->matrices));
   if (const auto* dtype = std::get_if<DType>(&tensor.encoding)) {
     encode_numbers(numbers, *dtype, piece.row(0, i));
   } else if (const auto* blocks = std::get_if<QuantizedFormat>(&tensor.encoding)) {
-    quantize_row(*blocks, values, columns, nullptr, piece.row(0, i));
+    quantize_row(*blocks, values, columns, factors, piece.row(0, i));
   } else {
-    quantize_affine_row(std::get<AffineFormat>(tensor.encoding), values, columns,
+    quantize_affine_row(std::get<AffineFormat>(tensor.encoding), values, columns, factors,
                         {piece.row(0, i), piece.row(1, i), piece.row(2, i), tensor.rows.dtype()});
   }
   return true;
@@ -120,9 +130,20 @@ std::uint64_t output_bytes(const OutputTensor& tensor) {
 TensorEncoder::TensorEncoder(std::span<const OutputTensor> all,
                              ProgressCallback progress,
                              MemoryBudget& budget,
-                             ThreadPool& pool)
-    : progress_(std::move(progress)), budget_(budget), pool_(pool) {
+                             ThreadPool& pool,
+                             const Importance* importance)
+    : progress_(std::move(progress)), budget_(budget), pool_(pool), importance_(importance) {
   for (const OutputTensor& tensor : all) total_bytes_ += tensor.rows.stored_bytes();
+}
+
+const ColumnImportance* TensorEncoder::importance_of(const OutputTensor& tensor) const {
+  if (importance_ == nullptr) return nullptr;
+  const ColumnImportance* found = importance_->find(tensor.rows.parts().front().name);
+  if (found == nullptr) return nullptr;
+  const Shape& shape = tensor.rows.shape();
+  const std::int64_t matrices = shape.size() == 3 ? shape.front() : 1;
+  KAKEYA_CHECK(found->columns == tensor.rows.columns() && found->matrices == matrices);
+  return found;
 }
 
 Status TensorEncoder::encode(const OutputTensor& tensor, const Sink& sink) {
@@ -130,11 +151,12 @@ Status TensorEncoder::encode(const OutputTensor& tensor, const Sink& sink) {
   const std::int64_t fitting = kPieceElements / std::max<std::int64_t>(tensor.rows.columns(), 1);
   const std::int64_t most = std::clamp<std::int64_t>(fitting, 1, std::max<std::int64_t>(rows, 1));
   KAKEYA_ASSIGN_OR_RETURN(Piece piece, make_piece(tensor, most, budget_));
+  const ColumnImportance* importance = importance_of(tensor);
   for (std::int64_t begin = 0; begin < rows; begin += most) {
     const std::int64_t count = std::min(most, rows - begin);
     std::atomic<bool> held = true;
     pool_.parallel_for(count, [&](std::int64_t i) {
-      if (!encode_row(tensor, begin + i, i, piece)) held = false;
+      if (!encode_row(tensor, importance, begin + i, i, piece)) held = false;
     });
     if (!held) return cannot_hold(tensor);
     for (std::size_t part = 0; part < piece.parts.size(); ++part) {

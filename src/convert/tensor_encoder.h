@@ -10,6 +10,7 @@
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
+#include "convert/importance.h"
 #include "convert/tensor_rows.h"
 #include "kakeya/status.h"
 #include "tensor/affine_format.h"
@@ -42,11 +43,13 @@ using ProgressCallback = std::function<Status(std::uint64_t done, std::uint64_t 
 // budget while a tensor is encoded.
 class TensorEncoder {
  public:
-  // `progress` may be empty.
+  // `progress` may be empty. `importance`, which must outlive this, weighs the errors of affine
+  // formats and blocks; null, and for tensors that it does not know: plain rounding.
   TensorEncoder(std::span<const OutputTensor> all,
                 ProgressCallback progress,
                 MemoryBudget& budget,
-                ThreadPool& pool);
+                ThreadPool& pool,
+                const Importance* importance = nullptr);
 
   // Takes the next bytes of a part.
   using Sink = std::function<Status(std::size_t part, std::span<const std::byte> bytes)>;
@@ -58,10 +61,12 @@ class TensorEncoder {
 
  private:
   Status advance(const OutputTensor& tensor, std::int64_t rows);
+  const ColumnImportance* importance_of(const OutputTensor& tensor) const;
 
   ProgressCallback progress_;
   MemoryBudget& budget_;
   ThreadPool& pool_;
+  const Importance* importance_;
   std::uint64_t total_bytes_ = 0;
   double done_bytes_ = 0.0;
 };

@@ -1,9 +1,12 @@
 #include "tensor/affine_format.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
+
+#include "tensor/scale_search.h"
 
 namespace kakeya {
 
@@ -86,6 +89,65 @@ unsigned nearest_code(float x, ScaleAndBias group, float steps) {
   return static_cast<unsigned>(std::min(code, steps));
 }
 
+// A scale or bias as readers will see it.
+float as_stored(DType dtype, float value) {
+  if (dtype == DType::kBF16) return to_float(to_bfloat16(value));
+  if (dtype == DType::kF16) return half_to_float(float_to_half(value));
+  return value;
+}
+
+struct StoredAs {
+  DType dtype;
+  scale_search::Fit operator()(scale_search::Fit fit) const {
+    return {as_stored(dtype, fit.scale), as_stored(dtype, fit.minimum)};
+  }
+};
+
+// Numbers of a group in its format.
+struct CodedGroup {
+  ScaleAndBias fit;
+  std::array<std::uint8_t, 128> codes;
+};
+
+// As MLX does.
+CodedGroup encode_group(std::span<const float> x, float steps) {
+  CodedGroup coded = {.fit = fit_group(x, steps), .codes = {}};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    coded.codes[i] = static_cast<std::uint8_t>(nearest_code(x[i], coded.fit, steps));
+  }
+  return coded;
+}
+
+// Replaces what MLX would do if a search finds what is better. (Written so that an error which is
+// no number loses.)
+template <std::size_t N>
+void improve_group(
+    const float* x, const float* importance, DType dtype, float steps, CodedGroup& coded) {
+  constexpr int kRefits = 2;
+  const auto group = scale_search::group_of<N>(x, importance, 0);
+  const StoredAs stored{dtype};
+  const scale_search::Levels levels = {0.0F, steps};
+  scale_search::BestFit<N, StoredAs> best(group, levels, scale_search::Minimums::kAny, kRefits,
+                                          stored);
+  const scale_search::Fit plain = {coded.fit.scale, -coded.fit.bias};
+  best.offer(plain);
+  scale_search::offer_spans(group, levels, best);
+  CodedGroup found = {.fit = {best.best().scale, -best.best().minimum}, .codes = {}};
+  scale_search::Codes<N> codes;
+  scale_search::encode(group, best.best(), levels, codes);
+  for (std::size_t i = 0; i < N; ++i) found.codes[i] = static_cast<std::uint8_t>(codes[i]);
+  const auto error = [&](scale_search::Fit fit, const CodedGroup& of) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < N; ++i) {
+      const float value = static_cast<float>(of.codes[i]) * fit.scale - fit.minimum;
+      const double difference = static_cast<double>(value) - x[i];
+      sum += importance[i] * difference * difference;
+    }
+    return sum;
+  };
+  if (error(best.best(), found) < error(stored(plain), coded)) coded = found;
+}
+
 }  // namespace
 
 bool affine_format_exists(AffineFormat format) {
@@ -121,17 +183,24 @@ void dequantize_affine_row(AffineFormat format,
 void quantize_affine_row(AffineFormat format,
                          const float* x,
                          std::int64_t columns,
+                         const float* importance,
                          const MutableAffineRow& out) {
   const auto steps = static_cast<float>((1 << format.bits) - 1);
   std::fill_n(out.codes, affine_code_bytes(format, columns), std::byte{0});
   for (std::int64_t group = 0; group < columns / format.group_size; ++group) {
     const std::int64_t begin = group * format.group_size;
     const std::span<const float> elements(x + begin, static_cast<std::size_t>(format.group_size));
-    const ScaleAndBias fitted = fit_group(elements, steps);
-    store_float(out.dtype, out.scales, group, fitted.scale);
-    store_float(out.dtype, out.biases, group, fitted.bias);
-    for (std::int64_t i = begin; i < begin + format.group_size; ++i) {
-      set_code(format.bits, out.codes, i, nearest_code(x[i], fitted, steps));
+    CodedGroup coded = encode_group(elements, steps);
+    if (importance != nullptr) {
+      const auto improve = format.group_size == 32   ? improve_group<32>
+                           : format.group_size == 64 ? improve_group<64>
+                                                     : improve_group<128>;
+      improve(elements.data(), importance + begin, out.dtype, steps, coded);
+    }
+    store_float(out.dtype, out.scales, group, coded.fit.scale);
+    store_float(out.dtype, out.biases, group, coded.fit.bias);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      set_code(format.bits, out.codes, begin + static_cast<std::int64_t>(i), coded.codes[i]);
     }
   }
 }

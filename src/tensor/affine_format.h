@@ -7,7 +7,8 @@
 // b / 8. Scales and biases are stored in the type of the weights.
 //
 // Measured against MLX 0.32 on CPUs (tests/data/quantized):
-//   * quantize_affine_row() gives MLX's codes, scales and biases, bit for bit.
+//   * quantize_affine_row(), without an importance, gives MLX's codes, scales and biases, bit for
+//   bit.
 //   * dequantize_affine_row() computes in f32, product and sum rounded each, and gives the bits of
 //     `mlx.core.dequantize` with scales and biases in f32. With 16-bit scales the product is exact,
 //     so that only the sum is rounded.
@@ -61,12 +62,16 @@ void dequantize_affine_row(AffineFormat format,
                            std::int64_t columns,
                            float* out);
 
-// Codes a row x of `columns` elements, a multiple of the group size. Zero stays exactly zero. Codes
-// are made with scale and bias in f32, which are rounded when stored. Groups with numbers that are
-// not finite get some codes, scale and bias.
+// Codes a row x of `columns` elements, a multiple of the group size. Without an importance,
+// nullptr, as MLX does: zero stays exactly zero; codes are made with scale and bias in f32, which
+// are rounded when stored. With one, a finite factor for each column that is not negative, a search
+// looks for the smallest sum of importance * squared error of what readers will see, and never
+// leaves a larger one than without. Groups with numbers that are not finite get some codes, scale
+// and bias.
 void quantize_affine_row(AffineFormat format,
                          const float* x,
                          std::int64_t columns,
+                         const float* importance,
                          const MutableAffineRow& out);
 
 }  // namespace kakeya

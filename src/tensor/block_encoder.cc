@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <span>
 
 #include "base/check.h"
 #include "tensor/dtype.h"
 #include "tensor/k_block_encoder.h"
+#include "tensor/scale_search.h"
 
 namespace kakeya {
 
 namespace {
 
 constexpr int kElements = 32;
+// Of the largest blocks, those of the K formats.
+constexpr std::size_t kMostElements = 256;
+constexpr std::size_t kMostBytes = 210;
 using Block = std::span<const float, kElements>;
 
 void put_half(float value, std::uint8_t* out) {
@@ -49,6 +54,28 @@ void put_fifth_bits(const std::array<std::uint8_t, kElements>& codes, std::uint8
   }
 }
 
+// Scale and codes of a block without a minimum.
+void put_symmetric(float scale,
+                   const std::array<std::uint8_t, kElements>& codes,
+                   int bits,
+                   std::uint8_t* out) {
+  put_half(scale, out);
+  if (bits == 5) put_fifth_bits(codes, out + 2);
+  put_nibbles(codes, out + (bits == 5 ? 6 : 2));
+}
+
+// The same with a number that code 0 stands for.
+void put_with_minimum(float scale,
+                      float zero,
+                      const std::array<std::uint8_t, kElements>& codes,
+                      int bits,
+                      std::uint8_t* out) {
+  put_half(scale, out);
+  put_half(zero, out + 2);
+  if (bits == 5) put_fifth_bits(codes, out + 4);
+  put_nibbles(codes, out + (bits == 5 ? 8 : 4));
+}
+
 // The first element of the largest magnitude gets the lowest code, whichever sign it has: one more
 // step is on that side.
 void encode_symmetric(Block x, int bits, std::uint8_t* out) {
@@ -61,9 +88,7 @@ void encode_symmetric(Block x, int bits, std::uint8_t* out) {
   for (std::size_t i = 0; i < kElements; ++i) {
     codes[i] = truncated(x[i], factor, static_cast<float>(zero) + 0.5F, 2 * zero - 1);
   }
-  put_half(scale, out);
-  if (bits == 5) put_fifth_bits(codes, out + 2);
-  put_nibbles(codes, out + (bits == 5 ? 6 : 2));
+  put_symmetric(scale, codes, bits, out);
 }
 
 void encode_with_minimum(Block x, int bits, std::uint8_t* out) {
@@ -75,10 +100,7 @@ void encode_with_minimum(Block x, int bits, std::uint8_t* out) {
   for (std::size_t i = 0; i < kElements; ++i) {
     codes[i] = truncated(x[i] - *low, factor, 0.5F, most);
   }
-  put_half(scale, out);
-  put_half(*low, out + 2);
-  if (bits == 5) put_fifth_bits(codes, out + 4);
-  put_nibbles(codes, out + (bits == 5 ? 8 : 4));
+  put_with_minimum(scale, *low, codes, bits, out);
 }
 
 void encode_q8_0(Block x, std::uint8_t* out) {
@@ -94,10 +116,8 @@ void encode_q8_0(Block x, std::uint8_t* out) {
   }
 }
 
-void encode_block(QuantizedFormat format,
-                  const float* x,
-                  const float* importance,
-                  std::uint8_t* out) {
+// The bytes without an importance.
+void encode_block(QuantizedFormat format, const float* x, std::uint8_t* out) {
   switch (format) {
     case QuantizedFormat::kQ40:
       return encode_symmetric(Block(x, kElements), 4, out);
@@ -110,13 +130,119 @@ void encode_block(QuantizedFormat format,
     case QuantizedFormat::kQ80:
       return encode_q8_0(Block(x, kElements), out);
     case QuantizedFormat::kQ4K:
-      return encode_q4_k(x, importance, out);
+      return encode_q4_k(x, nullptr, out);
     case QuantizedFormat::kQ5K:
-      return encode_q5_k(x, importance, out);
+      return encode_q5_k(x, nullptr, out);
     case QuantizedFormat::kQ6K:
-      return encode_q6_k(x, importance, out);
+      return encode_q6_k(x, nullptr, out);
     default:
       KAKEYA_CHECK(can_quantize(format));
+  }
+}
+
+// Readers see scales and minimums as halves. One that overflows leaves an infinite error.
+struct StoredAsHalves {
+  scale_search::Fit operator()(scale_search::Fit fit) const {
+    return {half_to_float(float_to_half(fit.scale)), half_to_float(float_to_half(fit.minimum))};
+  }
+};
+
+using SearchedGroup = scale_search::Group<kElements>;
+using SearchedFit = scale_search::BestFit<kElements, StoredAsHalves>;
+
+// Least squares after each candidate of a search.
+constexpr int kRefits = 2;
+// More than that of the K formats: a block has no neighbours whose scales bind it.
+constexpr scale_search::Fifths kFifths = {-8, 12};
+
+// The codes of the best fit, less the lowest level.
+std::array<std::uint8_t, kElements> codes_of(const SearchedGroup& group,
+                                             scale_search::Fit fit,
+                                             scale_search::Levels levels) {
+  scale_search::Codes<kElements> codes;
+  scale_search::encode(group, fit, levels, codes);
+  std::array<std::uint8_t, kElements> bytes;
+  for (std::size_t i = 0; i < kElements; ++i) {
+    bytes[i] = static_cast<std::uint8_t>(codes[i] - levels.low);
+  }
+  return bytes;
+}
+
+void search_symmetric(const SearchedGroup& group, int bits, std::uint8_t* out) {
+  const auto zero = static_cast<float>(1 << (bits - 1));
+  const scale_search::Levels levels = {-zero, zero - 1.0F};
+  SearchedFit best(group, levels, scale_search::Minimums::kNone, kRefits);
+  scale_search::offer_symmetric(group, levels, kFifths, best);
+  put_symmetric(best.best().scale, codes_of(group, best.best(), levels), bits, out);
+}
+
+void search_with_minimum(const SearchedGroup& group, int bits, std::uint8_t* out) {
+  const scale_search::Levels levels = {0.0F, static_cast<float>((1 << bits) - 1)};
+  SearchedFit best(group, levels, scale_search::Minimums::kAny, kRefits);
+  scale_search::offer_spans(group, levels, best);
+  const scale_search::Fit fit = best.best();
+  put_with_minimum(fit.scale, -fit.minimum, codes_of(group, fit, levels), bits, out);
+}
+
+void search_q8_0(const SearchedGroup& group, std::uint8_t* out) {
+  constexpr scale_search::Levels kLevels = {-127.0F, 127.0F};
+  SearchedFit best(group, kLevels, scale_search::Minimums::kNone, kRefits);
+  scale_search::offer_symmetric(group, kLevels, kFifths, best);
+  // Both signs say the same; encode_q8_0() gives positive scales.
+  const scale_search::Fit fit = {std::fabs(best.best().scale), 0.0F};
+  put_half(fit.scale, out);
+  scale_search::Codes<kElements> codes;
+  scale_search::encode(group, fit, kLevels, codes);
+  for (std::size_t i = 0; i < kElements; ++i) {
+    out[2 + i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(codes[i]));
+  }
+}
+
+// A block whose weighted squared error is small.
+void search_block(QuantizedFormat format,
+                  const float* x,
+                  const float* importance,
+                  std::uint8_t* out) {
+  if (format == QuantizedFormat::kQ4K) return encode_q4_k(x, importance, out);
+  if (format == QuantizedFormat::kQ5K) return encode_q5_k(x, importance, out);
+  if (format == QuantizedFormat::kQ6K) return encode_q6_k(x, importance, out);
+  const auto group = scale_search::group_of<kElements>(x, importance, 0);
+  if (format == QuantizedFormat::kQ40) return search_symmetric(group, 4, out);
+  if (format == QuantizedFormat::kQ50) return search_symmetric(group, 5, out);
+  if (format == QuantizedFormat::kQ41) return search_with_minimum(group, 4, out);
+  if (format == QuantizedFormat::kQ51) return search_with_minimum(group, 5, out);
+  KAKEYA_CHECK(format == QuantizedFormat::kQ80);
+  search_q8_0(group, out);
+}
+
+// Of the numbers that readers will see.
+double weighted_error(QuantizedFormat format,
+                      const float* x,
+                      const float* importance,
+                      const std::uint8_t* block) {
+  std::array<float, kMostElements> values;
+  const std::int64_t elements = quantized_block_elements(format);
+  dequantize_row(format, reinterpret_cast<const std::byte*>(block), elements, values.data());
+  double error = 0.0;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const double difference = static_cast<double>(values[static_cast<std::size_t>(i)]) - x[i];
+    error += importance[i] * difference * difference;
+  }
+  return error;
+}
+
+// The plain block stays unless the search has found a better one. (Written so that an error which
+// is no number loses.)
+void encode_weighted_block(QuantizedFormat format,
+                           const float* x,
+                           const float* importance,
+                           std::uint8_t* out) {
+  encode_block(format, x, out);
+  std::array<std::uint8_t, kMostBytes> searched;
+  search_block(format, x, importance, searched.data());
+  if (weighted_error(format, x, importance, searched.data()) <
+      weighted_error(format, x, importance, out)) {
+    std::memcpy(out, searched.data(), static_cast<std::size_t>(quantized_block_bytes(format)));
   }
 }
 
@@ -138,7 +264,11 @@ void quantize_row(QuantizedFormat format,
   const std::int64_t bytes = quantized_block_bytes(format);
   auto* block = reinterpret_cast<std::uint8_t*>(out);
   for (std::int64_t begin = 0; begin < columns; begin += elements, block += bytes) {
-    encode_block(format, x + begin, importance == nullptr ? nullptr : importance + begin, block);
+    if (importance == nullptr) {
+      encode_block(format, x + begin, block);
+    } else {
+      encode_weighted_block(format, x + begin, importance + begin, block);
+    }
   }
 }
 

@@ -8,6 +8,9 @@
 //   Q4_K, Q5_K, Q6_K               scales of scales for 256 elements, found by a search for the
 //                                  smallest squared error. The error is the definition; the bytes
 //                                  may change between versions.
+//
+// With an importance, a factor for each column, all of them search for the smallest sum of
+// importance * squared error, and never leave a larger one than without.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +27,8 @@ bool can_quantize(QuantizedFormat format);
 inline constexpr float kLargestBlockElement = 65504.0F;
 
 // Codes a row of `columns` elements, whole blocks, into quantized_row_bytes() bytes. All elements
-// are finite and at most kLargestBlockElement in magnitude. `importance`, nullptr or one positive
-// factor for each column, weighs the squared errors that the K formats make; the others ignore it.
-// The format is one that can_quantize().
+// are finite and at most kLargestBlockElement in magnitude. `importance`: nullptr, or a finite
+// factor for each column that is not negative. The format is one that can_quantize().
 void quantize_row(QuantizedFormat format,
                   const float* x,
                   std::int64_t columns,

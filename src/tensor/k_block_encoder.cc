@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "tensor/dtype.h"
+#include "tensor/scale_search.h"
 
 namespace kakeya {
 
@@ -20,16 +21,19 @@ constexpr std::size_t kElements = 256;
 // Of step 3. On normal numbers one less costs 0.2 % of the error.
 constexpr int kRounds = 3;
 
-// The nearest whole number, ties to even, for magnitudes below 2^22. Unlike nearbyint() it compiles
-// to two additions on every machine.
-float nearest(float x) {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: its last bit is worth 1
-  return (x + kMagic) - kMagic;
-}
+using scale_search::BestFit;
+using scale_search::clamped;
+using scale_search::Codes;
+using scale_search::encode;
+using scale_search::Fit;
+using scale_search::Group;
+using scale_search::group_of;
+using scale_search::Levels;
+using scale_search::Minimums;
+using scale_search::nearest;
 
-float clamped(float x, float low, float high) {
-  return std::min(std::max(x, low), high);
-}
+// Least squares after each candidate of step 1: a second time gains less than 0.3 % of the error.
+constexpr int kRefits = 1;
 
 // What half precision makes of it, as readers will see it.
 float as_half(float value) {
@@ -51,127 +55,6 @@ float unit_for(float largest, float multiple) {
   return unit == 0.0F ? std::copysign(kSmallestHalf, largest / multiple) : unit;
 }
 
-// Elements of a group with the weights of their errors.
-template <std::size_t N>
-struct Group {
-  std::array<float, N> x;
-  std::array<float, N> weight;
-};
-
-template <std::size_t N>
-Group<N> group_of(const float* x, const float* importance, std::size_t index) {
-  Group<N> group;
-  for (std::size_t i = 0; i < N; ++i) {
-    group.x[i] = x[index * N + i];
-    group.weight[i] = importance == nullptr ? 1.0F : importance[index * N + i];
-  }
-  return group;
-}
-
-// A code q from `low` to `high` stands for scale * q - minimum.
-struct Levels {
-  float low;
-  float high;
-};
-
-struct Fit {
-  float scale = 0.0F;
-  float minimum = 0.0F;
-};
-
-template <std::size_t N>
-using Codes = std::array<float, N>;
-
-// Sums run in lanes, which compilers turn into vectors.
-constexpr std::size_t kLanes = 8;
-using Lanes = std::array<float, kLanes>;
-
-float total(const Lanes& lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
-         ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
-}
-
-// The best codes, and the weighted squared error that they leave.
-template <std::size_t N>
-float encode(const Group<N>& group, Fit fit, Levels levels, Codes<N>& codes) {
-  const float inverse = fit.scale == 0.0F ? 0.0F : 1.0F / fit.scale;
-  const float factor = std::isfinite(inverse) ? inverse : 0.0F;
-  Lanes errors{};
-  for (std::size_t i = 0; i < N; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = group.x[i + lane];
-      const float code = nearest(clamped((x + fit.minimum) * factor, levels.low, levels.high));
-      const float difference = fit.scale * code - fit.minimum - x;
-      errors[lane] += group.weight[i + lane] * difference * difference;
-      codes[i + lane] = code;
-    }
-  }
-  return total(errors);
-}
-
-// The scale, and the minimum if there is one, of the least squares for given codes. A minimum is
-// never negative: the format cannot say so.
-template <std::size_t N>
-Fit refit(const Group<N>& group, const Codes<N>& codes, bool has_minimum) {
-  Lanes w_lanes{};
-  Lanes wx_lanes{};
-  Lanes wq_lanes{};
-  Lanes wqq_lanes{};
-  Lanes wxq_lanes{};
-  for (std::size_t i = 0; i < N; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float weight = group.weight[i + lane];
-      const float weighted_code = weight * codes[i + lane];
-      w_lanes[lane] += weight;
-      wx_lanes[lane] += weight * group.x[i + lane];
-      wq_lanes[lane] += weighted_code;
-      wqq_lanes[lane] += weighted_code * codes[i + lane];
-      wxq_lanes[lane] += weighted_code * group.x[i + lane];
-    }
-  }
-  const float w = total(w_lanes);
-  const float wx = total(wx_lanes);
-  const float wq = total(wq_lanes);
-  const float wqq = total(wqq_lanes);
-  const float wxq = total(wxq_lanes);
-  const Fit without = {wqq > 0.0F ? wxq / wqq : 0.0F, 0.0F};
-  if (!has_minimum) return without;
-  const float determinant = w * wqq - wq * wq;
-  if (!(determinant > 0.0F)) return without;
-  const Fit fit = {(w * wxq - wx * wq) / determinant, (wq * wxq - wqq * wx) / determinant};
-  return fit.minimum < 0.0F ? without : fit;
-}
-
-// Keeps the better of what it has and `fit`, and of what least squares make of it.
-template <std::size_t N>
-class BestFit {
- public:
-  BestFit(const Group<N>& group, Levels levels, bool has_minimum)
-      : group_(group), levels_(levels), has_minimum_(has_minimum) {}
-
-  void offer(Fit fit) {
-    constexpr int kRefits = 1;  // a second one gains less than 0.3 % of the error
-    for (int i = 0; i <= kRefits; ++i) {
-      Codes<N> codes;
-      const float error = encode(group_, fit, levels_, codes);
-      if (error < error_) {
-        error_ = error;
-        best_ = fit;
-      }
-      fit = refit(group_, codes, has_minimum_);
-    }
-  }
-
-  Fit best() const { return best_; }
-
- private:
-  const Group<N>& group_;
-  Levels levels_;
-  bool has_minimum_;
-  Fit best_;
-  float error_ = std::numeric_limits<float>::infinity();
-};
-
 // Step 1 for formats with minimums. The candidates leave out up to a few steps at the ends:
 // outliers may cost less than a coarser scale for all.
 Fit fit_with_minimum(const Group<32>& group, Levels levels) {
@@ -179,7 +62,7 @@ Fit fit_with_minimum(const Group<32>& group, Levels levels) {
   const float low = std::min(*smallest, 0.0F);
   const float width = *largest - low;
   if (!(width > 0.0F)) return {0.0F, -low};  // all zero, or one negative number
-  BestFit<32> best(group, levels, true);
+  BestFit<32> best(group, levels, Minimums::kNotNegative, kRefits);
   for (int i = -4; i <= 5; ++i) {
     best.offer({width / (levels.high + 0.2F * static_cast<float>(i)), -low});
   }
@@ -188,13 +71,8 @@ Fit fit_with_minimum(const Group<32>& group, Levels levels) {
 
 // Step 1 for Q6_K. The scale may be negative: there is one more code below zero than above.
 Fit fit_symmetric(const Group<16>& group, Levels levels) {
-  float edge = 0.0F;
-  for (const float x : group.x) edge = std::fabs(x) > std::fabs(edge) ? x : edge;
-  if (edge == 0.0F) return {};
-  BestFit<16> best(group, levels, false);
-  for (int i = -4; i <= 4; ++i) {
-    best.offer({edge / (levels.low + 0.2F * static_cast<float>(i)), 0.0F});
-  }
+  BestFit<16> best(group, levels, Minimums::kNone, kRefits);
+  scale_search::offer_symmetric(group, levels, {-4, 4}, best);
   return best.best();
 }
 

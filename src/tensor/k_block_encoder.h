@@ -6,7 +6,7 @@
 
 namespace kakeya {
 
-// 256 elements into one block. `importance` is nullptr or 256 positive factors of the squared
+// 256 elements into one block. `importance` is nullptr or 256 factors of the squared
 // errors.
 void encode_q4_k(const float* x, const float* importance, std::uint8_t* out);  // 144 bytes
 void encode_q5_k(const float* x, const float* importance, std::uint8_t* out);  // 176 bytes

@@ -131,7 +131,7 @@ TEST(AffineFormat, CodesScalesAndBiasesAreMlxsBitForBit) {
                                    std::byte{0xff});
       std::vector<std::byte> scales(groups * dtype_bytes(c.dtype));
       std::vector<std::byte> biases(scales.size());
-      quantize_affine_row(c.format, weights.data() + r * shape[1], shape[1],
+      quantize_affine_row(c.format, weights.data() + r * shape[1], shape[1], nullptr,
                           {codes.data(), scales.data(), biases.data(), c.dtype});
       const AffineRow expected = row(c, r);
       ASSERT_EQ(codes.size() * static_cast<std::size_t>(shape[0]),
@@ -159,7 +159,7 @@ StoredRow quantize(AffineFormat format, const std::vector<float>& x) {
   StoredRow result{
       std::vector<std::byte>(static_cast<std::size_t>(affine_code_bytes(format, columns))),
       std::vector<float>(groups), std::vector<float>(groups)};
-  quantize_affine_row(format, x.data(), columns,
+  quantize_affine_row(format, x.data(), columns, nullptr,
                       {result.codes.data(), std::as_writable_bytes(std::span(result.scales)).data(),
                        std::as_writable_bytes(std::span(result.biases)).data(), DType::kF32});
   return result;
@@ -217,7 +217,7 @@ TEST(AffineFormat, AViewsRowsAndRunsAreThoseOfTheWholeTensor) {
   std::vector<std::uint16_t> biases(scales.size());
   for (std::int64_t r = 0; r < kRows; ++r) {
     quantize_affine_row(
-        kFormat, x.data() + r * kColumns, kColumns,
+        kFormat, x.data() + r * kColumns, kColumns, nullptr,
         {codes.data() + r * code_bytes,
          reinterpret_cast<std::byte*>(scales.data() + r * kColumns / 64),
          reinterpret_cast<std::byte*>(biases.data() + r * kColumns / 64), DType::kBF16});

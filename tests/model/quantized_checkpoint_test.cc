@@ -76,7 +76,7 @@ void add_quantized(Twins& twins,
                                  .scales = scales + r * groups * 2,
                                  .biases = biases + r * groups * 2,
                                  .dtype = DType::kBF16};
-    quantize_affine_row(format, row.data(), columns, to);
+    quantize_affine_row(format, row.data(), columns, nullptr, to);
     dequantize_affine_row(format, {to.codes, to.scales, to.biases, to.dtype}, columns, row.data());
     for (std::int64_t i = 0; i < columns; ++i) {
       const float value = row[static_cast<std::size_t>(i)];
