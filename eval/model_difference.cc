@@ -1,0 +1,106 @@
+#include "model_difference.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/status.h"
+
+namespace kakeya::eval {
+namespace {
+
+// Tokens of one pass: rows of logits of a large vocabulary are wide.
+constexpr std::size_t kMaxRows = 128;
+
+Result<std::unique_ptr<Timeline>> timeline_of(EngineImpl& engine, std::size_t context) {
+  return engine.create_timeline({.context = static_cast<std::int64_t>(context),
+                                 .max_rows = static_cast<std::int64_t>(std::min(kMaxRows, context)),
+                                 .drafting = false},
+                                1);
+}
+
+// Two models side by side over one window after the other.
+class Comparison {
+ public:
+  Comparison(EngineImpl& reference, EngineImpl& other)
+      : reference_(reference),
+        other_(other),
+        vocab_size_(static_cast<std::size_t>(reference.vocab_size())),
+        reference_logits_(kMaxRows * vocab_size_),
+        other_logits_(kMaxRows * vocab_size_) {}
+
+  Status run(std::span<const std::vector<TokenId>> windows, const DifferenceProgress& progress);
+  DistributionStatistics statistics() && { return std::move(statistics_); }
+
+ private:
+  Status run_window(std::span<const TokenId> ids, const DifferenceProgress& progress);
+  // Rows of the positions from `begin` on.
+  Status compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows);
+
+  EngineImpl& reference_;
+  EngineImpl& other_;
+  std::size_t vocab_size_;
+  std::vector<float> reference_logits_;  // [kMaxRows, V]
+  std::vector<float> other_logits_;      // [kMaxRows, V]
+  DistributionStatistics statistics_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+Status Comparison::run(std::span<const std::vector<TokenId>> windows,
+                       const DifferenceProgress& progress) {
+  for (const auto& window : windows) total_ += window.size();
+  for (const auto& window : windows) KAKEYA_TRY(run_window(window, progress));
+  return {};
+}
+
+Status Comparison::run_window(std::span<const TokenId> ids, const DifferenceProgress& progress) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline_of(reference_, ids.size()));
+  KAKEYA_ASSIGN_OR_RETURN(const auto other, timeline_of(other_, ids.size()));
+  for (std::size_t begin = 0; begin < ids.size(); begin += kMaxRows) {
+    const auto chunk = ids.subspan(begin, std::min(kMaxRows, ids.size() - begin));
+    const auto logits = [&](std::vector<float>& of) {
+      return ForwardOutput{
+          .logits = {of.data(), std::ssize(chunk), static_cast<std::int64_t>(vocab_size_)},
+          .taps = {}};
+    };
+    KAKEYA_TRY(reference->forward(chunk, {}, logits(reference_logits_)));
+    KAKEYA_TRY(other->forward(chunk, {}, logits(other_logits_)));
+    KAKEYA_TRY(compare(ids, begin, chunk.size()));
+    done_ += chunk.size();
+    if (progress) KAKEYA_TRY(progress(done_, total_));
+  }
+  return {};
+}
+
+Status Comparison::compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows) {
+  const std::size_t end = std::min(begin + rows, ids.size() - 1);
+  for (std::size_t position = begin; position < end; ++position) {
+    const std::size_t offset = (position - begin) * vocab_size_;
+    const PositionDifference difference = compare_logits(
+        std::span<const float>(reference_logits_).subspan(offset, vocab_size_),
+        std::span<const float>(other_logits_).subspan(offset, vocab_size_), ids[position + 1]);
+    if (!difference.finite()) {
+      return error(StatusCode::kInternal, "expected finite logits, got others at position {}",
+                   position);
+    }
+    statistics_.add(difference);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<DistributionStatistics> compare_models(EngineImpl& reference,
+                                              EngineImpl& other,
+                                              std::span<const std::vector<TokenId>> windows,
+                                              const DifferenceProgress& progress) {
+  if (reference.vocab_size() != other.vocab_size()) {
+    return invalid_argument("expected models of one vocabulary, got {} and {} tokens",
+                            reference.vocab_size(), other.vocab_size());
+  }
+  Comparison comparison(reference, other);
+  KAKEYA_TRY(comparison.run(windows, progress));
+  return std::move(comparison).statistics();
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,29 @@
+// How far the outputs of one model are from those of another with the same vocabulary, on given
+// texts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "distribution_statistics.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::eval {
+
+// Called with the tokens run by both and those to be run; an error ends the work.
+using DifferenceProgress = std::function<Status(std::uint64_t done, std::uint64_t total)>;
+
+// Runs every window of tokens, each from nothing, through both models and compares their
+// distributions at every position that has a next token. Keeps the logits of one pass. Errors:
+// kInvalidArgument for vocabularies of different sizes; those of the sessions and of `progress`;
+// kInternal for logits that are not finite.
+Result<DistributionStatistics> compare_models(EngineImpl& reference,
+                                              EngineImpl& other,
+                                              std::span<const std::vector<TokenId>> windows,
+                                              const DifferenceProgress& progress);
+
+}  // namespace kakeya::eval

@@ -1,0 +1,246 @@
+#include "calibrate/observing_backend.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "model/arena.h"
+
+namespace kakeya {
+
+namespace {
+
+// The inner backend's matrices, each of its own, and what they are observed by.
+class ObservedMatrix final : public Matrix {
+ public:
+  ObservedMatrix(std::vector<std::unique_ptr<Matrix>> matrices, ActivationSums* sums)
+      : Matrix(std::ssize(matrices), matrices.front()->rows(), matrices.front()->cols()),
+        matrices_(std::move(matrices)),
+        sums_(sums) {}
+
+  std::uint64_t bytes() const override { return matrices_.front()->bytes(); }
+  const Matrix& inner(std::int64_t index = 0) const {
+    return *matrices_[static_cast<std::size_t>(index)];
+  }
+  // Null for tables, which nothing is multiplied with.
+  ActivationSums* sums() const { return sums_; }
+
+ private:
+  std::vector<std::unique_ptr<Matrix>> matrices_;
+  ActivationSums* sums_;
+};
+
+// Everything that comes through this backend was loaded by it.
+const ObservedMatrix& observed(const Matrix& matrix) {
+  return static_cast<const ObservedMatrix&>(matrix);
+}
+
+// Adds rows to the sums of matrices that have the same input, of which two may be the same.
+void observe(std::int64_t index, ConstRows x, const ObservedMatrix& a, const ObservedMatrix& b) {
+  a.sums()->add(index, x);
+  if (b.sums() != a.sums()) b.sums()->add(index, x);
+}
+
+// Rows of one expert on their way through it, and what all of them gave.
+struct ExpertScratch {
+  Rows input;                      // [T, D]
+  Rows hidden;                     // [T, F]
+  Rows projected;                  // [T, D]
+  Rows outputs;                    // [T * top_k, D], by row and rank
+  std::int64_t* places = nullptr;  // [T]: which of the outputs a row of this expert is
+
+  static ExpertScratch layout(Arena& arena, const ExecutorPlan& plan) {
+    ExpertScratch scratch;
+    if (plan.top_k_experts == 0) return scratch;
+    scratch.input = arena.rows(plan.max_rows, plan.hidden_size);
+    scratch.hidden = arena.rows(plan.max_rows, plan.moe_intermediate_size);
+    scratch.projected = arena.rows(plan.max_rows, plan.hidden_size);
+    scratch.outputs = arena.rows(plan.max_rows * plan.top_k_experts, plan.hidden_size);
+    scratch.places = arena.take<std::int64_t>(plan.max_rows);
+    return scratch;
+  }
+};
+
+class ObservingExecutor final : public Executor {
+ public:
+  ObservingExecutor(std::unique_ptr<Executor> inner, Buffer memory, const ExecutorPlan& plan)
+      : inner_(std::move(inner)), memory_(std::move(memory)) {
+    Arena arena(memory_.data());
+    scratch_ = ExpertScratch::layout(arena, plan);
+  }
+
+  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override {
+    inner_->embed(observed(table).inner(), ids, scale, out);
+  }
+  void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override {
+    inner_->rms_norm(x, weight, eps, out);
+  }
+  void matmul(ConstRows x, const Matrix& w, Rows out) override {
+    observed(w).sums()->add(0, x);
+    inner_->matmul(x, observed(w).inner(), out);
+  }
+  void gated_matmul(ConstRows x,
+                    const Matrix& gate,
+                    const Matrix& up,
+                    GateActivation activation,
+                    Rows out) override {
+    observe(0, x, observed(gate), observed(up));
+    inner_->gated_matmul(x, observed(gate).inner(), observed(up).inner(), activation, out);
+  }
+  void gated_multiply(ConstRows gate,
+                      const float* other,
+                      std::int64_t other_stride,
+                      GateActivation activation,
+                      Rows out) override {
+    inner_->gated_multiply(gate, other, other_stride, activation, out);
+  }
+  void make_rope_table(Position first,
+                       std::int64_t count,
+                       std::span<const float> inverse_frequencies,
+                       RopeTable table) override {
+    inner_->make_rope_table(first, count, inverse_frequencies, table);
+  }
+  void apply_rope(Rows x, RopeTable table) override { inner_->apply_rope(x, table); }
+  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override {
+    inner_->store_kv(keys, values, first, kv);
+  }
+  void attention(const AttentionInput& input, Rows out) override { inner_->attention(input, out); }
+  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
+    inner_->route(logits, per_expert_scale, routing);
+  }
+  void experts(ConstRows x,
+               const ExpertWeights& weights,
+               const Routing& routing,
+               GateActivation activation,
+               Rows out) override;
+  void add(ConstRows a, ConstRows b, float scale, Rows out) override {
+    inner_->add(a, b, scale, out);
+  }
+  void softcap(Rows x, float cap) override { inner_->softcap(x, cap); }
+  void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override {
+    inner_->copy_columns(x, out, out_width, column);
+  }
+
+ private:
+  // Gathers the rows that were routed to the expert; returns how many.
+  std::int64_t gather(ConstRows x, const Routing& routing, std::int64_t expert);
+
+  std::unique_ptr<Executor> inner_;
+  Buffer memory_;
+  ExpertScratch scratch_;
+};
+
+std::int64_t ObservingExecutor::gather(ConstRows x, const Routing& routing, std::int64_t expert) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < x.count * routing.top_k; ++i) {
+    if (routing.experts[i] != expert) continue;
+    const float* row = x.data + i / routing.top_k * x.width;
+    std::copy_n(row, x.width, scratch_.input.data + count * x.width);
+    scratch_.places[count++] = i;
+  }
+  return count;
+}
+
+void ObservingExecutor::experts(ConstRows x,
+                                const ExpertWeights& weights,
+                                const Routing& routing,
+                                GateActivation activation,
+                                Rows out) {
+  const ObservedMatrix& gate = observed(*weights.gate);
+  const ObservedMatrix& up = observed(*weights.up);
+  const ObservedMatrix& down = observed(*weights.down);
+  for (std::int64_t e = 0; e < gate.num_matrices(); ++e) {
+    const std::int64_t count = gather(x, routing, e);
+    if (count == 0) continue;
+    const Rows input = first_rows(scratch_.input, count);
+    const Rows hidden = first_rows(scratch_.hidden, count);
+    const Rows projected = first_rows(scratch_.projected, count);
+    observe(e, input, gate, up);
+    inner_->gated_matmul(input, gate.inner(e), up.inner(e), activation, hidden);
+    down.sums()->add(e, hidden);
+    inner_->matmul(hidden, down.inner(e), projected);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(projected.data + i * out.width, out.width,
+                  scratch_.outputs.data + scratch_.places[i] * out.width);
+    }
+  }
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    float* sum = out.data + t * out.width;
+    std::fill_n(sum, out.width, 0.0F);
+    for (std::int64_t i = t * routing.top_k; i < (t + 1) * routing.top_k; ++i) {
+      const float* row = scratch_.outputs.data + i * out.width;
+      for (std::int64_t k = 0; k < out.width; ++k) sum[k] += routing.weights[i] * row[k];
+    }
+  }
+}
+
+std::int64_t matrices_of(const TensorView& weight) {
+  return weight.shape.size() == 3 ? weight.shape.front() : 1;
+}
+
+// One of the stacked matrices [N, K].
+TensorView matrix_of(const TensorView& weight, std::int64_t index) {
+  if (weight.shape.size() != 3) return weight;
+  TensorView matrix = weight;
+  const std::int64_t rows = weight.shape[1];
+  const std::int64_t stride =
+      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape[2];
+  skip_rows(matrix, index * stride);
+  matrix.shape = {rows, weight.shape[2]};
+  matrix.stack_stride = 0;
+  return matrix;
+}
+
+std::uint64_t scratch_bytes(const ExecutorPlan& plan) {
+  Arena measure;
+  ExpertScratch::layout(measure, plan);
+  return measure.used();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Matrix>> ObservingBackend::load_matrix(const TensorView& weight,
+                                                              Compute compute,
+                                                              MemoryBudget& budget) {
+  const std::int64_t count = matrices_of(weight);
+  auto found = sums_.find(weight.name);
+  if (found == sums_.end()) {
+    KAKEYA_ASSIGN_OR_RETURN(ActivationSums sums,
+                            ActivationSums::create(count, weight.shape.back(), budget));
+    found = sums_.emplace(weight.name, std::move(sums)).first;
+  }
+  std::vector<std::unique_ptr<Matrix>> matrices;
+  for (std::int64_t i = 0; i < count; ++i) {
+    KAKEYA_ASSIGN_OR_RETURN(auto matrix,
+                            inner_->load_matrix(matrix_of(weight, i), compute, budget));
+    matrices.push_back(std::move(matrix));
+  }
+  return std::make_unique<ObservedMatrix>(std::move(matrices), &found->second);
+}
+
+std::uint64_t ObservingBackend::matrix_bytes(const TensorView& weight, Compute compute) const {
+  const std::int64_t count = matrices_of(weight);
+  return static_cast<std::uint64_t>(count) * inner_->matrix_bytes(matrix_of(weight, 0), compute);
+}
+
+Result<std::unique_ptr<Matrix>> ObservingBackend::map_table(const TensorView& weight) {
+  std::vector<std::unique_ptr<Matrix>> tables;
+  KAKEYA_ASSIGN_OR_RETURN(auto table, inner_->map_table(weight));
+  tables.push_back(std::move(table));
+  return std::make_unique<ObservedMatrix>(std::move(tables), nullptr);
+}
+
+Result<std::unique_ptr<Executor>> ObservingBackend::create_executor(const ExecutorPlan& plan,
+                                                                    MemoryBudget& budget) {
+  KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer memory,
+                          budget.allocate(MemoryClass::kActivations, scratch_bytes(plan)));
+  return std::make_unique<ObservingExecutor>(std::move(inner), std::move(memory), plan);
+}
+
+std::uint64_t ObservingBackend::executor_bytes(const ExecutorPlan& plan) const {
+  return inner_->executor_bytes(plan) + MemoryBudget::charged_bytes(scratch_bytes(plan));
+}
+
+}  // namespace kakeya

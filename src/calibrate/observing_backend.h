@@ -1,0 +1,41 @@
+// A backend around another one that sees what every weight is multiplied with. The models' forward
+// passes are written against the seam, so that nothing in them has to know of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "calibrate/activation_sums.h"
+
+namespace kakeya {
+
+// Computes what the inner backend does; products with experts are made one expert after the other
+// with the same operations, so that the rows between their projections can be seen. One executor
+// may run at a time.
+class ObservingBackend final : public Backend {
+ public:
+  explicit ObservingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  int num_threads() const override { return inner_->num_threads(); }
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute compute,
+                                              MemoryBudget& budget) override;
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override;
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override;
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override;
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override;
+
+  // By the full names of the tensors. Those that were looked up only have seen no rows.
+  const std::map<std::string, ActivationSums, std::less<>>& sums() const { return sums_; }
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  std::map<std::string, ActivationSums, std::less<>> sums_;
+};
+
+}  // namespace kakeya
