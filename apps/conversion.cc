@@ -69,23 +69,23 @@ Status check_folder_flags(const ConversionFlags& flags) {
   return invalid_argument("--model is for a drafter that becomes a .gguf file");
 }
 
-Conversion::Conversion(const ConversionFlags& flags, std::string label) : flags_(flags) {
-  bar_.emplace(std::move(label));
-}
+Conversion::Conversion(const ConversionFlags& flags, std::string label)
+    : flags_(flags), label_(std::move(label)) {}
 
-Status Conversion::progress(std::uint64_t done, std::uint64_t total) {
-  if (interrupt_.interrupted()) {
-    return error(StatusCode::kCancelled, "interrupted; nothing has been written");
-  }
-  bar_->update(done, total);
-  return {};
+ProgressCallback Conversion::begin_stage(std::string label, std::string_view when_interrupted) {
+  bar_.emplace(std::move(label));
+  return [this, when_interrupted](std::uint64_t done, std::uint64_t total) -> Status {
+    if (interrupt_.interrupted()) {
+      return error(StatusCode::kCancelled, "interrupted; {}", when_interrupted);
+    }
+    bar_->update(done, total);
+    return {};
+  };
 }
 
 FolderOptions Conversion::folder_options() {
   FolderOptions options = {.replace = flags_.force, .threads = flags_.threads};
-  options.writer.progress = [this](std::uint64_t done, std::uint64_t total) {
-    return progress(done, total);
-  };
+  options.writer.progress = begin_stage(label_);
   return options;
 }
 
@@ -93,19 +93,19 @@ GgufOptions Conversion::gguf_options() {
   return {.replace = flags_.force,
           .threads = flags_.threads,
           .drafter_target = flags_.model,
-          .progress = [this](std::uint64_t done, std::uint64_t total) {
-            return progress(done, total);
-          }};
+          .progress = begin_stage(label_)};
 }
 
-int Conversion::finish(const Result<ConversionReport>& report) {
+int Conversion::finish(const Result<ConversionReport>& report, const ReportPart& more) {
   bar_.reset();
   if (!report) return cli::report(report.error());
   if (flags_.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    fmt::print("{}\n", to_json(flags_.target, *report).dump(-1, ' ', false, kReplace));
+    nlohmann::ordered_json json = to_json(flags_.target, *report);
+    json.update(more.json);
+    fmt::print("{}\n", json.dump(-1, ' ', false, kReplace));
   } else {
-    fmt::print("{}", to_text(flags_.target, *report));
+    fmt::print("{}{}", to_text(flags_.target, *report), more.text);
   }
   return kExitOk;
 }

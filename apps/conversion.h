@@ -2,12 +2,15 @@
 // cleanly, and what they say at the end.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "command.h"
 #include "convert/gguf_model.h"
 #include "convert/model_folder.h"
+#include "machine_memory.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -30,24 +33,35 @@ bool is_gguf_target(const ConversionFlags& flags);
 // For a target that is a folder. Errors: kInvalidArgument if --model was given.
 Status check_folder_flags(const ConversionFlags& flags);
 
+// What a command has to say beside what every conversion says.
+struct ReportPart {
+  std::string text = {};
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+};
+
 // One run, from the first byte to the report.
 class Conversion {
  public:
-  // `label` stands before the bar.
+  // `label` stands before the bar of the conversion itself, begun by the options.
   Conversion(const ConversionFlags& flags, std::string label);
 
   FolderOptions folder_options();
   GgufOptions gguf_options();
   MemoryBudget& budget() { return budget_; }
+  // Another bar in place of the one there is, drawn by what is returned. That ends with kCancelled
+  // after Ctrl-C, saying what has become of the target.
+  ProgressCallback begin_stage(std::string label, std::string_view when_interrupted = kNothing);
+  // Erases the bar.
+  void end_stage() { bar_.reset(); }
   // Says what came out, or what went wrong, and returns the exit code.
-  int finish(const Result<ConversionReport>& report);
+  int finish(const Result<ConversionReport>& report, const ReportPart& more = {});
 
  private:
-  // Draws the bar. Errors: kCancelled after Ctrl-C.
-  Status progress(std::uint64_t done, std::uint64_t total);
+  static constexpr std::string_view kNothing = "nothing has been written";
 
   ConversionFlags flags_;
-  MemoryBudget budget_;
+  std::string label_;
+  MemoryBudget budget_{available_memory()};
   InterruptGuard interrupt_;
   std::optional<ProgressBar> bar_;
 };

@@ -44,8 +44,14 @@ class Calibration {
 Status Calibration::load(const std::string& model_dir) {
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(model_dir));
   KAKEYA_ASSIGN_OR_RETURN(source_, CheckpointSource::open(model_dir, config));
-  WeightLoader loader(*source_, backend_, budget_, {});
+  WeightLoader measure(*source_, backend_);
+  KAKEYA_TRY(load_decoder(config, measure, options_.compute));
+  Status wanted;
+  WeightLoader loader(*source_, backend_, budget_, [&](std::uint64_t done) {
+    if (options_.on_load && wanted) wanted = options_.on_load(done, measure.source_bytes());
+  });
   KAKEYA_ASSIGN_OR_RETURN(decoder_, load_decoder(config, loader, options_.compute));
+  KAKEYA_TRY(std::move(wanted));
   const auto elements = static_cast<std::uint64_t>(kMaxRows * config.vocab_size);
   KAKEYA_ASSIGN_OR_RETURN(logits_,
                           budget_.allocate(MemoryClass::kLogits, elements * sizeof(float)));

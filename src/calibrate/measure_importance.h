@@ -17,7 +17,9 @@ namespace kakeya {
 struct CalibrationOptions {
   BackendOptions backend = {};
   Compute compute = Compute::kFast;
-  ProgressCallback progress = {};  // tokens run, and in all
+  // Bytes of weights loaded, and in all; then tokens run, and in all.
+  ProgressCallback on_load = {};
+  ProgressCallback progress = {};
 };
 
 // The importance of every column of every matrix that the model multiplies: the mean over all
@@ -28,7 +30,8 @@ struct CalibrationOptions {
 // `windows`: token ids, each window run from nothing; none is empty. Memory: the weights, one
 // session of the longest window, its logits and 12 bytes for each column of each matrix, all
 // charged to the budget; only the importance itself stays. Errors: of the folder, as Engine::open;
-// kInvalidArgument for ids outside the vocabulary; kResourceExhausted; those of `progress`.
+// kInvalidArgument for ids outside the vocabulary; kResourceExhausted; those of `progress`, and
+// those of `on_load` once the weights are loaded.
 Result<Importance> measure_importance(const std::string& model_dir,
                                       std::span<const std::vector<TokenId>> windows,
                                       const CalibrationOptions& options,

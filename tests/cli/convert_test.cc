@@ -114,6 +114,75 @@ TEST_F(Cli, WritesGgufFilesThatInspectReads) {
   EXPECT_NE(kakeya("inspect " + file).out.find("BF16"), std::string::npos);
 }
 
+// Text for the models of these tests: a set's prompts, which are long enough.
+std::string prompts_file(const char* name) {
+  return std::string(KAKEYA_SOURCE_DIR) + "/eval/data/" + name;
+}
+
+TEST_F(Cli, CalibrationBringsTheOutputsNearer) {
+  const std::string report = " --json --report " + prompts_file("mt_bench.jsonl");
+  const std::string calibration = " --calibration " + prompts_file("humaneval.jsonl");
+  for (const char* target : {"/a.gguf --type q4_0", "/a --bits 3"}) {
+    SCOPED_TRACE(target);
+    const std::string quantize = "quantize " + kDemo + folder_ + target + " --force" + report;
+    const Outcome plain = kakeya(quantize);
+    ASSERT_EQ(plain.exit_code, 0) << plain.err;
+    const Outcome weighted = kakeya(quantize + calibration);
+    ASSERT_EQ(weighted.exit_code, 0) << weighted.err;
+    const auto before = nlohmann::json::parse(plain.out);
+    const auto after = nlohmann::json::parse(weighted.out);
+    EXPECT_FALSE(before.contains("calibration"));
+    EXPECT_GT(after["calibration"]["tokens"], 10'000);
+    EXPECT_EQ(after["bytes_after"], before["bytes_after"]);
+    EXPECT_EQ(after["report"]["tokens"], before["report"]["tokens"]);
+    EXPECT_EQ(after["report"]["perplexity_before"], before["report"]["perplexity_before"]);
+    EXPECT_LT(after["report"]["mean_divergence"].get<double>(),
+              0.97 * before["report"]["mean_divergence"].get<double>());
+    EXPECT_GT(after["report"]["top_agreement"], before["report"]["top_agreement"]);
+  }
+}
+
+TEST_F(Cli, ACalibrationReportsOnTheEndOfItsTextThatItHasNotSeen) {
+  const std::string text = folder_ + "/text.txt";
+  std::ofstream(text) << slurp(prompts_file("humaneval.jsonl")).substr(0, 6000);
+  const Outcome made =
+      kakeya("quantize " + kDemo + folder_ + "/out --calibration " + text + " --json");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto json = nlohmann::json::parse(made.out);
+  const auto calibrated = json["calibration"]["tokens"].get<int>();
+  EXPECT_EQ(json["report"]["file"], text);
+  EXPECT_NEAR(json["report"]["tokens"].get<double>(), calibrated / 3.0, 10.0);
+  const Outcome people =
+      kakeya("quantize " + kDemo + folder_ + "/out --force --calibration " + text);
+  EXPECT_NE(people.out.find("(its end, which calibrated nothing): divergence 0."),
+            std::string::npos)
+      << people.out;
+}
+
+TEST_F(Cli, RefusesTextsThatSayTooLittleBeforeItWritesAnything) {
+  const std::string out = folder_ + "/out";
+  const std::string quantize = "quantize " + kDemo + out;
+  expect_refusal(quantize + " --calibration /nonexistent.txt", "cannot open /nonexistent.txt");
+  expect_refusal(quantize + " --report /nonexistent.txt", "cannot open /nonexistent.txt");
+  const std::string empty = folder_ + "/empty.txt";
+  std::ofstream{empty};
+  expect_refusal(quantize + " --calibration " + empty,
+                 empty + ": expected a text of 512 tokens at least, got 0");
+  const std::string little = folder_ + "/little.txt";
+  std::ofstream(little) << "A few words.";
+  expect_refusal(quantize + " --report " + little, "expected a text of 256 tokens at least, got ");
+  const std::string text = prompts_file("mt_bench.jsonl");
+  expect_refusal(quantize + " --calibration " + little + " --report " + text, "256 tokens");
+  expect_refusal(
+      "quantize " + std::string(KAKEYA_DEMO_MODEL) + "/drafter " + out + " --calibration " + text,
+      "got a drafter");
+  expect_refusal("quantize " + kDemo + out + ".gguf --type bf16 --calibration " + text,
+                 "expected a --type that is quantised, got bf16");
+  expect_refusal("quantize " + kDemo + folder_ + " --calibration " + text,
+                 "expected nothing of this name");
+  EXPECT_FALSE(std::filesystem::exists(out) || std::filesystem::exists(out + ".gguf"));
+}
+
 TEST_F(Cli, RefusesBadConversionsWithOneLine) {
   const std::string target = folder_ + "/made ";
   expect_refusal("quantize", "source is required");
