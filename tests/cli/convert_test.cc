@@ -185,6 +185,26 @@ TEST_F(Cli, RefusesTextsThatSayTooLittleBeforeItWritesAnything) {
   EXPECT_FALSE(std::filesystem::exists(out) || std::filesystem::exists(out + ".gguf"));
 }
 
+TEST_F(Cli, AGgufFileBecomesAFolderThatRunsTheSame) {
+  const std::string file = folder_ + "/demo.gguf";
+  const std::string small = folder_ + "/demo-q8.gguf";
+  const std::string out = folder_ + "/made";
+  ASSERT_EQ(kakeya("convert " + kDemo + file).exit_code, 0);
+  ASSERT_EQ(kakeya("quantize " + file + " " + small + " --type q8_0").exit_code, 0);
+  expect_refusal("convert " + small + " " + out, "expected a type to decode it to (--type)");
+  expect_refusal("convert " + small + " " + folder_ + "/x.gguf", "(--type)");
+  expect_refusal("quantize " + small + " " + out, "is quantised already");
+  const Outcome made = kakeya("convert " + file + " " + out + " --json");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(nlohmann::json::parse(made.out)["not_taken_along"].size(), 0U);
+  const std::string prompt = " --prompt 'Count from 5 to 12.' --max-tokens 40 --json --draft none";
+  const auto expected = nlohmann::json::parse(kakeya("run " + kDemoFlag + prompt).out);
+  const auto got = nlohmann::json::parse(kakeya("run --model " + out + prompt).out);
+  for (const char* field : {"prompt_ids", "output_ids", "text"}) {
+    EXPECT_EQ(got[field], expected[field]) << field;
+  }
+}
+
 TEST_F(Cli, RefusesBadConversionsWithOneLine) {
   const std::string target = folder_ + "/made ";
   expect_refusal("quantize", "source is required");
