@@ -42,8 +42,8 @@ std::string template_source(const nlohmann::json& config) {
   return "";
 }
 
-Result<ChatTemplate> parse_template(std::string source, const std::string& path) {
-  auto parsed = ChatTemplate::parse(std::move(source));
+Result<ChatTemplate> parse_template(std::string_view source, const std::string& path) {
+  auto parsed = ChatTemplate::parse(source);
   if (!parsed) return Unexpected(parsed.error().with_context(path));
   return std::move(parsed).value();
 }
@@ -60,9 +60,9 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
     }
     bos_token_ = special_token(config, "bos_token");
     eos_token_ = special_token(config, "eos_token");
-    std::string source = template_source(config);
+    const std::string source = template_source(config);
     if (!source.empty() && !chat_template_) {
-      KAKEYA_ASSIGN_OR_RETURN(chat_template_, parse_template(std::move(source), path));
+      KAKEYA_ASSIGN_OR_RETURN(chat_template_, parse_template(source, path));
     }
   } catch (const nlohmann::json::exception& failure) {
     return data_loss("{}: {}", path, failure.what());
@@ -90,7 +90,7 @@ Result<ModelText> ModelText::load_gguf(const std::string& path) {
   if (!is_valid_utf8(source)) {
     return data_loss("{}: key {}: expected UTF-8, got other bytes", path, kTemplate);
   }
-  KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(std::string(source), path));
+  KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(source, path));
   return text;
 }
 
@@ -109,8 +109,7 @@ Result<ModelText> ModelText::load(const std::string& path) {
   const std::string template_path = folder / "chat_template.jinja";
   if (std::filesystem::exists(template_path, ignored)) {
     KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
-    KAKEYA_ASSIGN_OR_RETURN(text.chat_template_,
-                            parse_template(std::string(text_of(file)), template_path));
+    KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(text_of(file), template_path));
   }
   const std::string config_path = folder / "tokenizer_config.json";
   if (std::filesystem::exists(config_path, ignored)) {
