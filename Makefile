@@ -41,7 +41,7 @@ demo: build/release/build.ninja
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
 
 # Minutes of plain loops there, and OpParity runs the same code; two of the targets are enough.
-ASAN_SKIPPED ?= (RowInvariance|RestoredAttention|DemoGolden|OnBackends|IntegerProducts).*(portable|ref)|DemoGolden.*avx(2|512$$)|OlderProjection.Logits|SpeculativeSession.AcceptsAsOften|EveryRandomCase.(gemma4_moe_edge|gemma4_dense|gemma4_e|gemma4_e4|qwen3_tied|demo)|ForkTest.(ARefusedCopy|ParentAndFork)|Restore.(Logits|GoingBack)|SessionSnapshot.ARestoredSession|PromptCache.(GivesTheSameTokensInEveryMode|RandomTexts)
+ASAN_SKIPPED ?= (RowInvariance|RestoredAttention|DemoGolden|OnBackends|IntegerProducts).*(portable|ref)|DemoGolden.*avx(2|512$$)|OlderProjection.Logits|SpeculativeSession.AcceptsAsOften|EveryRandomCase.(gemma4_moe_edge|gemma4_dense|gemma4_e|gemma4_e4|qwen3_tied|demo)|ForkTest.(ARefusedCopy|ParentAndFork)|Restore.(Logits|GoingBack)|SessionSnapshot.ARestoredSession|PromptCache.(GivesTheSameTokensInEveryMode|RandomTexts)|Cli.CalibrationBrings
 asan: packages
 	$(CONFIGURE) asan-ubsan
 	cmake --build build/asan-ubsan -j $(JOBS)
