@@ -1,10 +1,15 @@
 // A pool for parallel loops inside one operation. Work is handed out dynamically, item by item, and
-// the caller works too, so a worker that lost its core to another process delays at most the item
-// it holds: there is no barrier that everybody has to reach.
+// the caller works too, so a thread that lost its CPU to another process delays at most the item it
+// holds: there is no barrier that everybody has to reach. And it does not hold that item for long:
+// a thread that has nothing left to do gives it its own CPU (docs/cpu-backend.md, "A busy
+// neighbour").
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -14,7 +19,7 @@ namespace kakeya {
 
 struct ThreadPoolOptions {
   int num_threads = 0;  // including the caller; 0: one for each CPU this process may use
-  bool pin = true;      // workers stay on one CPU each; the caller is never pinned
+  bool pin = true;      // workers stay on one CPU each; the caller may run on any that it may use
 };
 
 // The number of CPUs this process may run on.
@@ -46,16 +51,21 @@ class ThreadPool {
 
  private:
   using Function = void (*)(void* context, std::int64_t item);
+  struct Worker;
 
   void run(std::int64_t count, Function function, void* context);
-  void work();
-  void worker_loop();
+  std::int64_t work();
+  void worker_loop(Worker& self);
   bool enter_job(std::uint64_t seen_job);
+  void lend_cpu();
+  void take_workers_home();
+  void change_places_with_caller(Worker& self);
 
   // The job: written by the caller while it is closed, read by workers that entered it.
   Function function_ = nullptr;
   void* context_ = nullptr;
   std::int64_t count_ = 0;
+  std::atomic<pid_t> caller_{0};  // the system's number of the thread that runs the job
   alignas(64) std::atomic<std::int64_t> next_item_{0};
 
   // job number << 32 | open << 31 | workers inside. One word, so that a worker can only enter a job
@@ -64,8 +74,11 @@ class ThreadPool {
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stopping_{false};
 
+  // The CPU that is no worker's, for as long as workers are pinned; else -1.
+  std::atomic<int> spare_cpu_{-1};
+
   std::mutex caller_mutex_;
-  std::vector<std::thread> workers_;
+  std::vector<std::unique_ptr<Worker>> workers_;
 };
 
 }  // namespace kakeya

@@ -3,6 +3,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -103,6 +104,110 @@ TEST(ThreadPool, DoesNotCollapseBesideAHog) {
     hog.join();
   }
   EXPECT_LT(beside, 6.0 * alone) << "alone " << alone << " s, beside a hog " << beside << " s";
+}
+
+// The CPUs that the calling thread may use.
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void allow_cpus(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
+}
+
+void compute_for(std::chrono::milliseconds time) {
+  const auto end = Clock::now() + time;
+  while (Clock::now() < end) {
+  }
+}
+
+// Whether the calling thread, which computes, is moved to another CPU within some seconds.
+bool is_moved() {
+  const int before = ::sched_getcpu();
+  const auto end = Clock::now() + std::chrono::seconds(3);
+  while (::sched_getcpu() == before) {
+    if (Clock::now() > end) return false;
+  }
+  return true;
+}
+
+// A job of two items, one for each of two threads: what the caller does and what the worker does.
+template <typename Caller, typename Worker>
+void run_on_both(ThreadPool& pool, Caller&& caller, Worker&& worker) {
+  const std::thread::id calling = std::this_thread::get_id();
+  std::atomic<int> here{0};
+  pool.parallel_for(2, [&](std::int64_t) {
+    ++here;
+    while (here < 2) std::this_thread::yield();
+    std::this_thread::get_id() == calling ? caller() : worker();
+  });
+}
+
+// Nothing displaces these threads. But the pool cannot tell a thread that has lost its CPU from one
+// whose item takes much longer than the others, so a long item shows what it does.
+class LateThread : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cpus_.size() < 2) GTEST_SKIP() << "needs two CPUs";
+    cpus_.resize(2);
+    allow_cpus({cpus_[0]});
+    allow_cpus(cpus_);  // the caller starts on the first
+  }
+  void TearDown() override { allow_cpus(all_); }
+
+  const std::vector<int> all_ = allowed_cpus();
+  std::vector<int> cpus_ = all_;
+};
+
+TEST_F(LateThread, AWorkerGoesOnWhereTheCallerWaitsAndIsBackAfterwards) {
+  ThreadPool pool({.num_threads = 2});
+  allow_cpus({cpus_[0]});
+  bool moved = false;
+  run_on_both(
+      pool, [] {}, [&] { moved = is_moved(); });
+  EXPECT_TRUE(moved);
+  int cpu = -1;
+  run_on_both(
+      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
+  EXPECT_EQ(cpu, cpus_[1]);
+}
+
+TEST_F(LateThread, ACallerChangesPlacesWithTheWorker) {
+  ThreadPool pool({.num_threads = 2});
+  bool moved = false;
+  // Longer than it takes until it is moved: the system may have done that first.
+  const auto late = [&] {
+    moved = is_moved();
+    compute_for(std::chrono::milliseconds(20));
+  };
+  run_on_both(pool, late, [] {});
+  EXPECT_TRUE(moved);
+  int cpu = -1;
+  run_on_both(
+      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
+  EXPECT_EQ(cpu, cpus_[0]);
+  EXPECT_EQ(allowed_cpus(), cpus_);  // the caller may still use both
+}
+
+TEST_F(LateThread, ACallerIsNotMovedToACpuThatItMayNotUse) {
+  ThreadPool pool({.num_threads = 2});
+  allow_cpus({cpus_[0]});
+  run_on_both(
+      pool, [] { compute_for(std::chrono::milliseconds(20)); }, [] {});
+  int cpu = -1;
+  run_on_both(
+      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
+  EXPECT_EQ(cpu, cpus_[1]);
+  EXPECT_EQ(allowed_cpus(), std::vector<int>{cpus_[0]});
 }
 
 }  // namespace
