@@ -41,11 +41,6 @@ std::string text_of(const Json& json) {
   return json.dump(2) + "\n";
 }
 
-// As it is written: 0.95 and not the double next to 0.95 in f32.
-double decimal(float value) {
-  return std::stod(fmt::format("{}", value));
-}
-
 // What tokenizer_config.json calls "NAME_token".
 Status add_special_token(const GgufFile& file,
                          const char* name,
@@ -81,7 +76,7 @@ Json generation_config(const GenerationConfig& generation, const ModelConfig& co
   if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
   for (const SamplingNumber& number : kNumbers) {
     const std::optional<float>& value = generation.*number.value;
-    if (value) json[number.field] = decimal(*value);
+    if (value) json[number.field] = json_number(*value);
   }
   if (generation.top_k) json["top_k"] = *generation.top_k;
   if (!generation.suppress_tokens.empty()) json["suppress_tokens"] = generation.suppress_tokens;

@@ -23,10 +23,9 @@ struct GgufOptions {
 
 // Writes the model or drafter in the folder or GGUF file `source` as the file `target`: whole or
 // not at all. What a GGUF file says beside the network (general.*, tokenizer.*) is taken as it is.
-// Errors: those of open_source_model(), gguf_metadata.h
-// and write_gguf(); kInvalidArgument for a drafter without target, or with one that it does not
-// fit; kFailedPrecondition if the file is there and may not be replaced; kUnavailable
-// without room.
+// Errors: those of open_source_model(), gguf_metadata.h and write_gguf(); kInvalidArgument for a
+// drafter without target, or with one that it does not fit; kFailedPrecondition if the file is
+// there and may not be replaced; kUnavailable without room.
 Result<ConversionReport> convert_to_gguf(const std::string& source,
                                          const std::string& target,
                                          const GgufFileType& type,

@@ -81,11 +81,11 @@ class ConfigReader {
   Status copy_if_there(std::string_view name, const char* field) {
     return has(name) ? copy(name, field) : Status();
   }
-  // A number as a config.json has it: 1e-06, not the double next to 1e-06 in f32.
+  // As json_number() where the file has it in f32.
   Result<double> number(std::string_view name) const {
     KAKEYA_ASSIGN_OR_RETURN(const double value, file_.number(key(name), kReals));
     if (file_.find_value(key(name))->type != GgufValueType::kFloat32) return value;
-    return std::stod(fmt::format("{}", static_cast<float>(value)));
+    return json_number(static_cast<float>(value));
   }
   Status copy_number_if_there(std::string_view name, Json& field) {
     if (!has(name)) return {};
@@ -399,6 +399,10 @@ Result<GgufArchitecture> gguf_architecture(const GgufCheckpoint& checkpoint) {
   return error(StatusCode::kUnimplemented,
                "{}: key general.architecture: expected gemma4, qwen3 or dflash, got \"{}\"",
                checkpoint.path(), printable(name));
+}
+
+double json_number(float value) {
+  return std::stod(fmt::format("{}", value));
 }
 
 Result<std::string> gguf_config_json(const GgufCheckpoint& checkpoint) {

@@ -20,6 +20,9 @@ Result<GgufArchitecture> gguf_architecture(const GgufCheckpoint& checkpoint);
 // below parse it. Errors: those of them, but for what parsing finds.
 Result<std::string> gguf_config_json(const GgufCheckpoint& checkpoint);
 
+// A number of such a file as JSON has it: 0.95, not the double next to 0.95 in f32.
+double json_number(float value);
+
 // Of a model. Sizes of the vocabulary, which values are keys, whether the head is tied and which
 // pairs rotate follow from the tensors. Errors: kInvalidArgument or kNotFound for a key that is
 // missing or impossible, and for a drafter; kUnimplemented for what the network does not compute;

@@ -39,7 +39,7 @@ class CpuBackend final : public Backend {
                                              std::span<const std::byte> packed,
                                              MemoryBudget& budget) override {
     const PanelLayout layout(weight, compute);
-    const std::uint64_t bytes = matrix_bytes(weight, compute);
+    const std::uint64_t bytes = MemoryBudget::charged_bytes(CpuMatrix::packed_bytes(layout));
     if (packed.size() != bytes) {
       return invalid_argument("packed weights of {}: expected {} bytes, got {}", weight.name, bytes,
                               packed.size());

@@ -163,10 +163,14 @@ void read_block(
   const std::byte* unit = from + place.unit;
   std::uint8_t codes[kIntegerBlock];
   read_codes(panels.bits, unit + place.run * panels.run_bytes(), lane, codes);
-  for (Index k = 0; k < kIntegerBlock; ++k) {
-    const Index column = place.run * kIntegerBlock + k;
-    out[k] = read_scale(panels, unit, column, lane, 0) * static_cast<float>(codes[k] - panels.zero);
-    if (panels.has_minimum) out[k] += read_scale(panels, unit, column, lane, 1);
+  for (Index begin = 0; begin < kIntegerBlock; begin += panels.sum_columns()) {
+    const Index column = place.run * kIntegerBlock + begin;
+    const float scale = read_scale(panels, unit, column, lane, 0);
+    const float minimum = panels.has_minimum ? read_scale(panels, unit, column, lane, 1) : 0.0F;
+    for (Index k = begin; k < begin + panels.sum_columns(); ++k) {
+      out[k] = scale * static_cast<float>(codes[k] - panels.zero);
+      if (panels.has_minimum) out[k] += minimum;
+    }
   }
 }
 
