@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -106,11 +107,11 @@ TEST(ThreadPool, DoesNotCollapseBesideAHog) {
   EXPECT_LT(beside, 6.0 * alone) << "alone " << alone << " s, beside a hog " << beside << " s";
 }
 
-// The CPUs that the calling thread may use.
-std::vector<int> allowed_cpus() {
+// The CPUs that a thread may use; 0: the calling one.
+std::vector<int> allowed_cpus(pid_t thread = 0) {
   cpu_set_t set;
   std::vector<int> cpus;
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  if (::sched_getaffinity(thread, sizeof(set), &set) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
@@ -130,11 +131,11 @@ void compute_for(std::chrono::milliseconds time) {
   }
 }
 
-// Whether the calling thread, which computes, is moved to another CPU within some seconds.
-bool is_moved() {
-  const int before = ::sched_getcpu();
+// Whether `done` holds within some seconds.
+template <typename Done>
+bool soon(Done&& done) {
   const auto end = Clock::now() + std::chrono::seconds(3);
-  while (::sched_getcpu() == before) {
+  while (!done()) {
     if (Clock::now() > end) return false;
   }
   return true;
@@ -168,46 +169,44 @@ class LateThread : public testing::Test {
   std::vector<int> cpus_ = all_;
 };
 
-TEST_F(LateThread, AWorkerGoesOnWhereTheCallerWaitsAndIsBackAfterwards) {
+TEST_F(LateThread, AWorkerGoesOnWhereTheCallerWaitsAndIsSentBack) {
   ThreadPool pool({.num_threads = 2});
   allow_cpus({cpus_[0]});
-  bool moved = false;
+  pid_t worker = 0;
+  bool came = false;
+  const auto late = [&] {
+    worker = ::gettid();
+    came = soon([&] { return ::sched_getcpu() == cpus_[0]; });
+  };
   run_on_both(
-      pool, [] {}, [&] { moved = is_moved(); });
-  EXPECT_TRUE(moved);
-  int cpu = -1;
-  run_on_both(
-      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
-  EXPECT_EQ(cpu, cpus_[1]);
+      pool, [] {}, late);
+  EXPECT_TRUE(came);
+  EXPECT_EQ(allowed_cpus(worker), std::vector{cpus_[1]});
 }
 
 TEST_F(LateThread, ACallerChangesPlacesWithTheWorker) {
   ThreadPool pool({.num_threads = 2});
-  bool moved = false;
-  // Longer than it takes until it is moved: the system may have done that first.
+  pid_t worker = 0;
+  bool came = false;
+  // Longer than it takes until the worker acts: the system may have moved the caller first.
   const auto late = [&] {
-    moved = is_moved();
+    came = soon([&] { return ::sched_getcpu() == cpus_[1]; });
     compute_for(std::chrono::milliseconds(20));
   };
-  run_on_both(pool, late, [] {});
-  EXPECT_TRUE(moved);
-  int cpu = -1;
-  run_on_both(
-      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
-  EXPECT_EQ(cpu, cpus_[0]);
+  run_on_both(pool, late, [&] { worker = ::gettid(); });
+  EXPECT_TRUE(came);
+  EXPECT_TRUE(soon([&] { return allowed_cpus(worker) == std::vector{cpus_[0]}; }));
   EXPECT_EQ(allowed_cpus(), cpus_);  // the caller may still use both
 }
 
 TEST_F(LateThread, ACallerIsNotMovedToACpuThatItMayNotUse) {
   ThreadPool pool({.num_threads = 2});
   allow_cpus({cpus_[0]});
-  run_on_both(
-      pool, [] { compute_for(std::chrono::milliseconds(20)); }, [] {});
-  int cpu = -1;
-  run_on_both(
-      pool, [] {}, [&] { cpu = ::sched_getcpu(); });
-  EXPECT_EQ(cpu, cpus_[1]);
-  EXPECT_EQ(allowed_cpus(), std::vector<int>{cpus_[0]});
+  pid_t worker = 0;
+  const auto late = [] { compute_for(std::chrono::milliseconds(20)); };
+  run_on_both(pool, late, [&] { worker = ::gettid(); });
+  EXPECT_EQ(allowed_cpus(worker), std::vector{cpus_[1]});
+  EXPECT_EQ(allowed_cpus(), std::vector{cpus_[0]});
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST_F(Cli, RefusesALimitThatIsTooSmallWithTheItemisedNeed) {
 }
 
 // Sanitizers reserve more address space than any limit.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(KAKEYA_SANITIZED)
 TEST_F(Cli, IsNotKilledWhereTheSystemGivesLess) {
   const Outcome outcome =
       kakeya("bench decode --shape gemma4-26b-a4b --layers 6", "", "ulimit -v 1500000; ");

@@ -191,7 +191,7 @@ TEST_F(KvModes, WhatWasDroppedHasNoInfluence) {
   const std::size_t reach = 6 * 19;
   for (std::size_t i = 0; i + reach + 1 < ids.size(); ++i) ids[i] = 17;
   EXPECT_EQ(last_row(ids), expected);
-  // The furthest that one layer sees. What comes through all six may be too little to change a bit.
+  // A row that the last one sees itself: what comes through six layers may change no bit.
   ids[ids.size() - 20] ^= 1;
   EXPECT_NE(last_row(ids), expected);
 }

@@ -11,6 +11,7 @@ namespace kakeya::test {
 struct SessionMode {
   const char* name;
   SessionOptions options;
+  bool few = false;  // one of a few of different kinds, where all would take too long
 };
 
 // The demo model has windows of 128: with 64 rows in a chunk its rings wrap every 191 tokens, and
@@ -35,7 +36,7 @@ inline std::vector<SessionMode> session_modes() {
   SessionOptions blended =
       dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore);
   blended.restore_blend = 0.5F;
-  return {{"auto", of(KvType::kAuto, KvType::kAuto)},
+  return {{"auto", of(KvType::kAuto, KvType::kAuto), true},
           {"f32", of(KvType::kF32, KvType::kF32)},
           {"pairs", pairs},
           {"int8", of(KvType::kInt8, KvType::kInt8)},
@@ -43,13 +44,13 @@ inline std::vector<SessionMode> session_modes() {
           {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
           {"d4", of(KvType::kD4, KvType::kD4)},
           {"e8", of(KvType::kE8, KvType::kE8)},
-          {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
+          {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop), true},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
           {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)},
           {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
           {"restore sliding",
            dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
-          {"blended", blended}};
+          {"blended", blended, true}};
 }
 
 }  // namespace kakeya::test

@@ -91,6 +91,8 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
   for (const char* draft : {"none", "auto", "chain"}) {
     const auto engine = open(demo_options(draft));
     for (const SessionOptions& mode : modes) {
+      // Without a drafter, and with two, the same code keeps rows: a few modes will do.
+      if (draft != std::string("auto") && &mode != &modes[0] && &mode != &modes[4]) continue;
       // A short session, one whose rings have wrapped three times, and one that was taken back.
       for (const std::int64_t count : {10, 500, 501}) {
         const auto session = engine->create_session(mode).value();
@@ -108,8 +110,8 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
         EXPECT_EQ(*note, "a note");
         ASSERT_TRUE(std::ranges::equal(restored->tokens(), session->tokens()));
         for (const float temperature : {0.0F, 1.0F}) {
-          ASSERT_EQ(go_on(*restored, generation(60, temperature)),
-                    go_on(*session, generation(60, temperature)))
+          ASSERT_EQ(go_on(*restored, generation(40, temperature)),
+                    go_on(*session, generation(40, temperature)))
               << draft << ", " << count;
         }
         // Going back reaches as far.

@@ -357,7 +357,7 @@ TEST(Tokenizer, EncodesFromSeveralThreadsAtOnce) {
 }
 
 // Sanitizers slow the code down; they are not what the limit is about.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(KAKEYA_SANITIZED)
 constexpr double kMaxSeconds = 10.0;
 #else
 constexpr double kMaxSeconds = 1.0;
