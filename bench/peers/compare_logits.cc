@@ -12,9 +12,11 @@ int main(int argc, char** argv) {
   std::string reference;
   std::vector<std::string> others;
   std::int64_t columns = 0;
+  bool each = false;
   app.add_option("reference", reference, "Logits to compare with")->required();
   app.add_option("others", others, "Logits of the same tokens")->required();
   app.add_option("--columns", columns, "Size of the vocabulary")->required();
+  app.add_flag("--each", each, "Also best token and divergence of each row");
   CLI11_PARSE(app, argc, argv);
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   for (const std::string& other : others) {
@@ -28,6 +30,9 @@ int main(int argc, char** argv) {
                       {"same_top", agreement->same_top},
                       {"mean_divergence", agreement->mean_divergence},
                       {"largest_divergence", agreement->largest_divergence}});
+    if (!each) continue;
+    report.back()["best"] = agreement->best;
+    report.back()["divergences"] = agreement->divergences;
   }
   fmt::print("{}\n", report.dump(2));
   return 0;

@@ -20,6 +20,11 @@ double log_sum(std::span<const float> values) {
   return most + std::log(sum);
 }
 
+// Ties: the lowest.
+std::int32_t best_token(const std::vector<float>& logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
 class LogitFile {
  public:
   static Result<LogitFile> open(const std::string& path, std::int64_t columns) {
@@ -79,13 +84,16 @@ Result<LogitAgreement> compare_logits(const std::string& reference,
     return invalid_argument("{}: expected {} rows as in {}, got {}", other, first.rows(), reference,
                             second.rows());
   }
-  LogitAgreement agreement{.rows = first.rows()};
+  LogitAgreement agreement;
+  agreement.rows = first.rows();
   for (std::int64_t i = 0; i < first.rows(); ++i) {
     KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> p, first.row(i));
     KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> q, second.row(i));
-    const auto best = std::max_element(p.begin(), p.end()) - p.begin();
-    if (best == std::max_element(q.begin(), q.end()) - q.begin()) ++agreement.same_top;
+    const std::int32_t best = best_token(q);
+    if (best_token(p) == best) ++agreement.same_top;
+    agreement.best.push_back(best);
     const double distance = divergence(p, q);
+    agreement.divergences.push_back(distance);
     agreement.mean_divergence += distance / static_cast<double>(first.rows());
     agreement.largest_divergence = std::max(agreement.largest_divergence, distance);
   }

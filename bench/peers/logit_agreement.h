@@ -15,6 +15,8 @@ struct LogitAgreement {
   std::int64_t same_top = 0;     // rows with the same best token
   double mean_divergence = 0.0;  // Kullback-Leibler, of the reference's probabilities, in nats
   double largest_divergence = 0.0;
+  std::vector<std::int32_t> best;   // token of each row, of the other file
+  std::vector<double> divergences;  // of each row
 };
 
 // The divergence of one row: sum of p log(p / q) where p and q are the softmax of the two.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mapped_file.h"
 #include "base/random.h"
 #include "base/status.h"
 
@@ -63,8 +64,9 @@ class Server {
     if (name == "prefill") return prefill(arguments);
     if (name == "generate") return generate(arguments);
     if (name == "logits") return logits(arguments);
+    if (name == "tokens") return tokens(arguments);
     return invalid_argument(
-        "command: expected decode, batch, prefill, generate, logits or quit, got {}", name);
+        "command: expected decode, batch, prefill, generate, logits, tokens or quit, got {}", name);
   }
 
  private:
@@ -149,6 +151,16 @@ class Server {
     return Json{{"rows", ids.size()}, {"columns", peer_.vocab_size()}};
   }
 
+  // tokens TEXT_FILE
+  Result<Json> tokens(Arguments& arguments) {
+    KAKEYA_ASSIGN_OR_RETURN(const std::string path, arguments.path("text"));
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+    const auto text =
+        std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    KAKEYA_ASSIGN_OR_RETURN(const TextTokens tokens, peer_.tokenize(text));
+    return Json{{"ids", tokens.ids}, {"bos", tokens.bos}};
+  }
+
   // The token at a position is always the same, on either side.
   std::vector<std::int32_t> ids_at(std::int64_t begin, std::int64_t count) const {
     std::vector<std::int32_t> ids;
@@ -203,6 +215,10 @@ void say(std::ostream& out, const Json& json) {
 }
 
 }  // namespace
+
+Result<TextTokens> Peer::tokenize(std::string_view /*text*/) {
+  return error(StatusCode::kUnimplemented, "tokens: ask Kakeya's side, not {}", name());
+}
 
 void serve(Peer& peer, double load_seconds, std::istream& in, std::ostream& out) {
   say(out,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,6 +24,11 @@ struct Generation {
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;
   std::int64_t rounds = 0;  // passes of the target
+};
+
+struct TextTokens {
+  std::vector<std::int32_t> ids;  // without one that begins a sequence
+  std::int32_t bos = -1;          // which does; -1: the model has none
 };
 
 // An engine with a model and one sequence. One thread.
@@ -48,6 +54,8 @@ class Peer {
   // Greedy, with drafts if the engine was started with them, `count` tokens whatever they are. The
   // sequence must be empty, and is afterwards; `prompt` must not be.
   virtual Result<Generation> generate(std::span<const std::int32_t> prompt, std::int64_t count) = 0;
+  // Errors: kUnimplemented if this side is not asked; what the tokenizer says.
+  virtual Result<TextTokens> tokenize(std::string_view text);
 };
 
 // What both sides' commands take.

@@ -55,6 +55,11 @@ class KakeyaPeer final : public Peer {
 
   Status truncate(std::int64_t length) override { return timeline_->truncate(length); }
 
+  Result<TextTokens> tokenize(std::string_view text) override {
+    KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine_->tokenizer());
+    return TextTokens{.ids = tokenizer->encode(text), .bos = engine_->bos_id()};
+  }
+
   Result<Generation> generate(std::span<const std::int32_t> prompt, std::int64_t count) override {
     KAKEYA_ASSIGN_OR_RETURN(const auto session, engine_->create_session());
     KAKEYA_TRY(session->append(prompt));

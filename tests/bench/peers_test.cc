@@ -20,6 +20,7 @@
 namespace kakeya::peers {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -137,6 +138,9 @@ class CountingPeer final : public Peer {
     return Generation{.ids = std::vector<std::int32_t>(static_cast<std::size_t>(count), prompt[0]),
                       .seconds = 0.5};
   }
+  Result<TextTokens> tokenize(std::string_view text) override {
+    return TextTokens{.ids = {text.begin(), text.end()}, .bos = 2};
+  }
 
   std::vector<std::pair<std::int64_t, std::int64_t>> passes;  // rows, rows of logits
   std::vector<std::int32_t> sequence;
@@ -200,10 +204,21 @@ TEST(PeerProtocol, WritesLogitsOfEveryPositionAndGenerates) {
   EXPECT_EQ(agreement->rows, 5);
 }
 
+TEST(PeerProtocol, GivesTheTokensOfAText) {
+  const ScratchFolder folder;
+  CountingPeer peer;
+  const auto said = answers(peer, "tokens " + folder.write("text", "abc") + "\n");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0]["ids"], nlohmann::json({'a', 'b', 'c'}));
+  EXPECT_EQ(said[0]["bos"], 2);
+}
+
 TEST(PeerProtocol, AnswersWhatItCannotDoWithAnError) {
   CountingPeer peer;
-  const auto said = answers(peer, "dance\ndecode 3\nlogits /nonexistent /nonexistent\n");
-  ASSERT_EQ(said.size(), 3U);
+  const auto said =
+      answers(peer, "dance\ndecode 3\nlogits /nonexistent /nonexistent\ntokens /nonexistent\n");
+  ASSERT_EQ(said.size(), 4U);
+  EXPECT_THAT(said[3]["error"].get<std::string>(), HasSubstr("/nonexistent"));
   EXPECT_THAT(said[0]["error"].get<std::string>(), HasSubstr("got dance"));
   EXPECT_THAT(said[1]["error"].get<std::string>(), HasSubstr("steps"));
   EXPECT_THAT(said[2]["error"].get<std::string>(), HasSubstr("/nonexistent"));
@@ -227,6 +242,8 @@ TEST(LogitAgreement, CountsBestTokensAndDivergence) {
   const double second = 0.75 * std::log(3.0) - 0.25 * std::log(3.0);
   EXPECT_NEAR(found->mean_divergence, 0.5 * (first + second), 1e-6);
   EXPECT_NEAR(found->largest_divergence, second, 1e-6);
+  EXPECT_THAT(found->best, ElementsAre(0, 1));
+  EXPECT_THAT(found->divergences, ElementsAre(DoubleNear(first, 1e-6), DoubleNear(second, 1e-6)));
 }
 
 TEST(LogitAgreement, RefusesFilesThatDoNotMatch) {
