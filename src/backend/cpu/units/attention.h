@@ -13,6 +13,7 @@
 #pragma once
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/units/key_angles.h"
 #include "backend/cpu/units/kv_vectors.h"
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
@@ -23,6 +24,9 @@ inline constexpr Index kMaxQueryFloats = kMaxQueries * kMaxHeadDim;
 
 // About 170 KiB of stack.
 struct QueryState {
+  explicit QueryState(const Attention& attention) : angles(attention) {}
+
+  KeyAngles angles;
   Index count;                    // queries, rounded up to a whole tile with zeros
   Index head_dim;                 // rounded up to whole vectors with zeros
   Index begin[kMaxQueries];       // first position it sees
@@ -116,70 +120,6 @@ inline void stage_row(const std::byte* row, Index e, Index count, Index padded, 
   }
 }
 
-// Sines and cosines of the angles position * inverse_frequencies[i], which are f32 as published:
-// reduced by multiples of pi / 2 in double, then two Taylor polynomials on [-pi/4, pi/4]. One width
-// throughout and no jumps, so that the compiler makes vectors of it.
-//
-// The error stays below 1e-10 up to position 2^20, of which 3e-12 are the polynomials'. With
-// kAsTable it is as small as that of a rope table, for one's result must be the other's after both
-// are rounded to f32: pi / 2 in two parts, products of the first being exact up to 2^20 turns, and
-// two more terms, which leave 5e-17.
-template <bool kAsTable>
-inline void turn_angles(const Attention& attention, Index position, float* cos, float* sin) {
-  const auto place = static_cast<float>(position);
-  for (Index i = 0; i < attention.rotated_pairs; ++i) {
-    const double angle = place * attention.inverse_frequencies[i];
-    // Adding and taking away 1.5 * 2^52 rounds to a whole number.
-    constexpr double kRound = 6755399441055744.0;
-    const double turns = (angle * 0.63661977236758134308 + kRound) - kRound;
-    double r = angle - turns * 1.57079632679489661923;
-    if constexpr (kAsTable) {
-      r = (angle - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11;
-    }
-    const double s = r * r;
-    double sin_end = -1.0 / 39916800;
-    double cos_end = 1.0 / 479001600;
-    if constexpr (kAsTable) {
-      sin_end += s * (1.0 / 6227020800 - s / 1307674368000.0);
-      cos_end += s * (-1.0 / 87178291200 + s / 20922789888000.0);
-    }
-    const double sin_r =
-        r * (1.0 + s * (-1.0 / 6 +
-                        s * (1.0 / 120 + s * (-1.0 / 5040 + s * (1.0 / 362880 + s * sin_end)))));
-    const double cos_r =
-        1.0 +
-        s * (-0.5 + s * (1.0 / 24 + s * (-1.0 / 720 +
-                                         s * (1.0 / 40320 + s * (-1.0 / 3628800 + s * cos_end)))));
-    // turns = 4 n + quadrant, quadrant -2 ... 2; 2 and -2 are the same.
-    const double quadrant = turns - 4.0 * ((turns * 0.25 + kRound) - kRound);
-    const double size = quadrant < 0.0 ? -quadrant : quadrant;
-    const bool odd = size == 1.0;
-    const double turned_sin = odd ? (quadrant < 0.0 ? -cos_r : cos_r) : sin_r;
-    const double turned_cos = odd ? (quadrant < 0.0 ? sin_r : -sin_r) : cos_r;
-    const double sign = size == 2.0 ? -1.0 : 1.0;
-    sin[i] = static_cast<float>(sign * turned_sin);
-    cos[i] = static_cast<float>(sign * turned_cos);
-  }
-}
-
-// Turns a value into the key of its position: key = RoPE_p(k_norm * value).
-inline void derive_key(const Attention& attention, Index position, float* row) {
-  alignas(64) float cos[kMaxHeadDim / 2];
-  alignas(64) float sin[kMaxHeadDim / 2];
-  turn_angles<false>(attention, position, cos, sin);
-  const Index half = attention.head_dim / 2;
-  const float* norm = attention.k_norm;
-  for (Index e = 0; e < attention.head_dim; ++e) row[e] *= norm[e];
-  float* low = row;
-  float* high = row + half;
-  for (Index i = 0; i < attention.rotated_pairs; ++i) {
-    const float a = low[i];
-    const float b = high[i];
-    low[i] = a * cos[i] - b * sin[i];
-    high[i] = b * cos[i] + a * sin[i];
-  }
-}
-
 // As score_directly, for any number of tiles of queries, four keys at a time.
 template <bool kBf16>
 inline void score_staged(
@@ -195,7 +135,7 @@ inline void score_staged(
       const Index key = j + k < low ? low : j + k >= high ? high - 1 : j + k;
       float* to = state.staged + k * state.head_dim;
       stage_row<kBf16>(state.keys[key], 0, head_dim, state.head_dim, to);
-      if (attention.keys == nullptr) derive_key(attention, chunk_begin + key, to);
+      if (attention.keys == nullptr) derive_key(attention, state.angles, chunk_begin + key, to);
       rows[k] = reinterpret_cast<const std::byte*>(to);
       if (key + kKeys < high) prefetch_row(state.keys[key + kKeys], row_bytes);
       prefetch_row(state.values[key], slice_bytes);
@@ -527,7 +467,7 @@ template <typename AttendRows>
 inline void attend_queries(const Attention& attention,
                            const AttentionPart& part,
                            AttendRows&& attend_rows) {
-  QueryState state;
+  QueryState state(attention);
   begin_queries(state, attention, part);
   for_chunks<kKeyChunk>(
       attention, part, [&](const SeenByPart& seen, Index chunk, Index low, Index high) {

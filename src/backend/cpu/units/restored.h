@@ -86,7 +86,8 @@ inline void round_as_stored(KvFormat format, Index head_dim, float* row) {
 inline void turn_key(const Attention& attention, Index position, float* row) {
   alignas(64) float cos[kMaxHeadDim / 2];
   alignas(64) float sin[kMaxHeadDim / 2];
-  turn_angles<true>(attention, position, cos, sin);
+  turn_angles<AngleOf::kTable>(attention.inverse_frequencies, attention.rotated_pairs, position,
+                               cos, sin);
   const Index half = attention.head_dim / 2;
   for (Index i = attention.rotated_pairs; i < half; ++i) {
     cos[i] = 1.0F;
@@ -109,6 +110,7 @@ inline void pad_row(float* row, Index head_dim, Index padded) {
 // Restores keys and values of positions [first, last), at most kExpandedKeys of them, to rows
 // `padded` apart.
 inline void restore_rows(const Attention& attention,
+                         KeyAngles& angles,
                          Index kv_head,
                          Index first,
                          Index last,
@@ -142,7 +144,7 @@ inline void restore_rows(const Attention& attention,
     if (attention.keys == nullptr) {
       rms_norm(raw, nullptr, head_dim, restored.eps, key);
       round_as_stored(attention.format, head_dim, key);
-      derive_key(attention, position, key);
+      derive_key(attention, angles, position, key);
     } else {
       rms_norm(raw, attention.k_norm, head_dim, restored.eps, key);
       turn_key(attention, position, key);
@@ -184,7 +186,7 @@ inline void read_stored(
     decode_vector(attention.format, state.keys[j], attention.head_dim, state.head_dim, key);
   } else {
     __builtin_memcpy(key, value, static_cast<std::size_t>(state.head_dim) * sizeof(float));
-    derive_key(attention, position, key);
+    derive_key(attention, state.angles, position, key);
   }
 }
 
@@ -250,7 +252,7 @@ inline void attend_restored_chunk(QueryState& state,
   for (Index j = rows.restored_low; j < rows.restored_high; j += kExpandedKeys) {
     const Index end =
         j + kExpandedKeys < rows.restored_high ? j + kExpandedKeys : rows.restored_high;
-    restore_rows(attention, part.kv_head, chunk + j, chunk + end, state.head_dim,
+    restore_rows(attention, state.angles, part.kv_head, chunk + j, chunk + end, state.head_dim,
                  rows.restored.keys + j * state.head_dim,
                  rows.restored.values + j * state.head_dim);
   }
@@ -289,7 +291,7 @@ inline void attend_restored_chunk(QueryState& state,
 }
 
 inline void attend_restored(const Attention& attention, const AttentionPart& part) {
-  QueryState state;
+  QueryState state(attention);
   RestoredChunk rows;
   begin_queries(state, attention, part);
   const Index first = attention.first_position + part.first_row;
