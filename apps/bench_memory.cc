@@ -45,7 +45,7 @@ Result<double> layer_scale(const BenchFlags& flags, MemoryClass memory_class) {
   return count(slice) == 0.0 ? 1.0 : count(whole) / count(slice);
 }
 
-Result<std::vector<ClassRow>> measure(EngineImpl& engine, const BenchFlags& flags) {
+Result<std::vector<ClassRow>> measure_memory(EngineImpl& engine, const BenchFlags& flags) {
   std::vector<ClassRow> rows;
   for (const auto& [name, type] : kTypes) {
     SessionOptions options{.kv_full = type, .kv_sliding = type, .kv_drafter = type};
@@ -77,7 +77,7 @@ int memory_bench(const BenchFlags& flags) {
   const bool drafter = !flags.shape.empty() && named_drafter_shape(flags.shape, flags.layers);
   auto engine = open_bench_engine(flags, drafter);
   if (!engine) return report(engine.error());
-  const auto rows = measure(**engine, flags);
+  const auto rows = measure_memory(**engine, flags);
   if (!rows) return report(rows.error());
   nlohmann::ordered_json json = header_json(flags, **engine, "memory");
   if (!flags.json) {

@@ -38,7 +38,7 @@ Result<double> first_token(EngineImpl& engine,
   return watch.seconds();
 }
 
-Result<PromptCacheReport> measure(EngineImpl& engine, const BenchFlags& flags) {
+Result<PromptCacheReport> measure_prompt_cache(EngineImpl& engine, const BenchFlags& flags) {
   SequenceRng random(1);
   const auto vocab_size = static_cast<std::uint64_t>(engine.vocab_size());
   const auto set_random = [&](std::span<TokenId> ids) {
@@ -69,7 +69,7 @@ int prompt_cache_bench(BenchFlags& flags) {
   flags.model.prompt_cache_bytes = MemoryBudget::kUnlimited;  // but for the memory there is
   auto engine = open_bench_engine(flags);
   if (!engine) return report(engine.error());
-  const auto result = measure(**engine, flags);
+  const auto result = measure_prompt_cache(**engine, flags);
   if (!result) return report(result.error());
   if (flags.json) {
     nlohmann::ordered_json json = header_json(flags, **engine, "prompt-cache");

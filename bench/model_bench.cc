@@ -13,8 +13,6 @@
 namespace kakeya::bench {
 namespace {
 
-constexpr double kProbeSeconds = 0.15;
-
 // Random tokens, so that routing differs from row to row as it does in text.
 std::vector<TokenId> random_ids(SequenceRng& rng, std::int64_t count, std::int64_t vocab_size) {
   std::vector<TokenId> ids;
@@ -59,7 +57,7 @@ class PassBench {
     return seconds;
   }
 
-  double probe() { return cpu::measure_read_bandwidth(*pool_, kProbeSeconds); }
+  double probe() { return cpu::measure_read_bandwidth(*pool_); }
 
   // What the last pass read: every weight once, of experts the routed ones; cached rows.
   double pass_bytes() const { return bytes_; }
@@ -105,7 +103,7 @@ class PassBench {
 };
 
 // Collects the repetitions of one kind of pass.
-struct Samples {
+struct PassSamples {
   std::vector<double> seconds;
   std::vector<double> probes;
   std::vector<double> experts;
@@ -117,7 +115,7 @@ struct Samples {
   }
 };
 
-PassResult summarise(const Samples& samples, std::int64_t rows, double bytes, double gflop) {
+PassResult summarise(const PassSamples& samples, std::int64_t rows, double bytes, double gflop) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < samples.seconds.size(); ++i) {
     ratios.push_back(100.0 * bytes * 1e-9 / samples.seconds[i] / samples.probes[i]);
@@ -142,7 +140,7 @@ void progress(const ModelBenchOptions& options, int done) {
 Result<PassResult> bench_decode(EngineImpl& engine, const ModelBenchOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(PassBench bench, PassBench::create(engine, options, 64));
   KAKEYA_TRY(bench.pass(1, 1, true));  // warm up
-  Samples samples;
+  PassSamples samples;
   for (int r = 0; r < options.repetitions; ++r) {
     const double before = bench.probe();
     std::vector<double> seconds;
@@ -161,7 +159,7 @@ Result<std::vector<PassResult>> bench_verify(EngineImpl& engine, const ModelBenc
   const std::int64_t most = *std::max_element(sizes.begin(), sizes.end());
   KAKEYA_ASSIGN_OR_RETURN(PassBench bench,
                           PassBench::create(engine, options, std::max<std::int64_t>(most, 64)));
-  std::vector<Samples> samples(sizes.size());
+  std::vector<PassSamples> samples(sizes.size());
   std::vector<double> bytes(sizes.size());
   for (int r = -1; r < options.repetitions; ++r) {  // the first round warms up
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -191,7 +189,7 @@ Result<PassResult> bench_prefill(EngineImpl& engine, const ModelBenchOptions& op
   from_empty.context = 1;
   KAKEYA_ASSIGN_OR_RETURN(PassBench bench, PassBench::create(engine, from_empty, options.rows));
   KAKEYA_TRY(bench.pass(options.rows, 1, true));  // warm up
-  Samples samples;
+  PassSamples samples;
   for (int r = 0; r < options.repetitions; ++r) {
     const double before = bench.probe();
     KAKEYA_ASSIGN_OR_RETURN(const double seconds, bench.pass(options.rows, 1, true));

@@ -16,8 +16,6 @@
 namespace kakeya::bench {
 namespace {
 
-constexpr double kProbeSeconds = 0.15;
-
 Status check_curve(const std::vector<double>& survival) {
   double before = 1.0;
   for (const double share : survival) {
@@ -161,7 +159,7 @@ class RoundTimes {
   std::map<std::int32_t, std::vector<double>> times_;
 };
 
-struct Samples {
+struct RunSamples {
   std::vector<double> tokens_per_second;
   std::vector<double> times_plain;
   std::map<std::int32_t, std::int64_t> rounds_by_length;
@@ -225,10 +223,10 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   ThreadPool pool({.num_threads = engine.num_threads(), .pin = true});
   SpeculativeReport report;
   RoundTimes times;
-  std::vector<Samples> samples(lengths.size());
+  std::vector<RunSamples> samples(lengths.size());
   std::vector<double> probes;
   for (int r = 0; r < options.repetitions; ++r) {
-    probes.push_back(cpu::measure_read_bandwidth(pool, kProbeSeconds));
+    probes.push_back(cpu::measure_read_bandwidth(pool));
     KAKEYA_ASSIGN_OR_RETURN(const std::vector<GenerateResult> results,
                             bench->generate_all(static_cast<std::uint64_t>(r) + 2));
     for (std::size_t i = 0; i < lengths.size(); ++i) {

@@ -6,13 +6,12 @@
 
 #include "base/atomic_file.h"
 #include "base/status.h"
+#include "convert/source_model.h"
 #include "formats/safetensors_writer.h"
 
 namespace kakeya {
 
 namespace {
-
-constexpr std::string_view kWeight = ".weight";
 
 Shape with_last_axis(Shape shape, std::int64_t size) {
   shape.back() = size;
@@ -26,7 +25,7 @@ std::vector<SafetensorsLayout> layouts_of(const OutputTensor& tensor) {
     return {{tensor.name, *dtype, shape}};
   }
   const auto format = std::get<AffineFormat>(tensor.encoding);
-  const std::string stem = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+  const std::string stem = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
   const Shape groups = with_last_axis(shape, shape.back() / format.group_size);
   const std::int64_t words = affine_code_bytes(format, shape.back()) / 4;
   return {{tensor.name, DType::kU32, with_last_axis(shape, words)},

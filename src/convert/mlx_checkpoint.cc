@@ -11,7 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kExperts = ".experts.";
 constexpr std::string_view kRouter = ".router.proj.weight";
 
@@ -34,7 +33,7 @@ std::string prefix_of(const SourceModel& model, bool head) {
 
 // Matrices and embeddings: everything with rows that is a weight.
 bool can_be_quantized(const std::string& name, const TensorRows& rows) {
-  return name.ends_with(kWeight) && rows.shape().size() >= 2;
+  return name.ends_with(kWeightSuffix) && rows.shape().size() >= 2;
 }
 
 bool divides(const TensorRows& rows, AffineFormat format) {
@@ -71,7 +70,7 @@ std::string mlx_config(const SourceModel& model,
   for (const OutputTensor& tensor : tensors) {
     const auto* own = std::get_if<AffineFormat>(&tensor.encoding);
     if (own == nullptr || !tensor.name.ends_with(kRouter)) continue;
-    const std::string path = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+    const std::string path = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
     quantization[path] = {{"group_size", own->group_size}, {"bits", own->bits}};
   }
   config["quantization"] = quantization;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/tensor_rows.h"
@@ -15,6 +16,9 @@
 #include "kakeya/status.h"
 
 namespace kakeya {
+
+// What names of weights end with, but for those of experts.
+inline constexpr std::string_view kWeightSuffix = ".weight";
 
 struct NamedTensor {
   std::string name;  // without prefix, for example "layers.0.experts.gate_up_proj"

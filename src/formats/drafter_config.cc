@@ -198,7 +198,7 @@ Status read_overrides(const Sections& sections, DrafterConfig& config) {
   return {};
 }
 
-Result<DrafterConfig> parse_root(const JsonFields& root) {
+Result<DrafterConfig> parse_drafter_root(const JsonFields& root) {
   KAKEYA_ASSIGN_OR_RETURN(const bool drafter, is_drafter(root));
   if (!drafter) return invalid_argument("this is not the configuration of a DFlash drafter");
   KAKEYA_ASSIGN_OR_RETURN(const auto dflash, root.object("dflash_config"));
@@ -226,7 +226,7 @@ Result<bool> is_drafter_file(const std::string& path) {
 Result<DrafterConfig> parse_drafter_config(std::string_view json) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
-  return parse_root(root);
+  return parse_drafter_root(root);
 }
 
 Result<DrafterConfig> load_drafter_config(const std::string& dir) {

@@ -123,7 +123,7 @@ std::optional<bool> as_boolean(const GgufValue& value) {
 }
 
 // The value for a message.
-std::string describe(const GgufValue& value) {
+std::string describe_value(const GgufValue& value) {
   const std::string_view type = gguf_value_type_name(value.type);
   if (value.type == GgufValueType::kString) {
     return fmt::format("{} \"{}\"", type, printable(as_text(value.bytes)));
@@ -164,7 +164,8 @@ Result<T> single(const GgufFile& file,
                  Convert convert) {
   KAKEYA_ASSIGN_OR_RETURN(const GgufValue* value, value_of(file, key, expected));
   if (std::optional<T> converted = convert(*value)) return *converted;
-  return invalid_argument("{}: expected {}, got {}", place(file, key), expected, describe(*value));
+  return invalid_argument("{}: expected {}, got {}", place(file, key), expected,
+                          describe_value(*value));
 }
 
 // The same for the elements of an array of fixed size, or for a single value.
@@ -184,14 +185,14 @@ Result<std::vector<T>> list(const GgufFile& file,
   for (std::uint64_t i = 0; i < value->count; ++i) {
     if (scalar_bytes == 0) {
       return invalid_argument("{}: expected a list, each {}, got {}", place(file, key), expected,
-                              describe(*value));
+                              describe_value(*value));
     }
     const GgufValue element{.type = value->element_type,
                             .bytes = value->bytes.subspan(i * scalar_bytes, scalar_bytes)};
     const std::optional<T> converted = convert(element);
     if (!converted) {
       return invalid_argument("{}: element {}: expected {}, got {}", place(file, key), i, expected,
-                              describe(element));
+                              describe_value(element));
     }
     result.push_back(*converted);
   }
@@ -205,7 +206,8 @@ Result<const GgufValue*> array_of(const GgufFile& file, std::string_view key, Gg
   if (value->type == GgufValueType::kArray && (value->element_type == type || value->count == 0)) {
     return value;
   }
-  return invalid_argument("{}: expected {}, got {}", place(file, key), expected, describe(*value));
+  return invalid_argument("{}: expected {}, got {}", place(file, key), expected,
+                          describe_value(*value));
 }
 
 }  // namespace

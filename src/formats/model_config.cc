@@ -102,7 +102,7 @@ Status read_tied(const JsonFields& root, const JsonFields& text, ModelConfig& co
   return {};
 }
 
-Result<ModelConfig> parse_root(const JsonFields& root) {
+Result<ModelConfig> parse_model_root(const JsonFields& root) {
   ModelConfig config;
   KAKEYA_TRY(reject_drafter(root));
   KAKEYA_TRY(check_quantization(root));
@@ -192,7 +192,7 @@ std::int64_t ModelConfig::layer_intermediate_size(std::int64_t layer) const {
 Result<ModelConfig> parse_model_config(std::string_view json) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
-  return parse_root(root);
+  return parse_model_root(root);
 }
 
 Result<GenerationConfig> parse_generation_config(std::string_view json) {

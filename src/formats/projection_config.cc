@@ -13,7 +13,7 @@
 namespace kakeya {
 namespace {
 
-constexpr IntegerRange kHeadsRange = {1, 4096};
+constexpr IntegerRange kHeadRange = {1, 4096};
 
 struct NamedFeatures {
   ProjectionFeatures features;
@@ -37,10 +37,10 @@ Result<std::vector<std::int64_t>> read_layers(const JsonFields& root,
                                               std::string_view fallback,
                                               std::int64_t layers) {
   if (!root.has(key)) {
-    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t value, root.integer(fallback, kHeadsRange));
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t value, root.integer(fallback, kHeadRange));
     return std::vector<std::int64_t>(static_cast<std::size_t>(layers), value);
   }
-  KAKEYA_ASSIGN_OR_RETURN(std::vector<std::int64_t> values, root.integers(key, kHeadsRange));
+  KAKEYA_ASSIGN_OR_RETURN(std::vector<std::int64_t> values, root.integers(key, kHeadRange));
   if (static_cast<std::int64_t>(values.size()) != layers) {
     return invalid_argument("{}: expected {} numbers, one a layer, got {}", key, layers,
                             values.size());
@@ -48,7 +48,7 @@ Result<std::vector<std::int64_t>> read_layers(const JsonFields& root,
   return values;
 }
 
-Result<ProjectionConfig> parse_root(const JsonFields& root) {
+Result<ProjectionConfig> parse_projection_root(const JsonFields& root) {
   ProjectionConfig config;
   KAKEYA_ASSIGN_OR_RETURN(config.features, read_features(root));
   // Context features and layer outputs of a position never look ahead.
@@ -63,8 +63,8 @@ Result<ProjectionConfig> parse_root(const JsonFields& root) {
   KAKEYA_ASSIGN_OR_RETURN(config.drafter_num_layers,
                           root.integer("drafter_num_layers", kLayersRange));
   KAKEYA_ASSIGN_OR_RETURN(config.drafter_num_kv_heads,
-                          root.integer("drafter_num_kv_heads", kHeadsRange));
-  KAKEYA_ASSIGN_OR_RETURN(config.drafter_head_dim, root.integer("drafter_head_dim", kHeadsRange));
+                          root.integer("drafter_num_kv_heads", kHeadRange));
+  KAKEYA_ASSIGN_OR_RETURN(config.drafter_head_dim, root.integer("drafter_head_dim", kHeadRange));
   KAKEYA_ASSIGN_OR_RETURN(const std::int64_t layers,
                           root.integer("verifier_num_layers", kLayersRange));
   KAKEYA_ASSIGN_OR_RETURN(config.layer_kv_heads, read_layers(root, "verifier_layer_kv_heads",
@@ -104,7 +104,7 @@ std::int64_t ProjectionConfig::input_width() const {
 Result<ProjectionConfig> parse_projection_config(std::string_view json) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
-  return parse_root(root);
+  return parse_projection_root(root);
 }
 
 Result<ProjectionConfig> load_projection_config(const std::string& dir) {

@@ -21,12 +21,6 @@ constexpr std::size_t kMostElements = 256;
 constexpr std::size_t kMostBytes = 210;
 using Block = std::span<const float, kElements>;
 
-void put_half(float value, std::uint8_t* out) {
-  const std::uint16_t bits = float_to_half(value);
-  out[0] = static_cast<std::uint8_t>(bits & 0xffU);
-  out[1] = static_cast<std::uint8_t>(bits >> 8);
-}
-
 // 0 where the inverse is not a number to calculate with: the codes are then those of zero.
 float inverse(float scale) {
   const float result = 1.0F / scale;
@@ -59,7 +53,7 @@ void put_symmetric(float scale,
                    const std::array<std::uint8_t, kElements>& codes,
                    int bits,
                    std::uint8_t* out) {
-  put_half(scale, out);
+  store_half(scale, out);
   if (bits == 5) put_fifth_bits(codes, out + 2);
   put_nibbles(codes, out + (bits == 5 ? 6 : 2));
 }
@@ -70,8 +64,8 @@ void put_with_minimum(float scale,
                       const std::array<std::uint8_t, kElements>& codes,
                       int bits,
                       std::uint8_t* out) {
-  put_half(scale, out);
-  put_half(zero, out + 2);
+  store_half(scale, out);
+  store_half(zero, out + 2);
   if (bits == 5) put_fifth_bits(codes, out + 4);
   put_nibbles(codes, out + (bits == 5 ? 8 : 4));
 }
@@ -108,7 +102,7 @@ void encode_q8_0(Block x, std::uint8_t* out) {
   for (const float value : x) largest = std::max(largest, std::fabs(value));
   const float scale = largest / 127.0F;
   const float factor = inverse(scale);
-  put_half(scale, out);
+  store_half(scale, out);
   for (std::size_t i = 0; i < kElements; ++i) {
     // Halves away from zero.
     const auto code = static_cast<std::int8_t>(std::round(x[i] * factor));
@@ -190,7 +184,7 @@ void search_q8_0(const SearchedGroup& group, std::uint8_t* out) {
   scale_search::offer_symmetric(group, kLevels, kFifths, best);
   // Both signs say the same; encode_q8_0() gives positive scales.
   const scale_search::Fit fit = {std::fabs(best.best().scale), 0.0F};
-  put_half(fit.scale, out);
+  store_half(fit.scale, out);
   scale_search::Codes<kElements> codes;
   scale_search::encode(group, fit, kLevels, codes);
   for (std::size_t i = 0; i < kElements; ++i) {

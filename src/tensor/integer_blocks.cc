@@ -116,17 +116,17 @@ void read_q6_k(const std::uint8_t* block, int part, IntegerBlock& out) {
   }
 }
 
-int non_linear(int code) {
+int non_linear_code(int code) {
   return kNonLinear[static_cast<std::size_t>(code)] + kSignedZero;
 }
 
 void read_iq4_nl(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return non_linear(nibble_at(block + 2, 16, i)); });
+  set_codes(out, [&](int i) { return non_linear_code(nibble_at(block + 2, 16, i)); });
   set_scale(out, half_at(block));
 }
 
 void read_iq4_xs(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return non_linear(nibble_at(block + 8 + 16 * part, 16, i)); });
+  set_codes(out, [&](int i) { return non_linear_code(nibble_at(block + 8 + 16 * part, 16, i)); });
   set_factors(out, half_at(block));
   for (int half = 0; half < 2; ++half) set_scale_codes(out, half, iq4_xs_scale(block, part));
 }
@@ -138,7 +138,7 @@ void read_mxfp4(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
   set_scale(out, half_of_e8m0(block[0]));
 }
 
-struct Description {
+struct BlockReader {
   IntegerFormat format;
   void (*read)(const std::uint8_t* block, int part, IntegerBlock& out);
 };
@@ -147,27 +147,27 @@ constexpr DType kHalf = DType::kF16;
 constexpr DType kCodes = DType::kI8;
 
 // In the order of the enumerators; NVFP4 has none.
-constexpr std::array kDescriptions = {
-    Description{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
-    Description{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},
-    Description{{.bits = 6, .zero = 16, .scale_type = kHalf}, read_q5_0},
-    Description{{.bits = 6, .has_minimum = true, .scale_type = kHalf}, read_q5_1},
-    Description{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0},
-    Description{{.bits = 4, .group = 16, .has_minimum = true, .scale_type = kCodes}, read_q2_k},
-    Description{{.bits = 4, .zero = 4, .group = 16, .scale_type = kCodes}, read_q3_k},
-    Description{{.bits = 4, .has_minimum = true, .scale_type = kCodes}, read_q4_k},
-    Description{{.bits = 6, .has_minimum = true, .scale_type = kCodes}, read_q5_k},
-    Description{{.bits = 6, .zero = 32, .group = 16, .scale_type = kCodes}, read_q6_k},
-    Description{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl},
-    Description{{.zero = kSignedZero, .scale_type = kCodes}, read_iq4_xs},
-    Description{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4},
+constexpr std::array kBlockReaders = {
+    BlockReader{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
+    BlockReader{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},
+    BlockReader{{.bits = 6, .zero = 16, .scale_type = kHalf}, read_q5_0},
+    BlockReader{{.bits = 6, .has_minimum = true, .scale_type = kHalf}, read_q5_1},
+    BlockReader{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0},
+    BlockReader{{.bits = 4, .group = 16, .has_minimum = true, .scale_type = kCodes}, read_q2_k},
+    BlockReader{{.bits = 4, .zero = 4, .group = 16, .scale_type = kCodes}, read_q3_k},
+    BlockReader{{.bits = 4, .has_minimum = true, .scale_type = kCodes}, read_q4_k},
+    BlockReader{{.bits = 6, .has_minimum = true, .scale_type = kCodes}, read_q5_k},
+    BlockReader{{.bits = 6, .zero = 32, .group = 16, .scale_type = kCodes}, read_q6_k},
+    BlockReader{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl},
+    BlockReader{{.zero = kSignedZero, .scale_type = kCodes}, read_iq4_xs},
+    BlockReader{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4},
 };
-static_assert(static_cast<std::size_t>(QuantizedFormat::kNvfp4) == kDescriptions.size());
+static_assert(static_cast<std::size_t>(QuantizedFormat::kNvfp4) == kBlockReaders.size());
 
 // Null if there is none.
-const Description* description_of(QuantizedFormat format) {
+const BlockReader* block_reader_of(QuantizedFormat format) {
   const auto index = static_cast<std::size_t>(format);
-  return index < kDescriptions.size() ? &kDescriptions[index] : nullptr;
+  return index < kBlockReaders.size() ? &kBlockReaders[index] : nullptr;
 }
 
 float scale_at(DType dtype, const std::byte* scales, std::int64_t index) {
@@ -200,8 +200,8 @@ void read_affine(const TensorView& weight,
 
 std::optional<IntegerFormat> integer_format(const TensorView& weight) {
   if (const auto* format = std::get_if<QuantizedFormat>(&weight.quantization)) {
-    const Description* description = description_of(*format);
-    return description != nullptr ? std::optional(description->format) : std::nullopt;
+    const BlockReader* reader = block_reader_of(*format);
+    return reader != nullptr ? std::optional(reader->format) : std::nullopt;
   }
   const auto* groups = std::get_if<AffineGroups>(&weight.quantization);
   if (groups == nullptr) return std::nullopt;
@@ -222,13 +222,12 @@ void read_integer_block(const TensorView& weight,
     return read_affine(weight, *groups, row, block, out);
   }
   const auto format = std::get<QuantizedFormat>(weight.quantization);
-  const Description* description = description_of(format);
-  KAKEYA_CHECK(description != nullptr);
+  const BlockReader* reader = block_reader_of(format);
+  KAKEYA_CHECK(reader != nullptr);
   const std::int64_t parts = quantized_block_elements(format) / kIntegerBlock;
   const std::byte* source =
       weight.data + row * weight.row_bytes() + block / parts * quantized_block_bytes(format);
-  description->read(reinterpret_cast<const std::uint8_t*>(source), static_cast<int>(block % parts),
-                    out);
+  reader->read(reinterpret_cast<const std::uint8_t*>(source), static_cast<int>(block % parts), out);
 }
 
 }  // namespace kakeya

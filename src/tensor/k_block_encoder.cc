@@ -17,7 +17,7 @@ namespace kakeya {
 
 namespace {
 
-constexpr std::size_t kElements = 256;
+constexpr std::size_t kBlockElements = 256;
 // Of step 3. On normal numbers one less costs 0.2 % of the error.
 constexpr int kRounds = 3;
 
@@ -33,17 +33,11 @@ using scale_search::Minimums;
 using scale_search::nearest;
 
 // Least squares after each candidate of step 1: a second time gains less than 0.3 % of the error.
-constexpr int kRefits = 1;
+constexpr int kGroupRefits = 1;
 
 // What half precision makes of it, as readers will see it.
 float as_half(float value) {
   return half_to_float(float_to_half(value));
-}
-
-void put_half(float value, std::uint8_t* out) {
-  const std::uint16_t bits = float_to_half(value);
-  out[0] = static_cast<std::uint8_t>(bits & 0xffU);
-  out[1] = static_cast<std::uint8_t>(bits >> 8);
 }
 
 // The scale of scales for a largest scale, or minimum, that is `multiple` times as large. Never 0
@@ -62,7 +56,7 @@ Fit fit_with_minimum(const Group<32>& group, Levels levels) {
   const float low = std::min(*smallest, 0.0F);
   const float width = *largest - low;
   if (!(width > 0.0F)) return {0.0F, -low};  // all zero, or one negative number
-  BestFit<32> best(group, levels, Minimums::kNotNegative, kRefits);
+  BestFit<32> best(group, levels, Minimums::kNotNegative, kGroupRefits);
   for (int i = -4; i <= 5; ++i) {
     best.offer({width / (levels.high + 0.2F * static_cast<float>(i)), -low});
   }
@@ -71,7 +65,7 @@ Fit fit_with_minimum(const Group<32>& group, Levels levels) {
 
 // Step 1 for Q6_K. The scale may be negative: there is one more code below zero than above.
 Fit fit_symmetric(const Group<16>& group, Levels levels) {
-  BestFit<16> best(group, levels, Minimums::kNone, kRefits);
+  BestFit<16> best(group, levels, Minimums::kNone, kGroupRefits);
   scale_search::offer_symmetric(group, levels, {-4, 4}, best);
   return best.best();
 }
@@ -80,7 +74,7 @@ Fit fit_symmetric(const Group<16>& group, Levels levels) {
 // minimums of `minimum`.
 template <std::size_t N>
 struct Draft {
-  static constexpr std::size_t kGroups = kElements / N;
+  static constexpr std::size_t kGroups = kBlockElements / N;
 
   Fit unit;  // halves
   std::array<float, kGroups> scales{};
@@ -129,7 +123,7 @@ float improve_group(const Group<N>& group,
 }
 
 template <std::size_t N>
-using Groups = std::array<Group<N>, kElements / N>;
+using Groups = std::array<Group<N>, kBlockElements / N>;
 
 // Least squares of the unit for the multiples and codes that there are.
 template <std::size_t N>
@@ -164,10 +158,10 @@ Fit refit_unit(const Groups<N>& groups, const Draft<N>& draft) {
 
 // Steps 2 and 3.
 template <std::size_t N>
-Draft<N> search(const Groups<N>& groups,
-                const std::array<Fit, kElements / N>& fits,
-                Levels levels,
-                const Multiples& multiples) {
+Draft<N> search_units(const Groups<N>& groups,
+                      const std::array<Fit, kBlockElements / N>& fits,
+                      Levels levels,
+                      const Multiples& multiples) {
   // The group of the largest scale gets the largest multiple, that of the other sign if there is
   // one more on that side.
   Fit largest;
@@ -220,7 +214,7 @@ Draft<32> search_with_minimums(const float* x, const float* importance, float mo
   std::array<Fit, 8> fits;
   for (std::size_t g = 0; g < groups.size(); ++g) fits[g] = fit_with_minimum(groups[g], levels);
   constexpr Multiples kSixBits = {{0.0F, 63.0F}, {0.0F, 63.0F}};
-  return search<32>(groups, fits, levels, kSixBits);
+  return search_units<32>(groups, fits, levels, kSixBits);
 }
 
 unsigned whole(float value) {
@@ -244,7 +238,7 @@ unsigned code_at(const Draft<32>& draft, std::size_t i) {
 
 // Nibbles in runs of 32 bytes for 64 elements.
 void put_low_bits(const Draft<32>& draft, std::uint8_t* out) {
-  for (std::size_t i = 0; i < kElements / 2; ++i) {
+  for (std::size_t i = 0; i < kBlockElements / 2; ++i) {
     const std::size_t first = i / 32 * 64 + i % 32;
     const unsigned low = code_at(draft, first) & 15U;
     const unsigned high = code_at(draft, first + 32) & 15U;
@@ -256,16 +250,16 @@ void put_low_bits(const Draft<32>& draft, std::uint8_t* out) {
 
 void encode_q4_k(const float* x, const float* importance, std::uint8_t* out) {
   const Draft<32> draft = search_with_minimums(x, importance, 15.0F);
-  put_half(draft.unit.scale, out);
-  put_half(draft.unit.minimum, out + 2);
+  store_half(draft.unit.scale, out);
+  store_half(draft.unit.minimum, out + 2);
   put_k_scales(draft, out + 4);
   put_low_bits(draft, out + 16);
 }
 
 void encode_q5_k(const float* x, const float* importance, std::uint8_t* out) {
   const Draft<32> draft = search_with_minimums(x, importance, 31.0F);
-  put_half(draft.unit.scale, out);
-  put_half(draft.unit.minimum, out + 2);
+  store_half(draft.unit.scale, out);
+  store_half(draft.unit.minimum, out + 2);
   put_k_scales(draft, out + 4);
   // Bit g of byte i is the fifth bit of element i of group g.
   for (std::size_t i = 0; i < 32; ++i) {
@@ -282,9 +276,9 @@ void encode_q6_k(const float* x, const float* importance, std::uint8_t* out) {
   std::array<Fit, 16> fits;
   for (std::size_t g = 0; g < groups.size(); ++g) fits[g] = fit_symmetric(groups[g], kLevels);
   constexpr Multiples kBytes = {{-128.0F, 127.0F}, {0.0F, 0.0F}};
-  const Draft<16> draft = search<16>(groups, fits, kLevels, kBytes);
+  const Draft<16> draft = search_units<16>(groups, fits, kLevels, kBytes);
   std::fill_n(out, 192, std::uint8_t{0});
-  for (std::size_t i = 0; i < kElements; ++i) {
+  for (std::size_t i = 0; i < kBlockElements; ++i) {
     const unsigned code = whole(draft.codes[i / 16][i % 16] + 32.0F);
     const std::size_t half = i / 128;
     const std::size_t low = 64 * half + i % 64;
@@ -295,7 +289,7 @@ void encode_q6_k(const float* x, const float* importance, std::uint8_t* out) {
   for (std::size_t g = 0; g < 16; ++g) {
     out[192 + g] = static_cast<std::uint8_t>(static_cast<std::int8_t>(draft.scales[g]));
   }
-  put_half(draft.unit.scale, out + 208);
+  store_half(draft.unit.scale, out + 208);
 }
 
 }  // namespace kakeya

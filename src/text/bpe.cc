@@ -12,7 +12,6 @@
 namespace kakeya {
 namespace {
 
-constexpr TokenId kNoToken = -1;
 constexpr std::uint32_t kNoSymbol = std::numeric_limits<std::uint32_t>::max();
 
 // Longer words are encoded in parts, so that positions fit into 32 bits. No prompt comes near it.

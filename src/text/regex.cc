@@ -37,7 +37,7 @@ using MatchData = std::unique_ptr<pcre2_match_data, FreeWith<pcre2_match_data_fr
 }  // namespace
 
 struct Regex::Code {
-  std::unique_ptr<pcre2_code, FreeWith<pcre2_code_free_8>> code;
+  std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code = {nullptr, pcre2_code_free};
 };
 
 Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}

@@ -7,11 +7,6 @@
 #include "text/flat_map.h"
 
 namespace kakeya {
-namespace {
-
-constexpr TokenId kNoToken = -1;
-
-}  // namespace
 
 std::optional<std::string_view> Vocabulary::text(TokenId id) const {
   if (id < 0 || static_cast<std::size_t>(id) >= spans_.size()) return std::nullopt;

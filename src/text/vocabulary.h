@@ -13,6 +13,8 @@
 
 namespace kakeya {
 
+inline constexpr TokenId kNoToken = -1;
+
 class Vocabulary {
  public:
   // An upper bound on ids, above every published vocabulary: it keeps a broken file from asking for

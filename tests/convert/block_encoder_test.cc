@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/relative_error.h"
 #include "formats/safetensors.h"
 
 namespace kakeya {
@@ -54,17 +55,6 @@ std::vector<float> decoded(QuantizedFormat format,
   std::vector<float> values(x.size(), NAN);
   dequantize_row(format, blocks.data(), columns, values.data());
   return values;
-}
-
-// The root of the mean squared error, relative to that of the numbers.
-double relative_error(const std::vector<float>& x, const std::vector<float>& values) {
-  double error = 0.0;
-  double power = 0.0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    error += std::pow(static_cast<double>(values[i]) - x[i], 2);
-    power += std::pow(static_cast<double>(x[i]), 2);
-  }
-  return std::sqrt(error / power);
 }
 
 std::vector<float> normal_numbers(std::size_t count, unsigned seed) {

@@ -16,6 +16,7 @@
 
 #include "base/memory_budget.h"
 #include "convert/gguf_metadata.h"
+#include "convert/relative_error.h"
 #include "formats/gguf.h"
 #include "formats/named_shapes.h"
 #include "formats/scratch_files.h"
@@ -219,17 +220,6 @@ TEST(GgufModel, GivesTheHeadMoreBits) {
   EXPECT_EQ(type_counts(model, "q8_0"), q8_0);
   const std::map<std::string_view, int> bf16 = {{"F32", 391}, {"BF16", 266}};
   EXPECT_EQ(type_counts(model, "bf16"), bf16);
-}
-
-// Relative to the root of the mean square.
-double relative_error(const std::vector<float>& expected, const std::vector<float>& values) {
-  double error = 0.0;
-  double power = 0.0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    error += std::pow(static_cast<double>(values[i]) - expected[i], 2);
-    power += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::sqrt(error / power);
 }
 
 TEST(GgufModel, QuantisedTensorsAreNearTheirNumbers) {

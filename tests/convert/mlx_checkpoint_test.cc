@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const json& golden() {
+const json& mlx_golden() {
   static const json cases =
       json::parse(read_file(std::string(KAKEYA_TEST_DATA) + "/quantized/mlx_models.json"));
   return cases;
@@ -77,8 +77,8 @@ json tensors_of(const std::string& dir) {
 }
 
 TEST(MlxCheckpoint, HasTheTensorsAndTheConfigurationOfMlxLmBitForBit) {
-  ASSERT_EQ(golden().size(), 6U);
-  for (const json& c : golden()) {
+  ASSERT_EQ(mlx_golden().size(), 6U);
+  for (const json& c : mlx_golden()) {
     SCOPED_TRACE(c["source"]);
     const ScratchFolder folder;
     const auto report = quantize(source_of(c, folder), folder.path("out"),
@@ -112,7 +112,7 @@ TEST(MlxCheckpoint, ReportsWhatItDidAndKeepsItsMemorySmall) {
   const ScratchFolder folder;
   const auto report = quantize(KAKEYA_DEMO_MODEL, folder.path("out"));
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  const json& c = golden()[0];
+  const json& c = mlx_golden()[0];
   std::int64_t quantized = 0;
   for (const auto& [name, tensor] : c["tensors"].items()) quantized += tensor[0] == "U32" ? 1 : 0;
   EXPECT_EQ(report->quantized, quantized);

@@ -17,7 +17,7 @@ namespace kakeya {
 namespace {
 
 // One format with scales of one type; tensors are [rows, ...].
-struct Case {
+struct AffineCase {
   AffineFormat format;
   DType dtype;
 
@@ -27,8 +27,8 @@ struct Case {
   }
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
+std::vector<AffineCase> cases() {
+  std::vector<AffineCase> result;
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     for (const int group_size : {32, 64, 128}) {
       result.push_back({{bits, group_size}, DType::kBF16});
@@ -48,7 +48,7 @@ const SafetensorsFile& golden() {
   return *file;
 }
 
-const TensorView& tensor(const Case& c, std::string_view name) {
+const TensorView& tensor(const AffineCase& c, std::string_view name) {
   const TensorView* found = golden().find(c.key() + std::string(name));
   EXPECT_NE(found, nullptr) << c.key() << name;
   return *found;
@@ -63,7 +63,7 @@ std::span<const std::byte> bytes(const TensorView& view) {
 }
 
 // Row r of the golden codes, scales and biases.
-AffineRow row(const Case& c, std::int64_t r) {
+AffineRow row(const AffineCase& c, std::int64_t r) {
   const auto start = [&](std::string_view name) {
     const TensorView& view = tensor(c, name);
     return view.data + static_cast<std::int64_t>(view.bytes()) / view.shape[0] * r;
@@ -87,7 +87,7 @@ float rounded(DType dtype, float value) {
 
 TEST(AffineFormat, ValuesAreMlxsBitForBit) {
   EXPECT_EQ(golden().tensors().size(), 6 * cases().size());
-  for (const Case& c : cases()) {
+  for (const AffineCase& c : cases()) {
     SCOPED_TRACE(c.key());
     const Shape& shape = tensor(c, "weights").shape;
     std::vector<float> values(static_cast<std::size_t>(shape[0] * shape[1]), NAN);
@@ -100,7 +100,7 @@ TEST(AffineFormat, ValuesAreMlxsBitForBit) {
 
 // What the header says of MLX's own arithmetic in 16 bits.
 TEST(AffineFormat, MlxRoundsProductAndSumToTheTypeOfTheScales) {
-  for (const Case& c : cases()) {
+  for (const AffineCase& c : cases()) {
     SCOPED_TRACE(c.key());
     const Shape& shape = tensor(c, "weights").shape;
     const std::vector<float> scales = floats(tensor(c, "scales"));
@@ -121,7 +121,7 @@ TEST(AffineFormat, MlxRoundsProductAndSumToTheTypeOfTheScales) {
 
 TEST(AffineFormat, CodesScalesAndBiasesAreMlxsBitForBit) {
   bool negative_scale = false;
-  for (const Case& c : cases()) {
+  for (const AffineCase& c : cases()) {
     SCOPED_TRACE(c.key());
     const Shape& shape = tensor(c, "weights").shape;
     const std::vector<float> weights = floats(tensor(c, "weights"));

@@ -39,7 +39,7 @@ std::string map_of(const std::vector<std::pair<std::string, std::string>>& entri
   return fmt::format("{{{}}}", fmt::join(fields, ","));
 }
 
-std::string refusal(const std::string& weight_map) {
+std::string index_refusal(const std::string& weight_map) {
   const ScratchFolder folder;
   write_sharded(folder, weight_map);
   const auto checkpoint = Checkpoint::open(folder.root());
@@ -78,18 +78,18 @@ TEST(Checkpoint, RefusesIndexEntriesThatLeaveTheFolder) {
        {"../" + kShardA, std::string("/etc/passwd"), std::string(".."),
         std::string("a\\\\b.safetensors"), std::string(""), std::string("x\\u0000.safetensors"),
         std::string("weights.bin")}) {
-    EXPECT_THAT(refusal(map_of({{"a", name}})), HasSubstr("same folder")) << name;
+    EXPECT_THAT(index_refusal(map_of({{"a", name}})), HasSubstr("same folder")) << name;
   }
-  EXPECT_THAT(refusal(R"({"a":3})"), HasSubstr("weight_map.a: expected the name"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("weight_map: expected an object"));
+  EXPECT_THAT(index_refusal(R"({"a":3})"), HasSubstr("weight_map.a: expected the name"));
+  EXPECT_THAT(index_refusal("[]"), HasSubstr("weight_map: expected an object"));
 }
 
 TEST(Checkpoint, RefusesAnIndexThatDisagreesWithTheShards) {
-  EXPECT_THAT(refusal(map_of({{"a", kShardB}, {"b", kShardA}})),
+  EXPECT_THAT(index_refusal(map_of({{"a", kShardB}, {"b", kShardA}})),
               HasSubstr("tensor a should be in " + kShardB + ", but it is in another"));
-  EXPECT_THAT(refusal(map_of({{"a", kShardA}, {"c", kShardB}})),
+  EXPECT_THAT(index_refusal(map_of({{"a", kShardA}, {"c", kShardB}})),
               HasSubstr("tensor c should be in " + kShardB + ", but it is in none"));
-  const std::string third = refusal(map_of({{"a", kShardA}, {"c", "model-3.safetensors"}}));
+  const std::string third = index_refusal(map_of({{"a", kShardA}, {"c", "model-3.safetensors"}}));
   EXPECT_THAT(third, HasSubstr("model-3.safetensors"));
 }
 

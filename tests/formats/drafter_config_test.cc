@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/named_shapes.h"
+#include "formats/published_configs.h"
 #include "formats/scratch_files.h"
 #include "formats/spread_taps.h"
 #include "formats/tensor_request.h"
@@ -25,15 +26,7 @@ using testing::Not;
 constexpr const char* k26B = "z-lab-gemma-4-26B-A4B-it-DFlash";
 constexpr const char* kSpecForge = "SpecForge-qwen3-8b-dflash";
 
-std::string config_path(const std::string& name) {
-  return std::string(KAKEYA_TEST_DATA) + "/configs/" + name;
-}
-
-json published(const std::string& name) {
-  return json::parse(read_file(config_path(name) + "/config.json"));
-}
-
-DrafterConfig parsed(const json& config) {
+DrafterConfig parsed_drafter(const json& config) {
   const auto result = parse_drafter_config(config.dump());
   EXPECT_TRUE(result.has_value()) << result.error().message();
   return result.value_or(DrafterConfig());
@@ -45,23 +38,23 @@ DrafterConfig loaded(const std::string& dir) {
   return result.value_or(DrafterConfig());
 }
 
-Error refusal(const json& config) {
+Error drafter_refusal(const json& config) {
   const Error error = error_of(parse_drafter_config(config.dump()));
   EXPECT_THAT(error.message(), Not(HasSubstr("\n")));
   return error;
 }
 
 // What is said of the 26B drafter with one field replaced: at the top, or in dflash_config.
-std::string refusal_with(const std::string& key, const json& value) {
+std::string drafter_refusal_with(const std::string& key, const json& value) {
   json config = published(k26B);
   config[key] = value;
-  return refusal(config).message();
+  return drafter_refusal(config).message();
 }
 
 std::string refusal_with_dflash(const std::string& key, const json& value) {
   json config = published(k26B);
   config["dflash_config"][key] = value;
-  return refusal(config).message();
+  return drafter_refusal(config).message();
 }
 
 std::int64_t parameters(const DrafterConfig& config) {
@@ -179,16 +172,17 @@ TEST(DrafterConfig, ChoosesTapsAndMaskTokenWithoutDflashConfig) {
 
   json other = published(kSpecForge);
   other["vocab_size"] = 151935;
-  EXPECT_EQ(refusal(other).message(),
+  EXPECT_EQ(drafter_refusal(other).message(),
             "dflash_config.mask_token_id: expected an integer from 0 to 151934, got nothing");
   other = published(kSpecForge);
   other.erase("num_target_layers");
-  EXPECT_EQ(refusal(other).message(),
+  EXPECT_EQ(drafter_refusal(other).message(),
             "dflash_config.target_layer_ids: expected a list (or num_target_layers), got nothing");
   other["num_target_layers"] = 7;
-  EXPECT_THAT(refusal(other).message(), HasSubstr("5 taps cannot be chosen from the 7 layers"));
+  EXPECT_THAT(drafter_refusal(other).message(),
+              HasSubstr("5 taps cannot be chosen from the 7 layers"));
   other["num_target_layers"] = 8;
-  EXPECT_THAT(parsed(other).target_layer_ids, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(parsed_drafter(other).target_layer_ids, ElementsAre(1, 2, 3, 4, 5));
 }
 
 TEST(DrafterConfig, SpreadsTapsAsThePublishedDraftersDo) {
@@ -243,14 +237,14 @@ TEST(DrafterConfig, LetsAFileHoldCopiesOfEmbeddingAndHead) {
 
 TEST(DrafterConfig, RefusesDflash2ByItsNetwork) {
   const json fixture = published("z-lab-DFlash2-fixture");
-  EXPECT_EQ(refusal(fixture).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(refusal(fixture).message(),
+  EXPECT_EQ(drafter_refusal(fixture).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(drafter_refusal(fixture).message(),
             "dflash_config: the convolutions and the candidate selector of DFlash2 are not "
             "supported, got conv_group_size, conv_kernel_size, selector_rank, selector_top_k");
   json bare = published(k26B);
   bare["architectures"] = {"DFlash2DraftModel"};
-  EXPECT_EQ(refusal(bare).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(refusal(bare).message(),
+  EXPECT_EQ(drafter_refusal(bare).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(drafter_refusal(bare).message(),
               HasSubstr("expected DFlashDraftModel, got \"DFlash2DraftModel\""));
 }
 
@@ -262,7 +256,7 @@ TEST(DrafterConfig, ReadsWhatDflashConfigOverrides) {
        {"conv_group_size", "conv_kernel_size", "selector_rank", "selector_top_k"}) {
     config["dflash_config"].erase(key);
   }
-  const DrafterConfig drafter = parsed(config);
+  const DrafterConfig drafter = parsed_drafter(config);
   EXPECT_EQ(drafter.block_size, 16);
   EXPECT_EQ(drafter.is_causal, false);
   EXPECT_EQ(drafter.layers.final_logit_softcapping, 20.0F);
@@ -272,11 +266,11 @@ TEST(DrafterConfig, ReadsWhatDflashConfigOverrides) {
 
   config.erase("is_causal");
   config["dflash_config"]["causal"] = true;
-  EXPECT_EQ(parsed(config).is_causal, true);
+  EXPECT_EQ(parsed_drafter(config).is_causal, true);
   config["dflash_config"]["is_causal"] = true;
-  EXPECT_EQ(parsed(config).is_causal, true);
+  EXPECT_EQ(parsed_drafter(config).is_causal, true);
   config["dflash_config"]["is_causal"] = false;
-  EXPECT_EQ(refusal(config).message(),
+  EXPECT_EQ(drafter_refusal(config).message(),
             "dflash_config.causal: expected false as in dflash_config.is_causal, got true");
 }
 
@@ -286,10 +280,10 @@ TEST(DrafterConfig, RefusesTwoPlacesThatContradictEachOther) {
   config["dflash_config"]["final_logit_softcapping"] = 30;
   config["input_embedding_scale"] = 2.5;
   config["dflash_config"]["input_embedding_scale"] = 2.5;
-  EXPECT_EQ(parsed(config).block_size, 16);
-  EXPECT_EQ(parsed(config).input_embedding_scale, 2.5F);
+  EXPECT_EQ(parsed_drafter(config).block_size, 16);
+  EXPECT_EQ(parsed_drafter(config).input_embedding_scale, 2.5F);
   config["dflash_config"]["input_embedding_scale"] = 3;
-  EXPECT_EQ(refusal(config).message(),
+  EXPECT_EQ(drafter_refusal(config).message(),
             "dflash_config.input_embedding_scale: expected 2.5 as in input_embedding_scale, got 3");
   EXPECT_EQ(refusal_with_dflash("block_size", 8),
             "dflash_config.block_size: expected 16 as in block_size, got 8");
@@ -299,12 +293,13 @@ TEST(DrafterConfig, RefusesTwoPlacesThatContradictEachOther) {
   config = published(k26B);
   config["is_causal"] = true;
   config["dflash_config"]["causal"] = false;
-  EXPECT_THAT(refusal(config).message(), HasSubstr("causal: expected true as in is_causal"));
+  EXPECT_THAT(drafter_refusal(config).message(),
+              HasSubstr("causal: expected true as in is_causal"));
 }
 
 TEST(DrafterConfig, SaysThatAModelIsNoDrafter) {
   for (const char* name : {"google-gemma-4-26B-A4B-it", "Qwen-Qwen3-8B"}) {
-    const Error error = refusal(published(name));
+    const Error error = drafter_refusal(published(name));
     EXPECT_EQ(error.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(error.message(), "this is not the configuration of a DFlash drafter");
     EXPECT_FALSE(is_drafter_folder(config_path(name)));
@@ -316,17 +311,17 @@ TEST(DrafterConfig, SaysThatAModelIsNoDrafter) {
 
 TEST(DrafterConfig, BoundsTheBlock) {
   for (const json& size : {json(1), json(0), json(-16), json(65), json(10000), json("16")}) {
-    EXPECT_THAT(refusal_with("block_size", size),
+    EXPECT_THAT(drafter_refusal_with("block_size", size),
                 AllOf(HasSubstr("block_size: expected an integer from 2 to 64, got "),
                       HasSubstr(size.dump())));
   }
-  EXPECT_EQ(refusal_with("block_size", nullptr),
+  EXPECT_EQ(drafter_refusal_with("block_size", nullptr),
             "block_size: expected an integer from 2 to 64, got nothing");
   for (const int size : {2, 64}) {
     json config = published(k26B);
     config.erase("block_size");
     config["dflash_config"]["block_size"] = size;
-    EXPECT_EQ(parsed(config).block_size, size);
+    EXPECT_EQ(parsed_drafter(config).block_size, size);
   }
 }
 
@@ -344,12 +339,12 @@ TEST(DrafterConfig, RefusesTapsThatCannotBe) {
   json config = published(k26B);
   config.erase("num_target_layers");
   config["dflash_config"]["target_layer_ids"] = {900, 3, 50};
-  EXPECT_EQ(parsed(config).num_target_layers, 0);
-  EXPECT_THAT(parsed(config).target_layer_ids, ElementsAre(900, 3, 50));
+  EXPECT_EQ(parsed_drafter(config).num_target_layers, 0);
+  EXPECT_THAT(parsed_drafter(config).target_layer_ids, ElementsAre(900, 3, 50));
   std::vector<int> many(65);
   for (int i = 0; i < 65; ++i) many[static_cast<std::size_t>(i)] = i;
   config["dflash_config"]["target_layer_ids"] = many;
-  EXPECT_THAT(refusal(config).message(), HasSubstr("expected 1 to 64 layers, got 65"));
+  EXPECT_THAT(drafter_refusal(config).message(), HasSubstr("expected 1 to 64 layers, got 65"));
 }
 
 TEST(DrafterConfig, RefusesImpossibleValuesByName) {
@@ -357,22 +352,25 @@ TEST(DrafterConfig, RefusesImpossibleValuesByName) {
   EXPECT_THAT(refusal_with_dflash("mask_token_id", -1), HasSubstr("mask_token_id"));
   EXPECT_THAT(refusal_with_dflash("output_multiplier", 0), HasSubstr("output_multiplier"));
   EXPECT_THAT(refusal_with_dflash("input_embedding_scale", -1), HasSubstr("got -1"));
-  EXPECT_THAT(refusal_with("input_embedding_scale", 1e39), HasSubstr("got 1e+39"));
-  EXPECT_THAT(refusal_with("final_logit_softcapping", -30), HasSubstr("got -30"));
-  EXPECT_THAT(refusal_with("is_causal", "yes"), HasSubstr("is_causal: expected true or false"));
-  EXPECT_THAT(refusal_with("dflash_config", 3), HasSubstr("dflash_config: expected an object"));
-  EXPECT_THAT(refusal_with("num_target_layers", 0), HasSubstr("num_target_layers"));
-  EXPECT_THAT(refusal_with("num_attention_heads", 12), HasSubstr("multiple of the 8"));
-  EXPECT_THAT(refusal_with("head_dim", 127), HasSubstr("even"));
-  EXPECT_THAT(refusal_with("hidden_size", 1 << 23), HasSubstr("hidden_size"));
-  EXPECT_THAT(refusal_with("max_position_embeddings", 0), HasSubstr("max_position_embeddings"));
+  EXPECT_THAT(drafter_refusal_with("input_embedding_scale", 1e39), HasSubstr("got 1e+39"));
+  EXPECT_THAT(drafter_refusal_with("final_logit_softcapping", -30), HasSubstr("got -30"));
+  EXPECT_THAT(drafter_refusal_with("is_causal", "yes"),
+              HasSubstr("is_causal: expected true or false"));
+  EXPECT_THAT(drafter_refusal_with("dflash_config", 3),
+              HasSubstr("dflash_config: expected an object"));
+  EXPECT_THAT(drafter_refusal_with("num_target_layers", 0), HasSubstr("num_target_layers"));
+  EXPECT_THAT(drafter_refusal_with("num_attention_heads", 12), HasSubstr("multiple of the 8"));
+  EXPECT_THAT(drafter_refusal_with("head_dim", 127), HasSubstr("even"));
+  EXPECT_THAT(drafter_refusal_with("hidden_size", 1 << 23), HasSubstr("hidden_size"));
+  EXPECT_THAT(drafter_refusal_with("max_position_embeddings", 0),
+              HasSubstr("max_position_embeddings"));
   json huge = published(k26B);
   huge["hidden_size"] = 1 << 22;
   huge["intermediate_size"] = 1 << 22;
   huge["num_hidden_layers"] = 64;
   huge.erase("layer_types");
   huge.erase("use_sliding_window");
-  EXPECT_THAT(refusal(huge).message(), HasSubstr("more than 2^50 parameters"));
+  EXPECT_THAT(drafter_refusal(huge).message(), HasSubstr("more than 2^50 parameters"));
 }
 
 TEST(DrafterConfig, SaysWhichFeatureIsNotSupported) {
@@ -384,24 +382,24 @@ TEST(DrafterConfig, SaysWhichFeatureIsNotSupported) {
                                    {"quantization", {{"mode", "mxfp4"}}}}) {
     json config = published(k26B);
     config[key] = value;
-    EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(refusal(config).message(),
+    EXPECT_EQ(drafter_refusal(config).code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(drafter_refusal(config).message(),
                 HasSubstr(key == std::string("rope_scaling") ? "rope_type" : key));
   }
 }
 
 TEST(DrafterConfig, TakesSlidingLayersOnlyWithAWindow) {
-  EXPECT_THAT(refusal_with("sliding_window", nullptr), HasSubstr("sliding_window"));
-  EXPECT_EQ(refusal_with("use_sliding_window", false),
+  EXPECT_THAT(drafter_refusal_with("sliding_window", nullptr), HasSubstr("sliding_window"));
+  EXPECT_EQ(drafter_refusal_with("use_sliding_window", false),
             "use_sliding_window: expected true for layers of type sliding_attention, got false");
-  EXPECT_EQ(refusal_with("layer_types", nullptr),
+  EXPECT_EQ(drafter_refusal_with("layer_types", nullptr),
             "layer_types: expected a list with use_sliding_window, got nothing");
   json config = published(k26B);
   config.erase("use_sliding_window");
-  EXPECT_EQ(parsed(config).layers.sliding_window, 2048);
+  EXPECT_EQ(parsed_drafter(config).layers.sliding_window, 2048);
   config.erase("layer_types");
-  EXPECT_EQ(parsed(config).layers.sliding_window, 0);
-  EXPECT_EQ(parsed(config).layers.layer_types, std::vector<LayerType>(5, LayerType::kFull));
+  EXPECT_EQ(parsed_drafter(config).layers.sliding_window, 0);
+  EXPECT_EQ(parsed_drafter(config).layers.layer_types, std::vector<LayerType>(5, LayerType::kFull));
 }
 
 TEST(DrafterConfig, NamesTheFileInItsErrors) {
@@ -455,10 +453,10 @@ TEST(DrafterFit, TakesADrafterThatLeavesTheVocabularyToTheTarget) {
   const ModelConfig target = named_shape("gemma4-26b-a4b", 0).value();
   json config = published(k26B);
   config.erase("vocab_size");
-  EXPECT_TRUE(check_drafter_fits(parsed(config), target).has_value());
-  EXPECT_EQ(parameters(parsed(config)), 429'689'088);
+  EXPECT_TRUE(check_drafter_fits(parsed_drafter(config), target).has_value());
+  EXPECT_EQ(parameters(parsed_drafter(config)), 429'689'088);
   config["dflash_config"]["mask_token_id"] = 262144;
-  EXPECT_EQ(message_of(check_drafter_fits(parsed(config), target)),
+  EXPECT_EQ(message_of(check_drafter_fits(parsed_drafter(config), target)),
             "drafter: mask_token_id is 262144 but the target's vocab_size is 262144");
 }
 

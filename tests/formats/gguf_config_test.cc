@@ -19,10 +19,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
-const std::string kGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
+const std::string kMoeGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
 
 TEST(GgufConfig, OfTheConverterIsThatOfConfigJson) {
-  const auto got = load_model_config(kGolden);
+  const auto got = load_model_config(kMoeGolden);
   ASSERT_TRUE(got.has_value()) << got.error().message();
   expect_same_network(*got, load_model_config(kNetworks + "gemma4-moe").value());
   // The ends of turns are told by the texts of tokens.
@@ -75,7 +75,7 @@ TEST(GgufConfig, BeginningOfTextIsLeftOutWhereTheFileSaysSo) {
 
 // The error of a network with one thing changed, in one line that names the file.
 template <typename Change>
-Error refusal(const std::string& name, Change change) {
+Error config_refusal(const std::string& name, Change change) {
   GgufContent content = model_as_gguf(kNetworks + name);
   change(content);
   const ScratchFolder scratch;
@@ -98,21 +98,21 @@ TEST(GgufConfig, EveryKeyIsNeeded) {
   for (const GgufMetadata& each : model_as_gguf(kNetworks + "gemma4-moe").metadata) {
     if (std::ranges::count(optional, each.key) > 0) continue;
     const Error error =
-        refusal("gemma4-moe", [&](GgufContent& content) { content.erase(each.key); });
+        config_refusal("gemma4-moe", [&](GgufContent& content) { content.erase(each.key); });
     EXPECT_THAT(error.message(), HasSubstr("key " + each.key + ": expected")) << each.key;
     EXPECT_EQ(error.code(), StatusCode::kNotFound);
   }
 }
 
 TEST(GgufConfig, OtherNetworksAreRefused) {
-  const Error other = refusal(
+  const Error other = config_refusal(
       "qwen3-tied", [](GgufContent& it) { it.set("general.architecture", std::string("llama")); });
   EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(other.message(), HasSubstr("expected gemma4, qwen3 or dflash, got \"llama\""));
 
   const auto unsupported = [](const std::string& network, const std::string& key, auto value) {
-    const Error error =
-        refusal(network, [&](GgufContent& content) { content.set(key, GgufMetadataValue(value)); });
+    const Error error = config_refusal(
+        network, [&](GgufContent& content) { content.set(key, GgufMetadataValue(value)); });
     EXPECT_EQ(error.code(), StatusCode::kUnimplemented) << error.message();
   };
   unsupported("qwen3-tied", "qwen3.rope.scaling.type", std::string("yarn"));
@@ -131,18 +131,18 @@ TEST(GgufConfig, OtherNetworksAreRefused) {
 
 TEST(GgufConfig, ListsHaveOneValueALayer) {
   for (const char* key : {"gemma4.attention.head_count_kv", "gemma4.feed_forward_length"}) {
-    EXPECT_THAT(refusal("gemma4-dense",
-                        [&](GgufContent& content) {
-                          content.set(key, std::vector<std::int32_t>{2, 2});
-                        })
+    EXPECT_THAT(config_refusal("gemma4-dense",
+                               [&](GgufContent& content) {
+                                 content.set(key, std::vector<std::int32_t>{2, 2});
+                               })
                     .message(),
                 HasSubstr("expected one value or one a layer (6), got 2"));
   }
-  EXPECT_THAT(refusal("gemma4-dense",
-                      [&](GgufContent& content) {
-                        content.set("gemma4.attention.sliding_window_pattern",
-                                    std::vector<bool>{true});
-                      })
+  EXPECT_THAT(config_refusal("gemma4-dense",
+                             [&](GgufContent& content) {
+                               content.set("gemma4.attention.sliding_window_pattern",
+                                           std::vector<bool>{true});
+                             })
                   .message(),
               HasSubstr("expected one value a layer (6), got 1"));
 }
@@ -155,21 +155,21 @@ TEST(GgufConfig, FrequencyFactorsMustBeOnesThenVanishing) {
       if (!factors.empty()) content.add_floats("rope_freqs.weight", factors);
     };
   };
-  EXPECT_THAT(refusal("gemma4-dense", with({})).message(),
+  EXPECT_THAT(config_refusal("gemma4-dense", with({})).message(),
               HasSubstr("rope_freqs.weight: expected shape [16], got no tensor"));
-  EXPECT_THAT(refusal("gemma4-dense", with({1.0F, 1e30F})).message(),
+  EXPECT_THAT(config_refusal("gemma4-dense", with({1.0F, 1e30F})).message(),
               HasSubstr("expected shape [16], got [2]"));
   std::vector<float> factors(16, 1e30F);
-  EXPECT_EQ(refusal("gemma4-dense", with([&] {
-                      auto scaled = factors;
-                      scaled[0] = 8.0F;
-                      return scaled;
-                    }()))
+  EXPECT_EQ(config_refusal("gemma4-dense", with([&] {
+                             auto scaled = factors;
+                             scaled[0] = 8.0F;
+                             return scaled;
+                           }()))
                 .code(),
             StatusCode::kUnimplemented);
   // Ones behind pairs that stand still.
   factors[15] = 1.0F;
-  EXPECT_EQ(refusal("gemma4-dense", with(factors)).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(config_refusal("gemma4-dense", with(factors)).code(), StatusCode::kUnimplemented);
 }
 
 // 98 dimensions: 1 of 49 pairs as a fraction, times 49, is less than 1.
@@ -198,21 +198,22 @@ TEST(GgufConfig, ModelsAndDraftersAreNotTakenForEachOther) {
   const std::string drafter =
       drafter_as_gguf(kNetworks + "dflash-gemma4").write(scratch.path("d.gguf"));
   EXPECT_THAT(message_of(load_model_config(drafter)), HasSubstr("this is a DFlash drafter"));
-  EXPECT_THAT(message_of(load_drafter_config(kGolden)), HasSubstr("expected a DFlash drafter"));
-  EXPECT_FALSE(is_drafter_folder(kGolden));
+  EXPECT_THAT(message_of(load_drafter_config(kMoeGolden)), HasSubstr("expected a DFlash drafter"));
+  EXPECT_FALSE(is_drafter_folder(kMoeGolden));
 }
 
 TEST(GgufConfig, DraftersOfOtherKindsAreRefused) {
   const ScratchFolder scratch;
-  const auto refusal = [&](const std::string& key, GgufMetadataValue value) {
+  const auto config_refusal = [&](const std::string& key, GgufMetadataValue value) {
     GgufContent content = drafter_as_gguf(kNetworks + "dflash-gemma4");
     content.set(key, std::move(value));
     return error_of(load_drafter_config(content.write(scratch.path("d.gguf"))));
   };
-  EXPECT_EQ(refusal("dflash.selector_rank", std::uint32_t{256}).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(refusal("dflash.hidden_activation", std::string("gelu")).code(),
+  EXPECT_EQ(config_refusal("dflash.selector_rank", std::uint32_t{256}).code(),
             StatusCode::kUnimplemented);
-  EXPECT_EQ(refusal("dflash.target_layers", std::vector<std::int32_t>{0, 2}).code(),
+  EXPECT_EQ(config_refusal("dflash.hidden_activation", std::string("gelu")).code(),
+            StatusCode::kUnimplemented);
+  EXPECT_EQ(config_refusal("dflash.target_layers", std::vector<std::int32_t>{0, 2}).code(),
             StatusCode::kInvalidArgument);
   GgufContent content = drafter_as_gguf(kNetworks + "dflash-gemma4");
   content.erase("tokenizer.ggml.mask_token_id");

@@ -26,10 +26,10 @@ constexpr IntegerRange kAnyInteger = {std::numeric_limits<std::int64_t>::min(),
                                       std::numeric_limits<std::int64_t>::max()};
 constexpr NumberRange kAnyNumber = {-INFINITY, INFINITY};
 
-const std::string kGolden = std::string(KAKEYA_TEST_DATA) + "/quantized/small.gguf";
+const std::string kSmallGolden = std::string(KAKEYA_TEST_DATA) + "/quantized/small.gguf";
 
-GgufFile golden() {
-  auto file = GgufFile::open(kGolden);
+GgufFile small_golden() {
+  auto file = GgufFile::open(kSmallGolden);
   EXPECT_TRUE(file.has_value()) << file.error().message();
   return std::move(file).value();
 }
@@ -39,13 +39,13 @@ Result<GgufFile> open_bytes(const ScratchFolder& folder, const std::string& byte
 }
 
 // The error for a file of these bytes, which must be refused in one line.
-Error refusal(const std::string& bytes) {
+Error gguf_refusal(const std::string& bytes) {
   const ScratchFolder folder;
   return error_naming("t.gguf", open_bytes(folder, bytes));
 }
 
-Error refusal(const GgufBytes& bytes) {
-  return refusal(bytes.bytes());
+Error gguf_refusal(const GgufBytes& bytes) {
+  return gguf_refusal(bytes.bytes());
 }
 
 void expect_accepted(const GgufBytes& bytes) {
@@ -55,20 +55,20 @@ void expect_accepted(const GgufBytes& bytes) {
 }
 
 TEST(GgufFile, ReadsTensorsOfTheDefiningPackageBitForBit) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   const auto expected =
       SafetensorsFile::open(std::string(KAKEYA_TEST_DATA) + "/quantized/small.safetensors");
   ASSERT_TRUE(expected.has_value());
   ASSERT_EQ(file.tensors().size(), expected->tensors().size());
-  for (const TensorView& golden : expected->tensors()) {
-    SCOPED_TRACE(golden.name);
-    const GgufTensor* tensor = file.find(golden.name);
+  for (const TensorView& small_golden : expected->tensors()) {
+    SCOPED_TRACE(small_golden.name);
+    const GgufTensor* tensor = file.find(small_golden.name);
     ASSERT_NE(tensor, nullptr);
-    EXPECT_EQ(tensor->shape, golden.shape);
+    EXPECT_EQ(tensor->shape, small_golden.shape);
     const auto values = to_f32(*tensor);
     ASSERT_TRUE(values.has_value());
-    ASSERT_EQ(values->size() * sizeof(float), golden.bytes());
-    EXPECT_EQ(std::memcmp(values->data(), golden.data, golden.bytes()), 0);
+    ASSERT_EQ(values->size() * sizeof(float), small_golden.bytes());
+    EXPECT_EQ(std::memcmp(values->data(), small_golden.data, small_golden.bytes()), 0);
   }
   EXPECT_EQ(file.tensors()[0].name, "plain.f32");
   EXPECT_EQ(gguf_encoding_name(file.find("plain.bf16")->encoding), "BF16");
@@ -79,7 +79,7 @@ TEST(GgufFile, ReadsTensorsOfTheDefiningPackageBitForBit) {
 }
 
 TEST(GgufFile, ReadsEveryTypeOfMetadata) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   EXPECT_EQ(file.metadata().size(), golden_metadata().size() + 1);
   EXPECT_EQ(file.metadata()[0].key, "general.architecture");
   EXPECT_EQ(file.text("general.architecture").value(), "kakeya-test");
@@ -107,7 +107,7 @@ TEST(GgufFile, ReadsEveryTypeOfMetadata) {
 }
 
 TEST(GgufFile, ReadsEveryTypeOfArray) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   const auto integers = [&](std::string_view type) {
     return file.integers("arrays." + std::string(type), kAnyInteger).value();
   };
@@ -134,14 +134,14 @@ TEST(GgufFile, ReadsEveryTypeOfArray) {
 }
 
 TEST(GgufFile, ReadsWhatIsTheSameForEveryLayerAsAListOfOne) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   EXPECT_THAT(file.integers("types.uint16", kAnyInteger).value(), ElementsAre(65535));
   EXPECT_THAT(file.numbers("types.float64", kAnyNumber).value(), ElementsAre(0.1));
   EXPECT_THAT(file.booleans("types.bool").value(), ElementsAre(true));
 }
 
 TEST(GgufFile, FallsBackOnlyWithoutTheKey) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   EXPECT_EQ(file.text_or("absent", "x").value(), "x");
   EXPECT_EQ(file.text_or("general.architecture", "x").value(), "kakeya-test");
   EXPECT_EQ(file.integer_or("absent", 7, {0, 1}).value(), 7);
@@ -154,7 +154,7 @@ TEST(GgufFile, FallsBackOnlyWithoutTheKey) {
 }
 
 TEST(GgufFile, SaysWhatAValueShouldHaveBeen) {
-  const GgufFile file = golden();
+  const GgufFile file = small_golden();
   const std::string where = "small.gguf: key ";
   EXPECT_EQ(code_of(file.text("absent")), StatusCode::kNotFound);
   EXPECT_THAT(message_of(file.text("absent")),
@@ -217,8 +217,8 @@ TEST(GgufFile, ReadsVersionTwoScalarsAndEmptyTensors) {
 }
 
 TEST(GgufFile, RefusesEveryPrefixThatCutsATensor) {
-  const std::string whole = read_file(kGolden);
-  const GgufFile file = golden();
+  const std::string whole = read_file(kSmallGolden);
+  const GgufFile file = small_golden();
   const GgufTensor& last = file.tensors().back();
   const ScratchFolder folder;
   // Only the padding after the last tensor may be missing.
@@ -229,36 +229,37 @@ TEST(GgufFile, RefusesEveryPrefixThatCutsATensor) {
   ASSERT_GE(end, last.data.size());
   EXPECT_EQ(std::memcmp(whole.data() + end - last.data.size(), last.data.data(), last.data.size()),
             0);
-  EXPECT_EQ(refusal(whole.substr(0, end - 1)).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(gguf_refusal(whole.substr(0, end - 1)).code(), StatusCode::kDataLoss);
   EXPECT_LT(whole.size() - end, 64U);
 }
 
 TEST(GgufFile, RefusesAnotherFormatVersionOrByteOrder) {
-  EXPECT_EQ(refusal("").code(), StatusCode::kDataLoss);
-  EXPECT_THAT(refusal("ggml rest of the file").message(),
+  EXPECT_EQ(gguf_refusal("").code(), StatusCode::kDataLoss);
+  EXPECT_THAT(gguf_refusal("ggml rest of the file").message(),
               HasSubstr("begins with GGUF, got \"ggml"));
-  const Error old = refusal(GgufBytes::header(0, 0, 1));
+  const Error old = gguf_refusal(GgufBytes::header(0, 0, 1));
   EXPECT_EQ(old.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(old.message(), HasSubstr("version 1 is not supported; expected 2 or 3"));
-  EXPECT_THAT(refusal(GgufBytes::header(0, 0, 4)).message(), HasSubstr("version 4"));
-  EXPECT_THAT(refusal(GgufBytes::header(0, 0, 0)).message(), HasSubstr("version 0"));
-  EXPECT_THAT(refusal(GgufBytes::header(0, 0, 0x03000000)).message(), HasSubstr("big-endian"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(0, 0, 4)).message(), HasSubstr("version 4"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(0, 0, 0)).message(), HasSubstr("version 0"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(0, 0, 0x03000000)).message(), HasSubstr("big-endian"));
 }
 
 TEST(GgufFile, RefusesCountsThatDoNotFitTheFile) {
-  EXPECT_THAT(refusal(GgufBytes::header(1, 0)).message(), HasSubstr("1 tensors do not fit"));
-  EXPECT_THAT(refusal(GgufBytes::header(0, 1)).message(), HasSubstr("1 keys do not fit"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(1, 0)).message(), HasSubstr("1 tensors do not fit"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(0, 1)).message(), HasSubstr("1 keys do not fit"));
   const auto most = std::numeric_limits<std::uint64_t>::max();
-  EXPECT_THAT(refusal(GgufBytes::header(most, 0)).message(),
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(most, 0)).message(),
               HasSubstr("at most 1048576 tensors, got 18446744073709551615"));
-  EXPECT_THAT(refusal(GgufBytes::header(0, most)).message(), HasSubstr("at most 1048576 keys"));
+  EXPECT_THAT(gguf_refusal(GgufBytes::header(0, most)).message(),
+              HasSubstr("at most 1048576 keys"));
 }
 
 // The error for one key whose value is these bytes.
 std::string value_refusal(std::uint32_t type, const GgufBytes& value) {
   GgufBytes bytes = GgufBytes::header(0, 1);
   bytes.key("k", type).raw(value.bytes());
-  const std::string message = refusal(bytes).message();
+  const std::string message = gguf_refusal(bytes).message();
   EXPECT_THAT(message, HasSubstr("key k: "));
   return message;
 }
@@ -297,7 +298,7 @@ TEST(GgufFile, RefusesNamesThatAreRepeatedOrNoText) {
   const auto keys = [](std::string_view first, std::string_view second) {
     GgufBytes bytes = GgufBytes::header(0, 2);
     bytes.key(first, 0).raw("1").key(second, 0).raw("1");
-    return refusal(bytes).message();
+    return gguf_refusal(bytes).message();
   };
   EXPECT_THAT(keys("k", "k"), HasSubstr("key k: expected it once, got it twice"));
   EXPECT_THAT(keys("", "kk"), HasSubstr("key: expected 1 to 65535 bytes of UTF-8, got 0"));
@@ -305,7 +306,7 @@ TEST(GgufFile, RefusesNamesThatAreRepeatedOrNoText) {
   const auto tensors = [](std::string_view first, std::string_view second) {
     GgufBytes bytes = GgufBytes::header(2, 0);
     bytes.tensor(first, {1}, 0, 0).tensor(second, {1}, 0, 32).data("1234").data("1234");
-    return refusal(bytes).message();
+    return gguf_refusal(bytes).message();
   };
   EXPECT_THAT(tensors("a\nb", "a\nb"), HasSubstr(R"(tensor a\x0ab: expected it once)"));
   EXPECT_THAT(tensors("", "aa"), HasSubstr("tensor name: expected 1 to 65535 bytes"));
@@ -319,7 +320,7 @@ Error tensor_refusal(const std::vector<std::uint64_t>& sizes,
                      std::uint64_t offset = 0) {
   GgufBytes bytes = GgufBytes::header(1, 0);
   bytes.tensor("blk.0.w", sizes, type, offset).data("12345678");
-  const Error error = refusal(bytes);
+  const Error error = gguf_refusal(bytes);
   EXPECT_THAT(error.message(), HasSubstr("tensor blk.0.w: "));
   return error;
 }
@@ -338,7 +339,7 @@ TEST(GgufFile, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(tensor_refusal({1, 1, 1, 1, 1}, 0).message(), HasSubstr("at most 4 axes, got 5"));
   GgufBytes many = GgufBytes::header(1, 0);
   many.text("t").number(std::uint32_t{0xffffffff}).raw("1234567812345678");
-  EXPECT_THAT(refusal(many).message(), HasSubstr("at most 4 axes, got 4294967295"));
+  EXPECT_THAT(gguf_refusal(many).message(), HasSubstr("at most 4 axes, got 4294967295"));
   EXPECT_THAT(tensor_refusal({3}, 0).message(),
               HasSubstr("12 bytes at offset 0, but the file holds 8 bytes of data"));
   EXPECT_THAT(tensor_refusal({std::uint64_t{1} << 63}, 24).message(), HasSubstr("is negative"));
@@ -363,9 +364,9 @@ TEST(GgufFile, RefusesOffsetsOutsideTheDataOrInsideAnotherTensor) {
     bytes.tensor("a", {16}, 0, first).tensor("b", {8}, 0, second).data(std::string(128, '1'));
     return bytes;
   };
-  EXPECT_THAT(refusal(two(0, 32)).message(),
+  EXPECT_THAT(gguf_refusal(two(0, 32)).message(),
               HasSubstr("tensor b at offset 32 overlaps a, which ends at 64"));
-  EXPECT_THAT(refusal(two(32, 32)).message(), HasSubstr("overlaps"));
+  EXPECT_THAT(gguf_refusal(two(32, 32)).message(), HasSubstr("overlaps"));
   expect_accepted(two(32, 0));  // b, then a: the list may be in any order
   expect_accepted(two(0, 64));
   GgufBytes inside = GgufBytes::header(2, 0);
@@ -384,18 +385,18 @@ TEST(GgufFile, ObeysAndChecksTheAlignment) {
   ASSERT_TRUE(file.has_value()) << file.error().message();
   EXPECT_EQ(std::memcmp(file->find("a")->data.data(), "abcd", 4), 0);
   for (const std::uint32_t bad : {0U, 3U, 0x80000000U}) {
-    EXPECT_THAT(refusal(aligned(bad, 0)).message(),
+    EXPECT_THAT(gguf_refusal(aligned(bad, 0)).message(),
                 HasSubstr("general.alignment: expected a power of two up to 1073741824, got " +
                           std::to_string(bad)));
   }
   GgufBytes text = GgufBytes::header(0, 1);
   text.key("general.alignment", 8).text("32");
-  EXPECT_THAT(refusal(text).message(), HasSubstr("expected a uint32, got string"));
+  EXPECT_THAT(gguf_refusal(text).message(), HasSubstr("expected a uint32, got string"));
 }
 
 // Every byte of the description changed to some values: refused, or still readable to the end.
 TEST(GgufFile, SurvivesEveryChangedByte) {
-  const std::string whole = read_file(kGolden);
+  const std::string whole = read_file(kSmallGolden);
   const ScratchFolder folder;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     for (const char value : {'\0', '\x09', '\xff', static_cast<char>(whole[i] ^ 1)}) {

@@ -33,7 +33,7 @@ GgufTensorSource source(std::string name,
           }};
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> bytes_of_text(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
@@ -68,9 +68,9 @@ TEST(WriteGguf, WritesTheBytesOfTheDefiningPackage) {
 TEST(WriteGguf, AlignsToThirtyTwoBytesWithoutAnotherWord) {
   const ScratchFolder folder;
   const std::vector<GgufTensorSource> tensors = {
-      source("a", {1}, DType::kF32, bytes_of(kSixteenBytes).first(4)),
+      source("a", {1}, DType::kF32, bytes_of_text(kSixteenBytes).first(4)),
       source("empty", {0, 3}, DType::kI8, {}),
-      source("b", {2, 2}, DType::kF32, bytes_of(kSixteenBytes)),
+      source("b", {2, 2}, DType::kF32, bytes_of_text(kSixteenBytes)),
   };
   ASSERT_TRUE(write_gguf(folder.path("t.gguf"), {}, tensors).has_value());
   const auto file = GgufFile::open(folder.path("t.gguf"));
@@ -93,8 +93,8 @@ TEST(WriteGguf, WritesEmptyArraysAndNoTensors) {
 }
 
 // What a write that must fail says. An older file stays as it was, and nothing else is left.
-std::string refusal(std::span<const GgufMetadata> metadata,
-                    std::span<const GgufTensorSource> tensors) {
+std::string write_refusal(std::span<const GgufMetadata> metadata,
+                          std::span<const GgufTensorSource> tensors) {
   const ScratchFolder folder;
   const std::string path = folder.write("t.gguf", "old");
   const Status status = write_gguf(path, metadata, tensors);
@@ -103,49 +103,52 @@ std::string refusal(std::span<const GgufMetadata> metadata,
   return error_naming("t.gguf", status).message();
 }
 
-std::string refusal(GgufTensorSource tensor) {
-  return refusal({}, std::vector<GgufTensorSource>{std::move(tensor)});
+std::string write_refusal(GgufTensorSource tensor) {
+  return write_refusal({}, std::vector<GgufTensorSource>{std::move(tensor)});
 }
 
 TEST(WriteGguf, RefusesSourcesThatGiveTooFewOrTooManyBytes) {
-  const auto sixteen = bytes_of(kSixteenBytes);
-  EXPECT_THAT(refusal(source("a\n", {5}, DType::kF32, sixteen)),
+  const auto sixteen = bytes_of_text(kSixteenBytes);
+  EXPECT_THAT(write_refusal(source("a\n", {5}, DType::kF32, sixteen)),
               HasSubstr(R"(tensor a\x0a: expected 20 bytes of data, got 16)"));
-  EXPECT_THAT(refusal(source("a", {3}, DType::kF32, sixteen)),
+  EXPECT_THAT(write_refusal(source("a", {3}, DType::kF32, sixteen)),
               HasSubstr("tensor a: expected 12 bytes of data, got at least 14"));
-  EXPECT_THAT(refusal(source("a", {0}, DType::kF32, sixteen)), HasSubstr("expected 0 bytes"));
+  EXPECT_THAT(write_refusal(source("a", {0}, DType::kF32, sixteen)), HasSubstr("expected 0 bytes"));
 }
 
 TEST(WriteGguf, PassesOnWhatASourceSays) {
-  GgufTensorSource broken = source("a", {4}, DType::kF32, bytes_of(kSixteenBytes));
+  GgufTensorSource broken = source("a", {4}, DType::kF32, bytes_of_text(kSixteenBytes));
   broken.write = [](const GgufSink& sink) -> Status {
-    if (auto status = sink(bytes_of(kSixteenBytes)); !status) return status;
+    if (auto status = sink(bytes_of_text(kSixteenBytes)); !status) return status;
     return error(StatusCode::kDataLoss, "the source is damaged");
   };
-  EXPECT_THAT(refusal(broken), HasSubstr("tensor a: the source is damaged"));
+  EXPECT_THAT(write_refusal(broken), HasSubstr("tensor a: the source is damaged"));
 }
 
 TEST(WriteGguf, RefusesWhatTheFormatCannotHold) {
-  const auto sixteen = bytes_of(kSixteenBytes);
-  EXPECT_THAT(refusal(source("a", {16}, DType::kU8, sixteen)),
+  const auto sixteen = bytes_of_text(kSixteenBytes);
+  EXPECT_THAT(write_refusal(source("a", {16}, DType::kU8, sixteen)),
               HasSubstr("type U8 is not one of GGUF's: F32, F16"));
-  EXPECT_THAT(refusal(source("a", {16}, QuantizedFormat::kQ80, sixteen)),
+  EXPECT_THAT(write_refusal(source("a", {16}, QuantizedFormat::kQ80, sixteen)),
               HasSubstr("whole blocks of 32, got 16"));
-  EXPECT_THAT(refusal(source("a", {1, 1, 1, 1, 4}, DType::kF32, sixteen)),
+  EXPECT_THAT(write_refusal(source("a", {1, 1, 1, 1, 4}, DType::kF32, sixteen)),
               HasSubstr("at most 4 axes"));
-  EXPECT_THAT(refusal(source("a", {-4}, DType::kF32, sixteen)), HasSubstr("negative"));
-  EXPECT_THAT(refusal(source("", {4}, DType::kF32, sixteen)), HasSubstr("tensor name: expected"));
+  EXPECT_THAT(write_refusal(source("a", {-4}, DType::kF32, sixteen)), HasSubstr("negative"));
+  EXPECT_THAT(write_refusal(source("", {4}, DType::kF32, sixteen)),
+              HasSubstr("tensor name: expected"));
   const GgufTensorSource same = source("a", {4}, DType::kF32, sixteen);
-  EXPECT_THAT(refusal({}, std::vector<GgufTensorSource>{same, same}),
+  EXPECT_THAT(write_refusal({}, std::vector<GgufTensorSource>{same, same}),
               HasSubstr("tensor name a: expected it once"));
   const std::int64_t huge = std::int64_t{1} << 61;
   const std::vector<GgufTensorSource> two = {source("a", {huge}, DType::kI8, {}),
                                              source("b", {huge, 2}, DType::kI8, {})};
-  EXPECT_THAT(refusal({}, two), HasSubstr("tensor b: expected at most"));
+  EXPECT_THAT(write_refusal({}, two), HasSubstr("tensor b: expected at most"));
 }
 
 TEST(WriteGguf, RefusesWrongMetadata) {
-  const auto metadata = [](std::vector<GgufMetadata> entries) { return refusal(entries, {}); };
+  const auto metadata = [](std::vector<GgufMetadata> entries) {
+    return write_refusal(entries, {});
+  };
   EXPECT_THAT(metadata({{"k", true}, {"k", 1.0F}}), HasSubstr("key k: expected it once"));
   EXPECT_THAT(metadata({{"\xff", true}}), HasSubstr("key: expected 1 to"));
   EXPECT_THAT(metadata({{"general.alignment", std::uint32_t{48}}}),

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "formats/published_configs.h"
 #include "formats/scratch_files.h"
 
 namespace kakeya {
@@ -18,25 +19,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string config_path(const std::string& name) {
-  return std::string(KAKEYA_TEST_DATA) + "/configs/" + name;
-}
-
-json published(const std::string& name) {
-  return json::parse(read_file(config_path(name) + "/config.json"));
-}
-
 json small_qwen3() {
   return json::parse(read_file(std::string(KAKEYA_TEST_DATA) + "/networks/qwen3-tied/config.json"));
 }
 
-ModelConfig parsed(const json& config) {
+ModelConfig parsed_model(const json& config) {
   const auto result = parse_model_config(config.dump());
   EXPECT_TRUE(result.has_value()) << result.error().message();
   return result.value_or(ModelConfig());
 }
 
-Error refusal(const json& config) {
+Error model_refusal(const json& config) {
   const auto result = parse_model_config(config.dump());
   EXPECT_FALSE(result.has_value());
   if (result) return Error(StatusCode::kInternal, "");
@@ -45,10 +38,10 @@ Error refusal(const json& config) {
 }
 
 // The refusal of the 26B configuration with one text field replaced.
-Error refusal_with(const std::string& key, const json& value) {
+Error model_refusal_with(const std::string& key, const json& value) {
   json config = published("google-gemma-4-26B-A4B-it");
   config["text_config"][key] = value;
-  return refusal(config);
+  return model_refusal(config);
 }
 
 TEST(ModelConfig, ReadsGemma4With128Experts) {
@@ -167,28 +160,28 @@ TEST(ModelConfig, TakesMlxsAffineFormatAndNamesOthers) {
   const auto config = load_model_config(config_path("FakeRockert543-gemma-4-26b-a4b-it-MLX-4bit"));
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(config->num_experts, 128);
-  EXPECT_EQ(refusal_with("quantization_config", {{"quant_method", "fp8"}}).code(),
+  EXPECT_EQ(model_refusal_with("quantization_config", {{"quant_method", "fp8"}}).code(),
             StatusCode::kUnimplemented);
-  EXPECT_THAT(refusal_with("quantization_config", {{"quant_method", "fp8"}}).message(),
+  EXPECT_THAT(model_refusal_with("quantization_config", {{"quant_method", "fp8"}}).message(),
               HasSubstr("text_config.quantization_config: expected MLX's affine format, got fp8"));
-  EXPECT_THAT(refusal_with("quantization", {{"bits", 4}, {"mode", "mxfp4"}}).message(),
+  EXPECT_THAT(model_refusal_with("quantization", {{"bits", 4}, {"mode", "mxfp4"}}).message(),
               HasSubstr("text_config.quantization: expected MLX's affine format, got mxfp4"));
 }
 
 TEST(ModelConfig, ReadsABareTextConfig) {
   json config = published("google-gemma-4-26B-A4B-it")["text_config"];
-  EXPECT_EQ(parsed(config).num_experts, 128);
-  EXPECT_EQ(parsed(config).model_type, "gemma4_text");
-  EXPECT_THAT(parsed(config).eos_token_ids, ElementsAre(1));
+  EXPECT_EQ(parsed_model(config).num_experts, 128);
+  EXPECT_EQ(parsed_model(config).model_type, "gemma4_text");
+  EXPECT_THAT(parsed_model(config).eos_token_ids, ElementsAre(1));
 }
 
 TEST(ModelConfig, BuildsLayerTypesFromThePatternWithAFullLastLayer) {
   json config = published("google-gemma-4-26B-A4B-it");
   json& text = config["text_config"];
   text.erase("layer_types");
-  EXPECT_THAT(refusal(config).message(), HasSubstr("or sliding_window_pattern"));
+  EXPECT_THAT(model_refusal(config).message(), HasSubstr("or sliding_window_pattern"));
   text["sliding_window_pattern"] = 7;
-  const ModelConfig result = parsed(config);
+  const ModelConfig result = parsed_model(config);
   ASSERT_EQ(result.layer_types.size(), 30U);
   EXPECT_TRUE(result.is_sliding(5));
   EXPECT_FALSE(result.is_sliding(6));
@@ -202,65 +195,66 @@ TEST(ModelConfig, AcceptsTheOlderSpellingOfTheExpertWidth) {
   text["expert_intermediate_size"] = text["moe_intermediate_size"];
   text.erase("moe_intermediate_size");
   text["per_layer_config"] = json::array({json::object()});
-  EXPECT_EQ(parsed(config).moe_intermediate_size, 704);
+  EXPECT_EQ(parsed_model(config).moe_intermediate_size, 704);
 }
 
 TEST(ModelConfig, UsesTheGlobalKeyValueHeadsOnlyWhenKeysAreValues) {
   json config = published("google-gemma-4-26B-A4B-it");
   config["text_config"]["attention_k_eq_v"] = false;
-  EXPECT_EQ(parsed(config).layer_kv_heads(5), 8);
+  EXPECT_EQ(parsed_model(config).layer_kv_heads(5), 8);
   config["text_config"]["attention_k_eq_v"] = true;
   config["text_config"]["num_global_key_value_heads"] = nullptr;
-  EXPECT_EQ(parsed(config).layer_kv_heads(5), 8);
+  EXPECT_EQ(parsed_model(config).layer_kv_heads(5), 8);
 }
 
 TEST(ModelConfig, ReadsRopeInEveryForm) {
   json config = small_qwen3();
   config.erase("rope_parameters");
-  EXPECT_EQ(parsed(config).rope_full.rope_theta, 1e4);
+  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 1e4);
   config["rope_theta"] = 500000;
   config["rope_scaling"] = nullptr;
-  EXPECT_EQ(parsed(config).rope_full.rope_theta, 5e5);
+  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 5e5);
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
-  EXPECT_EQ(parsed(config).rope_full.rope_theta, 5e5);
-  EXPECT_EQ(parsed(config).rope_full.factor, 4.0);
+  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 5e5);
+  EXPECT_EQ(parsed_model(config).rope_full.factor, 4.0);
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e5}};
-  EXPECT_EQ(parsed(config).rope_full.rope_theta, 7e5);
-  EXPECT_EQ(parsed(config).rope_full.factor, 1.0);
+  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 7e5);
+  EXPECT_EQ(parsed_model(config).rope_full.factor, 1.0);
 }
 
 TEST(ModelConfig, NamesTheRopeTypeThatIsNotSupported) {
   json config = small_qwen3();
   config["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}};
-  EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(refusal(config).message(), AllOf(HasSubstr("rope_type"), HasSubstr("\"yarn\"")));
+  EXPECT_EQ(model_refusal(config).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(model_refusal(config).message(),
+              AllOf(HasSubstr("rope_type"), HasSubstr("\"yarn\"")));
   config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
-  EXPECT_THAT(refusal(config).message(), HasSubstr("partial_rotary_factor: expected 1"));
+  EXPECT_THAT(model_refusal(config).message(), HasSubstr("partial_rotary_factor: expected 1"));
 }
 
 TEST(ModelConfig, TiesEmbeddingsByDefaultOnlyForGemma4) {
   json gemma = published("google-gemma-4-26B-A4B-it");
   gemma.erase("tie_word_embeddings");
   gemma["text_config"].erase("tie_word_embeddings");
-  EXPECT_TRUE(parsed(gemma).tie_word_embeddings);
+  EXPECT_TRUE(parsed_model(gemma).tie_word_embeddings);
   json qwen = small_qwen3();
   qwen.erase("tie_word_embeddings");
-  EXPECT_FALSE(parsed(qwen).tie_word_embeddings);
+  EXPECT_FALSE(parsed_model(qwen).tie_word_embeddings);
 }
 
 TEST(ModelConfig, ListsTheSupportedArchitectures) {
   json config = small_qwen3();
   config["model_type"] = "llama";
-  EXPECT_EQ(refusal(config).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(refusal(config).message(),
+  EXPECT_EQ(model_refusal(config).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(model_refusal(config).message(),
               AllOf(HasSubstr("\"llama\""), HasSubstr("gemma4_unified"), HasSubstr("qwen3")));
   config.erase("model_type");
-  EXPECT_THAT(refusal(config).message(), HasSubstr("model_type: expected a name"));
+  EXPECT_THAT(model_refusal(config).message(), HasSubstr("model_type: expected a name"));
 }
 
 TEST(ModelConfig, RefusesImpossibleValuesByName) {
   const auto message = [](const std::string& key, const json& value) {
-    return refusal_with(key, value).message();
+    return model_refusal_with(key, value).message();
   };
   EXPECT_THAT(message("num_hidden_layers", 0), HasSubstr("text_config.num_hidden_layers"));
   EXPECT_THAT(message("num_hidden_layers", 1025), HasSubstr("from 1 to 1024, got 1025"));
@@ -283,14 +277,15 @@ TEST(ModelConfig, RefusesImpossibleValuesByName) {
 }
 
 TEST(ModelConfig, SaysWhichFeatureIsNotSupported) {
-  EXPECT_EQ(refusal_with("hidden_activation", "relu").code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(refusal_with("attention_bias", true).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(model_refusal_with("hidden_activation", "relu").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(model_refusal_with("attention_bias", true).code(), StatusCode::kUnimplemented);
   json types = published("google-gemma-4-26B-A4B-it")["text_config"]["layer_types"];
   types[3] = "linear_attention";
-  EXPECT_THAT(refusal_with("layer_types", types).message(), HasSubstr("\"linear_attention\""));
+  EXPECT_THAT(model_refusal_with("layer_types", types).message(),
+              HasSubstr("\"linear_attention\""));
   json qwen = small_qwen3();
   qwen["use_sliding_window"] = true;
-  EXPECT_EQ(refusal(qwen).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(model_refusal(qwen).code(), StatusCode::kUnimplemented);
 }
 
 TEST(ModelConfig, RefusesMoreParametersThanCanBeCounted) {
@@ -299,7 +294,7 @@ TEST(ModelConfig, RefusesMoreParametersThanCanBeCounted) {
   text["hidden_size"] = 1 << 22;
   text["moe_intermediate_size"] = 1 << 22;
   text["num_experts"] = 4096;
-  EXPECT_THAT(refusal(config).message(), HasSubstr("more than 2^50 parameters"));
+  EXPECT_THAT(model_refusal(config).message(), HasSubstr("more than 2^50 parameters"));
 }
 
 TEST(ModelConfig, RefusesJsonThatIsNotAnObject) {

@@ -13,14 +13,14 @@
 namespace kakeya {
 namespace {
 
-ModelConfig published(const std::string& name) {
+ModelConfig published_config(const std::string& name) {
   const auto config = load_model_config(std::string(KAKEYA_TEST_DATA) + "/configs/" + name);
   EXPECT_TRUE(config.has_value()) << config.error().message();
   return config.value_or(ModelConfig());
 }
 
 ParameterCount count_of(const std::string& name) {
-  const auto count = parameter_count(published(name));
+  const auto count = parameter_count(published_config(name));
   EXPECT_TRUE(count.has_value()) << count.error().message();
   return count.value_or(ParameterCount());
 }
@@ -31,7 +31,7 @@ std::map<std::string, Shape> shapes_of(const ModelConfig& config) {
   return shapes;
 }
 
-// The manifest was read from the header of the published E2B checkpoint.
+// The manifest was read from the header of the published_config E2B checkpoint.
 TEST(ExpectedTensors, AreThoseOfThePublishedE2BCheckpoint) {
   const auto manifest = nlohmann::json::parse(
       read_file(std::string(KAKEYA_TEST_DATA) + "/ops/e2b_tensor_manifest.json"));
@@ -41,13 +41,13 @@ TEST(ExpectedTensors, AreThoseOfThePublishedE2BCheckpoint) {
     published_shapes[std::string(strip_model_prefix(name))] = tensor["shape"].get<Shape>();
   }
   EXPECT_EQ(published_shapes.size(), 600U);
-  auto expected = shapes_of(published("google-gemma-4-E2B-it"));
+  auto expected = shapes_of(published_config("google-gemma-4-E2B-it"));
   expected.erase("lm_head.weight");  // allowed in a tied checkpoint, absent from this one
   EXPECT_EQ(expected, published_shapes);
 }
 
 TEST(ExpectedTensors, HaveTheShapesOfTheMixtureOfExperts) {
-  const auto shapes = shapes_of(published("google-gemma-4-26B-A4B-it"));
+  const auto shapes = shapes_of(published_config("google-gemma-4-26B-A4B-it"));
   EXPECT_EQ(shapes.at("layers.0.self_attn.q_proj.weight"), (Shape{4096, 2816}));
   EXPECT_EQ(shapes.at("layers.5.self_attn.q_proj.weight"), (Shape{8192, 2816}));
   EXPECT_EQ(shapes.at("layers.0.self_attn.k_proj.weight"), (Shape{2048, 2816}));
@@ -63,7 +63,7 @@ TEST(ExpectedTensors, HaveTheShapesOfTheMixtureOfExperts) {
 
 TEST(ExpectedTensors, HaveAnOutputHeadOnlyWhenItIsNotTied) {
   const auto presence = [](const std::string& name) {
-    for (const TensorSpec& spec : expected_tensors(published(name))) {
+    for (const TensorSpec& spec : expected_tensors(published_config(name))) {
       if (spec.name == "lm_head.weight") return spec.presence;
     }
     return TensorPresence::kOptional;
@@ -72,7 +72,7 @@ TEST(ExpectedTensors, HaveAnOutputHeadOnlyWhenItIsNotTied) {
   EXPECT_EQ(presence("Qwen-Qwen3-0.6B"), TensorPresence::kRedundant);
 }
 
-// Within the rounding of the published figures, given in units of 10^6.
+// Within the rounding of the published_config figures, given in units of 10^6.
 void expect_millions(std::int64_t count, double millions) {
   EXPECT_NEAR(static_cast<double>(count) / 1e6, millions, 1.0);
 }

@@ -26,16 +26,16 @@ json demo(const std::string& features) {
   return json::parse(read_file(folder(features) + "/f_theta_config.json"));
 }
 
-std::string refusal(const json& config) {
+std::string projection_refusal(const json& config) {
   const Error error = error_of(parse_projection_config(config.dump()));
   EXPECT_THAT(error.message(), Not(HasSubstr("\n")));
   return error.message();
 }
 
-std::string refusal_with(const std::string& key, const json& value) {
+std::string projection_refusal_with(const std::string& key, const json& value) {
   json config = demo("aux");
   config[key] = value;
-  return refusal(config);
+  return projection_refusal(config);
 }
 
 TEST(ProjectionConfig, ReadsTheDemoModels) {
@@ -80,18 +80,19 @@ TEST(ProjectionConfig, ReadsOlderFiles) {
 }
 
 TEST(ProjectionConfig, WhatCannotBeIsRefusedNamingTheField) {
-  EXPECT_EQ(refusal_with("features", "pixels"),
+  EXPECT_EQ(projection_refusal_with("features", "pixels"),
             "features: expected token, context or aux, got pixels");
-  EXPECT_THAT(refusal_with("rank", 0), HasSubstr("rank"));
-  EXPECT_THAT(refusal_with("rank", 1 << 20), HasSubstr("rank"));
-  EXPECT_THAT(refusal_with("rank", nullptr), HasSubstr("rank"));
-  EXPECT_EQ(refusal_with("verifier_layer_kv_heads", {4, 4}),
+  EXPECT_THAT(projection_refusal_with("rank", 0), HasSubstr("rank"));
+  EXPECT_THAT(projection_refusal_with("rank", 1 << 20), HasSubstr("rank"));
+  EXPECT_THAT(projection_refusal_with("rank", nullptr), HasSubstr("rank"));
+  EXPECT_EQ(projection_refusal_with("verifier_layer_kv_heads", {4, 4}),
             "verifier_layer_kv_heads: expected 6 numbers, one a layer, got 2");
-  EXPECT_EQ(refusal_with("feature_width", nullptr),
+  EXPECT_EQ(projection_refusal_with("feature_width", nullptr),
             "feature_width: expected the width of the layer outputs, got none");
   json token = demo("token");
   token["feature_width"] = 385;
-  EXPECT_EQ(refusal(token), "feature_width: expected 384 as the drafter's sizes say, got 385");
+  EXPECT_EQ(projection_refusal(token),
+            "feature_width: expected 384 as the drafter's sizes say, got 385");
 }
 
 TEST(ProjectionConfig, OneOfAnotherModelIsRefusedWithBothSides) {

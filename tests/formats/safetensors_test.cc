@@ -22,7 +22,7 @@ const std::string kTwoTensors = R"({"b":{"dtype":"U8","shape":[3],"data_offsets"
                                 R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[3,11]}})";
 
 // The message for a file of these bytes, which must be refused.
-Error refusal(const std::string& bytes) {
+Error safetensors_refusal(const std::string& bytes) {
   const ScratchFolder folder;
   return error_naming("bad.safetensors",
                       SafetensorsFile::open(folder.write("bad.safetensors", bytes)));
@@ -74,11 +74,11 @@ TEST(SafetensorsFile, ReadsAScalarAndAnEmptyFile) {
 }
 
 TEST(SafetensorsFile, RefusesATruncatedFile) {
-  EXPECT_THAT(refusal("").message(), HasSubstr("at least 8 bytes, got 0"));
-  EXPECT_THAT(refusal("1234567").message(), HasSubstr("at least 8 bytes, got 7"));
+  EXPECT_THAT(safetensors_refusal("").message(), HasSubstr("at least 8 bytes, got 0"));
+  EXPECT_THAT(safetensors_refusal("1234567").message(), HasSubstr("at least 8 bytes, got 7"));
   const std::string whole = safetensors_bytes(kTwoTensors, "xyz01234567");
-  EXPECT_EQ(refusal(whole.substr(0, 20)).code(), StatusCode::kDataLoss);
-  const Error short_data = refusal(whole.substr(0, whole.size() - 1));
+  EXPECT_EQ(safetensors_refusal(whole.substr(0, 20)).code(), StatusCode::kDataLoss);
+  const Error short_data = safetensors_refusal(whole.substr(0, whole.size() - 1));
   EXPECT_EQ(short_data.code(), StatusCode::kDataLoss);
   EXPECT_THAT(short_data.message(),
               HasSubstr("tensor a: data_offsets end at 11, but the file holds 10"));
@@ -86,12 +86,13 @@ TEST(SafetensorsFile, RefusesATruncatedFile) {
 
 TEST(SafetensorsFile, RefusesEveryPrefixOfAFile) {
   const std::string whole = safetensors_bytes(kTwoTensors, "xyz01234567");
-  for (std::size_t size = 0; size < whole.size(); ++size) refusal(whole.substr(0, size));
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    safetensors_refusal(whole.substr(0, size));
 }
 
 TEST(SafetensorsFile, RefusesAHeaderLongerThanTheLimitOrTheFile) {
   const auto with_length = [](std::uint64_t length) {
-    return refusal(safetensors_bytes("{}", "", length)).message();
+    return safetensors_refusal(safetensors_bytes("{}", "", length)).message();
   };
   EXPECT_THAT(with_length(3), HasSubstr("header of 3 bytes, but the file has only 2"));
   EXPECT_THAT(with_length(100'000'001), HasSubstr("expected at most 100000000"));
@@ -101,10 +102,11 @@ TEST(SafetensorsFile, RefusesAHeaderLongerThanTheLimitOrTheFile) {
 
 TEST(SafetensorsFile, RefusesOverlapsHolesAndTrailingBytes) {
   const auto two = [](std::string_view second, std::string_view data) {
-    return refusal(safetensors_bytes(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                                     R"("b":{"dtype":"U8","shape":[4],"data_offsets":)" +
-                                         std::string(second) + "}}",
-                                     data))
+    return safetensors_refusal(
+               safetensors_bytes(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                 R"("b":{"dtype":"U8","shape":[4],"data_offsets":)" +
+                                     std::string(second) + "}}",
+                                 data))
         .message();
   };
   EXPECT_THAT(two("[3,7]", "1234567"),
@@ -112,12 +114,14 @@ TEST(SafetensorsFile, RefusesOverlapsHolesAndTrailingBytes) {
   EXPECT_THAT(two("[0,4]", "1234"), HasSubstr("before the end of a"));
   EXPECT_THAT(two("[5,9]", "123456789"), HasSubstr("leaving a hole after a at 4"));
   EXPECT_THAT(two("[4,8]", "12345678+"), HasSubstr("1 trailing bytes"));
-  EXPECT_THAT(refusal(safetensors_bytes("{}", "1")).message(), HasSubstr("1 trailing bytes"));
+  EXPECT_THAT(safetensors_refusal(safetensors_bytes("{}", "1")).message(),
+              HasSubstr("1 trailing bytes"));
 }
 
 TEST(SafetensorsFile, RefusesShapesThatDoNotMatchTheBytes) {
   const auto with = [](std::string_view shape, std::string_view offsets = "[0,4]") {
-    return refusal(safetensors_bytes(one_tensor("F32", shape, offsets), "1234")).message();
+    return safetensors_refusal(safetensors_bytes(one_tensor("F32", shape, offsets), "1234"))
+        .message();
   };
   EXPECT_THAT(with("[2]"), HasSubstr("shape [2] of F32 takes 8 bytes, but data_offsets span 4"));
   EXPECT_THAT(with("[-1]"), HasSubstr("shape: expected an integer from 0"));
@@ -136,7 +140,7 @@ TEST(SafetensorsFile, RefusesShapesThatDoNotMatchTheBytes) {
 
 TEST(SafetensorsFile, RefusesHeadersThatAreNotWhatTheFormatSays) {
   const auto message = [](std::string_view header) {
-    return refusal(safetensors_bytes(header, "1234")).message();
+    return safetensors_refusal(safetensors_bytes(header, "1234")).message();
   };
   EXPECT_THAT(message("[1]"), HasSubstr("expected a JSON object, got a list"));
   EXPECT_THAT(message("{"), HasSubstr("not valid JSON"));
@@ -152,14 +156,15 @@ TEST(SafetensorsFile, RefusesHeadersThatAreNotWhatTheFormatSays) {
 }
 
 TEST(SafetensorsFile, SaysWhichDtypeIsNotSupported) {
-  const Error error = refusal(safetensors_bytes(one_tensor("F8_E4M3", "[4]", "[0,4]"), "1234"));
+  const Error error =
+      safetensors_refusal(safetensors_bytes(one_tensor("F8_E4M3", "[4]", "[0,4]"), "1234"));
   EXPECT_EQ(error.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(error.message(), HasSubstr("tensor t: dtype \"F8_E4M3\" is not supported"));
 }
 
 TEST(SafetensorsFile, PrintsHostileNamesHarmlessly) {
   const std::string name = "\\u001b[2J\\n" + std::string(5000, 'x');
-  const Error error = refusal(safetensors_bytes("{\"" + name + "\":1}", ""));
+  const Error error = safetensors_refusal(safetensors_bytes("{\"" + name + "\":1}", ""));
   EXPECT_THAT(error.message(), HasSubstr("tensor \\x1b[2J\\x0axxx"));
   EXPECT_LT(error.message().size(), 400U);
 }

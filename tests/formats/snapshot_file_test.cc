@@ -32,7 +32,7 @@ Error refusal_of(const std::string& path) {
 }
 
 // The same for a file of these bytes.
-Error refusal(const std::string& bytes) {
+Error snapshot_refusal(const std::string& bytes) {
   const ScratchFolder folder;
   return refusal_of(folder.write("bad.snapshot", bytes));
 }
@@ -179,14 +179,14 @@ TEST(SnapshotFile, SaysThatAFileIsMissingOrIsNoSnapshot) {
   const ScratchFolder folder;
   EXPECT_EQ(code_of(SnapshotFile::open(folder.path("none"))), StatusCode::kNotFound);
   EXPECT_EQ(code_of(SnapshotFile::open(folder.root())), StatusCode::kInvalidArgument);
-  const Error other = refusal("{\n" + std::string(100, ' '));
+  const Error other = snapshot_refusal("{\n" + std::string(100, ' '));
   EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(other.message(), HasSubstr("begins with KAKEYASN, got \"{\\x0a      \""));
 }
 
 TEST(SnapshotFile, RefusesAnotherVersion) {
   for (const std::uint32_t version : {0U, 2U, 0x01000000U}) {
-    const Error error = refusal(framed(header_of(""), "", version));
+    const Error error = snapshot_refusal(framed(header_of(""), "", version));
     EXPECT_EQ(error.code(), StatusCode::kUnimplemented);
     EXPECT_THAT(error.message(),
                 HasSubstr("expected snapshot version 1, got " + std::to_string(version)));
@@ -211,7 +211,7 @@ TEST(SnapshotFile, SaysWhichSectionIsDamagedAndReadsTheOthers) {
 
 TEST(SnapshotFile, RefusesLayoutsWithHolesOverlapsAndLies) {
   const auto message = [](const std::string& entries, const std::string& body) {
-    return refusal(framed(header_of(entries), body)).message();
+    return snapshot_refusal(framed(header_of(entries), body)).message();
   };
   const std::string body = padded("abc") + padded("def");
   const std::string first = entry("a", "64", "3") + ",";
@@ -240,7 +240,7 @@ TEST(SnapshotFile, RefusesLayoutsWithHolesOverlapsAndLies) {
 
 TEST(SnapshotFile, RefusesHeadersThatAreNotWhatTheFormatSays) {
   const auto message = [](const std::string& header) {
-    return refusal(framed(header, "")).message();
+    return snapshot_refusal(framed(header, "")).message();
   };
   const auto in_entry = [&](const std::string& text) { return message(header_of(text)); };
   EXPECT_THAT(message(""), HasSubstr("not valid JSON"));
@@ -271,13 +271,13 @@ TEST(SnapshotFile, RefusesHeadersThatAreNotWhatTheFormatSays) {
 TEST(SnapshotFile, BoundsSectionsAndHeader) {
   std::string many;
   for (int i = 0; i < 4097; ++i) many += "," + entry(std::to_string(i), "64", "0");
-  EXPECT_THAT(refusal(framed(header_of(many.substr(1)), "")).message(),
+  EXPECT_THAT(snapshot_refusal(framed(header_of(many.substr(1)), "")).message(),
               HasSubstr("sections: expected at most 4096, got more"));
-  EXPECT_THAT(refusal(framed(std::string((4 << 20) + 1, ' '), "")).message(),
+  EXPECT_THAT(snapshot_refusal(framed(std::string((4 << 20) + 1, ' '), "")).message(),
               HasSubstr("header: expected at most 4194304 bytes, got 4194305"));
   std::string lying = framed(header_of(""), "");
   lying[24 + 7] = '\x7f';  // the header's length, near 2^63
-  EXPECT_THAT(refusal(lying).message(), HasSubstr("header: expected at most"));
+  EXPECT_THAT(snapshot_refusal(lying).message(), HasSubstr("header: expected at most"));
 }
 
 TEST(SnapshotFile, ComparesTheKey) {

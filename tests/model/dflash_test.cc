@@ -17,22 +17,18 @@ namespace {
 
 constexpr float kTolerance = 1e-4F;
 
-struct Case {
+struct DrafterCase {
   std::string drafter;
   std::string target;
   BackendChoice backend;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const DrafterCase& c, std::ostream* out) {
   *out << c.drafter << " on " << c.backend.label();
 }
 
-std::string network_dir(const std::string& name) {
-  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
-}
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
+std::vector<DrafterCase> drafter_cases() {
+  std::vector<DrafterCase> cases;
   for (const BackendChoice& backend : all_backends()) {
     cases.push_back({"dflash-gemma4", "gemma4-moe", backend});
     cases.push_back({"dflash-qwen3", "qwen3-untied", backend});
@@ -99,7 +95,7 @@ class DrafterPass {
   dflash::DraftActivations activations_;
 };
 
-class DflashGolden : public testing::TestWithParam<Case> {
+class DflashGolden : public testing::TestWithParam<DrafterCase> {
  protected:
   void SetUp() override {
     model_ = TestModel::load(network_dir(GetParam().target), GetParam().backend);
@@ -192,7 +188,7 @@ TEST_P(DflashGolden, AnIncrementalContextEqualsARebuiltOneBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(AllBackends,
                          DflashGolden,
-                         testing::ValuesIn(all_cases()),
+                         testing::ValuesIn(drafter_cases()),
                          [](const auto& test) {
                            std::string name = test.param.drafter + "_" + test.param.backend.label();
                            std::replace(name.begin(), name.end(), '-', '_');

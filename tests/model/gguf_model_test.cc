@@ -14,10 +14,6 @@
 namespace kakeya::test {
 namespace {
 
-std::string network_dir(const std::string& name) {
-  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
-}
-
 std::string golden_file(const std::string& name) {
   return std::string(KAKEYA_TEST_DATA) + "/gguf/" + name;
 }

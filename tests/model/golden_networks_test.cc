@@ -23,10 +23,6 @@ namespace {
 const char* const kNetworks[] = {"gemma4-moe", "gemma4-moe-edge", "gemma4-dense", "gemma4-e",
                                  "gemma4-e4",  "qwen3-tied",      "qwen3-untied"};
 
-std::string network_dir(const std::string& name) {
-  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
-}
-
 float tolerance(const std::string& network) {
   if (network == "gemma4-dense") return 2.4e-4F;
   if (network == "gemma4-e") return 1.5e-3F;
@@ -58,25 +54,25 @@ std::vector<float> tap_rows(const ForwardRecord& record,
   return rows;
 }
 
-struct Case {
+struct NetworkCase {
   std::string network;
   BackendChoice backend;
 };
 
 // How GoogleTest names the parameter in its messages.
-void PrintTo(const Case& golden_case, std::ostream* out) {
+void PrintTo(const NetworkCase& golden_case, std::ostream* out) {
   *out << golden_case.network << " on " << golden_case.backend.label();
 }
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
+std::vector<NetworkCase> network_cases() {
+  std::vector<NetworkCase> cases;
   for (const char* network : kNetworks) {
     for (const BackendChoice& backend : all_backends()) cases.push_back({network, backend});
   }
   return cases;
 }
 
-class GoldenNetworks : public testing::TestWithParam<Case> {
+class GoldenNetworks : public testing::TestWithParam<NetworkCase> {
  protected:
   void SetUp() override {
     model_ = TestModel::load(network_dir(GetParam().network), GetParam().backend);
@@ -174,13 +170,13 @@ TEST_P(GoldenNetworks, GivesTheSameBitsForEveryChunkingInTheFastMode) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& case_info) {
+std::string case_name(const testing::TestParamInfo<NetworkCase>& case_info) {
   std::string name = case_info.param.network + "_" + case_info.param.backend.label();
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenNetworks, testing::ValuesIn(all_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(All, GoldenNetworks, testing::ValuesIn(network_cases()), case_name);
 
 }  // namespace
 }  // namespace kakeya::test

@@ -12,14 +12,14 @@
 namespace kakeya::test {
 namespace {
 
-struct Mode {
+struct KvMode {
   const char* name;
   SessionOptions options;
 };
 
 // The demo model has sliding layers with a window of 128 and heads of 32, and full layers with
 // heads of 64 whose keys follow from their values.
-std::vector<Mode> modes() {
+std::vector<KvMode> kv_modes() {
   const auto of = [](KvType full, KvType sliding) {
     return SessionOptions{.kv_full = full, .kv_sliding = sliding};
   };
@@ -68,7 +68,7 @@ TEST_F(KvModes, ChunksAndThreadsChangeNoBit) {
   const auto one = demo(1);
   const auto two = demo(2);
   const std::vector<TokenId> ids = random_ids(300, 1);
-  for (const Mode& mode : modes()) {
+  for (const KvMode& mode : kv_modes()) {
     const std::vector<float> expected = logits(*one, mode.options, ids, 1);
     for (const std::int64_t chunk : {5, 17, 64}) {
       EXPECT_EQ(logits(*two, mode.options, ids, chunk), expected) << mode.name << ", " << chunk;
@@ -80,7 +80,7 @@ TEST_F(KvModes, ChunksAndThreadsChangeNoBit) {
 TEST_F(KvModes, GoingBackIsExact) {
   const auto model = demo(2);
   const std::int64_t vocab = model->config().vocab_size;
-  for (const Mode& mode : modes()) {
+  for (const KvMode& mode : kv_modes()) {
     SessionOptions options = mode.options;
     options.context = 512;
     options.max_rows = 32;

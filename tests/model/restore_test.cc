@@ -25,13 +25,13 @@ SessionOptions restoring(Evicted full, Evicted sliding, std::int64_t window = 32
           .evicted_sliding = sliding};
 }
 
-struct Mode {
+struct RestoreMode {
   const char* name;
   const char* projection;
   SessionOptions options;
 };
 
-std::vector<Mode> modes() {
+std::vector<RestoreMode> restore_modes() {
   using enum Evicted;
   SessionOptions coded = restoring(kRestore, kDrop, 64);
   coded.kv_full = KvType::kInt8;
@@ -194,7 +194,7 @@ TEST_F(OlderProjection, RestoresOnlyWhereTheWholeTextIsRunAgain) {
 
 TEST(Restore, ChunksAndThreadsChangeNoBit) {
   const std::vector<TokenId> ids = random_ids(260, 1);
-  for (const Mode& mode : modes()) {
+  for (const RestoreMode& mode : restore_modes()) {
     Restoring one(mode.projection, fastest(1), Compute::kFast);
     Restoring two(mode.projection, fastest(2), Compute::kFast);
     const std::vector<float> expected = one.logits(mode.options, ids, 1);
@@ -206,7 +206,7 @@ TEST(Restore, ChunksAndThreadsChangeNoBit) {
 
 // Blocks of which a part is kept, as drafts are, until the rings have wrapped.
 TEST(Restore, GoingBackIsExact) {
-  for (const Mode& mode : modes()) {
+  for (const RestoreMode& mode : restore_modes()) {
     Restoring demo(mode.projection, fastest(2), Compute::kFast);
     const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
     const auto timeline = demo.timeline(mode.options, 16);

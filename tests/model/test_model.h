@@ -36,6 +36,11 @@ inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
 // ref, and cpu with every instruction set that this machine runs.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
 
+// The folder of a small network with a golden.
+inline std::string network_dir(const std::string& name) {
+  return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;
+}
+
 class TestModel {
  public:
   // Loads the folder; adds a test failure and returns nullptr on an error.

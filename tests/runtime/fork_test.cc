@@ -8,12 +8,11 @@
 
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_sessions.h"
 #include "runtime/session_modes.h"
 
 namespace kakeya::test {
 namespace {
-
-using Ids = std::vector<TokenId>;
 
 class ForkTest : public testing::Test {
  protected:
@@ -51,24 +50,6 @@ class ForkTest : public testing::Test {
 
 std::unique_ptr<Engine> ForkTest::plain_;
 std::unique_ptr<Engine> ForkTest::drafting_;
-
-// What a generation gave, with the rounds: they show what the drafter's context held.
-struct Stream {
-  Ids ids;
-  std::vector<std::int32_t> accepted;
-
-  bool operator==(const Stream&) const = default;
-};
-
-Stream go_on(Session& session, const GenerateOptions& options) {
-  const auto result = session.generate(options);
-  EXPECT_TRUE(result.has_value()) << result.error().message();
-  Stream stream;
-  if (!result) return stream;
-  stream.ids = result->ids;
-  for (const RoundRecord& round : result->rounds) stream.accepted.push_back(round.accepted);
-  return stream;
-}
 
 // A parent and its fork take turns, each on its own way, until all rings have wrapped several
 // times; beside each runs a session that was never forked and does the same.

@@ -14,7 +14,7 @@ const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
 const std::string kGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
 const std::string kGoldenDrafter = std::string(KAKEYA_TEST_DATA) + "/gguf/dflash-gemma4.gguf";
 
-Result<std::unique_ptr<EngineImpl>> open_engine(const std::string& model,
+Result<std::unique_ptr<EngineImpl>> open_models(const std::string& model,
                                                 const std::string& drafter) {
   return EngineImpl::open({.model_dir = model,
                            .compute = Compute::kF32,
@@ -42,8 +42,8 @@ Generated generate(EngineImpl& engine, std::int64_t draft_length) {
 }
 
 TEST(GgufEngine, ModelAndDrafterOfTheConverterGenerateAsTheirFolders) {
-  const auto files = open_engine(kGolden, kGoldenDrafter);
-  const auto folders = open_engine(kNetworks + "gemma4-moe", kNetworks + "dflash-gemma4");
+  const auto files = open_models(kGolden, kGoldenDrafter);
+  const auto folders = open_models(kNetworks + "gemma4-moe", kNetworks + "dflash-gemma4");
   ASSERT_OK(files);
   ASSERT_OK(folders);
   for (const std::int64_t length : {0, 3}) {
@@ -59,8 +59,8 @@ TEST(GgufEngine, ModelAndDrafterOfTheConverterGenerateAsTheirFolders) {
 }
 
 TEST(GgufEngine, TextOfTheConverterIsTheDemoModels) {
-  const auto file = open_engine(kGolden, "none");
-  const auto demo = open_engine(KAKEYA_DEMO_MODEL, "none");
+  const auto file = open_models(kGolden, "none");
+  const auto demo = open_models(KAKEYA_DEMO_MODEL, "none");
   ASSERT_OK(file);
   ASSERT_OK(demo);
   EXPECT_EQ((*file)->stop_ids().size(), 3U);
@@ -86,7 +86,7 @@ TEST(GgufEngine, FilesWithoutTextSaySoWhenTextIsAskedFor) {
   const ScratchFolder scratch;
   const std::string path =
       model_as_gguf(kNetworks + "qwen3-tied").write(scratch.path("model.gguf"));
-  const auto engine = open_engine(path, "none");
+  const auto engine = open_models(path, "none");
   ASSERT_OK(engine);
   const auto tokenizer = (*engine)->tokenizer();
   ASSERT_FALSE(tokenizer.has_value());
@@ -105,24 +105,24 @@ TEST(GgufEngine, MetadataAreAPartOfTheModel) {
   content.set("qwen3.context_length", std::uint32_t{2048});
   const std::string b = content.write(scratch.path("b.gguf"));
   const std::string snapshot = scratch.path("session.snapshot");
-  const auto first = open_engine(a, "none");
+  const auto first = open_models(a, "none");
   ASSERT_OK(first);
   const auto session = (*first)->create_session().value();
   const std::vector<TokenId> prompt = {5, 9, 3};
   ASSERT_OK(session->append(prompt));
   ASSERT_OK(session->generate({.max_tokens = 4}));
   ASSERT_OK(session->snapshot(snapshot));
-  const auto same = open_engine(a, "none");
+  const auto same = open_models(a, "none");
   ASSERT_OK(same);
   EXPECT_TRUE((*same)->create_session().value()->restore(snapshot).has_value());
-  const auto other = open_engine(b, "none");
+  const auto other = open_models(b, "none");
   ASSERT_OK(other);
   EXPECT_FALSE((*other)->create_session().value()->restore(snapshot).has_value());
 }
 
 TEST(GgufEngine, DraftersThatAreNoneAreRefused) {
-  EXPECT_FALSE(open_engine(kGolden, kGolden).has_value());
-  const auto missing = open_engine(kGolden, "/nowhere/drafter.gguf");
+  EXPECT_FALSE(open_models(kGolden, kGolden).has_value());
+  const auto missing = open_models(kGolden, "/nowhere/drafter.gguf");
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code(), StatusCode::kNotFound);
 }

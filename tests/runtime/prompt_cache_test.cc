@@ -13,38 +13,19 @@
 #include "base/random.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_sessions.h"
 #include "runtime/session_modes.h"
 
 namespace kakeya::test {
 namespace {
 
-using Ids = std::vector<TokenId>;
-
-// The demo model has windows of 128: with 64 rows in a chunk its rings hold 191 rows.
-EngineOptions demo_options(const std::string& draft, std::uint64_t cache_bytes) {
-  return {.model_dir = KAKEYA_DEMO_MODEL,
-          .num_threads = 2,
-          .pin_threads = false,
-          .prompt_cache_bytes = cache_bytes,
-          .session = {.context = 1024, .max_rows = 64},
-          .draft = {.source = draft},
-          .projection = KAKEYA_DEMO_MODEL "/projections/token"};
+EngineOptions caching_options(const std::string& draft, std::uint64_t cache_bytes) {
+  EngineOptions options = demo_options(draft);
+  options.prompt_cache_bytes = cache_bytes;
+  return options;
 }
 
 constexpr std::uint64_t kPlenty = std::uint64_t{1} << 30;
-
-std::unique_ptr<Engine> open(const EngineOptions& options) {
-  auto engine = Engine::open(options);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message();
-  return engine ? std::move(engine).value() : nullptr;
-}
-
-GenerateOptions generation(std::int64_t max_tokens, float temperature = 1.0F) {
-  return {.max_tokens = max_tokens,
-          .sampling = {.temperature = temperature, .top_p = 0.95F, .seed = 3},
-          .draft_length = 5,
-          .ignore_model_stop_ids = true};
-}
 
 Ids joined(std::initializer_list<Ids> parts) {
   Ids all;
@@ -72,7 +53,7 @@ struct Answer {
   }
 };
 
-Answer go_on(Session& session, const Ids& prompt, const GenerateOptions& options) {
+Answer answer_to(Session& session, const Ids& prompt, const GenerateOptions& options) {
   Answer answer;
   const auto kept = session.sync(prompt);
   EXPECT_TRUE(kept.has_value()) << kept.error().message();
@@ -92,7 +73,7 @@ Answer ask(Engine& engine,
            const GenerateOptions& options) {
   const auto session = engine.create_session(mode);
   EXPECT_TRUE(session.has_value()) << session.error().message();
-  return session ? go_on(**session, prompt, options) : Answer();
+  return session ? answer_to(**session, prompt, options) : Answer();
 }
 
 Answer ask(Engine& engine, const Ids& prompt, const GenerateOptions& options = generation(20)) {
@@ -105,8 +86,8 @@ std::int64_t kept(Engine& engine, const Ids& prompt) {
 }
 
 TEST(PromptCache, ASessionStartsFromWhatOthersHaveRun) {
-  const auto plain = open(demo_options("auto", 0));
-  const auto engine = open(demo_options("auto", kPlenty));
+  const auto plain = open_engine(caching_options("auto", 0));
+  const auto engine = open_engine(caching_options("auto", kPlenty));
   const Ids prompt = random_ids(300, 1);
   const auto expect = [&](const Ids& ids, std::int64_t expected) {
     const Answer answer = ask(*engine, ids);
@@ -130,8 +111,8 @@ TEST(PromptCache, ASessionStartsFromWhatOthersHaveRun) {
 
 TEST(PromptCache, GivesTheSameTokensInEveryMode) {
   for (const char* draft : {"none", "auto", "chain"}) {
-    const auto plain = open(demo_options(draft, 0));
-    const auto engine = open(demo_options(draft, kPlenty));
+    const auto plain = open_engine(caching_options(draft, 0));
+    const auto engine = open_engine(caching_options(draft, kPlenty));
     for (const SessionMode& mode : session_modes()) {
       if (draft != std::string("auto") && !mode.few) continue;
       const bool all = mode.name == std::string("auto");
@@ -164,9 +145,9 @@ TEST(PromptCache, GivesTheSameTokensInEveryMode) {
 // that are new, were used before, or are forks; in a cache that has room for some of them.
 TEST(PromptCache, RandomTextsGiveTheSameTokens) {
   for (const char* draft : {"none", "auto"}) {
-    const auto plain = open(demo_options(draft, 0));
+    const auto plain = open_engine(caching_options(draft, 0));
     for (const std::uint64_t limit : {kPlenty, std::uint64_t{2} << 20}) {
-      const auto engine = open(demo_options(draft, limit));
+      const auto engine = open_engine(caching_options(draft, limit));
       SequenceRng random(limit + 7);
       auto used = engine->create_session().value();
       std::int64_t kept = 0;
@@ -184,10 +165,10 @@ TEST(PromptCache, RandomTextsGiveTheSameTokens) {
             answer = ask(*engine, prompt, options);
             break;
           case 1:
-            answer = go_on(*used, prompt, options);
+            answer = answer_to(*used, prompt, options);
             break;
           default:
-            answer = go_on(*used->fork().value(), prompt, options);
+            answer = answer_to(*used->fork().value(), prompt, options);
         }
         ASSERT_EQ(answer, expected) << draft << ", text " << i << ", " << answer.kept << " kept";
         kept += answer.kept;
@@ -201,8 +182,8 @@ TEST(PromptCache, RandomTextsGiveTheSameTokens) {
 // While one session answers, another one runs its text and goes on: the entry of the answer stands
 // behind that of the other session, whose rings had gone on further.
 TEST(PromptCache, AnEntryGoesOnWhereARingThatReachedFurtherLeavesIt) {
-  const auto plain = open(demo_options("auto", 0));
-  const auto engine = open(demo_options("auto", kPlenty));
+  const auto plain = open_engine(caching_options("auto", 0));
+  const auto engine = open_engine(caching_options("auto", kPlenty));
   const auto session = engine->create_session().value();
   const Ids prompt = random_ids(100, 1);
   ASSERT_OK(session->append(prompt));
@@ -219,8 +200,8 @@ TEST(PromptCache, AnEntryGoesOnWhereARingThatReachedFurtherLeavesIt) {
 }
 
 TEST(PromptCache, AppendedTokensAreFoundToo) {
-  const auto plain = open(demo_options("auto", 0));
-  const auto engine = open(demo_options("auto", kPlenty));
+  const auto plain = open_engine(caching_options("auto", 0));
+  const auto engine = open_engine(caching_options("auto", kPlenty));
   const Ids prompt = random_ids(100, 1);
   const Answer expected = ask(*plain, joined({prompt, random_ids(30, 2)}));
   ask(*engine, prompt);
@@ -242,7 +223,7 @@ TEST(PromptCache, AppendedTokensAreFoundToo) {
 }
 
 TEST(PromptCache, SessionsOfOtherModesDoNotShare) {
-  const auto engine = open(demo_options("auto", kPlenty));
+  const auto engine = open_engine(caching_options("auto", kPlenty));
   const Ids prompt = random_ids(200, 1);
   std::vector<SessionOptions> modes(5, engine->session_options());
   modes[1].kv_full = KvType::kInt8;
@@ -265,7 +246,7 @@ TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
   const Ids prompts[] = {random_ids(200, 1), random_ids(200, 2), random_ids(200, 3)};
   std::uint64_t one = 0;
   {
-    const auto engine = open(demo_options("none", kPlenty));
+    const auto engine = open_engine(caching_options("none", kPlenty));
     ask(*engine, prompts[0], generation(1));
     one = cached_bytes(*engine);
     ASSERT_GT(one, 0U);
@@ -275,7 +256,7 @@ TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
     ask(*engine, joined({prompts[0], first(prompts[1], 50)}), generation(1));
     EXPECT_LE(cached_bytes(*engine), one * 13 / 10);
   }
-  const auto engine = open(demo_options("none", one * 11 / 5));
+  const auto engine = open_engine(caching_options("none", one * 11 / 5));
   ask(*engine, prompts[0], generation(1));
   ask(*engine, prompts[1], generation(1));
   EXPECT_EQ(kept(*engine, prompts[0]), 199);  // used again, so the other one is older
@@ -288,23 +269,23 @@ TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
   ask(*engine, joined({prompts[0], random_ids(700, 4)}), generation(1));
   EXPECT_EQ(cached_bytes(*engine), 2 * one);
   EXPECT_EQ(kept(*engine, prompts[2]), 199);
-  const auto none = open(demo_options("none", one / 2));
+  const auto none = open_engine(caching_options("none", one / 2));
   ask(*none, prompts[0], generation(1));
   EXPECT_EQ(cached_bytes(*none), 0U);
 }
 
 TEST(PromptCache, GivesWayBeforeASessionIsRefused) {
-  EngineOptions options = demo_options("auto", kPlenty);
+  EngineOptions options = caching_options("auto", kPlenty);
   std::uint64_t weights = 0;
   std::uint64_t session_bytes = 0;
   {
-    const auto engine = open(options);
+    const auto engine = open_engine(options);
     weights = engine->footprint().total_reserved();
     const auto session = engine->create_session().value();
     session_bytes = session->footprint().total_reserved();
   }
   options.memory_limit = weights + 2 * session_bytes;
-  const auto engine = open(options);
+  const auto engine = open_engine(options);
   const Ids prompt = random_ids(300, 1);
   const Ids other = random_ids(200, 2);
   ask(*engine, prompt);
@@ -319,9 +300,9 @@ TEST(PromptCache, GivesWayBeforeASessionIsRefused) {
     EXPECT_EQ(engine->footprint().total_reserved(), options.memory_limit);
     EXPECT_EQ(cached_bytes(*engine), 0U);
     // With all memory in sessions nothing is kept, and they run as ever.
-    const Answer answer = go_on(**two, prompt, generation(20));
+    const Answer answer = answer_to(**two, prompt, generation(20));
     EXPECT_EQ(answer.kept, 0);
-    EXPECT_EQ(answer.ids, go_on(*one, prompt, generation(20)).ids);
+    EXPECT_EQ(answer.ids, answer_to(*one, prompt, generation(20)).ids);
     EXPECT_EQ(cached_bytes(*engine), 0U);
   }
   one.reset();
@@ -350,40 +331,40 @@ TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
 
 // A fork allocates when it runs something: its scratch, and copies of blocks.
 TEST(PromptCache, GivesWayToAFork) {
-  EngineOptions options = demo_options("auto", 0);
+  EngineOptions options = caching_options("auto", 0);
   const Ids prompt = random_ids(300, 1);
   const Ids next = joined({prompt, random_ids(40, 2)});
   const auto begin = [&](Engine& engine) {
     auto session = engine.create_session().value();
-    go_on(*session, prompt, generation(10));
+    answer_to(*session, prompt, generation(10));
     return session;
   };
   Answer expected;
   {
-    const auto engine = open(options);
+    const auto engine = open_engine(options);
     const auto session = begin(*engine);
-    expected = go_on(*session->fork().value(), next, generation(100));
+    expected = answer_to(*session->fork().value(), next, generation(100));
     const auto fork = session->fork().value();
-    go_on(*fork, next, generation(100));
+    answer_to(*fork, next, generation(100));
     options.memory_limit =
         engine->footprint().total_reserved() + session->footprint().total_reserved();
   }
   // Two sessions, and what the fork needs.
   options.prompt_cache_bytes = kPlenty;
-  const auto engine = open(options);
+  const auto engine = open_engine(options);
   const auto session = begin(*engine);
   const auto another = engine->create_session().value();
-  for (std::uint64_t i = 0; i < 8; ++i) go_on(*another, random_ids(200, 10 + i), generation(1));
+  for (std::uint64_t i = 0; i < 8; ++i) answer_to(*another, random_ids(200, 10 + i), generation(1));
   const std::uint64_t before = cached_bytes(*engine);
   const std::uint64_t room = options.memory_limit - engine->footprint().total_reserved();
   const auto fork = session->fork().value();
-  EXPECT_EQ(go_on(*fork, next, generation(100)), expected);
+  EXPECT_EQ(answer_to(*fork, next, generation(100)), expected);
   EXPECT_LT(cached_bytes(*engine), before);
   EXPECT_LT(room, before);
 }
 
 TEST(PromptCache, ProgressOfASplitPromptIsThatOfOne) {
-  const auto engine = open(demo_options("none", kPlenty));
+  const auto engine = open_engine(caching_options("none", kPlenty));
   const Ids prompt = random_ids(400, 1);
   ask(*engine, prompt);
   const auto session = engine->create_session().value();
@@ -409,11 +390,11 @@ TEST(PromptCache, ProgressOfASplitPromptIsThatOfOne) {
 // One thread's entries are taken, given up and made while others do the same, with memory for the
 // sessions and little more, so that all of it happens at the same time.
 TEST(PromptCache, SeveralThreadsUseItAtOnce) {
-  EngineOptions options = demo_options("auto", std::uint64_t{3} << 20);
+  EngineOptions options = caching_options("auto", std::uint64_t{3} << 20);
   std::vector<Ids> prompts;
   std::vector<Ids> expected;
   {
-    const auto plain = open(demo_options("auto", 0));
+    const auto plain = open_engine(caching_options("auto", 0));
     for (std::uint64_t i = 0; i < 6; ++i) {
       prompts.push_back(joined({random_ids(90, 1 + i / 3), random_ids(70, 10 + i)}));
       expected.push_back(ask(*plain, prompts.back(), generation(8)).ids);
@@ -422,7 +403,7 @@ TEST(PromptCache, SeveralThreadsUseItAtOnce) {
                                  plain->create_session().value()};
     options.memory_limit = plain->footprint().total_reserved() + (std::uint64_t{1} << 20);
   }
-  const auto engine = open(options);
+  const auto engine = open_engine(options);
   std::vector<std::thread> threads;
   for (std::uint64_t t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {

@@ -18,48 +18,11 @@
 #include "formats/snapshot_scratch.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::test {
 namespace {
-
-using Ids = std::vector<TokenId>;
-
-EngineOptions demo_options(const std::string& draft) {
-  return {.model_dir = KAKEYA_DEMO_MODEL,
-          .num_threads = 2,
-          .pin_threads = false,
-          .session = {.context = 1024, .max_rows = 64},
-          .draft = {.source = draft},
-          .projection = KAKEYA_DEMO_MODEL "/projections/token"};
-}
-
-std::unique_ptr<Engine> open(const EngineOptions& options) {
-  auto engine = Engine::open(options);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message();
-  return engine ? std::move(engine).value() : nullptr;
-}
-
-GenerateOptions generation(std::int64_t max_tokens, float temperature = 1.0F) {
-  return {.max_tokens = max_tokens,
-          .sampling = {.temperature = temperature, .top_p = 0.95F, .seed = 3},
-          .draft_length = 5,
-          .ignore_model_stop_ids = true};
-}
-
-// The tokens of a generation and what was accepted in each round, which shows that the drafter's
-// context is the same.
-using Stream = std::pair<Ids, std::vector<std::int32_t>>;
-
-Stream go_on(Session& session, const GenerateOptions& options) {
-  const auto result = session.generate(options);
-  EXPECT_TRUE(result.has_value()) << result.error().message();
-  Stream stream;
-  if (!result) return stream;
-  stream.first = result->ids;
-  for (const RoundRecord& round : result->rounds) stream.second.push_back(round.accepted);
-  return stream;
-}
 
 // One line that names the file.
 void expect_refused(const Result<std::string>& result, StatusCode code, const std::string& says) {
@@ -89,7 +52,7 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
   modes[5].evicted_full = Evicted::kKeep;
   modes[5].restore_blend = 0.5F;
   for (const char* draft : {"none", "auto", "chain"}) {
-    const auto engine = open(demo_options(draft));
+    const auto engine = open_engine(demo_options(draft));
     for (const SessionOptions& mode : modes) {
       // Without a drafter, and with two, the same code keeps rows: a few modes will do.
       if (draft != std::string("auto") && &mode != &modes[0] && &mode != &modes[4]) continue;
@@ -131,7 +94,7 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
 }
 
 TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
-  const auto engine = open(demo_options("auto"));
+  const auto engine = open_engine(demo_options("auto"));
   const auto session = engine->create_session().value();
   const auto restored = engine->create_session().value();
   // Nothing; tokens that are pending; a prompt that was run, which has logits.
@@ -155,7 +118,7 @@ TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
 
 // Shared blocks are not written when one of the sharers is restored.
 TEST_F(SessionSnapshot, RestoringAForkLeavesTheOthersAlone) {
-  const auto engine = open(demo_options("auto"));
+  const auto engine = open_engine(demo_options("auto"));
   const auto other = engine->create_session().value();
   ASSERT_OK(other->append(random_ids(400, 3)));
   go_on(*other, generation(20));
@@ -175,7 +138,7 @@ TEST_F(SessionSnapshot, RestoringAForkLeavesTheOthersAlone) {
 TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
   const EngineOptions own = demo_options("auto");
   {
-    const auto engine = open(own);
+    const auto engine = open_engine(own);
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(random_ids(30, 5)));
     go_on(*session, generation(5));
@@ -216,7 +179,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
   for (const Case& c : cases) {
     EngineOptions options = own;
     c.change(options);
-    const auto engine = open(options);
+    const auto engine = open_engine(options);
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(random_ids(12, 6)));
     expect_refused(session->restore(path_), StatusCode::kFailedPrecondition, path_);
@@ -234,11 +197,11 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
   };
   const auto save_and_restore = [&](const std::string& dir) {
     EngineOptions options = demo_options("none");
-    const auto engine = open(options);
+    const auto engine = open_engine(options);
     const auto session = engine->create_session().value();
     EXPECT_TRUE(session->snapshot(path_).has_value());
     options.model_dir = dir;
-    const auto other = open(options);
+    const auto other = open_engine(options);
     return other->create_session().value()->restore(path_);
   };
   const std::string same = copy("same");
@@ -261,7 +224,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
 }
 
 TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
-  const auto engine = open(demo_options("auto"));
+  const auto engine = open_engine(demo_options("auto"));
   const auto session = engine->create_session().value();
   const auto alone = engine->create_session().value();
   for (Session* each : {session.get(), alone.get()}) {
@@ -293,7 +256,7 @@ TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
 
 // Files whose checksums are right and whose sections are not what a session has.
 TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
-  const auto engine = open(demo_options("auto"));
+  const auto engine = open_engine(demo_options("auto"));
   const auto session = engine->create_session().value();
   ASSERT_OK(session->append(random_ids(260, 8)));
   go_on(*session, generation(5));
@@ -347,7 +310,7 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
 }
 
 TEST_F(SessionSnapshot, RefusesANoteThatIsTooLong) {
-  const auto engine = open(demo_options("none"));
+  const auto engine = open_engine(demo_options("none"));
   const auto session = engine->create_session().value();
   const Status refused = session->snapshot(path_, std::string((16 << 20) + 1, 'n'));
   EXPECT_EQ(refused.error().code(), StatusCode::kInvalidArgument);
@@ -356,7 +319,7 @@ TEST_F(SessionSnapshot, RefusesANoteThatIsTooLong) {
 }
 
 TEST_F(SessionSnapshot, RemovesWhatKilledWritersLeftLongAgo) {
-  const auto engine = open(demo_options("none"));
+  const auto engine = open_engine(demo_options("none"));
   const auto session = engine->create_session().value();
   const auto age = [&](const std::string& name, int hours) {
     const std::string path = folder_.write(name, "x");
@@ -399,7 +362,7 @@ TEST_F(SessionSnapshot, AKilledWriterLeavesAWholeFile) {
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status));
-    const auto engine = open(options);
+    const auto engine = open_engine(options);
     const auto session = engine->create_session().value();
     ASSERT_OK(session->restore(path_));
     const bool first = session->tokens().size() == 100;

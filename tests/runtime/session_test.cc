@@ -7,23 +7,17 @@
 
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 #include "runtime/text_generation.h"
 
 namespace kakeya::test {
 namespace {
 
-EngineOptions demo_options() {
-  return {.model_dir = KAKEYA_DEMO_MODEL,
-          .num_threads = 2,
-          .pin_threads = false,
-          .session = {.context = 1024, .max_rows = 64}};
-}
-
 class SessionTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto engine = Engine::open(demo_options());
+    auto engine = Engine::open(demo_options("auto"));
     ASSERT_OK(engine);
     engine_ = std::move(engine).value();
   }

@@ -13,31 +13,22 @@
 #include "formats/scratch_files.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 #include "runtime/text_generation.h"
 
 namespace kakeya::test {
 namespace {
 
-EngineOptions demo_options(const std::string& draft) {
-  return {.model_dir = KAKEYA_DEMO_MODEL,
-          .num_threads = 2,
-          .pin_threads = false,
-          .session = {.context = 1024, .max_rows = 64},
-          .draft = {.source = draft}};
-}
-
-std::unique_ptr<Engine> open(const std::string& draft) {
-  auto engine = Engine::open(demo_options(draft));
-  EXPECT_TRUE(engine.has_value()) << engine.error().message();
-  return engine ? std::move(engine).value() : nullptr;
+std::unique_ptr<Engine> open_drafting(const std::string& draft) {
+  return open_engine(demo_options(draft));
 }
 
 class SpeculativeSession : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    plain_ = open("none");
-    for (const char* draft : {"auto", "ngram", "chain"}) drafting_.push_back(open(draft));
+    plain_ = open_drafting("none");
+    for (const char* draft : {"auto", "ngram", "chain"}) drafting_.push_back(open_drafting(draft));
   }
   static void TearDownTestSuite() {
     plain_.reset();

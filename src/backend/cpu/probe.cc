@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 // Four streams as long as a panel of 2816 columns: a power of two would make them compete for the
 // same cache sets.
 constexpr Index kStreams = 4;
-constexpr Index kItemBytes = kStreams * 90112;
+constexpr Index kProbedItemBytes = kStreams * 90112;
 constexpr Index kLine = 64;
 constexpr Index kAhead = 4096;
 
@@ -36,7 +36,7 @@ std::uint64_t sum_line(const std::byte* line) {
 
 // Sums an item as kStreams interleaved streams, with the kernels' own prefetch distance.
 std::uint64_t read_item(const std::byte* item) {
-  constexpr Index kStream = kItemBytes / kStreams;
+  constexpr Index kStream = kProbedItemBytes / kStreams;
   std::uint64_t sum = 0;
   for (Index at = 0; at < kStream; at += kLine) {
     for (Index stream = 0; stream < kStreams; ++stream) {
@@ -76,14 +76,14 @@ std::size_t last_level_cache_bytes() {
 double measure_read_bandwidth(ThreadPool& pool, double seconds) {
   const std::size_t wanted =
       std::max<std::size_t>(std::size_t{512} << 20, 4 * last_level_cache_bytes());
-  const Index items = static_cast<Index>(wanted) / kItemBytes;
+  const Index items = static_cast<Index>(wanted) / kProbedItemBytes;
   MemoryBudget budget;
-  auto buffer =
-      budget.allocate(MemoryClass::kActivations, static_cast<std::uint64_t>(items * kItemBytes));
+  auto buffer = budget.allocate(MemoryClass::kActivations,
+                                static_cast<std::uint64_t>(items * kProbedItemBytes));
   if (!buffer) return 0.0;
   std::byte* const data = buffer->data();
   pool.parallel_for(items, [&](Index item) {
-    std::memset(data + item * kItemBytes, static_cast<int>(item % 251), kItemBytes);
+    std::memset(data + item * kProbedItemBytes, static_cast<int>(item % 251), kProbedItemBytes);
   });
   std::atomic<std::uint64_t> sum{0};
   // Passes in a fixed array: the median of many short ones tells more than one long one.
@@ -93,8 +93,8 @@ double measure_read_bandwidth(ThreadPool& pool, double seconds) {
   const Clock::time_point begin = Clock::now();
   for (; passes < 3 || (passes < kMostPasses && seconds_since(begin) < seconds); ++passes) {
     const Clock::time_point start = Clock::now();
-    pool.parallel_for(items, [&](Index item) { sum += read_item(data + item * kItemBytes); });
-    speeds[passes] = static_cast<double>(items * kItemBytes) / seconds_since(start) * 1e-9;
+    pool.parallel_for(items, [&](Index item) { sum += read_item(data + item * kProbedItemBytes); });
+    speeds[passes] = static_cast<double>(items * kProbedItemBytes) / seconds_since(start) * 1e-9;
   }
   std::nth_element(speeds, speeds + passes / 2, speeds + passes);
   volatile std::uint64_t sink = sum.load();  // the reads must not be dropped

@@ -11,8 +11,8 @@ namespace kakeya::cpu {
 
 // GB/s (1e9 bytes) that all threads read together, from a buffer of at least 512 MiB and four times
 // the last-level cache. Median of the passes that fit into `seconds`, at least three; 0 if there is
-// no memory for the buffer.
-double measure_read_bandwidth(ThreadPool& pool, double seconds);
+// no memory for the buffer. The default is enough beside each of several measurements.
+double measure_read_bandwidth(ThreadPool& pool, double seconds = 0.15);
 
 // GFLOP/s of all threads in the unit's own instructions (f32 multiply-adds; bf16 dot products or
 // tiles). Best of several passes.

@@ -1,0 +1,18 @@
+# Sources of one folder are compiled together if CMAKE_UNITY_BUILD is on (presets that build all of it
+# once), which takes a third of the time: most of a source's time goes into headers. The preset dev
+# compiles each alone, for those who change one and build again.
+
+# Call it after the target's last source. Without it a target's sources are taken together in their
+# order, whatever the folder.
+function(kakeya_compile_folders_together target)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(base ${target} SOURCE_DIR)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${base} NORMALIZE OUTPUT_VARIABLE path)
+    cmake_path(GET path PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    string(MAKE_C_IDENTIFIER ${folder} group)
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+endfunction()
