@@ -1,5 +1,5 @@
-# Sources of one folder are compiled together if CMAKE_UNITY_BUILD is on (presets that build all of it
-# once), which takes a third of the time: most of a source's time goes into headers. The preset dev
+# Sources of one folder are compiled together if CMAKE_UNITY_BUILD is on, which takes less than half of
+# the time where everything is built once: most of a source's time goes into headers. The preset dev
 # compiles each alone, for those who change one and build again.
 
 # Call it after the target's last source. Without it a target's sources are taken together in their

@@ -13,7 +13,7 @@
 namespace kakeya {
 namespace {
 
-constexpr IntegerRange kHeadRange = {1, 4096};
+constexpr IntegerRange kHeadRange = {1, 4096};  // heads, and elements of one
 
 struct NamedFeatures {
   ProjectionFeatures features;

@@ -13,7 +13,7 @@
 
 namespace kakeya {
 
-inline constexpr TokenId kNoToken = -1;
+inline constexpr TokenId kNoToken = -1;  // no token has it
 
 class Vocabulary {
  public:
