@@ -33,10 +33,6 @@ GgufTensorSource source(std::string name,
           }};
 }
 
-std::span<const std::byte> bytes_of_text(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 const std::string_view kSixteenBytes = "0123456789abcdef";
 
 std::size_t num_files(const ScratchFolder& folder) {
@@ -68,9 +64,9 @@ TEST(WriteGguf, WritesTheBytesOfTheDefiningPackage) {
 TEST(WriteGguf, AlignsToThirtyTwoBytesWithoutAnotherWord) {
   const ScratchFolder folder;
   const std::vector<GgufTensorSource> tensors = {
-      source("a", {1}, DType::kF32, bytes_of_text(kSixteenBytes).first(4)),
+      source("a", {1}, DType::kF32, bytes_of(kSixteenBytes).first(4)),
       source("empty", {0, 3}, DType::kI8, {}),
-      source("b", {2, 2}, DType::kF32, bytes_of_text(kSixteenBytes)),
+      source("b", {2, 2}, DType::kF32, bytes_of(kSixteenBytes)),
   };
   ASSERT_TRUE(write_gguf(folder.path("t.gguf"), {}, tensors).has_value());
   const auto file = GgufFile::open(folder.path("t.gguf"));
@@ -108,7 +104,7 @@ std::string write_refusal(GgufTensorSource tensor) {
 }
 
 TEST(WriteGguf, RefusesSourcesThatGiveTooFewOrTooManyBytes) {
-  const auto sixteen = bytes_of_text(kSixteenBytes);
+  const auto sixteen = bytes_of(kSixteenBytes);
   EXPECT_THAT(write_refusal(source("a\n", {5}, DType::kF32, sixteen)),
               HasSubstr(R"(tensor a\x0a: expected 20 bytes of data, got 16)"));
   EXPECT_THAT(write_refusal(source("a", {3}, DType::kF32, sixteen)),
@@ -117,16 +113,16 @@ TEST(WriteGguf, RefusesSourcesThatGiveTooFewOrTooManyBytes) {
 }
 
 TEST(WriteGguf, PassesOnWhatASourceSays) {
-  GgufTensorSource broken = source("a", {4}, DType::kF32, bytes_of_text(kSixteenBytes));
+  GgufTensorSource broken = source("a", {4}, DType::kF32, bytes_of(kSixteenBytes));
   broken.write = [](const GgufSink& sink) -> Status {
-    if (auto status = sink(bytes_of_text(kSixteenBytes)); !status) return status;
+    if (auto status = sink(bytes_of(kSixteenBytes)); !status) return status;
     return error(StatusCode::kDataLoss, "the source is damaged");
   };
   EXPECT_THAT(write_refusal(broken), HasSubstr("tensor a: the source is damaged"));
 }
 
 TEST(WriteGguf, RefusesWhatTheFormatCannotHold) {
-  const auto sixteen = bytes_of_text(kSixteenBytes);
+  const auto sixteen = bytes_of(kSixteenBytes);
   EXPECT_THAT(write_refusal(source("a", {16}, DType::kU8, sixteen)),
               HasSubstr("type U8 is not one of GGUF's: F32, F16"));
   EXPECT_THAT(write_refusal(source("a", {16}, QuantizedFormat::kQ80, sixteen)),

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "formats/published_configs.h"
 #include "formats/scratch_files.h"
 #include "formats/tensor_request.h"
 
@@ -14,7 +15,7 @@ namespace kakeya {
 namespace {
 
 ModelConfig published_config(const std::string& name) {
-  const auto config = load_model_config(std::string(KAKEYA_TEST_DATA) + "/configs/" + name);
+  const auto config = load_model_config(config_path(name));
   EXPECT_TRUE(config.has_value()) << config.error().message();
   return config.value_or(ModelConfig());
 }

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -15,6 +17,10 @@
 #include "kakeya/status.h"
 
 namespace kakeya {
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 // A fresh folder, removed with everything in it at the end of the test.
 class ScratchFolder {

@@ -16,10 +16,6 @@ namespace kakeya {
 // Names and bytes of the sections, in order.
 using Contents = std::vector<std::pair<std::string, std::string>>;
 
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
 inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -22,8 +22,14 @@ inline EngineOptions demo_options(const std::string& draft) {
           .num_threads = 2,
           .pin_threads = false,
           .session = {.context = 1024, .max_rows = 64},
-          .draft = {.source = draft},
-          .projection = KAKEYA_DEMO_MODEL "/projections/token"};
+          .draft = {.source = draft}};
+}
+
+// Of one whose sessions can restore evicted rows.
+inline EngineOptions restoring_options(const std::string& draft) {
+  EngineOptions options = demo_options(draft);
+  options.projection = KAKEYA_DEMO_MODEL "/projections/token";
+  return options;
 }
 
 // A test failure and nullptr on an error.

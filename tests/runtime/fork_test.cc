@@ -19,14 +19,10 @@ class ForkTest : public testing::Test {
   static std::unique_ptr<Engine> open(const std::string& draft,
                                       std::uint64_t memory_limit = ~std::uint64_t{0},
                                       bool unfused = false) {
-    return Engine::open({.model_dir = KAKEYA_DEMO_MODEL,
-                         .num_threads = 2,
-                         .pin_threads = false,
-                         .memory_limit = memory_limit,
-                         .session = {.context = 1024, .max_rows = 64},
-                         .draft = {.source = draft, .unfused = unfused},
-                         .projection = KAKEYA_DEMO_MODEL "/projections/token"})
-        .value();
+    EngineOptions options = restoring_options(draft);
+    options.memory_limit = memory_limit;
+    options.draft.unfused = unfused;
+    return Engine::open(options).value();
   }
   static void SetUpTestSuite() {
     plain_ = open("none");

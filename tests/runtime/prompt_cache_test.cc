@@ -20,7 +20,7 @@ namespace kakeya::test {
 namespace {
 
 EngineOptions caching_options(const std::string& draft, std::uint64_t cache_bytes) {
-  EngineOptions options = demo_options(draft);
+  EngineOptions options = restoring_options(draft);
   options.prompt_cache_bytes = cache_bytes;
   return options;
 }

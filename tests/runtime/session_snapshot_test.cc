@@ -52,7 +52,7 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
   modes[5].evicted_full = Evicted::kKeep;
   modes[5].restore_blend = 0.5F;
   for (const char* draft : {"none", "auto", "chain"}) {
-    const auto engine = open_engine(demo_options(draft));
+    const auto engine = open_engine(restoring_options(draft));
     for (const SessionOptions& mode : modes) {
       // Without a drafter, and with two, the same code keeps rows: a few modes will do.
       if (draft != std::string("auto") && &mode != &modes[0] && &mode != &modes[4]) continue;
@@ -94,7 +94,7 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
 }
 
 TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
-  const auto engine = open_engine(demo_options("auto"));
+  const auto engine = open_engine(restoring_options("auto"));
   const auto session = engine->create_session().value();
   const auto restored = engine->create_session().value();
   // Nothing; tokens that are pending; a prompt that was run, which has logits.
@@ -118,7 +118,7 @@ TEST_F(SessionSnapshot, IsTakenAtAnyMoment) {
 
 // Shared blocks are not written when one of the sharers is restored.
 TEST_F(SessionSnapshot, RestoringAForkLeavesTheOthersAlone) {
-  const auto engine = open_engine(demo_options("auto"));
+  const auto engine = open_engine(restoring_options("auto"));
   const auto other = engine->create_session().value();
   ASSERT_OK(other->append(random_ids(400, 3)));
   go_on(*other, generation(20));
@@ -136,7 +136,7 @@ TEST_F(SessionSnapshot, RestoringAForkLeavesTheOthersAlone) {
 }
 
 TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
-  const EngineOptions own = demo_options("auto");
+  const EngineOptions own = restoring_options("auto");
   {
     const auto engine = open_engine(own);
     const auto session = engine->create_session().value();
@@ -196,7 +196,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
     return dir;
   };
   const auto save_and_restore = [&](const std::string& dir) {
-    EngineOptions options = demo_options("none");
+    EngineOptions options = restoring_options("none");
     const auto engine = open_engine(options);
     const auto session = engine->create_session().value();
     EXPECT_TRUE(session->snapshot(path_).has_value());
@@ -224,7 +224,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
 }
 
 TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
-  const auto engine = open_engine(demo_options("auto"));
+  const auto engine = open_engine(restoring_options("auto"));
   const auto session = engine->create_session().value();
   const auto alone = engine->create_session().value();
   for (Session* each : {session.get(), alone.get()}) {
@@ -256,7 +256,7 @@ TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
 
 // Files whose checksums are right and whose sections are not what a session has.
 TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
-  const auto engine = open_engine(demo_options("auto"));
+  const auto engine = open_engine(restoring_options("auto"));
   const auto session = engine->create_session().value();
   ASSERT_OK(session->append(random_ids(260, 8)));
   go_on(*session, generation(5));
@@ -310,7 +310,7 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
 }
 
 TEST_F(SessionSnapshot, RefusesANoteThatIsTooLong) {
-  const auto engine = open_engine(demo_options("none"));
+  const auto engine = open_engine(restoring_options("none"));
   const auto session = engine->create_session().value();
   const Status refused = session->snapshot(path_, std::string((16 << 20) + 1, 'n'));
   EXPECT_EQ(refused.error().code(), StatusCode::kInvalidArgument);
@@ -319,7 +319,7 @@ TEST_F(SessionSnapshot, RefusesANoteThatIsTooLong) {
 }
 
 TEST_F(SessionSnapshot, RemovesWhatKilledWritersLeftLongAgo) {
-  const auto engine = open_engine(demo_options("none"));
+  const auto engine = open_engine(restoring_options("none"));
   const auto session = engine->create_session().value();
   const auto age = [&](const std::string& name, int hours) {
     const std::string path = folder_.write(name, "x");
@@ -337,7 +337,7 @@ TEST_F(SessionSnapshot, RemovesWhatKilledWritersLeftLongAgo) {
 
 // A child writes one session over another again and again and is killed at some moment.
 TEST_F(SessionSnapshot, AKilledWriterLeavesAWholeFile) {
-  EngineOptions options = demo_options("auto");
+  EngineOptions options = restoring_options("auto");
   options.num_threads = 1;
   int killed_while_writing = 0;
   for (int round = 0; round < 12; ++round) {
