@@ -139,7 +139,8 @@ struct AttentionInput {
   // 0: causal.
   Position block_end = 0;
   float scale = 1.0F;
-  // kFast: queries, keys and probabilities may be rounded to bf16 where rows are bf16.
+  // kFast: where rows are bf16, queries, keys, values and probabilities may be rounded, to bf16 or
+  // to integers that keep more.
   Compute compute = Compute::kF32;
   KvRows kv;
   KeyDerivation derivation;  // where kv.keys is null, and for restored rows

@@ -185,6 +185,8 @@ constexpr Ring kRings[] = {{4, 2, 32, 100, 33},
                            {6, 2, 192, 0, 33, KvFormat::kBf16, false, 0, 0, Compute::kFast},
                            {2, 2, 256, 7, 70, KvFormat::kBf16, false, 0, 0, Compute::kFast},
                            {8, 1, 512, 0, 17, KvFormat::kBf16, true, 0, 0, Compute::kFast},
+                           {16, 2, 256, 100, 33, KvFormat::kBf16, false, 0, 0, Compute::kFast},
+                           {11, 1, 320, 0, 70, KvFormat::kBf16, true, 5, 70, Compute::kFast},
                            {4, 2, 128, 0, 33, KvFormat::kBf16, true, 5, 70, Compute::kFast},
                            // Keys are made from another first chunk in company than alone.
                            {4, 2, 128, 0, 33, KvFormat::kBf16, true, 0, 70, Compute::kFast}};

@@ -94,6 +94,8 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
   const KvRows& kv = input.kv;
   const Index rows = input.queries.count;
   if (rows == 0) return;
+  const Index heads = input.queries.width / kv.head_dim;
+  const Index group = heads / kv.num_kv_heads;
   const Restored restored =
       input.restored == nullptr ? Restored{} : restored_of(*input.restored, kv);
   const Attention attention = {
@@ -101,6 +103,7 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
       .out = out.data,
       .stride = input.queries.width,
       .head_dim = kv.head_dim,
+      .heads_per_kv = group,
       .first_position = input.first_position,
       .fast = input.compute == Compute::kFast,
       .window = input.window,
@@ -119,8 +122,6 @@ void CpuExecutor::attention(const AttentionInput& input, Rows out) {
       .inverse_frequencies = input.derivation.inverse_frequencies.data(),
       .rotated_pairs = static_cast<Index>(input.derivation.inverse_frequencies.size()),
       .restored = input.restored == nullptr ? nullptr : &restored};
-  const Index heads = input.queries.width / kv.head_dim;
-  const Index group = heads / kv.num_kv_heads;
   // Heads that share keys go together, unless threads would be left without work; restored keys are
   // too dear to make twice.
   const Index parts = rows == 1 && input.restored == nullptr

@@ -185,8 +185,9 @@ struct Attention {
   float* out = nullptr;            // laid out as the queries are
   Index stride = 0;
   Index head_dim = 0;
+  Index heads_per_kv = 1;    // query heads that share a key/value head
   Index first_position = 0;  // of row 0
-  bool fast = false;         // queries, keys and probabilities may be rounded to bf16
+  bool fast = false;         // as Compute::kFast of the seam says
   Index window = 0;          // 0: unlimited
   Index block_end = 0;       // every query sees the keys before it, windows permitting; 0: causal
   float scale = 1.0F;

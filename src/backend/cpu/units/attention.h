@@ -19,20 +19,26 @@
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 inline constexpr Index kQueryTile = 4;
+inline constexpr Index kStep = 32;        // keys, or elements, that tiles and integers go on by
 inline constexpr Index kValueSlice = 64;  // elements of a head that are added up at once
 inline constexpr Index kMaxQueryFloats = kMaxQueries * kMaxHeadDim;
+
+// Positions that one query sees.
+struct SeenByQuery {
+  Index begin;
+  Index end;         // one after the last
+  Index sink_begin;  // it sees these as well; begin = end if none
+  Index sink_end;
+};
 
 // About 170 KiB of stack.
 struct QueryState {
   explicit QueryState(const Attention& attention) : angles(attention) {}
 
   KeyAngles angles;
-  Index count;                    // queries, rounded up to a whole tile with zeros
-  Index head_dim;                 // rounded up to whole vectors with zeros
-  Index begin[kMaxQueries];       // first position it sees
-  Index end[kMaxQueries];         // one after the last
-  Index sink_begin[kMaxQueries];  // it sees these as well; begin = end if none
-  Index sink_end[kMaxQueries];
+  Index count;     // queries, rounded up to a whole tile with zeros
+  Index head_dim;  // rounded up to whole vectors with zeros
+  SeenByQuery seen[kMaxQueries];
   float largest[kMaxQueries];
   float total[kMaxQueries];
   float rescale[kMaxQueries];
@@ -146,31 +152,40 @@ inline void score_staged(
   }
 }
 
-// Turns the scores of one query into probabilities relative to the largest score so far.
-inline void soften(QueryState& state, Index query, Index chunk_begin, float scale, bool has_sink) {
-  float* scores = state.scores[query];
-  const float minus_infinity = -__builtin_inff();
-  const Index before_begin = state.begin[query] - chunk_begin;
-  const Index before_end = state.end[query] - chunk_begin;
+// Puts -inf in place of what a query does not see of the scores [kKeyChunk] of a chunk.
+inline void hide_unseen(const SeenByQuery& seen,
+                        Index chunk_begin,
+                        bool has_sink,
+                        Vec (&scores)[kKeyChunk / 16]) {
+  const Vec minus_infinity = splat(-__builtin_inff());
+  const Index before_begin = seen.begin - chunk_begin;
+  const Index before_end = seen.end - chunk_begin;
   const Vec low = splat(static_cast<float>(before_begin < 0 ? 0 : before_begin));
   const Vec high = splat(static_cast<float>(before_end < 0           ? 0
                                             : before_end > kKeyChunk ? kKeyChunk
                                                                      : before_end));
-  const Vec sink_low = splat(static_cast<float>(state.sink_begin[query] - chunk_begin));
-  const Vec sink_high = splat(static_cast<float>(state.sink_end[query] - chunk_begin));
-  Vec s[kKeyChunk / 16];
-  Vec largest = splat(minus_infinity);
+  const Vec sink_low = splat(static_cast<float>(seen.sink_begin - chunk_begin));
+  const Vec sink_high = splat(static_cast<float>(seen.sink_end - chunk_begin));
   for (int j = 0; j < kKeyChunk / 16; ++j) {
     const Vec key = add(lane_numbers(), splat(16.0F * static_cast<float>(j)));
-    s[j] = mul(load(scores + 16 * j), splat(scale));
-    s[j] = select_less(key, high, s[j], splat(minus_infinity));
-    Vec outside = splat(minus_infinity);  // before `low`
+    const Vec score = select_less(key, high, scores[j], minus_infinity);
+    Vec outside = minus_infinity;  // before `low`
     if (has_sink) {
-      outside = select_less(key, sink_low, outside, select_less(key, sink_high, s[j], outside));
+      outside = select_less(key, sink_low, outside, select_less(key, sink_high, score, outside));
     }
-    s[j] = select_less(key, low, outside, s[j]);
-    largest = max(largest, s[j]);
+    scores[j] = select_less(key, low, outside, score);
   }
+}
+
+// Turns the scores of one query into probabilities relative to the largest score so far.
+inline void soften(QueryState& state, Index query, Index chunk_begin, float scale, bool has_sink) {
+  float* scores = state.scores[query];
+  const float minus_infinity = -__builtin_inff();
+  Vec s[kKeyChunk / 16];
+  for (int j = 0; j < kKeyChunk / 16; ++j) s[j] = mul(load(scores + 16 * j), splat(scale));
+  hide_unseen(state.seen[query], chunk_begin, has_sink, s);
+  Vec largest = splat(minus_infinity);
+  for (const Vec& score : s) largest = max(largest, score);
   const float before = state.largest[query];
   const float here = reduce_max(largest);
   const float now = here > before ? here : before;
@@ -324,6 +339,11 @@ inline Index end_seen(const Attention& attention, Index position) {
   return position + 1 > attention.block_end ? position + 1 : attention.block_end;
 }
 
+inline SeenByQuery seen_by_query(const Attention& attention, Index position) {
+  return {first_seen(attention, position), end_seen(attention, position),
+          window_begin(position, attention.window), sink_end_seen(attention, position)};
+}
+
 inline void begin_queries(QueryState& state,
                           const Attention& attention,
                           const AttentionPart& part) {
@@ -335,10 +355,7 @@ inline void begin_queries(QueryState& state,
     const Index row = part.first_row + (i < count ? i / part.heads : 0);
     const Index head = part.first_head + i % part.heads;
     const Index position = attention.first_position + row;
-    state.begin[i] = first_seen(attention, position);
-    state.end[i] = end_seen(attention, position);
-    state.sink_begin[i] = window_begin(position, attention.window);
-    state.sink_end[i] = sink_end_seen(attention, position);
+    state.seen[i] = seen_by_query(attention, position);
     state.largest[i] = -__builtin_inff();
     state.total[i] = 0.0F;
     const float* query = attention.queries + row * attention.stride + head * attention.head_dim;
@@ -349,9 +366,9 @@ inline void begin_queries(QueryState& state,
   }
 }
 
-inline void finish_queries(QueryState& state,
-                           const Attention& attention,
-                           const AttentionPart& part) {
+// Writes the queries' sums divided by their totals.
+template <typename State>
+inline void finish_queries(State& state, const Attention& attention, const AttentionPart& part) {
   for (Index i = 0; i < part.rows * part.heads; ++i) {
     const Index row = part.first_row + i / part.heads;
     const Index head = part.first_head + i % part.heads;
@@ -419,6 +436,34 @@ inline void find_rows(const Attention& attention,
     previous = position;
     values[j] = value;
     keys[j] = key;
+  }
+}
+
+// Addresses of a chunk's keys and values, whole steps.
+template <Index kKeys>
+struct ChunkRows {
+  Index chunk = -1;
+  const std::byte* keys[kKeys];
+  const std::byte* values[kKeys];
+};
+
+// Fills `rows` with the addresses of keys [low, high) of a chunk; what is beside them in their
+// first and last step is hidden, whatever it is.
+template <Index kKeys>
+inline void find_chunk(const Attention& attention,
+                       const AttentionPart& part,
+                       const SeenByPart& seen,
+                       Index chunk,
+                       Index low,
+                       Index high,
+                       ChunkRows<kKeys>& rows) {
+  rows.chunk = chunk;
+  find_rows(attention, part.kv_head, seen, chunk, low, high, rows.keys, rows.values);
+  for (Index j = low / kStep * kStep; j < round_up(high, kStep); ++j) {
+    if (j >= low && j < high) continue;
+    const Index nearest = j < low ? low : high - 1;
+    rows.keys[j] = rows.keys[nearest];
+    rows.values[j] = rows.values[nearest];
   }
 }
 

@@ -67,16 +67,20 @@ inline void turn_angles(
 // off. In f32 mode each position's are computed on their own.
 class KeyAngles {
  public:
-  // With what attention needs to make keys. `attention` must outlive it.
-  explicit KeyAngles(const Attention& attention) : attention_(attention) {
-    if (attention.keys != nullptr) return;
-    count_ = attention.rotated_pairs;
-    for (Index i = 0; i < count_; ++i) frequency_[i] = attention.inverse_frequencies[i];
-    for (Index i = count_; i < padded(); ++i) frequency_[i] = 0.0F;
+  // Of `pairs` pairs, whole vectors, of which attention.rotated_pairs turn. `attention` must
+  // outlive it.
+  KeyAngles(const Attention& attention, Index pairs) : attention_(attention), pairs_(pairs) {
+    for (Index i = 0; i < pairs; ++i) {
+      frequency_[i] = i < attention.rotated_pairs ? attention.inverse_frequencies[i] : 0.0F;
+    }
     if (attention.fast) {
-      turn_angles<AngleOf::kExact>(frequency_, padded(), 1, step_cos_, step_sin_);
+      turn_angles<AngleOf::kExact>(frequency_, pairs, 1, step_cos_, step_sin_);
     }
   }
+  // As many as attention needs to make keys.
+  explicit KeyAngles(const Attention& attention)
+      : KeyAngles(attention,
+                  attention.keys == nullptr ? round_up(attention.rotated_pairs, 16) : 0) {}
 
   const float* cos() const { return cos_; }
   const float* sin() const { return sin_; }
@@ -84,11 +88,11 @@ class KeyAngles {
   // Positions should ascend.
   void turn_to(Index position) {
     if (!attention_.fast) {
-      return turn_angles<AngleOf::kRounded>(frequency_, count_, position, cos_, sin_);
+      return turn_angles<AngleOf::kRounded>(frequency_, pairs_, position, cos_, sin_);
     }
     const Index chunk = position / kKeyChunk * kKeyChunk;
     if (at_ < chunk || at_ > position) {
-      turn_angles<AngleOf::kExact>(frequency_, padded(), chunk, exact_cos_, exact_sin_);
+      turn_angles<AngleOf::kExact>(frequency_, pairs_, chunk, exact_cos_, exact_sin_);
       at_ = chunk;
     }
     for (; at_ < position; ++at_) step();
@@ -96,10 +100,8 @@ class KeyAngles {
   }
 
  private:
-  Index padded() const { return round_up(count_, 16); }
-
   void step() {
-    for (Index i = 0; i < padded(); i += 16) {
+    for (Index i = 0; i < pairs_; i += 16) {
       const Vec c = load(exact_cos_ + i);
       const Vec s = load(exact_sin_ + i);
       const Vec step_c = load(step_cos_ + i);
@@ -113,7 +115,7 @@ class KeyAngles {
   void round_angles(Index position) {
     const Vec place = splat(static_cast<float>(position));
     const Vec negative_place = splat(-static_cast<float>(position));
-    for (Index i = 0; i < padded(); i += 16) {
+    for (Index i = 0; i < pairs_; i += 16) {
       const Vec f = load(frequency_ + i);
       const Vec added = fused_multiply_add(negative_place, f, mul(place, f));
       const Vec lost = mul(mul(added, added), splat(-0.5F));
@@ -127,7 +129,7 @@ class KeyAngles {
   static constexpr Index kMost = kMaxHeadDim / 2;
 
   const Attention& attention_;
-  Index count_ = 0;
+  Index pairs_;
   Index at_ = -1;  // position of the exact angles
   alignas(64) float frequency_[kMost];
   alignas(64) float step_cos_[kMost];

@@ -299,8 +299,8 @@ inline void attend_restored(const Attention& attention, const AttentionPart& par
   const Index begin = window_begin(first, attention.window);
   for (Index i = 0; i < state.count; ++i) {
     // Each query sees all of its window, in one form or the other.
-    state.begin[i] = state.sink_begin[i];
-    state.sink_end[i] = state.sink_begin[i];
+    state.seen[i].begin = state.seen[i].sink_begin;
+    state.seen[i].sink_end = state.seen[i].sink_begin;
   }
   const Index restored_begin = begin > attention.sink ? begin : attention.sink;
   const Index restored_end = first_seen(attention, first + part.rows - 1);

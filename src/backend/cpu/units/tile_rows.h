@@ -9,7 +9,6 @@ namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 inline constexpr Index kTileChunk = 128;   // keys of one step of the online softmax
 inline constexpr Index kTileQueries = 64;  // query vectors of one call
 inline constexpr Index kTile = 16;         // queries of one tile; keys of one tile of scores
-inline constexpr Index kStep = 32;         // elements, or keys, of one step of the products
 inline constexpr Index kTileBytes = 1024;
 inline constexpr Index kMaxSteps = kMaxHeadDim / kStep;
 
@@ -22,22 +21,10 @@ struct Lanes {
   Index earliest_end;
 };
 
-// Into the second-level cache.
-inline void prefetch_far(const std::byte* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
-}
-
 // Where 16 rows are that lie `stride` bytes apart.
 struct EvenRows {
   const std::byte* first;
   Index stride;
-};
-
-// Addresses of a chunk's keys and values, whole steps.
-struct ChunkRows {
-  Index chunk = -1;
-  const std::byte* keys[kTileChunk];
-  const std::byte* values[kTileChunk];
 };
 
 // About 520 KiB of stack, of which most calls touch a part.
@@ -50,11 +37,11 @@ struct TileState {
   Index made_step[kMaxSteps];
   Index made_steps;
   bool has_keys;  // beside the values
-  ChunkRows chunks[2];
-  ChunkRows* now;   // the chunk's
-  ChunkRows* next;  // of the chunk after it
-  Index next_rows;  // how many it has
-  Index asked;      // how many of them are under way
+  ChunkRows<kTileChunk> chunks[2];
+  ChunkRows<kTileChunk>* now;   // the chunk's
+  ChunkRows<kTileChunk>* next;  // of the chunk after it
+  Index next_rows;              // how many it has
+  Index asked;                  // how many of them are under way
   alignas(64) float largest[kTileQueries];
   alignas(64) float total[kTileQueries];
   alignas(64) float rescale[kTileQueries];
@@ -257,25 +244,6 @@ inline void find_even_rows(TileState& state, const Attention& attention, Index l
       __builtin_memcpy(copy + i * row_bytes, keys[i], static_cast<std::size_t>(row_bytes));
     }
     state.rows[j / kTile] = {copy, row_bytes};
-  }
-}
-
-// Fills `rows` with the addresses of keys [low, high) of a chunk; what is beside them in their
-// first and last step is hidden, whatever it is.
-inline void find_chunk(const Attention& attention,
-                       const AttentionPart& part,
-                       const SeenByPart& seen,
-                       Index chunk,
-                       Index low,
-                       Index high,
-                       ChunkRows& rows) {
-  rows.chunk = chunk;
-  find_rows(attention, part.kv_head, seen, chunk, low, high, rows.keys, rows.values);
-  for (Index j = low / kStep * kStep; j < round_up(high, kStep); ++j) {
-    if (j >= low && j < high) continue;
-    const Index nearest = j < low ? low : high - 1;
-    rows.keys[j] = rows.keys[nearest];
-    rows.values[j] = rows.values[nearest];
   }
 }
 

@@ -279,6 +279,39 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   const __m256i xs = _mm256_set1_epi32(quad);
   return {dot_quads<kBits>(sum.low, codes.low, xs), dot_quads<kBits>(sum.high, codes.high, xs)};
 }
+// The numbers of `a` and `b`, rounded to whole ones, as 32 int16: a0-3 b0-3 a4-7 b4-7 ...
+inline Ints round_to_words(Vec a, Vec b) {
+  return {_mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(b.low)),
+          _mm256_packs_epi32(_mm256_cvtps_epi32(a.high), _mm256_cvtps_epi32(b.high))};
+}
+// Words of two rows in turn, those that were `a` of each in order, then those that were `b`.
+inline Ints interleave_first(Ints x, Ints y) {
+  return {_mm256_unpacklo_epi16(x.low, y.low), _mm256_unpacklo_epi16(x.high, y.high)};
+}
+inline Ints interleave_second(Ints x, Ints y) {
+  return {_mm256_unpackhi_epi16(x.low, y.low), _mm256_unpackhi_epi16(x.high, y.high)};
+}
+// Two words at `p` in each lane.
+inline Ints splat_words(const std::byte* p) {
+  std::int32_t pair = 0;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return splat_int(pair);
+}
+inline __m256i dot_words(__m256i sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+  return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
+// sum + the products of two words, for each lane.
+inline Ints dot_words(Ints sum, Ints a, Ints b) {
+  return {dot_words(sum.low, a.low, b.low), dot_words(sum.high, a.high, b.high)};
+}
+inline void store_ints(std::byte* p, Ints x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.high);
+}
 // Whole numbers in [-128, 127].
 inline void store_int8(std::byte* p, Vec x) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
@@ -303,6 +336,10 @@ inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
 
 inline void prefetch(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+// Into the second-level cache.
+inline void prefetch_far(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 // Makes the compiler believe that x changes here.
 inline void keep(Vec& x) {

@@ -236,6 +236,34 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   }
 #endif
 }
+// The numbers of `a` and `b`, rounded to whole ones, as 32 int16: a0-3 b0-3 a4-7 b4-7 ...
+inline Ints round_to_words(Vec a, Vec b) {
+  return _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+}
+// Words of two rows in turn, those that were `a` of each in order, then those that were `b`.
+inline Ints interleave_first(Ints x, Ints y) {
+  return _mm512_unpacklo_epi16(x, y);
+}
+inline Ints interleave_second(Ints x, Ints y) {
+  return _mm512_unpackhi_epi16(x, y);
+}
+// Two words at `p` in each lane.
+inline Ints splat_words(const std::byte* p) {
+  std::int32_t pair = 0;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return _mm512_set1_epi32(pair);
+}
+// sum + the products of two words, for each lane.
+inline Ints dot_words(Ints sum, Ints a, Ints b) {
+#if defined(__AVX512VNNI__)
+  return _mm512_dpwssd_epi32(sum, a, b);
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
+}
+inline void store_ints(std::byte* p, Ints x) {
+  _mm512_storeu_si512(p, x);
+}
 // Whole numbers in [-128, 127].
 inline void store_int8(std::byte* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
@@ -254,6 +282,10 @@ inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
 
 inline void prefetch(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+// Into the second-level cache.
+inline void prefetch_far(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 // Makes the compiler believe that x changes here.
 inline void keep(Vec& x) {
