@@ -140,7 +140,7 @@ TEST_F(ForkTest, SeveralThreadsGoOnFromTheSamePlace) {
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       threads.emplace_back([&, i] {
-        streams[i] = go_on(*sessions[i], sampled(i % 2, 100));
+        streams[i] = go_on(*sessions[i], sampled(i % 2, 40));
         const auto again = sessions[i]->fork().value();
         if (i < 2) sessions[i].reset();  // while the others read what was shared
         go_on(*again, sampled(7, 30));
@@ -150,7 +150,7 @@ TEST_F(ForkTest, SeveralThreadsGoOnFromTheSamePlace) {
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const auto alone = (*engine)->create_session().value();
       ASSERT_OK(alone->append(random_ids(250, 4)));
-      EXPECT_EQ(streams[i], go_on(*alone, sampled(i % 2, 100))) << i;
+      EXPECT_EQ(streams[i], go_on(*alone, sampled(i % 2, 40))) << i;
     }
   }
 }
