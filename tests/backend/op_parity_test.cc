@@ -331,27 +331,28 @@ TEST_P(OpParity, FastAttention) {
   }
 }
 
-// Fast attention of one query over rows of bf16 of one key/value head.
+// Fast attention of one position's 8 queries over rows of bf16 of one vector, whose keys are their
+// values.
 std::vector<float> attend_rows(Machine& machine,
-                               const std::vector<float>& query,
+                               const std::vector<float>& queries,
                                std::int64_t head_dim,
-                               std::vector<float> keys,
-                               std::vector<float> values) {
-  const auto count = static_cast<std::int64_t>(keys.size()) / head_dim;
-  std::vector<std::byte> k(keys.size() * 2);
-  std::vector<std::byte> v(keys.size() * 2);
-  std::byte* const key_block = k.data();
-  std::byte* const value_block = v.data();
-  const KvRows kv = {&key_block, &value_block, count, KvFormat::kBf16, count, 1, head_dim};
-  machine.executor->store_kv(rows_of(keys, head_dim), rows_of(values, head_dim), 0, kv);
+                               std::vector<float> rows) {
+  const auto count = static_cast<std::int64_t>(rows.size()) / head_dim;
+  std::vector<std::byte> bytes(rows.size() * 2);
+  std::byte* const block = bytes.data();
+  const KvRows kv = {nullptr, &block, count, KvFormat::kBf16, count, 1, head_dim};
+  machine.executor->store_kv({}, rows_of(rows, head_dim), 0, kv);
+  const std::vector<float> ones(static_cast<std::size_t>(head_dim), 1.0F);
+  const std::vector<float> still = {0.0F};
   AttentionInput input;
-  const auto width = static_cast<std::int64_t>(query.size());
-  input.queries = {query.data(), 1, width};
+  const auto width = static_cast<std::int64_t>(queries.size());
+  input.queries = {queries.data(), 1, width};
   input.first_position = count - 1;
   input.compute = Compute::kFast;
   input.scale = 1.0F;
   input.kv = kv;
-  std::vector<float> out(query.size(), NAN);
+  input.derivation = {.k_norm = ones.data(), .inverse_frequencies = still};
+  std::vector<float> out(queries.size(), NAN);
   machine.executor->attention(input, rows_of(out, width));
   return out;
 }
@@ -362,43 +363,32 @@ TEST_P(OpParity, FastAttentionAddsUpEqualNumbers) {
   constexpr std::int64_t kKeys = 192;
   for (const std::int64_t head_dim : {64, 256, 512}) {
     const auto size = static_cast<std::size_t>(head_dim);
-    const std::vector<float> ones(size * kKeys, 1.0F);
+    std::vector<float> rows(size * kKeys, 1.0F);
+    const std::vector<float> ones(8 * size, 1.0F);
     const std::vector<float> zeros(8 * size, 0.0F);
-    expect_near(attend_rows(cpu_, zeros, head_dim, ones, ones), std::vector<float>(8 * size, 1.0F),
-                {fast_attention_error(GetParam())}, "equal values");
-    // Equal keys but for those of one chunk, which are opposite: they count for nothing.
-    std::vector<float> keys = ones;
-    std::vector<float> values = ones;
-    for (std::size_t i = 64 * size; i < 128 * size; ++i) {
-      keys[i] = -1.0F;
-      values[i] = 3.0F;
-    }
-    const std::vector<float> queries(8 * size, 1.0F);
-    expect_near(attend_rows(cpu_, queries, head_dim, keys, values),
-                std::vector<float>(8 * size, 1.0F), {fast_attention_error(GetParam())},
-                "opposite keys");
+    const float error = fast_attention_error(GetParam());
+    expect_near(attend_rows(cpu_, zeros, head_dim, rows), ones, {error}, "equal rows");
+    // Equal but for those of one chunk, which are opposite: they count for nothing.
+    std::fill_n(rows.begin() + 64 * head_dim, 64 * head_dim, -1.0F);
+    expect_near(attend_rows(cpu_, ones, head_dim, rows), ones, {error}, "opposite rows");
   }
 }
 
-// Rows that are zero, denormal, tiny or huge, beside one another and alone. Scores are of order 8.
+// Rows that are zero, denormal, tiny or huge, beside one another and alone, and queries that make
+// scores of order 8 of the largest.
 TEST_P(OpParity, FastAttentionOfRowsOfEverySize) {
   constexpr std::int64_t kKeys = 70;
   constexpr std::int64_t kHeadDim = 256;
-  const auto query = random_floats(8 * kHeadDim, 20);
-  const auto rows = random_floats(kKeys * kHeadDim, 21);
+  const auto random = random_floats(kKeys * kHeadDim, 21);
   for (const std::vector<float>& sizes : std::vector<std::vector<float>>{
            {0.0F}, {1e-39F}, {1e-33F, 0.0F}, {1e-20F}, {1e30F}, {1.0F, 0.0F, 1e-39F, 1e30F}}) {
-    std::vector<float> keys = rows;
-    std::vector<float> values = rows;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const float size = sizes[i / kHeadDim % sizes.size()];
-      keys[i] *= std::min(size, 1.0F);
-      values[i] *= size;
-    }
-    const auto expected = attend_rows(ref_, query, kHeadDim, keys, values);
+    std::vector<float> rows = random;
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] *= sizes[i / kHeadDim % sizes.size()];
     const float largest = *std::max_element(sizes.begin(), sizes.end());
+    const auto queries = random_floats(8 * kHeadDim, 20, 1.0F / std::max(largest, 1e-30F));
+    const auto expected = attend_rows(ref_, queries, kHeadDim, rows);
     // Rows below 1e-30 may count as zero.
-    expect_near(attend_rows(cpu_, query, kHeadDim, keys, values), expected,
+    expect_near(attend_rows(cpu_, queries, kHeadDim, rows), expected,
                 {8 * fast_attention_error(GetParam()) * largest + 1e-30F},
                 "rows of size " + std::to_string(largest));
   }

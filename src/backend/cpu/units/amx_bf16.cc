@@ -19,6 +19,7 @@ inline constexpr bool kTiledRows = true;
 #include "backend/cpu/units/integers.h"
 #include "backend/cpu/units/tiles.h"
 #include "backend/cpu/units/integer_tiles.h"
+#include "backend/cpu/units/rows_ahead.h"
 #include "backend/cpu/units/tile_rows.h"
 #include "backend/cpu/units/tile_attention.h"
 #include "backend/cpu/units/table.h"

@@ -19,7 +19,6 @@
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 inline constexpr Index kQueryTile = 4;
-inline constexpr Index kStep = 32;        // keys, or elements, that tiles and integers go on by
 inline constexpr Index kValueSlice = 64;  // elements of a head that are added up at once
 inline constexpr Index kMaxQueryFloats = kMaxQueries * kMaxHeadDim;
 
@@ -436,34 +435,6 @@ inline void find_rows(const Attention& attention,
     previous = position;
     values[j] = value;
     keys[j] = key;
-  }
-}
-
-// Addresses of a chunk's keys and values, whole steps.
-template <Index kKeys>
-struct ChunkRows {
-  Index chunk = -1;
-  const std::byte* keys[kKeys];
-  const std::byte* values[kKeys];
-};
-
-// Fills `rows` with the addresses of keys [low, high) of a chunk; what is beside them in their
-// first and last step is hidden, whatever it is.
-template <Index kKeys>
-inline void find_chunk(const Attention& attention,
-                       const AttentionPart& part,
-                       const SeenByPart& seen,
-                       Index chunk,
-                       Index low,
-                       Index high,
-                       ChunkRows<kKeys>& rows) {
-  rows.chunk = chunk;
-  find_rows(attention, part.kv_head, seen, chunk, low, high, rows.keys, rows.values);
-  for (Index j = low / kStep * kStep; j < round_up(high, kStep); ++j) {
-    if (j >= low && j < high) continue;
-    const Index nearest = j < low ? low : high - 1;
-    rows.keys[j] = rows.keys[nearest];
-    rows.values[j] = rows.values[nearest];
   }
 }
 

@@ -1,5 +1,5 @@
 // Fast attention in integers over rows of one vector, for units with VNNI: products of int16, added
-// up exactly in int32. Included after restored.h.
+// up exactly in int32. Included after restored.h and rows_ahead.h.
 //
 // Rows of bf16 become codes with a scale of their own: code = round(x kLargestCode / largest |x|).
 // A query's codes are so small that no sum of its products can pass int32 (Cauchy-Schwarz), and the
@@ -12,7 +12,7 @@
 #pragma once
 
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/units/attention.h"
+#include "backend/cpu/units/rows_ahead.h"
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
@@ -22,8 +22,9 @@ inline constexpr Index kTurned = 16;  // keys that are turned at once
 inline constexpr Index kMaxSteps = kMaxHeadDim / kStep;
 inline constexpr float kLargestCode = 4096.0F;
 inline constexpr float kLargestWord = 32767.0F;
-// Rows whose numbers are all smaller are zero.
+// Rows, and queries, whose numbers are all smaller are zero.
 inline constexpr float kSmallestRow = 1e-30F;
+inline constexpr float kSmallestQuery = 1e-37F;
 
 // By the layer alone, so that a row meets the same arithmetic in any company. Where fewer heads
 // share keys, heads are narrower or keys are stored, one row would lose more by the codes than
@@ -34,8 +35,8 @@ inline bool fits_integers(const Attention& attention) {
          attention.head_dim % (2 * kStep) == 0;
 }
 
-// About 450 KiB of stack, of which most calls touch a part.
-struct IntegerState {
+// About 360 KiB of stack, of which most calls touch a part.
+struct IntegerState : RowsAhead<kKeyChunk> {
   explicit IntegerState(const Attention& attention)
       : made(round_up(attention.rotated_pairs, kStep)), angles(attention, made) {}
 
@@ -52,10 +53,6 @@ struct IntegerState {
   // What the sums so far are multiplied with, and those of this chunk.
   float rescale[kSharedQueries];
   float weight[kSharedQueries];
-  ChunkRows<kKeyChunk> chunks[2];
-  ChunkRows<kKeyChunk>* now;            // the chunk's
-  ChunkRows<kKeyChunk>* next;           // of the chunk after it
-  Index next_rows;                      // how many it has
   alignas(64) float scales[kKeyChunk];  // of the codes of its keys and values
   alignas(64) float scores[kSharedQueries][kKeyChunk];
   // Codes, as round_to_words gives them.
@@ -247,8 +244,8 @@ inline void soften_codes(IntegerState& state, Index query, Index chunk_begin, bo
   constexpr float kLargestSum = 2147483648.0F / kLargestCode - kKeyChunk;
   const float by_sum = kLargestSum / reduce_add(sum);  // NaN if a scale is
   const float by_largest = kLargestWord / reduce_max(most);
-  float factor = by_largest < by_sum ? by_largest : by_sum;
-  if (factor > 1e30F) factor = 1e30F;  // values are zero
+  // Infinite where values are zero: whatever the codes then are, they have no weight.
+  const float factor = by_largest < by_sum ? by_largest : by_sum;
   const Vec factors = splat(factor);
   for (int step = 0; step < kKeyChunk / kStep; ++step) {
     store_ints(state.probabilities[query] + step * kStepBytes,
@@ -321,28 +318,33 @@ inline void attend_codes(
 inline void code_query(IntegerState& state, const Attention& attention, Index i, const float* x) {
   alignas(64) float scaled[kMaxHeadDim];
   const Index half = state.head_dim / 2;
-  Vec squares = zero();
   Vec most = zero();
   for (Index e = 0; e < state.head_dim; e += 16) {
     const Vec norm = e % half < state.made ? splat(state.made_norm) : load(attention.k_norm + e);
     const Vec v = mul(load(x + e), norm);
     store(scaled + e, v);
-    squares = multiply_add(v, v, squares);
     most = max(absolute(v), most);
+  }
+  // Smaller ones are zero: what they are divided by has an inverse.
+  const float largest = reduce_max(most) > kSmallestQuery ? reduce_max(most) : kSmallestQuery;
+  const Vec unit = splat(1.0F / largest);
+  Vec squares = zero();
+  for (Index e = 0; e < state.head_dim; e += 16) {
+    const Vec v = mul(load(scaled + e), unit);
+    squares = multiply_add(v, v, squares);
   }
   // |query codes| |key codes| < 2^31, with half a code of rounding for each element. NaN stays NaN.
   const float root = __builtin_sqrtf(static_cast<float>(state.head_dim));
   const float longest = 2147483648.0F / (kLargestCode * root) - 2.0F * root;
-  const float by_length = __builtin_sqrtf(reduce_add(squares)) / longest;
-  const float by_largest = reduce_max(most) / kLargestWord;
-  float scale = by_largest > by_length ? by_largest : by_length;
-  if (scale < kSmallestRow) scale = kSmallestRow;
-  const Vec inverse = splat(1.0F / scale);
+  const float length = __builtin_sqrtf(reduce_add(squares));  // of a query whose largest is 1
+  const float by_length = longest / length;
+  const float most_codes = by_length > kLargestWord ? kLargestWord : by_length;
+  const Vec inverse = splat(most_codes);
   for (Index e = 0; e < state.head_dim; e += kStep) {
-    store_ints(state.query(i) + 2 * e,
-               round_to_words(mul(load(scaled + e), inverse), mul(load(scaled + e + 16), inverse)));
+    const auto code = [&](Index at) { return mul(mul(load(scaled + at), unit), inverse); };
+    store_ints(state.query(i) + 2 * e, round_to_words(code(e), code(e + 16)));
   }
-  state.query_scale[i] = scale * attention.scale;
+  state.query_scale[i] = largest / most_codes * attention.scale;
 }
 
 inline void begin_integers(IntegerState& state,
@@ -376,20 +378,9 @@ inline void begin_integers(IntegerState& state,
 inline void attend_integers(const Attention& attention, const AttentionPart& part) {
   IntegerState state(attention);
   begin_integers(state, attention, part);
-  for_chunks<kKeyChunk>(
-      attention, part, [&](const SeenByPart& seen, Index chunk, Index low, Index high) {
-        state.now = &state.chunks[chunk / kKeyChunk % 2];
-        state.next = &state.chunks[(chunk / kKeyChunk + 1) % 2];
-        if (state.now->chunk != chunk) {
-          find_chunk(attention, part, seen, chunk, low, high, *state.now);
-        }
-        const Index after = seen.end - chunk - kKeyChunk;
-        state.next_rows = after < 0 ? 0 : after < kKeyChunk ? after : kKeyChunk;
-        if (state.next_rows > 0) {
-          find_chunk(attention, part, seen, chunk + kKeyChunk, 0, state.next_rows, *state.next);
-        }
-        attend_codes(state, attention, chunk, low / kStep * kStep, round_up(high, kStep));
-      });
+  for_chunks_ahead(attention, part, state, [&](Index chunk, Index low, Index high) {
+    attend_codes(state, attention, chunk, low, high);
+  });
   finish_queries(state, attention, part);
 }
 

@@ -256,20 +256,9 @@ inline void attend_tiles(const Attention& attention, const AttentionPart& part) 
   TileState state;
   begin_tiles(state, attention, part);
   configure_attention(state.count);
-  for_chunks<kTileChunk>(
-      attention, part, [&](const SeenByPart& seen, Index chunk, Index low, Index high) {
-        state.now = &state.chunks[chunk / kTileChunk % 2];
-        state.next = &state.chunks[(chunk / kTileChunk + 1) % 2];
-        if (state.now->chunk != chunk) {
-          find_chunk(attention, part, seen, chunk, low, high, *state.now);
-        }
-        const Index after = seen.end - chunk - kTileChunk;
-        state.next_rows = after < 0 ? 0 : after < kTileChunk ? after : kTileChunk;
-        if (state.next_rows > 0) {
-          find_chunk(attention, part, seen, chunk + kTileChunk, 0, state.next_rows, *state.next);
-        }
-        attend_tile_chunk(state, attention, chunk, low / kStep * kStep, round_up(high, kStep));
-      });
+  for_chunks_ahead(attention, part, state, [&](Index chunk, Index low, Index high) {
+    attend_tile_chunk(state, attention, chunk, low, high);
+  });
   _tile_release();
   finish_tiles(state, attention, part);
 }

@@ -1,5 +1,5 @@
 // Pieces of the attention on tiles: its state, where rows lie, packed queries and keys that are
-// made. Included after tiles.h and attention.h.
+// made. Included after tiles.h and rows_ahead.h.
 #pragma once
 
 #include "backend/cpu/kernels.h"
@@ -28,7 +28,7 @@ struct EvenRows {
 };
 
 // About 520 KiB of stack, of which most calls touch a part.
-struct TileState {
+struct TileState : RowsAhead<kTileChunk> {
   Index count;  // queries
   Index tiles;  // of queries; lanes beyond the count hold zeros
   Index steps;  // of a head
@@ -37,11 +37,7 @@ struct TileState {
   Index made_step[kMaxSteps];
   Index made_steps;
   bool has_keys;  // beside the values
-  ChunkRows<kTileChunk> chunks[2];
-  ChunkRows<kTileChunk>* now;   // the chunk's
-  ChunkRows<kTileChunk>* next;  // of the chunk after it
-  Index next_rows;              // how many it has
-  Index asked;                  // how many of them are under way
+  Index asked;    // how many rows of the next chunk are under way
   alignas(64) float largest[kTileQueries];
   alignas(64) float total[kTileQueries];
   alignas(64) float rescale[kTileQueries];

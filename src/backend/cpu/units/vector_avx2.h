@@ -297,17 +297,13 @@ inline Ints splat_words(const std::byte* p) {
   __builtin_memcpy(&pair, p, sizeof(pair));
   return splat_int(pair);
 }
-inline __m256i dot_words(__m256i sum, __m256i a, __m256i b) {
 #ifdef __AVXVNNI__
-  return _mm256_dpwssd_avx_epi32(sum, a, b);
-#else
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-#endif
-}
 // sum + the products of two words, for each lane.
 inline Ints dot_words(Ints sum, Ints a, Ints b) {
-  return {dot_words(sum.low, a.low, b.low), dot_words(sum.high, a.high, b.high)};
+  return {_mm256_dpwssd_avx_epi32(sum.low, a.low, b.low),
+          _mm256_dpwssd_avx_epi32(sum.high, a.high, b.high)};
 }
+#endif
 inline void store_ints(std::byte* p, Ints x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.low);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.high);

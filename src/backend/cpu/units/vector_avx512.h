@@ -253,14 +253,12 @@ inline Ints splat_words(const std::byte* p) {
   __builtin_memcpy(&pair, p, sizeof(pair));
   return _mm512_set1_epi32(pair);
 }
+#if defined(__AVX512VNNI__)
 // sum + the products of two words, for each lane.
 inline Ints dot_words(Ints sum, Ints a, Ints b) {
-#if defined(__AVX512VNNI__)
   return _mm512_dpwssd_epi32(sum, a, b);
-#else
-  return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-#endif
 }
+#endif
 inline void store_ints(std::byte* p, Ints x) {
   _mm512_storeu_si512(p, x);
 }
