@@ -40,12 +40,9 @@ class ForkTest : public testing::Test {
             .ignore_model_stop_ids = true};
   }
 
-  static std::unique_ptr<Engine> plain_;
-  static std::unique_ptr<Engine> drafting_;
+  static inline std::unique_ptr<Engine> plain_;
+  static inline std::unique_ptr<Engine> drafting_;
 };
-
-std::unique_ptr<Engine> ForkTest::plain_;
-std::unique_ptr<Engine> ForkTest::drafting_;
 
 // A parent and its fork take turns, each on its own way, until all rings have wrapped several
 // times; beside each runs a session that was never forked and does the same.
