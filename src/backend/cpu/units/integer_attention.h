@@ -19,7 +19,6 @@ namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 inline constexpr Index kSharedQueries = 64;  // query vectors of one call
 inline constexpr Index kStepBytes = 64;
 inline constexpr Index kTurned = 16;  // keys that are turned at once
-inline constexpr Index kMaxSteps = kMaxHeadDim / kStep;
 inline constexpr float kLargestCode = 4096.0F;
 inline constexpr float kLargestWord = 32767.0F;
 // Rows, and queries, whose numbers are all smaller are zero.
@@ -326,7 +325,8 @@ inline void code_query(IntegerState& state, const Attention& attention, Index i,
     most = max(absolute(v), most);
   }
   // Smaller ones are zero: what they are divided by has an inverse.
-  const float largest = reduce_max(most) > kSmallestQuery ? reduce_max(most) : kSmallestQuery;
+  float largest = reduce_max(most);
+  if (!(largest > kSmallestQuery)) largest = kSmallestQuery;
   const Vec unit = splat(1.0F / largest);
   Vec squares = zero();
   for (Index e = 0; e < state.head_dim; e += 16) {

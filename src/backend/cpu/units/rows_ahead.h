@@ -8,6 +8,7 @@
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 inline constexpr Index kStep = 32;  // keys, or elements, that chunks are worked on by
+inline constexpr Index kMaxSteps = kMaxHeadDim / kStep;
 
 // Addresses of a chunk's keys and values, whole steps.
 template <Index kKeys>

@@ -10,7 +10,6 @@ inline constexpr Index kTileChunk = 128;   // keys of one step of the online sof
 inline constexpr Index kTileQueries = 64;  // query vectors of one call
 inline constexpr Index kTile = 16;         // queries of one tile; keys of one tile of scores
 inline constexpr Index kTileBytes = 1024;
-inline constexpr Index kMaxSteps = kMaxHeadDim / kStep;
 
 struct Lanes {
   Index begin[kTile];       // first position it sees
