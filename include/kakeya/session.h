@@ -82,7 +82,8 @@ class Session {
 
   // Makes the session hold exactly `ids`, keeping what it has run of their common beginning or, if
   // that is more, taking over what the engine's prompt cache has of it, and returns how many tokens
-  // need not be run. Errors: as append; the session is unchanged then.
+  // need not be run: prefill() and generate() take over more if another session has run more of
+  // them by then. Errors: as append; the session is unchanged then.
   virtual Result<std::int64_t> sync(std::span<const TokenId> ids) = 0;
 
   // Runs all pending tokens, but for a beginning that the prompt cache has. Errors: kCancelled if

@@ -60,8 +60,9 @@ Answer answer_to(Session& session, const Ids& prompt, const GenerateOptions& opt
   const auto result = session.generate(options);
   EXPECT_TRUE(result.has_value()) << result.error().message();
   if (!kept || !result) return answer;
-  EXPECT_EQ(result->prefill_tokens, std::ssize(prompt) - *kept);
-  answer.kept = *kept;
+  answer.kept = std::ssize(prompt) - result->prefill_tokens;
+  // More than then where another thread's session has run the same text in between.
+  EXPECT_GE(answer.kept, *kept);
   answer.ids = result->ids;
   for (const RoundRecord& round : result->rounds) answer.accepted.push_back(round.accepted);
   return answer;
