@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "tensor/quantized_layout.h"
 #include "tensor/scale_search.h"
 
 namespace kakeya {
@@ -14,6 +15,8 @@ namespace {
 
 // Keeps the codes of a constant group finite.
 constexpr float kSmallestScale = 1e-7F;
+
+constexpr std::size_t kMostGroup = 128;
 
 template <typename T>
 T load(const std::byte* array, std::int64_t index) {
@@ -43,12 +46,13 @@ void store_float(DType dtype, std::byte* array, std::int64_t index, float value)
   }
 }
 
-unsigned code_at(int bits, const std::byte* codes, std::int64_t index) {
-  const std::int64_t bit = index * bits;
-  const int shift = static_cast<int>(bit % 8);
-  unsigned window = static_cast<unsigned>(codes[bit / 8]);
-  if (shift + bits > 8) window |= static_cast<unsigned>(codes[bit / 8 + 1]) << 8;
-  return (window >> shift) & ((1U << bits) - 1U);
+template <int kBits>
+void unpack(const std::byte* codes, std::int64_t columns, std::uint8_t* out) {
+  const auto* bits = reinterpret_cast<const std::uint8_t*>(codes);
+  for (std::int64_t i = 0; i < columns; i += 8) {
+    const std::uint64_t eight = eight_codes<kBits>(bits + i / 8 * kBits);
+    std::memcpy(out + i, &eight, sizeof(eight));
+  }
 }
 
 // Adds a code to bytes that hold zeros there.
@@ -106,7 +110,7 @@ struct StoredAs {
 // Numbers of a group in its format.
 struct CodedGroup {
   ScaleAndBias fit;
-  std::array<std::uint8_t, 128> codes;
+  std::array<std::uint8_t, kMostGroup> codes;
 };
 
 // As MLX does.
@@ -163,8 +167,19 @@ void unpack_affine_codes(int bits,
                          const std::byte* codes,
                          std::int64_t columns,
                          std::uint8_t* out) {
-  for (std::int64_t i = 0; i < columns; ++i) {
-    out[i] = static_cast<std::uint8_t>(code_at(bits, codes, i));
+  switch (bits) {
+    case 2:
+      return unpack<2>(codes, columns, out);
+    case 3:
+      return unpack<3>(codes, columns, out);
+    case 4:
+      return unpack<4>(codes, columns, out);
+    case 5:
+      return unpack<5>(codes, columns, out);
+    case 6:
+      return unpack<6>(codes, columns, out);
+    default:
+      return unpack<8>(codes, columns, out);
   }
 }
 
@@ -172,11 +187,16 @@ void dequantize_affine_row(AffineFormat format,
                            const AffineRow& row,
                            std::int64_t columns,
                            float* out) {
-  for (std::int64_t i = 0; i < columns; ++i) {
-    const std::int64_t group = i / format.group_size;
+  std::array<std::uint8_t, kMostGroup> codes;
+  for (std::int64_t group = 0; group < columns / format.group_size; ++group) {
     const float scale = load_float(row.dtype, row.scales, group);
     const float bias = load_float(row.dtype, row.biases, group);
-    out[i] = static_cast<float>(code_at(format.bits, row.codes, i)) * scale + bias;
+    unpack_affine_codes(format.bits,
+                        row.codes + group * affine_code_bytes(format, format.group_size),
+                        format.group_size, codes.data());
+    for (int i = 0; i < format.group_size; ++i) {
+      *out++ = static_cast<float>(codes[static_cast<std::size_t>(i)]) * scale + bias;
+    }
   }
 }
 

@@ -52,7 +52,7 @@ struct MutableAffineRow {
   DType dtype;
 };
 
-// `columns` codes of `bits` bits, one to a byte. columns * bits is a multiple of 8.
+// `columns`, a multiple of 8, codes of `bits` bits, one to a byte.
 void unpack_affine_codes(int bits, const std::byte* codes, std::int64_t columns, std::uint8_t* out);
 
 // `columns`, a multiple of the group size, elements to f32. Any bits are fine: scales and biases

@@ -31,41 +31,78 @@ void set_factors(IntegerBlock& out, float of_scales, float of_minimums = 0.0F) {
   out.minimum_factor = of_minimums;
 }
 
-// code(i) of each column.
-template <typename Code>
-void set_codes(IntegerBlock& out, Code&& code) {
-  for (int i = 0; i < kIntegerBlock; ++i) out.codes[i] = static_cast<std::uint8_t>(code(i));
+// eight(i) has the codes of columns i to i + 7 in its bytes, the first one lowest.
+template <typename EightCodes>
+void set_codes(IntegerBlock& out, EightCodes&& eight) {
+  for (int i = 0; i < kIntegerBlock; i += 8) {
+    const std::uint64_t codes = eight(i);
+    std::memcpy(out.codes + i, &codes, sizeof(codes));
+  }
+}
+
+// Low bits, and high bits above them.
+void set_slices(IntegerBlock& out, BitSlice low, BitSlice high) {
+  set_codes(out, [=](int i) { return low.eight_from(i) | high.eight_from(i) << low.width; });
+}
+
+// Nibbles of 16 bytes.
+std::uint64_t eight_nibbles(const std::uint8_t* bytes, int i) {
+  return nibbles_from(bytes, 16, i).eight_from(0);
+}
+
+void set_nibbles(IntegerBlock& out, const std::uint8_t* bytes) {
+  set_codes(out, [=](int i) { return eight_nibbles(bytes, i); });
+}
+
+// Nibbles, and a fifth bit for each in a string of bits.
+void set_five_bits(IntegerBlock& out, const std::uint8_t* nibbles, const std::uint8_t* bits) {
+  set_codes(out,
+            [=](int i) { return eight_nibbles(nibbles, i) | eight_codes<1>(bits + i / 8) << 4; });
+}
+
+// What a table has for each nibble.
+void set_levels(IntegerBlock& out,
+                const std::uint8_t* bytes,
+                const std::array<std::int8_t, 16>& levels) {
+  set_nibbles(out, bytes);
+  for (std::uint8_t& code : out.codes) {
+    code = static_cast<std::uint8_t>(levels[code] + kSignedZero);
+  }
 }
 
 // Each of the readers below reads columns [32 * part, 32 * part + 32) of a block; the fields of
 // blocks are listed in quantized_format.cc.
 void read_q4_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return nibble_at(block + 2, 16, i); });
+  set_nibbles(out, block + 2);
   set_scale(out, half_at(block));
 }
 
 void read_q4_1(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return nibble_at(block + 4, 16, i); });
+  set_nibbles(out, block + 4);
   set_scale(out, half_at(block), half_at(block + 2));
 }
 
 void read_q5_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return nibble_at(block + 6, 16, i) + 16 * bit_at(block + 2, i); });
+  set_five_bits(out, block + 6, block + 2);
   set_scale(out, half_at(block));
 }
 
 void read_q5_1(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return nibble_at(block + 8, 16, i) + 16 * bit_at(block + 4, i); });
+  set_five_bits(out, block + 8, block + 4);
   set_scale(out, half_at(block), half_at(block + 2));
 }
 
 void read_q8_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return static_cast<std::int8_t>(block[2 + i]) + kSignedZero; });
+  // A signed byte and 128 more differ in the highest bit.
+  set_codes(out, [=](int i) {
+    return BitSlice{block + 2, 0, 8}.eight_from(i) ^ eight_times(kSignedZero);
+  });
   set_scale(out, half_at(block));
 }
 
 void read_q2_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return pair_at(block + 16, 32 * part + i); });
+  const BitSlice codes = pairs_from(block + 16, 32 * part);
+  set_codes(out, [=](int i) { return codes.eight_from(i); });
   set_factors(out, half_at(block + 80), -half_at(block + 82));
   for (int half = 0; half < 2; ++half) {
     const std::uint8_t scales = block[2 * part + half];
@@ -74,10 +111,7 @@ void read_q2_k(const std::uint8_t* block, int part, IntegerBlock& out) {
 }
 
 void read_q3_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_codes(out, [&](int i) {
-    const int at = 32 * part + i;
-    return pair_at(block + 32, at) + 4 * strided_bit_at(block, at);
-  });
+  set_slices(out, pairs_from(block + 32, 32 * part), strided_bits_from(block, 32 * part));
   set_factors(out, half_at(block + 108));
   for (int half = 0; half < 2; ++half) {
     set_scale_codes(out, half, q3_k_scale(block + 96, 2 * part + half) - 32);
@@ -90,51 +124,44 @@ void set_k_scale(const std::uint8_t* block, int part, IntegerBlock& out) {
   for (int half = 0; half < 2; ++half) set_scale_codes(out, half, group.scale, group.minimum);
 }
 
+// Both have 32 bytes for 64 columns.
+BitSlice k_nibbles(const std::uint8_t* codes, int part) {
+  return nibbles_from(codes + 32 * (part / 2), 32, 32 * (part % 2));
+}
+
 void read_q4_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  const std::uint8_t* codes = block + 16 + 32 * (part / 2);
-  set_codes(out, [&](int i) { return nibble_at(codes, 32, 32 * (part % 2) + i); });
+  const BitSlice codes = k_nibbles(block + 16, part);
+  set_codes(out, [=](int i) { return codes.eight_from(i); });
   set_k_scale(block, part, out);
 }
 
 void read_q5_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  const std::uint8_t* codes = block + 48 + 32 * (part / 2);
-  set_codes(out, [&](int i) {
-    return nibble_at(codes, 32, 32 * (part % 2) + i) +
-           16 * strided_bit_at(block + 16, 32 * part + i);
-  });
+  set_slices(out, k_nibbles(block + 48, part), strided_bits_from(block + 16, 32 * part));
   set_k_scale(block, part, out);
 }
 
 void read_q6_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_codes(out, [&](int i) {
-    const int at = 32 * part + i;
-    return nibble_at(block + 64 * (at / 128), 64, at % 128) + 16 * pair_at(block + 128, at);
-  });
+  set_slices(out, nibbles_from(block + 64 * (part / 4), 64, 32 * (part % 4)),
+             pairs_from(block + 128, 32 * part));
   set_factors(out, half_at(block + 208));
   for (int half = 0; half < 2; ++half) {
     set_scale_codes(out, half, static_cast<std::int8_t>(block[192 + 2 * part + half]));
   }
 }
 
-int non_linear_code(int code) {
-  return kNonLinear[static_cast<std::size_t>(code)] + kSignedZero;
-}
-
 void read_iq4_nl(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return non_linear_code(nibble_at(block + 2, 16, i)); });
+  set_levels(out, block + 2, kNonLinear);
   set_scale(out, half_at(block));
 }
 
 void read_iq4_xs(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_codes(out, [&](int i) { return non_linear_code(nibble_at(block + 8 + 16 * part, 16, i)); });
+  set_levels(out, block + 8 + 16 * part, kNonLinear);
   set_factors(out, half_at(block));
   for (int half = 0; half < 2; ++half) set_scale_codes(out, half, iq4_xs_scale(block, part));
 }
 
 void read_mxfp4(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_codes(out, [&](int i) {
-    return kTwiceE2m1[static_cast<std::size_t>(nibble_at(block + 1, 16, i))] + kSignedZero;
-  });
+  set_levels(out, block + 1, kTwiceE2m1);
   set_scale(out, half_of_e8m0(block[0]));
 }
 
@@ -214,20 +241,28 @@ std::optional<IntegerFormat> integer_format(const TensorView& weight) {
                        .scale_type = groups->dtype};
 }
 
-void read_integer_block(const TensorView& weight,
-                        std::int64_t row,
-                        std::int64_t block,
-                        IntegerBlock& out) {
+void read_integer_blocks(const TensorView& weight,
+                         std::int64_t row,
+                         std::int64_t first,
+                         std::span<IntegerBlock> out) {
   if (const auto* groups = std::get_if<AffineGroups>(&weight.quantization)) {
-    return read_affine(weight, *groups, row, block, out);
+    for (IntegerBlock& block : out) read_affine(weight, *groups, row, first++, block);
+    return;
   }
   const auto format = std::get<QuantizedFormat>(weight.quantization);
   const BlockReader* reader = block_reader_of(format);
   KAKEYA_CHECK(reader != nullptr);
-  const std::int64_t parts = quantized_block_elements(format) / kIntegerBlock;
-  const std::byte* source =
-      weight.data + row * weight.row_bytes() + block / parts * quantized_block_bytes(format);
-  reader->read(reinterpret_cast<const std::uint8_t*>(source), static_cast<int>(block % parts), out);
+  const auto parts = static_cast<int>(quantized_block_elements(format) / kIntegerBlock);
+  const std::int64_t bytes = quantized_block_bytes(format);
+  const auto* source = reinterpret_cast<const std::uint8_t*>(
+      weight.data + row * weight.row_bytes() + first / parts * bytes);
+  auto part = static_cast<int>(first % parts);
+  for (IntegerBlock& block : out) {
+    reader->read(source, part, block);
+    if (++part < parts) continue;
+    part = 0;
+    source += bytes;
+  }
 }
 
 }  // namespace kakeya

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "tensor/tensor_view.h"
 
@@ -48,11 +49,11 @@ struct IntegerBlock {
   float minimum_factor;
 };
 
-// Block number `block` of a row; rows are counted as they lie in memory. The weight has an
-// integer_format().
-void read_integer_block(const TensorView& weight,
-                        std::int64_t row,
-                        std::int64_t block,
-                        IntegerBlock& out);
+// Blocks [first, first + out.size()) of a row; rows are counted as they lie in memory. The weight
+// has an integer_format().
+void read_integer_blocks(const TensorView& weight,
+                         std::int64_t row,
+                         std::int64_t first,
+                         std::span<IntegerBlock> out);
 
 }  // namespace kakeya

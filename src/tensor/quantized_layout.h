@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "tensor/dtype.h"
 
@@ -19,10 +20,62 @@ inline float half_at(const std::uint8_t* bytes) {
   return half_to_float(static_cast<std::uint16_t>(bytes[0] | (bytes[1] << 8)));
 }
 
+// `byte` in each of eight bytes.
+constexpr std::uint64_t eight_times(std::uint64_t byte) {
+  return byte * 0x0101010101010101U;
+}
+
+// Bits [shift, shift + width) of bytes in a row: where as many elements have bits of their codes.
+struct BitSlice {
+  const std::uint8_t* bytes;
+  int shift;
+  int width;
+
+  int operator[](int i) const { return bits_at(bytes[i], shift, width); }
+  // Those of elements i to i + 7, in a byte each, the first one lowest.
+  std::uint64_t eight_from(int i) const {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i, sizeof(word));
+    return (word >> shift) & eight_times((1U << width) - 1);
+  }
+};
+
 // Code i of 2 * `half` codes of 4 bits: the low nibbles of `half` bytes are the first half of the
 // codes, the high nibbles are the second.
+inline BitSlice nibbles_from(const std::uint8_t* codes, int half, int i) {
+  return {codes + i % half, i < half ? 0 : 4, 4};
+}
 inline int nibble_at(const std::uint8_t* codes, int half, int i) {
-  return bits_at(codes[i % half], i < half ? 0 : 4, 4);
+  return nibbles_from(codes, half, i)[0];
+}
+
+// So many bytes as a number: loads of powers of two, which cost less than a copy of any size.
+template <int kBytes>
+std::uint64_t integer_at(const std::uint8_t* bytes) {
+  constexpr int kLow = static_cast<int>(std::bit_floor(static_cast<unsigned>(kBytes)));
+  std::uint64_t low = 0;
+  std::memcpy(&low, bytes, kLow);
+  if constexpr (kLow == kBytes) {
+    return low;
+  } else {
+    return low | integer_at<kBytes - kLow>(bytes + kLow) << (8 * kLow);
+  }
+}
+
+// Eight codes of kBits bits, one after another from the lowest bit of the first byte on, in a byte
+// each, the first one lowest: they move apart as halves of four, then of two, then of one.
+template <int kBits>
+std::uint64_t eight_codes(const std::uint8_t* bits) {
+  std::uint64_t codes = integer_at<kBits>(bits);
+  const auto move_apart = [&codes](int count, std::uint64_t fields) {
+    const std::uint64_t low = ((std::uint64_t{1} << (count * kBits)) - 1) * fields;
+    const std::uint64_t high = low << (count * kBits);
+    codes = (codes & low) | (codes & high) << (count * (8 - kBits));
+  };
+  move_apart(4, 1);
+  move_apart(2, 0x0000000100000001U);
+  move_apart(1, 0x0001000100010001U);
+  return codes;
 }
 
 // Bit i of a string of bits, lowest first.
@@ -32,13 +85,19 @@ inline int bit_at(const std::uint8_t* bits, int i) {
 
 // Two bits of element i of 256: each run of 32 bytes holds four runs of 32 elements, one in each
 // pair of bits.
+inline BitSlice pairs_from(const std::uint8_t* codes, int i) {
+  return {codes + 32 * (i / 128) + i % 32, 2 * (i % 128 / 32), 2};
+}
 inline int pair_at(const std::uint8_t* codes, int i) {
-  return bits_at(codes[32 * (i / 128) + i % 32], 2 * (i % 128 / 32), 2);
+  return pairs_from(codes, i)[0];
 }
 
 // One bit of element i of 256: 32 bytes hold eight runs of 32 elements, one in each bit.
+inline BitSlice strided_bits_from(const std::uint8_t* bits, int i) {
+  return {bits + i % 32, i / 32, 1};
+}
 inline int strided_bit_at(const std::uint8_t* bits, int i) {
-  return bits_at(bits[i % 32], i / 32, 1);
+  return strided_bits_from(bits, i)[0];
 }
 
 // Scale g of 16, 6 bits: 8 bytes have the low four as nibbles, 4 more bytes the high two: that of g

@@ -24,7 +24,7 @@ TEST(IntegerBlocks, StandForTheDecodedValues) {
       copy_to_f32(tensor.view, row, 0, kColumns, values.data());
       for (std::int64_t k = 0; k < kColumns; ++k) {
         IntegerBlock block;
-        read_integer_block(tensor.view, row, k / kIntegerBlock, block);
+        read_integer_blocks(tensor.view, row, k / kIntegerBlock, {&block, 1});
         const std::int64_t column = k % kIntegerBlock;
         ASSERT_LT(block.codes[column], 1 << format->bits) << name;
         const float value =
@@ -49,7 +49,7 @@ TEST(IntegerBlocks, SayWhatTheirScalesNeed) {
     float minimum_factor = 0.0F;
     for (std::int64_t k = 0; k < kColumns; k += 16) {
       IntegerBlock block;
-      read_integer_block(tensor.view, 0, k / kIntegerBlock, block);
+      read_integer_blocks(tensor.view, 0, k / kIntegerBlock, {&block, 1});
       const std::int64_t half = k / 16 % 2;
       if (k % format->group == 0) {
         scale = block.scales[half];

@@ -63,42 +63,58 @@ IntegerPanels integer_panels(const IntegerFormat& format) {
 constexpr std::uint32_t kNibbles = 0x0f0f0f0f;
 constexpr std::uint32_t kPairs = 0x03030303;
 
-// Where the four codes of quad `quad` of a run of 32 columns have their low bits, and with 6 bits
-// their high ones: a word in `lane` of a line, and the shift within each of its bytes.
-struct CodePlace {
-  Index word;
-  int shift;
-};
-CodePlace low_bits(int bits, int quad, Index lane) {
-  if (bits == 8) return {quad * 64 + lane * 4, 0};
-  return {quad / 2 * 64 + lane * 4, quad % 2 * 4};
-}
-CodePlace high_bits(int quad, Index lane) {
-  return {256 + quad / 4 * 64 + lane * 4, quad % 4 * 2};
-}
+using Line = std::array<std::uint32_t, kPanelRows>;
 
-// Adds the codes of one output to a run of zeros.
-void write_codes(int bits, const std::uint8_t* codes, Index lane, std::byte* run) {
-  const auto add = [run](CodePlace place, std::uint32_t word) {
-    const std::uint32_t sum = read<std::uint32_t>(run + place.word, 0) | (word << place.shift);
-    std::memcpy(run + place.word, &sum, sizeof(sum));
-  };
-  for (int quad = 0; quad < 8; ++quad) {
-    std::uint32_t word = 0;
-    std::memcpy(&word, codes + 4 * quad, sizeof(word));
-    add(low_bits(bits, quad, lane), bits == 8 ? word : word & kNibbles);
-    if (bits == 6) add(high_bits(quad, lane), (word >> 4) & kPairs);
+// Blocks of a panel's rows that are read, and then written, at a time; those of rows that are not
+// there stay zero.
+struct BlocksOfOutputs {
+  static constexpr Index kBlocks = kScaleFactorGroup / kIntegerBlock;
+
+  IntegerBlock blocks[kPanelRows][kBlocks] = {};
+
+  std::span<IntegerBlock> of(Index lane, Index count) {
+    return {blocks[lane], static_cast<std::size_t>(count)};
   }
+};
+
+// The codes of all outputs in 32 columns. Words are copied for many outputs before the first is
+// looked at: reading several at once what was just written singly would wait for each.
+void write_codes(int bits, const BlocksOfOutputs& from, Index b, std::byte* run) {
+  constexpr int kQuads = 8;
+  Line words[kQuads];
+  for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
+    const std::uint8_t* codes = from.blocks[lane][b].codes;
+    for (int quad = 0; quad < kQuads; ++quad) std::memcpy(&words[quad][lane], codes + 4 * quad, 4);
+  }
+  if (bits == 8) {
+    std::memcpy(run, words, sizeof(words));
+    return;
+  }
+  Line lines[6];
+  for (int low = 0; low < 4; ++low) {
+    for (std::size_t i = 0; i < kPanelRows; ++i) {
+      lines[low][i] = (words[2 * low][i] & kNibbles) | (words[2 * low + 1][i] & kNibbles) << 4;
+    }
+  }
+  for (int high = 0; high < 2 && bits == 6; ++high) {
+    Line& line = lines[4 + high] = {};
+    for (int quad = 0; quad < 4; ++quad) {
+      const Line& from_quad = words[4 * high + quad];
+      for (std::size_t i = 0; i < kPanelRows; ++i) {
+        line[i] |= ((from_quad[i] >> 4) & kPairs) << (2 * quad);
+      }
+    }
+  }
+  std::memcpy(run, lines, bits * sizeof(Line));
 }
 
 void read_codes(int bits, const std::byte* run, Index lane, std::uint8_t* codes) {
-  const auto at = [run](CodePlace place) {
-    return read<std::uint32_t>(run + place.word, 0) >> place.shift;
+  const auto word_of = [&](Index line) {
+    return read<std::uint32_t>(run, line * kPanelRows + lane);
   };
   for (int quad = 0; quad < 8; ++quad) {
-    std::uint32_t word = at(low_bits(bits, quad, lane));
-    if (bits != 8) word &= kNibbles;
-    if (bits == 6) word |= (at(high_bits(quad, lane)) & kPairs) << 4;
+    std::uint32_t word = bits == 8 ? word_of(quad) : word_of(quad / 2) >> (quad % 2 * 4) & kNibbles;
+    if (bits == 6) word |= (word_of(4 + quad / 4) >> (quad % 4 * 2) & kPairs) << 4;
     std::memcpy(codes + 4 * quad, &word, sizeof(word));
   }
 }
@@ -118,32 +134,47 @@ Index scales_at(const IntegerPanels& panels, Index column) {
   return panels.code_bytes() + column / panels.group * kPanelRows * panels.scale_bytes();
 }
 
-void write_factor(std::byte* factors, Index lane, float factor) {
-  write_scale(factors, ScaleType::kF16, lane, factor);
+// number(block) of each output's block `b`.
+template <typename Number>
+void write_numbers(
+    ScaleType type, const BlocksOfOutputs& from, Index b, std::byte* to, Number&& number) {
+  for (Index lane = 0; lane < kPanelRows; ++lane) {
+    write_scale(to, type, lane, number(from.blocks[lane][b]));
+  }
 }
 
-// Writes block number `block` of a row, one output of the panel `to`, which is zero there.
-void write_block(
-    const IntegerPanels& panels, const IntegerBlock& from, Index block, Index lane, std::byte* to) {
+// Writes block number `block` of all rows of the panel `to`: number `b` of those that were read.
+void write_blocks(
+    const IntegerPanels& panels, const BlocksOfOutputs& from, Index b, Index block, std::byte* to) {
   const BlockPlace place = place_of_block(panels, block);
   std::byte* const unit = to + place.unit;
-  write_codes(panels.bits, from.codes, lane, unit + place.run * panels.run_bytes());
+  write_codes(panels.bits, from, b, unit + place.run * panels.run_bytes());
   for (Index part = 0; part < kIntegerBlock / panels.sum_columns(); ++part) {
     const Index column = place.run * kIntegerBlock + part * panels.sum_columns();
     std::byte* const scales = unit + scales_at(panels, column);
     std::byte* const minimums = scales + panels.scales_bytes();
     if (panels.has_factors()) {
-      scales[lane] = static_cast<std::byte>(from.scale_codes[part]);
-      if (panels.has_minimum) minimums[lane] = static_cast<std::byte>(from.minimum_codes[part]);
+      for (Index lane = 0; lane < kPanelRows; ++lane) {
+        scales[lane] = static_cast<std::byte>(from.blocks[lane][b].scale_codes[part]);
+        if (!panels.has_minimum) continue;
+        minimums[lane] = static_cast<std::byte>(from.blocks[lane][b].minimum_codes[part]);
+      }
       continue;
     }
-    write_scale(scales, panels.scale_type, lane, from.scales[part]);
-    if (panels.has_minimum) write_scale(minimums, panels.scale_type, lane, from.minimums[part]);
+    write_numbers(panels.scale_type, from, b, scales,
+                  [part](const IntegerBlock& of) { return of.scales[part]; });
+    if (!panels.has_minimum) continue;
+    write_numbers(panels.scale_type, from, b, minimums,
+                  [part](const IntegerBlock& of) { return of.minimums[part]; });
   }
-  if (!panels.has_factors()) return;
+  // Once a unit.
+  if (!panels.has_factors() || place.run != 0) return;
   std::byte* const factors = unit + panels.factors_at();
-  write_factor(factors, lane, from.scale_factor);
-  if (panels.has_minimum) write_factor(factors + panels.factor_bytes(), lane, from.minimum_factor);
+  write_numbers(ScaleType::kF16, from, b, factors,
+                [](const IntegerBlock& of) { return of.scale_factor; });
+  if (!panels.has_minimum) return;
+  write_numbers(ScaleType::kF16, from, b, factors + panels.factor_bytes(),
+                [](const IntegerBlock& of) { return of.minimum_factor; });
 }
 
 // The scale, or the minimum, of one output; `minimums` is 1 for the latter and else 0.
@@ -252,18 +283,20 @@ void CpuMatrix::load_decoded(const TensorView& weight, const Kernels& kernels, T
 
 void CpuMatrix::load_integers(const TensorView& weight, ThreadPool& pool) {
   const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
+  const Index num_blocks = cols() / kIntegerBlock;
   pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
     const Index first = item % num_panels() * kPanelRows;
     const Index count = std::min(kPanelRows, rows() - first);
     const Index row = item / num_panels() * stack_rows + first;
     std::byte* const panel = owned_.data() + item * panel_bytes();
     std::memset(panel, 0, static_cast<std::size_t>(panel_bytes()));
-    IntegerBlock block;
-    for (Index lane = 0; lane < count; ++lane) {
-      for (Index b = 0; b < cols() / kIntegerBlock; ++b) {
-        read_integer_block(weight, row + lane, b, block);
-        write_block(integers(), block, b, lane, panel);
+    BlocksOfOutputs blocks;
+    for (Index begin = 0; begin < num_blocks; begin += BlocksOfOutputs::kBlocks) {
+      const Index size = std::min(BlocksOfOutputs::kBlocks, num_blocks - begin);
+      for (Index lane = 0; lane < count; ++lane) {
+        read_integer_blocks(weight, row + lane, begin, blocks.of(lane, size));
       }
+      for (Index b = 0; b < size; ++b) write_blocks(integers(), blocks, b, begin + b, panel);
     }
   });
 }

@@ -45,14 +45,14 @@ std::int64_t source_row(const TensorView& weight, std::int64_t row) {
 Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
                                               const IntegerFormat& format,
                                               MemoryBudget& budget) {
-  const std::int64_t row_blocks = weight.shape.back() / kIntegerBlock;
-  const std::int64_t blocks = num_rows(weight) * row_blocks;
+  const auto row_blocks = static_cast<std::size_t>(weight.shape.back() / kIntegerBlock);
+  const std::size_t blocks = static_cast<std::size_t>(num_rows(weight)) * row_blocks;
   KAKEYA_ASSIGN_OR_RETURN(
       Buffer memory, budget.allocate(MemoryClass::kWeights,
-                                     static_cast<std::uint64_t>(blocks) * sizeof(IntegerBlock)));
+                                     blocks * sizeof(IntegerBlock)));
   auto* to = memory.as<IntegerBlock>();
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    read_integer_block(weight, source_row(weight, i / row_blocks), i % row_blocks, to[i]);
+  for (std::int64_t row = 0; row < num_rows(weight); ++row, to += row_blocks) {
+    read_integer_blocks(weight, source_row(weight, row), 0, {to, row_blocks});
   }
   return std::make_unique<RefMatrix>(weight.shape, format, std::move(memory));
 }
