@@ -12,6 +12,7 @@
 #include "backend/cpu/probe.h"
 #include "base/status.h"
 #include "kv/kv_cache.h"
+#include "tensor/random_weights.h"
 
 namespace kakeya::bench {
 namespace {
@@ -33,7 +34,8 @@ std::vector<float> random_floats(std::int64_t count) {
   return values;
 }
 
-// A tensor of small bf16 or f32 numbers; the values hardly matter, their distinct memory does.
+// A tensor of small bf16 or f32 numbers, or of random blocks; the values hardly matter, their
+// distinct memory does.
 struct Source {
   Source(Shape shape, DType dtype) {
     const auto count = static_cast<std::size_t>(num_elements(shape));
@@ -49,6 +51,13 @@ struct Source {
       }
     }
     view = {bytes.data(), std::move(shape), dtype, "bench"};
+  }
+  Source(Shape shape, QuantizedFormat format) {
+    view = {.shape = std::move(shape), .name = "bench", .quantization = format};
+    bytes.resize(view.bytes());
+    view.data = bytes.data();
+    SequenceRng rng(12345);
+    fill_random_blocks(format, /*deviation=*/0.02F, rng, bytes);
   }
   std::vector<std::byte> bytes;
   TensorView view;
@@ -88,6 +97,7 @@ class KernelBench {
     KAKEYA_TRY(bench_head());
     KAKEYA_TRY(bench_experts());
     KAKEYA_TRY(bench_attention());
+    KAKEYA_TRY(bench_loading());
     return {};
   }
 
@@ -200,17 +210,9 @@ class KernelBench {
     const std::string name = fmt::format("head {}x{} bf16", kHidden, kVocabulary);
     if (!wanted(name)) return {};
     const Source source({kVocabulary, kHidden}, DType::kBF16);
-    const Clock::time_point start = Clock::now();
     KAKEYA_ASSIGN_OR_RETURN(const auto matrix,
                             backend_.load_matrix(source.view, Compute::kFast, budget_));
-    const double load = std::chrono::duration<double>(Clock::now() - start).count();
     const double bytes = static_cast<double>(source.bytes.size());
-    KernelResult loading;
-    loading.name = "load_matrix of the head (read and written)";
-    loading.milliseconds = load * 1e3;
-    loading.bytes = 2.0 * bytes;
-    loading.gigabytes_per_second = loading.bytes / load * 1e-9;
-    report_.results.push_back(loading);
     std::vector<float> out(static_cast<std::size_t>(kVocabulary));
     measure(
         name, 1, 2.0 * static_cast<double>(kVocabulary * kHidden), true,
@@ -274,6 +276,33 @@ class KernelBench {
       chosen_.insert(chosen_.end(), begin, begin + kTopK);
     }
     weights_.assign(chosen_.size(), 1.0F / kTopK);
+  }
+
+  // A weight is brought into the form that products read: memory allocated, read and written.
+  Status bench_loading() {
+    KAKEYA_TRY(bench_loading_of(Source({8192, kHidden}, DType::kBF16), "bf16"));
+    for (const QuantizedFormat format : {QuantizedFormat::kQ80, QuantizedFormat::kQ40,
+                                         QuantizedFormat::kQ4K, QuantizedFormat::kQ6K}) {
+      KAKEYA_TRY(bench_loading_of(Source({8192, kHidden}, format), quantized_format_name(format)));
+    }
+    return {};
+  }
+
+  Status bench_loading_of(const Source& source, std::string_view what) {
+    const std::string name = fmt::format("loading 8192x{} {}", kHidden, what);
+    if (!wanted(name)) return {};
+    Status status;
+    measure(
+        name, 1, 0.0, false,
+        [&](int) {
+          const auto matrix = backend_.load_matrix(source.view, Compute::kFast, budget_);
+          if (!matrix) status = Unexpected(matrix.error());
+        },
+        [&](int) {
+          return static_cast<double>(source.bytes.size() +
+                                     backend_.matrix_bytes(source.view, Compute::kFast));
+        });
+    return status;
   }
 
   struct CachedRows {

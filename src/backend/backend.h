@@ -293,7 +293,7 @@ class Backend {
   // Prepares weights [N, K] or [X, N, K] (F32, F16, BF16 or quantised; stacked at
   // weight.stack_stride), held as fast_integers() or loaded_dtype() say; the view may go away
   // afterwards.
-  // Errors: kResourceExhausted.
+  // Errors: kResourceExhausted; kDataLoss where a number is NaN or infinite.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                                       Compute compute,
                                                       MemoryBudget& budget) = 0;

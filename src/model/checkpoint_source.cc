@@ -39,13 +39,13 @@ std::string CheckpointSource::identity() const {
   return text;
 }
 
-Result<TensorView> CheckpointSource::tensor(std::string_view name) {
-  KAKEYA_ASSIGN_OR_RETURN(TensorView view, describe(name));
+Status CheckpointSource::check(std::string_view name) const {
+  KAKEYA_ASSIGN_OR_RETURN(const TensorView view, describe(name));
   if (const Status finite = check_finite(view); !finite) {
     const auto path = [](const auto& files) { return files.path(); };
     return Unexpected(finite.error().with_context(std::visit(path, files_)));
   }
-  return view;
+  return {};
 }
 
 }  // namespace kakeya

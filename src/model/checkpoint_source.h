@@ -24,8 +24,8 @@ class CheckpointSource final : public TensorSource {
   static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         const ModelConfig& config);
 
-  // Checks every element for NaN and infinity; errors: kDataLoss.
-  Result<TensorView> tensor(std::string_view name) override;
+  Result<TensorView> tensor(std::string_view name) override { return describe(name); }
+  Status check(std::string_view name) const override;
   Result<TensorView> describe(std::string_view name) const override;
   bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
   bool is_persistent() const override { return true; }

@@ -16,8 +16,12 @@ class TensorSource {
   virtual ~TensorSource() = default;
 
   // The tensor. Its memory is valid until the next call, unless is_persistent().
-  // Errors: kDataLoss for a value that is not finite; kInternal for an unknown name.
+  // Errors: kInternal for an unknown name.
   virtual Result<TensorView> tensor(std::string_view name) = 0;
+
+  // Searches a tensor for NaN and infinity, if it could have any.
+  // Errors: kDataLoss saying where in which file; kInternal for an unknown name.
+  virtual Status check(std::string_view /*name*/) const { return {}; }
 
   // Whether there is a tensor of this name.
   virtual bool has(std::string_view name) const = 0;

@@ -43,10 +43,16 @@ void WeightLoader::add_to_fingerprint(const TensorView& view) {
 
 std::optional<TensorView> WeightLoader::fetch(const std::string& name, bool checked) {
   if (error_) return std::nullopt;
-  auto view = measuring() || !checked ? source_.describe(name) : source_.tensor(name);
+  auto view = measuring() ? source_.describe(name) : source_.tensor(name);
   if (!view) {
     fail(view.error());
     return std::nullopt;
+  }
+  if (checked && !measuring()) {
+    if (const Status finite = source_.check(name); !finite) {
+      fail(finite.error());
+      return std::nullopt;
+    }
   }
   if (!measuring()) add_to_fingerprint(*view);
   return std::move(view).value();
@@ -64,11 +70,19 @@ Result<std::unique_ptr<Matrix>> WeightLoader::load_or_map(const TensorView& view
   return matrix;
 }
 
+// What is not finite is named by the source, with its place in the checkpoint.
+void WeightLoader::fail_to_load(const std::string& name, const Error& error) {
+  if (error.code() == StatusCode::kDataLoss) {
+    if (const Status finite = source_.check(name); !finite) return fail(finite.error());
+  }
+  fail(error.with_context(name));
+}
+
 std::unique_ptr<Matrix> WeightLoader::load(const std::string& name,
                                            RowRange range,
                                            Compute compute) {
-  // What was packed once has been searched for NaN then.
-  auto view = fetch(name, /*checked=*/!mapping());
+  // The backend searches for NaN as it packs, and what was packed once has been searched then.
+  auto view = fetch(name, /*checked=*/false);
   if (!view) return nullptr;
   if (range.count > 0) {
     view->stack_stride = view->shape[1] * view->shape[2];
@@ -81,7 +95,7 @@ std::unique_ptr<Matrix> WeightLoader::load(const std::string& name,
   if (!measuring()) {
     auto loaded = load_or_map(*view, entry, compute);
     if (!loaded) {
-      fail(loaded.error().with_context(name));
+      fail_to_load(name, loaded.error());
       return nullptr;
     }
     matrix = std::move(loaded).value();

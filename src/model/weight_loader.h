@@ -98,6 +98,7 @@ class WeightLoader {
                                               const PackedEntry& entry,
                                               Compute compute);
   void fail(const Error& error);
+  void fail_to_load(const std::string& name, const Error& error);
   void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);
   void add_to_fingerprint(const TensorView& view);
   bool measuring() const { return budget_ == nullptr; }

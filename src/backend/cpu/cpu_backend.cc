@@ -23,7 +23,7 @@ class CpuBackend final : public Backend {
     KAKEYA_ASSIGN_OR_RETURN(
         Buffer panels, budget.allocate(MemoryClass::kWeights, CpuMatrix::packed_bytes(layout)));
     auto matrix = std::make_unique<CpuMatrix>(layout, std::move(panels));
-    matrix->load(weight, kernels_, pool_);
+    KAKEYA_TRY(matrix->load(weight, kernels_, pool_));
     return matrix;
   }
 

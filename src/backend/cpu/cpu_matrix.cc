@@ -1,8 +1,11 @@
 #include "backend/cpu/cpu_matrix.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
+#include "base/status.h"
+#include "tensor/finite.h"
 #include "tensor/integer_blocks.h"
 
 namespace kakeya::cpu {
@@ -254,73 +257,79 @@ bool CpuMatrix::same_arithmetic(const CpuMatrix& other) const {
 
 // A run of columns at a time: panels hold them one after another, and a run of a panel's rows fits
 // the stack.
-void CpuMatrix::load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
-  const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
+void CpuMatrix::pack_decoded(const TensorView& weight,
+                             Index row,
+                             Index count,
+                             const Kernels& kernels,
+                             std::byte* panel) const {
   const bool bf16 = arithmetic() != Arithmetic::kF32;
-  pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
-    const Index first = item % num_panels() * kPanelRows;
-    const Index count = std::min(kPanelRows, rows() - first);
-    const Index row = item / num_panels() * stack_rows + first;
-    std::byte* const panel = owned_.data() + item * panel_bytes();
-    float values[kPanelRows * kQuantizedRun];
-    BFloat16 rounded[kPanelRows * kQuantizedRun];
-    for (Index begin = 0; begin < cols(); begin += kQuantizedRun) {
-      const Index columns = std::min(kQuantizedRun, cols() - begin);
-      for (Index r = 0; r < count; ++r) {
-        copy_to_f32(weight, row + r, begin, columns, values + r * columns);
-      }
-      if (bf16) std::transform(values, values + count * columns, rounded, to_bfloat16);
-      kernels.pack_panels({.source = reinterpret_cast<const std::byte*>(
-                               bf16 ? static_cast<const void*>(rounded) : values),
-                           .panels = panel + begin * kPanelRows * (bf16 ? 2 : 4),
-                           .rows = count,
-                           .columns = columns,
-                           .bf16 = bf16},
-                          0, 1);
+  float values[kPanelRows * kQuantizedRun];
+  BFloat16 rounded[kPanelRows * kQuantizedRun];
+  for (Index begin = 0; begin < cols(); begin += kQuantizedRun) {
+    const Index columns = std::min(kQuantizedRun, cols() - begin);
+    for (Index r = 0; r < count; ++r) {
+      copy_to_f32(weight, row + r, begin, columns, values + r * columns);
     }
-  });
-}
-
-void CpuMatrix::load_integers(const TensorView& weight, ThreadPool& pool) {
-  const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
-  const Index num_blocks = cols() / kIntegerBlock;
-  pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
-    const Index first = item % num_panels() * kPanelRows;
-    const Index count = std::min(kPanelRows, rows() - first);
-    const Index row = item / num_panels() * stack_rows + first;
-    std::byte* const panel = owned_.data() + item * panel_bytes();
-    std::memset(panel, 0, static_cast<std::size_t>(panel_bytes()));
-    BlocksOfOutputs blocks;
-    for (Index begin = 0; begin < num_blocks; begin += BlocksOfOutputs::kBlocks) {
-      const Index size = std::min(BlocksOfOutputs::kBlocks, num_blocks - begin);
-      for (Index lane = 0; lane < count; ++lane) {
-        read_integer_blocks(weight, row + lane, begin, blocks.of(lane, size));
-      }
-      for (Index b = 0; b < size; ++b) write_blocks(integers(), blocks, b, begin + b, panel);
-    }
-  });
-}
-
-void CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
-  if (arithmetic() == Arithmetic::kInteger) return load_integers(weight, pool);
-  if (weight.is_quantized() || weight.dtype == DType::kF16) {
-    return load_decoded(weight, kernels, pool);
+    if (bf16) std::transform(values, values + count * columns, rounded, to_bfloat16);
+    kernels.pack_panels({.source = reinterpret_cast<const std::byte*>(
+                             bf16 ? static_cast<const void*>(rounded) : values),
+                         .panels = panel + begin * kPanelRows * (bf16 ? 2 : 4),
+                         .rows = count,
+                         .columns = columns,
+                         .bf16 = bf16},
+                        0, 1);
   }
-  const Index stride = weight.stack_stride == 0 ? rows() * cols() : weight.stack_stride;
-  const Index source_bytes = stride * static_cast<Index>(dtype_bytes(weight.dtype));
-  std::byte* const target = owned_.data();
+}
+
+void CpuMatrix::pack_integers(const TensorView& weight,
+                              Index row,
+                              Index count,
+                              std::byte* panel) const {
+  const Index num_blocks = cols() / kIntegerBlock;
+  std::memset(panel, 0, static_cast<std::size_t>(panel_bytes()));
+  BlocksOfOutputs blocks;
+  for (Index begin = 0; begin < num_blocks; begin += BlocksOfOutputs::kBlocks) {
+    const Index size = std::min(BlocksOfOutputs::kBlocks, num_blocks - begin);
+    for (Index lane = 0; lane < count; ++lane) {
+      read_integer_blocks(weight, row + lane, begin, blocks.of(lane, size));
+    }
+    for (Index b = 0; b < size; ++b) write_blocks(integers(), blocks, b, begin + b, panel);
+  }
+}
+
+void CpuMatrix::pack(const TensorView& weight,
+                     Index row,
+                     Index count,
+                     const Kernels& kernels,
+                     std::byte* panel) const {
+  if (arithmetic() == Arithmetic::kInteger) return pack_integers(weight, row, count, panel);
+  if (weight.is_quantized() || weight.dtype == DType::kF16) {
+    return pack_decoded(weight, row, count, kernels, panel);
+  }
+  kernels.pack_panels({.source = weight.data + row * weight.row_bytes(),
+                       .panels = panel,
+                       .rows = count,
+                       .columns = cols(),
+                       .bf16 = weight.dtype == DType::kBF16},
+                      0, 1);
+}
+
+// Rows are searched just before they are packed: what comes from memory or a disk comes once.
+Status CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
+  const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
+  std::atomic<bool> finite = true;
   pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
-    const Index matrix = item / num_panels();
-    const Index panel = item % num_panels();
-    const std::byte* source = weight.data + matrix * source_bytes;
-    std::byte* packed = target + matrix * num_panels() * panel_bytes();
-    kernels.pack_panels({.source = source,
-                         .panels = packed,
-                         .rows = rows(),
-                         .columns = cols(),
-                         .bf16 = weight.dtype == DType::kBF16},
-                        panel, panel + 1);
+    const Index first = item % num_panels() * kPanelRows;
+    const Index count = std::min(kPanelRows, rows() - first);
+    const Index row = item / num_panels() * stack_rows + first;
+    if (find_non_finite(weight, row, count)) {
+      finite = false;
+    } else {
+      pack(weight, row, count, kernels, owned_.data() + item * panel_bytes());
+    }
   });
+  if (!finite) return data_loss("not all numbers are finite");
+  return {};
 }
 
 void CpuMatrix::gather(Index row, float scale, float* out) const {

@@ -37,8 +37,8 @@ class CpuMatrix final : public Matrix {
   // Bytes of the panels of such a tensor, as loaded.
   static std::uint64_t packed_bytes(const PanelLayout& layout);
 
-  // Repacks `weight`, in parallel.
-  void load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
+  // Repacks `weight`, in parallel. Errors: kDataLoss where a number is not finite.
+  Status load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
 
   Arithmetic arithmetic() const { return layout_.arithmetic; }
   const IntegerPanels& integers() const { return layout_.integers; }
@@ -62,9 +62,19 @@ class CpuMatrix final : public Matrix {
   void gather(Index row, float scale, float* out) const;
 
  private:
+  // Rows [row, row + count) of `weight`, counted as they lie in memory, into a panel.
+  void pack(const TensorView& weight,
+            Index row,
+            Index count,
+            const Kernels& kernels,
+            std::byte* panel) const;
   // Of weights that must be widened or decoded first: f16, quantised.
-  void load_decoded(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
-  void load_integers(const TensorView& weight, ThreadPool& pool);
+  void pack_decoded(const TensorView& weight,
+                    Index row,
+                    Index count,
+                    const Kernels& kernels,
+                    std::byte* panel) const;
+  void pack_integers(const TensorView& weight, Index row, Index count, std::byte* panel) const;
 
   PanelLayout layout_;
   TensorView table_;  // without data unless it is one

@@ -6,6 +6,7 @@
 #include "backend/ref/ref_executor.h"
 #include "backend/ref/ref_matrix.h"
 #include "base/status.h"
+#include "tensor/finite.h"
 
 namespace kakeya::ref {
 namespace {
@@ -47,9 +48,8 @@ Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
                                               MemoryBudget& budget) {
   const auto row_blocks = static_cast<std::size_t>(weight.shape.back() / kIntegerBlock);
   const std::size_t blocks = static_cast<std::size_t>(num_rows(weight)) * row_blocks;
-  KAKEYA_ASSIGN_OR_RETURN(
-      Buffer memory, budget.allocate(MemoryClass::kWeights,
-                                     blocks * sizeof(IntegerBlock)));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer memory,
+                          budget.allocate(MemoryClass::kWeights, blocks * sizeof(IntegerBlock)));
   auto* to = memory.as<IntegerBlock>();
   for (std::int64_t row = 0; row < num_rows(weight); ++row, to += row_blocks) {
     read_integer_blocks(weight, source_row(weight, row), 0, {to, row_blocks});
@@ -65,6 +65,11 @@ class RefBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override {
+    for (std::int64_t row = 0; row < num_rows(weight); ++row) {
+      if (find_non_finite(weight, source_row(weight, row), 1)) {
+        return data_loss("not all numbers are finite");
+      }
+    }
     if (const auto format = fast_integers(weight, compute)) {
       return load_integers(weight, *format, budget);
     }
