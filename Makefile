@@ -56,8 +56,8 @@ asan:
 # Tests whose code runs in more than one thread.
 TSAN_TARGETS ?= thread_pool_test model_test runtime_test
 TSAN_TESTS ?= ThreadPool|TwoThreads|SeveralThreads|SessionTest|SpeculativeSession.Truncation
-# Half of the time, on no other threads than the rest.
-TSAN_SKIPPED ?= SessionTest.ContinuesFromEveryPlace
+# Long, on no other threads than the rest.
+TSAN_SKIPPED ?= SessionTest.(ContinuesFromEveryPlace|GivesTheSameSampledText|FindsStopStrings)
 tsan: packages
 	$(CONFIGURE) tsan
 	cmake --build build/tsan --target $(TSAN_TARGETS) -j $(JOBS)
