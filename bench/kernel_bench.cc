@@ -280,17 +280,20 @@ class KernelBench {
 
   // A weight is brought into the form that products read: memory allocated, read and written.
   Status bench_loading() {
-    KAKEYA_TRY(bench_loading_of(Source({8192, kHidden}, DType::kBF16), "bf16"));
+    KAKEYA_TRY(bench_loading_of(DType::kBF16, "bf16"));
     for (const QuantizedFormat format : {QuantizedFormat::kQ80, QuantizedFormat::kQ40,
                                          QuantizedFormat::kQ4K, QuantizedFormat::kQ6K}) {
-      KAKEYA_TRY(bench_loading_of(Source({8192, kHidden}, format), quantized_format_name(format)));
+      KAKEYA_TRY(bench_loading_of(format, quantized_format_name(format)));
     }
     return {};
   }
 
-  Status bench_loading_of(const Source& source, std::string_view what) {
-    const std::string name = fmt::format("loading 8192x{} {}", kHidden, what);
+  template <typename Type>
+  Status bench_loading_of(Type type, std::string_view type_name) {
+    constexpr std::int64_t kOutputs = 8192;
+    const std::string name = fmt::format("loading {}x{} {}", kOutputs, kHidden, type_name);
     if (!wanted(name)) return {};
+    const Source source({kOutputs, kHidden}, type);
     Status status;
     measure(
         name, 1, 0.0, false,

@@ -40,6 +40,10 @@ void set_codes(IntegerBlock& out, EightCodes&& eight) {
   }
 }
 
+void set_slice(IntegerBlock& out, BitSlice slice) {
+  set_codes(out, [=](int i) { return slice.eight_from(i); });
+}
+
 // Low bits, and high bits above them.
 void set_slices(IntegerBlock& out, BitSlice low, BitSlice high) {
   set_codes(out, [=](int i) { return low.eight_from(i) | high.eight_from(i) << low.width; });
@@ -101,8 +105,7 @@ void read_q8_0(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
 }
 
 void read_q2_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  const BitSlice codes = pairs_from(block + 16, 32 * part);
-  set_codes(out, [=](int i) { return codes.eight_from(i); });
+  set_slice(out, pairs_from(block + 16, 32 * part));
   set_factors(out, half_at(block + 80), -half_at(block + 82));
   for (int half = 0; half < 2; ++half) {
     const std::uint8_t scales = block[2 * part + half];
@@ -130,8 +133,7 @@ BitSlice k_nibbles(const std::uint8_t* codes, int part) {
 }
 
 void read_q4_k(const std::uint8_t* block, int part, IntegerBlock& out) {
-  const BitSlice codes = k_nibbles(block + 16, part);
-  set_codes(out, [=](int i) { return codes.eight_from(i); });
+  set_slice(out, k_nibbles(block + 16, part));
   set_k_scale(block, part, out);
 }
 

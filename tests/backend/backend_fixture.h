@@ -35,6 +35,13 @@ inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thr
   return configurations;
 }
 
+// Those with two threads, and the reference.
+inline std::vector<Configuration> all_configurations() {
+  std::vector<Configuration> all = cpu_configurations({2});
+  all.emplace_back();
+  return all;
+}
+
 inline ExecutorPlan roomy_plan() {
   ExecutorPlan plan;
   plan.max_rows = 64;

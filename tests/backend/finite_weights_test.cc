@@ -26,12 +26,6 @@ class FiniteWeights : public testing::TestWithParam<Configuration> {
   Machine machine_{GetParam()};
 };
 
-std::vector<Configuration> all_configurations() {
-  std::vector<Configuration> all = cpu_configurations({2});
-  all.emplace_back();
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(AllSets,
                          FiniteWeights,
                          testing::ValuesIn(all_configurations()),

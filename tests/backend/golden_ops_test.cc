@@ -65,12 +65,6 @@ class GoldenOps : public testing::TestWithParam<Configuration> {
   Executor& executor_ = *machine_.executor;
 };
 
-std::vector<Configuration> all_configurations() {
-  std::vector<Configuration> all = cpu_configurations({2});
-  all.push_back({});
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(AllSets,
                          GoldenOps,
                          testing::ValuesIn(all_configurations()),

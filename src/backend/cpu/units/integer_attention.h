@@ -286,28 +286,20 @@ inline void add_codes(IntegerState& state, Index first, Index step, Index low, I
   }
 }
 
-// Calls f.template operator()<8 or 4>(first) for all queries, eight at once if possible.
-template <typename F>
-inline void for_query_tiles(Index count, F&& f) {
-  Index first = 0;
-  for (; first + 8 <= count; first += 8) f.template operator()<8>(first);
-  if (first < count) f.template operator()<4>(first);
-}
-
 // The keys [low, high) of one chunk, whole steps.
 inline void attend_codes(
     IntegerState& state, const Attention& attention, Index chunk, Index low, Index high) {
   for (Index j = low; j < high; j += kStep) {
     for (Index k = 0; k < kStep; k += 2) code_pair(state, attention, chunk, j + k);
     turn_codes(state);
-    for_query_tiles(state.count,
-                    [&]<int kQueries>(Index first) { score_codes<kQueries>(state, first, j); });
+    for_groups<kQueryTile>(
+        state.count, [&]<int kQueries>(Index first) { score_codes<kQueries>(state, first, j); });
   }
   for (Index i = 0; i < state.count; ++i) {
     soften_codes(state, i, chunk, attention.sink > 0);
   }
   for (Index step = 0; step < state.steps; ++step) {
-    for_query_tiles(state.count, [&]<int kQueries>(Index first) {
+    for_groups<kQueryTile>(state.count, [&]<int kQueries>(Index first) {
       add_codes<kQueries>(state, first, step, low, high);
     });
   }

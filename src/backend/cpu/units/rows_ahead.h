@@ -47,6 +47,15 @@ inline void find_chunk(const Attention& attention,
   }
 }
 
+// Calls f.template operator()<2 kGroup or kGroup>(first) for all of `count`, a multiple of kGroup,
+// two groups at once if possible.
+template <int kGroup, typename F>
+inline void for_groups(Index count, F&& f) {
+  Index first = 0;
+  for (; first + 2 * kGroup <= count; first += 2 * kGroup) f.template operator()<2 * kGroup>(first);
+  if (first < count) f.template operator()<kGroup>(first);
+}
+
 // Calls attend(chunk, low, high), whole steps, for each chunk of kKeys keys of which something is
 // seen, in order, with its rows and those of the next in `rows`.
 template <Index kKeys, typename Attend>

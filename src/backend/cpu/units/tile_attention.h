@@ -199,14 +199,6 @@ inline void add_step(TileState& state, Index tile, Index block, Index low, Index
   }
 }
 
-// Calls step.template operator()<1 or 2>(tile) for all tiles of queries, two at once if possible.
-template <typename Step>
-inline void for_tiles(Index tiles, Step&& step) {
-  Index tile = 0;
-  for (; tile + 2 <= tiles; tile += 2) step.template operator()<2>(tile);
-  if (tile < tiles) step.template operator()<1>(tile);
-}
-
 // The keys [low, high) of one chunk, whole steps.
 inline void attend_tile_chunk(
     TileState& state, const Attention& attention, Index chunk, Index low, Index high) {
@@ -214,7 +206,7 @@ inline void attend_tile_chunk(
   find_even_rows(state, attention, low, high);
   if (state.made_steps > 0) make_keys(state, attention, chunk, low, high);
   finish_writes(&state);
-  for_tiles(state.tiles, [&]<int kTiles>(Index tile) {
+  for_groups<1>(state.tiles, [&]<int kTiles>(Index tile) {
     for (Index j = low; j < high; j += kStep) {
       score_step<kTiles>(state, tile, j);
     }
@@ -227,8 +219,9 @@ inline void attend_tile_chunk(
   for (Index step = 0; step < state.steps; ++step) {
     interleave_values(state, step, low, high);
     finish_writes(&state);
-    for_tiles(state.tiles,
-              [&]<int kTiles>(Index tile) { add_step<kTiles>(state, tile, 2 * step, low, high); });
+    for_groups<1>(state.tiles, [&]<int kTiles>(Index tile) {
+      add_step<kTiles>(state, tile, 2 * step, low, high);
+    });
   }
 }
 
