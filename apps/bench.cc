@@ -28,7 +28,9 @@ nlohmann::ordered_json pass_json(const bench::PassResult& pass) {
           {"probe_gb_per_s", pass.probe_gb_per_s},
           {"percent_of_probe", pass.percent_of_probe},
           {"gflop_per_s", pass.gflop / pass.seconds},
-          {"distinct_experts", pass.distinct_experts}};
+          {"distinct_experts", pass.distinct_experts},
+          {"sample_seconds", pass.sample_seconds},
+          {"sample_probe_gb_per_s", pass.sample_probes}};
 }
 
 void print_pass_header() {
@@ -120,10 +122,11 @@ int bandwidth_bench(const BenchFlags& flags) {
   const double all = cpu::measure_read_bandwidth(pool, flags.seconds);
   const double one = cpu::measure_read_bandwidth(one_thread, flags.seconds);
   if (flags.json) {
-    const nlohmann::ordered_json json = {{"bench", "bandwidth"},
-                                         {"threads", pool.num_threads()},
-                                         {"read_gb_per_s", all},
-                                         {"one_thread_gb_per_s", one}};
+    nlohmann::ordered_json json = provenance_json("kakeya.bench.bandwidth/1", flags.conditions);
+    json["bench"] = "bandwidth";
+    json["threads"] = pool.num_threads();
+    json["read_gb_per_s"] = all;
+    json["one_thread_gb_per_s"] = one;
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("reading memory: {:.1f} GB/s with {} threads, {:.1f} GB/s with one\n", all,
@@ -139,11 +142,12 @@ int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& optio
     fmt::print("{}", bench::format_kernel_report(*measured));
     return kExitOk;
   }
-  nlohmann::ordered_json json = {{"bench", "kernels"},
-                                 {"backend", measured->backend},
-                                 {"threads", measured->num_threads},
-                                 {"bf16_peak_gflops", measured->bf16_peak_gflops},
-                                 {"f32_peak_gflops", measured->f32_peak_gflops}};
+  nlohmann::ordered_json json = provenance_json("kakeya.bench.kernels/1", flags.conditions);
+  json["bench"] = "kernels";
+  json["backend"] = measured->backend;
+  json["threads"] = measured->num_threads;
+  json["bf16_peak_gflops"] = measured->bf16_peak_gflops;
+  json["f32_peak_gflops"] = measured->f32_peak_gflops;
   for (const bench::KernelResult& result : measured->results) {
     json["results"].push_back({{"name", result.name},
                                {"rows", result.rows},

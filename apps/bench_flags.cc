@@ -63,11 +63,11 @@ std::string subject(const BenchFlags& flags) {
 nlohmann::ordered_json header_json(const BenchFlags& flags,
                                    const EngineImpl& engine,
                                    const char* name) {
-  return {{"bench", name},
-          {"model", subject(flags)},
-          {"backend", engine.backend_name()},
-          {"threads", engine.num_threads()},
-          {"compute", flags.model.compute}};
+  nlohmann::ordered_json json =
+      provenance_json(fmt::format("kakeya.bench.{}/1", name), flags.conditions, engine,
+                      subject(flags), flags.model.compute);
+  json["bench"] = name;
+  return json;
 }
 
 void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name) {

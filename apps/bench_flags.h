@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "model_bench.h"
+#include "provenance.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::cli {
@@ -19,6 +20,7 @@ struct BenchFlags {
   bool json = false;
   bench::ModelBenchOptions options;
   double seconds = 2.0;  // of bandwidth
+  RunConditions conditions;
 };
 
 // Random weights of --shape, with its published drafter if asked for; or the model of --model.
@@ -28,7 +30,8 @@ Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
 // "demo model", "gemma4-26b-a4b, 6 layers"
 std::string subject(const BenchFlags& flags);
 
-// The first fields of every benchmark's JSON, and the first line of its text.
+// The first fields of the JSON of a benchmark of a model, with schema "kakeya.bench.NAME/1", and
+// the first line of its text.
 nlohmann::ordered_json header_json(const BenchFlags& flags,
                                    const EngineImpl& engine,
                                    const char* name);

@@ -43,6 +43,7 @@ struct EvalFlags {
   std::string draft_length = "auto";
   std::string out;
   bool json = false;
+  RunConditions conditions;
 };
 
 // A set before a model has seen it.
@@ -131,7 +132,8 @@ nlohmann::ordered_json speculation_provenance_json(const EvalFlags& flags,
   const GenerateOptions& generate = flags.options.generate;
   const std::int64_t block =
       engine.drafter() == nullptr ? 0 : engine.drafter()->config().block_size;
-  nlohmann::ordered_json json = provenance_json("kakeya.eval.spec/1", flags.model, engine);
+  nlohmann::ordered_json json =
+      provenance_json("kakeya.eval.spec/2", flags.conditions, flags.model, engine);
   json["draft"] = flags.model.draft;
   json["drafter_block"] = block;
   json["options"] = {{"max_tokens", generate.max_tokens},

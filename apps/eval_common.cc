@@ -1,23 +1,8 @@
 #include "eval_common.h"
 
-#include <ctime>
-
 #include "base/status.h"
-#include "kakeya/version.h"
 
 namespace kakeya::cli {
-namespace {
-
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm time{};
-  ::gmtime_r(&now, &time);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &time);
-  return text;
-}
-
-}  // namespace
 
 Result<std::string> data_folder(const std::string& named) {
   if (!named.empty()) return named;
@@ -33,15 +18,11 @@ Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
 }
 
 nlohmann::ordered_json provenance_json(const std::string& schema,
+                                       const RunConditions& conditions,
                                        const ModelFlags& flags,
                                        const EngineImpl& engine) {
-  return {{"schema", schema},
-          {"version", kVersion},
-          {"date", now_utc()},
-          {"backend", engine.backend_name()},
-          {"threads", engine.num_threads()},
-          {"compute", flags.compute},
-          {"model", flags.model.empty() ? "demo model" : flags.model}};
+  return provenance_json(schema, conditions, engine,
+                         flags.model.empty() ? "demo model" : flags.model, flags.compute);
 }
 
 }  // namespace kakeya::cli

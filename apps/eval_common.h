@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "prompt_set.h"
+#include "provenance.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::cli {
@@ -22,8 +23,9 @@ Result<std::string> data_folder(const std::string& named);
 // The prompts of a file, or of standard input for "-". Errors: as read_text and parse_prompts.
 Result<std::vector<eval::PromptText>> read_prompts(const std::string& path);
 
-// Schema, version, date, machine and model of a report.
+// How a report of the model of `flags` was made.
 nlohmann::ordered_json provenance_json(const std::string& schema,
+                                       const RunConditions& conditions,
                                        const ModelFlags& flags,
                                        const EngineImpl& engine);
 

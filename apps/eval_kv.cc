@@ -37,6 +37,7 @@ struct KvFlags {
   std::string data;
   std::string out;
   bool json = false;
+  RunConditions conditions;
 };
 
 // Texts or prompts of one set and length.
@@ -155,7 +156,8 @@ Result<bool> eval_kv(const KvFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Job> jobs, read_jobs(*engine, flags));
   KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs));
 
-  nlohmann::ordered_json json = provenance_json("kakeya.eval.kv/1", flags.model, *engine);
+  nlohmann::ordered_json json =
+      provenance_json("kakeya.eval.kv/2", flags.conditions, flags.model, *engine);
   json["options"] = {{"lengths", flags.lengths},
                      {"limit", flags.limit},
                      {"chunk", flags.options.chunk},

@@ -128,7 +128,9 @@ PassResult summarise(const PassSamples& samples, std::int64_t rows, double bytes
           .probe_gb_per_s = median(samples.probes),
           .percent_of_probe = median(ratios),
           .gflop = gflop,
-          .distinct_experts = median(samples.experts)};
+          .distinct_experts = median(samples.experts),
+          .sample_seconds = samples.seconds,
+          .sample_probes = samples.probes};
 }
 
 void progress(const ModelBenchOptions& options, int done) {

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 
-SCHEMA = "kakeya.eval.kv/1"
+SCHEMA = "kakeya.eval.kv/2"
 BLUE, GREY = "#0072B2", "#8a8a8a"
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 
-EVALUATION = "kakeya.eval.spec/1"
+EVALUATION = "kakeya.eval.spec/2"
 # Tell apart without red and green (Okabe and Ito).
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 GREY = "#8a8a8a"

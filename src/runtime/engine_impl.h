@@ -64,6 +64,9 @@ class EngineImpl final : public Engine {
   // Another copy of the drafter's weights with options of its own, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
+  // What stands for configuration and weights in saved sessions and reports.
+  const std::string& model_fingerprint() const { return model_fingerprint_; }
+  const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
   // Costs of rounds as measured or read from the cache; nothing before a session needed them.
   std::optional<MeasuredCosts> draft_costs() const;
 

@@ -316,11 +316,19 @@ TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
-  EXPECT_EQ(json["schema"], "kakeya.eval.spec/1");
-  for (const char* field : {"version", "date", "backend", "threads", "model", "draft", "options",
+  EXPECT_EQ(json["schema"], "kakeya.eval.spec/2");
+  for (const char* field : {"version", "commit", "dirty", "command", "machine", "conditions", "model",
+                            "weights", "drafter_weights", "backend", "threads", "draft", "options",
                             "slowest_time_ratio", "output_sha256"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
+  EXPECT_EQ(json["command"][0], "kakeya");
+  EXPECT_EQ(json["command"][1], "eval");
+  EXPECT_EQ(json["weights"].get<std::string>().size(), 32U);
+  const auto& conditions = json["conditions"];
+  EXPECT_GT(conditions["seconds"], 0.0);
+  EXPECT_GE(conditions["other_cpu_share"], 0.0);
+  EXPECT_LE(conditions["other_cpu_share"], 1.0);
   EXPECT_EQ(json["outputs_equal"], true);
   ASSERT_EQ(json["sets"].size(), 4U);
   const char* const names[] = {"humaneval", "humaneval-chat", "mt_bench", "needle"};
@@ -373,8 +381,8 @@ TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
-  EXPECT_EQ(json["schema"], "kakeya.eval.kv/1");
-  for (const char* field : {"version", "date", "backend", "threads", "model", "options", "modes"}) {
+  EXPECT_EQ(json["schema"], "kakeya.eval.kv/2");
+  for (const char* field : {"version", "backend", "threads", "model", "options", "modes"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
   EXPECT_EQ(json["exact"], true);
