@@ -23,9 +23,9 @@ struct NamedTexts {
   bool needle;
 };
 
-constexpr std::array kTexts = {NamedTexts{"wikitext2", "wikitext2.jsonl", false},
-                               NamedTexts{"code", "code.jsonl", false},
-                               NamedTexts{"needle", "needle_long.jsonl", true}};
+constexpr std::array kTexts = {
+    NamedTexts{"wikitext2", "wikitext2.jsonl", false}, NamedTexts{"code", "code.jsonl", false},
+    NamedTexts{"prose", "prose.jsonl", false}, NamedTexts{"needle", "needle_long.jsonl", true}};
 
 struct KvFlags {
   ModelFlags model;
@@ -199,7 +199,7 @@ void add_kv_flags(CLI::App& command, KvFlags& flags) {
       ->delimiter(',')
       ->check(CLI::Range(2, 1 << 30))
       ->type_name("N,N,...");
-  command.add_option("--texts", flags.texts, "wikitext2, code, needle (default: all)")
+  command.add_option("--texts", flags.texts, "wikitext2, code, prose, needle (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(text_names()))
       ->type_name("A,B,...");

@@ -3,9 +3,10 @@
 
 usage: tools/make_kv_texts.py wikitext2 wiki.test.txt > eval/data/wikitext2.jsonl
        tools/make_kv_texts.py code HumanEval.jsonl > eval/data/code.jsonl
+       tools/make_kv_texts.py prose Dickens_Hard.txt > eval/data/prose.jsonl
 
 Inputs may be compressed (.gz, .xz). wikitext2: the beginning of the file, cut after whole lines into pieces
-of 30,000 bytes or a little more. code: the problems in order, each its prompt and its solution, an empty
+of 30,000 bytes or a little more. prose: the same of a novel, in pieces of 24,000. code: the problems in order, each its prompt and its solution, an empty
 line between two, cut after whole problems into pieces of 16,000 characters or a little more.
 """
 
@@ -17,6 +18,7 @@ import sys
 
 TEXTS = 4
 WIKITEXT_BYTES = 30000
+PROSE_BYTES = 24000
 CODE_CHARACTERS = 16000
 
 
@@ -45,6 +47,10 @@ def wikitext2(lines):
     return pieces(lines, lambda text: len(text.encode()) >= WIKITEXT_BYTES)
 
 
+def prose(lines):
+    return pieces(lines, lambda text: len(text.encode()) >= PROSE_BYTES)
+
+
 def code(lines):
     problems = (json.loads(line) for line in lines)
     parts = (problem["prompt"] + problem["canonical_solution"] + "\n" for problem in problems)
@@ -52,7 +58,7 @@ def code(lines):
 
 
 def main():
-    makers = {"wikitext2": wikitext2, "code": code}
+    makers = {"wikitext2": wikitext2, "code": code, "prose": prose}
     if len(sys.argv) != 3 or sys.argv[1] not in makers:
         print(__doc__, file=sys.stderr)
         return 2

@@ -346,7 +346,7 @@ TEST_F(KvEval, HasTextsAndNeedlesOfEveryLength) {
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     return parse_prompts(text, name).value();
   };
-  for (const char* name : {"wikitext2.jsonl", "code.jsonl"}) {
+  for (const char* name : {"wikitext2.jsonl", "code.jsonl", "prose.jsonl"}) {
     const auto set = encode_prompts(*engine, name, read(name), PromptForm::kPlain).value();
     const auto cut = cut_texts(set, 4096);
     ASSERT_OK(cut);
