@@ -20,9 +20,8 @@ namespace kakeya::eval {
 
 struct KvEvalOptions {
   SessionOptions reference = kv_reference();
-  // Tokens of one pass, and max_rows of every session. A mode that forgets or approximates does so
-  // between passes, so that within one the rows see more than decoding would show them: smaller is
-  // closer to decoding, larger is faster.
+  // Tokens of one pass, and max_rows of every session. Which rows a query sees depends on its own
+  // position alone: other sizes give the same numbers, in more or less time.
   std::int64_t chunk = 64;
   std::int64_t needle_tokens = 16;  // most tokens of a reply
   // By the name that KvMode::projection has.
