@@ -35,8 +35,10 @@ Result<std::optional<QuantizedFormat>> random_format(const std::string& name) {
 }  // namespace
 
 // Random weights of --shape, or the model of --model.
-Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags, bool with_drafter) {
-  if (flags.shape.empty()) return open_engine(flags.model);
+Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
+                                                      bool with_drafter,
+                                                      const BackendWrapper& wrapper) {
+  if (flags.shape.empty()) return open_engine(flags.model, wrapper);
   ModelFlags model = flags.model;
   model.model = "none";  // no folder is read
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
@@ -49,7 +51,7 @@ Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags, b
     KAKEYA_ASSIGN_OR_RETURN(drafter, named_drafter_shape(flags.shape, flags.layers));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto format, random_format(flags.weights));
-  return EngineImpl::open_random(config, options, drafter, format);
+  return EngineImpl::open_random(config, options, drafter, format, wrapper);
 }
 
 std::string subject(const BenchFlags& flags) {

@@ -24,8 +24,10 @@ struct BenchFlags {
 };
 
 // Random weights of --shape, with its published drafter if asked for; or the model of --model.
+// `wrapper`, if given, puts a backend around its own.
 Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
-                                                      bool with_drafter = false);
+                                                      bool with_drafter = false,
+                                                      const BackendWrapper& wrapper = {});
 
 // "demo model", "gemma4-26b-a4b, 6 layers"
 std::string subject(const BenchFlags& flags);
@@ -46,6 +48,8 @@ void add_pass_flags(CLI::App& command, BenchFlags& flags);
 void add_long_session_bench(CLI::App& bench, int& exit_code);
 // `bench memory`
 void add_memory_bench(CLI::App& bench, int& exit_code);
+// `bench operations`
+void add_operations_bench(CLI::App& bench, int& exit_code);
 // `bench prompt-cache`
 void add_prompt_cache_bench(CLI::App& bench, int& exit_code);
 // `bench speculative`

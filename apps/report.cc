@@ -74,11 +74,12 @@ nlohmann::ordered_json rounds_json(const std::vector<RoundRecord>& rounds) {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags) {
+Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags,
+                                                const BackendWrapper& wrapper) {
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   ProgressBar bar("loading");
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
-  return EngineImpl::open(options);
+  return EngineImpl::open(options, wrapper);
 }
 
 std::string ids_sha256(std::span<const TokenId> ids) {

@@ -13,8 +13,9 @@
 
 namespace kakeya::cli {
 
-// Loads the model with a progress bar on a terminal.
-Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags);
+// Loads the model with a progress bar on a terminal. `wrapper`: as EngineImpl::open.
+Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags,
+                                                const BackendWrapper& wrapper = {});
 
 // SHA-256 of the ids as little-endian u32, in hexadecimal.
 std::string ids_sha256(std::span<const TokenId> ids);

@@ -1,6 +1,7 @@
 #include "model_bench.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "backend/cpu/probe.h"
@@ -199,6 +200,43 @@ Result<PassResult> bench_prefill(EngineImpl& engine, const ModelBenchOptions& op
     progress(options, r + 1);
   }
   return summarise(samples, options.rows, bench.pass_bytes(), bench.pass_gflop(options.rows, 1));
+}
+
+Result<OperationsResult> bench_operations(EngineImpl& engine,
+                                          TimedBackend& timed,
+                                          const ModelBenchOptions& options) {
+  const bool roll_back = options.rows > 1;
+  KAKEYA_ASSIGN_OR_RETURN(
+      PassBench bench,
+      PassBench::create(engine, options, std::max<std::int64_t>(options.rows, 64)));
+  KAKEYA_TRY(bench.pass(options.rows, options.rows, true));  // warm up
+  timed.reset();
+  PassSamples samples;
+  for (int r = 0; r < options.repetitions; ++r) {
+    const double before = bench.probe();
+    double seconds = 0.0;
+    for (std::int64_t s = 0; s < options.steps; ++s) {
+      KAKEYA_ASSIGN_OR_RETURN(const double step, bench.pass(options.rows, options.rows, roll_back));
+      seconds += step;
+    }
+    samples.add(seconds / static_cast<double>(options.steps), before, bench.probe(),
+                bench.distinct_experts());
+    progress(options, r + 1);
+  }
+  OperationsResult result;
+  result.pass = summarise(samples, options.rows, bench.pass_bytes(),
+                          bench.pass_gflop(options.rows, options.rows));
+  // Of all passes together, as the operations' times are.
+  result.pass.seconds = std::accumulate(samples.seconds.begin(), samples.seconds.end(), 0.0) /
+                        static_cast<double>(samples.seconds.size());
+  const double passes = static_cast<double>(options.steps) * options.repetitions;
+  result.operations = timed.times();
+  for (OperationTimes& operation : result.operations) {
+    operation.seconds /= passes;
+    operation.bytes /= passes;
+    operation.calls = static_cast<std::int64_t>(static_cast<double>(operation.calls) / passes);
+  }
+  return result;
 }
 
 }  // namespace kakeya::bench

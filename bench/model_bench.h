@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/engine_impl.h"
+#include "timed_backend.h"
 
 namespace kakeya::bench {
 
@@ -44,5 +45,17 @@ Result<std::vector<PassResult>> bench_verify(EngineImpl& engine, const ModelBenc
 
 // options.rows new tokens in one pass.
 Result<PassResult> bench_prefill(EngineImpl& engine, const ModelBenchOptions& options);
+
+// Where passes of options.rows rows spend their time.
+struct OperationsResult {
+  PassResult pass;                         // seconds: mean of all passes
+  std::vector<OperationTimes> operations;  // of a mean pass, the longest first
+};
+
+// `timed` is the backend of `engine`. One row: decoding after `context` tokens; more: blocks there,
+// rolled back after each pass.
+Result<OperationsResult> bench_operations(EngineImpl& engine,
+                                          TimedBackend& timed,
+                                          const ModelBenchOptions& options);
 
 }  // namespace kakeya::bench

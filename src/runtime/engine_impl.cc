@@ -121,8 +121,10 @@ Result<EngineImpl::Sources> EngineImpl::open_sources() const {
   return sources;
 }
 
-Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& options) {
+Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& options,
+                                                     const BackendWrapper& wrapper) {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, prepare(options));
+  if (wrapper) engine->backend_ = wrapper(std::move(engine->backend_));
   KAKEYA_ASSIGN_OR_RETURN(engine->text_, ModelText::load(options.model_dir));
   KAKEYA_ASSIGN_OR_RETURN(Sources sources, engine->open_sources());
   KAKEYA_TRY(engine->load(std::move(sources)));
@@ -133,11 +135,13 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
     const ModelConfig& config,
     const EngineOptions& options,
     const std::optional<DrafterConfig>& drafter,
-    std::optional<QuantizedFormat> format) {
+    std::optional<QuantizedFormat> format,
+    const BackendWrapper& wrapper) {
   std::unique_ptr<EngineImpl> engine(new EngineImpl(config, options));
   engine->options_.model_dir.clear();
   engine->drafter_config_ = drafter;
   KAKEYA_ASSIGN_OR_RETURN(engine->backend_, make_backend(options));
+  if (wrapper) engine->backend_ = wrapper(std::move(engine->backend_));
   engine->collect_stop_ids();
   ThreadPool pool({.num_threads = options.num_threads, .pin = false});
   Sources sources{

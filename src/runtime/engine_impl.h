@@ -2,6 +2,7 @@
 // than the public one: random weights, the decoder and backend themselves.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,10 +23,14 @@
 
 namespace kakeya {
 
+// Puts a backend around the one that an engine would use, for benchmarks.
+using BackendWrapper = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+
 class EngineImpl final : public Engine {
  public:
-  // Errors: as Engine::open.
-  static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options);
+  // `wrapper` may be empty. Errors: as Engine::open.
+  static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options,
+                                                  const BackendWrapper& wrapper = {});
 
   // The same engine over random weights of `config` and, if given, of a drafter; without text.
   // options.model_dir and options.draft.source are ignored. `format`: of the matrices, as
@@ -34,7 +39,8 @@ class EngineImpl final : public Engine {
       const ModelConfig& config,
       const EngineOptions& options,
       const std::optional<DrafterConfig>& drafter = std::nullopt,
-      std::optional<QuantizedFormat> format = std::nullopt);
+      std::optional<QuantizedFormat> format = std::nullopt,
+      const BackendWrapper& wrapper = {});
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
