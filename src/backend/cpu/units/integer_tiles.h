@@ -23,18 +23,18 @@ struct alignas(64) UnpackedPanel {
   float minimums[kTileColumns / 16][kPanelRows];
 };
 
-template <int kBits, int kParts>
-inline void unpack_panel(const IntegerPanels& format,
-                         const std::byte* panel,
-                         Index columns,
-                         UnpackedPanel& out) {
+template <typename Runs>
+inline void unpack_runs(const IntegerPanels& format,
+                        const Runs& runs,
+                        Index columns,
+                        UnpackedPanel& out) {
+  constexpr int kParts = Runs::kParts;
   const __m512i zeros = _mm512_set1_epi8(static_cast<char>(format.zero));
-  const PanelRuns<kBits, kParts> runs(format, panel);
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
     const auto at = runs.run(run);
 #pragma GCC unroll 8
     for (int quad = 0; quad < 8; ++quad) {
-      const __m512i w = _mm512_sub_epi8(load_quad<kBits>(at.codes, quad), zeros);
+      const __m512i w = _mm512_sub_epi8(load_quad<Runs::kBits>(at.codes, quad), zeros);
       _mm512_store_si512(out.codes + (run * 8 + quad) * 64, w);
     }
 #pragma GCC unroll 2
@@ -50,9 +50,7 @@ inline void unpack_panel(const IntegerPanels& format,
                          const std::byte* panel,
                          Index columns,
                          UnpackedPanel& out) {
-  with_bits_and_parts(format, [&]<int kBits, int kParts>() {
-    unpack_panel<kBits, kParts>(format, panel, columns, out);
-  });
+  with_runs(format, panel, [&](const auto& runs) { unpack_runs(format, runs, columns, out); });
 }
 
 // Tiles 0 and 1 are C, 4 and 5 are A, 6 and 7 are B.

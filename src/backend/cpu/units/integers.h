@@ -107,10 +107,14 @@ inline Ints load_quad(const std::byte* run, int quad) {
   }
 }
 
-// A panel as runs of 32 columns, each in kParts parts with scales of their own.
-template <int kBits, int kParts>
+// A panel as runs of 32 columns, each in kParts parts with scales of their own. kCoded: scales are
+// codes times a factor of the unit.
+template <int kBitsOfCodes, int kPartsOfRun, bool kCoded>
 class PanelRuns {
  public:
+  static constexpr int kBits = kBitsOfCodes;
+  static constexpr int kParts = kPartsOfRun;
+
   PanelRuns(const IntegerPanels& format, const std::byte* panel)
       : panel_(panel),
         unit_bytes_(format.unit_bytes()),
@@ -129,8 +133,9 @@ class PanelRuns {
     const std::byte* unit;
   };
 
-  // Also brings in what a later call will want.
-  Run run(Index index) const {
+  // Also brings in what a later call will want. What follows is inlined by force: g++ would call it
+  // once a run of columns, which costs more than the run's arithmetic.
+  [[gnu::always_inline]] Run run(Index index) const {
     const std::byte* unit = panel_ + (index >> unit_shift_) * unit_bytes_;
     const Index number = index & ((1 << unit_shift_) - 1);
     const std::byte* codes = unit + number * kRunBytes;
@@ -144,27 +149,20 @@ class PanelRuns {
     return {codes, unit + code_bytes_ + (number >> group_shift_) * kParts * scale_step_, unit};
   }
 
-  Vec scales(const Run& run, int part) const {
+  [[gnu::always_inline]] Vec scales(const Run& run, int part) const {
     return load(run.scales + part * scale_step_, run.unit + factors_);
   }
-  Vec minimums(const Run& run, int part) const {
+  [[gnu::always_inline]] Vec minimums(const Run& run, int part) const {
     return load(run.scales + minimums_ + part * scale_step_, run.unit + minimum_factors_);
   }
 
  private:
   static constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
 
-  Vec load(const std::byte* scales, const std::byte* factors) const {
-    switch (scale_type_) {
-      case ScaleType::kF16:
-        return load_half(scales);
-      case ScaleType::kBf16:
-        return load_bf16(scales);
-      case ScaleType::kCode:  // exact: 8 bits times 11
-        return mul(load_int8(scales), load_half(factors));
-      case ScaleType::kF32:
-        break;
-    }
+  [[gnu::always_inline]] Vec load(const std::byte* scales, const std::byte* factors) const {
+    if constexpr (kCoded) return mul(load_int8(scales), load_half(factors));  // exact: 8 bits by 11
+    if (scale_type_ == ScaleType::kF16) return load_half(scales);
+    if (scale_type_ == ScaleType::kBf16) return load_bf16(scales);
     return KAKEYA_CPU_UNIT::load(reinterpret_cast<const float*>(scales));
   }
 
@@ -180,17 +178,20 @@ class PanelRuns {
   ScaleType scale_type_;
 };
 
-// sums[r] += row first + r of a block times a panel. kParts: of a run of 32 columns that have
-// scales of their own.
-template <int kBits, int kParts, int kRows>
+// sums[r] += row first + r of a block times a panel.
+template <typename Runs, int kRows>
 inline void add_integer_runs(const IntegerRows& x,
                              Index first,
                              Index columns,
-                             const IntegerPanels& format,
-                             const std::byte* panel,
+                             bool has_minimum,
+                             const Runs& runs,
                              Vec (&sums)[kRows]) {
+  constexpr int kBits = Runs::kBits;
+  constexpr int kParts = Runs::kParts;
   constexpr int kQuads = 8 / kParts;
-  const PanelRuns<kBits, kParts> runs(format, panel);
+  // Copies, which stay in registers: a store in the loop would be waited for in the next round.
+  Vec totals[kRows];
+  for (int r = 0; r < kRows; ++r) totals[r] = sums[r];
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
     const auto at = runs.run(run);
     const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
@@ -212,31 +213,35 @@ inline void add_integer_runs(const IntegerRows& x,
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec step = splat(x.steps[run * x.rows + first + r]);
-        sums[r] = fused_multiply_add(to_float(integers[r]), mul(scale, step), sums[r]);
+        totals[r] = fused_multiply_add(to_float(integers[r]), mul(scale, step), totals[r]);
       }
-      if (!format.has_minimum) continue;
+      if (!has_minimum) continue;
       const Vec minimum = runs.minimums(at, part);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec sum_of_row = splat(x.sums[sum * x.rows + first + r]);
-        sums[r] = fused_multiply_add(minimum, sum_of_row, sums[r]);
+        totals[r] = fused_multiply_add(minimum, sum_of_row, totals[r]);
       }
     }
   }
+  for (int r = 0; r < kRows; ++r) sums[r] = totals[r];
 }
 
-// Calls f<bits, parts>(): the bits of codes, and into how many parts with scales of their own a run
-// of 32 columns falls.
+// Calls f(runs) with the PanelRuns of the panel.
 template <typename F>
-inline void with_bits_and_parts(const IntegerPanels& format, F f) {
+inline void with_runs(const IntegerPanels& format, const std::byte* panel, F f) {
+  const auto with_parts = [&]<int kParts, bool kCoded>() {
+    if (format.bits == 4) return f(PanelRuns<4, kParts, kCoded>(format, panel));
+    if (format.bits == 6) return f(PanelRuns<6, kParts, kCoded>(format, panel));
+    f(PanelRuns<8, kParts, kCoded>(format, panel));
+  };
+  const bool coded = format.scale_type == ScaleType::kCode;
   if (format.group < kIntegerRun) {
-    if (format.bits == 4) return f.template operator()<4, 2>();
-    if (format.bits == 6) return f.template operator()<6, 2>();
-    return f.template operator()<8, 2>();
+    return coded ? with_parts.template operator()<2, true>()
+                 : with_parts.template operator()<2, false>();
   }
-  if (format.bits == 4) return f.template operator()<4, 1>();
-  if (format.bits == 6) return f.template operator()<6, 1>();
-  f.template operator()<8, 1>();
+  return coded ? with_parts.template operator()<1, true>()
+               : with_parts.template operator()<1, false>();
 }
 
 template <int kRows>
@@ -248,8 +253,8 @@ inline void add_integers(const Product& product,
   const IntegerPanels& format = product.integers;
   const Index columns = product.columns;
   for (Vec& sum : sums) sum = zero();
-  with_bits_and_parts(format, [&]<int kBits, int kParts>() {
-    add_integer_runs<kBits, kParts>(x, first, columns, format, panel, sums);
+  with_runs(format, panel, [&](const auto& runs) {
+    add_integer_runs(x, first, columns, format.has_minimum, runs, sums);
   });
 }
 
