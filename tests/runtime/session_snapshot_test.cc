@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "formats/snapshot_file.h"
 #include "formats/snapshot_scratch.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
@@ -89,6 +90,42 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
         ASSERT_EQ(session->tokens().size(), restored->tokens().size());
         ASSERT_EQ(go_on(*restored, generation(10)), go_on(*session, generation(10)));
       }
+    }
+  }
+}
+
+// The bytes of a section.
+std::vector<std::byte> section_bytes(const std::string& path, const std::string& name) {
+  auto file = SnapshotFile::open(path);
+  EXPECT_TRUE(file.has_value());
+  if (!file) return {};
+  const auto section = file->section(name);
+  EXPECT_TRUE(section.has_value());
+  return section ? std::vector<std::byte>(section->begin(), section->end())
+                 : std::vector<std::byte>();
+}
+
+// What chose the lengths of drafts goes with the session: a restored one holds the same numbers.
+// Lengths themselves depend on measured times, so that two runs may differ.
+TEST_F(SessionSnapshot, HoldsWhatWasLearntOfDraftLengths) {
+  for (const char* draft : {"auto", "ngram", "chain"}) {
+    const auto engine = open_engine(restoring_options(draft));
+    const auto session = engine->create_session().value();
+    const auto restored = engine->create_session().value();
+    ASSERT_OK(session->append(random_ids(40, 3)));
+    GenerateOptions options = generation(60);
+    options.draft_length = kAutoDraftLength;
+    std::vector<std::byte> before;
+    for (int turn = 0; turn < 2; ++turn) {
+      go_on(*session, options);
+      ASSERT_OK(session->snapshot(path_));
+      const std::vector<std::byte> learnt = section_bytes(path_, "policy");
+      EXPECT_FALSE(learnt.empty()) << draft;
+      EXPECT_NE(learnt, before) << draft;  // rounds change it
+      ASSERT_OK(restored->restore(path_));
+      ASSERT_OK(restored->snapshot(path_));
+      EXPECT_EQ(section_bytes(path_, "policy"), learnt) << draft;
+      before = learnt;
     }
   }
 }
