@@ -7,7 +7,7 @@ kakeya_test(runtime_test model/test_model.cc runtime/demo_golden_test.cc runtime
             runtime/prompt_cache_test.cc runtime/session_snapshot_test.cc runtime/speculative_session_test.cc)
 # Replaces malloc, which sanitizers do too.
 if(NOT KAKEYA_SANITIZE)
-  kakeya_test(memory_test model/test_model.cc runtime/memory_test.cc)
+  kakeya_test(memory_test model/test_model.cc runtime/allocation_hook.cc runtime/memory_test.cc)
 endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/session_file_test.cc)
