@@ -182,6 +182,8 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
                   "Keep packed weights in this folder, or beside the model: the first start writes "
                   "a file as large as the weights in memory, later ones map it")
       ->type_name("DIR|beside");
+  command.add_flag("--weights-cache-trust", flags.weights_cache_trust,
+                   "Map packed weights without looking whether they are damaged");
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -282,6 +284,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
   options.num_threads = flags.threads;
   options.weights_cache = flags.weights_cache;
+  options.weights_cache_trust = flags.weights_cache_trust;
   if (!flags.memory.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
     options.fit_memory = flags.fit_memory;

@@ -43,6 +43,7 @@ struct ModelFlags {
   std::string backend = "cpu";
   std::string instruction_set = "auto";
   std::string weights_cache;  // empty: none
+  bool weights_cache_trust = false;
   std::string compute = "fast";
   std::string memory;
   std::string kv_full = "auto";

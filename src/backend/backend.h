@@ -56,6 +56,8 @@ class Matrix {
   virtual std::uint64_t bytes() const = 0;
   // All of them as this backend packs them, for Backend::map_matrix(); empty if it does not.
   virtual std::span<const std::byte> packed() const { return {}; }
+  // hash_weight() of what load_matrix() was given, if it made that on the way.
+  virtual std::optional<std::uint64_t> weight_hash() const { return std::nullopt; }
 
  protected:
   Matrix(std::int64_t num_matrices, std::int64_t rows, std::int64_t cols)

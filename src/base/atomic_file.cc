@@ -1,6 +1,8 @@
 #include "base/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +25,7 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial-";
 constexpr std::string_view kRandom = "XXXXXX";  // as mkostemp() wants it
+constexpr int kAttempts = 100;                  // to make a file that is one's own
 
 std::string folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
@@ -34,7 +37,6 @@ std::string folder_of(const std::string& path) {
 // not let the umask decide.
 int open_with_umask(std::string& path) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
-  constexpr int kAttempts = 100;
   std::random_device random;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     for (auto letter = path.end() - std::ssize(kRandom); letter != path.end(); ++letter) {
@@ -46,19 +48,50 @@ int open_with_umask(std::string& path) {
   return -1;
 }
 
+// Whether a partial file is nobody's. Its writer holds a lock of it, which the system takes back
+// when the process ends.
+bool is_abandoned(const std::filesystem::path& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, failed))) {
+    return false;
+  }
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  const int code = errno;
+  ::close(descriptor);
+  if (locked || code == EWOULDBLOCK) return locked;
+  const auto age = std::filesystem::file_time_type::clock::now() -
+                   std::filesystem::last_write_time(path, failed);
+  return !failed && age >= std::chrono::hours(1);
+}
+
+// Locks a new file. False if somebody took it for abandoned before that and removed it.
+bool keep(int descriptor) {
+  struct stat info = {};
+  return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || ::fstat(descriptor, &info) != 0 ||
+         info.st_nlink > 0;
+}
+
 }  // namespace
 
-void AtomicFile::remove_abandoned(const std::string& target) {
+void AtomicFile::remove_abandoned(const std::string& target, Names names) {
   namespace fs = std::filesystem;
-  const std::string name = fs::path(target).filename().string() + std::string(kPartial);
+  const fs::path wanted = fs::path(target).filename();
   std::error_code failed;
   for (fs::directory_iterator entry(folder_of(target), failed), end; !failed && entry != end;
        entry.increment(failed)) {
-    const std::string found = entry->path().filename().string();
-    if (!found.starts_with(name) || found.size() != name.size() + kRandom.size()) continue;
+    std::string found = entry->path().filename().string();
+    const std::size_t partial = found.rfind(kPartial);
+    if (partial == std::string::npos ||
+        found.size() != partial + kPartial.size() + kRandom.size()) {
+      continue;
+    }
+    found.resize(partial);
+    const bool ours = names == Names::kTarget ? found == wanted
+                                              : fs::path(found).extension() == wanted.extension();
+    if (!ours || !is_abandoned(entry->path())) continue;
     std::error_code ignored;
-    const auto age = fs::file_time_type::clock::now() - entry->last_write_time(ignored);
-    if (ignored || !entry->is_regular_file(ignored) || age < std::chrono::hours(1)) continue;
     fs::remove(entry->path(), ignored);
   }
 }
@@ -66,11 +99,15 @@ void AtomicFile::remove_abandoned(const std::string& target) {
 Result<AtomicFile> AtomicFile::create(const std::string& target, FileAccess access) {
   AtomicFile file;
   file.target_ = target;
-  file.path_ = target + std::string(kPartial) + std::string(kRandom);
-  if (access == FileAccess::kOwner) {
-    file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
-  } else {
-    file.descriptor_ = open_with_umask(file.path_);
+  for (int attempt = 0; attempt < kAttempts && file.descriptor_ < 0; ++attempt) {
+    file.path_ = target + std::string(kPartial) + std::string(kRandom);
+    if (access == FileAccess::kOwner) {
+      file.descriptor_ = ::mkostemp(file.path_.data(), O_CLOEXEC);
+    } else {
+      file.descriptor_ = open_with_umask(file.path_);
+    }
+    if (file.descriptor_ < 0) break;
+    if (!keep(file.descriptor_)) ::close(std::exchange(file.descriptor_, -1));
   }
   if (file.descriptor_ < 0) {
     return error(StatusCode::kUnavailable, "cannot create a file beside {}: {}", target,

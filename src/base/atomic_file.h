@@ -22,9 +22,12 @@ enum class FileAccess : std::uint8_t {
 // commit(), it is removed. Move-only; one thread at a time.
 class AtomicFile {
  public:
-  // Removes what killed processes left beside the target: partial files of its name that nobody has
-  // written to for an hour. What cannot be removed stays.
-  static void remove_abandoned(const std::string& target);
+  // Removes what killed processes left beside the target: partial files of its name, or, if only
+  // the name's extension is to be like the target's, of others. A file that a process still writes
+  // is locked by it; where locks do not work, files that nobody has written to for an hour count
+  // as left. What cannot be removed stays.
+  enum class Names : std::uint8_t { kTarget, kExtension };
+  static void remove_abandoned(const std::string& target, Names names = Names::kTarget);
 
   // Errors: kUnavailable if the folder takes no new file.
   static Result<AtomicFile> create(const std::string& target,

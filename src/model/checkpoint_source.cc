@@ -39,6 +39,14 @@ std::string CheckpointSource::identity() const {
   return text;
 }
 
+Status CheckpointSource::check_unchanged() const {
+  const auto check_files = [](const auto& checkpoint) -> Status {
+    for (const auto& part : checkpoint.files()) KAKEYA_TRY(part.file().check_unchanged());
+    return {};
+  };
+  return std::visit(check_files, files_);
+}
+
 Status CheckpointSource::check(std::string_view name) const {
   KAKEYA_ASSIGN_OR_RETURN(const TensorView view, describe(name));
   if (const Status finite = check_finite(view); !finite) {

@@ -30,6 +30,7 @@ class CheckpointSource final : public TensorSource {
   bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
   bool is_persistent() const override { return true; }
   std::string identity() const override;
+  Status check_unchanged() const override;
 
  private:
   using Files = std::variant<Checkpoint, GgufCheckpoint>;

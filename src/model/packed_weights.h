@@ -22,6 +22,12 @@ struct PackedEntry {
   std::uint64_t bytes = 0;  // a multiple of Buffer::kAlignment
 };
 
+// Its bytes, and hash_weight() of what it was packed of.
+struct PackedMatrix {
+  std::span<const std::byte> bytes;
+  std::uint64_t weight_hash = 0;
+};
+
 // What a file must be of to be used.
 struct PackedKey {
   std::string source;  // TensorSource::identity()
@@ -32,34 +38,49 @@ struct PackedKey {
 // be read by all.
 class PackedWeights {
  public:
-  // Maps the file at `path` if it holds exactly these entries for this key. Otherwise begins a new
-  // one, which takes its place at finish(). Errors: kUnavailable if the folder takes no such file.
+  // Maps the file at `path` if it holds exactly these entries for this key, undamaged. Otherwise
+  // begins a new one, which takes its place at finish(). With `trust` the entries' bytes are not
+  // compared with their checksums, which `num_threads` threads do while they bring them into
+  // memory. Files that killed writers left in the folder are removed.
+  // Errors: kUnavailable if the folder takes no such file.
+  struct Reading {
+    int num_threads = 1;
+    bool trust = false;
+  };
   static Result<std::unique_ptr<PackedWeights>> open(const std::string& path,
                                                      const PackedKey& key,
-                                                     std::span<const PackedEntry> entries);
+                                                     std::span<const PackedEntry> entries,
+                                                     const Reading& reading);
 
   // Whether the file is there: then take() the entries in their order, otherwise add() them.
   bool is_mapped() const { return file_.has_value(); }
 
-  // The bytes of the next entry, in memory; valid as long as this object. Errors: kInternal for
-  // another name or size than the entry's.
-  Result<std::span<const std::byte>> take(const PackedEntry& entry);
+  // The next entry, in memory; valid as long as this object. Errors: kInternal for another name or
+  // size than the entry's.
+  Result<PackedMatrix> take(const PackedEntry& entry);
   // Errors: the same; kUnavailable if the disk refuses.
-  Status add(const PackedEntry& entry, std::span<const std::byte> packed);
+  Status add(const PackedEntry& entry, const PackedMatrix& packed);
 
   // After the last entry. `fingerprint` is that of what was loaded (WeightLoader::fingerprint).
-  // Errors: kDataLoss if the file has another one, which the key should have told; kInternal if
-  // entries are missing; kUnavailable if the disk refuses.
+  // Errors: kDataLoss if the file has another one, which the key should have told, or was written
+  // to since open(); kInternal if entries are missing; kUnavailable if the disk refuses.
   Status finish(std::uint64_t fingerprint);
 
  private:
   PackedWeights(std::string path, std::span<const PackedEntry> entries);
+  // Fills numbers_ from the file. False for a file that is damaged.
+  bool read_numbers();
+  bool verify(int num_threads) const;
   // The place of the next entry in the file. Errors: kInternal as above.
   Result<std::size_t> advance(const PackedEntry& entry);
 
   std::string path_;
   std::vector<PackedEntry> entries_;
   std::size_t next_ = 0;
+  bool in_memory_ = false;  // verify() has read the file
+  // Of each entry the weight's hash and the checksum of its bytes; the fingerprint; their own
+  // checksum. The last tensor of the file.
+  std::vector<std::uint64_t> numbers_;
   std::optional<SafetensorsFile> file_;
   std::optional<SafetensorsWriter> writer_;
 };

@@ -1,11 +1,10 @@
 #include "model/weight_loader.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
-#include <algorithm>
-
+#include "base/checksum.h"
 #include "base/status.h"
+#include "tensor/weight_hash.h"
 
 namespace kakeya {
 
@@ -24,37 +23,23 @@ Status WeightLoader::status() const {
   return {};
 }
 
-void WeightLoader::add_to_fingerprint(const TensorView& view) {
-  constexpr std::size_t kPiece = 256;
-  constexpr std::size_t kPieces = 4;
-  std::string text =
-      fmt::format("{} {} {} ", view.name, shape_string(view.shape), dtype_name(view.dtype));
-  const std::size_t bytes = view.bytes();
-  const auto* values = reinterpret_cast<const char*>(view.data);
-  if (bytes <= kPiece * kPieces) {
-    text.append(values, bytes);
-  } else {
-    for (std::size_t i = 0; i < kPieces; ++i) {
-      text.append(values + (bytes - kPiece) / (kPieces - 1) * i, kPiece);
-    }
-  }
-  fingerprint_ = XXH3_64bits_withSeed(text.data(), text.size(), fingerprint_);
+void WeightLoader::add_to_fingerprint(std::uint64_t hash) {
+  fingerprint_ = checksum(std::as_bytes(std::span(&hash, 1)), fingerprint_);
 }
 
-std::optional<TensorView> WeightLoader::fetch(const std::string& name, bool checked) {
+std::optional<TensorView> WeightLoader::fetch(const std::string& name, bool matrix) {
   if (error_) return std::nullopt;
   auto view = measuring() ? source_.describe(name) : source_.tensor(name);
   if (!view) {
     fail(view.error());
     return std::nullopt;
   }
-  if (checked && !measuring()) {
-    if (const Status finite = source_.check(name); !finite) {
-      fail(finite.error());
-      return std::nullopt;
-    }
+  if (matrix || measuring()) return std::move(view).value();
+  if (const Status finite = source_.check(name); !finite) {
+    fail(finite.error());
+    return std::nullopt;
   }
-  if (!measuring()) add_to_fingerprint(*view);
+  add_to_fingerprint(hash_weight(*view));
   return std::move(view).value();
 }
 
@@ -62,11 +47,15 @@ Result<std::unique_ptr<Matrix>> WeightLoader::load_or_map(const TensorView& view
                                                           const PackedEntry& entry,
                                                           Compute compute) {
   if (mapping()) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto packed, packed_->take(entry));
-    return backend_.map_matrix(view, compute, packed, *budget_);
+    KAKEYA_ASSIGN_OR_RETURN(const PackedMatrix packed, packed_->take(entry));
+    add_to_fingerprint(packed.weight_hash);
+    return backend_.map_matrix(view, compute, packed.bytes, *budget_);
   }
   KAKEYA_ASSIGN_OR_RETURN(auto matrix, backend_.load_matrix(view, compute, *budget_));
-  if (packed_ != nullptr) KAKEYA_TRY(packed_->add(entry, matrix->packed()));
+  const std::optional<std::uint64_t> known = matrix->weight_hash();
+  const std::uint64_t hash = known ? *known : hash_weight(view);
+  add_to_fingerprint(hash);
+  if (packed_ != nullptr) KAKEYA_TRY(packed_->add(entry, {matrix->packed(), hash}));
   return matrix;
 }
 
@@ -81,8 +70,8 @@ void WeightLoader::fail_to_load(const std::string& name, const Error& error) {
 std::unique_ptr<Matrix> WeightLoader::load(const std::string& name,
                                            RowRange range,
                                            Compute compute) {
-  // The backend searches for NaN as it packs, and what was packed once has been searched then.
-  auto view = fetch(name, /*checked=*/false);
+  // The backend searches for NaN as it packs, and hashes; what was packed once was searched then.
+  auto view = fetch(name, /*matrix=*/true);
   if (!view) return nullptr;
   if (range.count > 0) {
     view->stack_stride = view->shape[1] * view->shape[2];
@@ -117,7 +106,8 @@ std::unique_ptr<Matrix> WeightLoader::expert_rows(const ExpertRows& wanted, Comp
 std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute compute) {
   if (!source_.is_persistent()) return matrix(name, compute);
   if (error_) return nullptr;
-  // Not searched for NaN: that would read all of it, when only one row a token is ever needed.
+  // Neither searched for NaN nor hashed: that would read all of it, when only one row a token is
+  // ever needed.
   const auto view = source_.describe(name);
   if (!view) {
     fail(view.error());
@@ -131,7 +121,8 @@ std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute com
       return nullptr;
     }
     table = std::move(mapped).value();
-    add_to_fingerprint(*view);
+    add_to_fingerprint(hash_description(*view));
+    tables_.push_back(*view);
   }
   advance(view->bytes(), 0);
   return table;

@@ -70,9 +70,11 @@ class WeightLoader {
 
   Status status() const;
 
-  // A number that stands for the tensors loaded so far: names, shapes, types and a kibibyte of each
-  // one's values. Other weights of the same shapes give another but by chance. 0 while measuring.
+  // A number that stands for the tensors loaded so far: names, shapes, types and every value, but
+  // of tables() no value. Other weights give another but by chance. 0 while measuring.
   std::uint64_t fingerprint() const { return fingerprint_; }
+  // What table() reads where it lies; the views are good for as long as the source.
+  std::span<const TensorView> tables() const { return tables_; }
 
   // Bytes of the source's tensors so far, and what the budget was (or would be) charged for them.
   std::uint64_t source_bytes() const { return source_bytes_; }
@@ -88,8 +90,8 @@ class WeightLoader {
     std::int64_t count = 0;
   };
 
-  // Without `checked` the values have not been searched for NaN.
-  std::optional<TensorView> fetch(const std::string& name, bool checked = true);
+  // But for a matrix, searched for NaN and added to the fingerprint.
+  std::optional<TensorView> fetch(const std::string& name, bool matrix = false);
   // The tensor in f32, element i of it at place(i).
   template <typename Place>
   WeightVector copy_f32(const std::string& name, const TensorView& view, float factor, Place place);
@@ -100,7 +102,7 @@ class WeightLoader {
   void fail(const Error& error);
   void fail_to_load(const std::string& name, const Error& error);
   void advance(std::uint64_t source_bytes, std::uint64_t charged_bytes);
-  void add_to_fingerprint(const TensorView& view);
+  void add_to_fingerprint(std::uint64_t hash);
   bool measuring() const { return budget_ == nullptr; }
   bool mapping() const { return packed_ != nullptr && packed_->is_mapped(); }
 
@@ -113,6 +115,7 @@ class WeightLoader {
   std::uint64_t source_bytes_ = 0;
   std::uint64_t charged_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;
+  std::vector<TensorView> tables_;
   std::optional<Error> error_;
 };
 

@@ -1,15 +1,12 @@
 #include "runtime/engine_impl.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "base/mapped_file.h"
 #include "base/status.h"
 #include "decode/sampler.h"
-#include "formats/gguf_checkpoint.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
@@ -24,20 +21,6 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
       {.name = options.backend,
        .instruction_set = options.instruction_set,
        .threads = {.num_threads = options.num_threads, .pin = options.pin_threads}});
-}
-
-// Stands for a model: its weights' number with that of its config.json or of a GGUF file's
-// metadata, if it is not made of random numbers.
-Result<std::string> fingerprint(const std::string& path, std::uint64_t weights) {
-  std::uint64_t config = 0;
-  if (is_gguf_path(path)) {
-    KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(path));
-    config = metadata_fingerprint(checkpoint);
-  } else if (!path.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path + "/config.json"));
-    config = XXH3_64bits(file.bytes().data(), file.bytes().size());
-  }
-  return fmt::format("{:016x}{:016x}", config, weights);
 }
 
 }  // namespace
@@ -239,8 +222,11 @@ std::invoke_result_t<Load, WeightLoader&> EngineImpl::load_weights(
   }
   WeightLoader loader(source, *backend_, budget_, progress, packed);
   KAKEYA_ASSIGN_OR_RETURN(auto weights, load(loader));
+  KAKEYA_TRY(source.check_unchanged());
   if (packed != nullptr) KAKEYA_TRY(packed->finish(loader.fingerprint()));
-  loaded = {.fingerprint = loader.fingerprint(), .source_bytes = loader.source_bytes()};
+  loaded = {.fingerprint = loader.fingerprint(),
+            .source_bytes = loader.source_bytes(),
+            .tables = {loader.tables().begin(), loader.tables().end()}};
   return weights;
 }
 
@@ -263,7 +249,9 @@ Status EngineImpl::load(Sources sources) {
   };
   KAKEYA_ASSIGN_OR_RETURN(
       decoder_, load_weights(*sources.target, options_.model_dir, progress, loaded, load_target));
-  KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_, fingerprint(options_.model_dir, loaded.fingerprint));
+  KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_,
+                          model_fingerprint(options_.model_dir, loaded.fingerprint));
+  tables_ = std::make_unique<TableIdentity>(std::move(loaded.tables), backend_->num_threads());
   if (drafter_config_) {
     before = loaded.source_bytes;
     const auto load_drafter = [&](WeightLoader& loader) {
@@ -272,7 +260,8 @@ Status EngineImpl::load(Sources sources) {
     };
     KAKEYA_ASSIGN_OR_RETURN(
         drafter_, load_weights(*sources.drafter, drafter_dir_, progress, loaded, load_drafter));
-    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_, fingerprint(drafter_dir_, loaded.fingerprint));
+    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_,
+                            model_fingerprint(drafter_dir_, loaded.fingerprint));
     before += loaded.source_bytes;
   }
   if (projection_config_) {
@@ -438,10 +427,14 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
       SessionSurroundings{.budget = budget_,
                           .prompt_cache = prompt_cache_.get(),
                           .model_stop_ids = stop_ids_,
-                          .suppressed = generation_config_.suppress_tokens},
-      session_key(model_fingerprint_, draft_fingerprint(options),
-                  projection_fingerprint(plan, projection), options_.compute, backend_->name(),
-                  plan));
+                          .suppressed = generation_config_.suppress_tokens,
+                          .tables = tables_.get()},
+      session_key({.model = model_fingerprint_,
+                   .drafter = draft_fingerprint(options),
+                   .projection = projection_fingerprint(plan, projection),
+                   .tokenizer = text_.tokenizer_fingerprint(),
+                   .chat_template = text_.template_fingerprint()},
+                  options_.compute, backend_->name(), plan));
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

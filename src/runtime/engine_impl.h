@@ -16,6 +16,7 @@
 #include "model/decoder.h"
 #include "model/tensor_source.h"
 #include "model/weight_loader.h"
+#include "runtime/model_identity.h"
 #include "runtime/model_text.h"
 #include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
@@ -102,7 +103,7 @@ class EngineImpl final : public Engine {
       : config_(std::move(config)),
         options_(options),
         budget_(options.memory_limit),
-        weights_cache_(options.weights_cache) {}
+        weights_cache_(options.weights_cache, options.weights_cache_trust) {}
 
   // Where weights come from; `drafter` is null without one.
   struct Sources {
@@ -126,6 +127,7 @@ class EngineImpl final : public Engine {
   struct LoadedBytes {
     std::uint64_t fingerprint = 0;
     std::uint64_t source_bytes = 0;
+    std::vector<TensorView> tables = {};
   };
   template <typename Load>
   std::invoke_result_t<Load, WeightLoader&> load_weights(TensorSource& source,
@@ -174,7 +176,8 @@ class EngineImpl final : public Engine {
   ModelText text_;
   std::string memory_plan_;
   std::vector<TokenId> stop_ids_;
-  std::string model_fingerprint_;    // of configuration and weights
+  std::string model_fingerprint_;  // of configuration and weights
+  std::unique_ptr<TableIdentity> tables_;
   std::string drafter_fingerprint_;  // empty without a drafter
 };
 

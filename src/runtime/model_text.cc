@@ -1,9 +1,12 @@
 #include "runtime/model_text.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/gguf_checkpoint.h"
@@ -42,13 +45,20 @@ std::string template_source(const nlohmann::json& config) {
   return "";
 }
 
-Result<ChatTemplate> parse_template(std::string_view source, const std::string& path) {
+}  // namespace
+
+Status ModelText::set_template(std::string_view source, const std::string& path) {
   auto parsed = ChatTemplate::parse(source);
   if (!parsed) return Unexpected(parsed.error().with_context(path));
-  return std::move(parsed).value();
+  chat_template_ = std::move(parsed).value();
+  template_checksum_ = checksum(source);
+  return {};
 }
 
-}  // namespace
+std::string ModelText::template_fingerprint() const {
+  if (!chat_template_) return "none";
+  return fmt::format("{:016x}", checksum(bos_token_ + '\n' + eos_token_, template_checksum_));
+}
 
 Status ModelText::read_tokenizer_config(const std::string& path) {
   KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
@@ -62,7 +72,7 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
     eos_token_ = special_token(config, "eos_token");
     const std::string source = template_source(config);
     if (!source.empty() && !chat_template_) {
-      KAKEYA_ASSIGN_OR_RETURN(chat_template_, parse_template(source, path));
+      KAKEYA_TRY(set_template(source, path));
     }
   } catch (const nlohmann::json::exception& failure) {
     return data_loss("{}: {}", path, failure.what());
@@ -90,7 +100,7 @@ Result<ModelText> ModelText::load_gguf(const std::string& path) {
   if (!is_valid_utf8(source)) {
     return data_loss("{}: key {}: expected UTF-8, got other bytes", path, kTemplate);
   }
-  KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(source, path));
+  KAKEYA_TRY(text.set_template(source, path));
   return text;
 }
 
@@ -105,11 +115,13 @@ Result<ModelText> ModelText::load(const std::string& path) {
     auto tokenizer = Tokenizer::load(tokenizer_path);
     if (!tokenizer) return Unexpected(tokenizer.error());
     text.tokenizer_ = std::move(tokenizer).value();
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(tokenizer_path));
+    text.tokenizer_fingerprint_ = fmt::format("{:016x}", checksum(file.bytes()));
   }
   const std::string template_path = folder / "chat_template.jinja";
   if (std::filesystem::exists(template_path, ignored)) {
     KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
-    KAKEYA_ASSIGN_OR_RETURN(text.chat_template_, parse_template(text_of(file), template_path));
+    KAKEYA_TRY(text.set_template(text_of(file), template_path));
   }
   const std::string config_path = folder / "tokenizer_config.json";
   if (std::filesystem::exists(config_path, ignored)) {

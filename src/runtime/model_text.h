@@ -2,9 +2,11 @@
 // tokens that templates ask for) or of a GGUF file, which has the same in its metadata.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kakeya/engine.h"
 #include "kakeya/status.h"
@@ -25,13 +27,21 @@ class ModelText {
   Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
                                           const ChatOptions& options) const;
 
+  // Numbers in text of the folder's tokenizer.json, and of the template with what it is told of the
+  // tokenizer; "none" without. A GGUF file's tokenizer is part of its metadata, not of these.
+  const std::string& tokenizer_fingerprint() const { return tokenizer_fingerprint_; }
+  std::string template_fingerprint() const;
+
  private:
   static Result<ModelText> load_gguf(const std::string& path);
   Status read_tokenizer_config(const std::string& path);
+  Status set_template(std::string_view source, const std::string& path);
 
   std::string path_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
+  std::string tokenizer_fingerprint_ = "none";
+  std::uint64_t template_checksum_ = 0;
   std::string bos_token_;
   std::string eos_token_;
 };

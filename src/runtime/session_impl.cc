@@ -138,12 +138,18 @@ SessionParts SessionImpl::parts() {
   return parts;
 }
 
+SnapshotKey SessionImpl::saved_key() const {
+  SnapshotKey key = key_;
+  key["tables"] = engine_.tables->text();
+  return key;
+}
+
 Status SessionImpl::snapshot(const std::string& path, std::string_view note) {
-  return write_session(path, key_, parts(), note);
+  return write_session(path, saved_key(), parts(), note);
 }
 
 Result<std::string> SessionImpl::restore(const std::string& path) {
-  KAKEYA_ASSIGN_OR_RETURN(std::string note, read_session(path, key_, parts()));
+  KAKEYA_ASSIGN_OR_RETURN(std::string note, read_session(path, saved_key(), parts()));
   cached_ = 0;
   return note;
 }

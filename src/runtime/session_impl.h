@@ -12,6 +12,7 @@
 #include "decode/timeline.h"
 #include "decode/token_stream.h"
 #include "kakeya/session.h"
+#include "runtime/model_identity.h"
 #include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
 #include "runtime/session_snapshot.h"
@@ -24,6 +25,7 @@ struct SessionSurroundings {
   PromptCache* prompt_cache = nullptr;  // null: none
   std::span<const TokenId> model_stop_ids;
   std::span<const TokenId> suppressed;
+  TableIdentity* tables = nullptr;
 };
 
 class SessionImpl final : public Session {
@@ -61,6 +63,8 @@ class SessionImpl final : public Session {
                 GenerateResult& result);
 
   SessionParts parts();
+  // The key of a file.
+  SnapshotKey saved_key() const;
   bool uses_prompt_cache() const;
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
   Position start_from_cache();

@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/status.h"
+#include "formats/printable.h"
 
 namespace kakeya {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "sections are copied as they are");
 
 // What is on disk never changes its meaning: another layout of the sections is another version.
-constexpr std::string_view kLayoutVersion = "1";
+constexpr std::string_view kLayoutVersion = "2";
 
 // The section "state".
 struct StateRecord {
@@ -166,21 +167,29 @@ std::vector<RowSection> row_sections(const SessionParts& parts, const SessionExt
   return sections;
 }
 
+Status check_layout(const SnapshotFile& file, const SnapshotKey& key) {
+  const auto found = file.key().find("layout");
+  const std::string& expected = key.at("layout");
+  if (found == file.key().end() || found->second == expected) return {};
+  return error(StatusCode::kFailedPrecondition, "{}: key layout: expected \"{}\", got \"{}\"",
+               file.path(), expected, printable(found->second));
+}
+
 // Sections that every session has.
 constexpr std::size_t kFixedSections = 4;
 
 }  // namespace
 
-SnapshotKey session_key(std::string_view model,
-                        std::string_view drafter,
-                        std::string_view projection,
+SnapshotKey session_key(const SessionIdentity& identity,
                         Compute compute,
                         std::string_view backend,
                         const TimelinePlan& plan) {
   return {{"layout", std::string(kLayoutVersion)},
-          {"model", std::string(model)},
-          {"drafter", std::string(drafter)},
-          {"projection", std::string(projection)},
+          {"model", identity.model},
+          {"drafter", identity.drafter},
+          {"projection", identity.projection},
+          {"tokenizer", identity.tokenizer},
+          {"chat template", identity.chat_template},
           {"compute", compute == Compute::kF32 ? "f32" : "fast"},
           {"backend", std::string(backend)},
           {"context", fmt::format("{}", plan.context)},
@@ -233,6 +242,8 @@ Result<std::string> read_session(const std::string& path,
                                  const SnapshotKey& key,
                                  const SessionParts& parts) {
   KAKEYA_ASSIGN_OR_RETURN(SnapshotFile file, SnapshotFile::open(path));
+  // First: what else a key has depends on it.
+  KAKEYA_TRY(check_layout(file, key));
   KAKEYA_TRY(file.check_key(key));
   KAKEYA_ASSIGN_OR_RETURN(Found found, read_parts(file, parts));
   // Memory first: nothing is written before all of it is there. Only then is it known where the

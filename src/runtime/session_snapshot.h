@@ -16,11 +16,18 @@ namespace kakeya {
 // Most bytes of a caller's note.
 inline constexpr std::size_t kMaxSessionNoteBytes = std::size_t{16} << 20;
 
+// What made the rows of a session, as numbers in text: of all weights, of the texts' tokens.
+struct SessionIdentity {
+  std::string model;
+  std::string drafter;
+  std::string projection;
+  std::string tokenizer;
+  std::string chat_template;
+};
+
 // What must be equal for a session to be restored: the layout of the sections, what made the rows
-// and how they are kept. `model`, `drafter`, `projection`: fingerprints.
-SnapshotKey session_key(std::string_view model,
-                        std::string_view drafter,
-                        std::string_view projection,
+// and how they are kept. A file's key has the model's tables as well (TableIdentity).
+SnapshotKey session_key(const SessionIdentity& identity,
                         Compute compute,
                         std::string_view backend,
                         const TimelinePlan& plan);

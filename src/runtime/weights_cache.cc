@@ -35,7 +35,8 @@ Result<PackedWeights*> WeightsCache::open(const std::string& path,
       fmt::format("{} {}", backend.packed_layout(), compute == Compute::kFast ? "fast" : "f32");
   KAKEYA_ASSIGN_OR_RETURN(
       auto file, PackedWeights::open(weights_cache_path(folder_, path, layout),
-                                     {.source = source.identity(), .layout = layout}, entries));
+                                     {.source = source.identity(), .layout = layout}, entries,
+                                     {.num_threads = backend.num_threads(), .trust = trust_}));
   files_.push_back(std::move(file));
   return files_.back().get();
 }

@@ -17,8 +17,8 @@ namespace kakeya {
 // outlive the weights that are loaded with it.
 class WeightsCache {
  public:
-  // EngineOptions::weights_cache.
-  explicit WeightsCache(std::string folder) : folder_(std::move(folder)) {}
+  // EngineOptions::weights_cache and weights_cache_trust.
+  WeightsCache(std::string folder, bool trust) : folder_(std::move(folder)), trust_(trust) {}
 
   bool is_wanted() const { return !folder_.empty(); }
 
@@ -32,6 +32,7 @@ class WeightsCache {
 
  private:
   std::string folder_;
+  bool trust_;
   std::vector<std::unique_ptr<PackedWeights>> files_;
 };
 

@@ -16,6 +16,8 @@
 
 #include "base/random.h"
 #include "formats/snapshot_file.h"
+#include "formats/safetensors.h"
+#include "formats/scratch_files.h"
 #include "formats/snapshot_scratch.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
@@ -31,6 +33,27 @@ void expect_refused(const Result<std::string>& result, StatusCode code, const st
   EXPECT_EQ(result.error().code(), code) << result.error().message();
   EXPECT_EQ(result.error().message().find('\n'), std::string::npos);
   EXPECT_NE(result.error().message().find(says), std::string::npos) << result.error().message();
+}
+
+// The lowest byte of an element in the middle of each tensor of a file, little-endian.
+std::vector<std::pair<std::string, std::uint64_t>> middles_of_tensors(const std::string& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path).value();
+  std::vector<std::pair<std::string, std::uint64_t>> places;
+  for (const TensorView& tensor : file.tensors()) {
+    const std::byte* const middle =
+        tensor.data + num_elements(tensor.shape) / 2 * dtype_bytes(tensor.dtype);
+    places.emplace_back(tensor.name,
+                        static_cast<std::uint64_t>(middle - file.file().bytes().data()));
+  }
+  return places;
+}
+
+void flip_lowest_bit(const std::string& path, std::uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const char byte = static_cast<char>(file.get());
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
 }
 
 class SessionSnapshot : public testing::Test {
@@ -260,6 +283,61 @@ TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
   expect_refused(save_and_restore(configured), StatusCode::kFailedPrecondition, "key model");
 }
 
+// One bit of any tensor: of matrices, norms, scalars, experts, tables that are read in place,
+// drafters. tests/backend/weight_hash_test.cc has all places of a tensor and all formats.
+TEST_F(SessionSnapshot, RefusesAFileOfWeightsThatDifferInOneBit) {
+  struct Case {
+    std::string model;
+    std::string edited;  // folder of the weights that are changed, under a copy of all networks
+    std::string drafter = "none";
+    std::string says = "key ";
+  };
+  const std::string all = folder_.path("networks");
+  std::filesystem::copy(std::string(KAKEYA_TEST_DATA) + "/networks", all,
+                        std::filesystem::copy_options::recursive);
+  const std::vector<Case> cases = {
+      {all + "/gemma4-moe", all + "/gemma4-moe"},
+      {all + "/gemma4-e", all + "/gemma4-e"},
+      {all + "/gemma4-moe", all + "/dflash-gemma4", all + "/dflash-gemma4", "key drafter"}};
+  for (const Case& c : cases) {
+    const auto open = [&] {
+      return Engine::open({.model_dir = c.model,
+                           .num_threads = 2,
+                           .session = {.context = 64},
+                           .draft = {.source = c.drafter}})
+          .value();
+    };
+    ASSERT_OK(open()->create_session().value()->snapshot(path_));
+    ASSERT_OK(open()->create_session().value()->restore(path_));
+    const std::string weights = c.edited + "/model.safetensors";
+    const std::string original = read_file(weights);
+    for (const auto& [name, at] : middles_of_tensors(weights)) {
+      flip_lowest_bit(weights, at);
+      expect_refused(open()->create_session().value()->restore(path_),
+                     StatusCode::kFailedPrecondition, c.says);
+      if (HasFailure()) FAIL() << c.edited << ": " << name;
+      flip_lowest_bit(weights, at);
+    }
+    EXPECT_TRUE(read_file(weights) == original);
+  }
+}
+
+// The same weights with another tokenizer, and with another chat template.
+TEST_F(SessionSnapshot, RefusesAFileOfAnotherTokenizer) {
+  EngineOptions options = restoring_options("none");
+  ASSERT_OK(open_engine(options)->create_session().value()->snapshot(path_));
+  for (const auto& [file, says] : {std::pair("tokenizer.json", "key tokenizer"),
+                                   std::pair("chat_template.jinja", "key chat template")}) {
+    options.model_dir = folder_.path(file);
+    std::filesystem::copy(KAKEYA_DEMO_MODEL, options.model_dir,
+                          std::filesystem::copy_options::recursive);
+    ASSERT_TRUE(std::filesystem::exists(options.model_dir + "/" + file));
+    std::ofstream(options.model_dir + "/" + file, std::ios::app) << "\n";
+    expect_refused(open_engine(options)->create_session().value()->restore(path_),
+                   StatusCode::kFailedPrecondition, says);
+  }
+}
+
 TEST_F(SessionSnapshot, RefusesDamageAndStaysAsItWas) {
   const auto engine = open_engine(restoring_options("auto"));
   const auto session = engine->create_session().value();
@@ -339,10 +417,17 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   ASSERT_OK(write_snapshot(folder_.path("more"), key, more));
   expect_refused(session->restore(folder_.path("more")), StatusCode::kDataLoss, "sections, got");
   SnapshotKey newer = key;
-  newer["layout"] = "2";
+  newer["layout"] = "3";
   ASSERT_OK(write_snapshot(folder_.path("newer"), newer, contents));
   expect_refused(session->restore(folder_.path("newer")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"1\", got \"2\"");
+                 "key layout: expected \"2\", got \"3\"");
+  // As written before tokenizers were part of the key.
+  SnapshotKey older = key;
+  older["layout"] = "1";
+  for (const char* name : {"tokenizer", "chat template", "tables"}) older.erase(name);
+  ASSERT_OK(write_snapshot(folder_.path("older"), older, contents));
+  expect_refused(session->restore(folder_.path("older")), StatusCode::kFailedPrecondition,
+                 "key layout: expected \"2\", got \"1\"");
   EXPECT_EQ(go_on(*session, generation(40)), go_on(*alone, generation(40)));
 }
 

@@ -5,7 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/checksum.h"
 #include "formats/gguf_model_scratch.h"
+#include "formats/safetensors.h"
 #include "formats/scratch_files.h"
 #include "model/test_model.h"
 #include "runtime/engine_impl.h"
@@ -23,6 +29,7 @@ struct Opening {
   std::string drafter = "none";
   Compute compute = Compute::kFast;
   std::string backend = "cpu";
+  bool trust = false;
 };
 
 Result<std::unique_ptr<EngineImpl>> open_engine(const Opening& opening) {
@@ -33,7 +40,8 @@ Result<std::unique_ptr<EngineImpl>> open_engine(const Opening& opening) {
                            .pin_threads = false,
                            .session = {.context = 128},
                            .draft = {.source = opening.drafter},
-                           .weights_cache = opening.cache});
+                           .weights_cache = opening.cache,
+                           .weights_cache_trust = opening.trust});
 }
 
 // Of all rows of a short text.
@@ -66,10 +74,21 @@ void overwrite(const fs::path& file, std::uint64_t offset, std::string_view byte
   ASSERT_TRUE(stream.good());
 }
 
-// A model of one's own, to be changed.
+// Where the first entry of a safetensors file begins.
+std::size_t payload_offset(const std::string& file) {
+  std::uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  return sizeof(header) + static_cast<std::size_t>(header);
+}
+
+// A model of one's own, to be changed. Its time is long ago: the clock of a file system moves in
+// steps of milliseconds.
 std::string copied_model(const ScratchFolder& scratch) {
   const std::string model = scratch.path("model");
   fs::copy(kNetworks + "qwen3-tied", model);
+  fs::last_write_time(model + "/model.safetensors",
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return model;
 }
 
@@ -116,10 +135,32 @@ TEST_P(WeightsCacheNetworks, MappedWeightsGiveTheSameBitsAndLedger) {
   }
 }
 
-TEST(WeightsCache, WeightsAreReadFromTheFile) {
+TEST(WeightsCache, DamagedNumbersAreMadeAnew) {
   const ScratchFolder cache;
   const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
   const auto expected = logits(**open_engine(opening));
+  const fs::path file = only_file(cache.root());
+  const std::string whole = read_file(file);
+  // One bit at a time: in the first entry, the middle, the last entry and the numbers at the end.
+  for (const std::size_t at :
+       {payload_offset(whole), whole.size() / 2, whole.size() - 1, whole.size() - 9}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    std::ofstream(file, std::ios::binary) << damaged;
+    const auto engine = open_engine(opening);
+    ASSERT_OK(engine);
+    EXPECT_EQ(logits(**engine), expected) << at;
+    EXPECT_TRUE(read_file(file) == whole) << at;
+  }
+}
+
+// That nothing else than the file is read is seen with trust only: damage is not looked for then.
+TEST(WeightsCache, TrustedFilesAreTakenAsTheyAre) {
+  const ScratchFolder cache;
+  Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  const auto expected = logits(**open_engine(opening));
+  opening.trust = true;
+  EXPECT_EQ(logits(**open_engine(opening)), expected);
   const fs::path file = only_file(cache.root());
   overwrite(file, fs::file_size(file) / 2, std::string(4096, '?'));
   EXPECT_NE(logits(**open_engine(opening)), expected);
@@ -151,7 +192,6 @@ TEST(WeightsCache, ChangedModelsAreLoadedAnew) {
   const Opening opening{.model = model, .cache = scratch.path("cache")};
   const auto before = logits(**open_engine(opening));
   const std::string weights = model + "/model.safetensors";
-  // Some numbers of the file's end, which the sampled fingerprint may not see.
   overwrite(weights, fs::file_size(weights) - 1000, std::string(16, '\x3c'));
   const auto changed = open_engine(opening);
   ASSERT_OK(changed);
@@ -179,15 +219,66 @@ TEST(WeightsCache, DamagedFilesAreMadeAnew) {
   }
 }
 
+// Size and time of the last change are as before, and so is every byte but a few in the middle.
+TEST(WeightsCache, ModelsThatChangedUnderTheirOldTimeAreLoadedAnew) {
+  const ScratchFolder scratch;
+  const std::string model = copied_model(scratch);
+  const Opening opening{.model = model, .cache = scratch.path("cache")};
+  const auto before = logits(**open_engine(opening));
+  const std::string weights = model + "/model.safetensors";
+  const auto time = fs::last_write_time(weights);
+  overwrite(weights, fs::file_size(weights) - 1000, std::string(16, '\x3c'));
+  fs::last_write_time(weights, time);
+  const auto expected = logits(**open_engine({.model = model}));
+  EXPECT_NE(expected, before);
+  EXPECT_EQ(logits(**open_engine(opening)), expected);
+  // Another file in its place, of the same size and time.
+  fs::copy(kNetworks + "qwen3-tied/model.safetensors", model + "/new");
+  fs::last_write_time(model + "/new", time);
+  fs::rename(model + "/new", weights);
+  EXPECT_EQ(logits(**open_engine(opening)), before);
+}
+
+// A file with the right key whose matrices are of another model than the norms that are read.
 TEST(WeightsCache, OtherWeightsUnderTheSameKeyAreRefused) {
   const ScratchFolder cache;
   const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
   ASSERT_OK(open_engine(opening));
   const fs::path file = only_file(cache.root());
-  overwrite(file, fs::file_size(file) - 4, "abcd");
+  std::string bytes = read_file(file);
+  // The last numbers are the fingerprint and the checksum of all numbers before it.
+  const std::size_t numbers = SafetensorsFile::open(file).value().tensors().back().bytes();
+  bytes[bytes.size() - 16] = static_cast<char>(bytes[bytes.size() - 16] ^ 1);
+  const std::uint64_t seal = checksum(
+      std::string_view(bytes).substr(bytes.size() - numbers, numbers - sizeof(std::uint64_t)));
+  std::memcpy(bytes.data() + bytes.size() - sizeof(seal), &seal, sizeof(seal));
+  std::ofstream(file, std::ios::binary) << bytes;
   const Error refused = error_of(open_engine(opening));
   EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
   EXPECT_NE(refused.message().find(file.string()), std::string::npos) << refused.message();
+}
+
+// Written to by another program after it was opened: half of one model and half of the other.
+TEST(WeightsCache, ModelsThatAreWrittenToWhileTheyLoadAreRefused) {
+  const ScratchFolder scratch;
+  const std::string model = copied_model(scratch);
+  const std::string weights = model + "/model.safetensors";
+  bool written = false;
+  const auto engine =
+      EngineImpl::open({.model_dir = model,
+                        .num_threads = 2,
+                        .session = {.context = 128},
+                        .draft = {.source = "none"},
+                        .weights_cache = scratch.path("cache"),
+                        .on_progress = [&](std::uint64_t /*done*/, std::uint64_t /*total*/) {
+                          if (!written)
+                            overwrite(weights, fs::file_size(weights) - 1000, std::string(16, 'x'));
+                          written = true;
+                        }});
+  const Error refused = error_of(engine);
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_NE(refused.message().find(weights), std::string::npos) << refused.message();
+  EXPECT_TRUE(files_in(scratch.path("cache")).empty());
 }
 
 TEST(WeightsCache, SaysWhatIsWrongWithItsFolder) {

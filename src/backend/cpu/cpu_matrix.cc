@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "base/status.h"
 #include "tensor/finite.h"
 #include "tensor/integer_blocks.h"
+#include "tensor/weight_hash.h"
 
 namespace kakeya::cpu {
 namespace {
@@ -317,6 +319,9 @@ void CpuMatrix::pack(const TensorView& weight,
 // Rows are searched just before they are packed: what comes from memory or a disk comes once.
 Status CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool) {
   const Index stack_rows = weight.stack_stride == 0 ? rows() : weight.stack_stride / cols();
+  // A panel's rows are hashed by the thread that packs them, while they are in its cache.
+  static_assert(kPanelRows == kHashedRows);
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(num_matrices() * num_panels()));
   std::atomic<bool> finite = true;
   pool.parallel_for(num_matrices() * num_panels(), [&](Index item) {
     const Index first = item % num_panels() * kPanelRows;
@@ -326,9 +331,11 @@ Status CpuMatrix::load(const TensorView& weight, const Kernels& kernels, ThreadP
       finite = false;
     } else {
       pack(weight, row, count, kernels, owned_.data() + item * panel_bytes());
+      hashes[static_cast<std::size_t>(item)] = hash_rows(weight, item);
     }
   });
   if (!finite) return data_loss("not all numbers are finite");
+  weight_hash_ = combine_row_hashes(weight, hashes);
   return {};
 }
 

@@ -37,7 +37,8 @@ class CpuMatrix final : public Matrix {
   // Bytes of the panels of such a tensor, as loaded.
   static std::uint64_t packed_bytes(const PanelLayout& layout);
 
-  // Repacks `weight`, in parallel. Errors: kDataLoss where a number is not finite.
+  // Repacks `weight` and takes its hash, in parallel. Errors: kDataLoss where a number is not
+  // finite.
   Status load(const TensorView& weight, const Kernels& kernels, ThreadPool& pool);
 
   Arithmetic arithmetic() const { return layout_.arithmetic; }
@@ -53,6 +54,7 @@ class CpuMatrix final : public Matrix {
   std::span<const std::byte> packed() const override {
     return {data_, static_cast<std::size_t>(packed_bytes(layout_))};
   }
+  std::optional<std::uint64_t> weight_hash() const override { return weight_hash_; }
   // First panel of one of the stacked matrices.
   const std::byte* panels(Index matrix) const {
     return data_ + matrix * num_panels() * panel_bytes();
@@ -80,6 +82,7 @@ class CpuMatrix final : public Matrix {
   TensorView table_;  // without data unless it is one
   Buffer owned_;
   const std::byte* data_ = nullptr;
+  std::optional<std::uint64_t> weight_hash_;  // once load() has read the weight
 };
 
 }  // namespace kakeya::cpu
