@@ -1,6 +1,7 @@
 // The kakeya program: one subcommand a file.
 #include <fmt/format.h>
 
+#include "bus_error.h"
 #include "command.h"
 #include "kakeya/version.h"
 
@@ -17,6 +18,7 @@ bool is_unknown_command(const CLI::App& app, const std::string& word) {
 
 int main(int argc, char** argv) {
   using namespace kakeya::cli;
+  exit_on_lost_files();
   CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
   app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
   app.require_subcommand(1);

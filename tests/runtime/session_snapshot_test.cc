@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/random.h"
 #include "formats/snapshot_file.h"
 #include "formats/safetensors.h"
@@ -54,6 +55,18 @@ void flip_lowest_bit(const std::string& path, std::uint64_t at) {
   const char byte = static_cast<char>(file.get());
   file.seekp(static_cast<std::streamoff>(at));
   file.put(static_cast<char>(byte ^ 1));
+}
+
+// Partial files of a target.
+int files_beside(const std::string& target) {
+  const std::string name = std::filesystem::path(target).filename().string() + ".partial-";
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(target).parent_path())) {
+    const std::string found = entry.path().filename().string();
+    if (found.starts_with(name) && found.size() == name.size() + 6) ++count;
+  }
+  return count;
 }
 
 class SessionSnapshot : public testing::Test {
@@ -440,21 +453,20 @@ TEST_F(SessionSnapshot, RefusesANoteThatIsTooLong) {
   EXPECT_EQ(files_in(folder_), 0U);
 }
 
-TEST_F(SessionSnapshot, RemovesWhatKilledWritersLeftLongAgo) {
+TEST_F(SessionSnapshot, RemovesWhatKilledWritersLeft) {
   const auto engine = open_engine(restoring_options("none"));
   const auto session = engine->create_session().value();
-  const auto age = [&](const std::string& name, int hours) {
-    const std::string path = folder_.write(name, "x");
-    std::filesystem::last_write_time(
-        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
-    return path;
-  };
-  const std::string old = age("session.partial-aB3xyz", 2);
-  const std::string kept[] = {age("session.partial-aB3xyw", 0), age("session.partial-long-name", 2),
-                              age("other.partial-aB3xyz", 2), age("session.partial-", 2)};
+  const auto old = folder_.write("session.partial-aB3xyz", "x");
+  const std::string kept[] = {folder_.write("session.partial-long-name", "x"),
+                              folder_.write("other.partial-aB3xyz", "x"),
+                              folder_.write("session.partial-", "x")};
+  auto other_writer = AtomicFile::create(path_).value();
+  EXPECT_EQ(files_beside(path_), 2);  // that of the writer and the old one
   ASSERT_OK(session->snapshot(path_));
   EXPECT_FALSE(std::filesystem::exists(old));
   for (const std::string& path : kept) EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  EXPECT_EQ(files_beside(path_), 1);
+  ASSERT_OK(other_writer.commit());
 }
 
 // A child writes one session over another again and again and is killed at some moment.

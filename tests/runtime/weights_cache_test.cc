@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/atomic_file.h"
 #include "base/checksum.h"
 #include "formats/gguf_model_scratch.h"
 #include "formats/safetensors.h"
@@ -279,6 +280,27 @@ TEST(WeightsCache, ModelsThatAreWrittenToWhileTheyLoadAreRefused) {
   EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
   EXPECT_NE(refused.message().find(weights), std::string::npos) << refused.message();
   EXPECT_TRUE(files_in(scratch.path("cache")).empty());
+}
+
+// Also by a start that finds its own file whole, and of other models' files.
+TEST(WeightsCache, RemovesWhatKilledWritersLeft) {
+  const ScratchFolder cache;
+  const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  ASSERT_OK(open_engine(opening));
+  const std::string left[] = {
+      cache.write(only_file(cache.root()).filename().string() + ".partial-abc123", "x"),
+      cache.write("other.packed.partial-abc123", "x")};
+  const std::string kept[] = {cache.write("session.partial-abc123", "x"),
+                              cache.write("other.packed", "x")};
+  const auto writer = AtomicFile::create(cache.path("third.packed")).value();
+  const auto count = [&] {
+    return std::distance(fs::directory_iterator(cache.root()), fs::directory_iterator());
+  };
+  EXPECT_EQ(count(), 6);
+  ASSERT_OK(open_engine(opening));
+  for (const std::string& path : left) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const std::string& path : kept) EXPECT_TRUE(fs::exists(path)) << path;
+  EXPECT_EQ(count(), 4);
 }
 
 TEST(WeightsCache, SaysWhatIsWrongWithItsFolder) {
