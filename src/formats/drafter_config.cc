@@ -14,6 +14,7 @@
 #include "formats/model_config_parts.h"
 #include "formats/printable.h"
 #include "formats/spread_taps.h"
+#include "formats/unsupported_fields.h"
 
 namespace kakeya {
 
@@ -205,6 +206,10 @@ Result<DrafterConfig> parse_drafter_root(const JsonFields& root) {
   const Sections sections = {.top = &root, .dflash = dflash ? &*dflash : nullptr};
   DrafterConfig config;
   KAKEYA_TRY(reject_other_networks(sections));
+  for (const JsonFields* fields : {sections.top, sections.dflash}) {
+    if (fields == nullptr) continue;
+    KAKEYA_TRY(reject_unsupported_fields(*fields, Architecture::kQwen3, StackKind::kDrafter));
+  }
   KAKEYA_TRY(check_quantization(root));
   KAKEYA_TRY(read_stack(sections, config.layers));
   KAKEYA_TRY(read_block(sections, config));

@@ -84,6 +84,12 @@ Result<JsonFields> root_fields(const JsonDocument& document) {
   return JsonFields(object, "");
 }
 
+std::vector<std::string_view> JsonFields::keys() const {
+  std::vector<std::string_view> keys;
+  for (const auto field : object_) keys.push_back(field.key);
+  return keys;
+}
+
 std::optional<element> JsonFields::find(std::string_view key) const {
   element value;
   if (object_.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;

@@ -12,6 +12,7 @@
 #include "formats/model_config_parts.h"
 #include "formats/model_tensors.h"
 #include "formats/printable.h"
+#include "formats/unsupported_fields.h"
 
 namespace kakeya {
 
@@ -115,6 +116,9 @@ Result<ModelConfig> parse_model_root(const JsonFields& root) {
   if (config.model_type.empty())
     return invalid_argument("model_type: expected a name, got nothing");
   KAKEYA_ASSIGN_OR_RETURN(config.architecture, read_architecture(config.model_type));
+  for (const JsonFields* fields : {&root, &text}) {
+    KAKEYA_TRY(reject_unsupported_fields(*fields, config.architecture, StackKind::kModel));
+  }
 
   KAKEYA_ASSIGN_OR_RETURN(config.vocab_size, text.integer("vocab_size", kVocabularyRange));
   KAKEYA_ASSIGN_OR_RETURN(config.max_position_embeddings,
@@ -200,6 +204,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
   constexpr IntegerRange kTokenIds = {0, INT32_MAX};
   GenerationConfig config;
+  KAKEYA_TRY(reject_unsupported_sampling(root));
   KAKEYA_ASSIGN_OR_RETURN(config.do_sample, root.boolean_or("do_sample", false));
   KAKEYA_TRY(read_optional(root, "temperature", {0.0, 1e6}, config.temperature));
   KAKEYA_TRY(read_optional(root, "top_p", {0.0, 1.0}, config.top_p));

@@ -1,6 +1,10 @@
 #include "formats/model_config_parts.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 
 #include "base/mapped_file.h"
@@ -74,45 +78,97 @@ Status check_drafter_window(const JsonFields& text, bool sliding) {
   return {};
 }
 
-// One block of RoPE settings; `values` may be the block itself or the config with old-style keys.
-Result<RopeParameters> read_rope_block(const JsonFields& values, const RopeParameters& defaults) {
+// A misspelt key must not leave its default behind.
+Status check_rope_keys(const JsonFields& block) {
+  // The last ones are for types that are refused, and say nothing to the others.
+  constexpr std::array kKnown = {"rope_type",
+                                 "type",
+                                 "rope_theta",
+                                 "factor",
+                                 "partial_rotary_factor",
+                                 "original_max_position_embeddings",
+                                 "mrope_section",
+                                 "mrope_interleaved"};
+  constexpr std::array kOfRefusedTypes = {"attention_factor", "beta_fast",       "beta_slow",
+                                          "long_factor",      "short_factor",    "mscale",
+                                          "mscale_all_dim",   "low_freq_factor", "truncate",
+                                          "finetuned",        "high_freq_factor"};
+  KAKEYA_ASSIGN_OR_RETURN(const std::string old_type, block.text_or("type", "default"));
+  KAKEYA_ASSIGN_OR_RETURN(const std::string type, block.text_or("rope_type", old_type));
+  const bool read = type == "default" || type == "linear" || type == "proportional";
+  for (const std::string_view key : block.keys()) {
+    if (!block.has(key) || std::ranges::find(kKnown, key) != kKnown.end()) continue;
+    if (!read && std::ranges::find(kOfRefusedTypes, key) != kOfRefusedTypes.end()) continue;
+    return error(StatusCode::kUnimplemented, "{}: expected one of {}, got another field",
+                 printable(block.name(key)), fmt::join(kKnown, ", "));
+  }
+  return {};
+}
+
+// One block of RoPE settings; `theta` is that of a block without one.
+Result<RopeParameters> read_rope_block(const JsonFields& values, std::optional<double> theta) {
   RopeParameters rope;
+  KAKEYA_TRY(check_rope_keys(values));
   // "type" is the older spelling of "rope_type".
   KAKEYA_ASSIGN_OR_RETURN(const std::string old_type, values.text_or("type", "default"));
   KAKEYA_ASSIGN_OR_RETURN(const std::string type, values.text_or("rope_type", old_type));
-  KAKEYA_ASSIGN_OR_RETURN(rope.rope_theta,
-                          values.number_or("rope_theta", defaults.rope_theta, kTheta));
   KAKEYA_ASSIGN_OR_RETURN(rope.partial_rotary_factor,
                           values.number_or("partial_rotary_factor", 1.0, kPartial));
-  if (type == "default") {
-    rope.factor = 1.0;
-  } else if (type == "proportional" || type == "linear") {
-    KAKEYA_ASSIGN_OR_RETURN(rope.factor, values.number_or("factor", 1.0, kFactor));
-  } else {
+  KAKEYA_ASSIGN_OR_RETURN(rope.factor, values.number_or("factor", 1.0, kFactor));
+  if (type != "default" && type != "proportional" && type != "linear") {
     return error(StatusCode::kUnimplemented,
                  "{}: expected default, linear or proportional, got \"{}\"",
                  values.name("rope_type"), printable(type));
+  }
+  if (type == "default" && rope.factor != 1.0) {
+    return error(StatusCode::kUnimplemented, "{}: expected 1 for rope_type default, got {}",
+                 values.name("factor"), rope.factor);
   }
   // Only the proportional type keeps the full head dimension in the exponent.
   if (type != "proportional" && rope.partial_rotary_factor != 1.0) {
     return error(StatusCode::kUnimplemented, "{}: expected 1 for rope_type {}, got {}",
                  values.name("partial_rotary_factor"), type, rope.partial_rotary_factor);
   }
+  if (!theta && !values.has("rope_theta")) {
+    return invalid_argument("{}: expected a number, got nothing", values.name("rope_theta"));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(rope.rope_theta,
+                          values.number_or("rope_theta", theta.value_or(0.0), kTheta));
   return rope;
 }
 
 // rope_theta and rope_scaling at the top, as written before rope_parameters existed.
 Status read_old_rope(const JsonFields& text, ModelConfig& config) {
-  KAKEYA_ASSIGN_OR_RETURN(const double theta,
-                          text.number_or("rope_theta", config.rope_full.rope_theta, kTheta));
+  KAKEYA_ASSIGN_OR_RETURN(const double theta, text.number_or("rope_theta", 0.0, kTheta));
   config.rope_full = {.rope_theta = theta};
   KAKEYA_ASSIGN_OR_RETURN(const auto scaling, text.object("rope_scaling"));
   if (scaling) {
-    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*scaling, config.rope_full));
+    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*scaling, theta));
   }
   config.rope_sliding = config.rope_full;
   KAKEYA_ASSIGN_OR_RETURN(config.rope_sliding.rope_theta,
                           text.number_or("rope_local_base_freq", theta, kTheta));
+  return {};
+}
+
+// A block for each type of layer that there is, and nothing else.
+Status read_rope_of_types(const JsonFields& parameters, ModelConfig& config) {
+  for (const std::string_view key : parameters.keys()) {
+    if (key == kFullName || key == kSlidingName || !parameters.has(key)) continue;
+    return error(StatusCode::kUnimplemented, "{}: expected {} or {}, got another field",
+                 printable(parameters.name(key)), kFullName, kSlidingName);
+  }
+  for (const LayerType type : {LayerType::kFull, LayerType::kSliding}) {
+    const char* const name = type == LayerType::kFull ? kFullName : kSlidingName;
+    RopeParameters& rope = type == LayerType::kFull ? config.rope_full : config.rope_sliding;
+    KAKEYA_ASSIGN_OR_RETURN(const auto block, parameters.object(name));
+    if (block) {
+      KAKEYA_ASSIGN_OR_RETURN(rope, read_rope_block(*block, std::nullopt));
+    } else if (std::ranges::find(config.layer_types, type) != config.layer_types.end()) {
+      return invalid_argument("{}: expected an object, for there are such layers, got nothing",
+                              parameters.name(name));
+    }
+  }
   return {};
 }
 
@@ -162,12 +218,14 @@ Status read_sizes(const JsonFields& text, ModelConfig& config) {
 
 Status read_activation(const JsonFields& text, ModelConfig& config) {
   const bool gemma = config.architecture == Architecture::kGemma4;
-  const std::string_view key = gemma ? "hidden_activation" : "hidden_act";
   const std::string_view expected = gemma ? "gelu_pytorch_tanh" : "silu";
-  KAKEYA_ASSIGN_OR_RETURN(const std::string name, text.text_or(key, expected));
-  if (name != expected) {
-    return error(StatusCode::kUnimplemented, "{}: expected \"{}\", got \"{}\"", text.name(key),
-                 expected, printable(name));
+  // Other architectures have it under the other name; who writes that one means it.
+  for (const std::string_view key : {"hidden_activation", "hidden_act"}) {
+    KAKEYA_ASSIGN_OR_RETURN(const std::string name, text.text_or(key, expected));
+    if (name != expected) {
+      return error(StatusCode::kUnimplemented, "{}: expected \"{}\", got \"{}\"", text.name(key),
+                   expected, printable(name));
+    }
   }
   config.hidden_activation = gemma ? Activation::kGeluTanh : Activation::kSilu;
   KAKEYA_ASSIGN_OR_RETURN(const bool bias, text.boolean_or("attention_bias", false));
@@ -242,27 +300,18 @@ Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& con
 Status read_rope(const JsonFields& text, ModelConfig& config) {
   config.rope_sliding = {.rope_theta = 1e4};
   config.rope_full = {.rope_theta = 1e4};
-  if (config.architecture == Architecture::kGemma4) {
-    config.rope_full = {.rope_theta = 1e6, .partial_rotary_factor = 0.25};
-  }
   KAKEYA_ASSIGN_OR_RETURN(const auto parameters, text.object("rope_parameters"));
   if (!parameters) {
-    const bool old = text.has("rope_theta") || text.has("rope_scaling");
-    return old ? read_old_rope(text, config) : Status();
+    // Every published configuration has one of them; none means that a name is wrong.
+    if (text.has("rope_theta")) return read_old_rope(text, config);
+    return invalid_argument("{}: expected an object (or rope_theta), got nothing",
+                            text.name("rope_parameters"));
   }
-  if (!parameters->has(kFullName) && !parameters->has(kSlidingName)) {
-    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*parameters, config.rope_full));
-    config.rope_sliding = config.rope_full;
-    return {};
+  if (parameters->has(kFullName) || parameters->has(kSlidingName)) {
+    return read_rope_of_types(*parameters, config);
   }
-  KAKEYA_ASSIGN_OR_RETURN(const auto full, parameters->object(kFullName));
-  KAKEYA_ASSIGN_OR_RETURN(const auto sliding, parameters->object(kSlidingName));
-  if (full) {
-    KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*full, config.rope_full));
-  }
-  if (sliding) {
-    KAKEYA_ASSIGN_OR_RETURN(config.rope_sliding, read_rope_block(*sliding, config.rope_sliding));
-  }
+  KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*parameters, std::nullopt));
+  config.rope_sliding = config.rope_full;
   return {};
 }
 

@@ -92,6 +92,16 @@ void expect_same(const DrafterConfig& got, const DrafterConfig& want) {
   EXPECT_EQ(got.input_embedding_scale, want.input_embedding_scale);
 }
 
+TEST(DrafterConfig, RefusesWhatItDoesNotComputeByName) {
+  EXPECT_THAT(drafter_refusal_with("attn_logit_softcapping", 50.0),
+              HasSubstr("attn_logit_softcapping: what it stands for is not supported, got 50"));
+  EXPECT_THAT(refusal_with_dflash("residual_multiplier", 0.5),
+              HasSubstr("dflash_config.residual_multiplier"));
+  json config = published(k26B);
+  config.erase("rope_theta");
+  EXPECT_THAT(drafter_refusal(config).message(), HasSubstr("rope_parameters: expected an object"));
+}
+
 TEST(DrafterConfig, ReadsTheDrafterOfThe26BModel) {
   const DrafterConfig config = loaded(config_path(k26B));
   EXPECT_EQ(config.block_size, 16);

@@ -1,5 +1,6 @@
 #include "formats/model_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -210,7 +211,6 @@ TEST(ModelConfig, UsesTheGlobalKeyValueHeadsOnlyWhenKeysAreValues) {
 TEST(ModelConfig, ReadsRopeInEveryForm) {
   json config = small_qwen3();
   config.erase("rope_parameters");
-  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 1e4);
   config["rope_theta"] = 500000;
   config["rope_scaling"] = nullptr;
   EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 5e5);
@@ -220,6 +220,97 @@ TEST(ModelConfig, ReadsRopeInEveryForm) {
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e5}};
   EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 7e5);
   EXPECT_EQ(parsed_model(config).rope_full.factor, 1.0);
+}
+
+TEST(ModelConfig, RefusesRopeThatItWouldHaveToGuess) {
+  const json gemma = published("google-gemma-4-26B-A4B-it");
+  const json rope = gemma["text_config"]["rope_parameters"];
+  const auto message = [&](const json& parameters) {
+    return model_refusal_with("rope_parameters", parameters).message();
+  };
+  EXPECT_THAT(message(nullptr), HasSubstr("text_config.rope_parameters: expected an object"));
+  json changed = rope;
+  changed["full_attn"] = changed["full_attention"];
+  EXPECT_THAT(message(changed), HasSubstr("rope_parameters.full_attn: expected full_attention"));
+  changed.erase("full_attention");
+  EXPECT_THAT(message(changed), HasSubstr("rope_parameters.full_attn"));
+  changed.erase("full_attn");
+  EXPECT_THAT(message(changed), HasSubstr("rope_parameters.full_attention: expected an object"));
+  EXPECT_THAT(message({{"full_attn", rope["full_attention"]}}), HasSubstr("full_attn"));
+  EXPECT_THAT(message(json::object()), HasSubstr("rope_parameters.rope_theta"));
+  changed = rope;
+  changed["full_attention"]["rope_tetha"] = 1e6;
+  EXPECT_THAT(message(changed), HasSubstr("full_attention.rope_tetha: expected one of"));
+  changed["full_attention"].erase("rope_tetha");
+  changed["full_attention"].erase("rope_theta");
+  EXPECT_THAT(message(changed), HasSubstr("full_attention.rope_theta: expected a number"));
+  changed = rope;
+  changed["sliding_attention"]["factor"] = 2.0;
+  EXPECT_THAT(message(changed), HasSubstr("sliding_attention.factor: expected 1"));
+  json qwen = small_qwen3();
+  qwen.erase("rope_parameters");
+  qwen.erase("rope_theta");
+  EXPECT_THAT(model_refusal(qwen).message(), HasSubstr("rope_parameters: expected an object (or"));
+  qwen["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_THAT(model_refusal(qwen).message(), HasSubstr("rope_parameters: expected an object (or"));
+}
+
+// Each changes what the network computes, in the architectures that have it.
+TEST(ModelConfig, RefusesWhatItDoesNotComputeByNameAndValue) {
+  const std::vector<std::pair<const char*, json>> fields = {{"attn_logit_softcapping", 50.0},
+                                                            {"logit_scale", 0.0625},
+                                                            {"residual_multiplier", 0.22},
+                                                            {"attention_multiplier", 0.015625},
+                                                            {"clip_qkv", 8.0},
+                                                            {"mlp_bias", true},
+                                                            {"embedding_multiplier", 12.0},
+                                                            {"logits_scaling", 8.0},
+                                                            {"query_pre_attn_scalar", 256},
+                                                            {"scale_depth", 1.4},
+                                                            {"partial_rotary_factor", 0.5},
+                                                            {"attention_chunk_size", 8192},
+                                                            {"no_rope_layers", {1, 1, 1, 0}},
+                                                            {"use_qk_norm", false},
+                                                            {"kv_lora_rank", 512},
+                                                            {"num_experts_per_tok", 8},
+                                                            {"qkv_bias", true},
+                                                            {"laurel_rank", 64},
+                                                            {"compression_config", {{"a", 1}}},
+                                                            {"is_causal", false},
+                                                            {"use_bidirectional_attention", true}};
+  for (const auto& [key, value] : fields) {
+    for (const bool gemma : {true, false}) {
+      json config = gemma ? published("google-gemma-4-26B-A4B-it") : small_qwen3();
+      (gemma ? config["text_config"] : config)[key] = value;
+      const Error refusal = model_refusal(config);
+      EXPECT_EQ(refusal.code(), StatusCode::kUnimplemented) << key;
+      EXPECT_THAT(refusal.message(), HasSubstr(key));
+      if (value.is_number()) {
+        EXPECT_THAT(refusal.message(), HasSubstr(fmt::format("got {}", value.get<double>())));
+      }
+      (gemma ? config["text_config"] : config)[key] = nullptr;
+      parsed_model(config);
+    }
+  }
+  json qwen = small_qwen3();
+  qwen["attention_k_eq_v"] = true;
+  EXPECT_THAT(model_refusal(qwen).message(), HasSubstr("attention_k_eq_v"));
+  qwen["attention_k_eq_v"] = false;
+  // With which nothing changes.
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, json>>{{"logit_scale", 1.0},
+                                                 {"attn_logit_softcapping", 0},
+                                                 {"mlp_bias", false},
+                                                 {"use_qk_norm", true},
+                                                 {"mlp_only_layers", json::array()},
+                                                 {"num_experts", 0},
+                                                 {"is_causal", true},
+                                                 {"use_bidirectional_attention", "vision"}}) {
+    qwen[key] = value;
+  }
+  parsed_model(qwen);
+  qwen["hidden_activation"] = "gelu";
+  EXPECT_THAT(model_refusal(qwen).message(), HasSubstr("hidden_activation: expected \"silu\""));
 }
 
 TEST(ModelConfig, NamesTheRopeTypeThatIsNotSupported) {
@@ -330,6 +421,15 @@ TEST(GenerationConfig, HasDefaultsWhenTheFileIsAbsent) {
   EXPECT_FALSE(config->do_sample);
   EXPECT_EQ(config->temperature, std::nullopt);
   EXPECT_TRUE(config->eos_token_ids.empty());
+}
+
+TEST(GenerationConfig, RefusesOtherWaysToChooseTokens) {
+  for (const std::string text : {R"({"num_beams":4})", R"({"typical_p":0.9})",
+                                 R"({"bad_words_ids":[[5]]})", R"({"no_repeat_ngram_size":3})"}) {
+    EXPECT_EQ(code_of(parse_generation_config(text)), StatusCode::kUnimplemented) << text;
+  }
+  EXPECT_TRUE(parse_generation_config(R"({"num_beams":1,"typical_p":1.0,"bad_words_ids":null})")
+                  .has_value());
 }
 
 TEST(GenerationConfig, RefusesImpossibleValues) {
