@@ -19,7 +19,7 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
     return;
   }
   constexpr std::string_view kMessage =
-      "\nkakeya: cannot read a file that is in use (the model, its packed weights or a session): "
+      "kakeya: cannot read a file that is in use (the model, its packed weights or a session): "
       "it "
       "became shorter, or the disk failed\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());

@@ -250,7 +250,7 @@ Status EngineImpl::load(Sources sources) {
   KAKEYA_ASSIGN_OR_RETURN(
       decoder_, load_weights(*sources.target, options_.model_dir, progress, loaded, load_target));
   KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_,
-                          model_fingerprint(options_.model_dir, loaded.fingerprint));
+                          identify_model(options_.model_dir, loaded.fingerprint));
   tables_ = std::make_unique<TableIdentity>(std::move(loaded.tables), backend_->num_threads());
   if (drafter_config_) {
     before = loaded.source_bytes;
@@ -260,8 +260,7 @@ Status EngineImpl::load(Sources sources) {
     };
     KAKEYA_ASSIGN_OR_RETURN(
         drafter_, load_weights(*sources.drafter, drafter_dir_, progress, loaded, load_drafter));
-    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_,
-                            model_fingerprint(drafter_dir_, loaded.fingerprint));
+    KAKEYA_ASSIGN_OR_RETURN(drafter_fingerprint_, identify_model(drafter_dir_, loaded.fingerprint));
     before += loaded.source_bytes;
   }
   if (projection_config_) {

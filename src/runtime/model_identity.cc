@@ -11,7 +11,7 @@
 
 namespace kakeya {
 
-Result<std::string> model_fingerprint(const std::string& path, std::uint64_t weights) {
+Result<std::string> identify_model(const std::string& path, std::uint64_t weights) {
   std::uint64_t config = 0;
   if (is_gguf_path(path)) {
     KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(path));

@@ -12,7 +12,7 @@ namespace kakeya {
 
 // Stands for a model: `weights` (WeightLoader::fingerprint) with a number of its config.json or of
 // a GGUF file's metadata, if it is not made of random numbers. Errors: of opening the file.
-Result<std::string> model_fingerprint(const std::string& path, std::uint64_t weights);
+Result<std::string> identify_model(const std::string& path, std::uint64_t weights);
 
 // Stands for the tables that are read where the checkpoint lies. All of them must be read for that,
 // so it is made when it is first asked for. Thread-safe.
