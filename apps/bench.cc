@@ -171,6 +171,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  kakeya bench decode\n"
       "  kakeya bench verify --shape gemma4-26b-a4b --layers 6\n"
+      "  kakeya bench attention --context 16384,65536 --rows 1,8\n"
       "  kakeya bench speculative --acceptance 0.8,0.66,0.55,0.46\n"
       "  kakeya bench bandwidth");
   auto flags = std::make_shared<BenchFlags>();
@@ -193,6 +194,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_pass_flags(*prefill, *flags);
   prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
 
+  add_attention_bench(*command, exit_code);
   add_speculative_bench(*command, exit_code);
   add_memory_bench(*command, exit_code);
   add_operations_bench(*command, exit_code);

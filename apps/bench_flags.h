@@ -44,6 +44,8 @@ void add_shape_flags(CLI::App& command, BenchFlags& flags);
 // These, --repetitions, --context and those of the model.
 void add_pass_flags(CLI::App& command, BenchFlags& flags);
 
+// `bench attention`
+void add_attention_bench(CLI::App& bench, int& exit_code);
 // `bench long-session`
 void add_long_session_bench(CLI::App& bench, int& exit_code);
 // `bench memory`

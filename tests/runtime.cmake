@@ -24,3 +24,7 @@ target_link_libraries(turns_test PRIVATE kakeya_bench)
 
 kakeya_test(peers_test bench/peers_test.cc)
 target_link_libraries(peers_test PRIVATE kakeya_peers)
+
+kakeya_test(bench_test cli/bench_test.cc)
+target_compile_definitions(bench_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
+add_dependencies(bench_test kakeya_cli)
