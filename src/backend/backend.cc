@@ -39,9 +39,14 @@ std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   const std::int64_t vectors = input.kv.keys == nullptr ? 1 : 2;
   auto bytes = static_cast<std::uint64_t>(vectors * rows * input.kv.slot_bytes());
   if (input.restored != nullptr) {
+    // Evicted ones that some query sees, from the first query's window to the last query's rows;
+    // none if the window hides them all.
     const AttentionInput::Span end = input.seen(last);
-    bytes += static_cast<std::uint64_t>(2 * (end.begin - first.sink_end) *
-                                        input.restored->codes.slot_bytes());
+    const Position evicted = std::max(first.sink_begin, input.kv.sink);
+    if (end.sink_begin < end.begin && evicted < end.begin) {
+      bytes += static_cast<std::uint64_t>(2 * (end.begin - evicted) *
+                                          input.restored->codes.slot_bytes());
+    }
   }
   return bytes;
 }

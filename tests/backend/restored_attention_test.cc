@@ -240,5 +240,37 @@ TEST_P(RestoredAttention, ABlendOfOneIsExact) {
   }
 }
 
+// A position is read once, however many queries see it: its row if one does, its codes if one has
+// evicted it.
+TEST_P(RestoredAttention, CountsTheRowsAndCodesThatItSees) {
+  for (const Case& c : kCases) {
+    Scene scene(c);
+    scene.store(cpu_);
+    // Of the second block the first rows have evicted nothing, the last ones have.
+    for (const auto& [first, rows] :
+         {std::pair<std::int64_t, std::int64_t>{299, 1}, {60, 20}, {187, 9}}) {
+      std::int64_t seen = 0;
+      std::int64_t coded = 0;
+      for (std::int64_t p = 0; p < kLength; ++p) {
+        bool row = false;
+        bool code = false;
+        for (std::int64_t q = std::max(p, first); q < first + rows; ++q) {
+          if (c.window != 0 && q - p >= c.window) continue;
+          (p < c.sink || q - p < c.kept ? row : code) = true;
+        }
+        seen += row ? 1 : 0;
+        coded += code ? 1 : 0;
+      }
+      const std::int64_t expected =
+          seen * (c.derived ? 1 : 2) * c.kv_heads * kv_vector_bytes(c.format, c.head_dim) +
+          coded * 2 * kv_vector_bytes(c.codes, c.rank);
+      const std::uint64_t before = cpu_.executor->bytes_read();
+      scene.attend(cpu_, first, rows, c.blend);
+      EXPECT_EQ(cpu_.executor->bytes_read() - before, static_cast<std::uint64_t>(expected))
+          << c.name() << " " << rows << " rows";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kakeya
