@@ -38,6 +38,7 @@ build: build/release/build.ninja
 
 test: build
 	ctest --preset release -j $(JOBS)
+	@build/release/bin/instruction_sets_test --gtest_filter='*Table.Prints' --gtest_brief=1 | grep -v '^\[\|^Running'
 
 demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)

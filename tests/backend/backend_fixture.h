@@ -1,5 +1,5 @@
-// What the backend tests share: every backend that this machine runs, random tensors, and a
-// backend together with its budget and executor.
+// What the backend tests share: every backend that this machine runs, natively or by its twin,
+// random tensors, and a backend together with its budget and executor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "twin/test_units.h"
 
 namespace kakeya {
 
@@ -24,13 +25,13 @@ inline std::string configuration_name(const Configuration& configuration) {
   return configuration.instruction_set + "_threads" + std::to_string(configuration.threads);
 }
 
-// Every instruction set of this machine, with each of the thread counts.
+// Every unit that this machine runs, with each of the thread counts.
 inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thread_counts) {
   std::vector<Configuration> configurations;
-  for (const InstructionSetSupport& set : instruction_sets()) {
-    if (!set.supported) continue;
+  for (const test::TestUnit& unit : test::test_units()) {
+    if (unit.run == test::UnitRun::kNeither) continue;
     for (const int threads : thread_counts)
-      configurations.push_back({std::string(set.name), threads});
+      configurations.push_back({unit.instruction_set, threads});
   }
   return configurations;
 }
@@ -62,7 +63,7 @@ struct Machine {
     if (!configuration.instruction_set.empty())
       options.instruction_set = configuration.instruction_set;
     options.threads.num_threads = configuration.threads;
-    backend = create_backend(options).value();
+    backend = test::create_test_backend(options).value();
     executor = backend->create_executor(plan, budget).value();
   }
 

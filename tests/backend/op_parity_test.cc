@@ -307,7 +307,7 @@ constexpr AttentionCase kFastAttention[] = {
 
 // What fast attention may lose of outputs of order 1 where scores are of order 1.
 float fast_attention_error(const Configuration& configuration) {
-  const std::string& set = configuration.instruction_set;
+  const std::string set = test::unit_name(configuration.instruction_set);
   // On tiles keys rotate in 8 elements, each rounded to 2^-9 of itself, and probabilities to 2^-9
   // of themselves; values are below 5.
   if (set == "amx_bf16") return 8e-3F;

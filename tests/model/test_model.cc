@@ -30,11 +30,19 @@ std::unique_ptr<CheckpointSource> open_source(const std::string& dir,
 
 std::vector<BackendChoice> all_backends(int num_threads) {
   std::vector<BackendChoice> choices = {{.name = "ref"}};
-  for (const InstructionSetSupport& set : instruction_sets()) {
-    if (!set.supported) continue;
+  for (const TestUnit& unit : test_units()) {
+    if (unit.run == UnitRun::kNeither) continue;
     choices.push_back(
-        {.name = "cpu", .instruction_set = std::string(set.name), .num_threads = num_threads});
+        {.name = "cpu", .instruction_set = unit.instruction_set, .num_threads = num_threads});
   }
+  return choices;
+}
+
+std::vector<BackendChoice> selectable_backends(int num_threads) {
+  std::vector<BackendChoice> choices = all_backends(num_threads);
+  std::erase_if(choices, [](const BackendChoice& choice) {
+    return unit_name(choice.instruction_set) != choice.instruction_set;
+  });
   return choices;
 }
 
@@ -51,9 +59,10 @@ std::unique_ptr<TestModel> TestModel::load(const std::string& dir,
     ADD_FAILURE() << source.error().message();
     return nullptr;
   }
-  auto backend = create_backend({.name = choice.name,
-                                 .instruction_set = choice.instruction_set,
-                                 .threads = {.num_threads = choice.num_threads, .pin = false}});
+  auto backend =
+      create_test_backend({.name = choice.name,
+                           .instruction_set = choice.instruction_set,
+                           .threads = {.num_threads = choice.num_threads, .pin = false}});
   if (!backend) {
     ADD_FAILURE() << backend.error().message();
     return nullptr;

@@ -14,6 +14,7 @@
 #include "decode/timeline.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder.h"
+#include "twin/test_units.h"
 
 namespace kakeya::test {
 
@@ -33,8 +34,10 @@ inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
   *out << choice.label();
 }
 
-// ref, and cpu with every instruction set that this machine runs.
+// ref, and cpu with every unit that this machine runs, natively or by its twin.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
+// Those that options select: without twins. For tests that open an engine.
+std::vector<BackendChoice> selectable_backends(int num_threads = 1);
 
 // The folder of a small network with a golden.
 inline std::string network_dir(const std::string& name) {

@@ -132,7 +132,7 @@ std::string backend_label(const testing::TestParamInfo<BackendChoice>& choice) {
   return choice.param.label();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DemoGolden, testing::ValuesIn(all_backends(2)), backend_label);
+INSTANTIATE_TEST_SUITE_P(All, DemoGolden, testing::ValuesIn(selectable_backends(2)), backend_label);
 
 TEST(DemoGolden, TokenisesEveryPromptAsTheReferenceDoes) {
   const auto engine = open_demo({.name = "cpu"}, Compute::kFast);

@@ -76,7 +76,12 @@ class CpuBackend final : public Backend {
 
 Result<std::unique_ptr<Backend>> create_cpu_backend(const BackendOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(options.instruction_set));
-  return std::make_unique<CpuBackend>(*kernels, options.threads);
+  return create_cpu_backend(*kernels, options.threads);
+}
+
+std::unique_ptr<Backend> create_cpu_backend(const Kernels& kernels,
+                                            const ThreadPoolOptions& threads) {
+  return std::make_unique<CpuBackend>(kernels, threads);
 }
 
 }  // namespace kakeya::cpu

@@ -4,10 +4,16 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/cpu/kernels.h"
 
 namespace kakeya::cpu {
 
 // Errors: as create_backend.
 Result<std::unique_ptr<Backend>> create_cpu_backend(const BackendOptions& options);
+
+// With the leaves of any unit, which must outlive the backend and run on this machine. Tests run
+// units here that no option selects (tests/twin).
+std::unique_ptr<Backend> create_cpu_backend(const Kernels& kernels,
+                                            const ThreadPoolOptions& threads);
 
 }  // namespace kakeya::cpu

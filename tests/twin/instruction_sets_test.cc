@@ -1,0 +1,95 @@
+// Every unit of the CPU backend is tested, natively or by its twin; a test's name says which.
+// ALLOW_MISSING_UNITS in the environment names units, with commas, that may go untested.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "backend/backend_fixture.h"
+
+namespace kakeya {
+namespace {
+
+using test::TestUnit;
+using test::UnitRun;
+
+const char* how(UnitRun run) {
+  return run == UnitRun::kNatively ? "natively" : run == UnitRun::kByTwin ? "by its twin" : "NOT";
+}
+
+bool may_be_missing(const std::string& unit) {
+  const char* const allowed = std::getenv("ALLOW_MISSING_UNITS");
+  if (allowed == nullptr) return false;
+  return ("," + std::string(allowed) + ",").find("," + unit + ",") != std::string::npos;
+}
+
+class InstructionSets : public testing::TestWithParam<TestUnit> {};
+
+// A product of every kind of arithmetic; the other tests compare what it gives.
+void run_products(const std::string& instruction_set) {
+  Machine machine(Configuration{instruction_set, 1});
+  const auto x = random_floats(std::size_t{20} * 64, 1);
+  const Tensor tensor = random_tensor({16, 64}, DType::kBF16, 2);
+  Machine ref(Configuration{});
+  for (const Compute compute : {Compute::kF32, Compute::kFast}) {
+    std::vector<std::vector<float>> results;
+    for (Machine* one : {&machine, &ref}) {
+      const auto matrix = one->backend->load_matrix(tensor.view, compute, one->budget).value();
+      std::vector<float> out(20 * 16);
+      one->executor->matmul(rows_of(x, 64), *matrix, rows_of(out, 16));
+      results.push_back(out);
+    }
+    // Fast rows are rounded to bf16, 2^-9 of themselves: 64 products of numbers below 1.
+    const float tolerance = compute == Compute::kFast ? 64.0F * 0x1p-9F : 1e-5F;
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      ASSERT_NEAR(results[0][i], results[1][i], tolerance);
+    }
+  }
+}
+
+TEST_P(InstructionSets, IsTested) {
+  const TestUnit& unit = GetParam();
+  if (unit.run == UnitRun::kNeither) {
+    ASSERT_TRUE(may_be_missing(unit.name))
+        << "this machine runs the unit " << unit.name << " neither natively nor by a twin, so no "
+        << "test does: expected one or the other; ALLOW_MISSING_UNITS=" << unit.name
+        << " in the environment permits it";
+    GTEST_SKIP() << unit.name << " goes untested, as ALLOW_MISSING_UNITS permits";
+  }
+  run_products(unit.instruction_set);
+}
+
+INSTANTIATE_TEST_SUITE_P(Units,
+                         InstructionSets,
+                         testing::ValuesIn(test::test_units()),
+                         [](const auto& test) {
+                           const TestUnit& unit = test.param;
+                           return unit.name + (unit.run == UnitRun::kNatively ? "_natively"
+                                               : unit.run == UnitRun::kByTwin ? "_by_its_twin"
+                                                                              : "_NOT");
+                         });
+
+// `make test` ends with this table.
+TEST(InstructionSetTable, Prints) {
+  std::printf("unit         tested\n");
+  for (const TestUnit& unit : test::test_units()) {
+    std::printf("%-12s %s\n", unit.name.c_str(), how(unit.run));
+  }
+}
+
+// Users cannot ask for a twin.
+TEST(InstructionSetTable, HasNoTwinsForUsers) {
+  for (const InstructionSetSupport& set : instruction_sets()) {
+    EXPECT_EQ(set.name.find("twin"), std::string_view::npos);
+  }
+  for (const TestUnit& unit : test::test_units()) {
+    BackendOptions options;
+    options.instruction_set = unit.name + "_twin";
+    const auto backend = create_backend(options);
+    ASSERT_FALSE(backend.has_value());
+    EXPECT_EQ(backend.error().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace kakeya
