@@ -8,6 +8,8 @@
 #include <fstream>
 #include <limits>
 
+#include "base/control_group.h"
+
 namespace kakeya::cli {
 namespace {
 
@@ -29,16 +31,6 @@ std::uint64_t left_in_address_space() {
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
   const std::uint64_t pages = number_in("/proc/self/statm", 0);
   return left(limit.rlim_cur, pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
-}
-
-// Version 2, or version 1. Within the group's own view of the file system.
-std::uint64_t left_in_control_group() {
-  const std::string root = "/sys/fs/cgroup/";
-  const std::uint64_t second =
-      left(number_in(root + "memory.max", kNoLimit), number_in(root + "memory.current", 0));
-  const std::uint64_t first = left(number_in(root + "memory/memory.limit_in_bytes", kNoLimit),
-                                   number_in(root + "memory/memory.usage_in_bytes", 0));
-  return std::min(first, second);
 }
 
 }  // namespace
@@ -68,8 +60,8 @@ std::uint64_t meminfo_bytes(const std::string& key) {
 
 std::uint64_t available_memory() {
   const std::uint64_t machine = meminfo_bytes("MemAvailable");
-  return std::min(
-      {machine == 0 ? kNoLimit : machine, left_in_address_space(), left_in_control_group()});
+  return std::min({machine == 0 ? kNoLimit : machine, left_in_address_space(),
+                   control_group_limits().memory_left});
 }
 
 }  // namespace kakeya::cli

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <system_error>
 
+#include "base/control_group.h"
+
 namespace kakeya {
 namespace {
 
@@ -86,15 +88,20 @@ struct alignas(64) ThreadPool::Worker {
 };
 
 int available_cpus() {
-  const auto cpus = static_cast<int>(allowed_cpus().size());
-  return cpus > 0 ? cpus : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto allowed = static_cast<int>(allowed_cpus().size());
+  const int cpus =
+      allowed > 0 ? allowed : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Threads that spin beyond a quota only use it up.
+  const double quota = control_group_limits().cpus;
+  return quota < cpus ? std::max(1, static_cast<int>(quota)) : cpus;
 }
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : available_cpus();
   const std::vector<int> cpus = allowed_cpus();
-  // With more threads than CPUs pinning would only stack them up.
-  const bool pin = options.pin && num_threads <= static_cast<int>(cpus.size());
+  // Only a pool that takes every CPU knows where its threads belong: with fewer threads two
+  // processes would pin theirs to the same CPUs, with more they would stack up.
+  const bool pin = options.pin && num_threads == static_cast<int>(cpus.size());
   if (pin) spare_cpu_ = cpus[0];
   for (int i = 1; i < num_threads; ++i) {
     auto worker = std::make_unique<Worker>();

@@ -19,10 +19,13 @@ namespace kakeya {
 
 struct ThreadPoolOptions {
   int num_threads = 0;  // including the caller; 0: one for each CPU this process may use
-  bool pin = true;      // workers stay on one CPU each; the caller may run on any that it may use
+  // Where there is a thread for each CPU this process may use, workers stay on one each; the caller
+  // may run on any.
+  bool pin = true;
 };
 
-// The number of CPUs this process may run on.
+// How many CPUs this process may use at a time: those it may run on, and no more than the quota of
+// its control group, rounded down.
 int available_cpus();
 
 class ThreadPool {
