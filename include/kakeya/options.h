@@ -60,6 +60,7 @@ struct SessionOptions {
   bool drafting = true;
 
   static constexpr std::int64_t kDefaultContext = 8192;
+  static constexpr std::int64_t kMostKept = std::int64_t{1} << 30;  // of sink and of window
 };
 
 // Which block rows a row of the drafter's block may see. kAuto: what the drafter's config says
@@ -91,6 +92,7 @@ struct EngineOptions {
   std::string backend = "cpu";           // "cpu" or "ref"
   std::string instruction_set = "auto";  // of cpu; see `kakeya doctor`
   Compute compute = Compute::kFast;
+  static constexpr int kMostThreads = 1024;
   int num_threads = 0;  // 0: one for each CPU this process may use
   bool pin_threads = true;
   // Bytes that weights and all sessions together may take. open() refuses before loading anything

@@ -1,6 +1,8 @@
 // A session: one timeline of tokens with its memory. Tokens in, tokens out; text is a layer above
-// (kakeya/tokenizer.h). One thread at a time. After fork(), any call that runs tokens may fail with
-// kResourceExhausted, for the budget may refuse a copy; the session is as before that pass then.
+// (kakeya/tokenizer.h). One thread at a time: while an operation runs, every other one that changes
+// or reads the session as a whole is refused with kFailedPrecondition, from its own callbacks too.
+// After fork(), any call that runs tokens may fail with kResourceExhausted, for the budget may
+// refuse a copy; the session is as before that pass then.
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,7 @@ Status decode_autoregressive(Timeline& timeline,
     const std::uint64_t bytes_before = timeline.bytes_read();
     if (!first && timeline.recomputes()) timeline.forget();
     if (!first) KAKEYA_TRY(timeline.run_pending());
+    KAKEYA_TRY(check_logits(timeline.logits(), position));
     const TokenId id = sampler.sample(timeline.logits(), position);
     KAKEYA_TRY(timeline.push({&id, 1}));
     if (!first) {  // the first token comes out of the prefill's logits

@@ -112,6 +112,15 @@ TokenId argmax(std::span<const float> logits) {
   return found == logits.end() ? 0 : static_cast<TokenId>(found - logits.begin());
 }
 
+Status check_logits(std::span<const float> logits, Position position) {
+  float poison = 0.0F;  // x * 0 is 0, or NaN where x is NaN or infinite
+  for (const float logit : logits) poison += logit * 0.0F;
+  if (poison == 0.0F) return {};
+  return data_loss(
+      "the logits for position {} are not finite: weights or activations overflow in this model",
+      position);
+}
+
 std::uint64_t Sampler::bytes(std::int64_t vocab_size) {
   return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(vocab_size) *
                                      (2 * sizeof(std::int32_t) + sizeof(Candidate)));
@@ -168,6 +177,19 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits) const {
       logits[i] -= options_.presence_penalty +
                    options_.frequency_penalty * static_cast<float>(output_counts_[i]);
     }
+  }
+}
+
+void Sampler::apply_temperature(std::span<float> logits) const {
+  const float temperature = options_.temperature;
+  const float largest = logits[static_cast<std::size_t>(argmax(logits))];
+  if (std::isfinite(largest / temperature)) {
+    for (float& logit : logits) logit /= temperature;
+    return;
+  }
+  // A tiny temperature, or a bias of infinity: the best are equally likely, nothing else is.
+  for (float& logit : logits) {
+    logit = logit == largest ? 0.0F : std::min(0.0F, (logit - largest) / temperature);
   }
 }
 
@@ -233,7 +255,7 @@ std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
 TokenId Sampler::sample(std::span<float> logits, Position position) {
   apply_bias_and_penalties(logits);
   if (options_.temperature == 0.0F) return argmax(logits);
-  for (float& logit : logits) logit /= options_.temperature;
+  apply_temperature(logits);
   const std::size_t count = keep_most_likely(logits);
   TokenId chosen = argmax(logits);
   if (count == 0) return chosen;  // every value is -inf or NaN
@@ -260,7 +282,7 @@ bool Sampler::rejects() const {
 
 void Sampler::to_probabilities(std::span<float> logits) {
   apply_bias_and_penalties(logits);
-  for (float& logit : logits) logit /= options_.temperature;
+  apply_temperature(logits);
   const TokenId best = argmax(logits);
   const double largest = logits[static_cast<std::size_t>(best)];
   const std::size_t count = keep_most_likely(logits);
@@ -310,6 +332,12 @@ TokenId Sampler::verify(std::span<float> logits,
       philox(options_.seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), 0,
                              static_cast<std::uint32_t>(NoiseStream::kAccept)});
   if (unit_interval(words[0]) * q < logits[drafted]) return draft;
+  bool remains = probabilities.empty();
+  for (std::size_t i = 0; i < probabilities.size() && !remains; ++i) {
+    remains = i != drafted && logits[i] > probabilities[i];
+  }
+  // Equal but for rounding: what is left of one distribution without the other is the distribution.
+  if (!remains) return draw(logits, position, NoiseStream::kResidual);
   for (std::size_t i = 0; i < probabilities.size(); ++i) {
     logits[i] = std::max(0.0F, logits[i] - probabilities[i]);
   }

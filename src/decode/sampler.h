@@ -82,6 +82,8 @@ class Sampler {
   void to_probabilities(std::span<float> logits);
   TokenId draw(std::span<const float> weights, Position position, NoiseStream stream) const;
   void apply_bias_and_penalties(std::span<float> logits) const;
+  // Divides by the temperature, which is above 0; nothing becomes NaN or +inf.
+  void apply_temperature(std::span<float> logits) const;
   std::size_t keep_most_likely(std::span<const float> logits);
   std::size_t top_candidates(std::size_t available, std::size_t wanted);
   std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);
@@ -97,5 +99,9 @@ class Sampler {
 
 // The id of the largest logit; ties: the lower id.
 TokenId argmax(std::span<const float> logits);
+
+// Errors: kDataLoss, naming `position`, if a logit of the target is NaN or infinite: no choice
+// among such logits means anything.
+Status check_logits(std::span<const float> logits, Position position);
 
 }  // namespace kakeya

@@ -24,7 +24,7 @@ struct Generation {
   Position position() const { return static_cast<Position>(timeline.tokens().size()); }
 
   Result<std::span<const TokenId>> draft(DraftOffer offer);
-  TokenId choose(std::span<const TokenId> drafts, std::size_t row, Rows logits);
+  Result<TokenId> choose(std::span<const TokenId> drafts, std::size_t row, Rows logits);
   Result<bool> verify(std::span<const TokenId> drafts, RoundRecord& round);
 };
 
@@ -43,8 +43,9 @@ Result<std::span<const TokenId>> Generation::draft(DraftOffer offer) {
 }
 
 // The token after the first `row` drafts.
-TokenId Generation::choose(std::span<const TokenId> drafts, std::size_t row, Rows logits) {
+Result<TokenId> Generation::choose(std::span<const TokenId> drafts, std::size_t row, Rows logits) {
   const std::span<float> own(logits.data, static_cast<std::size_t>(logits.width));
+  KAKEYA_TRY(check_logits(own, position()));
   if (row == drafts.size()) return sampler.sample(own, position());
   return sampler.verify(own, drafts[row],
                         source.draft_probabilities(static_cast<std::int64_t>(row)), position());
@@ -60,7 +61,7 @@ Result<bool> Generation::verify(std::span<const TokenId> drafts, RoundRecord& ro
     if (options.one_row_passes) {
       KAKEYA_ASSIGN_OR_RETURN(logits, timeline.verify({}));
     }
-    const TokenId id = choose(drafts, row, logits);
+    KAKEYA_ASSIGN_OR_RETURN(const TokenId id, choose(drafts, row, logits));
     timeline.accept(id);
     ++round.committed;
     const bool agreed = row < drafts.size() && id == drafts[row];
@@ -92,6 +93,7 @@ Status decode_speculative(Timeline& timeline,
   result.stop_reason = StopReason::kMaxTokens;
   bool go_on = stream.remaining() > 0;
   if (go_on && generation.position() < timeline.context()) {
+    KAKEYA_TRY(check_logits(timeline.logits(), generation.position()));
     const TokenId id = sampler.sample(timeline.logits(), generation.position());
     KAKEYA_TRY(timeline.push({&id, 1}));
     go_on = stream.emit(id);

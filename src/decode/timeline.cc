@@ -90,9 +90,25 @@ Status plan_restoring(const SessionOptions& options,
 }
 
 Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
-  if (options.sink < 0 || options.window < 0) {
-    return invalid_argument("sink and window must be 0 or more but are {} and {}", options.sink,
-                            options.window);
+  for (const auto& [name, value] :
+       {std::pair("sink", options.sink), std::pair("window", options.window)}) {
+    if (value < 0 || value > SessionOptions::kMostKept) {
+      return invalid_argument("{} must be 0 to {} but is {}", name, SessionOptions::kMostKept,
+                              value);
+    }
+  }
+  for (const auto& [name, type] :
+       {std::pair("kv_full", options.kv_full), std::pair("kv_sliding", options.kv_sliding),
+        std::pair("kv_drafter", options.kv_drafter), std::pair("kv_codes", options.kv_codes)}) {
+    if (type > KvType::kE8) {
+      return invalid_argument("{} is no type of rows: {}", name, static_cast<int>(type));
+    }
+  }
+  for (const auto& [name, evicted] : {std::pair("evicted_full", options.evicted_full),
+                                      std::pair("evicted_sliding", options.evicted_sliding)}) {
+    if (evicted > Evicted::kRestore) {
+      return invalid_argument("{} is no way to treat rows: {}", name, static_cast<int>(evicted));
+    }
   }
   KvPlan plan{.full = {}, .sliding = {}, .pairs = options.kv_pairs};
   KAKEYA_ASSIGN_OR_RETURN(plan.full,

@@ -56,11 +56,22 @@ double GenerateResult::acceptance_length() const {
   return drafting == 0 ? 1.0 : 1.0 + static_cast<double>(accepted) / static_cast<double>(drafting);
 }
 
+Result<SessionImpl::Busy> SessionImpl::begin() {
+  if (busy_.exchange(true)) {
+    return error(
+        StatusCode::kFailedPrecondition,
+        "the session is busy: another operation of it runs, of which this may be a callback");
+  }
+  return Busy(busy_);
+}
+
 Status SessionImpl::append(std::span<const TokenId> ids) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   return timeline_->push(ids);
 }
 
 Result<std::int64_t> SessionImpl::sync(std::span<const TokenId> ids) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   KAKEYA_TRY(timeline_->check(ids));
   const std::span<const TokenId> held = timeline_->tokens();
   const auto [mismatch, unused] = std::mismatch(held.begin(), held.end(), ids.begin(), ids.end());
@@ -77,6 +88,7 @@ Result<std::int64_t> SessionImpl::sync(std::span<const TokenId> ids) {
 }
 
 Status SessionImpl::prefill(const PrefillProgress& progress) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   return run_prompt(start_from_cache(), progress);
 }
 
@@ -113,12 +125,14 @@ Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress)
 }
 
 Status SessionImpl::truncate(Position length) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   KAKEYA_TRY(timeline_->rewind(length));
   cached_ = std::min(cached_, timeline_->position());
   return {};
 }
 
 Result<std::unique_ptr<Session>> SessionImpl::fork() {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   std::unique_ptr<SessionDrafts> drafts = drafts_ == nullptr ? nullptr : drafts_->fork();
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           timeline_->fork(drafts == nullptr ? nullptr : drafts->dflash()));
@@ -145,10 +159,12 @@ SnapshotKey SessionImpl::saved_key() const {
 }
 
 Status SessionImpl::snapshot(const std::string& path, std::string_view note) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   return write_session(path, saved_key(), parts(), note);
 }
 
 Result<std::string> SessionImpl::restore(const std::string& path) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   KAKEYA_ASSIGN_OR_RETURN(std::string note, read_session(path, saved_key(), parts()));
   cached_ = 0;
   return note;
@@ -156,6 +172,7 @@ Result<std::string> SessionImpl::restore(const std::string& path) {
 
 Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
                                              const TokenCallback& on_token) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   KAKEYA_TRY(validate_sampling(options.sampling, timeline_->decoder().config().vocab_size));
   if (options.max_tokens < 0) {
     return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);

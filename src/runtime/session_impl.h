@@ -1,6 +1,7 @@
 // The session behind include/kakeya/session.h: a Timeline with a Sampler and what drafts for it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ namespace kakeya {
 
 // What a session has from its engine.
 struct SessionSurroundings {
+  std::shared_ptr<const void> owner = nullptr;  // keeps all of this alive; null: somebody else does
   MemoryBudget& budget;
   PromptCache* prompt_cache = nullptr;  // null: none
   std::span<const TokenId> model_stop_ids;
@@ -62,6 +64,22 @@ class SessionImpl final : public Session {
                 const TokenCallback& on_token,
                 GenerateResult& result);
 
+  // Held while an operation runs, in which callbacks and other threads may ask for another one.
+  class Busy {
+   public:
+    explicit Busy(std::atomic<bool>& busy) : busy_(&busy) {}
+    Busy(Busy&& other) noexcept : busy_(std::exchange(other.busy_, nullptr)) {}
+    Busy& operator=(Busy&&) = delete;
+    ~Busy() {
+      if (busy_ != nullptr) busy_->store(false);
+    }
+
+   private:
+    std::atomic<bool>* busy_;
+  };
+  // Errors: kFailedPrecondition while another operation runs.
+  Result<Busy> begin();
+
   SessionParts parts();
   // The key of a file.
   SnapshotKey saved_key() const;
@@ -77,6 +95,7 @@ class SessionImpl final : public Session {
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   std::unique_ptr<Sampler> sampler_;
   Position cached_ = 0;  // cached_tokens()
+  std::atomic<bool> busy_{false};
 };
 
 }  // namespace kakeya

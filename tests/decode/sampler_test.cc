@@ -296,5 +296,66 @@ TEST(Philox, GivesThePublishedKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+TEST(CheckLogits, RefusesWhatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t place : {0U, 17U, 39U}) {
+      std::vector<float> logits(40, -3e38F);
+      EXPECT_TRUE(check_logits(logits, 7).has_value());
+      logits[place] = bad;
+      const Status checked = check_logits(logits, 7);
+      ASSERT_FALSE(checked.has_value());
+      EXPECT_EQ(checked.error().code(), StatusCode::kDataLoss);
+      EXPECT_NE(checked.error().message().find("position 7"), std::string::npos);
+    }
+  }
+}
+
+// Colder and colder is greedier and greedier, whatever the division does.
+TEST_F(SamplerTest, TinyTemperaturesAreGreedy) {
+  for (const float temperature : {1e-6F, 1e-36F, 1e-38F, 1e-45F}) {
+    for (const AcceptRule accept : {AcceptRule::kSampleMatch, AcceptRule::kRejection}) {
+      sampler_.set_options({.temperature = temperature, .seed = 5}, {}, accept);
+      for (Position p = 0; p < 50; ++p) {
+        EXPECT_EQ(draw(p), argmax(some_logits())) << temperature;
+        std::vector<float> logits = some_logits();
+        EXPECT_EQ(sampler_.verify(logits, 4, {}, p), argmax(some_logits())) << temperature;
+      }
+    }
+  }
+}
+
+TEST_F(SamplerTest, AnInfiniteBiasLeavesOnlyItsTokens) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bias : {kInfinity, 3e38F}) {
+    for (const AcceptRule accept : {AcceptRule::kSampleMatch, AcceptRule::kRejection}) {
+      sampler_.set_options({.temperature = 0.5F, .logit_bias = {{4, bias}, {9, bias}}, .seed = 5},
+                           {}, accept);
+      std::map<TokenId, int> counts;
+      for (Position p = 0; p < 400; ++p) {
+        std::vector<float> logits = some_logits();
+        ++counts[sampler_.verify(logits, 2, {}, p)];
+      }
+      EXPECT_EQ(counts.size(), 2U);
+      EXPECT_GT(counts[4], 100);
+      EXPECT_GT(counts[9], 100);
+    }
+  }
+}
+
+// Where the two distributions are equal up to rounding nothing may be left to draw from.
+TEST_F(SamplerTest, DrawsFromTheDistributionWhereNoResidualIsLeft) {
+  sampler_.set_options({.temperature = 1.0F, .seed = 5}, {}, AcceptRule::kRejection);
+  std::vector<float> certain(kVocabulary, -1e30F);
+  certain[7] = 0.0F;
+  std::vector<float> drafts(kVocabulary, 0.0F);
+  drafts[3] = 1.0F;
+  drafts[7] = 1.0F;  // as if rounding had made it so
+  for (Position p = 0; p < 20; ++p) {
+    std::vector<float> logits = certain;
+    EXPECT_EQ(sampler_.verify(logits, 3, drafts, p), 7);
+  }
+}
+
 }  // namespace
 }  // namespace kakeya::test

@@ -1,0 +1,43 @@
+// What Engine::open() gives: a share of an engine. Its sessions hold another each, so that neither
+// has to be destroyed before the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/engine_impl.h"
+
+namespace kakeya {
+
+class EngineHandle final : public Engine {
+ public:
+  explicit EngineHandle(std::shared_ptr<EngineImpl> engine) : engine_(std::move(engine)) {}
+
+  Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override {
+    return engine_->create_session(options, {}, nullptr, engine_);
+  }
+  Result<std::unique_ptr<Session>> create_session() override {
+    return create_session(engine_->session_options());
+  }
+  Result<const Tokenizer*> tokenizer() const override { return engine_->tokenizer(); }
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options) const override {
+    return engine_->apply_chat_template(messages, options);
+  }
+  std::int64_t vocab_size() const override { return engine_->vocab_size(); }
+  std::int64_t max_context() const override { return engine_->max_context(); }
+  std::span<const TokenId> stop_ids() const override { return engine_->stop_ids(); }
+  TokenId bos_id() const override { return engine_->bos_id(); }
+  SamplingOptions recommended_sampling() const override { return engine_->recommended_sampling(); }
+  std::string_view backend_name() const override { return engine_->backend_name(); }
+  int num_threads() const override { return engine_->num_threads(); }
+  const SessionOptions& session_options() const override { return engine_->session_options(); }
+  std::string memory_plan() const override { return engine_->memory_plan(); }
+  Footprint footprint() const override { return engine_->footprint(); }
+
+ private:
+  std::shared_ptr<EngineImpl> engine_;
+};
+
+}  // namespace kakeya

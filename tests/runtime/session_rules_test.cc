@@ -1,0 +1,104 @@
+// What a session and an engine refuse, and how long they live.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "kakeya/engine.h"
+#include "model/test_model.h"
+#include "runtime/demo_sessions.h"
+
+namespace kakeya::test {
+namespace {
+
+using testing::HasSubstr;
+
+const Ids kPrompt = {2, 130, 131, 132, 133, 134};
+
+TEST(SessionRules, SessionsOutliveTheirEngine) {
+  auto engine = open_engine(demo_options("auto"));
+  auto session = engine->create_session().value();
+  auto reference = engine->create_session().value();
+  const Tokenizer* tokenizer = engine->tokenizer().value();
+  ASSERT_OK(session->append(kPrompt));
+  ASSERT_OK(reference->append(kPrompt));
+  const Ids expected = reference->generate(generation(20)).value().ids;
+  reference.reset();
+  engine.reset();
+  EXPECT_FALSE(tokenizer->encode("still there").empty());
+  auto fork = session->fork().value();
+  EXPECT_EQ(session->generate(generation(20)).value().ids, expected);
+  session.reset();
+  EXPECT_EQ(fork->generate(generation(20)).value().ids, expected);
+}
+
+// Cutting the text in the callback is what an application would try.
+TEST(SessionRules, ABusySessionSaysSoAndGoesOn) {
+  const auto engine = open_engine(demo_options("auto"));
+  auto plain = engine->create_session().value();
+  auto session = engine->create_session().value();
+  ASSERT_OK(plain->append(kPrompt));
+  ASSERT_OK(session->append(kPrompt));
+  int refused = 0;
+  const auto busy = [&](const Status& status) {
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.error().message(), HasSubstr("busy"));
+    ++refused;
+  };
+  const auto as_status = [](const auto& result) {
+    return result ? Status() : Status(Unexpected(result.error()));
+  };
+  const std::string path = testing::TempDir() + "busy.session";
+  const auto result = session->generate(generation(20), [&](TokenId) {
+    busy(session->truncate(1));
+    busy(session->append(kPrompt));
+    busy(as_status(session->sync(kPrompt)));
+    busy(session->prefill());
+    busy(as_status(session->generate(generation(1))));
+    busy(as_status(session->fork()));
+    busy(session->snapshot(path));
+    busy(as_status(session->restore(path)));
+    std::thread([&] { busy(session->truncate(1)); }).join();
+    return true;
+  });
+  ASSERT_OK(result);
+  EXPECT_EQ(refused, 9 * 20);
+  EXPECT_EQ(result->ids, plain->generate(generation(20)).value().ids);
+  ASSERT_OK(session->truncate(3));
+}
+
+TEST(SessionRules, RefusesOptionsOutOfRange) {
+  const auto engine = open_engine(demo_options("none"));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto refused = [&](const SessionOptions& options, const std::string& part) {
+    const auto session = engine->create_session(options);
+    ASSERT_FALSE(session.has_value()) << part;
+    EXPECT_EQ(session.error().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(session.error().message(), HasSubstr(part));
+  };
+  for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{1} << 62, kMost}) {
+    refused({.sink = value, .window = 64, .evicted_full = Evicted::kDrop}, "sink must be 0 to");
+    refused({.window = value, .evicted_full = Evicted::kDrop}, "window must be 0 to");
+  }
+  refused({.sink = kMost, .window = kMost, .evicted_full = Evicted::kDrop}, "sink must be 0 to");
+  refused({.max_rows = 0}, "max_rows");
+  refused({.kv_full = static_cast<KvType>(99)}, "kv_full is no type of rows: 99");
+  refused({.kv_codes = static_cast<KvType>(8)}, "kv_codes is no type of rows: 8");
+  refused({.evicted_sliding = static_cast<Evicted>(3)}, "evicted_sliding is no way");
+}
+
+TEST(SessionRules, RefusesThousandsOfThreads) {
+  for (const int threads : {-1, 1025, 1000000}) {
+    EngineOptions options = demo_options("none");
+    options.num_threads = threads;
+    const auto engine = Engine::open(options);
+    ASSERT_FALSE(engine.has_value());
+    EXPECT_THAT(engine.error().message(), HasSubstr("num_threads must be 0 to 1024"));
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::test
