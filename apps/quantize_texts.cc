@@ -56,7 +56,7 @@ Result<Reader> open_reader(const std::string& source) {
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(source));
   Reader reader;
   KAKEYA_ASSIGN_OR_RETURN(reader.text, ModelText::load(source));
-  reader.bos = config.bos_token_id;
+  if (reader.text.begins_texts()) reader.bos = config.bos_token_id;
   reader.window = std::min(kTextWindow, config.max_position_embeddings);
   return reader;
 }

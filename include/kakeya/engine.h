@@ -1,5 +1,7 @@
-// The engine: a loaded model with its tokenizer, shared by sessions. Immutable after open();
-// thread-safe.
+// The engine: a loaded model with its tokenizer, shared by sessions. Its model never changes after
+// open(); thread-safe. Sessions keep what they need of it alive: engine and sessions may be
+// destroyed in any order. What is given as a pointer or a span (tokenizer(), stop_ids(),
+// backend_name(), session_options()) is valid as long as the engine or one of its sessions lives.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +61,9 @@ class Engine {
   virtual std::int64_t max_context() const = 0;
   // Union of config.json's and generation_config.json's eos ids.
   virtual std::span<const TokenId> stop_ids() const = 0;
-  virtual TokenId bos_id() const = 0;  // -1 if the model has none
+  // What goes in front of a text that no chat template wrote, by the tokenizer's word
+  // (add_bos_token, the post-processor, its kind); -1: nothing does.
+  virtual TokenId bos_id() const = 0;
   // The publisher's recommendation, from generation_config.json.
   virtual SamplingOptions recommended_sampling() const = 0;
   // "cpu/avx512_bf16"

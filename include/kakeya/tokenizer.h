@@ -1,6 +1,7 @@
 // Text to token ids and back, as described by a Hugging Face tokenizer.json or the metadata of a
 // GGUF file: byte-fallback BPE (Gemma 4) and byte-level BPE (GPT-2, Qwen). Adds no
-// beginning-of-sequence token of its own: the chat template or the caller writes it.
+// beginning-of-sequence token of its own: the chat template or the caller writes it
+// (Engine::bos_id()). Moved from, a tokenizer can only be assigned to or destroyed.
 // docs/tokenizer.md lists the supported components.
 #pragma once
 
@@ -56,6 +57,11 @@ class Tokenizer {
   // The token's text as the vocabulary writes it, which is not its decoded text; nothing for an
   // unused id. The view lives as long as the tokenizer.
   std::optional<std::string_view> token_text(TokenId id) const;
+
+  // Whether a beginning-of-sequence token goes in front of a text that no template wrote, where
+  // tokenizer_config.json does not say: by the post-processor's template, else as Hugging Face's
+  // classes for such vocabularies do (byte fallback: yes; byte level: no).
+  bool begins_texts() const;
 
   // Whether decode leaves the token out.
   bool is_special(TokenId id) const;

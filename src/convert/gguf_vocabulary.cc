@@ -11,6 +11,7 @@
 #include "convert/gguf_metadata.h"
 #include "formats/json_document.h"
 #include "formats/printable.h"
+#include "kakeya/tokenizer.h"
 
 namespace kakeya {
 
@@ -65,6 +66,8 @@ class VocabularyReader {
       return read_tokenizer(document.root());
     }();
     if (!read) return Unexpected(read.error().with_context(path));
+    KAKEYA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::parse(text));
+    begins_texts_ = tokenizer.begins_texts();
     KAKEYA_TRY(read_config());
     return std::move(entries_);
   }
@@ -178,8 +181,8 @@ class VocabularyReader {
     add_id("pad", root, config_.pad_token_id, "padding");
     add_id("mask", root, std::nullopt);
     const auto add_bos = root.find("add_bos_token");
-    add("ggml.add_bos_token",
-        gemma4() || (add_bos != root.end() && add_bos->is_boolean() && add_bos->get<bool>()));
+    const bool given = add_bos != root.end() && add_bos->is_boolean();
+    add("ggml.add_bos_token", given ? add_bos->get<bool>() : begins_texts_);
     return add_template(root);
   }
 
@@ -214,6 +217,7 @@ class VocabularyReader {
 
   const std::string& dir_;
   const ModelConfig& config_;
+  bool begins_texts_ = false;  // Tokenizer::begins_texts()
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
   std::vector<GgufMetadata> entries_;

@@ -10,6 +10,7 @@
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
+#include "runtime/engine_handle.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/session_impl.h"
 
@@ -27,6 +28,10 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
 
 // Everything up to the weights: configuration, backend.
 Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& options) {
+  if (options.num_threads < 0 || options.num_threads > EngineOptions::kMostThreads) {
+    return invalid_argument("num_threads must be 0 to {} but is {}", EngineOptions::kMostThreads,
+                            options.num_threads);
+  }
   KAKEYA_ASSIGN_OR_RETURN(ModelConfig config, load_model_config(options.model_dir));
   std::unique_ptr<EngineImpl> engine(new EngineImpl(std::move(config), options));
   KAKEYA_ASSIGN_OR_RETURN(engine->generation_config_, load_generation_config(options.model_dir));
@@ -141,7 +146,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, EngineImpl::open(options));
-  return engine;
+  return std::make_unique<EngineHandle>(std::move(engine));
 }
 
 Result<Footprint> Engine::estimate(const EngineOptions& options) {
@@ -399,7 +404,8 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
                                                             const DraftWrapper& wrapper,
-                                                            const Projection* projection) {
+                                                            const Projection* projection,
+                                                            std::shared_ptr<const void> owner) {
   if (projection == nullptr) projection = projection_.get();
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
                           plan_session(options, verify_rows(options), projection));
@@ -423,7 +429,8 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   }
   return std::make_unique<SessionImpl>(
       std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
-      SessionSurroundings{.budget = budget_,
+      SessionSurroundings{.owner = std::move(owner),
+                          .budget = budget_,
                           .prompt_cache = prompt_cache_.get(),
                           .model_stop_ids = stop_ids_,
                           .suppressed = generation_config_.suppress_tokens,

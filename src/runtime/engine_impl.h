@@ -53,7 +53,9 @@ class EngineImpl final : public Engine {
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_context() const override { return config_.max_position_embeddings; }
   std::span<const TokenId> stop_ids() const override { return stop_ids_; }
-  TokenId bos_id() const override { return config_.bos_token_id.value_or(-1); }
+  TokenId bos_id() const override {
+    return text_.begins_texts() ? config_.bos_token_id.value_or(-1) : -1;
+  }
   SamplingOptions recommended_sampling() const override;
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
@@ -79,10 +81,12 @@ class EngineImpl final : public Engine {
 
   // A session whose drafts pass through `wrapper`, if one is given; it must have something that
   // drafts then. Rows are restored by `projection`, null for the engine's own. For benchmarks and
-  // evaluations. Errors: as create_session.
+  // evaluations. `owner`: what the session is to keep alive, if anything. Errors: as
+  // create_session.
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options,
                                                   const DraftWrapper& wrapper,
-                                                  const Projection* projection = nullptr);
+                                                  const Projection* projection = nullptr,
+                                                  std::shared_ptr<const void> owner = nullptr);
 
   // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass; rows are
   // restored by `projection`, null for the engine's own. Errors: as create_session.

@@ -70,6 +70,8 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
     }
     bos_token_ = special_token(config, "bos_token");
     eos_token_ = special_token(config, "eos_token");
+    const auto add_bos = config.find("add_bos_token");
+    if (add_bos != config.end() && add_bos->is_boolean()) add_bos_ = add_bos->get<bool>();
     const std::string source = template_source(config);
     if (!source.empty() && !chat_template_) {
       KAKEYA_TRY(set_template(source, path));
@@ -92,6 +94,8 @@ Result<ModelText> ModelText::load_gguf(const std::string& path) {
     to = text.tokenizer_->token_text(static_cast<TokenId>(id)).value_or("");
     return {};
   };
+  // Where the file says no, load_model_config() gives no such id.
+  text.add_bos_ = true;
   KAKEYA_TRY(text_of_token("tokenizer.ggml.bos_token_id", text.bos_token_));
   KAKEYA_TRY(text_of_token("tokenizer.ggml.eos_token_id", text.eos_token_));
   constexpr const char* kTemplate = "tokenizer.chat_template";
@@ -135,6 +139,11 @@ Result<const Tokenizer*> ModelText::tokenizer() const {
   return error(StatusCode::kFailedPrecondition,
                "{} has no tokenizer (tokenizer.json, or tokenizer.ggml.tokens in a GGUF file)",
                path_);
+}
+
+bool ModelText::begins_texts() const {
+  if (add_bos_) return *add_bos_;
+  return !tokenizer_ || tokenizer_->begins_texts();
 }
 
 Result<std::string> ModelText::apply_chat_template(std::span<const ChatMessage> messages,

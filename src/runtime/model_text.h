@@ -24,6 +24,9 @@ class ModelText {
 
   // Errors: kFailedPrecondition if there is none.
   Result<const Tokenizer*> tokenizer() const;
+  // Whether a beginning-of-sequence token goes in front of a text that no template wrote: as
+  // add_bos_token says, else as the tokenizer does. True without a tokenizer.
+  bool begins_texts() const;
   Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
                                           const ChatOptions& options) const;
 
@@ -42,6 +45,7 @@ class ModelText {
   std::optional<ChatTemplate> chat_template_;
   std::string tokenizer_fingerprint_ = "none";
   std::uint64_t template_checksum_ = 0;
+  std::optional<bool> add_bos_;
   std::string bos_token_;
   std::string eos_token_;
 };

@@ -157,6 +157,10 @@ std::optional<std::string_view> Tokenizer::token_text(TokenId id) const {
   return impl_->parts.vocabulary.text(id);
 }
 
+bool Tokenizer::begins_texts() const {
+  return impl_->parts.special_token_in_front.value_or(!impl_->parts.byte_level);
+}
+
 bool Tokenizer::is_special(TokenId id) const {
   return id >= 0 && static_cast<std::size_t>(id) < impl_->special.size() &&
          impl_->special[static_cast<std::size_t>(id)];

@@ -205,6 +205,21 @@ Status read_decoder(object root, DecoderOptions& decoder) {
   return {};
 }
 
+// A TemplateProcessing, alone or in a Sequence, lists what a single text becomes.
+std::optional<bool> special_token_in_front(simdjson::simdjson_result<element> processor) {
+  element first;
+  if (processor["single"].at(0).get(first) == simdjson::SUCCESS) {
+    return first["SpecialToken"].error() == simdjson::SUCCESS;
+  }
+  array processors;
+  if (processor["processors"].get(processors) != simdjson::SUCCESS) return std::nullopt;
+  for (const element one : processors) {
+    if (one["single"].at(0).get(first) != simdjson::SUCCESS) continue;
+    return first["SpecialToken"].error() == simdjson::SUCCESS;
+  }
+  return std::nullopt;
+}
+
 Status check_unsupported_model_options(object model) {
   KAKEYA_ASSIGN_OR_RETURN(const auto type, get_or<std::string_view>(model, "type", "BPE"));
   if (type != "BPE") return unsupported("model", type);
@@ -334,6 +349,7 @@ Result<TokenizerParts> parse_tokenizer_json(std::string_view json) {
   KAKEYA_TRY(read_normalizer(root, parts));
   KAKEYA_TRY(read_pre_tokenizer(root, parts));
   KAKEYA_TRY(check_post_processor(root));
+  parts.special_token_in_front = special_token_in_front(root["post_processor"]);
   KAKEYA_TRY(read_decoder(root, parts.decoder));
   if (parts.byte_level != parts.decoder.byte_level) {
     return unsupported("combination", "ByteLevel in only one of pre_tokenizer and decoder");

@@ -2,6 +2,7 @@
 // encoding or decoding itself.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct TokenizerParts {
   bool ignore_merges = false;  // a word that is a token stays whole
   Bpe bpe;
   DecoderOptions decoder;
+  // Whether its post-processor puts a special token in front of every text; nothing if it has none
+  // that could.
+  std::optional<bool> special_token_in_front;
 };
 
 // Errors: as Tokenizer::parse.
