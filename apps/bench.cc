@@ -11,6 +11,7 @@
 #include "command.h"
 #include "kernel_bench.h"
 #include "model_bench.h"
+#include "output.h"
 #include "report.h"
 #include "terminal.h"
 
@@ -34,18 +35,17 @@ nlohmann::ordered_json pass_json(const bench::PassResult& pass) {
 }
 
 void print_pass_header() {
-  fmt::print("{:>5} {:>10} {:>19} {:>10} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8}\n", "rows", "ms",
-             "(min - max)", "tokens/s", "GB", "GB/s", "probe", "%probe", "GFLOP/s", "experts");
+  print("{:>5} {:>10} {:>19} {:>10} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8}\n", "rows", "ms",
+        "(min - max)", "tokens/s", "GB", "GB/s", "probe", "%probe", "GFLOP/s", "experts");
 }
 
 void print_pass(const bench::PassResult& pass) {
-  fmt::print(
-      "{:>5} {:>10.2f} {:>19} {:>10.1f} {:>8.3f} {:>8.1f} {:>8.1f} {:>6.0f}% {:>9.0f} {:>8.1f}\n",
-      pass.rows, 1e3 * pass.seconds,
-      fmt::format("({:.2f} - {:.2f})", 1e3 * pass.min_seconds, 1e3 * pass.max_seconds),
-      static_cast<double>(pass.rows) / pass.seconds, 1e-9 * pass.bytes,
-      1e-9 * pass.bytes / pass.seconds, pass.probe_gb_per_s, pass.percent_of_probe,
-      pass.gflop / pass.seconds, pass.distinct_experts);
+  print("{:>5} {:>10.2f} {:>19} {:>10.1f} {:>8.3f} {:>8.1f} {:>8.1f} {:>6.0f}% {:>9.0f} {:>8.1f}\n",
+        pass.rows, 1e3 * pass.seconds,
+        fmt::format("({:.2f} - {:.2f})", 1e3 * pass.min_seconds, 1e3 * pass.max_seconds),
+        static_cast<double>(pass.rows) / pass.seconds, 1e-9 * pass.bytes,
+        1e-9 * pass.bytes / pass.seconds, pass.probe_gb_per_s, pass.percent_of_probe,
+        pass.gflop / pass.seconds, pass.distinct_experts);
 }
 
 // Runs one kind of pass and prints its rows. `run` gives the results.
@@ -65,7 +65,7 @@ int pass_bench(BenchFlags& flags, const char* name, Run&& run) {
   if (flags.json) {
     nlohmann::ordered_json json = header_json(flags, **engine, name);
     for (const bench::PassResult& pass : *passes) json["passes"].push_back(pass_json(pass));
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return kExitOk;
   }
   print_header(flags, **engine, name);
@@ -93,8 +93,8 @@ int verify_bench(BenchFlags& flags) {
     return passes;
   });
   if (code == kExitOk && !flags.json) {
-    fmt::print("{} rows cost {:.2f} times {} row\n", flags.options.verify_rows.back(), ratio,
-               flags.options.verify_rows.front());
+    print("{} rows cost {:.2f} times {} row\n", flags.options.verify_rows.back(), ratio,
+          flags.options.verify_rows.front());
   }
   return code;
 }
@@ -111,8 +111,8 @@ int prefill_bench(BenchFlags& flags) {
   if (!kernels) return report(kernels.error());
   ThreadPool pool({.num_threads = flags.model.threads});
   const double peak = cpu::measure_bf16_peak(pool, **kernels, 1.0);
-  fmt::print("{:.0f} GFLOP/s is {:.0f}% of the bf16 peak of {:.0f} GFLOP/s\n", rate,
-             100.0 * rate / peak, peak);
+  print("{:.0f} GFLOP/s is {:.0f}% of the bf16 peak of {:.0f} GFLOP/s\n", rate, 100.0 * rate / peak,
+        peak);
   return code;
 }
 
@@ -127,10 +127,10 @@ int bandwidth_bench(const BenchFlags& flags) {
     json["threads"] = pool.num_threads();
     json["read_gb_per_s"] = all;
     json["one_thread_gb_per_s"] = one;
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    fmt::print("reading memory: {:.1f} GB/s with {} threads, {:.1f} GB/s with one\n", all,
-               pool.num_threads(), one);
+    print("reading memory: {:.1f} GB/s with {} threads, {:.1f} GB/s with one\n", all,
+          pool.num_threads(), one);
   }
   return kExitOk;
 }
@@ -139,7 +139,7 @@ int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& optio
   const auto measured = bench::run_kernel_bench(options);
   if (!measured) return report(measured.error());
   if (!flags.json) {
-    fmt::print("{}", bench::format_kernel_report(*measured));
+    print("{}", bench::format_kernel_report(*measured));
     return kExitOk;
   }
   nlohmann::ordered_json json = provenance_json("kakeya.bench.kernels/1", flags.conditions);
@@ -158,7 +158,7 @@ int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& optio
                                {"gflop_per_s", result.gflops},
                                {"percent_of_peak", result.peak_percent}});
   }
-  fmt::print("{}\n", json.dump(2));
+  print_json(json);
   return kExitOk;
 }
 

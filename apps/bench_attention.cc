@@ -49,15 +49,15 @@ nlohmann::ordered_json attention_json(const AttentionFlags& flags,
 }
 
 void print_attention(const AttentionFlags& flags, const bench::AttentionReport& report) {
-  fmt::print("attention of one layer of {}; {}, {} threads; medians\n",
-             flags.model.empty() ? flags.shape : flags.model, report.backend, report.num_threads);
-  fmt::print("{:<8} {:<9} {:>8} {:>5} {:>9} {:>19} {:>9} {:>7} {:>7} {:>7}\n", "layer", "kv",
-             "context", "rows", "ms", "(min - max)", "MB", "GB/s", "probe", "%probe");
+  print("attention of one layer of {}; {}, {} threads; medians\n",
+        flags.model.empty() ? flags.shape : flags.model, report.backend, report.num_threads);
+  print("{:<8} {:<9} {:>8} {:>5} {:>9} {:>19} {:>9} {:>7} {:>7} {:>7}\n", "layer", "kv", "context",
+        "rows", "ms", "(min - max)", "MB", "GB/s", "probe", "%probe");
   for (const bench::AttentionResult& r : report.results) {
-    fmt::print("{:<8} {:<9} {:>8} {:>5} {:>9.3f} {:>19} {:>9.2f} {:>7.1f} {:>7.1f} {:>6.0f}%\n",
-               r.sliding ? "sliding" : "full", r.kind.name(), r.context, r.rows, 1e3 * r.seconds,
-               fmt::format("({:.3f} - {:.3f})", 1e3 * r.min_seconds, 1e3 * r.max_seconds),
-               1e-6 * r.bytes, r.gb_per_s(), r.probe_gb_per_s, r.percent_of_probe());
+    print("{:<8} {:<9} {:>8} {:>5} {:>9.3f} {:>19} {:>9.2f} {:>7.1f} {:>7.1f} {:>6.0f}%\n",
+          r.sliding ? "sliding" : "full", r.kind.name(), r.context, r.rows, 1e3 * r.seconds,
+          fmt::format("({:.3f} - {:.3f})", 1e3 * r.min_seconds, 1e3 * r.max_seconds),
+          1e-6 * r.bytes, r.gb_per_s(), r.probe_gb_per_s, r.percent_of_probe());
   }
 }
 
@@ -86,7 +86,7 @@ int attention_bench(AttentionFlags& flags) {
   }
   if (!measured) return report(measured.error());
   if (flags.json) {
-    fmt::print("{}\n", attention_json(flags, *measured).dump(2));
+    print_json(attention_json(flags, *measured));
   } else {
     print_attention(flags, *measured);
   }

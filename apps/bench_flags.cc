@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "formats/named_shapes.h"
 #include "model/random_source.h"
+#include "output.h"
 #include "report.h"
 #include "terminal.h"
 
@@ -73,9 +74,9 @@ nlohmann::ordered_json header_json(const BenchFlags& flags,
 }
 
 void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name) {
-  fmt::print("{} of {}; {}, {} threads, compute {}; medians of {} repetitions\n", name,
-             subject(flags), engine.backend_name(), engine.num_threads(), flags.model.compute,
-             flags.options.repetitions);
+  print("{} of {}; {}, {} threads, compute {}; medians of {} repetitions\n", name, subject(flags),
+        engine.backend_name(), engine.num_threads(), flags.model.compute,
+        flags.options.repetitions);
 }
 
 void add_shape_flags(CLI::App& command, BenchFlags& flags) {

@@ -10,6 +10,7 @@
 #include "bench_flags.h"
 #include "command.h"
 #include "machine_memory.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -111,11 +112,11 @@ int long_session_bench(LongSessionFlags& flags) {
     json["young_seconds_per_token"] = result->young_seconds;
     json["long_seconds_per_token"] = result->long_seconds;
     json["ratio"] = result->ratio;
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return kExitOk;
   }
   print_header(flags.bench, **engine, "a session that drops rows");
-  fmt::print(
+  print(
       "after {} tokens a token takes {:.3f} times what it takes at the beginning ({:.0f} against "
       "{:.0f} us, medians of sessions in turn)\n"
       "the ledger holds {}, {} at the beginning\n"

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "bench_flags.h"
 #include "formats/named_shapes.h"
+#include "output.h"
 
 namespace kakeya::cli {
 namespace {
@@ -81,16 +82,16 @@ int memory_bench(const BenchFlags& flags) {
   if (!rows) return report(rows.error());
   nlohmann::ordered_json json = header_json(flags, **engine, "memory");
   if (!flags.json) {
-    fmt::print("memory of sessions of {}; {}, compute {}; at {} tokens, and each token more\n",
-               subject(flags), (*engine)->backend_name(), flags.model.compute, kLonger);
-    fmt::print("{:<6} {:<12} {:>14} {:>12} {:>22}\n", "rows", "class", "bytes", "a token",
-               "a token, all layers");
+    print("memory of sessions of {}; {}, compute {}; at {} tokens, and each token more\n",
+          subject(flags), (*engine)->backend_name(), flags.model.compute, kLonger);
+    print("{:<6} {:<12} {:>14} {:>12} {:>22}\n", "rows", "class", "bytes", "a token",
+          "a token, all layers");
   }
   for (const ClassRow& row : *rows) {
     const double all = row.scale * row.bytes_per_token;
     if (!flags.json) {
-      fmt::print("{:<6} {:<12} {:>14} {:>12.1f} {:>22.1f}\n", row.type,
-                 memory_class_name(row.memory_class), row.reserved, row.bytes_per_token, all);
+      print("{:<6} {:<12} {:>14} {:>12.1f} {:>22.1f}\n", row.type,
+            memory_class_name(row.memory_class), row.reserved, row.bytes_per_token, all);
       continue;
     }
     json["results"].push_back({{"rows", row.type},
@@ -99,7 +100,7 @@ int memory_bench(const BenchFlags& flags) {
                                {"bytes_per_token", row.bytes_per_token},
                                {"bytes_per_token_all_layers", all}});
   }
-  if (flags.json) fmt::print("{}\n", json.dump(2));
+  if (flags.json) print_json(json);
   return kExitOk;
 }
 

@@ -7,6 +7,7 @@
 #include "bench_flags.h"
 #include "command.h"
 #include "model_bench.h"
+#include "output.h"
 #include "report.h"
 #include "terminal.h"
 #include "timed_backend.h"
@@ -27,23 +28,23 @@ double other_seconds(const bench::OperationsResult& result) {
 
 void print_operations(const bench::OperationsResult& result) {
   const double probe = result.pass.probe_gb_per_s;
-  fmt::print("{:<32} {:>6} {:>10} {:>7} {:>9} {:>8} {:>7}\n", "operation", "calls", "ms", "share",
-             "MB", "GB/s", "%probe");
+  print("{:<32} {:>6} {:>10} {:>7} {:>9} {:>8} {:>7}\n", "operation", "calls", "ms", "share", "MB",
+        "GB/s", "%probe");
   for (const bench::OperationTimes& operation : result.operations) {
-    fmt::print("{:<32} {:>6} {:>10.3f} {:>6.1f}%", operation.name, operation.calls,
-               1e3 * operation.seconds, 100.0 * operation.seconds / result.pass.seconds);
+    print("{:<32} {:>6} {:>10.3f} {:>6.1f}%", operation.name, operation.calls,
+          1e3 * operation.seconds, 100.0 * operation.seconds / result.pass.seconds);
     if (operation.bytes > 0.0) {
-      fmt::print(" {:>9.1f} {:>8.1f} {:>6.0f}%", 1e-6 * operation.bytes, gb_per_s(operation),
-                 100.0 * gb_per_s(operation) / probe);
+      print(" {:>9.1f} {:>8.1f} {:>6.0f}%", 1e-6 * operation.bytes, gb_per_s(operation),
+            100.0 * gb_per_s(operation) / probe);
     }
-    fmt::print("\n");
+    print("\n");
   }
   const double other = other_seconds(result);
-  fmt::print("{:<32} {:>6} {:>10.3f} {:>6.1f}%\n", "between operations", "", 1e3 * other,
-             100.0 * other / result.pass.seconds);
-  fmt::print("a pass of {} rows: {:.3f} ms, {:.1f} MB, {:.0f}% of the probe of {:.1f} GB/s\n",
-             result.pass.rows, 1e3 * result.pass.seconds, 1e-6 * result.pass.bytes,
-             100e-9 * result.pass.bytes / result.pass.seconds / probe, probe);
+  print("{:<32} {:>6} {:>10.3f} {:>6.1f}%\n", "between operations", "", 1e3 * other,
+        100.0 * other / result.pass.seconds);
+  print("a pass of {} rows: {:.3f} ms, {:.1f} MB, {:.0f}% of the probe of {:.1f} GB/s\n",
+        result.pass.rows, 1e3 * result.pass.seconds, 1e-6 * result.pass.bytes,
+        100e-9 * result.pass.bytes / result.pass.seconds / probe, probe);
 }
 
 nlohmann::ordered_json operations_json(const BenchFlags& flags,
@@ -85,7 +86,7 @@ int operations_bench(BenchFlags& flags) {
   }
   if (!result) return report(result.error());
   if (flags.json) {
-    fmt::print("{}\n", operations_json(flags, **engine, *result).dump(2));
+    print_json(operations_json(flags, **engine, *result));
   } else {
     print_header(flags, **engine, "operations");
     print_operations(*result);

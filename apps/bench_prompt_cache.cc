@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "bench_flags.h"
 #include "command.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -78,11 +79,11 @@ int prompt_cache_bench(BenchFlags& flags) {
     json["cached_seconds"] = result->cached_seconds;
     json["kept_tokens"] = result->kept;
     json["entry_bytes"] = result->bytes;
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return kExitOk;
   }
   print_header(flags, **engine, "first token");
-  fmt::print(
+  print(
       "a prompt of {} tokens: {:.1f} ms\n"
       "one that begins like it: {:.1f} ms, {} tokens of it from the cache\n"
       "the cache holds {} for it\n",

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "bench_flags.h"
+#include "output.h"
 #include "report.h"
 #include "speculative_bench.h"
 #include "terminal.h"
@@ -35,30 +36,29 @@ nlohmann::ordered_json run_json(const bench::SpeculativeRun& run) {
 }
 
 void print_costs(const MeasuredCosts& costs) {
-  fmt::print(
+  print(
       "\nmeasured costs in milliseconds (verify: a pass over so many rows; draft: so many "
       "tokens)\n{:>5} {:>9} {:>9} {:>12}\n",
       "n", "verify", "draft", "verify/row 1");
   for (std::size_t i = 0; i < costs.verify.size(); ++i) {
     const std::string draft =
         i < costs.draft.size() ? fmt::format("{:.3f}", 1e3 * costs.draft[i]) : "";
-    fmt::print("{:>5} {:>9.3f} {:>9} {:>12.2f}\n", i + 1, 1e3 * costs.verify[i], draft,
-               costs.verify[i] / costs.verify.front());
+    print("{:>5} {:>9.3f} {:>9} {:>12.2f}\n", i + 1, 1e3 * costs.verify[i], draft,
+          costs.verify[i] / costs.verify.front());
   }
 }
 
 void print_report(const bench::SpeculativeReport& report) {
-  fmt::print("{:>6} {:>10} {:>21} {:>8} {:>8} {:>12} {:>12}\n", "drafts", "tokens/s", "(min - max)",
-             "x plain", "steady", "tokens/round", "drafts/round");
+  print("{:>6} {:>10} {:>21} {:>8} {:>8} {:>12} {:>12}\n", "drafts", "tokens/s", "(min - max)",
+        "x plain", "steady", "tokens/round", "drafts/round");
   for (const bench::SpeculativeRun& run : report.runs) {
-    fmt::print(
-        "{:>6} {:>10.2f} {:>21} {:>8.3f} {:>8.3f} {:>12.2f} {:>12.2f}\n",
-        length_name(run.draft_length), run.tokens_per_second,
-        fmt::format("({:.2f} - {:.2f})", run.min_tokens_per_second, run.max_tokens_per_second),
-        run.times_plain, run.steady_times_plain, run.tokens_per_round, run.mean_length);
+    print("{:>6} {:>10.2f} {:>21} {:>8.3f} {:>8.3f} {:>12.2f} {:>12.2f}\n",
+          length_name(run.draft_length), run.tokens_per_second,
+          fmt::format("({:.2f} - {:.2f})", run.min_tokens_per_second, run.max_tokens_per_second),
+          run.times_plain, run.steady_times_plain, run.tokens_per_round, run.mean_length);
   }
   print_costs(report.costs);
-  fmt::print(
+  print(
       "\nplain decoding reads {:.1f} GB/s of {:.1f} GB/s probed\n"
       "best fixed length: {}; automatic reaches {:.1f}% of it ({:.1f}% as timed) and {:.3f} times "
       "plain\n"
@@ -95,7 +95,7 @@ int speculative_bench(SpeculativeFlags& flags) {
     json["plain_gb_per_s"] = measured->plain_gb_per_s;
     json["best_fixed"] = length_name(measured->best_fixed().draft_length);
     json["outputs_equal"] = measured->outputs_equal;
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
     print_header(flags.bench, **engine, "speculative decoding");
     print_report(*measured);

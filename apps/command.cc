@@ -12,8 +12,10 @@
 #include <iterator>
 #include <utility>
 
+#include "base/control_group.h"
 #include "base/status.h"
 #include "machine_memory.h"
+#include "output.h"
 #include "runtime/cost_cache.h"
 
 namespace kakeya::cli {
@@ -125,9 +127,11 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   add_restore_flags(command, flags);
 }
 
+// Of the machine, or as much as the control group of the process may have.
 std::uint64_t physical_memory() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  return std::min(machine, control_group_limits().memory);
 }
 
 }  // namespace
@@ -147,7 +151,7 @@ std::string find_shared_folder(const std::string& path, const std::string& file)
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "kakeya: {}\n", error.message());
+  print_error("kakeya: {}\n", error.message());
   return kExitBadInput;
 }
 
@@ -348,18 +352,17 @@ nlohmann::ordered_json ledger_json(const Footprint& footprint) {
 Result<std::string> read_text(const std::string& path) {
   std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
   if (file == nullptr) return error(StatusCode::kNotFound, "cannot open {}", path);
-  // Longer than any context: more is a mistake, not a prompt.
-  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   std::string text;
   char block[1 << 16];
   std::size_t got = 0;
-  while ((got = std::fread(block, 1, sizeof(block), file)) > 0 && text.size() <= kMostBytes) {
+  while ((got = std::fread(block, 1, sizeof(block), file)) > 0 && text.size() <= kMostPromptBytes) {
     text.append(block, got);
   }
   const bool failed = std::ferror(file) != 0;
   if (file != stdin) std::fclose(file);
   if (failed) return invalid_argument("cannot read {}", path);
-  if (text.size() > kMostBytes) return invalid_argument("{} is over 64 MiB: no prompt is", path);
+  if (text.size() > kMostPromptBytes)
+    return invalid_argument("{} is over 64 MiB: no prompt is", path);
   return text;
 }
 

@@ -18,6 +18,10 @@ namespace kakeya::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailedCheck = 1;
 inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitInterrupted = 130;  // as shells say it: 128 and the signal's number
+
+// Most bytes of a prompt or a message. Longer than any context: more is a mistake.
+inline constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 
 // Each adds its subcommand to `app`; when it is chosen, its exit code is left in `exit_code`.
 void add_run_command(CLI::App& app, int& exit_code);

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "kakeya/version.h"
+#include "output.h"
 
 namespace kakeya::cli {
 namespace {
@@ -144,13 +145,13 @@ void add_completion_command(CLI::App& app, int& exit_code) {
     const std::string script = *shell == "bash"  ? bash_script(app)
                                : *shell == "zsh" ? zsh_script(app)
                                                  : fish_script(app);
-    fmt::print("{}", script);
+    print("{}", script);
     exit_code = kExitOk;
   });
   CLI::App* man = app.add_subcommand("man-page", "Print the manual page in roff");
   man->group("");  // for the installation, not for people
   man->callback([&app, &exit_code] {
-    fmt::print("{}", man_page(app));
+    print("{}", man_page(app));
     exit_code = kExitOk;
   });
 }

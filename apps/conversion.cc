@@ -7,6 +7,7 @@
 
 #include "base/memory_budget.h"
 #include "base/status.h"
+#include "output.h"
 
 namespace kakeya::cli {
 
@@ -100,12 +101,11 @@ int Conversion::finish(const Result<ConversionReport>& report, const ReportPart&
   bar_.reset();
   if (!report) return cli::report(report.error());
   if (flags_.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
     nlohmann::ordered_json json = to_json(flags_.target, *report);
     json.update(more.json);
-    fmt::print("{}\n", json.dump(-1, ' ', false, kReplace));
+    print_json(json, -1);
   } else {
-    fmt::print("{}{}", to_text(flags_.target, *report), more.text);
+    print("{}{}", to_text(flags_.target, *report), more.text);
   }
   return kExitOk;
 }

@@ -13,6 +13,7 @@
 #include "formats/model_config.h"
 #include "kakeya/version.h"
 #include "machine_memory.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -138,16 +139,14 @@ Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
 void print_kv_ways(const std::vector<KvWayReport>& reports,
                    const std::vector<std::int64_t>& contexts,
                    std::uint64_t limit) {
-  fmt::print(
-      "\none session, without weights, by how keys and values are kept (flags of run):\n  {:<52}",
-      "context");
-  for (const std::int64_t context : contexts) fmt::print("{:>11}", context);
-  fmt::print("  longest in {}\n", format_bytes(limit));
+  print("\none session, without weights, by how keys and values are kept (flags of run):\n  {:<52}",
+        "context");
+  for (const std::int64_t context : contexts) print("{:>11}", context);
+  print("  longest in {}\n", format_bytes(limit));
   for (const KvWayReport& report : reports) {
-    fmt::print("  {:<52}", report.flags);
-    for (const std::uint64_t bytes : report.session_bytes)
-      fmt::print("{:>11}", format_bytes(bytes));
-    fmt::print("  {}\n", report.longest == 0 ? "none" : fmt::to_string(report.longest));
+    print("  {:<52}", report.flags);
+    for (const std::uint64_t bytes : report.session_bytes) print("{:>11}", format_bytes(bytes));
+    print("  {}\n", report.longest == 0 ? "none" : fmt::to_string(report.longest));
   }
 }
 
@@ -168,19 +167,19 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
 }
 
 void print_machine(const Machine& machine) {
-  fmt::print("kakeya {} on {}\n", kVersion, machine.system);
-  fmt::print("cpu               {}, {} CPUs usable\n", machine.cpu, machine.cpus);
-  fmt::print("memory            {} in all, {} available\n", format_bytes(machine.memory_bytes),
-             format_bytes(machine.available_bytes));
-  fmt::print("read bandwidth    {:.1f} GB/s now, all threads\n", machine.read_gb_per_s);
-  fmt::print("instruction sets ");
+  print("kakeya {} on {}\n", kVersion, machine.system);
+  print("cpu               {}, {} CPUs usable\n", machine.cpu, machine.cpus);
+  print("memory            {} in all, {} available\n", format_bytes(machine.memory_bytes),
+        format_bytes(machine.available_bytes));
+  print("read bandwidth    {:.1f} GB/s now, all threads\n", machine.read_gb_per_s);
+  print("instruction sets ");
   for (const InstructionSetSupport& set : machine.instruction_sets) {
-    fmt::print(" {}{}", set.name,
-               set.name == machine.instruction_set ? " (used)"
-               : set.supported                     ? ""
-                                                   : " (not on this machine)");
+    print(" {}{}", set.name,
+          set.name == machine.instruction_set ? " (used)"
+          : set.supported                     ? ""
+                                              : " (not on this machine)");
   }
-  fmt::print("\n");
+  print("\n");
 }
 
 int doctor(const DoctorFlags& flags) {
@@ -216,16 +215,16 @@ int doctor(const DoctorFlags& flags) {
                             {"limit_bytes", limit},
                             {"longest_context", way.longest}});
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return kExitOk;
   }
   print_machine(machine);
   if (!rows) return kExitOk;
-  fmt::print("\nmemory of {} with one session, compute {}:\n",
-             flags.model.model.empty() ? "the demo model" : flags.model.model, flags.model.compute);
+  print("\nmemory of {} with one session, compute {}:\n",
+        flags.model.model.empty() ? "the demo model" : flags.model.model, flags.model.compute);
   for (const auto& [context, footprint] : *rows) {
-    fmt::print("  context {:>7}  {}{}\n", context, footprint.to_string(),
-               footprint.total_reserved() > machine.available_bytes ? "  (does not fit now)" : "");
+    print("  context {:>7}  {}{}\n", context, footprint.to_string(),
+          footprint.total_reserved() > machine.available_bytes ? "  (does not fit now)" : "");
   }
   print_kv_ways(ways, contexts, limit);
   return kExitOk;

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "eval_common.h"
 #include "eval_report.h"
+#include "output.h"
 #include "prompt_set.h"
 #include "report.h"
 #include "runtime/session_drafts.h"
@@ -159,17 +160,17 @@ Result<bool> eval_spec(EvalFlags& flags) {
 
   nlohmann::ordered_json json = speculation_provenance_json(flags, *engine);
   add_speculation_json(json, reports, engine->draft_costs());
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json.dump(1) + "\n"));
+  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
   if (flags.json) {
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    fmt::print(
+    print(
         "speculative against plain decoding; {}, {} threads, compute {}; {} tokens at most, "
         "draft length {}{}\n\n",
         engine->backend_name(), engine->num_threads(), flags.model.compute,
         flags.options.generate.max_tokens, flags.draft_length,
         flags.options.forced_rejection ? ", every draft replaced by a wrong one" : "");
-    fmt::print("{}", format_speculation(reports));
+    print("{}", format_speculation(reports));
   }
   return json["outputs_equal"].get<bool>();
 }

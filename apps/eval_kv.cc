@@ -11,6 +11,7 @@
 #include "eval_common.h"
 #include "eval_kv_report.h"
 #include "kv_eval.h"
+#include "output.h"
 #include "report.h"
 #include "terminal.h"
 
@@ -163,11 +164,11 @@ Result<bool> eval_kv(const KvFlags& flags) {
                      {"chunk", flags.options.chunk},
                      {"needle_tokens", flags.options.needle_tokens}};
   add_kv_json(json, reports);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json.dump(1) + "\n"));
+  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
   if (flags.json) {
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    fmt::print(
+    print(
         "ways of keeping keys and values against {} ones; {}, {} threads, compute {}; {} tokens a "
         "pass\n\n{}",
         flags.model.compute == "f32" ? "f32" : "bf16", engine->backend_name(),

@@ -7,6 +7,7 @@
 #include "formats/gguf_checkpoint.h"
 #include "inspect_gguf.h"
 #include "inspect_report.h"
+#include "output.h"
 
 namespace kakeya::cli {
 
@@ -18,20 +19,19 @@ struct InspectFlags {
 };
 
 template <typename Inspected>
-int print(const InspectFlags& flags, const Result<Inspected>& inspected) {
+int print_inspected(const InspectFlags& flags, const Result<Inspected>& inspected) {
   if (!inspected) return report(inspected.error());
   if (flags.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    fmt::print("{}\n", to_json(*inspected).dump(-1, ' ', false, kReplace));
+    print_json(to_json(*inspected), -1);
   } else {
-    fmt::print("{}", to_text(*inspected));
+    print("{}", to_text(*inspected));
   }
   return kExitOk;
 }
 
 int run_inspect(const InspectFlags& flags) {
-  if (is_gguf_path(flags.path)) return print(flags, inspect_gguf(flags.path));
-  return print(flags, inspect(flags.path));
+  if (is_gguf_path(flags.path)) return print_inspected(flags, inspect_gguf(flags.path));
+  return print_inspected(flags, inspect(flags.path));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // The kakeya program: one subcommand a file.
-#include <fmt/format.h>
+#include <exception>
+#include <new>
 
 #include "bus_error.h"
 #include "command.h"
 #include "kakeya/version.h"
+#include "output.h"
 
 namespace {
 
@@ -14,9 +16,8 @@ bool is_unknown_command(const CLI::App& app, const std::string& word) {
       .empty();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+// The exit code, but for what becomes of the output.
+int run_program(int argc, char** argv) {
   using namespace kakeya::cli;
   exit_on_lost_files();
   CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
@@ -44,15 +45,32 @@ int main(int argc, char** argv) {
   add_quantize_command(app, exit_code);
   add_completion_command(app, exit_code);
   if (argc > 1 && is_unknown_command(app, argv[1])) {
-    fmt::print(stderr, "kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
+    print_error("kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
     return kExitBadInput;
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
-    fmt::print(stderr, "kakeya: {} (see kakeya --help)\n", failure.what());
+    print_error("kakeya: {} (see kakeya --help)\n", failure.what());
     return kExitBadInput;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace kakeya::cli;
+  open_standard_streams();
+  int exit_code = kExitBadInput;
+  // The library throws nothing of its own; memory may end anywhere.
+  try {
+    exit_code = run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    print_error("kakeya: out of memory\n");
+  } catch (const std::exception& failure) {
+    print_error("kakeya: {}\n", failure.what());
+  }
+  return finish_output(exit_code);
 }

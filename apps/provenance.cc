@@ -12,6 +12,7 @@
 
 #include "commit.h"
 #include "kakeya/version.h"
+#include "output.h"
 
 namespace kakeya::cli {
 namespace {

@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "terminal.h"
 
@@ -182,10 +184,19 @@ Status write_trace(const std::string& path, const GenerateResult& result) {
          {"bytes", round.bytes}});
   }
   const nlohmann::ordered_json trace = {{"displayTimeUnit", "ms"}, {"traceEvents", events}};
-  return write_text(path, trace.dump(1));
+  return write_text(path, json_text(trace, 1));
 }
 
 Status write_text(const std::string& path, const std::string& text) {
+  std::error_code unknown;  // then AtomicFile says what is wrong
+  const auto status = std::filesystem::status(path, unknown);
+  const bool device =
+      std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status);
+  if (!device) {
+    KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask));
+    KAKEYA_TRY(file.write_at(0, std::as_bytes(std::span(text))));
+    return file.commit();
+  }
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return error(StatusCode::kNotFound, "cannot write {}", path);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
@@ -194,29 +205,35 @@ Status write_text(const std::string& path, const std::string& text) {
 }
 
 Status check_writable(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) return error(StatusCode::kNotFound, "cannot write {}", path);
-  std::fclose(file);
-  return {};
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status)) return {};
+  auto probe = AtomicFile::create(path, FileAccess::kUmask);
+  return probe ? Status() : Status(Unexpected(probe.error()));
 }
 
 bool stdin_is_terminal() {
   return ::isatty(STDIN_FILENO) == 1;
 }
 
-bool read_line(std::string& line) {
+Result<bool> read_line(std::string& line) {
   line.clear();
-  char* buffer = nullptr;
-  std::size_t capacity = 0;
+  bool too_long = false;
   errno = 0;
-  const ssize_t size = ::getline(&buffer, &capacity, stdin);
-  if (size > 0) line.assign(buffer, static_cast<std::size_t>(size));
-  std::free(buffer);
-  if (size < 0) {
-    if (errno == EINTR) std::clearerr(stdin);
+  int character = 0;
+  while ((character = std::getc(stdin)) != EOF && character != '\n') {
+    too_long = too_long || line.size() >= kMostPromptBytes;
+    if (!too_long) line.push_back(static_cast<char>(character));
+  }
+  if (character == EOF && errno == EINTR) {
+    std::clearerr(stdin);
     return false;
   }
-  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  if (character == EOF && line.empty()) return false;
+  if (too_long) {
+    return invalid_argument("a message is over {} MiB: no prompt is", kMostPromptBytes >> 20);
+  }
+  while (!line.empty() && line.back() == '\r') line.pop_back();
   return true;
 }
 

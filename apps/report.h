@@ -30,15 +30,17 @@ std::string generation_summary(const TextResult& result, const std::string& back
 // Writes the prefill and the rounds as Chrome trace events (chrome://tracing, ui.perfetto.dev).
 Status write_trace(const std::string& path, const GenerateResult& result);
 
-// Errors: kNotFound if the file cannot be opened, kDataLoss if not all of it could be written.
+// Replaces a file in one step; writes into a device or FIFO. Errors: as AtomicFile; kNotFound and
+// kDataLoss for what is no file.
 Status write_text(const std::string& path, const std::string& text);
 
-// Whether write_text() could open the file, before a long piece of work; leaves what it holds.
+// Whether write_text() could begin, before a long piece of work; leaves what the file holds.
 Status check_writable(const std::string& path);
 
 bool stdin_is_terminal();
 
 // Reads a line without its end. False at the end of input or when a signal interrupted it.
-bool read_line(std::string& line);
+// Errors: kInvalidArgument for a line of more than kMostPromptBytes, of which the rest is skipped.
+Result<bool> read_line(std::string& line);
 
 }  // namespace kakeya::cli

@@ -1,6 +1,8 @@
 // kakeya run: one prompt, or a conversation.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "command.h"
+#include "output.h"
 #include "report.h"
 #include "runtime/text_generation.h"
 #include "terminal.h"
@@ -35,6 +38,10 @@ struct RunFlags {
   std::string draft_length = "auto";
   std::string trace;
   std::string session;  // a file
+  const CLI::App* command = nullptr;
+
+  // Whether this option was on the command line.
+  bool given(const char* option) const { return command->count(option) > 0; }
 };
 
 // One exchange: what went in, what came out.
@@ -60,6 +67,7 @@ class Runner {
 
   // Goes on from flags.session, if it is given and there is such a file.
   Status restore();
+  // Exit codes of the program, also of what follows.
   int one_shot(const std::string& prompt);
   int chat();
 
@@ -68,9 +76,10 @@ class Runner {
   Result<Turn> take_turn(const std::string& prompt);
   // Writes flags.session, if it is given.
   Status save();
-  void clear();
-  // Handles "/..." lines; returns whether the conversation goes on.
-  bool command(const std::string& line);
+  // Forgets the conversation, in the file of flags.session as well.
+  Status clear();
+  // Prints a reply, as JSON with `indent`.
+  void show(const Turn& turn, int indent);
 
   const RunFlags& flags_;
   std::unique_ptr<EngineImpl> engine_;
@@ -114,9 +123,9 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
   KAKEYA_ASSIGN_OR_RETURN(turn.result,
                           generate_text(*session_, tokenizer_, flags_.generate, flags_.stop_strings,
                                         [&](std::string_view piece) {
-                                          if (!flags_.json) {
-                                            fmt::print("{}", piece);
-                                            std::fflush(stdout);
+                                          if (!flags_.json && !piece.empty()) {
+                                            write_output(piece);
+                                            flush_output();
                                           }
                                           return !interrupt_.interrupted();
                                         }));
@@ -136,8 +145,7 @@ Status Runner::save() {
   for (const ChatMessage& message : messages_) {
     record["messages"].push_back({{"role", message.role}, {"content", message.content}});
   }
-  return session_->snapshot(flags_.session,
-                            record.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  return session_->snapshot(flags_.session, json_text(record));
 }
 
 Status Runner::restore() {
@@ -191,57 +199,72 @@ nlohmann::ordered_json turn_json(const Turn& turn, const Engine& engine, const S
   return object;
 }
 
+void Runner::show(const Turn& turn, int indent) {
+  if (flags_.json) {
+    print_json(turn_json(turn, *engine_, *session_), indent);
+    flush_output();
+  } else {
+    print("\n");
+    note(generation_summary(turn.result, std::string(engine_->backend_name())));
+  }
+}
+
 int Runner::one_shot(const std::string& prompt) {
   const auto turn = take_turn(prompt);
-  if (!turn) return report(turn.error());
-  const Status saved = save();
+  const bool interrupted = interrupt_.interrupted();
+  if (!turn) {
+    const int code = report(turn.error());
+    return interrupted ? kExitInterrupted : code;
+  }
+  // The answer first: what comes after it may fail.
+  show(*turn, 2);
+  int code = interrupted ? kExitInterrupted : kExitOk;
+  if (const Status saved = save(); !saved) code = report(saved.error());
   if (!flags_.trace.empty()) {
-    if (const Status written = write_trace(flags_.trace, turn->result.tokens); !written) {
-      return report(written.error());
-    }
+    const Status written = write_trace(flags_.trace, turn->result.tokens);
+    if (!written) code = report(written.error());
   }
-  if (flags_.json) {
-    fmt::print("{}\n", turn_json(*turn, *engine_, *session_).dump(2));
-  } else {
-    fmt::print("\n");
-    note(generation_summary(turn->result, std::string(engine_->backend_name())));
-  }
-  return saved ? kExitOk : report(saved.error());
+  return code;
 }
 
-void Runner::clear() {
+Status Runner::clear() {
   messages_.clear();
   if (!flags_.system.empty()) messages_.push_back({"system", flags_.system});
-}
-
-bool Runner::command(const std::string& line) {
-  if (line == "/exit" || line == "/quit") return false;
-  if (line == "/clear") {
-    clear();
-    note("The conversation is forgotten.");
-  } else {
-    note("/clear forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C ends a reply.");
-  }
-  return true;
+  if (flags_.session.empty()) return {};
+  std::error_code failed;
+  std::filesystem::remove(flags_.session, failed);
+  if (!failed) return {};
+  return error(StatusCode::kUnavailable, "cannot remove {}: {}", flags_.session, failed.message());
 }
 
 int Runner::chat() {
   const bool interactive = stdout_is_terminal() && !flags_.json;
   if (interactive) note("Type a message. /help lists commands, Ctrl-D leaves.");
-  nlohmann::ordered_json turns = nlohmann::ordered_json::array();
   std::string line;
   while (true) {
     interrupt_.reset();
-    if (interactive) fmt::print("> ");
-    std::fflush(stdout);
-    if (!read_line(line)) {
+    if (interactive) print("> ");
+    flush_output();
+    const auto read = read_line(line);
+    if (!read) {
+      const int code = report(read.error());
+      if (!interactive) return code;
+      continue;
+    }
+    if (!*read) {
       if (!interrupt_.interrupted()) break;
       note("\nCtrl-D leaves.");
       continue;
     }
     if (line.empty()) continue;
-    if (line.front() == '/') {
-      if (!command(line)) break;
+    if (line == "/exit" || line == "/quit") break;
+    if (line == "/help") {
+      note("/clear forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C ends a reply.");
+      continue;
+    }
+    if (line == "/clear") {
+      if (const Status cleared = clear(); !cleared) return report(cleared.error());
+      note("The conversation is forgotten.");
       continue;
     }
     const std::size_t messages_before = messages_.size();
@@ -253,28 +276,25 @@ int Runner::chat() {
       if (!interactive && !interrupt_.interrupted()) return code;
       continue;
     }
-    if (flags_.json) {
-      turns.push_back(turn_json(*turn, *engine_, *session_));
-    } else {
-      fmt::print("\n");
-      note(generation_summary(turn->result, std::string(engine_->backend_name())));
-    }
+    show(*turn, -1);
     if (const Status saved = save(); !saved) {
       const int code = report(saved.error());
       if (!interactive) return code;
     }
   }
-  if (flags_.json) fmt::print("{}\n", nlohmann::ordered_json{{"turns", turns}}.dump(2));
   return kExitOk;
 }
 
 // "123:-1.5" -> (123, -1.5)
 Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions& sampling) {
   for (const std::string& entry : entries) {
-    int id = 0;
+    TokenId id = 0;
     float bias = 0.0F;
     char rest = 0;
-    if (std::sscanf(entry.c_str(), "%d:%f%c", &id, &bias, &rest) != 2) {
+    const char* end = entry.data() + entry.size();
+    const auto parsed = std::from_chars(entry.data(), end, id);
+    const bool has_id = parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == ':';
+    if (!has_id || std::sscanf(parsed.ptr + 1, "%f%c", &bias, &rest) != 1) {
       return invalid_argument("--logit-bias must look like ID:BIAS (106:-2.5) but is '{}'", entry);
     }
     sampling.logit_bias.emplace_back(id, bias);
@@ -283,7 +303,10 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 }
 
 Result<std::string> prompt_text(const RunFlags& flags) {
-  if (!flags.prompt.empty()) return flags.prompt;
+  if (flags.given("--prompt")) {
+    if (flags.prompt.empty()) return invalid_argument("the prompt is empty");
+    return flags.prompt;
+  }
   const bool from_stdin = flags.prompt_file.empty() || flags.prompt_file == "-";
   if (from_stdin && stdin_is_terminal()) {
     return invalid_argument(
@@ -295,20 +318,39 @@ Result<std::string> prompt_text(const RunFlags& flags) {
   return text;
 }
 
-int run(RunFlags& flags) {
-  if (flags.chat && flags.raw) {
-    return report(Error(StatusCode::kInvalidArgument, "--chat and --raw exclude each other"));
-  }
-  if (flags.chat && !flags.trace.empty()) {
-    return report(Error(StatusCode::kInvalidArgument, "--trace is of one prompt, not of --chat"));
-  }
-  if (!flags.trace.empty()) {  // rather now than when the reply is there
-    std::FILE* file = std::fopen(flags.trace.c_str(), "ab");
-    if (file == nullptr) {
-      return report(Error(StatusCode::kNotFound, "cannot write " + flags.trace));
+// Flags that exclude each other, and files that cannot be written: rather now than when the reply
+// is there.
+Status check_flags(const RunFlags& flags) {
+  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
+                                       {"--chat", "--trace"},
+                                       {"--chat", "--prompt"},
+                                       {"--chat", "--prompt-file"},
+                                       {"--raw", "--system"}};
+  for (const auto& [one, other] : kPairs) {
+    if (flags.given(one) && flags.given(other)) {
+      return invalid_argument("{} and {} exclude each other", one, other);
     }
-    std::fclose(file);
   }
+  return flags.trace.empty() ? Status() : check_writable(flags.trace);
+}
+
+// The publisher's sampling where no flag says otherwise.
+void recommend(const RunFlags& flags, const SamplingOptions& recommended, SamplingOptions& own) {
+  const auto fill = [&](const char* flag, auto SamplingOptions::*field) {
+    if (!flags.given(flag)) own.*field = recommended.*field;
+  };
+  fill("--temperature", &SamplingOptions::temperature);
+  fill("--top-k", &SamplingOptions::top_k);
+  fill("--top-p", &SamplingOptions::top_p);
+  fill("--min-p", &SamplingOptions::min_p);
+  fill("--repetition-penalty", &SamplingOptions::repetition_penalty);
+  fill("--presence-penalty", &SamplingOptions::presence_penalty);
+  fill("--frequency-penalty", &SamplingOptions::frequency_penalty);
+  own.logit_bias = recommended.logit_bias;
+}
+
+int run(RunFlags& flags) {
+  if (const Status sound = check_flags(flags); !sound) return report(sound.error());
   std::string prompt;
   if (!flags.chat) {
     auto text = prompt_text(flags);
@@ -323,12 +365,9 @@ int run(RunFlags& flags) {
   if (!engine) return report(engine.error());
   const std::string plan = (*engine)->memory_plan();
   if (!plan.empty()) note("memory plan: " + plan);
-  if (flags.recommended) {
-    const std::uint64_t seed = flags.generate.sampling.seed;
-    flags.generate.sampling = (*engine)->recommended_sampling();
-    flags.generate.sampling.seed = seed;
-  }
-  if (const Status bias = parse_logit_bias(flags.logit_bias, flags.generate.sampling); !bias) {
+  SamplingOptions& sampling = flags.generate.sampling;
+  if (flags.recommended) recommend(flags, (*engine)->recommended_sampling(), sampling);
+  if (const Status bias = parse_logit_bias(flags.logit_bias, sampling); !bias) {
     return report(bias.error());
   }
   const auto tokenizer = (*engine)->tokenizer();
@@ -369,8 +408,9 @@ void add_sampling_flags(CLI::App& command, RunFlags& flags) {
       ->group(group);
   command.add_option("--seed", sampling.seed, "Same seed, same text")->group(group);
   command
-      .add_flag("--recommended", flags.recommended,
-                "The publisher's sampling, from generation_config.json")
+      .add_flag(
+          "--recommended", flags.recommended,
+          "The publisher's sampling, from generation_config.json, where no other flag is given")
       ->group(group);
 }
 
@@ -406,6 +446,7 @@ void add_speculation_flags(CLI::App& command, RunFlags& flags) {
 void add_run_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation (--chat)");
   auto flags = std::make_shared<RunFlags>();
+  flags->command = command;
   auto* prompt = command->add_option("-p,--prompt", flags->prompt, "The prompt")->type_name("TEXT");
   command
       ->add_option("-f,--prompt-file", flags->prompt_file,
@@ -428,7 +469,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->add_option("--session", flags->session,
                    "Go on from this file if it exists, and write it after each reply")
       ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print one JSON object instead of text");
+  command->add_flag("--json", flags->json,
+                    "Print one JSON object instead of text; with --chat one a line for each reply");
   add_sampling_flags(*command, *flags);
   add_speculation_flags(*command, *flags);
   add_model_flags(*command, flags->model);

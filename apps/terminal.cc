@@ -9,6 +9,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "command.h"
+#include "output.h"
+
 namespace kakeya::cli {
 namespace {
 
@@ -17,7 +20,7 @@ volatile std::sig_atomic_t interrupts = 0;
 
 void on_interrupt(int /*signal*/) {
   interrupts = interrupts + 1;
-  if (interrupts > 2) ::_exit(130);
+  if (interrupts > 1) ::_exit(kExitInterrupted);
 }
 
 }  // namespace
@@ -30,18 +33,18 @@ bool stdout_is_terminal() {
 }
 
 void note(std::string_view text) {
-  std::fflush(stdout);  // the answer comes first
+  flush_output();  // the answer comes first
   if (stderr_is_terminal()) {
-    fmt::print(stderr, "\033[2m{}\033[0m\n", text);
+    print_error("\033[2m{}\033[0m\n", text);
   } else {
-    fmt::print(stderr, "{}\n", text);
+    print_error("{}\n", text);
   }
 }
 
 ProgressBar::ProgressBar(std::string label) : label_(std::move(label)) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_percent_ >= 0) fmt::print(stderr, "\r\033[K");
+  if (drawn_percent_ >= 0) print_error("\r\033[K");
 }
 
 void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
@@ -52,8 +55,8 @@ void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
   if (percent == drawn_percent_) return;
   drawn_percent_ = percent;
   const auto filled = static_cast<std::size_t>(kWidth * fraction);
-  fmt::print(stderr, "\r{} [{}{}] {:3}%", label_, std::string(filled, '#'),
-             std::string(kWidth - filled, '.'), percent);
+  print_error("\r{} [{}{}] {:3}%", label_, std::string(filled, '#'),
+              std::string(kWidth - filled, '.'), percent);
   std::fflush(stderr);
 }
 

@@ -29,7 +29,9 @@ class AtomicFile {
   enum class Names : std::uint8_t { kTarget, kExtension };
   static void remove_abandoned(const std::string& target, Names names = Names::kTarget);
 
-  // Errors: kUnavailable if the folder takes no new file.
+  // A target that is a symbolic link stays one: the file that it names is replaced.
+  // Errors: kUnavailable if there is something that is no regular file, such as a device, a FIFO or
+  // a folder, or if the folder takes no new file.
   static Result<AtomicFile> create(const std::string& target,
                                    FileAccess access = FileAccess::kOwner);
 
@@ -45,9 +47,9 @@ class AtomicFile {
   // kFailedPrecondition if the file is not open; the partial file is gone then.
   Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
-  // Puts the file in the target's place and waits until the disk has it. A symbolic link is
-  // replaced, not followed. Errors: those of write_at(); the target is as before, unless the
-  // message says that only the folder could not be flushed.
+  // Puts the file in the target's place and waits until the disk has it. Errors: those of
+  // write_at(); the target is as before, unless the message says that only the folder could not be
+  // flushed.
   Status commit();
 
  private:

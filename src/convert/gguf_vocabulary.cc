@@ -66,8 +66,9 @@ class VocabularyReader {
       return read_tokenizer(document.root());
     }();
     if (!read) return Unexpected(read.error().with_context(path));
-    KAKEYA_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::parse(text));
-    begins_texts_ = tokenizer.begins_texts();
+    // Tokenizers that only others can read are written all the same.
+    const auto tokenizer = Tokenizer::parse(text);
+    begins_texts_ = tokenizer ? tokenizer->begins_texts() : gemma4();
     KAKEYA_TRY(read_config());
     return std::move(entries_);
   }

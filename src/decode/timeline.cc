@@ -90,12 +90,13 @@ Status plan_restoring(const SessionOptions& options,
 }
 
 Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
-  for (const auto& [name, value] :
-       {std::pair("sink", options.sink), std::pair("window", options.window)}) {
-    if (value < 0 || value > SessionOptions::kMostKept) {
-      return invalid_argument("{} must be 0 to {} but is {}", name, SessionOptions::kMostKept,
-                              value);
-    }
+  if (options.sink < 0 || options.window < 0) {
+    return invalid_argument("sink and window must be 0 or more but are {} and {}", options.sink,
+                            options.window);
+  }
+  if (std::max(options.sink, options.window) > SessionOptions::kMostKept) {
+    return invalid_argument("sink and window must be at most {} but are {} and {}",
+                            SessionOptions::kMostKept, options.sink, options.window);
   }
   for (const auto& [name, type] :
        {std::pair("kv_full", options.kv_full), std::pair("kv_sliding", options.kv_sliding),

@@ -21,7 +21,7 @@ Result<TextResult> generate_text(Session& session,
   const auto emit = [&] {
     const std::string_view piece = std::string_view(result.text).substr(emitted);
     emitted = result.text.size();
-    return piece.empty() || !on_text || on_text(piece);
+    return !on_text || on_text(piece);
   };
   KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options, [&](TokenId id) {
     decoded.clear();

@@ -18,7 +18,8 @@ struct TextResult {
   bool stopped_by_text = false;  // a stop string ended it; tokens.stop_reason is kCallback then
 };
 
-// Called with each piece of text that is final; false ends the generation.
+// Called after each token with the text that is final by it, which may be none; false ends the
+// generation.
 using TextCallback = std::function<bool(std::string_view)>;
 
 // Continues the session's tokens. Tokens that belong to a stop string stay in the session.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "text/utf8.h"
 
 namespace kakeya {
 namespace {
@@ -18,6 +19,7 @@ Result<StopStringMatcher> StopStringMatcher::create(const std::vector<std::strin
     return invalid_argument("[stop strings] at most {} are allowed but {} were given", kMaxStrings,
                             stop_strings.size());
   }
+  std::size_t num_checked = 0;
   std::size_t num_bytes = 0;
   std::size_t longest = 0;
   for (const std::string& text : stop_strings) {
@@ -26,6 +28,10 @@ Result<StopStringMatcher> StopStringMatcher::create(const std::vector<std::strin
       return invalid_argument("[stop strings] a stop string has {} bytes, more than {}",
                               text.size(), kMaxStringBytes);
     }
+    if (!is_valid_utf8(text)) {
+      return invalid_argument("[stop strings] stop string {} is no UTF-8", num_checked);
+    }
+    ++num_checked;
     num_bytes += text.size();
     longest = std::max(longest, text.size());
   }

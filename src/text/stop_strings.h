@@ -20,7 +20,8 @@ class StopStringMatcher {
   static constexpr std::size_t kMaxStrings = 64;
   static constexpr std::size_t kMaxStringBytes = 4096;
 
-  // Errors: kInvalidArgument for an empty string, one beyond kMaxStringBytes, or too many.
+  // Errors: kInvalidArgument for an empty string, one that is no UTF-8 or beyond kMaxStringBytes,
+  // or too many.
   static Result<StopStringMatcher> create(const std::vector<std::string>& stop_strings);
 
   // Appends to `out` the text up to the stop string, or all that cannot begin one. Returns whether

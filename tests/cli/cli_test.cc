@@ -68,7 +68,7 @@ TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
   const Outcome outcome = kakeya("run " + kDemoFlag + "--chat --json",
                                  "Count from 5 to 12.\nCount from 3 to 6.\n/exit\nnever seen\n");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const auto turns = nlohmann::json::parse(outcome.out)["turns"];
+  const auto turns = json_lines(outcome.out);
   ASSERT_EQ(turns.size(), 2U);
   EXPECT_EQ(turns[0]["text"], "5, 6, 7, 8, 9, 10, 11, 12.");
   const auto first_prompt = turns[0]["prompt_ids"].size();

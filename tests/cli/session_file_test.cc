@@ -16,7 +16,7 @@ TEST_F(Cli, GoesOnFromASessionFileAsIfItHadNeverStopped) {
       "run " + kDemoFlag + "--chat --json --max-tokens 60 --temperature 0.7 --seed 3";
   const auto turns = [&](const Outcome& outcome) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out)["turns"];
+    return json_lines(outcome.out);
   };
   const auto whole = turns(kakeya(flags, first + "\n" + second + "\n"));
   const std::string with_file = flags + " --session " + folder_ + "/talk";

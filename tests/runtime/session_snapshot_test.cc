@@ -16,9 +16,9 @@
 
 #include "base/atomic_file.h"
 #include "base/random.h"
-#include "formats/snapshot_file.h"
 #include "formats/safetensors.h"
 #include "formats/scratch_files.h"
+#include "formats/snapshot_file.h"
 #include "formats/snapshot_scratch.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
