@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "bench_flags.h"
 #include "formats/named_shapes.h"
+#include "output.h"
 #include "report.h"
 #include "terminal.h"
 

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/status.h"
+#include "output.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
