@@ -7,7 +7,8 @@
 // wins even if whatever was not yet seen were rejected is drafted freely. Everything else, first
 // guesses and probes while plain steps win, is paid from a purse: it starts with kCredit plain
 // steps, earns a share of the decoding time and what drafted rounds gain, and must cover what the
-// round loses if nothing is accepted.
+// round loses if nothing is accepted. The purse is charged with the time that rounds really took,
+// against plain steps that were really run: the first few, and one now and then.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "decode/cost_estimate.h"
 #include "kakeya/session.h"
 
 namespace kakeya {
@@ -25,6 +27,8 @@ struct RoundCosts {
   std::vector<std::vector<double>> draft;  // [lane][i]: drafting i + 1 tokens; size max_length each
 };
 
+class NumberReader;
+
 // One a session, one thread at a time. Nothing allocates after construction.
 class LengthPolicy {
  public:
@@ -33,15 +37,21 @@ class LengthPolicy {
   static constexpr double kProbeShare = 0.005;
   static constexpr double kMostProbeShare = 0.02;
 
-  // What they may lose beyond that, in plain steps: for all lanes together, and for each lane where
-  // there are several, so that one useless lane does not take the first guess of the others. With
-  // one lane, n tokens of which no draft is ever accepted take the time of at most
-  // (1 + kProbeShare) (n + kCredit) plain steps, to the first order: 1 % more for n = 1,200.
-  // Sessions of an engine hand it on, so it is spent once. It pays for four or five blocks that
-  // fail one after the other: with less, one start in five would hold a good drafter for a useless
-  // one.
-  static constexpr double kCredit = 6.0;
+  // What they may lose beforehand, in plain steps: for all lanes together, and for each lane where
+  // there are several, so that one useless lane does not take the first guess of the others. The
+  // credit is an advance: what acceptance adds to the share repays it first. So n tokens of which
+  // no draft is ever accepted take the time of at most n + kCredit + kProbeShare n plain steps with
+  // one lane, to the first order: 1.8 % more for n = 400. Sessions of an engine hand it on, so it is
+  // spent once. It pays for four or five blocks that fail one after the other: with less, one start
+  // in five would hold a good drafter for a useless one.
+  static constexpr double kCredit = 5.3;
   static constexpr double kLaneCredit = 0.5;
+
+  // So many plain steps come first. After so many rounds without one the next is due, first sooner;
+  // it is left out while drafting wins beyond doubt.
+  static constexpr int kFirstPlainSteps = 2;
+  static constexpr int kFirstRoundsBetween = 8;
+  static constexpr int kMostRoundsBetween = 64;
 
   // Every cost positive (draft: at least 0) and every table of the documented size.
   explicit LengthPolicy(RoundCosts costs);
@@ -86,25 +96,41 @@ class LengthPolicy {
   };
   struct Lane {
     std::vector<Count> depths;  // [d - 1]: depth d
-    double purse = 0.0;         // seconds that guesses may still lose
+    double purse = 0.0;         // plain steps that guesses may still lose
     double alarm = 0.0;         // how strongly late rounds say that acceptance has fallen
+  };
+
+  struct Choice {
+    std::int64_t length = 0;
+    double rate = 0.0;  // expected tokens a second
+    bool wins = false;  // a length is likely to beat plain steps, though perhaps not this one
   };
 
   const Lane& lane_at(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
   double plain_seconds() const { return costs_.verify[0]; }
   double round_seconds(int lane, std::int64_t length) const;
+  double careful_seconds(int lane, std::int64_t length) const;
+  double cost_doubt(std::int64_t length, std::int64_t base) const;
   double most_lost(int lane, std::int64_t length) const;
   std::int64_t longest_worth_trying(int lane) const;
-  std::int64_t probe_length(int lane, std::int64_t limit) const;
+  Choice best_of(int lane, std::int64_t limit, std::optional<std::int64_t> base) const;
   bool drafting_wins(int lane) const;
   void heed_change(int lane, const RoundRecord& round);
   void observe_acceptance(int lane, const RoundRecord& round);
-  void observe_costs(int lane, const RoundRecord& round);
-  void settle(int lane, const RoundRecord& round);
+  bool observe_costs(int lane, const RoundRecord& round);
+  void settle(int lane, const RoundRecord& round, bool usual);
+  void take_costs();
+  bool read_lane(NumberReader& reader);
 
-  RoundCosts costs_;
+  RoundCosts costs_;  // what the estimates say
+  CostEstimate verify_;
+  std::vector<CostEstimate> draft_;  // of each lane; empty for one that drafts in no time
   std::vector<Lane> lanes_;
-  double credit_ = 0.0;  // seconds, of all lanes
+  double credit_ = 0.0;                 // plain steps, of all lanes
+  double advance_ = 0.0;                // of the credit, not yet repaid
+  int first_plain_ = kFirstPlainSteps;  // that are still to come
+  int rounds_until_plain_ = 0;
+  int pause_ = kFirstRoundsBetween;  // rounds from the next plain step to one that is due
 };
 
 }  // namespace kakeya

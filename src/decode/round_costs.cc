@@ -1,6 +1,8 @@
 #include "decode/round_costs.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -26,32 +28,18 @@ std::vector<std::int64_t> sizes_to_measure(std::int64_t most) {
   return sizes;
 }
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// What other programs do only ever adds to the time of a pass, so a low quantile is nearer to the
+// truth than the median. The least value would make rare luck the rule.
+double low_quantile(std::vector<double>& values) {
+  const auto low = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
+  std::nth_element(values.begin(), low, values.end());
+  return *low;
 }
 
-// Costs of every size 1 ... most from those of `sizes`, linear in between and never falling: a
-// larger block that seems cheaper is noise.
-std::vector<double> interpolate(const std::vector<std::int64_t>& sizes,
-                                std::vector<std::vector<double>>& samples,
-                                std::int64_t most) {
-  std::vector<double> measured;
-  for (std::vector<double>& sample : samples) {
-    const double before = measured.empty() ? 0.0 : measured.back();
-    measured.push_back(std::max(before, median(sample)));
+void shuffle(std::vector<std::size_t>& order, SequenceRng& random) {
+  for (std::size_t i = order.size(); i > 1; --i) {
+    std::swap(order[i - 1], order[static_cast<std::size_t>(random.below(i))]);
   }
-  std::vector<double> costs;
-  std::size_t right = 0;
-  for (std::int64_t size = 1; size <= most; ++size) {
-    while (sizes[right] < size) ++right;
-    const std::size_t left = right > 0 && sizes[right] != size ? right - 1 : right;
-    const auto span = static_cast<double>(std::max<std::int64_t>(1, sizes[right] - sizes[left]));
-    const double share = static_cast<double>(size - sizes[left]) / span;
-    costs.push_back(measured[left] + share * (measured[right] - measured[left]));
-  }
-  return costs;
 }
 
 class RoundTimer {
@@ -96,6 +84,26 @@ class RoundTimer {
 
 }  // namespace
 
+std::vector<double> costs_of_samples(const std::vector<std::int64_t>& sizes,
+                                     std::vector<std::vector<double>>& samples,
+                                     std::int64_t most) {
+  std::vector<double> measured;
+  for (std::vector<double>& sample : samples) measured.push_back(low_quantile(sample));
+  for (std::size_t i = measured.size() - 1; i-- > 0;) {
+    measured[i] = std::min(measured[i], measured[i + 1]);
+  }
+  std::vector<double> costs;
+  std::size_t right = 0;
+  for (std::int64_t size = 1; size <= most; ++size) {
+    while (sizes[right] < size) ++right;
+    const std::size_t left = right > 0 && sizes[right] != size ? right - 1 : right;
+    const auto span = static_cast<double>(std::max<std::int64_t>(1, sizes[right] - sizes[left]));
+    const double share = static_cast<double>(size - sizes[left]) / span;
+    costs.push_back(measured[left] + share * (measured[right] - measured[left]));
+  }
+  return costs;
+}
+
 Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
                                           Sampler& sampler,
                                           std::int64_t max_length,
@@ -108,21 +116,28 @@ Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
   std::vector<std::vector<double>> draft(lengths.size());
   KAKEYA_TRY(timer.verify(max_length + 1));  // warms up
   if (drafter != nullptr) KAKEYA_TRY(timer.draft(*drafter, max_length));
+  // In random order: a disturbance of some milliseconds must not meet the same sizes each time.
+  std::vector<std::size_t> order(rows.size() + lengths.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  SequenceRng random(2);
   const Stopwatch watch;
   for (int r = 0; r < kMaxRepetitions; ++r) {
     if (r >= kMinRepetitions && watch.seconds() > kEnoughSeconds) break;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.verify(rows[i]));
-      verify[i].push_back(seconds);
-    }
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.draft(*drafter, lengths[i]));
-      draft[i].push_back(seconds);
+    shuffle(order, random);
+    for (const std::size_t i : order) {
+      if (i < rows.size()) {
+        KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.verify(rows[i]));
+        verify[i].push_back(seconds);
+      } else {
+        const std::size_t j = i - rows.size();
+        KAKEYA_ASSIGN_OR_RETURN(const double seconds, timer.draft(*drafter, lengths[j]));
+        draft[j].push_back(seconds);
+      }
     }
   }
   MeasuredCosts costs;
-  costs.verify = interpolate(rows, verify, max_length + 1);
-  if (drafter != nullptr) costs.draft = interpolate(lengths, draft, max_length);
+  costs.verify = costs_of_samples(rows, verify, max_length + 1);
+  if (drafter != nullptr) costs.draft = costs_of_samples(lengths, draft, max_length);
   return costs;
 }
 

@@ -18,16 +18,24 @@ struct MeasuredCosts {
 };
 
 // Runs blocks of several sizes behind the present tokens, none of which is committed: nothing but
-// the logits changes. Sizes between the measured ones are interpolated; repetitions alternate and
-// their medians count. Needs exactly one pending token and room for max_length + 1 rows; `drafter`
-// may be null. Takes about half a second, or a few passes of each size if those take longer.
-// Errors: as Timeline::verify and DraftSource::draft.
+// the logits changes. Sizes between the measured ones are interpolated; repetitions come in random
+// order and their lower quartiles count. Needs exactly one pending token and room for
+// max_length + 1 rows; `drafter` may be null. Takes about half a second, or a few passes of each
+// size if those take longer. Errors: as Timeline::verify and DraftSource::draft.
 Result<MeasuredCosts> measure_round_costs(Timeline& timeline,
                                           Sampler& sampler,
                                           std::int64_t max_length,
                                           DraftSource* drafter);
 
-// The same for the lanes of a source; n-grams are free. The tables are as long as `source` needs.
+// Costs of every size 1 ... most from samples of increasing `sizes`, the first 1 and the last
+// `most`: linear in between and never falling. A larger block that seems cheaper shows that the
+// smaller one was disturbed, so that one is lowered. Reorders the samples, none of which is empty.
+std::vector<double> costs_of_samples(const std::vector<std::int64_t>& sizes,
+                                     std::vector<std::vector<double>>& samples,
+                                     std::int64_t most);
+
+// Measured costs for the lanes of a source; n-grams are free. The tables are as long as `source`
+// needs.
 RoundCosts costs_of(const DraftSource& source, const MeasuredCosts& measured);
 
 }  // namespace kakeya

@@ -16,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "sections are copied as they are");
 
 // What is on disk never changes its meaning: another layout of the sections is another version.
-constexpr std::string_view kLayoutVersion = "2";
+constexpr std::string_view kLayoutVersion = "3";
 
 // The section "state".
 struct StateRecord {

@@ -430,17 +430,17 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   ASSERT_OK(write_snapshot(folder_.path("more"), key, more));
   expect_refused(session->restore(folder_.path("more")), StatusCode::kDataLoss, "sections, got");
   SnapshotKey newer = key;
-  newer["layout"] = "3";
+  newer["layout"] = "4";
   ASSERT_OK(write_snapshot(folder_.path("newer"), newer, contents));
   expect_refused(session->restore(folder_.path("newer")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"2\", got \"3\"");
+                 "key layout: expected \"3\", got \"4\"");
   // As written before tokenizers were part of the key.
   SnapshotKey older = key;
   older["layout"] = "1";
   for (const char* name : {"tokenizer", "chat template", "tables"}) older.erase(name);
   ASSERT_OK(write_snapshot(folder_.path("older"), older, contents));
   expect_refused(session->restore(folder_.path("older")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"2\", got \"1\"");
+                 "key layout: expected \"3\", got \"1\"");
   EXPECT_EQ(go_on(*session, generation(40)), go_on(*alone, generation(40)));
 }
 
