@@ -337,13 +337,43 @@ HEADER = (
 )
 
 
-def report_of(flags, comparison, rows):
+class Conditions:
+    """When a run was made, and what the machine did before and after it."""
+
+    def __init__(self):
+        self.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.clock = time.monotonic()
+        self.load_before = os.getloadavg()[0]
+
+    def report(self):
+        return {
+            "started": self.started,
+            "seconds": time.monotonic() - self.clock,
+            "load_before": self.load_before,
+            "load_after": os.getloadavg()[0],
+        }
+
+
+def git(*arguments):
+    """What git says of the sources; nothing where they are no checkout."""
+    folder = pathlib.Path(__file__).resolve().parent
+    command = ["git", "-C", str(folder), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def report_of(flags, comparison, rows, conditions):
     return {
+        "schema": "kakeya.peers/2",
+        "commit": git("rev-parse", "HEAD"),
+        "dirty": git("status", "--porcelain", "--untracked-files=no") != "",
+        "command": ["bench/peers/compare.py", *flags.given],
         "machine": {
             "cpu": cpu_name(),
             "cpus": os.cpu_count(),
             "system": f"{platform.system()} {platform.release()}",
         },
+        "conditions": conditions.report(),
         "model": str(flags.model),
         "commands": comparison.commands,
         "pairs": flags.pairs,
@@ -447,11 +477,14 @@ def parse_flags(arguments):
     parser.add_argument("--no-probe", action="store_true")
     parser.add_argument("--json", type=pathlib.Path, help="write the results here")
     parser.add_argument("--plot", type=pathlib.Path, help="write a chart of the ratios here (.svg)")
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    flags.given = sys.argv[1:] if arguments is None else list(arguments)
+    return flags
 
 
 def main(arguments=None):
     flags = parse_flags(arguments)
+    conditions = Conditions()
     measures = measures_of(flags)
     probe = None if flags.no_probe else [str(flags.kakeya), "--threads", str(flags.threads)]
     comparison = Comparison(engine_commands(flags), probe, flags.busy_core)
@@ -473,7 +506,7 @@ def main(arguments=None):
     finally:
         comparison.close()
     if flags.json:
-        flags.json.write_text(json.dumps(report_of(flags, comparison, rows), indent=1) + "\n")
+        flags.json.write_text(json.dumps(report_of(flags, comparison, rows, conditions), indent=1) + "\n")
     if flags.plot:
         flags.plot.write_text(bar_chart(rows))
     return 0
