@@ -25,9 +25,9 @@ Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& con
 
 // tokenizer.*, of tokenizer.json, tokenizer_config.json and chat_template.jinja in the folder of a
 // model with this configuration. Errors: kNotFound without tokenizer.json; kInvalidArgument if it
-// is malformed; kUnimplemented for a tokenizer that is not BPE. Rows of the embedding that have no
-// token are called "[PAD0]", ...; tokens may be more than the embedding has rows, which readers
-// refuse.
+// is malformed; kUnimplemented for a tokenizer that GGUF cannot say (check_gguf_tokenizer()). Rows
+// of the embedding that have no token are called "[PAD0]", ...; tokens may be more than the
+// embedding has rows, which readers refuse.
 Result<std::vector<GgufMetadata>> gguf_tokenizer_metadata(const std::string& dir,
                                                           const ModelConfig& config);
 

@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "convert/gguf_metadata.h"
+#include "convert/tokenizer_check.h"
 #include "formats/json_document.h"
 #include "formats/printable.h"
 #include "kakeya/tokenizer.h"
@@ -66,10 +67,11 @@ class VocabularyReader {
       return read_tokenizer(document.root());
     }();
     if (!read) return Unexpected(read.error().with_context(path));
-    // Tokenizers that only others can read are written all the same.
     const auto tokenizer = Tokenizer::parse(text);
-    begins_texts_ = tokenizer ? tokenizer->begins_texts() : gemma4();
+    if (!tokenizer) return Unexpected(tokenizer.error().with_context(path));
+    begins_texts_ = tokenizer->begins_texts();
     KAKEYA_TRY(read_config());
+    KAKEYA_TRY(check_gguf_tokenizer(path, entries_));
     return std::move(entries_);
   }
 

@@ -17,6 +17,7 @@
 #include "base/memory_budget.h"
 #include "convert/gguf_metadata.h"
 #include "convert/relative_error.h"
+#include "convert/tiny_tokenizer.h"
 #include "formats/gguf.h"
 #include "formats/named_shapes.h"
 #include "formats/scratch_files.h"
@@ -265,7 +266,7 @@ TEST(GgufModel, RefusesWhatItCannotWriteAndLeavesWhatIsThere) {
   const std::string network = network_with_tokenizer(folder, true);
   fs::remove(network + "/tokenizer.json");
   EXPECT_THAT(message(convert(network, old, "bf16", true)), HasSubstr("tokenizer.json"));
-  folder.write("gemma4-moe/tokenizer.json", R"({"model": {"vocab": {"a": 512}, "merges": []}})");
+  folder.write("gemma4-moe/tokenizer.json", tiny_tokenizer_json(true, R"("a": 512)", ""));
   EXPECT_THAT(message(convert(network, old, "bf16", true)),
               HasSubstr("below the vocabulary's 512"));
   EXPECT_EQ(read_file(old), "old");

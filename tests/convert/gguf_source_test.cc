@@ -12,6 +12,7 @@
 #include "convert/gguf_model.h"
 #include "convert/hf_checkpoint.h"
 #include "convert/mlx_checkpoint.h"
+#include "convert/tiny_tokenizer.h"
 #include "formats/config_comparison.h"
 #include "formats/scratch_files.h"
 #include "formats/tensor_request.h"
@@ -52,8 +53,7 @@ std::string network_with_tokenizer(const ScratchFolder& folder, const std::strin
   for (const char* file : {"config.json", "model.safetensors"}) {
     fs::copy(kNetworks + name + "/" + file, folder.path(name + "/" + file));
   }
-  folder.write(name + "/tokenizer.json",
-               R"({"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
+  folder.write(name + "/tokenizer.json", tiny_tokenizer_json(name.starts_with("gemma")));
   return folder.path(name);
 }
 
