@@ -85,6 +85,7 @@ void add_shape_flags(CLI::App& command, BenchFlags& flags) {
   command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
       ->type_name("NAME");
   command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
+      ->check(CLI::Range(1, 1000))
       ->type_name("N");
   command
       .add_option("--weights", flags.weights,

@@ -138,8 +138,8 @@ std::uint64_t physical_memory() {
 
 std::string find_shared_folder(const std::string& path, const std::string& file) {
   const std::filesystem::path program = program_folder();
+  // Never the present folder: a foreign checkout would be run without a word.
   const std::filesystem::path candidates[] = {
-      path,
       program / ".." / ".." / ".." / path,
       program / ".." / "share" / "kakeya" / path,
   };
@@ -257,9 +257,13 @@ Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  draft.cost_cache = flags.cost_cache.empty()
-                         ? default_cache_folder(variable("XDG_CACHE_HOME"), variable("HOME"))
-                         : flags.cost_cache;
+  draft.cost_cache = flags.cost_cache;
+  if (!draft.cost_cache.empty()) return {};
+  // A home that is not there is not made.
+  std::error_code ignored;
+  const std::string home = variable("HOME");
+  draft.cost_cache = default_cache_folder(variable("XDG_CACHE_HOME"),
+                                          std::filesystem::is_directory(home, ignored) ? home : "");
   return {};
 }
 
@@ -333,6 +337,11 @@ Result<std::uint64_t> parse_bytes(const std::string& text) {
     return invalid_argument(
         "--memory must be a size such as 512MiB or 4GB, or a fraction such as 0.5, but is '{}'",
         text);
+  }
+  const std::uint64_t machine = physical_memory();
+  if (value * found->second > static_cast<double>(machine)) {
+    return invalid_argument("--memory must be at most what this machine has, {}, but is '{}'",
+                            format_bytes(machine), text);
   }
   const bool fraction = unit.empty() && value < 1.0;
   return static_cast<std::uint64_t>(fraction ? value * static_cast<double>(physical_memory())

@@ -1,6 +1,14 @@
 // The kakeya program: one subcommand a file.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
 
 #include "bus_error.h"
 #include "command.h"
@@ -14,6 +22,34 @@ bool is_unknown_command(const CLI::App& app, const std::string& word) {
   if (word.empty() || word.front() == '-') return false;
   return app.get_subcommands([&](const CLI::App* command) { return command->check_name(word); })
       .empty();
+}
+
+// Digits of base ten and nothing else: CLI11 reads 010 as 8, and 10^30 as the largest number.
+std::string problem_of_integer(const std::string& text, bool is_signed) {
+  const std::string_view digits =
+      std::string_view(text).substr(is_signed && text[0] == '-' ? 1 : 0);
+  std::uint64_t magnitude = 0;
+  const auto [end, failure] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), magnitude);
+  const bool whole = failure == std::errc() && end == digits.data() + digits.size();
+  const bool plain = digits.size() == 1 || !digits.starts_with('0');
+  const std::uint64_t most = is_signed ? std::numeric_limits<std::int64_t>::max()
+                                       : std::numeric_limits<std::uint64_t>::max();
+  if (whole && plain && magnitude <= most) return "";
+  return fmt::format("expected a whole number of at most {}, got '{}'", most, text);
+}
+
+// Lets every option for integers take those alone. Their types are called so, or N, or N,N,... .
+void take_plain_integers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool is_signed = type.starts_with("INT") || type == "N" || type.starts_with("N,");
+    if (!is_signed && !type.starts_with("UINT")) continue;
+    option->check(
+        [is_signed](const std::string& text) { return problem_of_integer(text, is_signed); }, "",
+        "plain integer");
+  }
+  for (CLI::App* command : app.get_subcommands(nullptr)) take_plain_integers(*command);
 }
 
 // The exit code, but for what becomes of the output.
@@ -48,6 +84,7 @@ int run_program(int argc, char** argv) {
     print_error("kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
     return kExitBadInput;
   }
+  take_plain_integers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

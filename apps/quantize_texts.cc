@@ -30,7 +30,8 @@ struct Reader {
   Result<std::vector<TokenId>> read(const std::string& file, std::size_t least) const {
     KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, text.tokenizer());
     KAKEYA_ASSIGN_OR_RETURN(const std::string content, read_text(file));
-    std::vector<TokenId> ids = tokenizer->encode(content, {.parse_special = false});
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                            tokenizer->encode(content, {.parse_special = false}));
     if (ids.size() < least) {
       return invalid_argument("{}: expected a text of {} tokens at least, got {}", file, least,
                               ids.size());

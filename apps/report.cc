@@ -6,7 +6,7 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -229,6 +229,9 @@ Result<bool> read_line(std::string& line) {
   if (character == EOF && errno == EINTR) {
     std::clearerr(stdin);
     return false;
+  }
+  if (character == EOF && std::ferror(stdin) != 0) {
+    return error(StatusCode::kUnavailable, "cannot read standard input: {}", std::strerror(errno));
   }
   if (character == EOF && line.empty()) return false;
   if (too_long) {

@@ -73,6 +73,9 @@ class Runner {
 
  private:
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
+  Result<std::vector<TokenId>> encode(std::string_view text) const;
+  Status check_length(std::string_view text) const;
+  Unexpected too_long(std::size_t bytes) const;
   Result<Turn> take_turn(const std::string& prompt);
   // Writes flags.session, if it is given.
   Status save();
@@ -91,7 +94,7 @@ class Runner {
 
 Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   if (flags_.raw) {
-    std::vector<TokenId> ids = tokenizer_.encode(prompt);
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode(prompt));
     const TokenId bos = engine_->bos_id();
     const std::span<const TokenId> held = session_->tokens();  // restored
     if (bos >= 0 && held.empty() && (ids.empty() || ids.front() != bos))
@@ -99,11 +102,39 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
     ids.insert(ids.begin(), held.begin(), held.end());
     return ids;
   }
+  KAKEYA_TRY(check_length(prompt));
   messages_.push_back({"user", prompt});
   KAKEYA_ASSIGN_OR_RETURN(
       const std::string text,
       engine_->apply_chat_template(messages_, {.enable_thinking = flags_.thinking}));
-  return tokenizer_.encode(text);
+  return encode(text);
+}
+
+// Refuses a text that is too long for the context before a template makes more of it. Templates may
+// leave out blanks at its ends.
+Status Runner::check_length(std::string_view text) const {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  const std::size_t size = text.find_last_not_of(kBlanks) + 1 - begin;
+  const auto context = static_cast<std::size_t>(engine_->session_context());
+  if (tokenizer_.least_tokens(size) <= context) return {};
+  return too_long(text.size());
+}
+
+Unexpected Runner::too_long(std::size_t bytes) const {
+  return error(StatusCode::kResourceExhausted,
+               "context of {} tokens is exceeded: the prompt has {} bytes and more tokens; raise "
+               "it with --ctx (this model's limit is {})",
+               engine_->session_context(), bytes, engine_->max_context());
+}
+
+// Ids beyond the context are not made, so that a text's memory is bounded by the session's size.
+Result<std::vector<TokenId>> Runner::encode(std::string_view text) const {
+  const auto context = static_cast<std::size_t>(engine_->session_context());
+  auto ids = tokenizer_.encode(text, {.most_tokens = context});
+  if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(text.size());
+  return ids;
 }
 
 Result<Turn> Runner::take_turn(const std::string& prompt) {

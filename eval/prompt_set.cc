@@ -33,8 +33,8 @@ Result<std::vector<TokenId>> encode(const Engine& engine,
     KAKEYA_ASSIGN_OR_RETURN(const std::string text, engine.apply_chat_template({&message, 1}));
     return tokenizer->encode(text);
   }
-  std::vector<TokenId> ids =
-      tokenizer->encode(prompt, {.parse_special = form != PromptForm::kPlain});
+  KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                          tokenizer->encode(prompt, {.parse_special = form != PromptForm::kPlain}));
   const TokenId bos = engine.bos_id();
   if (bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
   return ids;

@@ -16,7 +16,9 @@ kakeya::Status generate(const char* folder, const char* prompt) {
 
   auto session = (*engine)->create_session();
   if (!session) return tl::unexpected(session.error());
-  if (auto status = (*session)->append((*tokenizer)->encode(*text)); !status) return status;
+  const auto ids = (*tokenizer)->encode(*text);
+  if (!ids) return tl::unexpected(ids.error());
+  if (auto status = (*session)->append(*ids); !status) return status;
   const auto result = (*session)->generate({.max_tokens = 64});
   if (!result) return tl::unexpected(result.error());
   std::printf("%s\n", (*tokenizer)->decode(result->ids).c_str());

@@ -14,6 +14,7 @@ if(NOT KAKEYA_SANITIZE)
 endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
+            cli/bad_inputs_test.cc
             cli/session_file_test.cc)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")

@@ -57,7 +57,8 @@ class KakeyaPeer final : public Peer {
 
   Result<TextTokens> tokenize(std::string_view text) override {
     KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine_->tokenizer());
-    return TextTokens{.ids = tokenizer->encode(text), .bos = engine_->bos_id()};
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer->encode(text));
+    return TextTokens{.ids = std::move(ids), .bos = engine_->bos_id()};
   }
 
   Result<Generation> generate(std::span<const std::int32_t> prompt, std::int64_t count) override {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +24,9 @@ struct EncodeOptions {
   // false for text from an untrusted source that must not be able to write control tokens.
   // Added tokens that are not special match either way.
   bool parse_special = true;
+
+  // More ids than these are refused, before any work where the length of the text tells.
+  std::size_t most_tokens = std::numeric_limits<std::size_t>::max();
 };
 
 // Immutable after loading; every const member may be called from any thread at once.
@@ -41,8 +45,14 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&& other) noexcept;
   ~Tokenizer();
 
-  // Never fails: each maximal invalid part of the UTF-8 input is read as one U+FFFD.
-  std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
+  // Each maximal invalid part of the UTF-8 input is read as one U+FFFD.
+  // Errors: kResourceExhausted for a text of more than options.most_tokens; kDataLoss if the
+  // tokenizer's own expressions or replacements run out of bounds on this text, which those of
+  // published tokenizers never do.
+  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  // A text of so many bytes has at least so many tokens. 0 where tokens may stand for any length.
+  std::size_t least_tokens(std::size_t bytes) const;
 
   // The text of a whole sequence; special tokens are left out if skip_special. An id that no token
   // has, negative ones included, decodes to U+FFFD.

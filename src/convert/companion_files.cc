@@ -69,17 +69,40 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
   return std::mismatch(b.begin(), b.end(), a.begin(), a.end()).first == b.end();
 }
 
+// Whether a command that writes models may have written it: of the published names, or one that it
+// would write again.
+bool may_be_of_a_model(const std::string& name, const CompanionFiles& companions) {
+  constexpr std::array<std::string_view, 14> kNames = {"config.json",
+                                                       "model.safetensors",
+                                                       "model.safetensors.index.json",
+                                                       "generation_config.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "tokenizer.model",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "chat_template.jinja",
+                                                       "chat_template.json",
+                                                       "vocab.json",
+                                                       "merges.txt",
+                                                       "LICENSE"};
+  const bool shard = name.starts_with("model-") && name.ends_with(".safetensors");
+  const auto& again = companions.copied;
+  return shard || std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         std::find(again.begin(), again.end(), name) != again.end();
+}
+
 // Replacing removes: only what such a command may have written.
-Status check_replaceable(const std::string& target) {
+Status check_replaceable(const std::string& target, const CompanionFiles& companions) {
   bool model = false;
   for (const fs::directory_entry& entry : entries_of(target)) {
     const std::string name = entry.path().filename().string();
     std::error_code ignored;
     const bool folder = entry.is_directory(ignored);
-    if (folder && name != kDrafter) {
+    if (folder ? name != kDrafter : !may_be_of_a_model(name, companions)) {
       return error(StatusCode::kFailedPrecondition,
-                   "{}: expected the folder of a model, got one with {}/, which is not removed",
-                   target, printable(name));
+                   "{}: expected the folder of a model, got one with {}{}, which is not removed",
+                   target, printable(name), folder ? "/" : "");
     }
     model = model || name == "config.json";
   }
@@ -160,7 +183,7 @@ Status check_target_folder(const std::string& source,
       return error(StatusCode::kFailedPrecondition,
                    "{}: expected no such folder, got one with files (--force replaces it)", target);
     }
-    KAKEYA_TRY(check_replaceable(target));
+    KAKEYA_TRY(check_replaceable(target, find_companion_files(source)));
   }
   const fs::path place = fs::weakly_canonical(target, ignored);
   // Without a last slash: "a/b/" would be its own parent.

@@ -101,8 +101,8 @@ class Comparison {
   }
 
   Status same_ids(std::string_view text) const {
-    const std::vector<TokenId> expected = source_.encode(text);
-    const std::vector<TokenId> got = written_.encode(text);
+    KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> expected, source_.encode(text));
+    KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> got, written_.encode(text));
     const auto [left, right] =
         std::mismatch(expected.begin(), expected.end(), got.begin(), got.end());
     if (left == expected.end() && right == got.end()) return same_text(expected);

@@ -101,6 +101,9 @@ class EngineImpl final : public Engine {
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
 
+  // The most tokens of a session without a context of its own.
+  std::int64_t session_context() const;
+
  private:
   friend class Engine;
   EngineImpl(ModelConfig config, const EngineOptions& options)
@@ -157,7 +160,6 @@ class EngineImpl final : public Engine {
   std::string draft_fingerprint(const SessionOptions& options) const;
   std::string projection_fingerprint(const TimelinePlan& plan, const Projection* projection) const;
   void collect_stop_ids();
-  std::int64_t session_context() const;
 
   ModelConfig config_;
   GenerationConfig generation_config_;

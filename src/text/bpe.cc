@@ -151,4 +151,10 @@ void Bpe::merge_all(Scratch& scratch) const {
   }
 }
 
+bool Bpe::keeps_every_byte() const {
+  const bool all_bytes = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
+  if (options_.byte_fallback && all_bytes) return true;
+  return options_.unknown.has_value() && !options_.fuse_unknown;
+}
+
 }  // namespace kakeya

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/status.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -17,25 +18,30 @@ std::optional<char> parse_byte_token(std::string_view text) {
   return static_cast<char>(value);
 }
 
-void replace_all(std::string_view from, std::string_view to, std::string& text) {
-  if (from.empty()) return;
+// Returns whether the result is short enough.
+bool replace_all(std::string_view from, std::string_view to, std::string& text) {
+  if (from.empty()) return true;
   std::string replaced;
   std::size_t begin = 0;
   for (std::size_t i = text.find(from); i != std::string::npos; i = text.find(from, begin)) {
     replaced.append(text, begin, i - begin).append(to);
     begin = i + from.size();
+    if (replaced.size() > DecodedPieces::kMostBytes) return false;
   }
-  if (begin == 0) return;
-  text = replaced.append(text, begin);
+  if (begin > 0) text = replaced.append(text, begin);
+  return text.size() <= DecodedPieces::kMostBytes;
 }
 
 }  // namespace
 
-DecodedPieces::DecodedPieces(const Vocabulary& vocabulary, const DecoderOptions& options)
-    : spans_(vocabulary.size()), byte_level_(options.byte_level) {
+Result<DecodedPieces> DecodedPieces::make(const Vocabulary& vocabulary,
+                                          const DecoderOptions& options) {
+  DecodedPieces pieces;
+  pieces.spans_.resize(vocabulary.size());
+  pieces.byte_level_ = options.byte_level;
   const ByteCharacters byte_characters;
   std::string decoded;
-  for (std::size_t i = 0; i < spans_.size(); ++i) {
+  for (std::size_t i = 0; i < pieces.spans_.size(); ++i) {
     const auto text = vocabulary.text(static_cast<TokenId>(i));
     if (!text) continue;
     decoded.clear();
@@ -44,14 +50,21 @@ DecodedPieces::DecodedPieces(const Vocabulary& vocabulary, const DecoderOptions&
       byte_characters.append_decoded(*text, decoded);
     } else {
       decoded = *text;
-      for (const auto& [from, to] : options.replacements) replace_all(from, to, decoded);
+      for (const auto& [from, to] : options.replacements) {
+        if (replace_all(from, to, decoded)) continue;
+        return data_loss(
+            "[tokenizer] decoder: expected at most {} bytes of a token, got more of {}", kMostBytes,
+            i);
+      }
       const auto byte = options.byte_fallback ? parse_byte_token(decoded) : std::nullopt;
       if (byte) decoded.assign(1, *byte);
       is_byte = byte.has_value();
     }
-    spans_[i] = {texts_.size(), static_cast<std::uint32_t>(decoded.size()), is_byte, true};
-    texts_ += decoded;
+    pieces.spans_[i] = {pieces.texts_.size(), static_cast<std::uint32_t>(decoded.size()), is_byte,
+                        true};
+    pieces.texts_ += decoded;
   }
+  return pieces;
 }
 
 DecodedPieces::Piece DecodedPieces::piece(TokenId id) const {

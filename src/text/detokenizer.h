@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kakeya/status.h"
 #include "kakeya/types.h"
 #include "text/pre_tokenizer.h"
 #include "text/vocabulary.h"
@@ -34,7 +35,12 @@ class DecodedPieces {
   };
 
   DecodedPieces() = default;
-  DecodedPieces(const Vocabulary& vocabulary, const DecoderOptions& options);
+
+  // No token stands for more bytes than these.
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 10;
+
+  // Errors: kDataLoss for a token that decodes to more than kMostBytes.
+  static Result<DecodedPieces> make(const Vocabulary& vocabulary, const DecoderOptions& options);
 
   // U+FFFD for an id without a token.
   Piece piece(TokenId id) const;

@@ -2,9 +2,12 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
+#include "base/status.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -17,14 +20,21 @@ struct FreeWithLibc {
   void operator()(utf8proc_uint8_t* pointer) const { std::free(pointer); }
 };
 
-void append_replaced(std::string_view text, const ReplaceStep& step, std::string& out) {
+// Appends to `out`, as long as it does not come to more than `most` bytes; returns whether it did
+// not.
+bool append_replaced(std::string_view text,
+                     const ReplaceStep& step,
+                     std::size_t most,
+                     std::string& out) {
   std::size_t begin = 0;
   for (std::size_t i = text.find(step.from); i != std::string_view::npos && !step.from.empty();
        i = text.find(step.from, begin)) {
     out.append(text, begin, i - begin).append(step.to);
     begin = i + step.from.size();
+    if (out.size() > most) return false;
   }
   out.append(text, begin);
+  return out.size() <= most;
 }
 
 void append_composed(std::string_view text, std::string& out) {
@@ -84,19 +94,41 @@ void Normalizer::add(NormalizerStep step) {
   steps_.push_back(std::move(step));
 }
 
-std::string Normalizer::apply(std::string_view text) const {
+Result<std::string> Normalizer::apply(std::string_view text) const {
+  const std::size_t most = text.size() * kMostGrowth + kMostGrowthBytes;
   std::string current(text);
   for (const NormalizerStep& step : steps_) {
     std::string next;
     next.reserve(current.size());
     if (const auto* replace = std::get_if<ReplaceStep>(&step)) {
-      append_replaced(current, *replace, next);
+      if (!append_replaced(current, *replace, most, next)) {
+        return data_loss("[tokenizer] normalizer: expected at most {} times a text, got more",
+                         kMostGrowth);
+      }
     } else {
       append_nfc(current, next);
     }
     current = std::move(next);
   }
   return current;
+}
+
+std::size_t Normalizer::most_shrink() const {
+  // Composition makes three characters of three bytes one, or four of two.
+  constexpr std::size_t kComposition = 4;
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  std::size_t shrink = 1;
+  for (const NormalizerStep& step : steps_) {
+    std::size_t factor = kComposition;
+    if (const auto* replace = std::get_if<ReplaceStep>(&step)) {
+      if (replace->to.empty()) return 0;
+      factor = std::max<std::size_t>(
+          1, (replace->from.size() + replace->to.size() - 1) / replace->to.size());
+    }
+    shrink *= factor;
+    if (shrink > kMost) return 0;
+  }
+  return shrink;
 }
 
 }  // namespace kakeya

@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "kakeya/status.h"
+
 namespace kakeya {
 
 // Every occurrence of `from` becomes `to`.
@@ -24,8 +26,17 @@ class Normalizer {
  public:
   void add(NormalizerStep step);
 
+  // Steps may multiply a text, thirty of them by a billion. This is more than any text needs.
+  static constexpr std::size_t kMostGrowth = 16;
+  static constexpr std::size_t kMostGrowthBytes = 4096;
+
   // `text` is valid UTF-8, and so is the result.
-  std::string apply(std::string_view text) const;
+  // Errors: kDataLoss if a step would give more than kMostGrowth times the text and
+  // kMostGrowthBytes.
+  Result<std::string> apply(std::string_view text) const;
+
+  // By what factor a text may at most become shorter; 0: there is no such factor.
+  std::size_t most_shrink() const;
 
  private:
   std::vector<NormalizerStep> steps_;

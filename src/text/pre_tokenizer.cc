@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -24,12 +25,12 @@ void find_literal(std::string_view text,
 }
 
 // The matches and the text between them, in order, covering the text.
-std::vector<Piece> cover(std::string_view text, const Splitter& splitter) {
+Result<std::vector<Piece>> cover(std::string_view text, const Splitter& splitter, MatchTime& time) {
   std::vector<TextRange> matches;
   if (const auto* literal = std::get_if<std::string>(&splitter.pattern)) {
     find_literal(text, *literal, matches);
   } else {
-    std::get<Regex>(splitter.pattern).find_all(text, matches);
+    KAKEYA_TRY(std::get<Regex>(splitter.pattern).find_all(text, time, matches));
   }
   std::vector<Piece> pieces;
   pieces.reserve(matches.size() * 2 + 1);
@@ -72,15 +73,17 @@ void apply_behavior(SplitBehavior behavior, std::vector<Piece>& pieces) {
 
 }  // namespace
 
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
+Status PreTokenizer::split(std::string_view text,
+                           MatchTime& time,
+                           std::vector<std::string_view>& words) const {
   words.clear();
-  if (text.empty()) return;
+  if (text.empty()) return {};
   words.push_back(text);
   std::vector<std::string_view> next;
   for (const Splitter& splitter : splitters_) {
     next.clear();
     for (const std::string_view word : words) {
-      std::vector<Piece> pieces = cover(word, splitter);
+      KAKEYA_ASSIGN_OR_RETURN(std::vector<Piece> pieces, cover(word, splitter, time));
       apply_behavior(splitter.behavior, pieces);
       for (const Piece& piece : pieces) {
         next.push_back(word.substr(piece.begin, piece.end - piece.begin));
@@ -88,6 +91,13 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& w
     }
     words.swap(next);
   }
+  return {};
+}
+
+bool PreTokenizer::keeps_everything() const {
+  return std::none_of(splitters_.begin(), splitters_.end(), [](const Splitter& splitter) {
+    return splitter.behavior == SplitBehavior::kRemoved;
+  });
 }
 
 ByteCharacters::ByteCharacters() {

@@ -31,7 +31,11 @@ class PreTokenizer {
   void add(Splitter splitter) { splitters_.push_back(std::move(splitter)); }
 
   // Replaces the content of `words` by the words of `text`, which are views of it, none empty.
-  void split(std::string_view text, std::vector<std::string_view>& words) const;
+  // Errors: as Regex::find_all.
+  Status split(std::string_view text, MatchTime& time, std::vector<std::string_view>& words) const;
+
+  // Whether all of the text is in some word.
+  bool keeps_everything() const;
 
  private:
   std::vector<Splitter> splitters_;

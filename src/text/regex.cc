@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "base/status.h"
@@ -16,9 +15,10 @@ namespace {
 
 constexpr std::size_t kMaxPatternBytes = 64 * 1024;
 
-// Backtracking steps a byte of text; the published pre-tokenizers need fewer than four.
+// Backtracking steps of a match a byte of text; the published pre-tokenizers need fewer than four.
 constexpr std::uint64_t kStepsPerByte = 64;
 constexpr std::uint64_t kMinSteps = 100'000;
+constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 29;
 constexpr std::uint32_t kHeapLimitKib = 64 * 1024;
 
 template <auto free_function>
@@ -71,12 +71,14 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   return Regex(std::move(code));
 }
 
-void Regex::find_all(std::string_view text, std::vector<TextRange>& matches) const {
+Status Regex::find_all(std::string_view text,
+                       MatchTime& time,
+                       std::vector<TextRange>& matches) const {
   const MatchData data(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
-  if (!data || !context) return;
-  const std::uint64_t steps = std::clamp<std::uint64_t>(text.size() * kStepsPerByte, kMinSteps,
-                                                        std::numeric_limits<std::uint32_t>::max());
+  if (!data || !context) return error(StatusCode::kResourceExhausted, "[tokenizer] out of memory");
+  const std::uint64_t steps =
+      std::clamp<std::uint64_t>(text.size() * kStepsPerByte, kMinSteps, kMostSteps);
   pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(steps));
   pcre2_set_heap_limit(context.get(), kHeapLimitKib);
 
@@ -88,18 +90,25 @@ void Regex::find_all(std::string_view text, std::vector<TextRange>& matches) con
   for (std::size_t offset = 0; offset < text.size();) {
     int outcome = match_from(offset, 0);
     if (outcome == PCRE2_ERROR_JIT_STACKLIMIT) outcome = match_from(offset, PCRE2_NO_JIT);
-    if (outcome < 0) return;
+    if (outcome == PCRE2_ERROR_NOMATCH) return {};
+    if (outcome < 0 || time.is_over()) {
+      return data_loss(
+          "[tokenizer] regular expression: expected matches within {} steps each and {:.2g} s in "
+          "all, got none at byte {} of {}",
+          steps, time.most_seconds(), offset, text.size());
+    }
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
     // \K inside a lookahead can put the end of a match before its start or before the last match.
-    if (range[0] < offset || range[1] < range[0]) return;
+    if (range[0] < offset || range[1] < range[0]) return {};
     if (range[1] > range[0]) {
       matches.push_back({range[0], range[1]});
       offset = range[1];
     } else {
-      if (range[0] >= text.size()) return;
+      if (range[0] >= text.size()) return {};
       offset = range[0] + read_utf8(text, range[0]).size;
     }
   }
+  return {};
 }
 
 }  // namespace kakeya

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "kakeya/status.h"
 
 namespace kakeya {
@@ -13,6 +14,34 @@ namespace kakeya {
 struct TextRange {
   std::size_t begin;
   std::size_t end;
+};
+
+// The time that expressions may take for a text as a whole. Every match may look at the rest of the
+// text, so that matches of few steps each can take quadratic time, and the library does not tell
+// how many steps it used. One thread at a time.
+class MatchTime {
+ public:
+  // A published pre-tokenizer takes a fiftieth of this.
+  static constexpr double kSeconds = 0.25;
+  static constexpr double kSecondsPerByte = 2e-6;
+
+  explicit MatchTime(std::size_t text_bytes)
+      : most_seconds_(kSeconds + kSecondsPerByte * static_cast<double>(text_bytes)) {}
+
+  // To be asked at every match; looks at the clock now and then.
+  bool is_over() {
+    if (--matches_until_look_ > 0) return false;
+    matches_until_look_ = kMatchesBetweenLooks;
+    return watch_.seconds() > most_seconds_;
+  }
+  double most_seconds() const { return most_seconds_; }
+
+ private:
+  static constexpr int kMatchesBetweenLooks = 16;
+
+  double most_seconds_;
+  Stopwatch watch_;
+  int matches_until_look_ = kMatchesBetweenLooks;
 };
 
 // Immutable; any number of threads may match at once.
@@ -25,9 +54,10 @@ class Regex {
   Regex& operator=(Regex&& other) noexcept;
   ~Regex();
 
-  // Appends the successive matches, left to right, none overlapping. Matching has a step limit
-  // proportional to the text; where a pattern exceeds it, the rest of the text has no match.
-  void find_all(std::string_view text, std::vector<TextRange>& matches) const;
+  // Appends the successive matches, left to right, none overlapping.
+  // Errors: kDataLoss if a match takes too many steps or all of them too much time;
+  // kResourceExhausted if memory is out.
+  Status find_all(std::string_view text, MatchTime& time, std::vector<TextRange>& matches) const;
 
  private:
   struct Code;

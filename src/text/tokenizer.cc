@@ -1,6 +1,9 @@
 // The pipeline: added tokens, normaliser, pre-tokenizer, BPE; and the public decoding calls.
 #include "kakeya/tokenizer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/gguf_checkpoint.h"
@@ -21,8 +24,17 @@ struct Tokenizer::Impl {
     Bpe::Scratch bpe;
   };
 
-  explicit Impl(TokenizerParts from)
-      : parts(std::move(from)), pieces(parts.vocabulary, parts.decoder) {
+  static Result<std::unique_ptr<const Impl>> make(TokenizerParts from) {
+    auto impl = std::make_unique<Impl>();
+    impl->parts = std::move(from);
+    KAKEYA_ASSIGN_OR_RETURN(impl->pieces,
+                            DecodedPieces::make(impl->parts.vocabulary, impl->parts.decoder));
+    KAKEYA_TRY(impl->take_added_tokens());
+    impl->bytes_a_token = impl->most_bytes_a_token();
+    return impl;
+  }
+
+  Status take_added_tokens() {
     special.resize(parts.vocabulary.size());
     std::vector<AddedTokenMatcher::Token> raw;
     std::vector<AddedTokenMatcher::Token> normalized;
@@ -34,29 +46,56 @@ struct Tokenizer::Impl {
         raw.push_back({token.text, token.id, token.special});
         continue;
       }
-      normalized_texts.push_back(parts.normalizer.apply(token.text));
+      KAKEYA_ASSIGN_OR_RETURN(std::string text, parts.normalizer.apply(token.text));
+      longest_normalized = std::max(longest_normalized, text.size());
+      normalized_texts.push_back(std::move(text));
       normalized.push_back({normalized_texts.back(), token.id, token.special});
     }
     raw_matcher = AddedTokenMatcher(raw);
     normalized_matcher = AddedTokenMatcher(normalized);
+    return {};
+  }
+
+  // Whether each byte has a token of its own in a byte-level vocabulary.
+  bool knows_all_bytes() const {
+    for (int byte = 0; byte < 256; ++byte) {
+      const char text = static_cast<char>(byte);
+      std::string character;
+      byte_characters.append_encoded({&text, 1}, character);
+      if (!parts.vocabulary.find(character)) return false;
+    }
+    return true;
+  }
+
+  // How many bytes of a text a token stands for at most; 0: any number.
+  std::size_t most_bytes_a_token() const {
+    const bool keeps = parts.byte_level ? knows_all_bytes() : parts.bpe.keeps_every_byte();
+    if (!keeps || !parts.pre_tokenizer.keeps_everything()) return 0;
+    std::size_t longest = std::max<std::size_t>(1, longest_normalized);
+    for (std::size_t i = 0; i < parts.vocabulary.size(); ++i) {
+      const auto text = parts.vocabulary.text(static_cast<TokenId>(i));
+      if (text) longest = std::max(longest, text->size());
+    }
+    return longest * parts.normalizer.most_shrink();
   }
 
   // Calls on_token for each added token in `text` and on_text for each stretch between them.
   template <typename OnText, typename OnToken>
-  static void split_at_added_tokens(const AddedTokenMatcher& matcher,
-                                    std::string_view text,
-                                    bool match_special,
-                                    const OnText& on_text,
-                                    const OnToken& on_token) {
+  static Status split_at_added_tokens(const AddedTokenMatcher& matcher,
+                                      std::string_view text,
+                                      bool match_special,
+                                      const OnText& on_text,
+                                      const OnToken& on_token) {
     std::size_t begin = 0;
     while (begin < text.size()) {
       const auto match = matcher.find(text, begin, match_special);
       const std::size_t end = match ? match->offset : text.size();
-      if (end > begin) on_text(text.substr(begin, end - begin));
-      if (!match) return;
-      on_token(match->id);
+      if (end > begin) KAKEYA_TRY(on_text(text.substr(begin, end - begin)));
+      if (!match) return {};
+      KAKEYA_TRY(on_token(match->id));
       begin = match->offset + match->size;
     }
+    return {};
   }
 
   void encode_word(std::string_view word, Scratch& scratch, std::vector<TokenId>& ids) const {
@@ -74,19 +113,38 @@ struct Tokenizer::Impl {
     parts.bpe.encode(word, scratch.bpe, ids);
   }
 
-  void encode(std::string_view text, bool match_special, std::vector<TokenId>& ids) const {
+  Status encode(std::string_view text,
+                const EncodeOptions& options,
+                std::vector<TokenId>& ids) const {
     Scratch scratch;
-    const auto on_token = [&](TokenId id) { ids.push_back(id); };
-    const auto on_normalized = [&](std::string_view normalized) {
-      parts.pre_tokenizer.split(normalized, scratch.words);
-      for (const std::string_view word : scratch.words) encode_word(word, scratch, ids);
+    MatchTime time(text.size());
+    const auto check_size = [&]() -> Status {
+      if (ids.size() <= options.most_tokens) return {};
+      return too_many(text.size(), options.most_tokens);
     };
-    const auto on_raw = [&](std::string_view raw) {
-      scratch.normalized = parts.normalizer.apply(raw);
-      split_at_added_tokens(normalized_matcher, scratch.normalized, match_special, on_normalized,
-                            on_token);
+    const auto on_token = [&](TokenId id) {
+      ids.push_back(id);
+      return check_size();
     };
-    split_at_added_tokens(raw_matcher, text, match_special, on_raw, on_token);
+    const auto on_normalized = [&](std::string_view normalized) -> Status {
+      KAKEYA_TRY(parts.pre_tokenizer.split(normalized, time, scratch.words));
+      for (const std::string_view word : scratch.words) {
+        encode_word(word, scratch, ids);
+        KAKEYA_TRY(check_size());
+      }
+      return {};
+    };
+    const auto on_raw = [&](std::string_view raw) -> Status {
+      KAKEYA_ASSIGN_OR_RETURN(scratch.normalized, parts.normalizer.apply(raw));
+      return split_at_added_tokens(normalized_matcher, scratch.normalized, options.parse_special,
+                                   on_normalized, on_token);
+    };
+    return split_at_added_tokens(raw_matcher, text, options.parse_special, on_raw, on_token);
+  }
+
+  static Unexpected too_many(std::size_t bytes, std::size_t most_tokens) {
+    return error(StatusCode::kResourceExhausted,
+                 "a text of {} bytes: expected at most {} tokens, got more", bytes, most_tokens);
   }
 
   TokenizerParts parts;
@@ -94,7 +152,9 @@ struct Tokenizer::Impl {
   AddedTokenMatcher raw_matcher;
   AddedTokenMatcher normalized_matcher;
   ByteCharacters byte_characters;
-  std::vector<bool> special;  // by id
+  std::vector<bool> special;           // by id
+  std::size_t longest_normalized = 0;  // bytes of an added token in normalised text
+  std::size_t bytes_a_token = 0;       // most_bytes_a_token()
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -106,7 +166,9 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
   if (is_gguf_path(path)) {
     KAKEYA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
     KAKEYA_ASSIGN_OR_RETURN(TokenizerParts parts, read_gguf_tokenizer(file));
-    return Tokenizer(std::make_unique<const Impl>(std::move(parts)));
+    auto impl = Impl::make(std::move(parts));
+    if (!impl) return Unexpected(impl.error().with_context(path));
+    return Tokenizer(std::move(*impl));
   }
   auto file = MappedFile::open(path);
   if (!file) return Unexpected(file.error());
@@ -117,21 +179,29 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
 }
 
 Result<Tokenizer> Tokenizer::parse(std::string_view json) {
-  auto parts = parse_tokenizer_json(json);
-  if (!parts) return Unexpected(parts.error());
-  return Tokenizer(std::make_unique<const Impl>(std::move(*parts)));
+  KAKEYA_ASSIGN_OR_RETURN(TokenizerParts parts, parse_tokenizer_json(json));
+  KAKEYA_ASSIGN_OR_RETURN(auto impl, Impl::make(std::move(parts)));
+  return Tokenizer(std::move(impl));
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (least_tokens(text.size()) > options.most_tokens) {
+    return Impl::too_many(text.size(), options.most_tokens);
+  }
   std::vector<TokenId> ids;
   if (is_valid_utf8(text)) {
-    impl_->encode(text, options.parse_special, ids);
+    KAKEYA_TRY(impl_->encode(text, options, ids));
   } else {
     std::string valid;
     append_valid_utf8(text, valid);
-    impl_->encode(valid, options.parse_special, ids);
+    KAKEYA_TRY(impl_->encode(valid, options, ids));
   }
   return ids;
+}
+
+std::size_t Tokenizer::least_tokens(std::size_t bytes) const {
+  const std::size_t most = impl_->bytes_a_token;
+  return most == 0 ? 0 : bytes / most + (bytes % most > 0 ? 1 : 0);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {

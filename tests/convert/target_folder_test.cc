@@ -49,11 +49,27 @@ TEST(TargetFolder, IsNeverRemovedWhenItIsNoModel) {
   const ScratchFolder folder;
   filled(folder, "source", "config.json");
   const std::string letters = filled(folder, "letters", "love.txt");
+  EXPECT_THAT(problem(folder, letters, true),
+              HasSubstr("got one with love.txt, which is not removed"));
+  fs::create_directory(folder.path("letters/drafter"));
+  fs::remove(letters + "/love.txt");
   EXPECT_THAT(problem(folder, letters, true), HasSubstr("without config.json"));
+  folder.write("letters/love.txt", "old");
   const std::string models = filled(folder, "models", "config.json");
   fs::create_directory(models + "/other");
   EXPECT_THAT(problem(folder, models, true), HasSubstr("got one with other/"));
   EXPECT_THAT(problem(folder, letters + "/love.txt", true), HasSubstr("got a file"));
+  // A model, with what nobody here wrote beside it.
+  const std::string mixed = filled(folder, "mixed", "config.json");
+  for (const char* name : {"thesis.txt", "lora.safetensors", "notes.json"}) {
+    folder.write(std::string("mixed/") + name, "mine");
+    EXPECT_THAT(problem(folder, mixed, true), HasSubstr(name));
+    fs::remove(mixed + "/" + name);
+  }
+  // It would be written again.
+  folder.write("source/notes.json", "1");
+  folder.write("mixed/notes.json", "1");
+  EXPECT_EQ(problem(folder, mixed, true), "");
 }
 
 TEST(TargetFolder, NeitherHoldsTheSourceNorLiesInIt) {

@@ -68,7 +68,9 @@ void read_tokenizer(const std::string& path) {
   const auto tokenizer = kakeya::Tokenizer::load(path);
   check_message(tokenizer);
   if (!tokenizer) return;
-  const auto ids = tokenizer->encode("Hello  w\u00f6rld\n<|turn>ab");
+  const auto encoded = tokenizer->encode("Hello  w\u00f6rld\n<|turn>ab");
+  check_message(encoded);
+  const auto ids = encoded.value_or(std::vector<kakeya::TokenId>());
   const std::string text = tokenizer->decode(ids, false);
   KAKEYA_CHECK(kakeya::is_valid_utf8(text));
 }

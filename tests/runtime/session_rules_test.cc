@@ -27,7 +27,7 @@ TEST(SessionRules, SessionsOutliveTheirEngine) {
   const Ids expected = reference->generate(generation(20)).value().ids;
   reference.reset();
   engine.reset();
-  EXPECT_FALSE(tokenizer->encode("still there").empty());
+  EXPECT_FALSE(tokenizer->encode("still there").value().empty());
   auto fork = session->fork().value();
   EXPECT_EQ(session->generate(generation(20)).value().ids, expected);
   session.reset();

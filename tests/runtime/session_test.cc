@@ -28,7 +28,7 @@ class SessionTest : public testing::Test {
   }
 
   static std::vector<TokenId> encode(std::string_view text) {
-    return (*engine_->tokenizer())->encode(text);
+    return (*engine_->tokenizer())->encode(text).value();
   }
 
   // A prompt of `count` tokens of ordinary text.
@@ -227,7 +227,7 @@ TEST_F(SessionTest, RunsSeveralSessionsOnSeveralThreadsWithTheSameBits) {
 TEST_F(SessionTest, FindsStopStringsAcrossTokenBorders) {
   const Tokenizer& tokenizer = **engine_->tokenizer();
   const std::vector<ChatMessage> messages = {{"user", "Count from 5 to 12."}};
-  const auto ids = tokenizer.encode(engine_->apply_chat_template(messages, {}).value());
+  const auto ids = tokenizer.encode(engine_->apply_chat_template(messages, {}).value()).value();
   const auto whole = session();
   ASSERT_OK(whole->append(ids));
   const auto expected = generate_text(*whole, tokenizer, {.max_tokens = 60}, {}, {});

@@ -37,7 +37,7 @@ class SpeculativeSession : public testing::Test {
 
   static std::vector<TokenId> chat(const std::string& prompt) {
     const std::vector<ChatMessage> messages = {{"user", prompt}};
-    return (*plain_->tokenizer())->encode(plain_->apply_chat_template(messages).value());
+    return (*plain_->tokenizer())->encode(plain_->apply_chat_template(messages).value()).value();
   }
 
   static std::unique_ptr<Engine> plain_;

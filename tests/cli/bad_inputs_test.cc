@@ -1,0 +1,191 @@
+// Inputs of all kinds, mostly bad: what the program says and how it ends. Each row is a shell
+// command in which $K is the program, $D a scratch folder, $M the demo model and $A asks it a
+// question.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cli/program.h"
+
+namespace kakeya::test {
+namespace {
+
+struct Row {
+  std::string command;
+  int exit_code;
+  std::string part;  // of what stands on standard error
+};
+
+class BadInputs : public Cli {
+ protected:
+  Outcome shell(const std::string& command) {
+    std::ofstream(folder_ + "/script") << command << "\n";
+    const std::string model = std::string("'") + KAKEYA_DEMO_MODEL + "'";
+    const std::string line = "K=" + std::string(KAKEYA_BINARY) + " D=" + folder_ + " M=" + model +
+                             " A='run -m " + KAKEYA_DEMO_MODEL + " -n 2 -p Count'" +
+                             " timeout 60 bash " + folder_ + "/script < /dev/null > " + folder_ +
+                             "/out 2> " + folder_ + "/err";
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(folder_ + "/out"),
+            slurp(folder_ + "/err")};
+  }
+
+  void expect_rows(const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      const Outcome outcome = shell(row.command);
+      EXPECT_EQ(outcome.exit_code, row.exit_code) << row.command << "\n" << outcome.err;
+      EXPECT_NE(outcome.err.find(row.part), std::string::npos) << row.command << "\n"
+                                                               << outcome.err;
+      if (row.exit_code != 2) continue;
+      EXPECT_EQ(outcome.out, "") << row.command;
+      // Plans and progress may stand before it.
+      const std::size_t last = outcome.err.find("kakeya: ");
+      EXPECT_NE(last, std::string::npos) << row.command << "\n" << outcome.err;
+      if (last == std::string::npos) continue;
+      EXPECT_EQ(outcome.err.find('\n', last), outcome.err.size() - 1) << row.command << "\n"
+                                                                      << outcome.err;
+    }
+  }
+};
+
+TEST_F(BadInputs, OfCommandsAndPrompts) {
+  expect_rows({
+      {"$K", 2, "kakeya: "},
+      {"$K fly", 2, "fly"},
+      {"$K run --fly", 2, "--fly"},
+      {"$K run -m $M -n 1 -n 2 -p x", 2, "--max-tokens"},
+      {"$K run -m $M x", 2, "x"},
+      {"$K run -m $M -p x -f /dev/null", 2, "--prompt-file"},
+      {"$K completion fishy", 2, "fishy"},
+      {"$K eval", 2, "kakeya: "},
+      {"$K run -m $M -p ''", 2, "empty"},
+      {"$K run -m $M -f /dev/null", 2, "empty"},
+      {"$K run -m $M -f $D/none", 2, "none"},
+      {"$K run -m $M -f $D", 2, "kakeya: "},
+      {"$K run -m $M <&-", 2, "kakeya: "},
+      {"$K run -m $M < $D", 2, "kakeya: "},
+      {"$K run -m $M --chat < $D", 2, "standard input"},
+      {"$K run -m $M --chat -p x", 2, "--prompt"},
+      {"$K run -m $M --chat -f x", 2, "--prompt-file"},
+      {"$K run -m $M --raw --system x -p x", 2, "--system"},
+      {"$K run -m $D/none -p x", 2, "none"},
+      {"$K run -m /dev/null -p x", 2, "kakeya: "},
+      {"head -c 4000000 /dev/zero | tr '\\0' a > $D/big; ulimit -v 400000; $K run -m $M -f $D/big",
+       2, "context of 8192 tokens is exceeded: the prompt has 4000000 bytes"},
+      {"$K run -m $M --raw -f $D/big --memory 24MiB", 2, "context of 8192 tokens is exceeded"},
+      {"$K run -m $M -n 2 -p $'\\xff\\xfe'", 0, ""},
+      {"$K run -m $M -n 2 -p '   '", 0, ""},
+  });
+}
+
+TEST_F(BadInputs, OfNumbers) {
+  expect_rows({
+      {"$K $A -n 0", 2, "--max-tokens"},  // -n is given twice
+      {"$K run -m $M -p x -n 0", 0, ""},
+      {"$K run -m $M -p x -n -1", 2, "-1"},
+      {"$K run -m $M -p x -n 1e3", 2, "1e3"},
+      {"$K run -m $M -p x -n 9223372036854775808", 2, "9223372036854775808"},
+      {"$K run -m $M -p x -n 010", 2, "010"},
+      {"$K run -m $M -p x -n 0x10", 2, "0x10"},
+      {"$K run -m $M -p x -n ' 1'", 2, "--max-tokens"},
+      {"$K $A --temperature nan", 2, "temperature"},
+      {"$K $A --temperature inf", 2, "temperature"},
+      {"$K $A --temperature -1", 2, "temperature"},
+      {"$K $A --temperature 1e39", 2, "temperature"},
+      {"$K $A --temperature 1e-38", 0, ""},
+      {"$K $A --top-k -1", 2, "top_k"},
+      {"$K $A --top-k 2147483648", 2, "--top-k"},
+      {"$K $A --top-p 0", 2, "top_p"},
+      {"$K $A --top-p nan", 2, "top_p"},
+      {"$K $A --min-p 1.1", 2, "min_p"},
+      {"$K $A --top-k 0 --min-p 1", 0, ""},
+      {"$K $A --seed -1", 2, "--seed"},
+      {"$K $A --seed 18446744073709551616", 2, "--seed"},
+      {"$K $A --seed 18446744073709551615", 0, ""},
+      {"$K $A --logit-bias 5", 2, "ID:BIAS"},
+      {"$K $A --logit-bias 99999:1", 2, "99999"},
+      {"$K $A --logit-bias 131:nan", 2, "token 131"},
+      {"$K $A --logit-bias 4294967426:100", 2, "4294967426"},
+      {"$K $A --logit-bias '130: 5'", 0, ""},
+      {"$K $A --logit-bias 131:inf", 0, ""},
+  });
+}
+
+TEST_F(BadInputs, OfSizes) {
+  expect_rows({
+      {"$K $A --ctx -1", 2, "context must be 1 to 32768"},
+      {"$K $A --ctx 99999999", 2, "32768"},
+      {"$K $A --chunk 0", 2, "--chunk"},
+      {"$K $A --chunk 1", 0, ""},
+      {"$K $A --threads -1", 2, "--threads"},
+      {"$K $A --threads 1025", 2, "--threads"},
+      {"$K $A --window 0", 2, "--window"},
+      {"$K $A --evicted-full drop", 2, "--window"},
+      {"$K $A --window 64 --evicted-full restore --projection none", 2, "--projection"},
+      {"$K $A --window 64 --evicted-full restore --projection nothing", 2, "nothing"},
+      {"$K $A --kv-full e9", 2, "--kv-full"},
+      {"$K $A --memory 0", 2, "--memory"},
+      {"$K $A --memory -5", 2, "--memory"},
+      {"$K $A --memory nan", 2, "--memory"},
+      {"$K $A --memory 1e400", 2, "--memory"},
+      {"$K $A --memory '24 MiB'", 2, "--memory"},
+      {"$K $A --memory 1", 2, "weights"},
+      {"$K $A --memory 99TiB", 2, "99TiB"},
+      {"$K $A --draft $D/none", 2, "none"},
+      {"$K $A --draft $M", 2, "kakeya: "},
+      {"$K $A --draft ngram+", 2, "ngram+"},
+      {"$K $A --draft-length -1", 2, "--draft-length"},
+      {"$K $A --draft-length 1.5", 2, "--draft-length"},
+      {"$K $A --embed-scale 0", 2, "--embed-scale"},
+      {"$K $A --embed-scale nan", 2, "--embed-scale"},
+      {"$K $A --backend gpu", 2, "--backend"},
+      {"$K $A --instruction-set bogus", 2, "bogus"},
+      {"$K $A --stop ''", 2, "stop string"},
+      {"$K $A --stop $'\\xbf'", 2, "UTF-8"},
+      {"$K bench decode -m $M --layers 0", 2, "--layers"},
+      {"$K bench decode --shape gemma4-26b-a4b --layers 0", 2, "--layers"},
+  });
+}
+
+TEST_F(BadInputs, OfFiles) {
+  const auto ids = [](const std::string& text) {
+    return Row{
+        "printf '%s' '" + text + "' > $D/ids; $K logits -m $M --ids $D/ids -o $D/out.safetensors",
+        2, "kakeya: "};
+  };
+  expect_rows({ids(""), ids("[]"), ids("[1.5]"), ids("[-1]"), ids("[4096]"), ids("[[1]]"),
+               ids("[\"a\"]"), ids("{}"), ids("[1e300]"), ids(std::string(100'000, '[')),
+               ids("[1,2"), ids("null"), ids("[10000000000000000000]")});
+  expect_rows({
+      {"$K inspect /dev/zero", 2, "/dev/zero"},
+      {"$K inspect $K", 2, "kakeya: "},
+      {"mkdir -p $D/empty; $K inspect $D/empty", 2, "empty"},
+      {"$K $A --session /dev/null", 2, "/dev/null"},
+      {"$K $A --session $D", 2, "kakeya: "},
+      {": > $D/talk; $K $A --session $D/talk", 2, "talk"},
+      {"echo garbage > $D/talk; $K $A --session $D/talk", 2, "talk"},
+      {"mkfifo $D/fifo; $K $A --session $D/fifo", 2, "fifo"},
+      {"$K $A --session $D/none/talk", 2, "none"},
+      {"echo '[2, 3]' > $D/ids", 0, ""},
+      {"$K logits -m $M --ids $D/ids -o /tmp", 2, "/tmp"},
+      {"$K logits -m $M --ids $D/ids -o $D/none/x", 2, "none"},
+      {"$K $A --cost-cache /dev/null", 0, ""},
+      {"$K $A --weights-cache /dev/null", 2, "/dev/null"},
+      {"$K convert $M $M", 2, "kakeya: "},
+      {"$K convert $M ''", 2, "kakeya: "},
+      {"$K convert $M $D/none/x.gguf", 2, "none"},
+      {"mkdir -p $D/full; echo x > $D/full/thesis.txt; $K quantize $M $D/full --bits 4", 2, "full"},
+      {"mkdir -p $D/model2; cp $M/config.json $D/model2; echo x > $D/model2/thesis.txt; $K "
+       "quantize "
+       "$M $D/model2 --bits 4 --force",
+       2, "thesis.txt"},
+      {"[ -s $D/model2/thesis.txt ]", 0, ""},
+  });
+}
+
+}  // namespace
+}  // namespace kakeya::test
