@@ -41,9 +41,9 @@ class LengthPolicy {
   // there are several, so that one useless lane does not take the first guess of the others. The
   // credit is an advance: what acceptance adds to the share repays it first. So n tokens of which
   // no draft is ever accepted take the time of at most n + kCredit + kProbeShare n plain steps with
-  // one lane, to the first order: 1.8 % more for n = 400. Sessions of an engine hand it on, so it is
-  // spent once. It pays for four or five blocks that fail one after the other: with less, one start
-  // in five would hold a good drafter for a useless one.
+  // one lane, to the first order: 1.8 % more for n = 400. Sessions of an engine hand it on, so it
+  // is spent once. It pays for four or five blocks that fail one after the other: with less, one
+  // start in five would hold a good drafter for a useless one.
   static constexpr double kCredit = 5.3;
   static constexpr double kLaneCredit = 0.5;
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "formats/printable.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -47,7 +48,7 @@ Status Bpe::add_merge(const Vocabulary& vocabulary, std::string_view left, std::
   const auto joined_id = vocabulary.find(std::string(left).append(right));
   if (!left_id || !right_id || !joined_id) {
     return data_loss("[tokenizer] merge {} ('{}' + '{}') names a token that the vocabulary lacks",
-                     num_merges_, left, right);
+                     num_merges_, printable(left), printable(right));
   }
   merges_.insert(pair_key(*left_id, *right_id),
                  pack(num_merges_, static_cast<std::uint32_t>(*joined_id)));

@@ -1,13 +1,16 @@
 #include "text/chat_template.h"
 
-#include <algorithm>
+#include <utf8proc.h>
+
 #include <array>
 #include <ctime>
 #include <utility>
 
 #include "base/status.h"
+#include "formats/printable.h"
 #include "text/jinja/evaluator.h"
 #include "text/jinja/parser.h"
+#include "text/utf8.h"
 
 namespace kakeya {
 namespace {
@@ -27,12 +30,35 @@ std::string format_local_time(std::string_view format) {
   return {buffer.data(), size};
 }
 
-// The error with its line, itself on one line: messages quote texts of the template.
+bool is_shown(char32_t code_point) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+  return category != UTF8PROC_CATEGORY_CC && category != UTF8PROC_CATEGORY_CF &&
+         category != UTF8PROC_CATEGORY_ZL && category != UTF8PROC_CATEGORY_ZP;
+}
+
+// One line that a terminal shows as it is: messages quote texts of the template, or are such, in
+// any language.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMaxMessageBytes = 500;
+  std::string line;
+  for (std::size_t i = 0; i < text.size();) {
+    if (line.size() >= kMaxMessageBytes) return line + "...";
+    const Utf8Step step = read_utf8(text, i);
+    if (step.code_point == '\n' || step.code_point == '\r') {
+      line += ' ';
+    } else if (step.valid && is_shown(step.code_point)) {
+      line += text.substr(i, step.size);
+    } else {
+      line += printable(text.substr(i, step.size));
+    }
+    i += step.size;
+  }
+  return line;
+}
+
 Unexpected error_at(int line, const Error& error) {
-  std::string message = fmt::format("[chat template] line {}: {}", line, error.message());
-  std::ranges::replace_if(
-      message, [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  return Unexpected(Error(error.code(), std::move(message)));
+  return Unexpected(Error(
+      error.code(), fmt::format("[chat template] line {}: {}", line, shown(error.message()))));
 }
 
 }  // namespace
@@ -51,8 +77,9 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
     return invalid_argument("[chat template] has {} bytes, more than {}", source.size(),
                             kMaxSourceBytes);
   }
-  KAKEYA_ASSIGN_OR_RETURN(auto block, jinja::parse_template(source));
-  return ChatTemplate(std::make_unique<const Impl>(Impl{std::move(block)}));
+  auto block = jinja::parse_template(source);
+  if (!block) return Unexpected(Error(block.error().code(), shown(block.error().message())));
+  return ChatTemplate(std::make_unique<const Impl>(Impl{std::move(*block)}));
 }
 
 Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& context,
@@ -63,7 +90,7 @@ Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& context,
   auto globals = std::make_shared<jinja::Scope>();
   for (const auto& [name, json] : context.items()) {
     auto value = jinja::from_json(json);
-    if (!value) return Unexpected(value.error().with_context("[chat template] " + name));
+    if (!value) return Unexpected(value.error().with_context("[chat template] " + printable(name)));
     globals->set(name, std::move(*value));
   }
   jinja::Environment environment{jinja::Budget(options.limits), options.format_time, {}};

@@ -15,10 +15,11 @@ namespace kakeya {
 
 // Templates come with a model and conversations from anywhere, so neither is trusted.
 struct TemplateLimits {
-  std::uint64_t max_steps = 20'000'000;           // evaluations, loop rounds and 256-byte scans
+  std::uint64_t max_steps = 20'000'000;           // evaluations, loop rounds and 64-byte scans
   std::uint64_t max_value_bytes = 256ull << 20;   // all values ever made, not those alive
   std::uint64_t max_output_bytes = 128ull << 20;  // captured blocks and macro results included
   std::size_t max_call_depth = 100;               // macros that call macros
+  double max_seconds = 5;  // the last resort: real templates take milliseconds
 };
 
 struct RenderOptions {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "formats/printable.h"
 #include "text/added_tokens.h"
 
 namespace kakeya {
@@ -49,7 +50,8 @@ Result<T> get_or(object parent, std::string_view key, T fallback) {
 }
 
 Unexpected unsupported(std::string_view stage, std::string_view what) {
-  return error(StatusCode::kUnimplemented, "[tokenizer] {} '{}' is not supported", stage, what);
+  return error(StatusCode::kUnimplemented, "[tokenizer] {} '{}' is not supported", stage,
+               printable(what));
 }
 
 // The steps of a pipeline stage: the component itself, or what its Sequence lists under list_key,
@@ -248,7 +250,7 @@ Result<std::pair<std::string_view, std::string_view>> read_merge(element merge) 
   if (merge.get(line) == simdjson::SUCCESS) {
     const std::size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      return data_loss("[tokenizer] merge '{}' does not consist of two tokens", line);
+      return data_loss("[tokenizer] merge '{}' does not consist of two tokens", printable(line));
     }
     return std::pair(line.substr(0, space), line.substr(space + 1));
   }
@@ -274,7 +276,8 @@ Status read_model(object root, TokenizerParts& parts) {
   if (const auto unknown = find(model, "unk_token")) {
     KAKEYA_ASSIGN_OR_RETURN(const auto text, as<std::string_view>(*unknown, "unk_token"));
     options.unknown = parts.vocabulary.find(text);
-    if (!options.unknown) return data_loss("[tokenizer] unk_token '{}' is no token", text);
+    if (!options.unknown)
+      return data_loss("[tokenizer] unk_token '{}' is no token", printable(text));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto merges, require<array>(model, "merges"));
   // simdjson's size() saturates at 2^24 - 1, so the elements are counted.
@@ -306,7 +309,8 @@ Result<AddedToken> read_added_token(object token) {
                      AddedTokenMatcher::kMaxTokenBytes);
   }
   if (id < 0 || id > Vocabulary::kMaxId) {
-    return data_loss("[tokenizer] added token '{}' has the id {} out of range", text, id);
+    return data_loss("[tokenizer] added token '{}' has the id {} out of range", printable(text),
+                     id);
   }
   added.text = text;
   added.id = static_cast<TokenId>(id);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "formats/printable.h"
 #include "text/flat_map.h"
 
 namespace kakeya {
@@ -33,7 +34,8 @@ void Vocabulary::grow() {
 
 Status Vocabulary::add(std::string_view text, std::int64_t id) {
   if (id < 0 || id > kMaxId) {
-    return data_loss("[tokenizer] token ids must be in 0..{} but '{}' has {}", kMaxId, text, id);
+    return data_loss("[tokenizer] token ids must be in 0..{} but '{}' has {}", kMaxId,
+                     printable(text), id);
   }
   if (text.size() > std::numeric_limits<std::uint32_t>::max()) {
     return data_loss("[tokenizer] the text of token {} has {} bytes", id, text.size());
@@ -43,7 +45,7 @@ Status Vocabulary::add(std::string_view text, std::int64_t id) {
   if (spans_[index].used) {
     if (this->text(static_cast<TokenId>(id)) == text) return {};
     return data_loss("[tokenizer] id {} belongs to both '{}' and '{}'", id,
-                     *this->text(static_cast<TokenId>(id)), text);
+                     printable(*this->text(static_cast<TokenId>(id))), printable(text));
   }
   if (num_entries_ * 2 >= slots_.size()) grow();
 

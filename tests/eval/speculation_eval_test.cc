@@ -166,7 +166,8 @@ TEST_F(SpeculationEval, EncodesTheTemplateOrTheBareTextAfterABeginning) {
   const std::vector<PromptText> text = {{"a", "Count from 5 to 12.", ""}};
   const auto raw = encode_prompts(*engine_, "raw", text, PromptForm::kRaw);
   ASSERT_TRUE(raw.has_value());
-  std::vector<TokenId> expected = engine_.get()->tokenizer().value()->encode("Count from 5 to 12.").value();
+  std::vector<TokenId> expected =
+      engine_.get()->tokenizer().value()->encode("Count from 5 to 12.").value();
   expected.insert(expected.begin(), engine_->bos_id());
   EXPECT_EQ(raw->prompts[0].ids, expected);
   const auto chat = encode_prompts(*engine_, "chat", text, PromptForm::kChat);

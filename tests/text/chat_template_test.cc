@@ -139,6 +139,17 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   expect_error("{{ 99999999999999999999 }}", bad, "out of range");
 }
 
+TEST(ChatTemplate, ErrorsQuoteNoControlCharactersAndNoMegabytes) {
+  const StatusCode bad = StatusCode::kInvalidArgument;
+  expect_error("{{ raise_exception('R\u00f4les \u6f22\x1b[2J\u009b\u202ea\x7f') }}", bad,
+               R"(Rôles 漢\x1b[2J\xc2\x9b\xe2\x80\xaea\x7f)");
+  const auto raised = render("{{ raise_exception('\x07' * 1000000) }}");
+  ASSERT_FALSE(raised);
+  EXPECT_LT(raised.error().message().size(), 600U);
+  expect_error("{{ {}['\x1b[2J'].b }}", bad, R"('\x1b[2J')");
+  expect_error("{{ 'a' | \x1b }}", bad, R"(\x1b)");
+}
+
 std::string repeated(const std::string& text, std::size_t count) {
   std::string result;
   for (std::size_t i = 0; i < count; ++i) result += text;

@@ -147,7 +147,7 @@ Status Evaluator::run_loop(const Stmt& statement,
   for (; loop->index < loop->items.size(); ++loop->index) {
     KAKEYA_TRY(environment_.budget.work());
     const auto inner = std::make_shared<Scope>(scope);
-    inner->set("loop", Value(loop));
+    KAKEYA_TRY(set(*inner, "loop", Value(loop)));
     KAKEYA_TRY(assign(statement.target, loop->items[loop->index], *inner));
     KAKEYA_ASSIGN_OR_RETURN(const Flow flow, exec_block(statement.body, inner, out));
     if (flow == Flow::kBreak) break;
@@ -175,18 +175,29 @@ Status Evaluator::exec_macro(const Stmt& statement, const ScopePtr& scope) {
   macro->name = statement.text;
   macro->macro = &statement;
   macro->closure = scope;
-  scope->set(statement.text, Value(std::shared_ptr<const Callable>(std::move(macro))));
-  return {};
+  return set(*scope, statement.text, Value(std::shared_ptr<const Callable>(std::move(macro))));
+}
+
+Result<const Value*> Evaluator::find(const Scope& scope, std::string_view name) {
+  std::size_t num_compared = 0;
+  const Value* value = scope.find(name, num_compared);
+  KAKEYA_TRY(environment_.budget.look_up(num_compared));
+  return value;
+}
+
+Status Evaluator::set(Scope& scope, std::string_view name, Value value) {
+  return environment_.budget.look_up(scope.set(name, std::move(value)));
 }
 
 Status Evaluator::assign(const Target& target, const Value& value, Scope& scope) {
   if (!target.attribute.empty()) {
-    const Value* object = scope.find(target.names[0]);
+    KAKEYA_ASSIGN_OR_RETURN(const Value* const object, find(scope, target.names[0]));
     Namespace* name_space = object == nullptr ? nullptr : object->name_space();
     if (name_space == nullptr) {
       return invalid_argument("cannot assign attribute '{}': '{}' is no namespace",
                               target.attribute, target.names[0]);
     }
+    KAKEYA_TRY(environment_.budget.look_up(name_space->attributes.size()));
     for (auto& [known, attribute] : name_space->attributes) {
       if (known == target.attribute) {
         attribute = value;
@@ -196,17 +207,16 @@ Status Evaluator::assign(const Target& target, const Value& value, Scope& scope)
     name_space->attributes.emplace_back(target.attribute, value);
     return {};
   }
-  if (!target.is_tuple) {
-    scope.set(target.names[0], value);
-    return {};
-  }
+  if (!target.is_tuple) return set(scope, target.names[0], value);
   if (value.is_undefined()) return value.undefined_error();
   KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment_, value));
   if (items.size() != target.names.size()) {
     return invalid_argument("expected {} values to unpack but got {}", target.names.size(),
                             items.size());
   }
-  for (std::size_t i = 0; i < items.size(); ++i) scope.set(target.names[i], items[i]);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    KAKEYA_TRY(set(scope, target.names[i], items[i]));
+  }
   return {};
 }
 
@@ -246,6 +256,7 @@ Status Evaluator::bind_parameters(const Stmt& macro,
     return invalid_argument("macro '{}' takes not more than {} arguments", macro.text,
                             macro.parameters.size());
   }
+  KAKEYA_TRY(environment_.budget.look_up(arguments.keywords.size() * macro.parameters.size()));
   for (const auto& [keyword, value] : arguments.keywords) {
     bool known = false;
     for (const Parameter& parameter : macro.parameters) known |= parameter.name == keyword;
@@ -263,7 +274,7 @@ Status Evaluator::bind_parameters(const Stmt& macro,
     if (given == nullptr && parameter.default_value) {
       KAKEYA_ASSIGN_OR_RETURN(value, eval(*parameter.default_value, scope));
     }
-    scope->set(parameter.name, std::move(value));
+    KAKEYA_TRY(set(*scope, parameter.name, std::move(value)));
   }
   return {};
 }

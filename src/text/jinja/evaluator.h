@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "text/jinja/ast.h"
 #include "text/jinja/runtime.h"
@@ -40,6 +41,9 @@ class Evaluator {
                                           const ScopePtr& scope);
   Status write(std::string_view text, std::string& out);
   Status assign(const Target& target, const Value& value, Scope& scope);
+  // Those of the scope, charged.
+  Result<const Value*> find(const Scope& scope, std::string_view name);
+  Status set(Scope& scope, std::string_view name, Value value);
 
   Result<Value> eval(const Expr& expression, const ScopePtr& scope);
   Result<Value> eval_node(const Expr& expression, const ScopePtr& scope);

@@ -51,7 +51,8 @@ Result<Value> Evaluator::eval_node(const Expr& expression, const ScopePtr& scope
 }
 
 Result<Value> Evaluator::eval_name(const Expr& expression, const Scope& scope) {
-  if (const Value* value = scope.find(expression.name)) return *value;
+  KAKEYA_ASSIGN_OR_RETURN(const Value* const value, find(scope, expression.name));
+  if (value != nullptr) return *value;
   if (!is_function(expression.name)) {
     return Value::undefined(fmt::format("'{}' is undefined", expression.name));
   }
@@ -75,7 +76,10 @@ Result<Value> Evaluator::eval_dict(const Expr& expression, const ScopePtr& scope
   for (std::size_t i = 0; i < expression.children.size(); i += 2) {
     KAKEYA_ASSIGN_OR_RETURN(const auto key, eval(*expression.children[i], scope));
     KAKEYA_ASSIGN_OR_RETURN(const auto value, eval(*expression.children[i + 1], scope));
-    KAKEYA_TRY(environment_.budget.allocate(2 * sizeof(Value) + sizeof(std::string)));
+    // The key's text is kept once more, to be found by.
+    const std::size_t key_bytes = key.is_string() ? key.weight() : 0;
+    KAKEYA_TRY(environment_.budget.work(key_bytes));
+    KAKEYA_TRY(environment_.budget.allocate(2 * sizeof(Value) + sizeof(std::string) + key_bytes));
     KAKEYA_TRY(dict.set(key, value));
   }
   return make_dict(std::move(dict));

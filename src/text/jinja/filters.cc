@@ -1,5 +1,6 @@
 // The filters: input | name(arguments).
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <unordered_map>
 
@@ -25,6 +26,7 @@ Result<Value> text_filter(Environment& environment,
                           const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("the filter", {}));
   KAKEYA_ASSIGN_OR_RETURN(const auto text, input_text(environment, input));
+  KAKEYA_TRY(environment.budget.slow_work(text.size()));
   return new_string(environment, std::string(function(text)));
 }
 
@@ -38,7 +40,7 @@ Result<Value> filter_trim(Environment& environment,
     return new_string(environment, std::string(strip(text, Side::kBoth)));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto set, arguments.text(0, "chars", ""));
-  KAKEYA_TRY(environment.budget.search(text, set));
+  KAKEYA_TRY(environment.budget.search_set(text, set));
   return new_string(environment, std::string(strip(text, Side::kBoth, set)));
 }
 
@@ -68,7 +70,11 @@ Result<Value> filter_default(Environment&, const Value& input, const Arguments& 
 }
 
 Result<Value> attribute_of(Environment& environment, const Value& item, const Value& path) {
+  constexpr std::size_t kMaxPathBytes = 1024;
   if (path.integer()) return get_item(environment, item, path);
+  if (path.weight() > kMaxPathBytes) {
+    return invalid_argument("the path of an attribute exceeds {} bytes", kMaxPathBytes);
+  }
   Value value = item;
   for (const std::string& name : split(to_text(path), ".", -1)) {
     const bool is_index =
@@ -87,6 +93,7 @@ Result<Value> filter_join(Environment& environment,
   const Value* separator = arguments.find(0, "d");
   const Value* attribute = arguments.find(1, "attribute");
   KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
+  if (separator != nullptr) KAKEYA_TRY(environment.budget.work(separator->weight()));
   const std::string between = separator == nullptr ? "" : to_text(*separator);
   std::string joined;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -125,9 +132,11 @@ Result<Value> filter_tojson(Environment& environment,
     if (pair == nullptr || pair->items.size() != 2) {
       return invalid_argument("separators must be a pair of strings");
     }
+    KAKEYA_TRY(environment.budget.work(separators->weight()));
     style.item_separator = to_text(pair->items[0]);
     style.key_separator = to_text(pair->items[1]);
   }
+  if (style.sort_keys) KAKEYA_TRY(environment.budget.slow_work(input.weight()));
   const std::size_t indent_bytes =
       static_cast<std::size_t>(style.indent.value_or(0)) * input.depth();
   KAKEYA_TRY(
@@ -152,14 +161,22 @@ Result<Value> filter_items(Environment& environment, const Value& input, const A
   return dict_items(environment, *input.dict());
 }
 
-Value fold_case(const Value& value, bool case_sensitive) {
+Result<Value> fold_case(Environment& environment, const Value& value, bool case_sensitive) {
   if (case_sensitive || !value.is_string()) return value;
+  KAKEYA_TRY(environment.budget.slow_work(value.weight()));
   return Value(to_lower(*value.string_pointer()));
 }
 
 // Sorts stably by `keys`, which belong to the items. Errors: kInvalidArgument for keys without
 // order.
-Status sort_by(std::vector<Value>& items, const std::vector<Value>& keys, bool reverse) {
+Status sort_by(Environment& environment,
+               std::vector<Value>& items,
+               const std::vector<Value>& keys,
+               bool reverse) {
+  const auto rounds = static_cast<std::size_t>(std::bit_width(keys.size()));
+  for (const Value& key : keys) {
+    KAKEYA_TRY(environment.budget.work(rounds * (1 + key.depth()) * key.weight()));
+  }
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   Status status;
@@ -191,11 +208,13 @@ Result<Value> filter_dictsort(Environment& environment,
   KAKEYA_TRY(environment.budget.work(input.weight()));
   std::vector<Value> keys;
   for (const auto& [key, value] : input.dict()->entries()) {
-    keys.push_back(fold_case(by == "key" ? key : value, case_sensitive));
+    KAKEYA_ASSIGN_OR_RETURN(auto folded,
+                            fold_case(environment, by == "key" ? key : value, case_sensitive));
+    keys.push_back(std::move(folded));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto pairs, dict_items(environment, *input.dict()));
   std::vector<Value> items = pairs.list()->items;
-  KAKEYA_TRY(sort_by(items, keys, arguments.flag(2, "reverse", false)));
+  KAKEYA_TRY(sort_by(environment, items, keys, arguments.flag(2, "reverse", false)));
   return new_list(environment, std::move(items));
 }
 
@@ -213,9 +232,10 @@ Result<Value> filter_sort(Environment& environment,
     if (attribute != nullptr) {
       KAKEYA_ASSIGN_OR_RETURN(key, attribute_of(environment, item, *attribute));
     }
-    keys.push_back(fold_case(key, case_sensitive));
+    KAKEYA_ASSIGN_OR_RETURN(key, fold_case(environment, key, case_sensitive));
+    keys.push_back(std::move(key));
   }
-  KAKEYA_TRY(sort_by(items, keys, arguments.flag(0, "reverse", false)));
+  KAKEYA_TRY(sort_by(environment, items, keys, arguments.flag(0, "reverse", false)));
   return new_list(environment, std::move(items));
 }
 
@@ -227,7 +247,9 @@ Result<Value> filter_unique(Environment& environment,
   Dict seen;
   std::vector<Value> kept;
   for (const Value& item : items) {
-    const Value key = fold_case(item, arguments.flag(0, "case_sensitive", false));
+    KAKEYA_ASSIGN_OR_RETURN(
+        const Value key, fold_case(environment, item, arguments.flag(0, "case_sensitive", false)));
+    KAKEYA_TRY(environment.budget.work(4 * key.weight()));
     if (seen.find(key) != nullptr) continue;
     KAKEYA_TRY(seen.set(key, Value(true)));
     kept.push_back(item);
@@ -282,7 +304,17 @@ Result<Value> filter_safe(Environment& environment,
   return filter_string(environment, input, arguments);
 }
 
-Result<Value> filter_int(Environment&, const Value& input, const Arguments& arguments) {
+// Python reads no integer of more digits; longer texts are no floats here, either.
+constexpr std::size_t kMaxNumberBytes = 4300;
+
+// What of a text may be a number; empty if it is none.
+Result<std::string> number_text(Environment& environment, const std::string& text) {
+  KAKEYA_TRY(environment.budget.work(text.size()));
+  const std::string_view trimmed = strip(text, Side::kBoth);
+  return std::string(trimmed.size() <= kMaxNumberBytes ? trimmed : std::string_view());
+}
+
+Result<Value> filter_int(Environment& environment, const Value& input, const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("int", {"default", "base"}));
   KAKEYA_ASSIGN_OR_RETURN(const auto base, arguments.integer(1, "base", 10));
   if (base < 2 || base > 36) return invalid_argument("int needs a base from 2 to 36");
@@ -292,7 +324,7 @@ Result<Value> filter_int(Environment&, const Value& input, const Arguments& argu
   if (const auto integer = input.integer()) return Value(*integer);
   std::optional<double> number = input.floating();
   if (const auto* text = input.string_pointer()) {
-    const std::string trimmed(strip(*text, Side::kBoth));
+    KAKEYA_ASSIGN_OR_RETURN(const std::string trimmed, number_text(environment, *text));
     std::size_t used = 0;
     errno = 0;
     char* end = nullptr;
@@ -306,12 +338,14 @@ Result<Value> filter_int(Environment&, const Value& input, const Arguments& argu
   return Value(static_cast<std::int64_t>(*number));
 }
 
-Result<Value> filter_float(Environment&, const Value& input, const Arguments& arguments) {
+Result<Value> filter_float(Environment& environment,
+                           const Value& input,
+                           const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("float", {"default"}));
   if (input.is_undefined()) return input.undefined_error();
   if (const auto number = input.number()) return Value(*number);
   if (const auto* text = input.string_pointer()) {
-    const std::string trimmed(strip(*text, Side::kBoth));
+    KAKEYA_ASSIGN_OR_RETURN(const std::string trimmed, number_text(environment, *text));
     char* end = nullptr;
     const double parsed = std::strtod(trimmed.c_str(), &end);
     if (!trimmed.empty() && *end == '\0') return Value(parsed);
@@ -360,6 +394,7 @@ Result<Value> filter_indent(Environment& environment,
     prefix.assign(static_cast<std::size_t>(std::max<std::int64_t>(size, 0)), ' ');
   }
   const bool blank = arguments.flag(2, "blank", false);
+  KAKEYA_TRY(environment.budget.allocate(text.size() * sizeof(std::string)));
   const auto lines = split_lines(text);
   KAKEYA_TRY(environment.budget.allocate(lines.size() * prefix.size()));
   std::string indented;
@@ -416,7 +451,8 @@ Result<Value> filter_extreme(Environment& environment,
     if (attribute != nullptr) {
       KAKEYA_ASSIGN_OR_RETURN(key, attribute_of(environment, item, *attribute));
     }
-    key = fold_case(key, case_sensitive);
+    KAKEYA_ASSIGN_OR_RETURN(key, fold_case(environment, key, case_sensitive));
+    KAKEYA_TRY(environment.budget.work((1 + key.depth()) * key.weight()));
     if (best != nullptr) {
       KAKEYA_ASSIGN_OR_RETURN(const int order, compare(key, best_key));
       if (order != wanted) continue;
@@ -452,6 +488,7 @@ Result<Value> filter_map(Environment& environment, const Value& input, const Arg
   Arguments rest;
   std::string filter;
   if (attribute == nullptr) {
+    KAKEYA_TRY(environment.budget.work(arguments.positional[0].weight()));
     filter = to_text(arguments.positional[0]);
     rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
     rest.keywords = arguments.keywords;
@@ -483,6 +520,7 @@ Result<Value> filter_select(Environment& environment,
   Arguments rest;
   std::string test;
   if (arguments.positional.size() > kTestIndex) {
+    KAKEYA_TRY(environment.budget.work(arguments.positional[kTestIndex].weight()));
     test = to_text(arguments.positional[kTestIndex]);
     rest.positional.assign(arguments.positional.begin() + kTestIndex + 1,
                            arguments.positional.end());
@@ -555,7 +593,7 @@ Result<Value> apply_filter(Environment& environment,
   if (filter == filters().end()) {
     return error(StatusCode::kUnimplemented, "no filter named '{}'", name.substr(0, 40));
   }
-  KAKEYA_TRY(environment.budget.work());
+  KAKEYA_TRY(environment.budget.work(name.size() + arguments.weight()));
   return filter->second(environment, input, arguments);
 }
 

@@ -44,10 +44,13 @@ Result<Value> call_namespace(Environment& environment, const Arguments& argument
       return invalid_argument("namespace takes one mapping and keyword arguments");
     }
     for (const auto& [key, value] : dict->entries()) {
+      KAKEYA_TRY(environment.budget.work(key.weight()));
+      KAKEYA_TRY(environment.budget.allocate(key.weight()));
       name_space->attributes.emplace_back(to_text(key), value);
     }
   }
   for (const auto& keyword : arguments.keywords) {
+    KAKEYA_TRY(environment.budget.look_up(name_space->attributes.size()));
     std::erase_if(name_space->attributes,
                   [&](const auto& known) { return known.first == keyword.first; });
     name_space->attributes.emplace_back(keyword.first, keyword.second);
@@ -58,23 +61,29 @@ Result<Value> call_namespace(Environment& environment, const Arguments& argument
   return Value(environment.namespaces.back().get());
 }
 
-Result<Value> call_dict(Environment&, const Arguments& arguments) {
+Result<Value> call_dict(Environment& environment, const Arguments& arguments) {
   Dict dict;
   if (!arguments.positional.empty()) {
     const Dict* other = arguments.positional[0].dict();
     if (other == nullptr || arguments.positional.size() > 1) {
       return invalid_argument("dict takes one mapping and keyword arguments");
     }
+    constexpr std::size_t kEntryBytes = 2 * sizeof(Value) + sizeof(std::string);
+    KAKEYA_TRY(environment.budget.work(other->weight()));
+    KAKEYA_TRY(
+        environment.budget.allocate(other->weight() + other->entries().size() * kEntryBytes));
     dict = *other;
   }
   for (const auto& [name, value] : arguments.keywords) KAKEYA_TRY(dict.set(Value(name), value));
   return make_dict(std::move(dict));
 }
 
-Result<Value> call_raise_exception(Environment&, const Arguments& arguments) {
+Result<Value> call_raise_exception(Environment& environment, const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("raise_exception", {"message"}));
   const Value* message = arguments.find(0, "message");
-  return invalid_argument("{}", message == nullptr ? "" : to_text(*message));
+  if (message == nullptr) return invalid_argument("");
+  KAKEYA_TRY(environment.budget.work(message->weight()));
+  return invalid_argument("{}", to_text(*message));
 }
 
 Result<Value> call_strftime_now(Environment& environment, const Arguments& arguments) {
@@ -103,7 +112,7 @@ bool is_function(std::string_view name) {
 Result<Value> call_function(Environment& environment,
                             std::string_view name,
                             const Arguments& arguments) {
-  KAKEYA_TRY(environment.budget.work());
+  KAKEYA_TRY(environment.budget.work(arguments.weight()));
   return functions().at(name)(environment, arguments);
 }
 

@@ -17,6 +17,9 @@ Unexpected syntax_error(int line, std::string_view message) {
 
 namespace {
 
+// Names are compared with others all the time.
+constexpr std::size_t kMaxNameBytes = 1024;
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -213,6 +216,9 @@ class Lexer {
       std::size_t size = 1;
       while (size < rest().size() && (is_name_start(rest()[size]) || is_digit(rest()[size])))
         ++size;
+      if (size > kMaxNameBytes) {
+        return syntax_error(line_, fmt::format("a name exceeds {} bytes", kMaxNameBytes));
+      }
       add(TokenKind::kName, std::string(rest().substr(0, size)));
       advance(size);
       return {};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "base/status.h"
@@ -19,6 +20,7 @@ Result<Value> method_of_text(Environment& environment,
                              const std::string& self,
                              const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("the method", {}));
+  KAKEYA_TRY(environment.budget.slow_work(self.size()));
   return new_string(environment, std::string(function(self)));
 }
 
@@ -32,7 +34,7 @@ Result<Value> method_strip(Environment& environment,
     return new_string(environment, std::string(strip(self, side)));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto set, arguments.text(0, "chars", ""));
-  KAKEYA_TRY(environment.budget.search(self, set));
+  KAKEYA_TRY(environment.budget.search_set(self, set));
   return new_string(environment, std::string(strip(self, side, set)));
 }
 
@@ -70,7 +72,7 @@ Result<Value> method_has_affix(Environment& environment,
   KAKEYA_TRY(arguments.check("startswith and endswith", {"affix"}));
   const Value* affix = arguments.find(0, "affix");
   if (affix == nullptr) return invalid_argument("startswith and endswith need an argument");
-  std::vector<Value> affixes = {*affix};
+  std::span<const Value> affixes(affix, 1);
   if (affix->list() != nullptr && affix->list()->is_tuple) affixes = affix->list()->items;
   for (const Value& candidate : affixes) {
     if (candidate.is_undefined()) return candidate.undefined_error();
@@ -179,8 +181,11 @@ bool all_lower(std::string_view text) {
 }
 
 template <auto function>
-Result<Value> method_predicate(Environment&, const std::string& self, const Arguments& arguments) {
+Result<Value> method_predicate(Environment& environment,
+                               const std::string& self,
+                               const Arguments& arguments) {
   KAKEYA_TRY(arguments.check("the method", {}));
+  KAKEYA_TRY(environment.budget.slow_work(self.size()));
   return Value(function(self));
 }
 
@@ -225,6 +230,7 @@ Result<Value> call_dict_method(Environment& environment,
     KAKEYA_TRY(arguments.check("get", {"key", "default"}));
     const Value* key = arguments.find(0, "key");
     if (key == nullptr) return invalid_argument("get needs a key");
+    KAKEYA_TRY(environment.budget.work(2 * key->weight()));
     const Value* item = self.dict()->find(*key);
     const Value* fallback = arguments.find(1, "default");
     return item != nullptr ? *item : (fallback != nullptr ? *fallback : Value::none());
@@ -292,10 +298,10 @@ Result<Value> call_method(Environment& environment,
                           std::string_view name,
                           const Arguments& arguments) {
   if (const auto* text = object.string_pointer()) {
-    KAKEYA_TRY(environment.budget.work(text->size()));
+    KAKEYA_TRY(environment.budget.work(text->size() + arguments.weight()));
     return text_methods().at(name)(environment, *text, arguments);
   }
-  KAKEYA_TRY(environment.budget.work());
+  KAKEYA_TRY(environment.budget.work(arguments.weight()));
   if (object.dict() != nullptr) return call_dict_method(environment, object, name, arguments);
   if (object.list() != nullptr) return call_list_method(environment, object, name, arguments);
   return call_loop_method(environment, *object.loop(), name, arguments);

@@ -17,9 +17,10 @@ class Scope {
  public:
   explicit Scope(std::shared_ptr<const Scope> parent = nullptr) : parent_(std::move(parent)) {}
 
-  void set(std::string_view name, Value value);
-  // Null if neither this scope nor any around it has the name.
-  const Value* find(std::string_view name) const;
+  // Gives the number of names that it was compared with, for the budget.
+  std::size_t set(std::string_view name, Value value);
+  // Null if neither this scope nor any around it has the name. Adds to num_compared.
+  const Value* find(std::string_view name, std::size_t& num_compared) const;
   void clear() { variables_.clear(); }
 
  private:

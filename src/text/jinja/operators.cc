@@ -12,7 +12,11 @@
 namespace kakeya::jinja {
 namespace {
 
+// Of a name that a message quotes, which may be any text.
+constexpr std::size_t kMaxQuotedBytes = 100;
+
 Value undefined_member(const Value& object, std::string_view member) {
+  member = member.substr(0, kMaxQuotedBytes);
   if (object.name_space() != nullptr || object.loop() != nullptr) {
     return Value::undefined(
         fmt::format("'{}' object has no attribute '{}'", object.type_name(), member));
@@ -60,18 +64,21 @@ Result<Value> get_loop_attribute(const Value& object, std::string_view name) {
 }
 
 // The attribute as Python's getattr finds it, or undefined.
-Result<Value> find_attribute(const Value& object, const std::string& name) {
+Result<Value> find_attribute(Environment& environment,
+                             const Value& object,
+                             const std::string& name) {
   if (object.loop() != nullptr && !has_method(object, name))
     return get_loop_attribute(object, name);
   if (const Namespace* name_space = object.name_space()) {
+    KAKEYA_TRY(environment.budget.look_up(name_space->attributes.size()));
     for (const auto& [known, value] : name_space->attributes) {
       if (known == name) return value;
     }
     return undefined_member(object, name);
   }
   if (name.starts_with("__") || is_forbidden_method(object, name)) {
-    return Value::undefined(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe", name, object.type_name()));
+    return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe",
+                                        name.substr(0, kMaxQuotedBytes), object.type_name()));
   }
   if (!has_method(object, name)) return undefined_member(object, name);
   auto method = std::make_shared<Callable>();
@@ -263,9 +270,11 @@ Result<bool> contains(Environment& environment, const Value& item, const Value& 
 
 }  // namespace
 
-Result<Value> get_attribute(Environment&, const Value& object, const std::string& name) {
+Result<Value> get_attribute(Environment& environment,
+                            const Value& object,
+                            const std::string& name) {
   if (object.is_undefined()) return object.undefined_error();
-  KAKEYA_ASSIGN_OR_RETURN(auto attribute, find_attribute(object, name));
+  KAKEYA_ASSIGN_OR_RETURN(auto attribute, find_attribute(environment, object, name));
   if (!attribute.is_undefined() || is_forbidden_method(object, name)) return attribute;
   if (const Dict* dict = object.dict()) {
     if (const Value* item = dict->find(std::string_view(name))) return *item;
@@ -274,6 +283,8 @@ Result<Value> get_attribute(Environment&, const Value& object, const std::string
 }
 
 Result<Value> get_item(Environment& environment, const Value& object, const Value& key) {
+  // Looked up, compared and named in what is undefined.
+  KAKEYA_TRY(environment.budget.work(3 * key.weight()));
   if (object.is_undefined()) return object.undefined_error();
   if (const Dict* dict = object.dict()) {
     if (const Value* item = dict->find(key)) return *item;
@@ -292,7 +303,7 @@ Result<Value> get_item(Environment& environment, const Value& object, const Valu
     }
   }
   // What is no item may still be an attribute, but never the other way round as in get_attribute.
-  if (key.is_string()) return find_attribute(object, *key.string_pointer());
+  if (key.is_string()) return find_attribute(environment, object, *key.string_pointer());
   return undefined_member(object, to_text(key));
 }
 
@@ -370,6 +381,8 @@ Result<bool> apply_comparison(Environment& environment,
     KAKEYA_ASSIGN_OR_RETURN(const bool found, contains(environment, left, right));
     return !found;
   }
+  // Lists are compared for equality first, at each level anew.
+  KAKEYA_TRY(environment.budget.work(left.weight() * left.depth()));
   KAKEYA_ASSIGN_OR_RETURN(const int order, compare(left, right));
   if (name == "<") return order < 0;
   if (name == "<=") return order <= 0;

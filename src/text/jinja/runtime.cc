@@ -9,7 +9,11 @@ namespace kakeya::jinja {
 namespace {
 
 // So many bytes of scanning count as one step.
-constexpr std::size_t kBytesPerStep = 256;
+constexpr std::size_t kBytesPerStep = 64;
+constexpr std::size_t kBytesPerName = 16;
+// Changing the case of a byte takes so many times the time of a plain scan.
+constexpr std::size_t kSlowFactor = 16;
+constexpr std::uint64_t kStepsPerLookAtWatch = 1000;
 
 Status spend(std::uint64_t& used,
              std::uint64_t amount,
@@ -24,18 +28,20 @@ Status spend(std::uint64_t& used,
 
 }  // namespace
 
-void Scope::set(std::string_view name, Value value) {
+std::size_t Scope::set(std::string_view name, Value value) {
   for (auto& [known, variable] : variables_) {
     if (known == name) {
       variable = std::move(value);
-      return;
+      return variables_.size();
     }
   }
   variables_.emplace_back(std::string(name), std::move(value));
+  return variables_.size();
 }
 
-const Value* Scope::find(std::string_view name) const {
+const Value* Scope::find(std::string_view name, std::size_t& num_compared) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
+    num_compared += 1 + scope->variables_.size();
     for (const auto& [known, variable] : scope->variables_) {
       if (known == name) return &variable;
     }
@@ -43,15 +49,37 @@ const Value* Scope::find(std::string_view name) const {
   return nullptr;
 }
 
+Status Budget::spend_steps(std::uint64_t steps) {
+  KAKEYA_TRY(spend(num_steps_, steps, limits_.max_steps, "steps"));
+  if (num_steps_ < next_look_at_watch_) return {};
+  next_look_at_watch_ = num_steps_ + kStepsPerLookAtWatch;
+  if (watch_.seconds() <= limits_.max_seconds) return {};
+  return error(StatusCode::kResourceExhausted, "the template uses more than {} seconds",
+               limits_.max_seconds);
+}
+
 Status Budget::work(std::size_t bytes) {
-  return spend(num_steps_, 1 + bytes / kBytesPerStep, limits_.max_steps, "steps");
+  return spend_steps(1 + bytes / kBytesPerStep);
+}
+
+Status Budget::look_up(std::size_t names) {
+  return work(names * kBytesPerName);
+}
+
+Status Budget::slow_work(std::size_t bytes) {
+  return work(bytes * kSlowFactor);
+}
+
+Status Budget::search_set(std::string_view text, std::string_view set) {
+  constexpr std::size_t kBytesPerComparison = 4;
+  return work(text.size() * (1 + set.size()) * kBytesPerComparison);
 }
 
 Status Budget::search(std::string_view text, std::string_view pattern) {
   // The library's search compares the pattern at each place where its first byte occurs.
   const std::uint64_t comparisons =
       std::uint64_t{text.size()} * (1 + std::min(pattern.size(), text.size()) / kBytesPerStep);
-  return spend(num_steps_, 1 + comparisons / kBytesPerStep, limits_.max_steps, "steps");
+  return spend_steps(1 + comparisons / kBytesPerStep);
 }
 
 Status Budget::allocate(std::size_t bytes) {
@@ -60,6 +88,17 @@ Status Budget::allocate(std::size_t bytes) {
 
 Status Budget::write(std::size_t bytes) {
   return spend(num_output_bytes_, bytes, limits_.max_output_bytes, "bytes of output");
+}
+
+std::size_t Arguments::weight() const {
+  std::size_t weight = 0;
+  const auto add = [&weight](const Value& value) {
+    const auto* text = value.string_pointer();
+    weight += kBytesPerName + (text == nullptr ? 0 : text->size());
+  };
+  for (const Value& value : positional) add(value);
+  for (const auto& [name, value] : keywords) add(value);
+  return weight;
 }
 
 const Value* Arguments::find(std::size_t index, std::string_view name) const {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "kakeya/status.h"
 #include "text/chat_template.h"
 #include "text/jinja/objects.h"
@@ -25,8 +26,15 @@ class Budget {
 
   // Work over `bytes` of text or values, and one step for it.
   Status work(std::size_t bytes = 0);
+  // Work of comparing a name with so many others.
+  Status look_up(std::size_t names);
+  // Work of changing or comparing the case of so many bytes, or of looking at each for many
+  // reasons.
+  Status slow_work(std::size_t bytes);
   // Work of searching a text for another, which in the worst case is their product.
   Status search(std::string_view text, std::string_view pattern);
+  // Work of looking for each character of a text in a set of them.
+  Status search_set(std::string_view text, std::string_view set);
   // A new value of that size.
   Status allocate(std::size_t bytes);
   // Text written, to the result or to a block that is captured.
@@ -35,8 +43,12 @@ class Budget {
   const TemplateLimits& limits() const { return limits_; }
 
  private:
+  Status spend_steps(std::uint64_t steps);
+
   TemplateLimits limits_;
+  Stopwatch watch_;
   std::uint64_t num_steps_ = 0;
+  std::uint64_t next_look_at_watch_ = 0;  // in steps
   std::uint64_t num_value_bytes_ = 0;
   std::uint64_t num_output_bytes_ = 0;
 };
@@ -60,6 +72,9 @@ struct Arguments {
                                std::string_view name,
                                std::int64_t fallback) const;
   bool flag(std::size_t index, std::string_view name, bool fallback) const;
+
+  // The cost of walking over them once; texts count in full, since calls copy them.
+  std::size_t weight() const;
 
   // Errors: kInvalidArgument unless the arguments fit these names, in order.
   Status check(std::string_view what, std::initializer_list<std::string_view> names) const;

@@ -109,7 +109,9 @@ Result<bool> apply_test(Environment& environment,
                         std::string_view name,
                         const Value& input,
                         const Arguments& arguments) {
-  KAKEYA_TRY(environment.budget.work(input.is_string() ? input.weight() : 0));
+  KAKEYA_TRY(environment.budget.work(name.size() + arguments.weight() +
+                                     (input.is_string() ? input.weight() : 0)));
+  if (name == "lower" || name == "upper") KAKEYA_TRY(environment.budget.slow_work(input.weight()));
   if (const auto test = plain_tests().find(name); test != plain_tests().end()) {
     KAKEYA_TRY(arguments.check("the test", {}));
     return test->second(input);
