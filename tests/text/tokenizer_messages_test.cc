@@ -27,11 +27,11 @@ TEST(TokenizerMessages, ErrorsQuoteNoControlCharactersAndNoMegabytes) {
   std::vector<json> files(7, two_letters());
   files[0]["model"]["vocab"][nasty] = -1;
   files[1]["model"]["vocab"][nasty] = 1;
-  files[2]["model"]["merges"] = {{"a", nasty}};
-  files[3]["model"]["merges"] = {nasty + " a b"};
+  files[2]["model"]["merges"] = json::array({json::array({"a", nasty})});
+  files[3]["model"]["merges"] = json::array({nasty + " a b"});
   files[4]["model"]["unk_token"] = nasty;
   files[5]["normalizer"] = {{"type", nasty}};
-  files[6]["added_tokens"] = {{{"id", -1}, {"content", nasty.substr(0, 900)}}};
+  files[6]["added_tokens"] = {json{{"id", -1}, {"content", nasty.substr(0, 900)}}};
   for (const json& file : files) {
     const auto tokenizer = Tokenizer::parse(file.dump());
     ASSERT_FALSE(tokenizer.has_value());
