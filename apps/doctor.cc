@@ -14,6 +14,7 @@
 #include "kakeya/version.h"
 #include "machine_memory.h"
 #include "output.h"
+#include "runtime/model_text.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -66,6 +67,14 @@ Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFla
     rows.emplace_back(options.session.context, footprint);
     if (context >= config.max_position_embeddings) return rows;
   }
+}
+
+// Bytes of the model's tokenizer, which no budget is charged with; 0 without one.
+Result<std::uint64_t> tokenizer_bytes(const ModelFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags));
+  KAKEYA_ASSIGN_OR_RETURN(const ModelText text, ModelText::load(options.model_dir));
+  const auto tokenizer = text.tokenizer();
+  return tokenizer ? (*tokenizer)->memory_bytes() : 0;
 }
 
 // A way to keep keys and values, as flags of `run`.
@@ -191,7 +200,11 @@ int doctor(const DoctorFlags& flags) {
   std::vector<std::int64_t> contexts;
   std::vector<KvWayReport> ways;
   std::uint64_t limit = machine.available_bytes;
+  std::uint64_t uncharged = 0;
   if (rows) {
+    const auto text = tokenizer_bytes(flags.model);
+    if (!text) return report(text.error());
+    uncharged = *text;
     for (const auto& [context, footprint] : *rows) contexts.push_back(context);
     if (!flags.model.memory.empty()) {
       const auto bytes = parse_bytes(flags.model.memory);
@@ -208,6 +221,7 @@ int doctor(const DoctorFlags& flags) {
       json["model"].push_back(
           {{"context", (*rows)[i].first}, {"memory", ledger_json((*rows)[i].second)}});
     }
+    if (rows) json["tokenizer_bytes"] = uncharged;
     for (const KvWayReport& way : ways) {
       json["kv"].push_back({{"flags", way.flags},
                             {"contexts", contexts},
@@ -226,6 +240,7 @@ int doctor(const DoctorFlags& flags) {
     print("  context {:>7}  {}{}\n", context, footprint.to_string(),
           footprint.total_reserved() > machine.available_bytes ? "  (does not fit now)" : "");
   }
+  print("  beside that, in no budget: the tokenizer, {}\n", format_bytes(uncharged));
   print_kv_ways(ways, contexts, limit);
   return kExitOk;
 }

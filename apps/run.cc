@@ -3,11 +3,9 @@
 
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -17,6 +15,7 @@
 #include "output.h"
 #include "report.h"
 #include "runtime/text_generation.h"
+#include "session_file.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -61,7 +60,8 @@ class Runner {
       : flags_(flags),
         engine_(std::move(engine)),
         session_(std::move(session)),
-        tokenizer_(tokenizer) {
+        tokenizer_(tokenizer),
+        file_(flags.session) {
     if (!flags.system.empty()) messages_.push_back({"system", flags.system});
   }
 
@@ -73,13 +73,14 @@ class Runner {
 
  private:
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
-  Result<std::vector<TokenId>> encode(std::string_view text) const;
+  Result<std::vector<TokenId>> encode(std::string_view text,
+                                      std::span<const TextRange> plain) const;
   Status check_length(std::string_view text) const;
   Unexpected too_long(std::size_t bytes) const;
   Result<Turn> take_turn(const std::string& prompt);
-  // Writes flags.session, if it is given.
+  // Writes the session's file, if there is one.
   Status save();
-  // Forgets the conversation, in the file of flags.session as well.
+  // Forgets the conversation, and its file.
   Status clear();
   // Prints a reply, as JSON with `indent`.
   void show(const Turn& turn, int indent);
@@ -89,12 +90,13 @@ class Runner {
   std::unique_ptr<Session> session_;
   const Tokenizer& tokenizer_;
   std::vector<ChatMessage> messages_;
+  SessionFile file_;
   InterruptGuard interrupt_;
 };
 
 Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   if (flags_.raw) {
-    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode(prompt));
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode(prompt, {}));
     const TokenId bos = engine_->bos_id();
     const std::span<const TokenId> held = session_->tokens();  // restored
     if (bos >= 0 && held.empty() && (ids.empty() || ids.front() != bos))
@@ -105,9 +107,18 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   KAKEYA_TRY(check_length(prompt));
   messages_.push_back({"user", prompt});
   KAKEYA_ASSIGN_OR_RETURN(
-      const std::string text,
+      const ChatPrompt chat,
       engine_->apply_chat_template(messages_, {.enable_thinking = flags_.thinking}));
-  return encode(text);
+  return encode(chat.text, chat.plain);
+}
+
+// Ids beyond the context are not made, so that a text's memory is bounded by the session's size.
+Result<std::vector<TokenId>> Runner::encode(std::string_view text,
+                                            std::span<const TextRange> plain) const {
+  const auto context = static_cast<std::size_t>(engine_->session_context());
+  auto ids = tokenizer_.encode(text, {.most_tokens = context, .plain = plain});
+  if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(text.size());
+  return ids;
 }
 
 // Refuses a text that is too long for the context before a template makes more of it. Templates may
@@ -127,14 +138,6 @@ Unexpected Runner::too_long(std::size_t bytes) const {
                "context of {} tokens is exceeded: the prompt has {} bytes and more tokens; raise "
                "it with --ctx (this model's limit is {})",
                engine_->session_context(), bytes, engine_->max_context());
-}
-
-// Ids beyond the context are not made, so that a text's memory is bounded by the session's size.
-Result<std::vector<TokenId>> Runner::encode(std::string_view text) const {
-  const auto context = static_cast<std::size_t>(engine_->session_context());
-  auto ids = tokenizer_.encode(text, {.most_tokens = context});
-  if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(text.size());
-  return ids;
 }
 
 Result<Turn> Runner::take_turn(const std::string& prompt) {
@@ -170,22 +173,23 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
 // The conversation goes into the file beside the session: templates may write earlier turns in
 // another way than the tokens say.
 Status Runner::save() {
-  if (flags_.session.empty()) return {};
+  if (file_.path().empty()) return {};
   using nlohmann::ordered_json;
   ordered_json record = {{"raw", flags_.raw}, {"messages", ordered_json::array()}};
   for (const ChatMessage& message : messages_) {
     record["messages"].push_back({{"role", message.role}, {"content", message.content}});
   }
-  return session_->snapshot(flags_.session, json_text(record));
+  return file_.replace(
+      [&](const std::string& path) { return session_->snapshot(path, json_text(record)); });
 }
 
 Status Runner::restore() {
-  std::error_code unreadable;  // restore() says what is wrong with it
-  if (flags_.session.empty()) return {};
+  const std::string& path = file_.path();
+  if (path.empty()) return {};
   // Whether it can be written is better known now than when the reply is there.
-  if (auto probe = AtomicFile::create(flags_.session); !probe) return Unexpected(probe.error());
-  if (!std::filesystem::exists(flags_.session, unreadable) && !unreadable) return {};
-  KAKEYA_ASSIGN_OR_RETURN(const std::string text, session_->restore(flags_.session));
+  if (auto probe = AtomicFile::create(path); !probe) return Unexpected(probe.error());
+  if (!file_.look()) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, session_->restore(path));
   std::vector<ChatMessage> messages;
   bool raw = false;
   try {
@@ -195,16 +199,15 @@ Status Runner::restore() {
       messages.push_back({message.at("role"), message.at("content")});
     }
   } catch (const nlohmann::json::exception&) {
-    return data_loss("{}: its note is not that of a conversation", flags_.session);
+    return data_loss("{}: its note is not that of a conversation", path);
   }
   if (raw != flags_.raw) {
-    return error(StatusCode::kFailedPrecondition, "{} was written {} --raw", flags_.session,
+    return error(StatusCode::kFailedPrecondition, "{} was written {} --raw", path,
                  raw ? "with" : "without");
   }
   const bool has_system = !messages.empty() && messages.front().role == "system";
   if (!flags_.system.empty() && (!has_system || messages.front().content != flags_.system)) {
-    return error(StatusCode::kFailedPrecondition, "{} was written with another --system",
-                 flags_.session);
+    return error(StatusCode::kFailedPrecondition, "{} was written with another --system", path);
   }
   messages_ = std::move(messages);
   return {};
@@ -261,11 +264,7 @@ int Runner::one_shot(const std::string& prompt) {
 Status Runner::clear() {
   messages_.clear();
   if (!flags_.system.empty()) messages_.push_back({"system", flags_.system});
-  if (flags_.session.empty()) return {};
-  std::error_code failed;
-  std::filesystem::remove(flags_.session, failed);
-  if (!failed) return {};
-  return error(StatusCode::kUnavailable, "cannot remove {}: {}", flags_.session, failed.message());
+  return file_.path().empty() ? Status() : file_.remove();
 }
 
 int Runner::chat() {

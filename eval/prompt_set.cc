@@ -30,8 +30,8 @@ Result<std::vector<TokenId>> encode(const Engine& engine,
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   if (form == PromptForm::kChat) {
     const ChatMessage message{.role = "user", .content = prompt};
-    KAKEYA_ASSIGN_OR_RETURN(const std::string text, engine.apply_chat_template({&message, 1}));
-    return tokenizer->encode(text);
+    KAKEYA_ASSIGN_OR_RETURN(const ChatPrompt chat, engine.apply_chat_template({&message, 1}));
+    return tokenizer->encode(chat.text, {.plain = chat.plain});
   }
   KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
                           tokenizer->encode(prompt, {.parse_special = form != PromptForm::kPlain}));

@@ -30,6 +30,13 @@ struct ChatOptions {
   bool enable_thinking = false;
 };
 
+// What a chat template makes of a conversation, to be encoded:
+//   tokenizer.encode(prompt.text, {.plain = prompt.plain})
+struct ChatPrompt {
+  std::string text;
+  std::vector<TextRange> plain;  // where the messages spell control tokens, which stay text
+};
+
 class Engine {
  public:
   // Loads a model folder: config.json, weights, tokenizer.json and the chat template.
@@ -52,10 +59,11 @@ class Engine {
   // The folder's tokenizer. Errors: kFailedPrecondition if it has none.
   virtual Result<const Tokenizer*> tokenizer() const = 0;
 
-  // The prompt text of a conversation, by the model's own chat template.
+  // The prompt of a conversation, by the model's own chat template. Only the template writes
+  // control tokens: those that a message spells are text, which the template does not see as such.
   // Errors: kFailedPrecondition if the folder has no template, kInvalidArgument from the template.
-  virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                                  const ChatOptions& options = {}) const = 0;
+  virtual Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
+                                                 const ChatOptions& options = {}) const = 0;
 
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t max_context() const = 0;

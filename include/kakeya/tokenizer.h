@@ -19,6 +19,12 @@
 
 namespace kakeya {
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 struct EncodeOptions {
   // Whether text that spells a special token (for example "<bos>") becomes that token. Set it to
   // false for text from an untrusted source that must not be able to write control tokens.
@@ -27,6 +33,10 @@ struct EncodeOptions {
 
   // More ids than these are refused, before any work where the length of the text tells.
   std::size_t most_tokens = std::numeric_limits<std::size_t>::max();
+
+  // Parts of the text, in order, that spell no special token, not even with what is around them
+  // (Engine::apply_chat_template() names them). The text must be UTF-8 then.
+  std::span<const TextRange> plain = {};
 };
 
 // Immutable after loading; every const member may be called from any thread at once.
@@ -46,10 +56,15 @@ class Tokenizer {
   ~Tokenizer();
 
   // Each maximal invalid part of the UTF-8 input is read as one U+FFFD.
-  // Errors: kResourceExhausted for a text of more than options.most_tokens; kDataLoss if the
+  // Errors: kResourceExhausted for a text of more than options.most_tokens; kInvalidArgument for
+  // options.plain out of order or of a text that is not UTF-8; kDataLoss if the
   // tokenizer's own expressions or replacements run out of bounds on this text, which those of
   // published tokenizers never do.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  // The first part of the text behind `begin` that spells a special token; the leftmost, and the
+  // longest there.
+  std::optional<TextRange> find_special(std::string_view text, std::size_t begin) const;
 
   // A text of so many bytes has at least so many tokens. 0 where tokens may stand for any length.
   std::size_t least_tokens(std::size_t bytes) const;
@@ -60,6 +75,10 @@ class Tokenizer {
 
   // One more than the largest id, which may be more than the number of tokens.
   std::size_t vocab_size() const;
+
+  // Bytes that it keeps allocated, which no memory budget is charged with; a few pages of small
+  // parts are left out.
+  std::size_t memory_bytes() const;
 
   // The id of a token by its exact text in the vocabulary ("▁the", "<bos>").
   std::optional<TokenId> token_id(std::string_view text) const;

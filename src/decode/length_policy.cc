@@ -50,14 +50,16 @@ constexpr double kHope = 0.25;
 // A plain step that is due is left out while drafting wins by so many standard deviations.
 constexpr double kSure = 3.0;
 
-// Drafting may be charged up to so many times its usual cost.
+// Drafting may be charged up to so many times its usual cost, and the pass behind it.
 constexpr double kMostDraftCost = 8.0;
+constexpr double kMostVerifyCost = 1.5;
 
 // A purse holds at most this many plain steps, or one round of the longest draft: how much can be
 // lost at once in text that has turned bad.
 constexpr double kPurseSteps = 8.0;
-// What it holds at least after an alarm: if that was chance, guesses bring drafting back at once.
-constexpr double kAlarmSteps = 4.0;
+// What is put by of gains that it cannot hold, and goes into it at an alarm: if that was chance,
+// guesses bring drafting back at once.
+constexpr double kMostReserve = 4.0;
 
 // The conditional acceptance at successive depths. A depth that few rounds reached borrows from the
 // shallower ones; the first borrows from `guess`.
@@ -123,6 +125,7 @@ void LengthPolicy::seed(const LengthPolicy& other) {
       lanes_[i].depths[d] = {weight * from.depths[d].reached, weight * from.depths[d].accepted};
     }
     lanes_[i].purse = from.purse;
+    lanes_[i].reserve = from.reserve;
   }
   credit_ = other.credit_;
   advance_ = other.advance_;
@@ -151,7 +154,7 @@ std::vector<double> LengthPolicy::numbers() const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     numbers.insert(numbers.end(), costs_.draft[i].begin(), costs_.draft[i].end());
     if (draft_[i].size() > 0) draft_[i].append_numbers(numbers);
-    numbers.insert(numbers.end(), {lanes_[i].purse, lanes_[i].alarm});
+    numbers.insert(numbers.end(), {lanes_[i].purse, lanes_[i].alarm, lanes_[i].reserve});
     for (const Count& count : lanes_[i].depths) {
       numbers.insert(numbers.end(), {count.reached, count.accepted});
     }
@@ -199,14 +202,15 @@ bool LengthPolicy::read_lane(NumberReader& reader) {
   costs_.draft[lane].assign(table->begin(), table->end());
   std::optional<CostEstimate> estimate(std::in_place, std::span<const double>());
   if (!estimable(costs_.draft[lane]).empty()) estimate = reader.take_estimate(length);
-  const auto state = reader.take(2 + 2 * length);
+  const auto state = reader.take(3 + 2 * length);
   if (!estimate || !state) return false;
   draft_.push_back(std::move(*estimate));
   lanes_[lane].purse = (*state)[0];  // or a debt
   lanes_[lane].alarm = (*state)[1];
-  if (lanes_[lane].alarm < 0.0) return false;
+  lanes_[lane].reserve = (*state)[2];
+  if (lanes_[lane].alarm < 0.0 || lanes_[lane].reserve < 0.0) return false;
   for (std::size_t d = 0; d < length; ++d) {
-    const Count count{.reached = (*state)[2 + 2 * d], .accepted = (*state)[3 + 2 * d]};
+    const Count count{.reached = (*state)[3 + 2 * d], .accepted = (*state)[4 + 2 * d]};
     if (count.accepted < 0.0 || count.accepted > count.reached) return false;
     lanes_[lane].depths[d] = count;
   }
@@ -332,15 +336,15 @@ std::int64_t LengthPolicy::choose(int lane, std::int64_t most) const {
 
 void LengthPolicy::observe(int lane, const RoundRecord& round) {
   if (round.drafted < 0 || round.drafted > max_length()) return;
-  const bool usual = observe_costs(lane, round);
+  observe_costs(lane, round);
   if (round.drafted > 0) heed_change(lane, round);
   observe_acceptance(lane, round);
-  settle(lane, round, usual);
+  settle(lane, round);
 }
 
 // A plain step is run again at once where it was far from what was expected, or where drafted
 // rounds were for long: ratios of costs decide, and both sides of them must be of the same machine.
-bool LengthPolicy::observe_costs(int lane, const RoundRecord& round) {
+void LengthPolicy::observe_costs(int lane, const RoundRecord& round) {
   const auto n = static_cast<std::size_t>(round.drafted);
   const CostEstimate::News news = verify_.observe(n, round.verify_seconds);
   const bool changed = news == CostEstimate::News::kChanged;
@@ -356,7 +360,6 @@ bool LengthPolicy::observe_costs(int lane, const RoundRecord& round) {
   } else {
     rounds_until_plain_ = changed ? 0 : std::max(0, rounds_until_plain_ - 1);
   }
-  return news == CostEstimate::News::kUsual;
 }
 
 bool LengthPolicy::drafting_wins(int lane) const {
@@ -383,7 +386,7 @@ void LengthPolicy::heed_change(int lane, const RoundRecord& round) {
       state.alarm = std::max(0.0, state.alarm);
     }
     changed = state.alarm > kAlarm;
-    if (changed) state.purse = std::max(state.purse, kAlarmSteps);
+    if (changed) state.purse += std::exchange(state.reserve, 0.0);
   } else {
     changed = round.committed * plain_seconds() > round_seconds(lane, round.drafted);
   }
@@ -410,16 +413,17 @@ void LengthPolicy::observe_acceptance(int lane, const RoundRecord& round) {
 }
 
 // By what the round took. A draft after many plain steps first brings the drafter's context up to
-// date, and finds its weights gone from the caches, so that drafting counts up to kMostDraftCost. A
-// round that the machine interrupted says nothing about drafting: it counts as it usually does.
-void LengthPolicy::settle(int lane, const RoundRecord& round, bool usual) {
+// date, and finds its weights gone from the caches, so that drafting counts up to kMostDraftCost.
+// The pass behind it finds the target's gone too; more than kMostVerifyCost is an interruption, of
+// which drafting is not to blame.
+void LengthPolicy::settle(int lane, const RoundRecord& round) {
   Lane& state = lanes_[static_cast<std::size_t>(lane)];
   const auto n = static_cast<std::size_t>(round.drafted);
   double seconds = round_seconds(lane, round.drafted);
-  if (n > 0 && usual) {
+  if (n > 0 && round.verify_seconds > 0.0) {
     const double drafting = costs_.draft[static_cast<std::size_t>(lane)][n - 1];
     seconds =
-        (round.verify_seconds > 0.0 ? round.verify_seconds : costs_.verify[n]) +
+        std::min(round.verify_seconds, kMostVerifyCost * costs_.verify[n]) +
         std::clamp(round.draft_seconds, 0.0, kMostDraftCost * std::max(drafting, plain_seconds()));
   }
   const double steps = seconds / plain_seconds();
@@ -440,6 +444,7 @@ void LengthPolicy::settle(int lane, const RoundRecord& round, bool usual) {
   }
   // A draft that cost more than was known beforehand leaves a debt.
   const double most = std::max(kPurseSteps, most_lost(lane, max_length()));
+  state.reserve = std::min(kMostReserve, state.reserve + std::max(0.0, state.purse - most));
   state.purse = std::clamp(state.purse, -most, most);
 }
 

@@ -35,7 +35,7 @@ class LengthPolicy {
   // Share of the decoding time that probes and first guesses may lose against plain steps where
   // no draft is accepted, and where all are; in between, in proportion.
   static constexpr double kProbeShare = 0.005;
-  static constexpr double kMostProbeShare = 0.02;
+  static constexpr double kMostProbeShare = 0.012;
 
   // What they may lose beforehand, in plain steps: for all lanes together, and for each lane where
   // there are several, so that one useless lane does not take the first guess of the others. The
@@ -98,6 +98,7 @@ class LengthPolicy {
     std::vector<Count> depths;  // [d - 1]: depth d
     double purse = 0.0;         // plain steps that guesses may still lose
     double alarm = 0.0;         // how strongly late rounds say that acceptance has fallen
+    double reserve = 0.0;       // plain steps that were gained, for the purse after an alarm
   };
 
   struct Choice {
@@ -117,8 +118,8 @@ class LengthPolicy {
   bool drafting_wins(int lane) const;
   void heed_change(int lane, const RoundRecord& round);
   void observe_acceptance(int lane, const RoundRecord& round);
-  bool observe_costs(int lane, const RoundRecord& round);
-  void settle(int lane, const RoundRecord& round, bool usual);
+  void observe_costs(int lane, const RoundRecord& round);
+  void settle(int lane, const RoundRecord& round);
   void take_costs();
   bool read_lane(NumberReader& reader);
 

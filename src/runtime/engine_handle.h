@@ -21,8 +21,8 @@ class EngineHandle final : public Engine {
     return create_session(engine_->session_options());
   }
   Result<const Tokenizer*> tokenizer() const override { return engine_->tokenizer(); }
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options) const override {
+  Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const override {
     return engine_->apply_chat_template(messages, options);
   }
   std::int64_t vocab_size() const override { return engine_->vocab_size(); }

@@ -46,8 +46,8 @@ class EngineImpl final : public Engine {
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options) const override {
+  Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const override {
     return text_.apply_chat_template(messages, options);
   }
   std::int64_t vocab_size() const override { return config_.vocab_size; }

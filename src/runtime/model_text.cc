@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/gguf_checkpoint.h"
+#include "text/plain_texts.h"
 #include "text/tokenizer_gguf.h"
 #include "text/utf8.h"
 
@@ -146,8 +147,8 @@ bool ModelText::begins_texts() const {
   return !tokenizer_ || tokenizer_->begins_texts();
 }
 
-Result<std::string> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
-                                                   const ChatOptions& options) const {
+Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
+                                                  const ChatOptions& options) const {
   if (!chat_template_) {
     return error(StatusCode::kFailedPrecondition,
                  "{} has no chat template (chat_template.jinja, chat_template in "
@@ -155,16 +156,21 @@ Result<std::string> ModelText::apply_chat_template(std::span<const ChatMessage> 
                  "without one (--raw)",
                  path_);
   }
+  std::optional<PlainTexts> texts;
+  if (tokenizer_) texts.emplace(*tokenizer_);
   nlohmann::ordered_json context;
   context["messages"] = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages) {
-    context["messages"].push_back({{"role", message.role}, {"content", message.content}});
+    std::string content = texts ? texts->hide(message.content) : message.content;
+    context["messages"].push_back({{"role", message.role}, {"content", std::move(content)}});
   }
   context["add_generation_prompt"] = options.add_generation_prompt;
   context["enable_thinking"] = options.enable_thinking;
   context["bos_token"] = bos_token_;
   context["eos_token"] = eos_token_;
-  return chat_template_->render(context);
+  KAKEYA_ASSIGN_OR_RETURN(std::string rendered, chat_template_->render(context));
+  if (!texts) return ChatPrompt{std::move(rendered), {}};
+  return texts->show(rendered);
 }
 
 }  // namespace kakeya

@@ -27,8 +27,8 @@ class ModelText {
   // Whether a beginning-of-sequence token goes in front of a text that no template wrote: as
   // add_bos_token says, else as the tokenizer does. True without a tokenizer.
   bool begins_texts() const;
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options) const;
+  Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const;
 
   // Numbers in text of the folder's tokenizer.json, and of the template with what it is told of the
   // tokenizer; "none" without. A GGUF file's tokenizer is part of its metadata, not of these.

@@ -30,9 +30,9 @@ AddedTokenMatcher::AddedTokenMatcher(const std::vector<Token>& tokens) {
   }
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_at(std::string_view text,
-                                                                      std::size_t offset,
-                                                                      bool match_special) const {
+// Special tokens end at or before special_end.
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_at(
+    std::string_view text, std::size_t offset, std::size_t special_end) const {
   std::optional<Match> longest;
   std::uint64_t node = 0;
   for (std::size_t i = offset; i < text.size(); ++i) {
@@ -40,18 +40,22 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::longest_at(std::strin
     if (!child) break;
     node = *child;
     const Node& reached = nodes_[node];
-    if (reached.id < 0 || (reached.special && !match_special)) continue;
+    if (reached.id < 0 || (reached.special && i >= special_end)) continue;
     longest = Match{offset, i + 1 - offset, reached.id};
   }
   return longest;
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text,
-                                                                std::size_t offset,
-                                                                bool match_special) const {
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(
+    std::string_view text,
+    std::size_t offset,
+    bool match_special,
+    std::span<const TextRange> plain) const {
   for (std::size_t i = offset; i < text.size(); ++i) {
     if (!first_bytes_[static_cast<unsigned char>(text[i])]) continue;
-    if (auto match = longest_at(text, i, match_special)) return match;
+    while (!plain.empty() && plain.front().end <= i) plain = plain.subspan(1);
+    const std::size_t special_end = plain.empty() ? text.size() : plain.front().begin;
+    if (auto match = longest_at(text, i, match_special ? special_end : 0)) return match;
   }
   return std::nullopt;
 }

@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
 #include "text/flat_map.h"
 
@@ -36,8 +38,17 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(const std::vector<Token>& tokens);
 
   // The first match at or after `offset`: the leftmost, and the longest at its position. Special
-  // tokens are passed over unless match_special.
-  std::optional<Match> find(std::string_view text, std::size_t offset, bool match_special) const;
+  // tokens are passed over unless match_special, and where they would overlap a range of `plain`,
+  // which are in order.
+  std::optional<Match> find(std::string_view text,
+                            std::size_t offset,
+                            bool match_special,
+                            std::span<const TextRange> plain = {}) const;
+
+  // Allocated.
+  std::size_t memory_bytes() const {
+    return nodes_.capacity() * sizeof(Node) + children_.memory_bytes();
+  }
 
  private:
   struct Node {
@@ -47,7 +58,7 @@ class AddedTokenMatcher {
 
   std::optional<Match> longest_at(std::string_view text,
                                   std::size_t offset,
-                                  bool match_special) const;
+                                  std::size_t special_end) const;
 
   std::array<bool, 256> first_bytes_{};
   std::vector<Node> nodes_;  // of a trie over bytes; the root is 0

@@ -48,6 +48,11 @@ class Bpe {
   // joins the unknown one before it.
   bool keeps_every_byte() const;
 
+  // Allocated.
+  std::size_t memory_bytes() const {
+    return merges_.memory_bytes() + character_ids_.memory_bytes();
+  }
+
   // Appends the ids of `word` (valid UTF-8). O(n log n) in its length.
   void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
 

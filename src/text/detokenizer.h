@@ -45,6 +45,8 @@ class DecodedPieces {
   // U+FFFD for an id without a token.
   Piece piece(TokenId id) const;
   bool byte_level() const { return byte_level_; }
+  // Allocated.
+  std::size_t memory_bytes() const { return texts_.capacity() + spans_.capacity() * sizeof(Span); }
 
  private:
   struct Span {

@@ -37,6 +37,9 @@ class FlatMap {
     return slot.value;
   }
 
+  // Allocated.
+  std::size_t memory_bytes() const { return slots_.capacity() * sizeof(Slot); }
+
  private:
   struct Slot {
     std::uint64_t key = kEmptyKey;

@@ -8,13 +8,9 @@
 
 #include "base/clock.h"
 #include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
 
 namespace kakeya {
-
-struct TextRange {
-  std::size_t begin;
-  std::size_t end;
-};
 
 // The time that expressions may take for a text as a whole. Every match may look at the rest of the
 // text, so that matches of few steps each can take quadratic time, and the library does not tell

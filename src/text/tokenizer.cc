@@ -38,10 +38,12 @@ struct Tokenizer::Impl {
     special.resize(parts.vocabulary.size());
     std::vector<AddedTokenMatcher::Token> raw;
     std::vector<AddedTokenMatcher::Token> normalized;
+    std::vector<AddedTokenMatcher::Token> specials;
     std::vector<std::string> normalized_texts;
     normalized_texts.reserve(parts.added_tokens.size());
     for (const AddedToken& token : parts.added_tokens) {
       special[static_cast<std::size_t>(token.id)] = token.special;
+      if (token.special) specials.push_back({token.text, token.id, true});
       if (!token.normalized) {
         raw.push_back({token.text, token.id, token.special});
         continue;
@@ -53,6 +55,7 @@ struct Tokenizer::Impl {
     }
     raw_matcher = AddedTokenMatcher(raw);
     normalized_matcher = AddedTokenMatcher(normalized);
+    special_matcher = AddedTokenMatcher(specials);
     return {};
   }
 
@@ -79,18 +82,21 @@ struct Tokenizer::Impl {
     return longest * parts.normalizer.most_shrink();
   }
 
-  // Calls on_token for each added token in `text` and on_text for each stretch between them.
+  // Calls on_token for each added token in `text` and on_text for each stretch between them, with
+  // its place.
   template <typename OnText, typename OnToken>
   static Status split_at_added_tokens(const AddedTokenMatcher& matcher,
                                       std::string_view text,
                                       bool match_special,
+                                      std::span<const TextRange> plain,
                                       const OnText& on_text,
                                       const OnToken& on_token) {
     std::size_t begin = 0;
     while (begin < text.size()) {
-      const auto match = matcher.find(text, begin, match_special);
-      const std::size_t end = match ? match->offset : text.size();
-      if (end > begin) KAKEYA_TRY(on_text(text.substr(begin, end - begin)));
+      while (!plain.empty() && plain.front().end <= begin) plain = plain.subspan(1);
+      const auto match = matcher.find(text, begin, match_special, plain);
+      const TextRange stretch = {begin, match ? match->offset : text.size()};
+      if (stretch.end > begin) KAKEYA_TRY(on_text(stretch));
       if (!match) return {};
       KAKEYA_TRY(on_token(match->id));
       begin = match->offset + match->size;
@@ -126,7 +132,8 @@ struct Tokenizer::Impl {
       ids.push_back(id);
       return check_size();
     };
-    const auto on_normalized = [&](std::string_view normalized) -> Status {
+    const auto on_normalized = [&](TextRange stretch) -> Status {
+      const std::string_view normalized = part(scratch.normalized, stretch);
       KAKEYA_TRY(parts.pre_tokenizer.split(normalized, time, scratch.words));
       for (const std::string_view word : scratch.words) {
         encode_word(word, scratch, ids);
@@ -134,12 +141,25 @@ struct Tokenizer::Impl {
       }
       return {};
     };
-    const auto on_raw = [&](std::string_view raw) -> Status {
-      KAKEYA_ASSIGN_OR_RETURN(scratch.normalized, parts.normalizer.apply(raw));
-      return split_at_added_tokens(normalized_matcher, scratch.normalized, options.parse_special,
+    const auto on_raw = [&](TextRange stretch) -> Status {
+      KAKEYA_ASSIGN_OR_RETURN(scratch.normalized, parts.normalizer.apply(part(text, stretch)));
+      // A normaliser moves places, so that a plain part makes all around it plain.
+      const bool match_special = options.parse_special && !overlaps(options.plain, stretch);
+      return split_at_added_tokens(normalized_matcher, scratch.normalized, match_special, {},
                                    on_normalized, on_token);
     };
-    return split_at_added_tokens(raw_matcher, text, options.parse_special, on_raw, on_token);
+    return split_at_added_tokens(raw_matcher, text, options.parse_special, options.plain, on_raw,
+                                 on_token);
+  }
+
+  // `ranges` are in order.
+  static bool overlaps(std::span<const TextRange> ranges, TextRange stretch) {
+    const auto next = std::ranges::upper_bound(ranges, stretch.begin, {}, &TextRange::end);
+    return next != ranges.end() && next->begin < stretch.end;
+  }
+
+  static std::string_view part(std::string_view text, TextRange range) {
+    return text.substr(range.begin, range.end - range.begin);
   }
 
   static Unexpected too_many(std::size_t bytes, std::size_t most_tokens) {
@@ -151,6 +171,7 @@ struct Tokenizer::Impl {
   DecodedPieces pieces;
   AddedTokenMatcher raw_matcher;
   AddedTokenMatcher normalized_matcher;
+  AddedTokenMatcher special_matcher;  // of special ones alone, by the texts that people write
   ByteCharacters byte_characters;
   std::vector<bool> special;           // by id
   std::size_t longest_normalized = 0;  // bytes of an added token in normalised text
@@ -188,15 +209,32 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   if (least_tokens(text.size()) > options.most_tokens) {
     return Impl::too_many(text.size(), options.most_tokens);
   }
+  std::size_t end = 0;
+  for (const TextRange plain : options.plain) {
+    if (plain.begin < end || plain.end < plain.begin || text.size() < plain.end) {
+      return invalid_argument(
+          "a plain part [{}, {}) of a text of {} bytes: expected parts in order", plain.begin,
+          plain.end, text.size());
+    }
+    end = plain.end;
+  }
   std::vector<TokenId> ids;
   if (is_valid_utf8(text)) {
     KAKEYA_TRY(impl_->encode(text, options, ids));
+  } else if (!options.plain.empty()) {
+    return invalid_argument("a text with plain parts: expected UTF-8, got other bytes");
   } else {
     std::string valid;
     append_valid_utf8(text, valid);
     KAKEYA_TRY(impl_->encode(valid, options, ids));
   }
   return ids;
+}
+
+std::optional<TextRange> Tokenizer::find_special(std::string_view text, std::size_t begin) const {
+  const auto match = impl_->special_matcher.find(text, begin, true);
+  if (!match) return std::nullopt;
+  return TextRange{match->offset, match->offset + match->size};
 }
 
 std::size_t Tokenizer::least_tokens(std::size_t bytes) const {
@@ -217,6 +255,17 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
 
 std::size_t Tokenizer::vocab_size() const {
   return impl_->parts.vocabulary.size();
+}
+
+std::size_t Tokenizer::memory_bytes() const {
+  std::size_t bytes = impl_->parts.vocabulary.memory_bytes() + impl_->parts.bpe.memory_bytes() +
+                      impl_->pieces.memory_bytes() + impl_->raw_matcher.memory_bytes() +
+                      impl_->normalized_matcher.memory_bytes() +
+                      impl_->special_matcher.memory_bytes() + impl_->special.capacity() / 8;
+  for (const AddedToken& token : impl_->parts.added_tokens) {
+    bytes += sizeof(AddedToken) + token.text.capacity();
+  }
+  return bytes;
 }
 
 std::optional<TokenId> Tokenizer::token_id(std::string_view text) const {

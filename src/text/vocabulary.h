@@ -33,6 +33,12 @@ class Vocabulary {
   // Nothing for an id that no token has.
   std::optional<std::string_view> text(TokenId id) const;
 
+  // Allocated.
+  std::size_t memory_bytes() const {
+    return texts_.capacity() + spans_.capacity() * sizeof(Span) +
+           slots_.capacity() * sizeof(TokenId);
+  }
+
  private:
   struct Span {
     std::uint64_t offset = 0;

@@ -215,7 +215,7 @@ TEST_F(Cli, RefusesBadConversionsWithOneLine) {
   expect_refusal("quantize " + kDemo + folder_ + "/x.gguf --bits 4", "a .gguf file has --type");
   expect_refusal("quantize " + kDemo + folder_ + "/x.gguf --type q3", "expected one of f32, f16");
   expect_refusal("quantize " + kDemo + kDemo + "--force", "neither holds the source");
-  expect_refusal("quantize " + kDemo + folder_ + " --force", "without config.json");
+  expect_refusal("quantize " + kDemo + folder_ + " --force", "which is not removed");
   expect_refusal("convert " + kDemo + target + "--type q4_0", "--type");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/made"));
   const std::string damaged = damaged_model();

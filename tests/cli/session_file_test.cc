@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/program.h"
@@ -69,6 +70,60 @@ TEST_F(Cli, RefusesSessionFilesThatDoNotFitWithOneLine) {
   expect_refusal(flags, path + ": ");
   expect_refusal("run " + kDemoFlag + "--prompt x --session " + folder_ + "/no/folder",
                  "no/folder");
+}
+
+// Two conversations go on from one file at once.
+TEST_F(Cli, LosesNoTurnWhereTwoProcessesWriteOneSessionFile) {
+  const std::string path = folder_ + "/talk";
+  const std::string run =
+      std::string(KAKEYA_BINARY) + " run " + kDemoFlag + "--json --max-tokens 4 --session " + path;
+  const std::string other = run + " --prompt Second > /dev/null 2>&1";
+  // The second process answers between two turns of the first.
+  const std::string script = "( echo First; while ! test -s " + path + "; do sleep 0.02; done; " +
+                             other + "; echo Third ) | " + run + " --chat > " + folder_ +
+                             "/out 2> " + folder_ + "/err";
+  const int status = std::system(script.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  const std::string message = slurp(folder_ + "/err");
+  EXPECT_NE(message.find(path + ": another process has written it"), std::string::npos) << message;
+  EXPECT_NE(message.find("goes on in " + path + ".2"), std::string::npos) << message;
+  EXPECT_EQ(json_lines(slurp(folder_ + "/out")).size(), 2U);  // both answers were printed
+  // The turns of each are in a file: the next prompt holds them.
+  const auto turns = [&](const std::string& file) {
+    const auto answer = nlohmann::json::parse(
+        kakeya("run " + kDemoFlag + "--json --max-tokens 2 --prompt x --session " + file).out);
+    return answer["prompt_ids"].size();
+  };
+  const auto single = [&](const std::string& before) {
+    std::filesystem::remove(folder_ + "/single");
+    std::istringstream words(before);
+    for (std::string word; words >> word;) {
+      kakeya("run " + kDemoFlag + "--max-tokens 4 --session " + folder_ + "/single --prompt " +
+             word);
+    }
+    return turns(folder_ + "/single");
+  };
+  EXPECT_EQ(turns(path), single("First Second"));
+  EXPECT_EQ(turns(path + ".2"), single("First Third"));
+}
+
+// A packed file that is cut off under a running program: one line, and no signal.
+TEST_F(Cli, EndsInOneLineWhenItsWeightsBecomeShorter) {
+  const std::string cache = folder_ + "/packed";
+  const std::string run = std::string(KAKEYA_BINARY) + " run " + kDemoFlag + "--weights-cache " +
+                          cache + " --max-tokens 4 --chat --json > " + folder_ + "/answers 2> " +
+                          folder_ + "/message";
+  const std::string script = "( echo First; while ! test -s " + folder_ +
+                             "/answers; do sleep 0.02; done; for f in " + cache +
+                             "/*; do truncate -s 0 \"$f\"; done; echo Second ) | " + run;
+  std::filesystem::create_directories(cache);
+  kakeya("run " + kDemoFlag + "--weights-cache " + cache + " --max-tokens 1 --prompt x");
+  const int status = std::system(script.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(json_lines(slurp(folder_ + "/answers")).size(), 1U);
+  const std::string message = slurp(folder_ + "/message");
+  EXPECT_NE(message.find("cannot read a file that is in use"), std::string::npos) << message;
 }
 
 }  // namespace

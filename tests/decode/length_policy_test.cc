@@ -250,7 +250,7 @@ TEST(LengthPolicy, RefusesNumbersThatNoPolicyHas) {
   const std::size_t far_passes = 5;
   const std::size_t far_drafts = far_passes + CostEstimate::count_numbers(17) + 16;
   const std::size_t purse = far_drafts + CostEstimate::count_numbers(16);
-  const std::size_t first_depth = purse + 2;
+  const std::size_t first_depth = purse + 3;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     for (const double value : {-1.0, HUGE_VAL, std::nan("")}) {
       std::vector<double> edited = numbers;

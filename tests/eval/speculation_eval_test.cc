@@ -173,8 +173,9 @@ TEST_F(SpeculationEval, EncodesTheTemplateOrTheBareTextAfterABeginning) {
   const auto chat = encode_prompts(*engine_, "chat", text, PromptForm::kChat);
   ASSERT_TRUE(chat.has_value());
   const ChatMessage message{.role = "user", .content = text[0].prompt};
-  EXPECT_EQ(chat->prompts[0].ids, engine_->tokenizer().value()->encode(
-                                      engine_->apply_chat_template({&message, 1}, {}).value()));
+  EXPECT_EQ(chat->prompts[0].ids,
+            engine_->tokenizer().value()->encode(
+                engine_->apply_chat_template({&message, 1}, {}).value().text));
 }
 
 TEST_F(SpeculationEval, FindsEqualOutputsAndTheAnswersInThem) {

@@ -140,7 +140,7 @@ TEST(DemoGolden, TokenisesEveryPromptAsTheReferenceDoes) {
     const std::vector<ChatMessage> messages = {{"user", expected.prompt}};
     const auto text = engine->apply_chat_template(messages, {});
     ASSERT_OK(text);
-    EXPECT_EQ((*engine->tokenizer())->encode(*text).value(), expected.prompt_ids);
+    EXPECT_EQ((*engine->tokenizer())->encode(text->text).value(), expected.prompt_ids);
   }
 }
 

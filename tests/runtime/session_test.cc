@@ -227,7 +227,8 @@ TEST_F(SessionTest, RunsSeveralSessionsOnSeveralThreadsWithTheSameBits) {
 TEST_F(SessionTest, FindsStopStringsAcrossTokenBorders) {
   const Tokenizer& tokenizer = **engine_->tokenizer();
   const std::vector<ChatMessage> messages = {{"user", "Count from 5 to 12."}};
-  const auto ids = tokenizer.encode(engine_->apply_chat_template(messages, {}).value()).value();
+  const auto ids =
+      tokenizer.encode(engine_->apply_chat_template(messages, {}).value().text).value();
   const auto whole = session();
   ASSERT_OK(whole->append(ids));
   const auto expected = generate_text(*whole, tokenizer, {.max_tokens = 60}, {}, {});

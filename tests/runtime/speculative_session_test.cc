@@ -37,7 +37,9 @@ class SpeculativeSession : public testing::Test {
 
   static std::vector<TokenId> chat(const std::string& prompt) {
     const std::vector<ChatMessage> messages = {{"user", prompt}};
-    return (*plain_->tokenizer())->encode(plain_->apply_chat_template(messages).value()).value();
+    return (*plain_->tokenizer())
+        ->encode(plain_->apply_chat_template(messages).value().text)
+        .value();
   }
 
   static std::unique_ptr<Engine> plain_;
