@@ -52,6 +52,8 @@ class DflashSource final : public DraftSource, public TapSink {
   struct State {
     KvCache::Extent context;
     std::int64_t waiting = 0;  // rows of taps
+
+    bool operator==(const State&) const = default;
   };
   KvCache& context() { return context_; }
   // The state after truncate(length). Errors: as truncate.

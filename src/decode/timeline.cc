@@ -257,7 +257,10 @@ Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
 
 void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& extent) {
   cache_.restore(extent);
-  tokens_.assign(ids.begin(), ids.end());
+  if (ids.data() != tokens_.data()) {
+    tokens_.assign(ids.begin(), ids.end());
+    marked_ = 0;
+  }
   unaccepted_ = 0;
   has_logits_ = false;
 }
@@ -398,6 +401,7 @@ Status Timeline::truncate(Position length) {
   KAKEYA_TRY(check_length(length));
   KAKEYA_TRY(roll_back(std::min(length, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
+  marked_ = std::min(marked_, length);
   has_logits_ = false;
   return {};
 }
@@ -408,6 +412,7 @@ Status Timeline::rewind(Position length) {
   const Position run = std::max<Position>(0, length - 1);
   KAKEYA_TRY(roll_back(std::min(run, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
+  marked_ = std::min(marked_, length);
   has_logits_ = false;
   return {};
 }

@@ -75,7 +75,7 @@ class Timeline {
   KvCache* feature_cache() { return encoder_ == nullptr ? nullptr : encoder_->tokens(); }
   // For snapshots: the target's cache; and taking over tokens and an extent of it that was prepared
   // (KvCache::prepare_restore) and whose rows were filled. At least one token must be pending, for
-  // there are no logits; the sink's part is the caller's.
+  // there are no logits; the sink's part is the caller's. `ids` may be tokens() itself.
   KvCache& cache() { return cache_; }
   void restore(std::span<const TokenId> ids, const KvCache::Extent& extent);
 
@@ -86,6 +86,10 @@ class Timeline {
   // All tokens known, and how many of them have been run (the rest is pending).
   std::span<const TokenId> tokens() const { return tokens_; }
   Position position() const { return cache_.length(); }
+  // For whoever has looked at the first `length` tokens: marked() is how many of them are still
+  // there, unchanged. 0 before the first call.
+  void mark(Position length) { marked_ = length; }
+  Position marked() const { return marked_; }
   // Most tokens it can hold.
   std::int64_t context() const { return plan_.context; }
 
@@ -185,6 +189,7 @@ class Timeline {
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
   Activations activations_;
   std::vector<TokenId> tokens_;
+  Position marked_ = 0;
   TapSink* tap_sink_ = nullptr;
   std::int64_t unaccepted_ = 0;  // rows of the last verify() that accept() may still commit
   bool has_logits_ = false;

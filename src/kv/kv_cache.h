@@ -86,6 +86,8 @@ struct BlockLayout {
 struct KvExtent {
   Position length = 0;   // committed positions
   Position written = 0;  // the highest position ever written plus one
+
+  bool operator==(const KvExtent&) const = default;
 };
 
 // Positions [first, last).

@@ -70,6 +70,7 @@ class EngineImpl final : public Engine {
   const Decoder& decoder() const { return *decoder_; }
   // Null without one.
   const dflash::Drafter* drafter() const { return drafter_.get(); }
+  const PromptCache* prompt_cache() const { return prompt_cache_.get(); }
   // Another copy of the drafter's weights with options of its own, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);

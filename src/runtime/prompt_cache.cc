@@ -1,35 +1,11 @@
 #include "runtime/prompt_cache.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
+#include <array>
+#include <new>
 #include <utility>
 
 namespace kakeya {
-namespace {
-
-std::uint64_t hash_of(const SnapshotKey& key) {
-  std::uint64_t hash = 0;
-  for (const auto& [name, value] : key) {
-    hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
-    hash = XXH3_64bits_withSeed(value.data(), value.size(), hash);
-  }
-  return hash;
-}
-
-}  // namespace
-
-PromptCache::Text::Text(const SnapshotKey& session_key, std::span<const TokenId> ids)
-    : key(session_key), tokens(ids) {
-  std::uint64_t hash = hash_of(key);
-  const std::size_t blocks = tokens.size() / kBlockTokens;
-  hashes.reserve(blocks);
-  for (std::size_t i = 0; i < blocks; ++i) {
-    const auto block = tokens.subspan(i * kBlockTokens, kBlockTokens);
-    hash = XXH3_64bits_withSeed(block.data(), block.size_bytes(), hash);
-    hashes.push_back(hash);
-  }
-}
 
 PromptCache::PromptCache(std::uint64_t limit_bytes, MemoryBudget& budget)
     : limit_(limit_bytes), budget_(budget) {
@@ -38,6 +14,22 @@ PromptCache::PromptCache(std::uint64_t limit_bytes, MemoryBudget& budget)
 
 PromptCache::~PromptCache() {
   budget_.set_reclaimer(nullptr);
+  while (evict_oldest()) continue;
+}
+
+PromptCache::Cursor::Cursor(PromptCache& cache, const SnapshotKey& key) : cache_(cache) {
+  const std::lock_guard lock(cache_.mutex_);
+  auto& modes = cache_.modes_;
+  auto mode = std::ranges::find(modes, key, &Mode::key);
+  if (mode == modes.end()) mode = modes.emplace(modes.end(), key);
+  mode_ = &*mode;
+  mode_->tree.attach(place_);
+}
+
+PromptCache::Cursor::~Cursor() {
+  const std::lock_guard lock(cache_.mutex_);
+  mode_->tree.detach(place_);
+  cache_.remove_unused_modes();
 }
 
 std::uint64_t PromptCache::bytes() const {
@@ -47,94 +39,117 @@ std::uint64_t PromptCache::bytes() const {
 
 std::int64_t PromptCache::num_entries() const {
   const std::lock_guard lock(mutex_);
-  return std::ssize(entries_);
+  return num_entries_;
 }
 
-// Blocks by their hashes, each of which stands for all before it; only the first block that differs
-// is looked into. Whoever relies on the result compares the tokens.
-Position PromptCache::common_length(const Entry& entry, const Text& text) {
-  const auto [block, unused] = std::mismatch(entry.hashes.begin(), entry.hashes.end(),
-                                             text.hashes.begin(), text.hashes.end());
-  const auto equal = static_cast<std::size_t>(block - entry.hashes.begin()) * kBlockTokens;
-  const auto rest = std::span(entry.tokens).subspan(equal);
-  const auto of_text = text.tokens.subspan(equal);
-  const auto [token, end] = std::mismatch(rest.begin(), rest.end(), of_text.begin(), of_text.end());
-  return static_cast<Position>(equal) + (token - rest.begin());
+std::uint64_t PromptCache::lookup_cost() const {
+  const std::lock_guard lock(mutex_);
+  return lookup_cost_;
 }
 
-PromptCache::Match PromptCache::find(const Text& text, const SessionParts& parts, Position most) {
-  Match match;
-  for (Entry& entry : entries_) {
-    if (entry.key != text.key) continue;
-    const Position common = common_length(entry, text);
-    const Position length = std::min(common, most);
-    const bool further = common > match.common;
-    const bool better = length > match.length && shortened(parts, entry.rows.extent, length);
-    if (!further && !better) continue;
-    // A hash is no proof. Where two texts have one, it is as if the entry were not there.
-    if (!std::equal(entry.tokens.begin(), entry.tokens.begin() + common, text.tokens.begin())) {
-      continue;
+PromptCache::Match PromptCache::find(Cursor& cursor,
+                                     const SessionParts& parts,
+                                     std::span<const TokenId> tokens,
+                                     Position least,
+                                     Position most) {
+  const TokenTree& tree = cursor.mode_->tree;
+  lookup_cost_ += tree.advance(cursor.place_, parts.timeline->marked(), tokens);
+  parts.timeline->mark(cursor.place_.common);
+  Match match{.common = cursor.place_.common};
+  // From the last place that would do towards the root: whatever leaves the way at the same place
+  // has the same tokens up to there.
+  const TokenTree::Node* node = cursor.place_.node;
+  const TokenTree::Node* visited = nullptr;
+  Position length = std::min(match.common, most);
+  while (!tree.is_root(*node) && length >= least) {
+    ++lookup_cost_;
+    if (length > node->begin) {
+      match.entry = find_start(parts, *node, visited, length);
+      if (match.entry != nullptr) {
+        match.length = length;
+        return match;
+      }
+      visited = node;
     }
-    if (further) match.common = common;
-    if (!better) continue;
-    match.entry = &entry;
-    match.length = length;
+    node = node->parent;
+    length = std::min(length, node->end);
   }
   return match;
 }
 
-PromptCache::Start PromptCache::take(const SnapshotKey& key, const SessionParts& parts) {
-  const std::vector<TokenId> tokens(parts.timeline->tokens().begin(),
-                                    parts.timeline->tokens().end());
+PromptCache::Entry* PromptCache::find_start(const SessionParts& parts,
+                                            const TokenTree::Node& top,
+                                            const TokenTree::Node* except,
+                                            Position length) {
+  const KvCacheSpec& target = parts.timeline->cache().spec();
+  bool below = true;
+  for (const TokenTree::Node* node = &top; node != nullptr;
+       node = TokenTree::following(*node, top, below)) {
+    ++lookup_cost_;
+    // All entries below have written the rows up to the node's end at least.
+    below = node != except && target.can_hold({.length = length, .written = node->end});
+    if (!below) continue;
+    for (TokenTree::Text* text = node->texts; text != nullptr; text = text->next) {
+      ++lookup_cost_;
+      auto* const entry = static_cast<Entry*>(text);
+      if (shortened(parts, entry->rows.extent, length)) return entry;
+    }
+  }
+  return nullptr;
+}
+
+PromptCache::Start PromptCache::take(Cursor& cursor, const SessionParts& parts) {
+  const std::span<const TokenId> tokens = parts.timeline->tokens();
   const Position held = parts.timeline->position();
   const Position most = std::ssize(tokens) - 1;
   if (most < held + kLeastGain) return {};
-  const Text text(key, tokens);
   std::unique_lock lock(mutex_);
-  const Match match = find(text, parts, most);
+  const Match match = find(cursor, parts, tokens, held + kLeastGain, most);
   Start start;
-  if (match.length >= held + kLeastGain) {
-    const std::uint64_t id = match.entry->id;
+  if (match.entry != nullptr) {
     const auto wanted = shortened(parts, match.entry->rows.extent, match.length);
     // A fork may need memory, for which the budget may ask this cache: without the lock, and with
     // an entry that could be given up.
     lock.unlock();
     const bool ready = prepare_session(parts, *wanted, match.length).has_value();
     lock.lock();
-    const auto entry = std::ranges::find(entries_, id, &Entry::id);
-    if (ready && entry != entries_.end()) {
-      entry->used = ++clock_;
-      begin_copy(&*entry);
+    Entry* const entry = find(cursor, parts, tokens, match.length, match.length).entry;
+    const bool same =
+        entry != nullptr && shortened(parts, entry->rows.extent, match.length) == wanted;
+    if (ready && same) {
+      use(*entry);
+      begin_copy(entry);
       lock.unlock();
       load_rows(parts, entry->rows, *wanted);
       set_session(parts, tokens, *wanted);
       lock.lock();
-      end_copy(&*entry);
+      end_copy(entry);
       start.length = match.length;
     }
   }
   const Position run = std::max(held, start.length);
-  const bool shared = match.common >= kBlockTokens && match.common < std::ssize(tokens);
+  const bool shared = match.common >= kLeastCommon && match.common < std::ssize(tokens);
   if (shared && match.common >= run + kLeastGain) start.branch = match.common;
   return start;
 }
 
-void PromptCache::put(const SnapshotKey& key, const SessionParts& parts) {
+void PromptCache::put(Cursor& cursor, const SessionParts& parts) {
   const Position length = parts.timeline->position();
-  const Text text(key, parts.timeline->tokens().first(static_cast<std::size_t>(length)));
+  const auto tokens = parts.timeline->tokens().first(static_cast<std::size_t>(length));
   const Result<SessionExtent> extent = session_extent(parts, length);
   if (!extent) return;
   std::unique_lock lock(mutex_);
-  const Match match = find(text, parts, length);
-  if (match.entry != nullptr) match.entry->used = ++clock_;
+  const Match match = find(cursor, parts, tokens, 1, length);
+  if (match.entry != nullptr) use(*match.entry);
   if (length < match.length + kLeastGain) return;
   SessionRows rows = plan_rows(parts, *extent,
                                match.entry == nullptr ? nullptr : &match.entry->rows, match.length);
   Entry* const parent = rows.parent == nullptr ? nullptr : match.entry;
+  const Position begin = parent == nullptr ? 0 : match.length;
   begin_copy(parent);
-  std::optional<Buffer> memory = allocate(rows_bytes(parts, rows), parent);
+  std::optional<Memory> memory = allocate(rows_bytes(parts, rows), length - begin, parent);
   if (memory) {
-    rows.memory = std::move(*memory);
+    rows.memory = std::move(memory->rows);
     lock.unlock();
     save_rows(parts, rows);
     lock.lock();
@@ -142,33 +157,41 @@ void PromptCache::put(const SnapshotKey& key, const SessionParts& parts) {
   end_copy(parent);
   if (!memory) return;
   // Another session may have been faster with the same text.
-  if (length < find(text, parts, length).length + kLeastGain) {
-    bytes_ -= rows.memory.size();
-    return;
+  if (length < find(cursor, parts, tokens, 1, length).length + kLeastGain) {
+    memory->rows = std::move(rows.memory);
+  } else {
+    add(cursor, tokens, begin, std::move(rows), parent, *memory);
+    parts.timeline->mark(length);
   }
-  if (parent != nullptr) ++parent->holds;
-  entries_.push_back({.id = ++last_id_,
-                      .key = key,
-                      .tokens = {text.tokens.begin(), text.tokens.end()},
-                      .hashes = text.hashes,
-                      .rows = std::move(rows),
-                      .parent = parent});
-  entries_.back().used = ++clock_;
+  give_back(*memory);
 }
 
-std::optional<Buffer> PromptCache::allocate(std::uint64_t bytes, const Entry* parent) {
-  const std::uint64_t charged = MemoryBudget::charged_bytes(bytes);
-  std::uint64_t kept = 0;
-  for (const Entry* e = parent; e != nullptr; e = e->parent) kept += e->rows.memory.size();
+std::optional<PromptCache::Memory> PromptCache::allocate(std::uint64_t rows,
+                                                         Position num_tokens,
+                                                         const Entry* parent) {
+  const std::array<std::uint64_t, 2 + TokenTree::kMostNewNodes> sizes = {
+      sizeof(Entry) + static_cast<std::uint64_t>(num_tokens) * sizeof(TokenId), rows,
+      TokenTree::kNodeBytes, TokenTree::kNodeBytes};
+  std::uint64_t charged = 0;
+  for (const std::uint64_t size : sizes) charged += MemoryBudget::charged_bytes(size);
+  const std::uint64_t kept = parent == nullptr ? 0 : std::min(parent->chain_bytes, bytes_);
   const std::uint64_t free = budget_.limit() - budget_.footprint().total_reserved();
   const bool possible = kept <= limit_ && charged <= limit_ - kept &&
                         (charged <= free || charged - free <= bytes_ - kept);
   while (possible) {
     if (bytes_ <= limit_ - charged) {
-      Result<Buffer> buffer = budget_.allocate_spare(MemoryClass::kPromptCache, bytes);
-      if (buffer) {
-        bytes_ += buffer->size();
-        return std::move(*buffer);
+      Memory memory;
+      const std::array<Buffer*, sizes.size()> buffers = {&memory.entry, &memory.rows,
+                                                         &memory.nodes[0], &memory.nodes[1]};
+      std::size_t done = 0;
+      for (; done < sizes.size(); ++done) {
+        Result<Buffer> buffer = budget_.allocate_spare(MemoryClass::kPromptCache, sizes[done]);
+        if (!buffer) break;
+        *buffers[done] = std::move(*buffer);
+      }
+      if (done == sizes.size()) {
+        bytes_ += charged;
+        return memory;
       }
     }
     if (!evict_oldest()) break;
@@ -176,31 +199,108 @@ std::optional<Buffer> PromptCache::allocate(std::uint64_t bytes, const Entry* pa
   return std::nullopt;
 }
 
+void PromptCache::give_back(Memory& memory) {
+  for (Buffer* buffer : {&memory.entry, &memory.rows, &memory.nodes[0], &memory.nodes[1]}) {
+    bytes_ -= buffer->size();
+    *buffer = Buffer();
+  }
+}
+
+void PromptCache::add(Cursor& cursor,
+                      std::span<const TokenId> tokens,
+                      Position begin,
+                      SessionRows rows,
+                      Entry* parent,
+                      Memory& memory) {
+  auto* const entry = new (memory.entry.data()) Entry;
+  entry->memory = std::move(memory.entry);
+  entry->rows = std::move(rows);
+  entry->mode = cursor.mode_;
+  const auto own = tokens.subspan(static_cast<std::size_t>(begin));
+  const std::span<TokenId> copy(reinterpret_cast<TokenId*>(entry + 1), own.size());
+  std::ranges::copy(own, copy.begin());
+  entry->parent = parent;
+  entry->begin = begin;
+  entry->tokens = copy;
+  entry->chain_bytes =
+      (parent == nullptr ? 0 : parent->chain_bytes) + entry->memory.size() +
+      entry->rows.memory.size() +
+      TokenTree::kMostNewNodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes);
+  cursor.mode_->tree.insert(*entry, cursor.place_, memory.nodes);
+  if (parent != nullptr) hold(*parent);
+  ++num_entries_;
+  entry->used = ++clock_;
+  add_idle(*entry);
+}
+
 void PromptCache::begin_copy(Entry* entry) {
-  if (entry != nullptr) ++entry->holds;
+  if (entry != nullptr) hold(*entry);
   ++copying_;
 }
 
 void PromptCache::end_copy(Entry* entry) {
-  if (entry != nullptr) --entry->holds;
+  if (entry != nullptr) release(*entry);
   --copying_;
   ++copies_;
   copied_.notify_all();
 }
 
+void PromptCache::hold(Entry& entry) {
+  if (entry.holds++ == 0) remove_idle(entry);
+}
+
+void PromptCache::release(Entry& entry) {
+  if (--entry.holds == 0) add_idle(entry);
+}
+
+void PromptCache::use(Entry& entry) {
+  entry.used = ++clock_;
+  if (entry.holds > 0) return;
+  remove_idle(entry);
+  add_idle(entry);
+}
+
+// Near one of the ends, as a rule: it was used last, or was a parent all the time.
+void PromptCache::add_idle(Entry& entry) {
+  if (newest_ == nullptr || newest_->used < entry.used) {
+    entry.older = newest_;
+    entry.newer = nullptr;
+  } else {
+    entry.newer = oldest_;
+    while (entry.newer->used < entry.used) entry.newer = entry.newer->newer;
+    entry.older = entry.newer->older;
+  }
+  (entry.older == nullptr ? oldest_ : entry.older->newer) = &entry;
+  (entry.newer == nullptr ? newest_ : entry.newer->older) = &entry;
+}
+
+void PromptCache::remove_idle(Entry& entry) {
+  (entry.older == nullptr ? oldest_ : entry.older->newer) = entry.newer;
+  (entry.newer == nullptr ? newest_ : entry.newer->older) = entry.older;
+}
+
 // A parent goes after its children. Using one of them is using the parent too, but that need not be
 // noted: once the last child was the oldest of all, so is a parent that was not used otherwise.
 bool PromptCache::evict_oldest() {
-  auto oldest = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->holds > 0) continue;
-    if (oldest == entries_.end() || entry->used < oldest->used) oldest = entry;
-  }
-  if (oldest == entries_.end()) return false;
-  if (oldest->parent != nullptr) --oldest->parent->holds;
-  bytes_ -= oldest->rows.memory.size();
-  entries_.erase(oldest);
+  Entry* const entry = oldest_;
+  if (entry == nullptr) return false;
+  remove_idle(*entry);
+  if (entry->parent != nullptr) release(*parent_of(*entry));
+  TokenTree& tree = entry->mode->tree;
+  const std::uint64_t nodes = tree.bytes();
+  tree.erase(*entry);
+  bytes_ -= nodes - tree.bytes() + entry->memory.size() + entry->rows.memory.size();
+  --num_entries_;
+  // The entry lies in it.
+  const Buffer memory = std::move(entry->memory);
+  entry->~Entry();
+  if (tree.is_empty()) remove_unused_modes();
   return true;
+}
+
+void PromptCache::remove_unused_modes() {
+  modes_.remove_if(
+      [](const Mode& mode) { return mode.tree.is_empty() && !mode.tree.has_cursors(); });
 }
 
 bool PromptCache::reclaim(std::uint64_t missing) {

@@ -14,40 +14,65 @@
 // it was created, decodes without allocating and never depends on what others do with the cache.
 // ADR 8 has the reasons.
 //
+// What a turn of a session costs here does not grow with its text: entries are found by a tree of
+// tokens (TokenTree), in which a cursor of the session remembers how far it has been compared.
+//
 // Thread-safe. Order of locks: the cache's, then the budget's; under the cache's lock nothing is
 // allocated that may ask the cache for memory. Rows are copied without the lock, and an entry that
 // is being copied stays.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "base/memory_budget.h"
 #include "formats/snapshot_file.h"
 #include "kakeya/types.h"
 #include "runtime/session_parts.h"
 #include "runtime/session_rows.h"
+#include "runtime/token_tree.h"
 
 namespace kakeya {
 
 class PromptCache final : public MemoryReclaimer {
+ private:
+  struct Mode;
+
  public:
-  // Tokens of a block, whose hash stands for it and all before it.
-  static constexpr std::int64_t kBlockTokens = 64;
+  // Texts that part before this are not worth an entry of what they have in common.
+  static constexpr Position kLeastCommon = 64;
   // Copying less than this is not worth it: neither taking so few tokens nor keeping them.
   static constexpr Position kLeastGain = 16;
 
   // Makes itself the budget's reclaimer until it is destroyed, so no other thread may allocate
   // then. At most `limit_bytes` are held.
   PromptCache(std::uint64_t limit_bytes, MemoryBudget& budget);
+  // No cursor may be left.
   ~PromptCache() override;
   PromptCache(const PromptCache&) = delete;
   PromptCache& operator=(const PromptCache&) = delete;
+
+  // Where one session's text stands in the cache. It belongs to the session's timeline, whose
+  // mark() it uses: one cursor for a timeline, and calls with it one at a time.
+  class Cursor {
+   public:
+    // `key` is the session's: only entries of the same key are found.
+    Cursor(PromptCache& cache, const SnapshotKey& key);
+    ~Cursor();
+    Cursor(const Cursor&) = delete;
+    Cursor& operator=(const Cursor&) = delete;
+
+   private:
+    friend class PromptCache;
+    PromptCache& cache_;
+    Mode* mode_ = nullptr;
+    TokenTree::Cursor place_;
+  };
 
   struct Start {
     Position length = 0;  // what the session has run now, taken over; 0: it is as before
@@ -56,67 +81,110 @@ class PromptCache final : public MemoryReclaimer {
     Position branch = 0;
   };
   // Gives the session the rows of the beginning of its tokens, unless it has run nearly as many
-  // itself; at least the last token stays pending. `key` is the session's.
-  Start take(const SnapshotKey& key, const SessionParts& parts);
+  // itself; at least the last token stays pending.
+  Start take(Cursor& cursor, const SessionParts& parts);
 
   // Keeps what the session has run, if that is worth it and there is room when older entries are
   // given up: nothing happens otherwise.
-  void put(const SnapshotKey& key, const SessionParts& parts);
+  void put(Cursor& cursor, const SessionParts& parts);
 
   // Gives up the entry that was not used for longest, or waits until one that is being copied can
   // be.
   bool reclaim(std::uint64_t missing) override;
 
-  // Bytes held, as charged.
+  // Bytes held, as charged: entries with their tokens and rows, and the tree's nodes.
   std::uint64_t bytes() const;
   std::int64_t num_entries() const;
+  // What all look-ups so far have cost: tokens compared, nodes and entries visited. For tests.
+  std::uint64_t lookup_cost() const;
 
  private:
-  struct Entry {
-    std::uint64_t id = 0;
-    SnapshotKey key;
-    std::vector<TokenId> tokens;        // all, from the text's beginning
-    std::vector<std::uint64_t> hashes;  // of the whole blocks of tokens
+  // Lies in `memory`, with the text's tokens behind it. The text's parent is the entry whose rows
+  // those of this one go on from.
+  struct Entry : TokenTree::Text {
+    Buffer memory;
     SessionRows rows;
-    Entry* parent = nullptr;  // that of the rows
-    std::uint64_t used = 0;   // when, by clock_
-    int holds = 0;            // entries whose parent it is, and copies that are being made
+    Mode* mode = nullptr;
+    std::uint64_t chain_bytes = 0;  // most that it takes with all its parents
+    std::uint64_t used = 0;         // when, by clock_
+    int holds = 0;                  // entries whose parent it is, and copies that are being made
+    // Neighbours among the entries without holds.
+    Entry* older = nullptr;
+    Entry* newer = nullptr;
   };
-  // The tokens of a session, to be looked up.
-  struct Text {
-    const SnapshotKey& key;
-    std::span<const TokenId> tokens;
-    std::vector<std::uint64_t> hashes;
+  // Sessions of one key. There as long as a cursor or an entry of it.
+  struct Mode {
+    explicit Mode(const SnapshotKey& session_key) : key(session_key) {}
 
-    Text(const SnapshotKey& session_key, std::span<const TokenId> ids);
+    const SnapshotKey key;
+    TokenTree tree;
   };
+  static Entry* parent_of(const Entry& entry) { return static_cast<Entry*>(entry.parent); }
   struct Match {
     Entry* entry = nullptr;  // with which a session can start furthest
     Position length = 0;     // that far
     Position common = 0;     // most tokens that any entry begins with too
   };
-
-  static Position common_length(const Entry& entry, const Text& text);
+  // For an entry that is to be made.
+  struct Memory {
+    Buffer entry;
+    Buffer rows;
+    TokenTree::NewNodes nodes;
+  };
 
   // All of these are called with the lock held.
-  // The best entry for the text, at most `most` tokens of it.
-  Match find(const Text& text, const SessionParts& parts, Position most);
+  // The best entry for the tokens, which are the first of the session's: at most `most` of them,
+  // and at least `least`, which is positive.
+  Match find(Cursor& cursor,
+             const SessionParts& parts,
+             std::span<const TokenId> tokens,
+             Position least,
+             Position most);
+  // An entry below `top`, but not below `except`, with which a session can start at `length`, where
+  // all of them have the same tokens; null: none.
+  Entry* find_start(const SessionParts& parts,
+                    const TokenTree::Node& top,
+                    const TokenTree::Node* except,
+                    Position length);
   // Memory within the limit and the budget, for which old entries are given up if that is enough;
   // else nothing. `parent` may be null.
-  std::optional<Buffer> allocate(std::uint64_t bytes, const Entry* parent);
+  std::optional<Memory> allocate(std::uint64_t rows, Position num_tokens, const Entry* parent);
+  // Gives back what is left of it.
+  void give_back(Memory& memory);
+  // Adds the entry of these tokens, which the cursor was just moved over; the first `begin` of them
+  // are the parent's, which may be null.
+  void add(Cursor& cursor,
+           std::span<const TokenId> tokens,
+           Position begin,
+           SessionRows rows,
+           Entry* parent,
+           Memory& memory);
   // Between the two, rows are copied without the lock and `entry`, if not null, stays.
   void begin_copy(Entry* entry);
   void end_copy(Entry* entry);
+  // While an entry is held it cannot be given up.
+  void hold(Entry& entry);
+  void release(Entry& entry);
+  // From now on it is the one that was used last.
+  void use(Entry& entry);
+  void add_idle(Entry& entry);
+  void remove_idle(Entry& entry);
   // False if there is none that can be given up.
   bool evict_oldest();
+  // Forgets modes without entries and cursors.
+  void remove_unused_modes();
 
   const std::uint64_t limit_;
   MemoryBudget& budget_;
   mutable std::mutex mutex_;
   std::condition_variable copied_;
-  std::list<Entry> entries_;
+  std::list<Mode> modes_;
+  // Entries without holds, by when they were used.
+  Entry* oldest_ = nullptr;
+  Entry* newest_ = nullptr;
+  std::int64_t num_entries_ = 0;
   std::uint64_t bytes_ = 0;  // of entries, and of those that are being made
-  std::uint64_t last_id_ = 0;
+  std::uint64_t lookup_cost_ = 0;
   std::uint64_t clock_ = 0;
   std::int64_t copying_ = 0;
   std::uint64_t copies_ = 0;  // that were made

@@ -92,13 +92,9 @@ Status SessionImpl::prefill(const PrefillProgress& progress) {
   return run_prompt(start_from_cache(), progress);
 }
 
-bool SessionImpl::uses_prompt_cache() const {
-  return engine_.prompt_cache != nullptr && !timeline_->recomputes();
-}
-
 Position SessionImpl::start_from_cache() {
-  if (!uses_prompt_cache()) return 0;
-  const PromptCache::Start start = engine_.prompt_cache->take(key_, parts());
+  if (!cursor_) return 0;
+  const PromptCache::Start start = engine_.prompt_cache->take(*cursor_, parts());
   if (start.length > 0) cached_ = start.length;
   return start.branch;
 }
@@ -106,10 +102,10 @@ Position SessionImpl::start_from_cache() {
 Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress) {
   const Position begin = timeline_->position();
   if (begin == static_cast<Position>(timeline_->tokens().size())) return {};
-  if (!uses_prompt_cache()) return timeline_->run_pending(0, progress);
+  if (!cursor_) return timeline_->run_pending(0, progress);
   if (branch > begin) {
     KAKEYA_TRY(timeline_->run_until(branch, 0, progress));
-    engine_.prompt_cache->put(key_, parts());
+    engine_.prompt_cache->put(*cursor_, parts());
   }
   // To the caller it is one prompt.
   const Position before = timeline_->position() - begin;
@@ -120,7 +116,7 @@ Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress)
     };
   }
   KAKEYA_TRY(timeline_->run_pending(0, of_all));
-  engine_.prompt_cache->put(key_, parts());
+  engine_.prompt_cache->put(*cursor_, parts());
   return {};
 }
 
@@ -211,7 +207,7 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   const DecodeRequest request{.max_tokens = options.max_tokens, .stop_ids = stop_ids};
   KAKEYA_TRY(decode(options, request, on_token, result));
   // A conversation goes on behind the answer.
-  if (uses_prompt_cache()) engine_.prompt_cache->put(key_, parts());
+  if (cursor_) engine_.prompt_cache->put(*cursor_, parts());
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,12 @@ class SessionImpl final : public Session {
         key_(std::move(key)),
         drafts_(std::move(drafts)),
         timeline_(std::move(timeline)),
-        sampler_(std::move(sampler)) {}
+        sampler_(std::move(sampler)) {
+    // What recomputes everything neither takes rows nor has any to give.
+    if (engine_.prompt_cache != nullptr && !timeline_->recomputes()) {
+      cursor_.emplace(*engine_.prompt_cache, key_);
+    }
+  }
 
   Status append(std::span<const TokenId> ids) override;
   Result<std::int64_t> sync(std::span<const TokenId> ids) override;
@@ -83,7 +89,6 @@ class SessionImpl final : public Session {
   SessionParts parts();
   // The key of a file.
   SnapshotKey saved_key() const;
-  bool uses_prompt_cache() const;
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
   Position start_from_cache();
   // Runs what is pending, after start_from_cache(), and keeps it for other sessions.
@@ -94,7 +99,8 @@ class SessionImpl final : public Session {
   std::unique_ptr<SessionDrafts> drafts_;
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   std::unique_ptr<Sampler> sampler_;
-  Position cached_ = 0;  // cached_tokens()
+  std::optional<PromptCache::Cursor> cursor_;  // nothing: it uses no prompt cache
+  Position cached_ = 0;                        // cached_tokens()
   std::atomic<bool> busy_{false};
 };
 

@@ -28,6 +28,8 @@ struct SessionExtent {
   KvExtent target;
   KvExtent features;  // of the drafter's rows that token features take
   DflashSource::State drafter;
+
+  bool operator==(const SessionExtent&) const = default;
 };
 
 // After truncating to `length` tokens run. Errors: as Timeline::truncate.

@@ -341,6 +341,37 @@ TEST(Memory, TheLedgerCountsThePromptCache) {
   EXPECT_EQ(buffer_bytes.load(), before);
 }
 
+// Tokens of entries and what finds them are in the ledger too: over many entries of a long text,
+// what it leaves out stays within what a session may take.
+TEST(Memory, TheLedgerCountsTheListsOfThePromptCache) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.session.context = 8192;
+  options.draft.source = "none";
+  options.prompt_cache_bytes = std::uint64_t{1} << 30;
+  const std::int64_t before = buffer_bytes.load();
+  {
+    const auto engine = EngineImpl::open(options).value();
+    const auto session = engine->create_session().value();
+    const auto run_turns = [&](int turns) {
+      for (int i = 0; i < turns; ++i) {
+        ASSERT_OK(session->append(std::vector<TokenId>(30, 17 + i)));
+        ASSERT_OK(session->generate({.max_tokens = 20, .ignore_model_stop_ids = true}));
+      }
+    };
+    run_turns(5);
+    const std::int64_t entries = engine->prompt_cache()->num_entries();
+    const std::int64_t uncharged = uncharged_bytes();
+    run_turns(75);
+    EXPECT_EQ(engine->prompt_cache()->num_entries() - entries, 2 * 75);
+    EXPECT_LT(uncharged_bytes() - uncharged, kSessionBytes);
+    EXPECT_EQ(engine->footprint().total_reserved(),
+              static_cast<std::uint64_t>(buffer_bytes.load() - before));
+    EXPECT_EQ(engine->prompt_cache()->bytes(),
+              engine->footprint().reserved_bytes(MemoryClass::kPromptCache));
+  }
+  EXPECT_EQ(buffer_bytes.load(), before);
+}
+
 // Resident pages of the process, in bytes.
 std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

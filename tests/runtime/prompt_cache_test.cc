@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "kakeya/engine.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
+#include "runtime/engine_impl.h"
 #include "runtime/session_modes.h"
 
 namespace kakeya::test {
@@ -317,7 +319,8 @@ TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
   ASSERT_OK(timeline->push(random_ids(100, 1)));
   ASSERT_OK(timeline->run_pending());
   PromptCache cache(kPlenty, model->budget());
-  cache.put({}, {.timeline = timeline.get()});
+  PromptCache::Cursor cursor(cache, {});
+  cache.put(cursor, {.timeline = timeline.get()});
   const std::uint64_t held = cache.bytes();
   ASSERT_GT(held, 0U);
   EXPECT_EQ(cache.num_entries(), 1);
@@ -362,6 +365,80 @@ TEST(PromptCache, GivesWayToAFork) {
   EXPECT_EQ(answer_to(*fork, next, generation(100)), expected);
   EXPECT_LT(cached_bytes(*engine), before);
   EXPECT_LT(room, before);
+}
+
+// What looking up and keeping costs in each turn of a session: tokens compared, nodes visited.
+std::vector<std::uint64_t> costs_of_turns(const EngineImpl& engine,
+                                          std::size_t turns,
+                                          const std::function<void(std::size_t)>& run_turn) {
+  std::vector<std::uint64_t> costs;
+  for (std::size_t i = 0; i < turns; ++i) {
+    const std::uint64_t before = engine.prompt_cache()->lookup_cost();
+    run_turn(i);
+    costs.push_back(engine.prompt_cache()->lookup_cost() - before);
+  }
+  return costs;
+}
+
+// However its text came to be: appended, handed over as a whole, or with an end that is rewritten;
+// in a cache that keeps all of it, or is full after a few turns.
+TEST(PromptCache, ATurnCostsTheSameHoweverLongTheText) {
+  constexpr std::size_t kTurns = 70;
+  constexpr std::size_t kNew = 40;  // tokens of a turn, a few more with the answer
+  for (const std::uint64_t limit : {kPlenty, std::uint64_t{4} << 20}) {
+    EngineOptions options = caching_options("none", limit);
+    options.session.context = 8192;
+    const auto engine = EngineImpl::open(options).value();
+    const auto expect_constant = [&](const char* what, const auto& run_turn) {
+      const auto costs = costs_of_turns(*engine, kTurns, run_turn);
+      const std::uint64_t early = *std::max_element(costs.begin() + 5, costs.begin() + 20);
+      const std::uint64_t late = *std::max_element(costs.end() - 20, costs.end());
+      EXPECT_LE(late, early + 8) << what << ", limit " << limit;
+      EXPECT_LE(late, 3 * kNew) << what << ", limit " << limit;
+    };
+    const auto appended = engine->create_session().value();
+    expect_constant("appended", [&](std::size_t i) {
+      ASSERT_OK(appended->append(random_ids(kNew, i)));
+      ASSERT_OK(appended->generate(generation(5)));
+    });
+    const auto synced = engine->create_session().value();
+    Ids text;
+    expect_constant("whole texts", [&](std::size_t i) {
+      text = joined({text, random_ids(kNew, 1000 + i)});
+      ASSERT_OK(synced->sync(text));
+      ASSERT_OK(synced->generate(generation(5)));
+      text = {synced->tokens().begin(), synced->tokens().end()};
+    });
+    const auto rewritten = engine->create_session().value();
+    expect_constant("rewritten ends", [&](std::size_t i) {
+      const auto kept = std::max<std::int64_t>(0, std::ssize(rewritten->tokens()) - 10);
+      ASSERT_OK(rewritten->truncate(kept));
+      ASSERT_OK(rewritten->append(random_ids(kNew, 2000 + i)));
+      ASSERT_OK(rewritten->generate(generation(5)));
+    });
+  }
+}
+
+// A session that begins knows nothing of its text: it is compared once, and each part of it that an
+// entry holds is a few nodes.
+TEST(PromptCache, ANewSessionComparesItsTextOnce) {
+  EngineOptions options = caching_options("none", kPlenty);
+  options.session.context = 4096;
+  const auto engine = EngineImpl::open(options).value();
+  const auto session = engine->create_session().value();
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    ASSERT_OK(session->append(random_ids(40, i)));
+    ASSERT_OK(session->generate(generation(5)));
+    ask(*engine, joined({{session->tokens().begin(), session->tokens().end()}, random_ids(20, i)}),
+        generation(1));
+  }
+  const Ids text(session->tokens().begin(), session->tokens().end());
+  const auto another = engine->create_session().value();
+  const std::uint64_t before = engine->prompt_cache()->lookup_cost();
+  EXPECT_EQ(another->sync(text).value(), std::ssize(text) - 1);
+  const std::uint64_t cost = engine->prompt_cache()->lookup_cost() - before;
+  EXPECT_GE(cost, text.size());
+  EXPECT_LE(cost, text.size() + 60 * 10);
 }
 
 TEST(PromptCache, ProgressOfASplitPromptIsThatOfOne) {
