@@ -2,6 +2,9 @@
 # the time where everything is built once: most of a source's time goes into headers. The preset dev
 # compiles each alone, for those who change one and build again.
 
+# Sources in KAKEYA_COMPILED_ALONE, named from the top folder, stay alone: those that tools/mutate
+# breaks one after the other.
+
 # Call it after the target's last source. Without it a target's sources are taken together in their
 # order, whatever the folder.
 function(kakeya_compile_folders_together target)
@@ -13,6 +16,11 @@ function(kakeya_compile_folders_together target)
     cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
     string(MAKE_C_IDENTIFIER ${folder} group)
     set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    if(name IN_LIST KAKEYA_COMPILED_ALONE)
+      set_source_files_properties(${source} TARGET_DIRECTORY ${target}
+                                  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()

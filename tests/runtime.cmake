@@ -1,12 +1,13 @@
 kakeya_test(sampler_test decode/sampler_test.cc)
 kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_source_test.cc
-            decode/round_costs_test.cc)
+            decode/round_costs_test.cc model/test_model.cc)
 kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
 kakeya_test(cost_cache_test runtime/cost_cache_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test model/test_model.cc runtime/weights_cache_test.cc)
 kakeya_test(runtime_test model/test_model.cc runtime/demo_golden_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
-            runtime/prompt_cache_test.cc runtime/session_rules_test.cc runtime/session_snapshot_test.cc
+            runtime/prompt_cache_test.cc runtime/session_passes_test.cc runtime/session_rules_test.cc
+            runtime/session_snapshot_test.cc
             runtime/speculative_session_test.cc runtime/token_tree_test.cc)
 # Replaces malloc, which sanitizers do too.
 if(NOT KAKEYA_SANITIZE)
@@ -19,7 +20,8 @@ kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.c
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
-kakeya_test(speculative_test model/test_model.cc decode/speculative_test.cc)
+kakeya_test(speculative_test model/test_model.cc decode/dflash_source_test.cc decode/passes_test.cc
+            decode/speculative_test.cc decode/stream_distribution_test.cc)
 
 kakeya_test(speculation_eval_test eval/speculation_eval_test.cc)
 target_link_libraries(speculation_eval_test PRIVATE kakeya_eval)

@@ -1,7 +1,12 @@
 // Limits of memory and restored rows, as a user meets them.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/control_group.h"
 #include "cli/program.h"
 
 namespace kakeya::test {
@@ -30,6 +35,19 @@ TEST_F(Cli, RefusesALimitThatIsTooSmallWithTheItemisedNeed) {
                  "full layers keep 4 + 256 rows");
   expect_refusal("run " + kDemoFlag + kPrompt + "--ctx 32768 --kv-full f32 --memory 30MiB",
                  "a context of 32768 tokens");
+}
+
+// So much of the machine as makes 10 MiB, which is too little: the message says how much it was.
+TEST_F(Cli, AFractionOfTheMachinesMemoryIsThat) {
+  const Outcome all = kakeya("run " + kDemoFlag + kPrompt + "--memory 1000TiB");
+  EXPECT_NE(all.err.find("what this machine has"), std::string::npos) << all.err;
+  const std::uint64_t bytes = std::min(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                           static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE)),
+                                       control_group_limits().memory);
+  char fraction[32];
+  std::snprintf(fraction, sizeof(fraction), "%.9f", 10485760.0 / static_cast<double>(bytes));
+  expect_refusal("run " + kDemoFlag + kPrompt + "--memory " + fraction,
+                 "memory limit of 10.0 MiB is too small");
 }
 
 // Sanitizers reserve more address space than any limit.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/drafter_config.h"
+#include "formats/gguf.h"
 #include "formats/model_tensors.h"
 
 namespace kakeya {
@@ -27,28 +28,102 @@ TEST(GgufNames, SpellArchitecturesBothWays) {
   EXPECT_FALSE(parse_gguf_architecture("llama").has_value());
 }
 
+struct NamePair {
+  const char* gguf;
+  const char* checkpoint;
+};
+
+// What llama.cpp calls them (gguf-py: constants.py and tensor_mapping.py), written down once more.
+// Behind "blk.N." and "layers.N.", in all architectures.
+const std::vector<NamePair> kInEveryLayer = {
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+};
+const std::vector<NamePair> kInLayersOfQwen3 = {
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+};
+const std::vector<NamePair> kInLayersOfGemma4 = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    {"layer_output_scale.weight", "layer_scalar"},
+    // Experts.
+    {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight"},
+    {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight"},
+    {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight"},
+    {"ffn_gate_inp.weight", "router.proj.weight"},
+    {"ffn_gate_inp.scale", "router.scale"},
+    {"ffn_gate_up_exps.weight", "experts.gate_up_proj"},
+    {"ffn_gate_exps.weight", "experts.gate_proj"},
+    {"ffn_up_exps.weight", "experts.up_proj"},
+    {"ffn_down_exps.weight", "experts.down_proj"},
+    {"ffn_down_exps.scale", "router.per_expert_scale"},
+    // Per-layer inputs.
+    {"inp_gate.weight", "per_layer_input_gate.weight"},
+    {"proj.weight", "per_layer_projection.weight"},
+    {"post_norm.weight", "post_per_layer_input_norm.weight"},
+};
+const std::vector<NamePair> kOfTheModel = {
+    {"token_embd.weight", "embed_tokens.weight"},
+    {"output_norm.weight", "norm.weight"},
+    {"output.weight", "lm_head.weight"},
+};
+const std::vector<NamePair> kOfGemma4 = {
+    {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight"},
+    {"per_layer_model_proj.weight", "per_layer_model_projection.weight"},
+    {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight"},
+};
+const std::vector<NamePair> kOfDflash = {
+    {"fc.weight", "fc.weight"},
+    {"enc.output_norm.weight", "hidden_norm.weight"},
+};
+
+void expect_names(GgufArchitecture architecture,
+                  const std::vector<NamePair>& pairs,
+                  const std::string& gguf_layer = "",
+                  const std::string& checkpoint_layer = "") {
+  for (const NamePair& pair : pairs) {
+    EXPECT_EQ(checkpoint_tensor_name(architecture, gguf_layer + pair.gguf),
+              checkpoint_layer + pair.checkpoint);
+    EXPECT_EQ(gguf_tensor_name(architecture, checkpoint_layer + pair.checkpoint),
+              gguf_layer + pair.gguf);
+  }
+}
+
 TEST(GgufNames, AreThoseOfTheConverter) {
-  struct Case {
-    GgufArchitecture architecture;
-    const char* gguf;
-    const char* checkpoint;
-  };
-  const std::vector<Case> cases = {
-      {kGemma4, "blk.29.ffn_norm.weight", "layers.29.pre_feedforward_layernorm.weight"},
-      {kQwen3, "blk.29.ffn_norm.weight", "layers.29.post_attention_layernorm.weight"},
-      {kDflash, "blk.4.ffn_norm.weight", "layers.4.post_attention_layernorm.weight"},
-      {kGemma4, "blk.0.post_attention_norm.weight", "layers.0.post_attention_layernorm.weight"},
-      {kGemma4, "blk.0.ffn_down_exps.scale", "layers.0.router.per_expert_scale"},
-      {kGemma4, "blk.0.ffn_gate_inp.scale", "layers.0.router.scale"},
-      {kGemma4, "blk.0.ffn_gate_up_exps.weight", "layers.0.experts.gate_up_proj"},
-      {kGemma4, "blk.0.ffn_up_exps.weight", "layers.0.experts.up_proj"},
-      {kDflash, "enc.output_norm.weight", "hidden_norm.weight"},
-      {kDflash, "output_norm.weight", "norm.weight"},
-      {kQwen3, "token_embd.weight", "embed_tokens.weight"},
-  };
-  for (const Case& each : cases) {
-    EXPECT_EQ(checkpoint_tensor_name(each.architecture, each.gguf), each.checkpoint);
-    EXPECT_EQ(gguf_tensor_name(each.architecture, each.checkpoint), each.gguf);
+  for (const GgufArchitecture each : {kGemma4, kQwen3, kDflash}) {
+    expect_names(each, kOfTheModel);
+    expect_names(each, kInEveryLayer, "blk.29.", "layers.29.");
+    expect_names(each, each == kGemma4 ? kInLayersOfGemma4 : kInLayersOfQwen3, "blk.0.",
+                 "layers.0.");
+  }
+  expect_names(kGemma4, kOfGemma4);
+  expect_names(kDflash, kOfDflash);
+}
+
+// Of the kinds that llama.cpp's converter made files of, no name is missing above.
+TEST(GgufNames, OfTheConvertersFilesAreInTheList) {
+  std::set<std::string> listed = {std::string(kGgufRopeFactors)};
+  for (const auto* pairs : {&kInEveryLayer, &kInLayersOfQwen3, &kInLayersOfGemma4, &kOfTheModel,
+                            &kOfGemma4, &kOfDflash}) {
+    for (const NamePair& pair : *pairs) listed.insert(pair.gguf);
+  }
+  for (const char* file : {"gemma4-moe", "dflash-gemma4"}) {
+    const auto gguf =
+        GgufFile::open(std::string(KAKEYA_TEST_DATA) + "/gguf/" + file + ".gguf").value();
+    for (const GgufTensor& tensor : gguf.tensors()) {
+      const std::string name(tensor.name);
+      const std::size_t tail = name.starts_with("blk.") ? name.find('.', 4) + 1 : 0;
+      EXPECT_TRUE(listed.contains(name.substr(tail))) << name;
+    }
   }
 }
 

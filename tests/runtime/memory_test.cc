@@ -251,6 +251,16 @@ std::int64_t text_bytes(const std::string& model) {
   return uncharged_bytes() - before;
 }
 
+// Within a tenth: the rest is normalizers, patterns and what the allocator adds.
+TEST(Memory, ATokenizerSaysWhatItTakes) {
+  text_bytes(KAKEYA_DEMO_MODEL);  // what libraries keep from their first use on
+  const std::int64_t before = uncharged_bytes();
+  const Tokenizer tokenizer = Tokenizer::load(KAKEYA_DEMO_MODEL "/tokenizer.json").value();
+  const auto taken = static_cast<double>(uncharged_bytes() - before);
+  EXPECT_GT(static_cast<double>(tokenizer.memory_bytes()), 0.9 * taken);
+  EXPECT_LE(static_cast<double>(tokenizer.memory_bytes()), taken);
+}
+
 TEST(Memory, WhatTheLedgerLeavesOutIsBounded) {
   const QuantisedDemo quantised;
   std::vector<EngineOptions> all = kv_modes();
@@ -301,6 +311,28 @@ TEST(Memory, NoNetworkAllocatesWhileDecoding) {
             return true;
           }));
       EXPECT_EQ(last - first, 0) << options.model_dir << ", drafts of " << draft_length;
+    }
+  }
+}
+
+// Rows in every format, dropped and restored ones too, with and without drafts.
+TEST(Memory, DecodingOverCodedRowsAllocatesNothing) {
+  for (const EngineOptions& options : kv_modes()) {
+    const auto engine = Engine::open(options).value();
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(std::vector<TokenId>(200, 17)));
+    for (const std::int64_t draft_length : {0, 7}) {
+      std::int64_t first = 0;
+      std::int64_t last = 0;
+      ASSERT_OK(session->generate(
+          {.max_tokens = 60, .draft_length = draft_length, .ignore_model_stop_ids = true},
+          [&](TokenId) {
+            last = allocations.load();
+            if (first == 0) first = last;
+            return true;
+          }));
+      EXPECT_EQ(last - first, 0) << "rows of kind " << static_cast<int>(options.session.kv_full)
+                                 << ", drafts of " << draft_length;
     }
   }
 }

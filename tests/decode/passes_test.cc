@@ -1,0 +1,105 @@
+// What the loops ask of the target: each token of a prompt once, one pass a round, nothing else.
+#include <gtest/gtest.h>
+
+#include "decode/autoregressive.h"
+#include "decode/scripted_decoder.h"
+#include "decode/speculative.h"
+
+namespace kakeya::test {
+namespace {
+
+using Pass = ScriptedDecoder::Pass;
+
+constexpr std::int64_t kVocabulary = 11;
+
+// The token that a greedy stream has behind `last`.
+TokenId next_of(TokenId last) {
+  return (3 * last + 1) % kVocabulary;
+}
+
+ScriptedDecoder make_decoder() {
+  return {kVocabulary,
+          [](TokenId last, TokenId next) { return next == next_of(last) ? 1.0F : 0.0F; }};
+}
+
+// Drafts of which the first `right` are what the target will say.
+class PartlyRight final : public DraftSource {
+ public:
+  explicit PartlyRight(std::size_t right) : right_(right) {}
+
+  int num_lanes() const override { return 1; }
+  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
+  std::int64_t max_length() const override { return 7; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, 7}; }
+  Status draft(std::span<const TokenId> tokens,
+               Sampler& /*sampler*/,
+               std::span<TokenId> out) override {
+    TokenId last = tokens.back();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      last = next_of(last);
+      out[i] = i < right_ ? last : (last + 1) % kVocabulary;
+    }
+    return {};
+  }
+  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
+
+ private:
+  std::size_t right_;
+};
+
+const std::vector<TokenId> kPrompt(50, 2);
+
+TEST(Passes, RunEachTokenOfAPromptOnceInWholeChunks) {
+  const ScriptedDecoder decoder = make_decoder();
+  ScriptedTarget target(decoder, {.context = 256, .max_rows = 16}, 8);
+  ASSERT_OK(target.timeline().push(kPrompt));
+  ASSERT_OK(target.timeline().run_pending());
+  // Logits of the last token alone.
+  EXPECT_EQ(decoder.take_passes(),
+            (std::vector<Pass>{{0, 16, 0}, {16, 16, 0}, {32, 16, 0}, {48, 2, 1}}));
+  ASSERT_OK(target.timeline().run_pending());
+  EXPECT_TRUE(decoder.take_passes().empty());
+}
+
+TEST(Passes, APlainTokenIsOnePassOfOneRow) {
+  const ScriptedDecoder decoder = make_decoder();
+  ScriptedTarget target(decoder, {.context = 256, .max_rows = 64}, 1);
+  ASSERT_OK(target.timeline().push(kPrompt));
+  ASSERT_OK(target.timeline().run_pending());
+  decoder.take_passes();
+  GenerateResult result;
+  ASSERT_OK(decode_autoregressive(target.timeline(), target.sampler(),
+                                  {.max_tokens = 20, .stop_ids = {}}, {}, result));
+  ASSERT_EQ(result.ids.size(), 20U);
+  std::vector<Pass> expected;  // the first token comes out of the prefill, the last stays pending
+  for (Position p = 50; p < 69; ++p) expected.push_back({p, 1, 1});
+  EXPECT_EQ(decoder.take_passes(), expected);
+}
+
+// Drafts that are all accepted, some or none: no pass cleans up behind them.
+TEST(Passes, ARoundIsOnePassOfItsBlock) {
+  for (const std::size_t right : {0U, 1U, 4U, 7U}) {
+    const ScriptedDecoder decoder = make_decoder();
+    ScriptedTarget target(decoder, {.context = 256, .max_rows = 64}, 8);
+    PartlyRight source(right);
+    ASSERT_OK(target.timeline().push(kPrompt));
+    ASSERT_OK(target.timeline().run_pending());
+    decoder.take_passes();
+    GenerateResult result;
+    ASSERT_OK(decode_speculative(target.timeline(), target.sampler(), source, nullptr,
+                                 {.draft_length = 7}, {.max_tokens = 60, .stop_ids = {}}, {},
+                                 result));
+    ASSERT_EQ(result.ids.size(), 60U);
+    std::vector<Pass> expected;
+    Position run = 50;
+    for (const RoundRecord& round : result.rounds) {
+      expected.push_back({run, round.drafted + 1, round.drafted + 1});
+      run += round.committed;
+    }
+    EXPECT_EQ(decoder.take_passes(), expected) << right;
+    EXPECT_EQ(result.rounds.front().committed, static_cast<std::int32_t>(right) + 1);
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::test
