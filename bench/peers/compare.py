@@ -362,20 +362,25 @@ def git(*arguments):
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
+def without_folders(words):
+    """A command line whose absolute paths, which say nothing to another reader, are names alone."""
+    return [pathlib.PurePath(word).name if word.startswith("/") else word for word in words]
+
+
 def report_of(flags, comparison, rows, conditions):
     return {
         "schema": "kakeya.peers/2",
         "commit": git("rev-parse", "HEAD"),
         "dirty": git("status", "--porcelain", "--untracked-files=no") != "",
-        "command": ["bench/peers/compare.py", *flags.given],
+        "command": ["bench/peers/compare.py", *without_folders(flags.given)],
         "machine": {
             "cpu": cpu_name(),
             "cpus": os.cpu_count(),
             "system": f"{platform.system()} {platform.release()}",
         },
         "conditions": conditions.report(),
-        "model": str(flags.model),
-        "commands": comparison.commands,
+        "model": flags.model.name,
+        "commands": {name: without_folders(words) for name, words in comparison.commands.items()},
         "pairs": flags.pairs,
         "measures": rows,
         "starts": comparison.starts,

@@ -83,6 +83,11 @@ class Summary(unittest.TestCase):
         self.assertAlmostEqual(widths[0], 4 * widths[1])
         compare.bar_chart([])  # nothing to draw is no error
 
+    def test_commands_are_kept_without_folders_of_this_machine(self):
+        words = ["/a/b/peer", "--model", "/c/six.gguf", "--json", "docs/x.json", "64"]
+        self.assertEqual(compare.without_folders(words),
+                         ["peer", "--model", "six.gguf", "--json", "docs/x.json", "64"])
+
     def test_a_sample_is_the_median(self):
         self.assertEqual(compare.sample_of({"seconds": [3.0, 1.0, 2.0]}).seconds, 2.0)
 
