@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help packages build test demo asan tsan fuzz lint format install clean
+.PHONY: help packages build test demo asan tsan fuzz lint check format install clean
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
@@ -19,6 +19,7 @@ help:
 	@echo 'make tsan       tests of the threads and the runtime with the thread sanitizer'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) from its kept corpus'
 	@echo 'make lint       clang-format, tools/check_*, clang-tidy of FILES=... (default: what differs from main)'
+	@echo 'make check      everything, nothing left out: hours'
 	@echo 'make format     apply clang-format'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make clean      remove build/'
@@ -73,6 +74,14 @@ fuzz:
 lint: build/dev/build.ninja
 	@tools/install_packages ci
 	tools/lint $(FILES)
+
+check: test
+	$(MAKE) lint
+	tools/test_install
+	$(MAKE) asan ASAN_SKIPPED='^$$'
+	$(MAKE) tsan TSAN_TARGETS=all TSAN_TESTS=. TSAN_SKIPPED='^$$'
+	$(MAKE) fuzz FUZZ_SECONDS=60
+	tools/mutate --all
 
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
