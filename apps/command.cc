@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/control_group.h"
+#include "base/memory_budget.h"
 #include "base/status.h"
 #include "machine_memory.h"
 #include "output.h"

@@ -51,6 +51,7 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::string& path);
   static Result<Tokenizer> parse(std::string_view json);
 
+  // What was moved from may only be assigned to or destroyed.
   Tokenizer(Tokenizer&& other) noexcept;
   Tokenizer& operator=(Tokenizer&& other) noexcept;
   ~Tokenizer();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "property.h"
 
 namespace kakeya::test {
 namespace {
@@ -34,138 +35,148 @@ struct Reader {
   TokenTree::Cursor cursor;
 };
 
-class TokenTreeTest : public testing::Test {
- protected:
-  TokenTreeTest() {
-    for (Reader& reader : readers_) tree_.attach(reader.cursor);
+// The tree beside a list of all its texts.
+struct TreeAndList {
+  TreeAndList() {
+    for (Reader& reader : readers) tree.attach(reader.cursor);
   }
-  ~TokenTreeTest() override {
-    for (Reader& reader : readers_) tree_.detach(reader.cursor);
+  ~TreeAndList() {
+    erase_all();
+    for (Reader& reader : readers) tree.detach(reader.cursor);
   }
+  TreeAndList(const TreeAndList&) = delete;
+  TreeAndList& operator=(const TreeAndList&) = delete;
 
   std::uint64_t advance(Reader& reader) {
-    const std::uint64_t cost = tree_.advance(reader.cursor, reader.known, reader.text);
+    const std::uint64_t cost = tree.advance(reader.cursor, reader.known, reader.text);
     reader.known = reader.cursor.common;
     return cost;
   }
 
   Held* insert(Reader& reader, Held* parent) {
     advance(reader);
-    Held& held = held_.emplace_back();
-    held.all = reader.text;
-    held.parent = parent;
-    held.begin = parent == nullptr ? 0 : common_length(parent->all, held.all);
-    held.own = {held.all.begin() + held.begin, held.all.end()};
-    held.tokens = held.own;
+    Held& text = held.emplace_back();
+    text.all = reader.text;
+    text.parent = parent;
+    text.begin = parent == nullptr ? 0 : common_length(parent->all, text.all);
+    text.own = {text.all.begin() + text.begin, text.all.end()};
+    text.tokens = text.own;
     if (parent != nullptr) ++parent->children;
     TokenTree::NewNodes memory;
     for (Buffer& buffer : memory) {
-      buffer = budget_.allocate(MemoryClass::kPromptCache, TokenTree::kNodeBytes).value();
+      buffer = budget.allocate(MemoryClass::kPromptCache, TokenTree::kNodeBytes).value();
     }
-    tree_.insert(held, reader.cursor, memory);
+    tree.insert(text, reader.cursor, memory);
     reader.known = reader.cursor.common;
-    EXPECT_EQ(reader.known, std::ssize(reader.text));
-    return &held;
+    RC_ASSERT(reader.known == std::ssize(reader.text));
+    return &text;
   }
 
-  void erase(std::list<Held>::iterator held) {
-    tree_.erase(*held);
-    if (held->parent != nullptr) --static_cast<Held*>(held->parent)->children;
-    std::ranges::fill(held->own, -1);  // the tree must not look at them any more
-    graves_.push_back(std::move(held->own));
-    held_.erase(held);
+  void erase(std::list<Held>::iterator text) {
+    tree.erase(*text);
+    if (text->parent != nullptr) --static_cast<Held*>(text->parent)->children;
+    std::ranges::fill(text->own, -1);  // the tree must not look at them any more
+    graves.push_back(std::move(text->own));
+    held.erase(text);
+  }
+
+  void erase_all() {
+    while (!held.empty()) erase(std::ranges::find(held, 0, &Held::children));
   }
 
   Position most_common(const Ids& text) const {
     Position most = 0;
-    for (const Held& held : held_) most = std::max(most, common_length(held.all, text));
+    for (const Held& each : held) most = std::max(most, common_length(each.all, text));
     return most;
   }
 
   // Every text ends where it should, and nodes are no more than needed.
-  void expect_sound() {
+  void check() {
     std::size_t nodes = 0;
-    for (const Held& held : held_) {
-      EXPECT_EQ(held.node->end, held.length());
-      EXPECT_EQ(held.length(), std::ssize(held.all));
+    for (const Held& text : held) {
+      RC_ASSERT(text.node->end == text.length());
+      RC_ASSERT(text.length() == std::ssize(text.all));
     }
-    const TokenTree::Node* root = readers_[0].cursor.node;
-    while (!tree_.is_root(*root)) root = root->parent;
+    const TokenTree::Node* root = readers[0].cursor.node;
+    while (!tree.is_root(*root)) root = root->parent;
     for (const auto* node = root; node != nullptr;
          node = TokenTree::following(*node, *root, true)) {
-      if (tree_.is_root(*node)) continue;
+      if (tree.is_root(*node)) continue;
       ++nodes;
-      EXPECT_EQ(node->parent->end, node->begin);
-      EXPECT_LT(node->begin, node->end);
+      RC_ASSERT(node->parent->end == node->begin);
+      RC_ASSERT(node->begin < node->end);
       const bool needed = node->texts != nullptr ||
                           (node->first_child != nullptr && node->first_child->next != nullptr);
-      EXPECT_TRUE(needed);
+      RC_ASSERT(needed);
     }
-    EXPECT_EQ(tree_.bytes(), nodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes));
-    EXPECT_EQ(budget_.footprint().total_reserved(), tree_.bytes());
+    RC_ASSERT(tree.bytes() == nodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes));
+    RC_ASSERT(budget.footprint().total_reserved() == tree.bytes());
   }
 
-  MemoryBudget budget_;
-  std::list<Held> held_;
-  std::vector<Ids> graves_;
-  TokenTree tree_;
-  std::array<Reader, 4> readers_;
+  MemoryBudget budget;
+  std::list<Held> held;
+  std::vector<Ids> graves;
+  TokenTree tree;
+  std::array<Reader, 4> readers;
 };
 
-TEST_F(TokenTreeTest, FindsWhatAListFindsWhateverHappens) {
-  SequenceRng random(1);
-  for (int step = 0; step < 20000; ++step) {
-    Reader& reader = readers_[random.below(readers_.size())];
-    // Another end, or more; few kinds of tokens, so that texts have much in common.
-    if (random.below(3) > 0) {
-      reader.text.resize(random.below(reader.text.size() + 1));
-      reader.known = std::min(reader.known, static_cast<Position>(reader.text.size()));
-    }
-    for (std::uint64_t more = random.below(12); more > 0 && reader.text.size() < 60; --more) {
-      reader.text.push_back(random.below(8) == 0 ? 1 : 0);
-    }
-    advance(reader);
-    ASSERT_EQ(reader.cursor.common, most_common(reader.text)) << "step " << step;
-    if (random.below(3) == 0 && !reader.text.empty()) {
-      Held* parent = nullptr;
-      if (!held_.empty() && random.below(4) > 0) {
-        parent =
-            &*std::next(held_.begin(), static_cast<std::ptrdiff_t>(random.below(held_.size())));
-      }
-      insert(reader, parent);
-    }
-    while (!held_.empty() && (held_.size() > 30 || random.below(4) == 0)) {
-      auto held = std::next(held_.begin(), static_cast<std::ptrdiff_t>(random.below(held_.size())));
-      while (held->children > 0)
-        held = std::next(held) == held_.end() ? held_.begin() : std::next(held);
-      erase(held);
-    }
-    expect_sound();
-    ASSERT_FALSE(HasFailure()) << "step " << step;
+// One thing that may happen: a session's text gets another end, and perhaps an entry; entries go.
+void step(Choices& choices, TreeAndList& all) {
+  Reader& reader = all.readers[choices.below(all.readers.size())];
+  if (choices.below(3) > 0) {
+    reader.text.resize(choices.below(reader.text.size() + 1));
+    reader.known = std::min(reader.known, static_cast<Position>(reader.text.size()));
   }
-  while (!held_.empty()) {
-    erase(std::ranges::find(held_, 0, &Held::children));
+  // Few kinds of tokens, so that texts have much in common.
+  for (auto more = choices.below(12); more > 0 && reader.text.size() < 60; --more) {
+    reader.text.push_back(choices.below(8) == 1 ? 1 : 0);
   }
-  EXPECT_TRUE(tree_.is_empty());
-  expect_sound();
+  all.advance(reader);
+  RC_ASSERT(reader.cursor.common == all.most_common(reader.text));
+  const auto any = [&] {
+    return std::next(all.held.begin(), static_cast<std::ptrdiff_t>(choices.below(all.held.size())));
+  };
+  if (choices.below(3) == 1 && !reader.text.empty()) {
+    all.insert(reader, !all.held.empty() && choices.below(4) > 0 ? &*any() : nullptr);
+  }
+  while (!all.held.empty() && (all.held.size() > 30 || choices.below(4) == 1)) {
+    auto text = any();
+    while (text->children > 0) {
+      text = std::next(text) == all.held.end() ? all.held.begin() : std::next(text);
+    }
+    all.erase(text);
+  }
+  all.check();
 }
 
-TEST_F(TokenTreeTest, LookingUpATextThatHasGrownCostsWhatIsNewOfIt) {
-  Reader& reader = readers_[0];
-  Reader& another = readers_[1];
+TEST(TokenTree, FindsWhatAListFindsWhateverHappens) {
+  expect_property("the tree finds what a list finds", [] {
+    Choices choices = Choices::any(1000);
+    TreeAndList all;
+    while (!choices.is_empty()) step(choices, all);
+    all.erase_all();
+    RC_ASSERT(all.tree.is_empty());
+    all.check();
+  });
+}
+
+TEST(TokenTree, LookingUpATextThatHasGrownCostsWhatIsNewOfIt) {
+  TreeAndList all;
+  Reader& reader = all.readers[0];
+  Reader& another = all.readers[1];
   Held* last = nullptr;
   SequenceRng random(2);
   for (int turn = 0; turn < 500; ++turn) {
     for (int i = 0; i < 20; ++i) {
       reader.text.push_back(static_cast<TokenId>(random.below(1000)));
     }
-    EXPECT_LE(advance(reader), 4U) << turn;  // the rest is in no text
-    last = insert(reader, last);
+    EXPECT_LE(all.advance(reader), 4U) << turn;  // the rest is in no text
+    last = all.insert(reader, last);
     another.text = reader.text;
-    EXPECT_LE(advance(another), 20U + 4U) << turn;
+    EXPECT_LE(all.advance(another), 20U + 4U) << turn;
     EXPECT_EQ(another.cursor.common, std::ssize(reader.text));
   }
-  while (!held_.empty()) erase(std::prev(held_.end()));
+  while (!all.held.empty()) all.erase(std::prev(all.held.end()));
   EXPECT_EQ(reader.cursor.common, 0);
 }
 

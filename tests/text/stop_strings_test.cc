@@ -1,5 +1,6 @@
 #include "text/stop_strings.h"
 
+#include "property.h"
 #include "text/text_test_util.h"
 
 namespace kakeya {
@@ -46,29 +47,25 @@ TEST(StopStrings, FindsAStopStringAcrossEveryBorder) {
 }
 
 TEST(StopStrings, AgreesWithTheDefinitionOnRandomTexts) {
-  std::mt19937 random(3);
-  const auto random_word = [&](std::size_t max_size) {
-    std::string word;
-    const std::size_t size = 1 + random() % max_size;
-    for (std::size_t i = 0; i < size; ++i) word += static_cast<char>('a' + random() % 2);
-    return word;
+  // Two letters, so that stop strings overlap one another and the text.
+  const auto words = [](int most) {
+    return rc::gen::nonEmpty(
+        rc::gen::resize(most, rc::gen::container<std::string>(rc::gen::element('a', 'b'))));
   };
-  for (int i = 0; i < 20000; ++i) {
-    std::vector<std::string> stops;
-    const std::size_t num_stops = random() % 4;
-    for (std::size_t j = 0; j < num_stops; ++j) stops.push_back(random_word(5));
-    const std::string text = random_word(24);
+  test::expect_property("a text in pieces is cut where the whole is", [&] {
+    const auto stops = *rc::gen::resize(4, rc::gen::container<std::vector<std::string>>(words(5)));
+    const auto pieces = *rc::gen::resize(8, rc::gen::container<std::vector<std::string>>(words(4)));
     StopStringMatcher matcher = make(stops);
+    std::string text;
     std::string out;
     bool stopped = false;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t size = random() % 5;
-      stopped = matcher.feed(std::string_view(text).substr(begin, size), out);
-      begin += size;
+    for (const std::string& piece : pieces) {
+      text += piece;
+      stopped = matcher.feed(piece, out);
     }
     if (!stopped) matcher.flush(out);
-    ASSERT_EQ(std::pair(out, stopped), cut(text, stops)) << text << nlohmann::json(stops);
-  }
+    RC_ASSERT(std::pair(out, stopped) == cut(text, stops));
+  });
 }
 
 TEST(StopStrings, HoldsBackOnlyWhatMayBeginAStopString) {
