@@ -102,8 +102,8 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   add_type("--kv-drafter", flags.kv_drafter, "The same of the drafter's context");
   command
       .add_option("--window", flags.window,
-                  "Evict tokens more than N - 1 before the present one (default: none); what that "
-                  "means, --evicted-full and --evicted-sliding say")
+                  "Evict tokens that lie N or more before the present one (default: none). "
+                  "--evicted-full and --evicted-sliding say what becomes of them")
       ->check(CLI::Range(1, 1 << 30))
       ->type_name("N")
       ->group(group);

@@ -39,8 +39,8 @@ struct SessionOptions {
   KvType kv_sliding = KvType::kAuto;
   KvType kv_drafter = KvType::kAuto;  // of the drafter's context
   // A query at position q evicts positions sink <= p <= q - window, layers of each class as they
-  // are told; window 0: nothing is evicted. Positions stay absolute. Full layers of a drafter
-  // drop what those of the target drop or restore.
+  // are told; window 0: nothing is evicted. Positions stay absolute. A drafter's full
+  // layers drop every position that the target's full layers drop or restore.
   std::int64_t sink = 4;
   std::int64_t window = 0;
   Evicted evicted_full = Evicted::kKeep;
