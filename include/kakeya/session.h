@@ -106,12 +106,11 @@ class Session {
   virtual Status truncate(Position length) = 0;
 
   virtual std::span<const TokenId> tokens() const = 0;
-  // Another session of the same tokens, options and drafter, which goes on as this one would; what
-  // either does afterwards leaves the other alone. They share what has been run: a fork costs next
-  // to nothing until it runs something, and then what a pass needs and copies of the blocks of keys
-  // and values that it writes into; so does this session, whose next tokens are written into copies
-  // while the fork lives. The last token is run again by the fork if none is pending. Each of the
-  // two may be used on a thread of its own.
+  // Another session with the same tokens, options and drafter. It goes on as this one would, and
+  // neither sees what the other does afterwards. Both share the keys and values of what was run.
+  // Making a fork therefore costs next to nothing. When one of the two runs tokens, it copies the
+  // blocks of keys and values that it writes into; the fork also allocates what a pass needs. If no
+  // token is pending, the fork runs the last one again. Each may be used on a thread of its own.
   virtual Result<std::unique_ptr<Session>> fork() = 0;
 
   // Writes the session to a file, from which restore() goes on as this session would, bit for bit;
