@@ -72,18 +72,22 @@ TEST_F(SessionTest, GivesTheSameSampledTextForEveryChunking) {
   }
 }
 
+// With drafts and without: each way has a loop of its own.
 TEST_F(SessionTest, ContinuesInPiecesAsInOne) {
-  const auto whole = session();
-  ASSERT_OK(whole->append(prompt(50)));
-  const auto expected = whole->generate(sampled(4, 60))->ids;
-  const auto pieces = session();
-  ASSERT_OK(pieces->append(prompt(50)));
-  std::vector<TokenId> got;
-  for (int i = 0; i < 6; ++i) {
-    const auto ids = pieces->generate(sampled(4, 10))->ids;
-    got.insert(got.end(), ids.begin(), ids.end());
+  for (const bool drafting : {true, false}) {
+    const SessionOptions options{.context = 1024, .max_rows = 64, .drafting = drafting};
+    const auto whole = engine_->create_session(options).value();
+    ASSERT_OK(whole->append(prompt(50)));
+    const auto expected = whole->generate(sampled(4, 60))->ids;
+    const auto pieces = engine_->create_session(options).value();
+    ASSERT_OK(pieces->append(prompt(50)));
+    std::vector<TokenId> got;
+    for (int i = 0; i < 6; ++i) {
+      const auto ids = pieces->generate(sampled(4, 10))->ids;
+      got.insert(got.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(got, expected) << "drafting: " << drafting;
   }
-  EXPECT_EQ(got, expected);
 }
 
 TEST_F(SessionTest, TruncatesExactly) {
