@@ -169,8 +169,9 @@ KvCache KvCache::fork() {
     layer.key_decoder = layers_[i].key_decoder;
     layer.value_decoder = layers_[i].value_decoder;
     const KvRows& kv = layer.rows;
-    // Once a ring has wrapped, any slot may hold a row.
-    const std::int64_t slots = written_ > kv.capacity ? kv.capacity : length_;
+    // Going back never leads behind a slot that was written anew, so positions below the capacity
+    // lie in the slots of their number, whether or not the ring has wrapped since.
+    const std::int64_t slots = std::min(kv.capacity, length_);
     const auto blocks = static_cast<std::size_t>(ceil_div(slots, kv.block_slots));
     for (std::size_t b = 0; b < blocks; ++b) layer.set(b, layers_[i].blocks[b].share());
   }

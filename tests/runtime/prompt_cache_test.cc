@@ -390,7 +390,10 @@ TEST(PromptCache, ATurnCostsTheSameHoweverLongTheText) {
     options.session.context = 8192;
     const auto engine = EngineImpl::open(options).value();
     const auto expect_constant = [&](const char* what, const auto& run_turn) {
-      const auto costs = costs_of_turns(*engine, kTurns, run_turn);
+      const auto costs = costs_of_turns(*engine, kTurns, [&](std::size_t i) {
+        run_turn(i);
+        EXPECT_LE(engine->prompt_cache()->bytes(), limit) << what << ", turn " << i;
+      });
       const std::uint64_t early = *std::max_element(costs.begin() + 5, costs.begin() + 20);
       const std::uint64_t late = *std::max_element(costs.end() - 20, costs.end());
       EXPECT_LE(late, early + 8) << what << ", limit " << limit;

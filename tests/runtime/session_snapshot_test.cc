@@ -415,6 +415,8 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
       ASSERT_FALSE(result.has_value()) << index << ", " << value;
       EXPECT_EQ(result.error().code(), StatusCode::kDataLoss);
       EXPECT_EQ(result.error().message().find('\n'), std::string::npos);
+      if (index > 0 || value == 1) continue;  // as many tokens may have been run
+      EXPECT_NE(result.error().message().find("cannot have been run"), std::string::npos) << value;
     }
   }
   for (const auto& [name, bytes] : contents) {

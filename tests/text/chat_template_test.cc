@@ -212,6 +212,9 @@ TEST(ChatTemplateHostility, OutputAndValuesAreBounded) {
                           i - 1, i - 1);
   }
   expect_error(macros + "{{ m59() }}", limit, "the template uses more than");
+  // One text, printed until it is a little more than 128 MiB.
+  expect_error("{% set s = 'a' * 1048576 %}{% for i in range(130) %}{{ s }}{% endfor %}", limit,
+               "bytes of output");
 }
 
 TEST(ChatTemplateHostility, LoopsAreBounded) {
