@@ -82,7 +82,8 @@ class Decoder {
   }
 
   // Runs T tokens and writes their keys and values into the reserved rows of `cache`; the caller
-  // commits them. Never fails and never allocates: arguments were checked when tokens were pushed (Timeline::push).
+  // commits them. Never fails and never allocates: arguments were checked when tokens were pushed
+  // (Timeline::push).
   virtual void forward(const ForwardInput& input,
                        KvCache& cache,
                        Executor& executor,
