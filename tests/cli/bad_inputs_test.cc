@@ -52,6 +52,15 @@ class BadInputs : public Cli {
   }
 };
 
+// A prompt that cannot fit is refused before it is tokenised, which would take more memory than
+// there is here.
+TEST_F(BadInputs, OfAPromptThatIsTooLongForTheAddressSpace) {
+  expect_rows(
+      {{"head -c 4000000 /dev/zero | tr '\\0' a > $D/big; ulimit -v 400000; $K run -m $M -f "
+        "$D/big",
+        2, "context of 8192 tokens is exceeded: the prompt has 4000000 bytes"}});
+}
+
 TEST_F(BadInputs, OfCommandsAndPrompts) {
   expect_rows({
       {"$K", 2, "kakeya: "},
@@ -74,8 +83,8 @@ TEST_F(BadInputs, OfCommandsAndPrompts) {
       {"$K run -m $M --raw --system x -p x", 2, "--system"},
       {"$K run -m $D/none -p x", 2, "none"},
       {"$K run -m /dev/null -p x", 2, "kakeya: "},
-      {"head -c 4000000 /dev/zero | tr '\\0' a > $D/big; ulimit -v 400000; $K run -m $M -f $D/big",
-       2, "context of 8192 tokens is exceeded: the prompt has 4000000 bytes"},
+      {"head -c 4000000 /dev/zero | tr '\\0' a > $D/big; $K run -m $M -f $D/big", 2,
+       "context of 8192 tokens is exceeded: the prompt has 4000000 bytes"},
       {"$K run -m $M --raw -f $D/big --memory 24MiB", 2, "context of 8192 tokens is exceeded"},
       {"$K run -m $M -n 2 -p $'\\xff\\xfe'", 0, ""},
       {"$K run -m $M -n 2 -p '   '", 0, ""},

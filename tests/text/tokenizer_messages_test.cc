@@ -31,7 +31,7 @@ TEST(TokenizerMessages, ErrorsQuoteNoControlCharactersAndNoMegabytes) {
   files[3]["model"]["merges"] = json::array({nasty + " a b"});
   files[4]["model"]["unk_token"] = nasty;
   files[5]["normalizer"] = {{"type", nasty}};
-  files[6]["added_tokens"] = {json{{"id", -1}, {"content", nasty.substr(0, 900)}}};
+  files[6]["added_tokens"] = json::array({json{{"id", -1}, {"content", nasty.substr(0, 900)}}});
   for (const json& file : files) {
     const auto tokenizer = Tokenizer::parse(file.dump());
     ASSERT_FALSE(tokenizer.has_value());
