@@ -31,7 +31,7 @@ inline void unpack_runs(const IntegerPanels& format,
   constexpr int kParts = Runs::kParts;
   const __m512i zeros = _mm512_set1_epi8(static_cast<char>(format.zero));
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const auto at = runs.run(run);
+    const auto at = runs.template run<true>(run);
 #pragma GCC unroll 8
     for (int quad = 0; quad < 8; ++quad) {
       const __m512i w = _mm512_sub_epi8(load_quad<Runs::kBits>(at.codes, quad), zeros);

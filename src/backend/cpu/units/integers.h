@@ -133,18 +133,21 @@ class PanelRuns {
     const std::byte* unit;
   };
 
-  // Also brings in what a later call will want. What follows is inlined by force: g++ would call it
-  // once a run of columns, which costs more than the run's arithmetic.
+  // kPrefetch: also brings in what a later call will want. What follows is inlined by force: g++
+  // would call it once a run of columns, which costs more than the run's arithmetic.
+  template <bool kPrefetch>
   [[gnu::always_inline]] Run run(Index index) const {
     const std::byte* unit = panel_ + (index >> unit_shift_) * unit_bytes_;
     const Index number = index & ((1 << unit_shift_) - 1);
     const std::byte* codes = unit + number * kRunBytes;
+    if constexpr (kPrefetch) {
 #pragma GCC unroll 8
-    for (Index line = 0; line < kRunBytes; line += 64) {
-      prefetch(codes + line + kIntegerPrefetchBytes);
+      for (Index line = 0; line < kRunBytes; line += 64) {
+        prefetch(codes + line + kIntegerPrefetchBytes);
+      }
+      const Index line = code_bytes_ + number * 64;
+      if (line < unit_bytes_) prefetch(unit + line + kIntegerPrefetchBytes);
     }
-    const Index line = code_bytes_ + number * 64;
-    if (line < unit_bytes_) prefetch(unit + line + kIntegerPrefetchBytes);
     // Scales of a group of 64 columns serve two runs.
     return {codes, unit + code_bytes_ + (number >> group_shift_) * kParts * scale_step_, unit};
   }
@@ -193,7 +196,8 @@ inline void add_integer_runs(const IntegerRows& x,
   Vec totals[kRows];
   for (int r = 0; r < kRows; ++r) totals[r] = sums[r];
   for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const auto at = runs.run(run);
+    // One row takes lines as fast as they come, and what fetches them by itself needs no help.
+    const auto at = runs.template run<(kRows > 1)>(run);
     const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {

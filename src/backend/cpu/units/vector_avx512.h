@@ -278,11 +278,13 @@ inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
   return _mm512_fmadd_ps(a, b, c);
 }
 
-inline void prefetch(const std::byte* p) {
+// Inlined by force: g++ takes a function that only prefetches for one without effects, and drops
+// calls of it that it sees before it has inlined them.
+[[gnu::always_inline]] inline void prefetch(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 // Into the second-level cache.
-inline void prefetch_far(const std::byte* p) {
+[[gnu::always_inline]] inline void prefetch_far(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 // Makes the compiler believe that x changes here.

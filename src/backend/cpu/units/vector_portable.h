@@ -246,7 +246,7 @@ inline Vec fused_multiply_add(const Vec& a, const Vec& b, const Vec& c) {
   return make_vec([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
 
-inline void prefetch(const std::byte*) {}
+[[gnu::always_inline]] inline void prefetch(const std::byte*) {}
 // Makes the compiler believe that x changes here.
 inline void keep(Vec& x) {
   asm volatile("" : "+m"(x));
