@@ -77,8 +77,10 @@ Status run_drafter(EngineImpl& engine,
   const std::int64_t width = config.layers.hidden_size;
   KAKEYA_TRY(context.reserve(input.context));
   const auto tap_width = static_cast<std::int64_t>(input.taps.size()) / input.context;
-  drafter.extend_context({input.taps.data(), input.context, tap_width}, context, *executor,
-                         activations);
+  const BatchBuilder features_of =
+      BatchBuilder::one_of_rows(input.context, context.length(), context.layers());
+  drafter.extend_context({input.taps.data(), input.context, tap_width}, features_of.batch(),
+                         *executor, activations);
   context.commit(input.context);
   if (out.empty()) {
     const float* features = activations.features.data;
@@ -87,7 +89,9 @@ Status run_drafter(EngineImpl& engine,
   }
   KAKEYA_TRY(context.reserve(block));
   std::vector<float> logits(static_cast<std::size_t>(block * config.layers.vocab_size));
-  const ConstRows hidden = drafter.forward(input.block, context, *executor, activations,
+  const BatchBuilder block_of =
+      BatchBuilder::one(input.block, context.length(), context.layers(), block);
+  const ConstRows hidden = drafter.forward(block_of.batch(), *executor, activations,
                                            {logits.data(), block, config.layers.vocab_size});
   out.push_back({mode + ".hidden", {block, width}, {hidden.data, hidden.data + block * width}});
   out.push_back({mode + ".logits", {block, config.layers.vocab_size}, std::move(logits)});

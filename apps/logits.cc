@@ -71,8 +71,8 @@ Status write_logits(const LogitsFlags& flags) {
     KAKEYA_TRY(timeline->forward(
         std::span<const TokenId>(ids).subspan(static_cast<std::size_t>(begin),
                                               static_cast<std::size_t>(rows)),
-        taps,
         {.logits = {logits.data() + begin * config.vocab_size, rows, config.vocab_size},
+         .tap_points = taps,
          .taps = {tapped.data(), rows, num_taps * width}}));
     for (std::int64_t t = 0; t < rows; ++t) {
       for (std::int64_t i = 0; i < num_taps; ++i) {

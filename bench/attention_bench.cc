@@ -83,18 +83,17 @@ class AttentionBench {
         c.layer.window != 0 ? options_.config.rope_sliding : options_.config.rope_full,
         c.layer.head_dim);
     std::vector<float> out(queries.size());
-    AttentionInput input;
-    input.queries = {queries.data(), c.rows, width};
-    input.first_position = c.context;
-    input.window = c.layer.window;
-    input.scale = 0.01F;
-    input.compute = Compute::kFast;
-    input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
+    const AttentionSettings settings{
+        .scale = 0.01F,
+        .compute = Compute::kFast,
+        .derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies}};
+    const auto batch = BatchBuilder::one_of_rows(c.rows, c.context, cache.layers());
+    executor->begin(batch.batch());
     const auto layers = static_cast<std::int64_t>(cache.spec().layers.size());
     std::int64_t calls = 0;
     const auto call = [&] {
-      input.kv = cache.rows(calls++ % layers);
-      executor->attention(input, {out.data(), c.rows, width});
+      executor->attention({queries.data(), c.rows, width}, settings, calls++ % layers,
+                          {out.data(), c.rows, width});
     };
     AttentionResult result{
         .sliding = c.layer.window != 0, .kind = c.kind, .context = c.context, .rows = c.rows};

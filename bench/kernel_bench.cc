@@ -367,22 +367,24 @@ class KernelBench {
     const double bytes =
         (cached.one_vector ? 1.0 : 2.0) * static_cast<double>((seen + rows - 1) * kv.slot_bytes());
     const double flops = 4.0 * rows * static_cast<double>(seen * width);
+    std::vector<KvLayer> table;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      const std::size_t first = layer * static_cast<std::size_t>(layout.blocks);
+      kv.keys = cached.one_vector ? nullptr : keys.data() + first;
+      kv.values = values.data() + first;
+      table.push_back({.rows = kv, .window = cached.window});
+    }
+    const AttentionSettings settings{
+        .scale = 0.01F,
+        .compute = Compute::kFast,
+        .derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies}};
+    const auto batch = BatchBuilder::one_of_rows(rows, cached.context - 1, table);
+    executor_->begin(batch.batch());
     measure(
         cached.name(), rows, flops, false,
         [&](int i) {
-          const auto layer = static_cast<std::size_t>(i) % layers;
-          const std::size_t first = layer * static_cast<std::size_t>(layout.blocks);
-          kv.keys = cached.one_vector ? nullptr : keys.data() + first;
-          kv.values = values.data() + first;
-          AttentionInput input;
-          input.queries = {x_.data(), rows, width};
-          input.first_position = cached.context - 1;
-          input.window = cached.window;
-          input.scale = 0.01F;
-          input.compute = Compute::kFast;
-          input.kv = kv;
-          input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
-          executor_->attention(input, {out.data(), rows, width});
+          executor_->attention({x_.data(), rows, width}, settings, i % static_cast<int>(layers),
+                               {out.data(), rows, width});
         },
         [&](int) { return bytes; });
     return {};

@@ -49,8 +49,8 @@ class PassBench {
     const Position before = timeline_->position();
     const std::uint64_t bytes_before = timeline_->bytes_read();
     const Stopwatch watch;
-    KAKEYA_TRY(timeline_->forward(
-        ids, {}, {.logits = {logits_.data(), logit_rows, config.vocab_size}, .taps = {}}));
+    KAKEYA_TRY(
+        timeline_->forward(ids, {.logits = {logits_.data(), logit_rows, config.vocab_size}}));
     const double seconds = watch.seconds();
     bytes_ = static_cast<double>(timeline_->bytes_read() - bytes_before);
     count_experts(rows);

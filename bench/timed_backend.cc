@@ -30,8 +30,12 @@ class TimedExecutor final : public Executor {
                 TimedBackend::Times& times)
       : inner_(std::move(inner)), names_(names), times_(times) {}
 
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override {
-    timed("embed", [&] { inner_->embed(table, ids, scale, out); });
+  void begin(const Batch& batch) override {
+    Executor::begin(batch);
+    inner_->begin(batch);
+  }
+  void embed(const Matrix& table, float scale, Rows out) override {
+    timed("embed", [&] { inner_->embed(table, scale, out); });
   }
   void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override {
     timed("rms_norm", [&] { inner_->rms_norm(x, weight, eps, out); });
@@ -55,22 +59,28 @@ class TimedExecutor final : public Executor {
     timed("gated_multiply",
           [&] { inner_->gated_multiply(gate, other, other_stride, activation, out); });
   }
-  void make_rope_table(Position first,
-                       std::int64_t count,
-                       std::span<const float> inverse_frequencies,
-                       RopeTable table) override {
-    timed("make_rope_table",
-          [&] { inner_->make_rope_table(first, count, inverse_frequencies, table); });
+  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override {
+    timed("make_rope_table", [&] { inner_->make_rope_table(inverse_frequencies, table); });
   }
   void apply_rope(Rows x, RopeTable table) override {
     timed("apply_rope", [&] { inner_->apply_rope(x, table); });
   }
-  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override {
-    timed("store_kv", [&] { inner_->store_kv(keys, values, first, kv); });
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    timed("store_kv", [&] { inner_->store_kv(keys, values, layer); });
   }
-  void attention(const AttentionInput& input, Rows out) override {
-    timed(input.window > 0 ? "attention, sliding" : "attention, full",
-          [&] { inner_->attention(input, out); });
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    timed("store_own_kv", [&] { inner_->store_own_kv(keys, values, layer); });
+  }
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override {
+    const KvLayer& kv = batch().segments.front().layers[static_cast<std::size_t>(layer)];
+    timed(kv.window > 0 ? "attention, sliding" : "attention, full",
+          [&] { inner_->attention(queries, settings, layer, out); });
+  }
+  void gather_logit_rows(ConstRows x, Rows out) override {
+    timed("gather_logit_rows", [&] { inner_->gather_logit_rows(x, out); });
   }
   void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
     timed("route", [&] { inner_->route(logits, per_expert_scale, routing); });

@@ -123,8 +123,7 @@ Status TextEvaluation::forward(Timeline& timeline,
                                std::span<const TokenId> ids,
                                std::vector<float>& logits) {
   const auto rows = static_cast<std::int64_t>(ids.size());
-  KAKEYA_TRY(timeline.forward(ids, {},
-                              {.logits = {logits.data(), rows, engine_.vocab_size()}, .taps = {}}));
+  KAKEYA_TRY(timeline.forward(ids, {.logits = {logits.data(), rows, engine_.vocab_size()}}));
   done_ += rows;
   if (options_.on_progress) options_.on_progress(done_, total_);
   return {};

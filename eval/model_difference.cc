@@ -60,11 +60,10 @@ Status Comparison::run_window(std::span<const TokenId> ids, const DifferenceProg
     const auto chunk = ids.subspan(begin, std::min(kMaxRows, ids.size() - begin));
     const auto logits = [&](std::vector<float>& of) {
       return ForwardOutput{
-          .logits = {of.data(), std::ssize(chunk), static_cast<std::int64_t>(vocab_size_)},
-          .taps = {}};
+          .logits = {of.data(), std::ssize(chunk), static_cast<std::int64_t>(vocab_size_)}};
     };
-    KAKEYA_TRY(reference->forward(chunk, {}, logits(reference_logits_)));
-    KAKEYA_TRY(other->forward(chunk, {}, logits(other_logits_)));
+    KAKEYA_TRY(reference->forward(chunk, logits(reference_logits_)));
+    KAKEYA_TRY(other->forward(chunk, logits(other_logits_)));
     KAKEYA_TRY(compare(ids, begin, chunk.size()));
     done_ += chunk.size();
     if (progress) KAKEYA_TRY(progress(done_, total_));

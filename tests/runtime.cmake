@@ -21,6 +21,7 @@ target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
 kakeya_test(speculative_test model/test_model.cc decode/dflash_source_test.cc decode/passes_test.cc
+            decode/shared_pass_test.cc
             decode/speculative_test.cc decode/stream_distribution_test.cc)
 
 kakeya_test(speculation_eval_test eval/speculation_eval_test.cc)

@@ -45,8 +45,7 @@ class KakeyaPeer final : public Peer {
 
   Status run(std::span<const std::int32_t> ids, std::int64_t logit_rows) override {
     logit_rows_ = logit_rows;
-    return timeline_->forward(ids, {},
-                              {.logits = {logits_.data(), logit_rows, vocab_size()}, .taps = {}});
+    return timeline_->forward(ids, {.logits = {logits_.data(), logit_rows, vocab_size()}});
   }
 
   std::span<const float> logits() const override {

@@ -23,12 +23,26 @@ Result<std::unique_ptr<Matrix>> Backend::map_matrix(const TensorView& /*weight*/
 }
 
 AttentionInput::Span AttentionInput::seen(Position position) const {
-  const Position first = window == 0 ? 0 : std::max<Position>(0, position - window + 1);
-  const Position begin = kept == 0 ? first : std::max(first, position - kept + 1);
+  const Position first = layer.window == 0 ? 0 : std::max<Position>(0, position - layer.window + 1);
+  const Position begin = layer.kept == 0 ? first : std::max(first, position - layer.kept + 1);
   return {.sink_begin = first,
-          .sink_end = std::max(first, std::min(kv.sink, begin)),
+          .sink_end = std::max(first, std::min(layer.rows.sink, begin)),
           .begin = begin,
           .end = std::max(position + 1, block_end)};
+}
+
+AttentionInput attention_input(const Batch& batch,
+                               const Segment& segment,
+                               ConstRows queries,
+                               const AttentionSettings& settings,
+                               std::int64_t layer) {
+  const Position first = batch.first_position(segment);
+  return {
+      .queries = {queries.data + segment.first_row * queries.width, segment.rows, queries.width},
+      .first_position = first,
+      .layer = segment.layers[static_cast<std::size_t>(layer)],
+      .block_end = settings.bidirectional ? first + segment.rows : 0,
+      .settings = settings};
 }
 
 std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
@@ -36,16 +50,17 @@ std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   const AttentionInput::Span first = input.seen(input.first_position);
   const Position rows =
       std::max(last + 1, input.block_end) - first.begin + first.sink_end - first.sink_begin;
-  const std::int64_t vectors = input.kv.keys == nullptr ? 1 : 2;
-  auto bytes = static_cast<std::uint64_t>(vectors * rows * input.kv.slot_bytes());
-  if (input.restored != nullptr) {
+  const KvRows& kv = input.layer.rows;
+  const std::int64_t vectors = kv.keys == nullptr ? 1 : 2;
+  auto bytes = static_cast<std::uint64_t>(vectors * rows * kv.slot_bytes());
+  if (input.layer.is_restored) {
     // Evicted ones that some query sees, from the first query's window to the last query's rows;
     // none if the window hides them all.
     const AttentionInput::Span end = input.seen(last);
-    const Position evicted = std::max(first.sink_begin, input.kv.sink);
+    const Position evicted = std::max(first.sink_begin, kv.sink);
     if (end.sink_begin < end.begin && evicted < end.begin) {
       bytes += static_cast<std::uint64_t>(2 * (end.begin - evicted) *
-                                          input.restored->codes.slot_bytes());
+                                          input.layer.restored.codes.slot_bytes());
     }
   }
   return bytes;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/batch.h"
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "kakeya/options.h"
@@ -76,34 +77,6 @@ struct RopeTable {
   std::int64_t half = 0;
 };
 
-// One layer's stored keys and values, [capacity, K] vectors of E elements each, coded as `format`
-// says. For rings and for full layers (whose capacity is the context) alike, positions below `sink`
-// have slots of their own and the others share the rest in turn. Slots lie in blocks, each in one
-// piece: slot s is number s % block_slots of block s / block_slots. A block without a slot that is
-// stored or seen may be null.
-struct KvRows {
-  // Where each block's keys begin; null: not stored, attention makes them from the values.
-  std::byte* const* keys = nullptr;
-  std::byte* const* values = nullptr;  // the same of its values
-  std::int64_t block_slots = 0;
-  KvFormat format = KvFormat::kF32;
-  std::int64_t capacity = 0;
-  std::int64_t num_kv_heads = 0;  // K
-  std::int64_t head_dim = 0;      // E
-  std::int64_t sink = 0;          // at most capacity
-
-  std::int64_t slot(Position p) const {
-    return p < sink ? p : sink + (p - sink) % (capacity - sink);
-  }
-  std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
-  std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
-
-  // The K vectors of `slot`, in the blocks of keys or of values.
-  std::byte* row(std::byte* const* blocks, std::int64_t slot) const {
-    return blocks[slot / block_slots] + slot % block_slots * slot_bytes();
-  }
-};
-
 // How keys come from values where k_proj serves both (attention_k_eq_v): the value is the raw key
 // divided by its root mean square, so key = RoPE_p(k_norm * value). The angle is the f32 product
 // p * inverse_frequencies[i], as in make_rope_table; pairs beyond the given ones do not rotate.
@@ -112,42 +85,28 @@ struct KeyDerivation {
   std::span<const float> inverse_frequencies;
 };
 
-// Where rows that a query has evicted come from: codes of low rank, one for the keys and one for
-// the values of all layers. What k_proj and v_proj would have given is about
-//
-//   raw = code * decoder [rank, K * E],
-//
-// from where keys and values are made as ever: norms (with KeyDerivation::k_norm), the rotation of
-// the row's own position, and the rounding of KvRows of bf16; where only values are stored, a key
-// is made of the normed and rounded vector as KeyDerivation says.
-struct RestoredRows {
-  KvRows codes;  // one "head" of `rank` elements
-  const float* key_decoder = nullptr;
-  const float* value_decoder = nullptr;
-  bool normalise_values = false;
-  float rms_norm_eps = 0.0F;
-  // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
-  float blend = 0.0F;
-  KvRows own;  // read where blend is not 0
-};
-
-struct AttentionInput {
-  ConstRows queries;            // [T, H * E], rows of positions first_position ...
-  Position first_position = 0;  // their own keys and values are stored already
-  std::int64_t window = 0;      // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
-  // Of those, only p_q - p_k < kept and p_k < kv.sink are left; 0: all.
-  std::int64_t kept = 0;
-  // Rows of a bidirectional block see one another: besides, every query sees p_q < p_k < block_end.
-  // 0: causal.
-  Position block_end = 0;
-  float scale = 1.0F;
+// What the sequences of a pass have in common in one layer's attention.
+struct AttentionSettings {
+  float scale = 1.0F;  // of the scores
   // kFast: where rows are bf16, queries, keys, values and probabilities may be rounded, to bf16 or
   // to integers that keep more.
   Compute compute = Compute::kF32;
-  KvRows kv;
-  KeyDerivation derivation;  // where kv.keys is null, and for restored rows
-  // Null, or what stands for the rows between the sink and the kept ones; kept > 0 then.
-  const RestoredRows* restored = nullptr;
+  // The rows of a segment see one another: a query sees the positions behind it, too.
+  bool bidirectional = false;
+  KeyDerivation derivation;  // where keys are not stored, and for restored rows
+  // How restored rows are normed.
+  bool normalise_values = false;
+  float rms_norm_eps = 0.0F;
+};
+
+// The attention of one segment in one layer, as backends compute it.
+struct AttentionInput {
+  ConstRows queries;            // [T, H * E], rows of positions first_position ...
+  Position first_position = 0;  // their own keys and values are stored already
+  KvLayer layer;
+  // Every query sees p_q < p_k < block_end besides; 0: causal.
+  Position block_end = 0;
+  AttentionSettings settings;
 
   // What a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end); and, if
   // rows are restored, [sink_end, begin) between them.
@@ -159,6 +118,13 @@ struct AttentionInput {
   };
   Span seen(Position position) const;
 };
+
+// What `segment` of `batch`, whose queries [T, H * E] are given, asks of `layer`.
+AttentionInput attention_input(const Batch& batch,
+                               const Segment& segment,
+                               ConstRows queries,
+                               const AttentionSettings& settings,
+                               std::int64_t layer);
 
 // The experts chosen for each row, best first, and their weights: [T, top_k] each.
 struct Routing {
@@ -177,6 +143,7 @@ struct ExpertWeights {
 // The largest shapes that an executor will meet; its scratch is sized by them once.
 struct ExecutorPlan {
   std::int64_t max_rows = 1;          // T of any call
+  std::int64_t max_sequences = 1;     // segments of any batch
   std::int64_t max_matmul_width = 0;  // K of any matmul, gated_matmul or expert projection
   std::int64_t max_query_width = 0;   // H * E of any attention
   std::int64_t max_head_dim = 0;      // E
@@ -184,6 +151,8 @@ struct ExecutorPlan {
   std::int64_t num_experts = 0;
   std::int64_t hidden_size = 0;  // D of the experts
   std::int64_t moe_intermediate_size = 0;
+
+  bool operator==(const ExecutorPlan&) const = default;
 };
 
 // Runs operations, one after the other, with scratch memory of its own. One thread at a time.
@@ -192,8 +161,12 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // out[t] = scale * table[ids[t]]; ids are within the table.
-  virtual void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) = 0;
+  // Starts a pass: what follows runs on the rows of `batch`, until the next call. What the batch
+  // refers to must stay as it is meanwhile.
+  virtual void begin(const Batch& batch) { batch_ = batch; }
+
+  // out[t] = scale * table[ids[t]], of the batch's ids, which are within the table.
+  virtual void embed(const Matrix& table, float scale, Rows out) = 0;
 
   // out = x / sqrt(mean(x^2) + eps) * weight, mean over the row; weight [width], or nullptr for 1.
   // In place allowed. To norm heads, pass [T * H, E].
@@ -213,23 +186,29 @@ class Executor {
                               GateActivation activation,
                               Rows out) = 0;
 
-  // Fills count rows of the table for positions first ... first + count - 1; the angle is the f32
-  // product position * inverse_frequencies[i], as the published implementation computes it.
-  virtual void make_rope_table(Position first,
-                               std::int64_t count,
-                               std::span<const float> inverse_frequencies,
-                               RopeTable table) = 0;
+  // Fills the table for the batch's positions; the angle is the f32 product position *
+  // inverse_frequencies[i], as the published implementation computes it.
+  virtual void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) = 0;
 
   // Rotates each head of x [T, H * E] in place, pairing elements i and i + E/2; row t uses row t of
   // the table.
   virtual void apply_rope(Rows x, RopeTable table) = 0;
 
-  // Writes rows [T, K * E] into the slots of positions first ..., coded in the cache's format; only
-  // values if it has no keys.
-  virtual void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) = 0;
+  // Writes the batch's rows [T, K * E] into the slots of their positions in `layer` of their
+  // sequence, coded in its format; only values where it has no keys.
+  virtual void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
+  // The same into RestoredRows::own, of sequences that blend them.
+  virtual void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
 
-  // out [T, H * E] = softmax(scale * q k^T + mask) v; head h reads kv head h / (H / K).
-  virtual void attention(const AttentionInput& input, Rows out) = 0;
+  // out [T, H * E] = softmax(scale * q k^T + mask) v, where each row of the batch sees what `layer`
+  // of its sequence says; head h reads kv head h / (H / K).
+  virtual void attention(ConstRows queries,
+                         const AttentionSettings& settings,
+                         std::int64_t layer,
+                         Rows out) = 0;
+
+  // Copies the rows of x [T, width] of which the batch wants logits, one after the other.
+  virtual void gather_logit_rows(ConstRows x, Rows out) = 0;
 
   // Per row of logits [T, X]: the top_k largest (ties: lower id), best first; weights are the
   // softmax over those, times per_expert_scale[expert].
@@ -263,8 +242,10 @@ class Executor {
   void count_bytes(std::uint64_t bytes) { bytes_read_ += bytes; }
   // The rows of keys and values that some query of `input` sees.
   static std::uint64_t attention_bytes(const AttentionInput& input);
+  const Batch& batch() const { return batch_; }
 
  private:
+  Batch batch_;
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -68,9 +68,10 @@ Status Calibration::run(std::span<const std::vector<TokenId>> windows) {
   const SessionOptions session = {.context = context, .max_rows = std::min(kMaxRows, context)};
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
                           plan_timeline(decoder_->config(), session, options_.compute, 1));
+  Workspace workspace(backend_, budget_);
   for (const auto& window : windows) {
     KAKEYA_ASSIGN_OR_RETURN(const auto timeline,
-                            Timeline::create(*decoder_, backend_, plan, budget_));
+                            Timeline::create(*decoder_, workspace, plan, budget_));
     KAKEYA_TRY(run_window(*timeline, window));
   }
   return {};
@@ -83,7 +84,7 @@ Status Calibration::run_window(Timeline& timeline, std::span<const TokenId> ids)
     ids = ids.subspan(chunk.size());
     // Logits of all rows, so that the head meets all of them.
     const Rows logits = {logits_.as<float>(), std::ssize(chunk), vocab_size};
-    KAKEYA_TRY(timeline.forward(chunk, {}, {.logits = logits, .taps = {}}));
+    KAKEYA_TRY(timeline.forward(chunk, {.logits = logits}));
     done_ += chunk.size();
     if (options_.progress) KAKEYA_TRY(options_.progress(done_, total_));
   }

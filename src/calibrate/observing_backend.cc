@@ -70,8 +70,12 @@ class ObservingExecutor final : public Executor {
     scratch_ = ExpertScratch::layout(arena, plan);
   }
 
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override {
-    inner_->embed(observed(table).inner(), ids, scale, out);
+  void begin(const Batch& batch) override {
+    Executor::begin(batch);
+    inner_->begin(batch);
+  }
+  void embed(const Matrix& table, float scale, Rows out) override {
+    inner_->embed(observed(table).inner(), scale, out);
   }
   void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override {
     inner_->rms_norm(x, weight, eps, out);
@@ -95,17 +99,23 @@ class ObservingExecutor final : public Executor {
                       Rows out) override {
     inner_->gated_multiply(gate, other, other_stride, activation, out);
   }
-  void make_rope_table(Position first,
-                       std::int64_t count,
-                       std::span<const float> inverse_frequencies,
-                       RopeTable table) override {
-    inner_->make_rope_table(first, count, inverse_frequencies, table);
+  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override {
+    inner_->make_rope_table(inverse_frequencies, table);
   }
   void apply_rope(Rows x, RopeTable table) override { inner_->apply_rope(x, table); }
-  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override {
-    inner_->store_kv(keys, values, first, kv);
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    inner_->store_kv(keys, values, layer);
   }
-  void attention(const AttentionInput& input, Rows out) override { inner_->attention(input, out); }
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    inner_->store_own_kv(keys, values, layer);
+  }
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override {
+    inner_->attention(queries, settings, layer, out);
+  }
+  void gather_logit_rows(ConstRows x, Rows out) override { inner_->gather_logit_rows(x, out); }
   void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
     inner_->route(logits, per_expert_scale, routing);
   }

@@ -1,6 +1,7 @@
 #include "decode/dflash_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -22,18 +23,21 @@ std::uint64_t tap_bytes(const DrafterConfig& config, const DflashPlan& plan) {
   return static_cast<std::uint64_t>(plan.tap_rows * tap_width(config)) * sizeof(float);
 }
 
-std::uint64_t logits_bytes(const DrafterConfig& config) {
-  return static_cast<std::uint64_t>((config.block_size - 1) * config.layers.vocab_size) *
-         sizeof(float);
-}
+}  // namespace
 
-std::uint64_t arena_bytes(const DrafterConfig& config, std::int64_t pass_rows) {
+WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
+                                  std::int64_t pass_rows,
+                                  std::int64_t draft_rows,
+                                  std::int64_t target_rows) {
   Arena measure;
   dflash::DraftActivations::layout(measure, config, pass_rows);
-  return measure.used();
+  const std::int64_t taps = std::max(target_rows, pass_rows) * tap_width(config);
+  const std::int64_t logits = draft_rows * config.layers.vocab_size;
+  return {.executor = dflash::plan_drafter_executor(config, pass_rows),
+          .activation_bytes = measure.used(),
+          .draft_logit_bytes = static_cast<std::uint64_t>(logits) * sizeof(float),
+          .tap_bytes = static_cast<std::uint64_t>(taps) * sizeof(float)};
 }
-
-}  // namespace
 
 DflashPlan plan_dflash(const DrafterConfig& config,
                        const TimelinePlan& target,
@@ -41,7 +45,8 @@ DflashPlan plan_dflash(const DrafterConfig& config,
   DflashPlan plan;
   plan.pass_rows = std::max(config.block_size, std::min(kContextRows, target.max_rows));
   plan.tap_rows = rebuild_context ? target.context + target.max_rows : target.max_rows;
-  plan.executor = dflash::plan_drafter_executor(config, plan.pass_rows);
+  plan.workspace =
+      plan_drafter_passes(config, plan.pass_rows, config.block_size - 1, target.max_rows);
   // The rings reach as far beyond their window as the target's, so that the drafter can go back
   // wherever the target can. Blocks may end behind the target's last position.
   plan.context = dflash::plan_context(config, target.context + config.block_size,
@@ -50,52 +55,28 @@ DflashPlan plan_dflash(const DrafterConfig& config,
   return plan;
 }
 
-Footprint estimate_dflash(const DrafterConfig& config,
-                          const DflashPlan& plan,
-                          const Backend& backend) {
+Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan) {
   Footprint footprint = plan.context.estimate();
   footprint.reserved_bytes(MemoryClass::kDrafter) +=
       MemoryBudget::charged_bytes(tap_bytes(config, plan));
-  footprint.reserved_bytes(MemoryClass::kActivations) +=
-      MemoryBudget::charged_bytes(arena_bytes(config, plan.pass_rows)) +
-      backend.executor_bytes(plan.executor);
-  footprint.reserved_bytes(MemoryClass::kLogits) +=
-      MemoryBudget::charged_bytes(logits_bytes(config));
   return footprint;
 }
 
 Result<std::unique_ptr<DflashSource>> DflashSource::create(const dflash::Drafter& drafter,
-                                                           Backend& backend,
+                                                           Workspace& workspace,
                                                            const DflashPlan& plan,
                                                            MemoryBudget& budget) {
+  KAKEYA_TRY(workspace.reserve(plan.workspace));
   KAKEYA_ASSIGN_OR_RETURN(KvCache context, KvCache::create(plan.context, budget));
   std::unique_ptr<DflashSource> source(
-      new DflashSource(drafter, backend, plan, std::move(context), budget));
+      new DflashSource(drafter, workspace, plan, std::move(context), budget));
   KAKEYA_TRY(source->own_taps());
-  KAKEYA_TRY(source->allocate_scratch());
   return source;
-}
-
-Status DflashSource::allocate_scratch() {
-  if (executor_ != nullptr) return {};
-  const DrafterConfig& config = drafter_.config();
-  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
-                                                          arena_bytes(config, plan_.pass_rows)));
-  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
-                          budget_.allocate(MemoryClass::kLogits, logits_bytes(config)));
-  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
-  executor_bytes_ = backend_.executor_bytes(plan_.executor);
-  arena_ = std::move(memory);
-  logits_ = std::move(logits);
-  Arena arena(arena_.data());
-  activations_ = dflash::DraftActivations::layout(arena, config, plan_.pass_rows);
-  block_.reserve(static_cast<std::size_t>(config.block_size));
-  return {};
 }
 
 std::unique_ptr<DflashSource> DflashSource::fork() {
   std::unique_ptr<DflashSource> copy(
-      new DflashSource(drafter_, backend_, plan_, context_.fork(), budget_));
+      new DflashSource(drafter_, workspace_, plan_, context_.fork(), budget_));
   copy->taps_ = taps_.share();
   copy->waiting_ = waiting_;
   return copy;
@@ -144,24 +125,37 @@ std::span<std::byte> DflashSource::taps(std::int64_t count) const {
   return {taps_.data(), static_cast<std::size_t>(count) * width};
 }
 
+std::int64_t DflashSource::taps_width() const {
+  return tap_width(drafter_.config());
+}
+
 Rows DflashSource::tap_rows(std::int64_t first, std::int64_t count) const {
-  const std::int64_t width = tap_width(drafter_.config());
+  const std::int64_t width = taps_width();
   return {reinterpret_cast<float*>(taps_.data()) + first * width, count, width};
 }
 
 Status DflashSource::extend_context(Rows taps) {
+  const std::uint64_t before = workspace_.bytes_read();
   for (std::int64_t begin = 0; begin < taps.count; begin += plan_.pass_rows) {
     const std::int64_t rows = std::min(plan_.pass_rows, taps.count - begin);
     KAKEYA_TRY(context_.reserve(rows));
-    drafter_.extend_context({taps.data + begin * taps.width, rows, taps.width}, context_,
-                            *executor_, activations_);
+    BatchBuilder& builder = workspace_.other_batch();
+    builder.clear();
+    builder.add_rows(rows, context_.length(), context_.layers());
+    drafter_.extend_context({taps.data + begin * taps.width, rows, taps.width}, builder.batch(),
+                            workspace_.executor(), activations(rows));
     context_.commit(rows);
   }
+  bytes_read_ += workspace_.bytes_read() - before;
   return {};
 }
 
+dflash::DraftActivations DflashSource::activations(std::int64_t rows) const {
+  Arena arena = workspace_.arena();
+  return dflash::DraftActivations::layout(arena, drafter_.config(), rows);
+}
+
 Status DflashSource::bring_context_up_to_date() {
-  KAKEYA_TRY(allocate_scratch());
   if (plan_.rebuild_context) {
     context_.clear();  // and all of it is made again, whatever came of it last time
     return extend_context(tap_rows(0, waiting_));
@@ -175,22 +169,22 @@ Status DflashSource::bring_context_up_to_date() {
 
 // Works off no more than the room asks for: while plain steps win, a draft may never need the rest,
 // and a text that ends first has not paid for it.
-Result<Rows> DflashSource::reserve_taps(std::int64_t rows) {
+Status DflashSource::reserve_taps(std::int64_t rows) {
   KAKEYA_TRY(own_taps());
   while (waiting_ + rows > plan_.tap_rows) {
     KAKEYA_CHECK(waiting_ > 0);
-    KAKEYA_TRY(allocate_scratch());
     const std::int64_t oldest = std::min(waiting_, plan_.pass_rows);
     KAKEYA_TRY(extend_context(tap_rows(0, oldest)));
     waiting_ -= oldest;
     const Rows rest = tap_rows(oldest, waiting_);
     std::copy(rest.data, rest.data + rest.count * rest.width, tap_rows(0, 0).data);
   }
-  return tap_rows(waiting_, rows);
+  return {};
 }
 
-void DflashSource::commit_taps(std::int64_t rows) {
-  waiting_ += rows;
+void DflashSource::commit_taps(ConstRows rows) {
+  std::copy_n(rows.data, rows.count * rows.width, tap_rows(waiting_, rows.count).data);
+  waiting_ += rows.count;
 }
 
 Status DflashSource::finish_taps() {
@@ -218,30 +212,109 @@ void DflashSource::truncate(Position length) {
 Status DflashSource::draft(std::span<const TokenId> tokens,
                            Sampler& sampler,
                            std::span<TokenId> out) {
-  KAKEYA_TRY(bring_context_up_to_date());
-  const auto count = static_cast<std::int64_t>(out.size());
-  const DrafterConfig& config = drafter_.config();
-  KAKEYA_TRY(context_.reserve(count + 1));  // the context is longer than the target's by a block
-  block_.assign(out.size() + 1, config.mask_token_id);
-  block_.front() = tokens.back();
-  const Rows logits{logits_.as<float>(), count, config.layers.vocab_size};
-  drafter_.forward(block_, context_, *executor_, activations_, logits);
-  // The block's rows are not committed: its last tokens are guesses, and even its first one gets
-  // its place in the context from the target's taps.
-  context_.commit(0);
-  const auto first = static_cast<Position>(tokens.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::span<float> row(logits.data + i * logits.width,
-                               static_cast<std::size_t>(logits.width));
-    row[static_cast<std::size_t>(config.mask_token_id)] = -std::numeric_limits<float>::infinity();
-    out[static_cast<std::size_t>(i)] = sampler.draft(row, first + i);
+  const Workspace::Turn turn = workspace_.take_turn();
+  const Job job{.source = this, .tokens = tokens, .sampler = &sampler, .out = out};
+  return draft_together({&job, 1});
+}
+
+Status DflashSource::draft_together(std::span<const Job> jobs) {
+  if (jobs.empty()) return {};
+  KAKEYA_TRY(bring_up_to_date(jobs));
+  const DflashSource& any = *jobs.front().source;
+  const DrafterConfig& config = any.drafter_.config();
+  Workspace& workspace = any.workspace_;
+  BatchBuilder& builder = workspace.other_batch();
+  builder.clear();
+  std::array<TokenId, DrafterConfig::kMaxBlockSize> block;
+  block.fill(config.mask_token_id);
+  std::int64_t rows = 0;
+  for (const Job& job : jobs) {
+    KvCache& context = job.source->context_;
+    // The context is longer than the target's by a block.
+    KAKEYA_TRY(context.reserve(std::ssize(job.out) + 1));
+    block.front() = job.tokens.back();
+    builder.add(std::span<const TokenId>(block).first(job.out.size() + 1), {}, context.length(),
+                context.layers(), std::ssize(job.out));
+    rows += std::ssize(job.out) + 1;
+  }
+  const std::int64_t drafts = rows - std::ssize(jobs);
+  const Rows logits = workspace.draft_logits(drafts, config.layers.vocab_size);
+  const std::uint64_t before = workspace.bytes_read();
+  any.drafter_.forward(builder.batch(), workspace.executor(), any.activations(rows), logits);
+  const std::uint64_t bytes = workspace.bytes_read() - before;
+  float* own = logits.data;
+  for (const Job& job : jobs) {
+    DflashSource& source = *job.source;
+    // The block's rows are not committed: its last tokens are guesses, and even its first one gets
+    // its place in the context from the target's taps.
+    source.context_.commit(0);
+    source.bytes_read_ += bytes / jobs.size();
+    source.logits_ = {own, std::ssize(job.out), logits.width};
+    own += source.logits_.count * logits.width;
+    source.choose_drafts(job);
   }
   return {};
 }
 
+Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
+  if (jobs.size() == 1) return jobs.front().source->bring_context_up_to_date();
+  // Those who have little to catch up on do it together.
+  BatchBuilder& builder = jobs.front().source->workspace_.other_batch();
+  std::size_t first = 0;
+  while (first < jobs.size()) {
+    DflashSource& leader = *jobs[first].source;
+    const Rows taps = leader.workspace_.taps(leader.plan_.pass_rows, leader.taps_width());
+    builder.clear();
+    std::int64_t rows = 0;
+    std::size_t last = first;
+    for (; last < jobs.size(); ++last) {
+      DflashSource& source = *jobs[last].source;
+      const std::int64_t waiting = source.waiting_;
+      if (source.plan_.rebuild_context || rows + waiting > taps.count) break;
+      KAKEYA_TRY(source.context_.reserve(waiting));
+      if (waiting == 0) continue;
+      const Rows own = source.tap_rows(0, waiting);
+      std::copy_n(own.data, waiting * own.width, taps.data + rows * taps.width);
+      builder.add_rows(waiting, source.context_.length(), source.context_.layers());
+      rows += waiting;
+    }
+    if (last == first) {
+      KAKEYA_TRY(leader.bring_context_up_to_date());
+      ++first;
+      continue;
+    }
+    if (rows > 0)
+      leader.extend_contexts(first_rows(taps, rows), builder.batch(),
+                             jobs.subspan(first, last - first));
+    first = last;
+  }
+  return {};
+}
+
+void DflashSource::extend_contexts(Rows taps, const Batch& batch, std::span<const Job> jobs) {
+  const std::uint64_t before = workspace_.bytes_read();
+  drafter_.extend_context(taps, batch, workspace_.executor(), activations(taps.count));
+  const std::uint64_t bytes = workspace_.bytes_read() - before;
+  for (const Job& job : jobs) {
+    job.source->context_.commit(job.source->waiting_);
+    job.source->waiting_ = 0;
+    job.source->bytes_read_ += bytes / jobs.size();
+  }
+}
+
+void DflashSource::choose_drafts(const Job& job) {
+  const auto first = static_cast<Position>(job.tokens.size());
+  for (std::int64_t i = 0; i < std::ssize(job.out); ++i) {
+    const std::span<float> row(logits_.data + i * logits_.width,
+                               static_cast<std::size_t>(logits_.width));
+    row[static_cast<std::size_t>(drafter_.config().mask_token_id)] =
+        -std::numeric_limits<float>::infinity();
+    job.out[static_cast<std::size_t>(i)] = job.sampler->draft(row, first + i);
+  }
+}
+
 std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {
-  const std::int64_t width = drafter_.config().layers.vocab_size;
-  return {logits_.as<float>() + index * width, static_cast<std::size_t>(width)};
+  return {logits_.data + index * logits_.width, static_cast<std::size_t>(logits_.width)};
 }
 
 Footprint DflashSource::footprint() const {
@@ -249,11 +322,6 @@ Footprint DflashSource::footprint() const {
   footprint.reserved_bytes(MemoryClass::kDrafter) += taps_.group_bytes();
   footprint.live_bytes(MemoryClass::kDrafter) +=
       static_cast<std::uint64_t>(waiting_ * tap_width(drafter_.config())) * sizeof(float);
-  const std::uint64_t activations = arena_.size() + executor_bytes_;
-  footprint.reserved_bytes(MemoryClass::kActivations) += activations;
-  footprint.live_bytes(MemoryClass::kActivations) += activations;
-  footprint.reserved_bytes(MemoryClass::kLogits) += logits_.size();
-  footprint.live_bytes(MemoryClass::kLogits) += logits_.size();
   return footprint;
 }
 

@@ -11,13 +11,14 @@
 #include "decode/draft_source.h"
 #include "decode/tap_sink.h"
 #include "decode/timeline.h"
+#include "decode/workspace.h"
 #include "model/dflash/dflash.h"
 
 namespace kakeya {
 
 struct DflashPlan {
   KvCacheSpec context;
-  ExecutorPlan executor;
+  WorkspacePlan workspace;     // of its passes alone, and of the taps that the target's leave
   std::int64_t pass_rows = 0;  // most rows of one pass of the drafter
   std::int64_t tap_rows = 0;   // taps that wait to be turned into keys and values
   // The reference way: all taps are kept and the context is made anew for each block. For tests and
@@ -25,22 +26,39 @@ struct DflashPlan {
   bool rebuild_context = false;
 };
 
+// What passes of the drafter take: of `pass_rows` rows, of which `draft_rows` have logits, and the
+// taps of the target's passes of `target_rows`.
+WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
+                                  std::int64_t pass_rows,
+                                  std::int64_t draft_rows,
+                                  std::int64_t target_rows);
+
 DflashPlan plan_dflash(const DrafterConfig& config,
                        const TimelinePlan& target,
                        bool rebuild_context);
 
-// Bytes that DflashSource::create will charge, by class.
-Footprint estimate_dflash(const DrafterConfig& config,
-                          const DflashPlan& plan,
-                          const Backend& backend);
+// Bytes that DflashSource::create will charge, by class, without the workspace.
+Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan);
 
 // Invariant: committed taps are of positions [context length, context length + waiting rows), and
 // that is where the target's cache ends.
 class DflashSource final : public DraftSource, public TapSink {
  public:
-  // Errors: kResourceExhausted. Drafter, backend and budget must outlive it.
+  // What draft() is asked for one of several sequences.
+  struct Job {
+    DflashSource* source = nullptr;
+    std::span<const TokenId> tokens;
+    Sampler* sampler = nullptr;
+    std::span<TokenId> out;
+  };
+  // Drafts for all of them in one pass, within a turn of their workspace, which must have room for
+  // their blocks. They have one drafter. Errors: as draft(); nothing that counts has changed then.
+  static Status draft_together(std::span<const Job> jobs);
+
+  // The workspace grows if it is too small. Errors: kResourceExhausted. What is referred to must
+  // outlive it.
   static Result<std::unique_ptr<DflashSource>> create(const dflash::Drafter& drafter,
-                                                      Backend& backend,
+                                                      Workspace& workspace,
                                                       const DflashPlan& plan,
                                                       MemoryBudget& budget);
 
@@ -71,14 +89,13 @@ class DflashSource final : public DraftSource, public TapSink {
   std::int64_t max_length() const override { return drafter_.max_length(); }
   DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, max_length()}; }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
+  DflashSource* drafter() override { return this; }
   std::span<const float> draft_probabilities(std::int64_t index) const override;
-  std::uint64_t bytes_read() const override {
-    return executor_ == nullptr ? 0 : executor_->bytes_read();
-  }
+  std::uint64_t bytes_read() const override { return bytes_read_; }
 
   std::span<const std::int64_t> taps() const override { return drafter_.config().target_layer_ids; }
-  Result<Rows> reserve_taps(std::int64_t rows) override;
-  void commit_taps(std::int64_t rows) override;
+  Status reserve_taps(std::int64_t rows) override;
+  void commit_taps(ConstRows rows) override;
   Status finish_taps() override;
   Status check_truncate(Position length) const override;
   void truncate(Position length) override;
@@ -87,38 +104,40 @@ class DflashSource final : public DraftSource, public TapSink {
 
  private:
   DflashSource(const dflash::Drafter& drafter,
-               Backend& backend,
+               Workspace& workspace,
                const DflashPlan& plan,
                KvCache context,
                MemoryBudget& budget)
       : drafter_(drafter),
-        backend_(backend),
+        workspace_(workspace),
         budget_(budget),
         plan_(plan),
         context_(std::move(context)) {}
 
-  // What passes need; nothing if it is there.
-  Status allocate_scratch();
   // Makes taps_ writable.
   Status own_taps();
   Rows tap_rows(std::int64_t first, std::int64_t count) const;
   // Turns rows of taps into context.
   Status extend_context(Rows taps);
   Status bring_context_up_to_date();
+  // Turns what waits in the jobs' sources into context, in as few passes as possible.
+  static Status bring_up_to_date(std::span<const Job> jobs);
+  // The same of one batch of the jobs' waiting taps, whose rows are reserved.
+  void extend_contexts(Rows taps, const Batch& batch, std::span<const Job> jobs);
+  std::int64_t taps_width() const;
+  void choose_drafts(const Job& job);
+  // Where a pass of so many rows lays out what it makes.
+  dflash::DraftActivations activations(std::int64_t rows) const;
 
   const dflash::Drafter& drafter_;
-  Backend& backend_;
+  Workspace& workspace_;
   MemoryBudget& budget_;
   DflashPlan plan_;
   KvCache context_;
-  SharedBlock taps_;  // [tap_rows, num_taps * D]
-  Buffer arena_;
-  Buffer logits_;  // [max_length, V]
-  std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;  // null: there is no scratch yet
-  dflash::DraftActivations activations_;
-  std::vector<TokenId> block_;  // room for block_size ids
-  std::int64_t waiting_ = 0;    // committed rows of taps_; with rebuild_context all there are
+  SharedBlock taps_;          // [tap_rows, num_taps * D]
+  Rows logits_;               // of the present drafts [n, V], in the workspace
+  std::int64_t waiting_ = 0;  // rows of taps_; with rebuild_context all there are
+  std::uint64_t bytes_read_ = 0;
 };
 
 }  // namespace kakeya

@@ -12,6 +12,8 @@
 
 namespace kakeya {
 
+class DflashSource;
+
 // What a source could draft next. A lane is a kind of draft with an acceptance and a cost of its
 // own (DFlash; n-gram matches of about one length), for which the length policy keeps statistics.
 struct DraftOffer {
@@ -39,6 +41,10 @@ class DraftSource {
   virtual Status draft(std::span<const TokenId> tokens,
                        Sampler& sampler,
                        std::span<TokenId> out) = 0;
+
+  // The drafter that draft() would run for the last offer, so that its passes for several sequences
+  // can be one; null where drafting runs none.
+  virtual DflashSource* drafter() { return nullptr; }
 
   // After draft() with AcceptRule::kRejection: the probabilities [V] that out[index] was drawn
   // from; empty if the token was certain.

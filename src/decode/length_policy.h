@@ -75,6 +75,10 @@ class LengthPolicy {
   // costs. `lane`: the one on offer.
   void observe(int lane, const RoundRecord& round);
 
+  // The same of a round whose time says nothing of its own, for it shared its passes with others:
+  // updates acceptance alone.
+  void observe_shared(int lane, const RoundRecord& round) { observe_acceptance(lane, round); }
+
   // Estimated probability that the first `depth` drafts of `lane` are all accepted, depth >= 1;
   // beyond the longest draft as for it.
   double survival(int lane, std::int64_t depth) const;

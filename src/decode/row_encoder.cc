@@ -10,31 +10,42 @@ namespace kakeya {
 namespace {
 
 struct Layout {
-  dflash::DraftActivations activations;
-  Rows taps;
   Rows key_features;
   Rows value_features;
   Rows key_codes;
   Rows value_codes;
 };
 
-Layout lay_out(Arena& arena, const DrafterConfig& drafter, const RowEncoderPlan& plan) {
+Layout lay_out(Arena& arena, const RowEncoderPlan& plan) {
   Layout layout;
   if (plan.features != ProjectionFeatures::kAux) {
-    layout.activations = dflash::DraftActivations::layout(arena, drafter, plan.feature_rows);
     layout.key_features = arena.rows(plan.feature_rows, plan.feature_width);
     layout.value_features = arena.rows(plan.feature_rows, plan.feature_width);
   }
-  layout.taps = arena.rows(plan.max_rows, plan.tap_width);
   layout.key_codes = arena.rows(plan.feature_rows, plan.rank);
   layout.value_codes = arena.rows(plan.feature_rows, plan.rank);
   return layout;
 }
 
-std::uint64_t arena_bytes(const DrafterConfig& drafter, const RowEncoderPlan& plan) {
+std::uint64_t arena_bytes(const RowEncoderPlan& plan) {
   Arena measure;
-  lay_out(measure, drafter, plan);
+  lay_out(measure, plan);
   return measure.used();
+}
+
+// Its own passes, and the taps of the target's.
+WorkspacePlan plan_encoding(const DrafterConfig& drafter, const RowEncoderPlan& plan) {
+  Arena measure;
+  if (plan.features != ProjectionFeatures::kAux) {
+    dflash::DraftActivations::layout(measure, drafter, plan.feature_rows);
+  }
+  WorkspacePlan workspace{
+      .executor = dflash::plan_drafter_executor(drafter, plan.feature_rows),
+      .activation_bytes = measure.used(),
+      .tap_bytes = static_cast<std::uint64_t>(plan.max_rows * plan.tap_width) * sizeof(float)};
+  workspace.executor.max_matmul_width =
+      std::max(workspace.executor.max_matmul_width, plan.feature_width);
+  return workspace;
 }
 
 }  // namespace
@@ -55,8 +66,7 @@ RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
                       .feature_rows = feature_rows,
                       .whole_text = whole_text,
                       .tokens = {},
-                      .executor = dflash::plan_drafter_executor(drafter, feature_rows)};
-  plan.executor.max_matmul_width = std::max(plan.executor.max_matmul_width, plan.feature_width);
+                      .workspace = {}};
   if (projection.features == ProjectionFeatures::kToken) {
     DrafterConfig layers = drafter;
     // Older projections know no windows.
@@ -66,42 +76,34 @@ RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
     plan.tap_width =
         static_cast<std::int64_t>(drafter.target_layer_ids.size()) * drafter.layers.hidden_size;
   }
+  plan.workspace = plan_encoding(drafter, plan);
   return plan;
 }
 
-Footprint estimate_row_encoder(const DrafterConfig& drafter,
-                               const RowEncoderPlan& plan,
-                               const Backend& backend) {
+Footprint estimate_row_encoder(const RowEncoderPlan& plan) {
   Footprint footprint = plan.tokens.estimate();
   footprint.reserved_bytes(MemoryClass::kActivations) +=
-      MemoryBudget::charged_bytes(arena_bytes(drafter, plan)) +
-      backend.executor_bytes(plan.executor);
+      MemoryBudget::charged_bytes(arena_bytes(plan));
   return footprint;
 }
 
 Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& projection,
                                                        const dflash::Drafter& drafter,
-                                                       Backend& backend,
+                                                       Workspace& workspace,
                                                        const RowEncoderPlan& plan,
                                                        MemoryBudget& budget) {
   KAKEYA_ASSIGN_OR_RETURN(KvCache tokens, KvCache::create(plan.tokens, budget));
   std::unique_ptr<RowEncoder> encoder(
-      new RowEncoder(projection, drafter, backend, plan, std::move(tokens), budget));
-  KAKEYA_TRY(encoder->allocate_scratch());
+      new RowEncoder(projection, drafter, workspace, plan, std::move(tokens), budget));
+  KAKEYA_TRY(encoder->own_rows());
   return encoder;
 }
 
-Status RowEncoder::allocate_scratch() {
-  if (executor_ != nullptr) return {};
-  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
-                                                          arena_bytes(drafter_.config(), plan_)));
-  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
-  executor_bytes_ = backend_.executor_bytes(plan_.executor);
-  arena_ = std::move(memory);
+Status RowEncoder::own_rows() {
+  if (arena_.size() > 0) return {};
+  KAKEYA_ASSIGN_OR_RETURN(arena_, budget_.allocate(MemoryClass::kActivations, arena_bytes(plan_)));
   Arena arena(arena_.data());
-  const Layout layout = lay_out(arena, drafter_.config(), plan_);
-  activations_ = layout.activations;
-  taps_ = layout.taps;
+  const Layout layout = lay_out(arena, plan_);
   key_features_ = layout.key_features;
   value_features_ = layout.value_features;
   key_codes_ = layout.key_codes;
@@ -111,24 +113,35 @@ Status RowEncoder::allocate_scratch() {
 
 std::unique_ptr<RowEncoder> RowEncoder::fork() {
   return std::unique_ptr<RowEncoder>(
-      new RowEncoder(projection_, drafter_, backend_, plan_, tokens_.fork(), budget_));
+      new RowEncoder(projection_, drafter_, workspace_, plan_, tokens_.fork(), budget_));
 }
 
 void RowEncoder::make_codes(ConstRows keys, ConstRows values) {
-  projection_.encode_keys(keys, *executor_, first_rows(key_codes_, keys.count));
-  projection_.encode_values(values, *executor_, first_rows(value_codes_, values.count));
+  Executor& executor = workspace_.executor();
+  projection_.encode_keys(keys, executor, first_rows(key_codes_, keys.count));
+  projection_.encode_values(values, executor, first_rows(value_codes_, values.count));
 }
 
 void RowEncoder::encode_tokens(std::span<const TokenId> ids) {
   const auto rows = static_cast<std::int64_t>(ids.size());
   const Rows keys = first_rows(key_features_, rows);
   const Rows values = first_rows(value_features_, rows);
-  drafter_.project_tokens(ids, !plan_.whole_text, tokens_, *executor_, activations_, keys, values);
+  BatchBuilder& builder = workspace_.other_batch();
+  builder.clear();
+  builder.add(ids, {}, tokens_.length(), tokens_.layers(), /*logit_rows=*/0);
+  drafter_.project_tokens(builder.batch(), !plan_.whole_text, workspace_.executor(),
+                          activations(rows), keys, values);
   make_codes(keys, values);
 }
 
+dflash::DraftActivations RowEncoder::activations(std::int64_t rows) const {
+  Arena arena = workspace_.arena();
+  return dflash::DraftActivations::layout(arena, drafter_.config(), rows);
+}
+
 Status RowEncoder::look_ahead(std::span<const TokenId> ids) {
-  KAKEYA_TRY(allocate_scratch());
+  const Workspace::Turn turn = workspace_.take_turn();
+  KAKEYA_TRY(own_rows());
   looked_ahead_ = 0;
   tokens_.clear();
   KAKEYA_TRY(tokens_.reserve(static_cast<std::int64_t>(ids.size())));
@@ -144,7 +157,7 @@ Status RowEncoder::reserve(Position first, std::int64_t rows) {
                  "beginning: there are none of position {}",
                  looked_ahead_);
   }
-  KAKEYA_TRY(allocate_scratch());
+  KAKEYA_TRY(own_rows());
   return runs_on_tokens() ? tokens_.reserve(rows) : Status();
 }
 
@@ -153,22 +166,22 @@ std::span<const std::int64_t> RowEncoder::taps() const {
   return drafter_.config().target_layer_ids;
 }
 
-Rows RowEncoder::tap_rows(std::int64_t rows) const {
-  return first_rows(taps_, rows);
-}
-
-void RowEncoder::encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache) {
+std::uint64_t RowEncoder::encode(std::span<const TokenId> ids,
+                                 ConstRows taps,
+                                 const KvCache& cache) {
+  const std::uint64_t before = workspace_.bytes_read();
   const auto rows = static_cast<std::int64_t>(ids.size());
-  const Rows keys = first_rows(key_features_, rows);
-  const Rows values = first_rows(value_features_, rows);
   switch (plan_.features) {
     case ProjectionFeatures::kToken:
       if (!plan_.whole_text) encode_tokens(ids);
       break;
-    case ProjectionFeatures::kContext:
-      drafter_.project_context(taps, *executor_, activations_, keys, values);
+    case ProjectionFeatures::kContext: {
+      const Rows keys = first_rows(key_features_, rows);
+      const Rows values = first_rows(value_features_, rows);
+      drafter_.project_context(taps, workspace_.executor(), activations(rows), keys, values);
       make_codes(keys, values);
       break;
+    }
     case ProjectionFeatures::kAux:
       make_codes(taps, taps);
       break;
@@ -178,7 +191,12 @@ void RowEncoder::encode(std::span<const TokenId> ids, ConstRows taps, const KvCa
   const auto of_pass = [&](const Rows& codes) {
     return Rows{codes.data + first * codes.width, rows, codes.width};
   };
-  executor_->store_kv(of_pass(key_codes_), of_pass(value_codes_), cache.length(), cache.codes());
+  BatchBuilder& builder = workspace_.other_batch();
+  builder.clear();
+  builder.add_rows(rows, cache.length(), cache.layers());
+  workspace_.executor().begin(builder.batch());
+  workspace_.executor().store_kv(of_pass(key_codes_), of_pass(value_codes_), cache.spec().codes);
+  return workspace_.bytes_read() - before;
 }
 
 void RowEncoder::commit(std::int64_t rows) {
@@ -196,9 +214,8 @@ void RowEncoder::truncate(Position length) {
 
 Footprint RowEncoder::footprint() const {
   Footprint footprint = tokens_.footprint();
-  const std::uint64_t activations = arena_.size() + executor_bytes_;
-  footprint.reserved_bytes(MemoryClass::kActivations) += activations;
-  footprint.live_bytes(MemoryClass::kActivations) += activations;
+  footprint.reserved_bytes(MemoryClass::kActivations) += arena_.size();
+  footprint.live_bytes(MemoryClass::kActivations) += arena_.size();
   return footprint;
 }
 

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/memory_budget.h"
+#include "decode/workspace.h"
 #include "kv/kv_cache.h"
 #include "model/dflash/dflash.h"
 #include "model/restore/projection.h"
@@ -24,7 +25,7 @@ struct RowEncoderPlan {
   std::int64_t feature_rows = 0;  // whose features are made at once
   bool whole_text = false;        // feature_rows is the context then
   KvCacheSpec tokens;             // token features: the drafter's own keys and values
-  ExecutorPlan executor;
+  WorkspacePlan workspace;        // of its passes
 };
 
 // For passes of at most `max_rows` rows in a context of `context` tokens.
@@ -34,17 +35,16 @@ RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
                                 std::int64_t max_rows,
                                 KvFormat format);
 
-// Bytes that RowEncoder::create will charge, by class.
-Footprint estimate_row_encoder(const DrafterConfig& drafter,
-                               const RowEncoderPlan& plan,
-                               const Backend& backend);
+// Bytes that RowEncoder::create will charge, by class, without the workspace.
+Footprint estimate_row_encoder(const RowEncoderPlan& plan);
 
 class RowEncoder {
  public:
-  // Errors: kResourceExhausted. What is referred to must outlive it.
+  // The workspace must be large enough for its plan. Errors: kResourceExhausted. What is referred
+  // to must outlive it.
   static Result<std::unique_ptr<RowEncoder>> create(const Projection& projection,
                                                     const dflash::Drafter& drafter,
-                                                    Backend& backend,
+                                                    Workspace& workspace,
                                                     const RowEncoderPlan& plan,
                                                     MemoryBudget& budget);
 
@@ -59,8 +59,6 @@ class RowEncoder {
 
   // The layers whose outputs it wants of each pass; may be empty.
   std::span<const std::int64_t> taps() const;
-  // Room for those of a pass that was reserved, where nobody else keeps them.
-  Rows tap_rows(std::int64_t rows) const;
 
   // The same positions, sharing what is stored; memory for passes is allocated by the first one.
   std::unique_ptr<RowEncoder> fork();
@@ -68,34 +66,33 @@ class RowEncoder {
   // Makes room for a pass of `rows` rows behind `first` others; replaces what was reserved. Errors:
   // kResourceExhausted; kUnimplemented for rows that look_ahead() was not told of.
   Status reserve(Position first, std::int64_t rows);
-  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`. Reserve
-  // first.
-  void encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
+  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`, in the turn
+  // of the target's pass. Reserve first. Returns how many bytes it has read.
+  std::uint64_t encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
 
   // As KvCache's; a pass that is followed by another one counts as not committed.
   void commit(std::int64_t rows);
   Status check_truncate(Position length) const;
   void truncate(Position length);
 
-  std::uint64_t bytes_read() const { return executor_ == nullptr ? 0 : executor_->bytes_read(); }
   Footprint footprint() const;
 
  private:
   RowEncoder(const Projection& projection,
              const dflash::Drafter& drafter,
-             Backend& backend,
+             Workspace& workspace,
              RowEncoderPlan plan,
              KvCache tokens,
              MemoryBudget& budget)
       : projection_(projection),
         drafter_(drafter),
-        backend_(backend),
+        workspace_(workspace),
         budget_(budget),
         plan_(std::move(plan)),
         tokens_(std::move(tokens)) {}
 
-  // What passes need; nothing if it is there.
-  Status allocate_scratch();
+  // Memory for features and codes; nothing if it is there.
+  Status own_rows();
   // Whether each pass adds to tokens_.
   bool runs_on_tokens() const {
     return plan_.features == ProjectionFeatures::kToken && !plan_.whole_text;
@@ -104,18 +101,16 @@ class RowEncoder {
   // `ids`.
   void make_codes(ConstRows keys, ConstRows values);
   void encode_tokens(std::span<const TokenId> ids);
+  // Where a pass of so many rows lays out what it makes.
+  dflash::DraftActivations activations(std::int64_t rows) const;
 
   const Projection& projection_;
   const dflash::Drafter& drafter_;
-  Backend& backend_;
+  Workspace& workspace_;
   MemoryBudget& budget_;
   RowEncoderPlan plan_;
   KvCache tokens_;
-  Buffer arena_;
-  std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;  // null: there is no scratch yet
-  dflash::DraftActivations activations_;
-  Rows taps_;            // [max_rows, tap_width]
+  Buffer arena_;         // of what follows; empty until it is needed in a fork
   Rows key_features_;    // [feature_rows, feature_width]; unused where taps are the features
   Rows value_features_;  // the same
   Rows key_codes_;       // [feature_rows, rank]

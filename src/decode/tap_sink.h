@@ -1,6 +1,5 @@
 // Receives layer outputs of the target (taps) from the passes that a Timeline runs anyway: prefill,
-// plain steps and verification. Two-phase like the cache: a pass writes rows, those of committed
-// tokens are kept.
+// plain steps and verification. Those of committed tokens are kept.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +18,11 @@ class TapSink {
   // The layers whose outputs are wanted, in order (see kTapEmbedding and following).
   virtual std::span<const std::int64_t> taps() const = 0;
 
-  // Room for `rows` rows [T, num_taps * D] behind the committed ones; replaces what was reserved.
-  // Errors: kResourceExhausted for a fork, which allocates when it is first needed; nothing changes
-  // then.
-  virtual Result<Rows> reserve_taps(std::int64_t rows) = 0;
-  // Keeps the first `rows` of the reservation; may be called again for the following ones.
-  virtual void commit_taps(std::int64_t rows) = 0;
+  // Makes room for `rows` rows behind those that are kept, within a turn of the workspace. Errors:
+  // kResourceExhausted for a fork, which allocates when it is first needed; nothing changes then.
+  virtual Status reserve_taps(std::int64_t rows) = 0;
+  // Keeps these rows [n, num_taps * D], for which there is room.
+  virtual void commit_taps(ConstRows rows) = 0;
   // A part of a prompt is done: a moment to work on what is kept. Errors: as reserve_taps.
   virtual Status finish_taps() = 0;
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "decode/pass.h"
 
 namespace kakeya {
 namespace {
@@ -125,11 +126,19 @@ std::uint64_t arena_bytes(const ModelConfig& config, std::int64_t max_rows) {
   return measure.used();
 }
 
-std::uint64_t logits_bytes(const ModelConfig& config, const TimelinePlan& plan) {
-  return static_cast<std::uint64_t>(plan.logit_rows * config.vocab_size) * sizeof(float);
+std::uint64_t float_bytes(std::int64_t rows, std::int64_t width) {
+  return static_cast<std::uint64_t>(rows * width) * sizeof(float);
 }
 
 }  // namespace
+
+WorkspacePlan plan_target_passes(const ModelConfig& config,
+                                 std::int64_t max_rows,
+                                 std::int64_t logit_rows) {
+  return {.executor = plan_executor(config, max_rows),
+          .activation_bytes = arena_bytes(config, max_rows),
+          .logit_bytes = float_bytes(logit_rows, config.vocab_size)};
+}
 
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
@@ -158,7 +167,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   const std::int64_t max_rows =
       std::min({std::max(options.max_rows, logit_rows), most_rows, context});
   TimelinePlan plan{.cache = plan_cache(config, context, max_rows, kv),
-                    .executor = plan_executor(config, max_rows),
+                    .workspace = {},
                     .context = context,
                     .max_rows = max_rows,
                     .chunk = std::min({options.max_rows, most_rows, context}),
@@ -169,56 +178,52 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                     .encoder = {},
                     .recompute = options.recompute};
   KAKEYA_TRY(plan.cache.check());
+  plan.workspace = plan_target_passes(config, max_rows, plan.logit_rows);
   if (restores) {
     plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, context, max_rows,
                                     plan.drafter.format);
     KAKEYA_TRY(plan.encoder->tokens.check());
+    plan.workspace.include(plan.encoder->workspace);
   }
   return plan;
 }
 
-Footprint estimate_timeline(const ModelConfig& config,
-                            const TimelinePlan& plan,
-                            const Backend& backend,
-                            const DrafterConfig* drafter) {
+Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan) {
   Footprint footprint = plan.cache.estimate();
-  footprint.reserved_bytes(MemoryClass::kActivations) +=
-      MemoryBudget::charged_bytes(arena_bytes(config, plan.max_rows)) +
-      backend.executor_bytes(plan.executor);
   footprint.reserved_bytes(MemoryClass::kLogits) +=
-      MemoryBudget::charged_bytes(logits_bytes(config, plan));
-  if (plan.encoder) {
-    KAKEYA_CHECK(drafter != nullptr);
-    footprint += estimate_row_encoder(*drafter, *plan.encoder, backend);
-  }
+      MemoryBudget::charged_bytes(float_bytes(1, config.vocab_size));
+  if (plan.encoder) footprint += estimate_row_encoder(*plan.encoder);
   return footprint;
 }
 
 Timeline::Timeline(const Decoder& decoder,
-                   Backend& backend,
+                   Workspace& workspace,
                    const TimelinePlan& plan,
                    KvCache cache,
                    MemoryBudget& budget)
     : decoder_(decoder),
-      backend_(backend),
+      workspace_(workspace),
       budget_(budget),
       plan_(plan),
-      cache_(std::move(cache)) {}
+      cache_(std::move(cache)) {
+  tokens_.reserve(static_cast<std::size_t>(plan_.context));
+}
 
 Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
-                                                   Backend& backend,
+                                                   Workspace& workspace,
                                                    const TimelinePlan& plan,
                                                    MemoryBudget& budget,
                                                    const RestoringWeights& restoring) {
   const ModelConfig& config = decoder.config();
+  KAKEYA_TRY(workspace.reserve(plan.workspace));
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget));
   std::unique_ptr<Timeline> timeline(
-      new Timeline(decoder, backend, plan, std::move(cache), budget));
-  KAKEYA_TRY(timeline->allocate_scratch());
+      new Timeline(decoder, workspace, plan, std::move(cache), budget));
+  KAKEYA_TRY(timeline->own_logits());
   if (!plan.encoder) return timeline;
   KAKEYA_CHECK(restoring.projection != nullptr && restoring.drafter != nullptr);
   KAKEYA_ASSIGN_OR_RETURN(timeline->encoder_,
-                          RowEncoder::create(*restoring.projection, *restoring.drafter, backend,
+                          RowEncoder::create(*restoring.projection, *restoring.drafter, workspace,
                                              *plan.encoder, budget));
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
     if (!config.owns_kv(l)) continue;
@@ -228,26 +233,16 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
   return timeline;
 }
 
-Status Timeline::allocate_scratch() {
-  if (executor_ != nullptr) return {};
-  const ModelConfig& config = decoder_.config();
-  KAKEYA_ASSIGN_OR_RETURN(Buffer memory, budget_.allocate(MemoryClass::kActivations,
-                                                          arena_bytes(config, plan_.max_rows)));
-  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
-                          budget_.allocate(MemoryClass::kLogits, logits_bytes(config, plan_)));
-  KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan_.executor, budget_));
-  executor_bytes_ = backend_.executor_bytes(plan_.executor);
-  arena_ = std::move(memory);
-  logits_ = std::move(logits);
-  Arena arena(arena_.data());
-  activations_ = Activations::layout(arena, config, plan_.max_rows);
-  tokens_.reserve(static_cast<std::size_t>(plan_.context));
+Status Timeline::own_logits() {
+  if (logits_.size() > 0) return {};
+  const std::uint64_t bytes = float_bytes(1, decoder_.config().vocab_size);
+  KAKEYA_ASSIGN_OR_RETURN(logits_, budget_.allocate(MemoryClass::kLogits, bytes));
   return {};
 }
 
 Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
-  std::unique_ptr<Timeline> copy(new Timeline(decoder_, backend_, plan_, cache_.fork(), budget_));
-  copy->tokens_ = tokens_;
+  std::unique_ptr<Timeline> copy(new Timeline(decoder_, workspace_, plan_, cache_.fork(), budget_));
+  copy->tokens_.assign(tokens_.begin(), tokens_.end());  // keeps its room
   copy->tap_sink_ = sink;
   if (encoder_ != nullptr) copy->encoder_ = encoder_->fork();
   // Logits are not shared: whoever has them may write over them.
@@ -261,7 +256,8 @@ void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& exte
     tokens_.assign(ids.begin(), ids.end());
     marked_ = 0;
   }
-  unaccepted_ = 0;
+  pass_rows_ = 0;
+  taken_ = 0;
   has_logits_ = false;
 }
 
@@ -291,57 +287,58 @@ Status Timeline::push(std::span<const TokenId> ids) {
   return {};
 }
 
-Status Timeline::run(std::span<const TokenId> ids, Rows logits) {
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  ForwardInput input{.ids = ids, .taps = {}};
-  ForwardOutput output{.logits = logits, .taps = {}};
+Status Timeline::reserve(std::int64_t rows) {
   if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve(cache_.length(), rows));
-  if (tap_sink_ != nullptr) {
-    input.taps = tap_sink_->taps();
-    KAKEYA_ASSIGN_OR_RETURN(output.taps, tap_sink_->reserve_taps(rows));
-  } else if (encoder_ != nullptr) {
-    input.taps = encoder_->taps();
-    output.taps = encoder_->tap_rows(rows);
-  }
-  KAKEYA_TRY(cache_.reserve(rows));
-  decoder_.forward(input, cache_, *executor_, activations_, output);
-  // A sink and the encoder are of the same drafter: they want the same taps.
-  if (encoder_ != nullptr) encoder_->encode(ids, output.taps, cache_);
-  unaccepted_ = 0;
+  if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->reserve_taps(rows));
+  return cache_.reserve(rows);
+}
+
+std::span<const std::int64_t> Timeline::tap_points() const {
+  if (tap_sink_ != nullptr) return tap_sink_->taps();
+  if (encoder_ != nullptr) return encoder_->taps();
   return {};
 }
 
-void Timeline::commit(std::int64_t rows) {
-  cache_.commit(rows);
-  if (encoder_ != nullptr) encoder_->commit(rows);
-  if (tap_sink_ != nullptr) tap_sink_->commit_taps(rows);
+void Timeline::take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint64_t bytes) {
+  bytes_read_ += bytes;
+  taps_ = taps;
+  pass_rows_ = static_cast<std::int64_t>(ids.size());
+  taken_ = 0;
+  has_logits_ = false;
+  if (encoder_ != nullptr) bytes_read_ += encoder_->encode(ids, taps, cache_);
 }
 
-Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
+void Timeline::commit(std::int64_t rows) {
+  KAKEYA_CHECK(rows <= pass_rows_ - taken_);
+  cache_.commit(rows);
+  if (encoder_ != nullptr) encoder_->commit(rows);
+  if (tap_sink_ != nullptr) {
+    tap_sink_->commit_taps({taps_.data + taken_ * taps_.width, rows, taps_.width});
+  }
+  taken_ += rows;
+}
+
+Status Timeline::check_verify(std::size_t drafts) const {
   const auto pending = static_cast<Position>(tokens_.size()) - cache_.length();
   if (pending != 1) {
     return error(StatusCode::kFailedPrecondition, "expected one pending token, got {}", pending);
   }
-  const auto rows = static_cast<std::int64_t>(drafts.size()) + 1;
-  if (rows > plan_.logit_rows) {
+  if (static_cast<std::int64_t>(drafts) >= plan_.logit_rows) {
     return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
-                            drafts.size());
+                            drafts);
   }
-  KAKEYA_TRY(allocate_scratch());
-  // tokens_ holds the block for the pass: its memory is there already, and so is the pending token.
-  tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
-  const Rows logits{logits_.as<float>(), rows, decoder_.config().vocab_size};
-  const Status done = run(std::span<const TokenId>(tokens_).last(drafts.size() + 1), logits);
-  tokens_.resize(tokens_.size() - drafts.size());
-  KAKEYA_TRY(done);
-  has_logits_ = false;
-  unaccepted_ = rows;
-  return logits;
+  return {};
+}
+
+Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
+  KAKEYA_TRY(check_verify(drafts.size()));
+  Pass pass(workspace_);
+  KAKEYA_TRY(pass.add(*this, pending(), drafts, static_cast<std::int64_t>(drafts.size()) + 1));
+  pass.run();
+  return pass.logits(0);
 }
 
 void Timeline::accept(TokenId id) {
-  KAKEYA_CHECK(unaccepted_ > 0);
-  --unaccepted_;
   commit(1);
   tokens_.push_back(id);
 }
@@ -358,15 +355,9 @@ Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgre
   const Position start = cache_.length();
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
   while (cache_.length() < end) {
-    const auto begin = static_cast<std::size_t>(cache_.length());
-    const auto rows = static_cast<std::size_t>(std::min(end - cache_.length(), most));
-    const bool last = begin + rows == tokens_.size();
-    KAKEYA_TRY(allocate_scratch());
-    const Rows logits{logits_.as<float>(), last ? 1 : 0, decoder_.config().vocab_size};
-    KAKEYA_TRY(run(std::span<const TokenId>(tokens_).subspan(begin, rows), logits));
-    commit(static_cast<std::int64_t>(rows));
-    has_logits_ = last;
-    if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->finish_taps());
+    const std::int64_t rows = std::min(end - cache_.length(), most);
+    const bool last = cache_.length() + rows == static_cast<Position>(tokens_.size());
+    KAKEYA_TRY(run_chunk(rows, last));
     if (progress &&
         !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
         !last) {
@@ -375,6 +366,24 @@ Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgre
     }
   }
   return {};
+}
+
+Status Timeline::run_chunk(std::int64_t rows, bool last) {
+  if (last) KAKEYA_TRY(own_logits());
+  Pass pass(workspace_);
+  KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, last ? 1 : 0));
+  pass.run();
+  commit(rows);
+  if (last) {
+    const Rows logits = pass.logits(0);
+    std::copy_n(logits.data, logits.width, logits_.as<float>());
+  }
+  has_logits_ = last;
+  return finish_chunk();
+}
+
+Status Timeline::finish_chunk() {
+  return tap_sink_ == nullptr ? Status() : tap_sink_->finish_taps();
 }
 
 std::span<float> Timeline::logits() {
@@ -393,7 +402,8 @@ Status Timeline::roll_back(Position length) {
   KAKEYA_TRY(cache_.truncate(length));
   if (tap_sink_ != nullptr) tap_sink_->truncate(length);
   if (encoder_ != nullptr) encoder_->truncate(length);
-  unaccepted_ = 0;
+  pass_rows_ = 0;
+  taken_ = 0;
   return {};
 }
 
@@ -429,37 +439,33 @@ Status Timeline::step_back() {
   return {};
 }
 
-Status Timeline::forward(std::span<const TokenId> ids,
-                         std::span<const std::int64_t> taps,
-                         const ForwardOutput& output) {
+Status Timeline::forward(std::span<const TokenId> ids, const ForwardOutput& output) {
   if (cache_.length() != static_cast<Position>(tokens_.size())) {
     return error(StatusCode::kFailedPrecondition, "{} tokens are still pending",
                  static_cast<Position>(tokens_.size()) - cache_.length());
   }
-  if (encoder_ != nullptr && !taps.empty()) {
+  if (encoder_ != nullptr && !output.tap_points.empty()) {
     return error(StatusCode::kUnimplemented,
                  "layer outputs cannot be given where rows are restored");
   }
-  KAKEYA_TRY(allocate_scratch());
   KAKEYA_TRY(push(ids));
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  const Status ready = encoder_ != nullptr ? run(ids, output.logits) : cache_.reserve(rows);
-  if (!ready) {
-    tokens_.resize(tokens_.size() - ids.size());
-    return ready;
-  }
-  if (encoder_ != nullptr) {
-    encoder_->commit(rows);
+  // These taps are the caller's.
+  TapSink* const sink = std::exchange(tap_sink_, nullptr);
+  Pass pass(workspace_);
+  const Status added = pass.add(*this, ids, {}, output.logits.count);
+  if (added) {
+    pass.run_into(output);
+    commit(static_cast<std::int64_t>(ids.size()));
   } else {
-    decoder_.forward({.ids = ids, .taps = taps}, cache_, *executor_, activations_, output);
+    tokens_.resize(tokens_.size() - ids.size());
   }
-  cache_.commit(rows);
-  has_logits_ = false;
-  return {};
+  tap_sink_ = sink;
+  return added;
 }
 
 std::span<const std::int32_t> Timeline::last_routing(std::int64_t rows) const {
-  const Routing& routing = activations_.routing;
+  Arena arena = workspace_.arena();
+  const Routing routing = Activations::layout(arena, decoder_.config(), rows).routing;
   if (routing.experts == nullptr) return {};
   return {routing.experts, static_cast<std::size_t>(rows * routing.top_k)};
 }
@@ -467,9 +473,6 @@ std::span<const std::int32_t> Timeline::last_routing(std::int64_t rows) const {
 Footprint Timeline::footprint() const {
   Footprint footprint = cache_.footprint();
   if (encoder_ != nullptr) footprint += encoder_->footprint();
-  const std::uint64_t activations = arena_.size() + executor_bytes_;
-  footprint.reserved_bytes(MemoryClass::kActivations) += activations;
-  footprint.live_bytes(MemoryClass::kActivations) += activations;
   footprint.reserved_bytes(MemoryClass::kLogits) += logits_.size();
   footprint.live_bytes(MemoryClass::kLogits) += logits_.size();
   return footprint;

@@ -1,5 +1,5 @@
-// One session's tokens with the state that goes with them: cache, executor, activations, logits.
-// The only caller of Decoder::forward; checks everything that forward relies on.
+// One sequence: its tokens with the keys and values that go with them. Its passes run in a
+// workspace that it shares with others; it checks everything that they rely on.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "base/memory_budget.h"
 #include "decode/row_encoder.h"
 #include "decode/tap_sink.h"
+#include "decode/workspace.h"
 #include "kakeya/options.h"
 #include "kakeya/session.h"
 #include "kv/kv_cache.h"
@@ -20,7 +21,7 @@ namespace kakeya {
 
 struct TimelinePlan {
   KvCacheSpec cache;
-  ExecutorPlan executor;
+  WorkspacePlan workspace;  // of its passes alone
   std::int64_t context = 0;
   std::int64_t max_rows = 0;
   std::int64_t chunk = 0;       // rows of one pass over a prompt; at most max_rows
@@ -40,6 +41,12 @@ struct RestoringWeights {
   const dflash::Drafter* drafter = nullptr;
 };
 
+// What passes of the target take, of `max_rows` rows, of which `logit_rows` have logits. Sinks of
+// taps say for themselves.
+WorkspacePlan plan_target_passes(const ModelConfig& config,
+                                 std::int64_t max_rows,
+                                 std::int64_t logit_rows);
+
 // What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
 // kInvalidArgument for a context beyond the model's limit, a size that is not positive, a way to
 // keep keys and values that the model's heads do not allow, or rows to be restored from nothing.
@@ -49,24 +56,21 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    std::int64_t logit_rows,
                                    const RestoringConfigs& restoring = {});
 
-// Bytes that Timeline::create will charge, by class. `drafter`: that of the plan's encoder.
-Footprint estimate_timeline(const ModelConfig& config,
-                            const TimelinePlan& plan,
-                            const Backend& backend,
-                            const DrafterConfig* drafter = nullptr);
+// Bytes that Timeline::create will charge, by class, without the workspace.
+Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);
 
 class Timeline {
  public:
-  // What is referred to must outlive it; `restoring` as the plan was made for.
-  // Errors: kResourceExhausted.
+  // What is referred to must outlive it; `restoring` as the plan was made for. The workspace grows
+  // if it is too small. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Timeline>> create(const Decoder& decoder,
-                                                  Backend& backend,
+                                                  Workspace& workspace,
                                                   const TimelinePlan& plan,
                                                   MemoryBudget& budget,
                                                   const RestoringWeights& restoring = {});
 
-  // The same tokens and rows with no memory of its own: what passes need is allocated by the first
-  // one, blocks of the cache when one of the two writes into them. Nothing may be left to accept().
+  // The same tokens and rows with no memory of its own: blocks of the cache are allocated when one
+  // of the two writes into them. Nothing may be left to accept().
   // The last token is pending again if none was. `sink`: the fork of this timeline's; it holds the
   // same taps and must outlive the fork. Never fails for want of memory.
   Result<std::unique_ptr<Timeline>> fork(TapSink* sink);
@@ -83,8 +87,12 @@ class Timeline {
   void set_tap_sink(TapSink* sink) { tap_sink_ = sink; }
 
   const Decoder& decoder() const { return decoder_; }
+  Workspace& workspace() const { return workspace_; }
   // All tokens known, and how many of them have been run (the rest is pending).
   std::span<const TokenId> tokens() const { return tokens_; }
+  std::span<const TokenId> pending() const {
+    return std::span(tokens_).subspan(static_cast<std::size_t>(cache_.length()));
+  }
   Position position() const { return cache_.length(); }
   // For whoever has looked at the first `length` tokens: marked() is how many of them are still
   // there, unchanged. 0 before the first call.
@@ -98,8 +106,9 @@ class Timeline {
   Status push(std::span<const TokenId> ids);
 
   // Runs all pending tokens in the plan's chunks (or of at most `chunk`, if positive); afterwards
-  // logits() holds the last one's. A no-op without pending tokens. `progress` is called after each
-  // chunk with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
+  // logits() holds the last one's. A no-op without pending tokens. Takes a turn of the workspace
+  // for each chunk. `progress` is called after each chunk, in no turn, with tokens done and in all.
+  // Errors: kCancelled if it returns false and tokens remain.
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
   // The same of the tokens before `end`; there are no logits then if others are left.
   Status run_until(Position end, std::int64_t chunk = 0, const PrefillProgress& progress = {});
@@ -115,17 +124,36 @@ class Timeline {
 
   // Runs the one pending token and `drafts` behind it in one pass that commits nothing. Row i of
   // the result [1 + drafts, V] are the logits after the first i drafts; they may be overwritten.
-  // May be called again with other drafts instead. Errors: kFailedPrecondition unless exactly one
-  // token is pending, kInvalidArgument for more drafts than the plan has rows of logits,
-  // kResourceExhausted if the context is full.
+  // May be called again with other drafts instead. What runs it and looks at the logits should be
+  // one turn of the workspace. Errors: as check_verify, and kResourceExhausted if the budget
+  // refuses a fork a copy.
   Result<Rows> verify(std::span<const TokenId> drafts);
+  // Errors: kFailedPrecondition unless exactly one token is pending, kInvalidArgument for more
+  // drafts than the plan has rows of logits, kResourceExhausted if the context is full.
+  Status check_verify(std::size_t drafts) const;
 
-  // Commits the next row of the last verify() and appends `id`, the token chosen from its logits,
-  // which is pending then. Before a further call `id` must have been the draft of that row.
+  // Commits the next row of the last verify(), or of a pass of such rows, within its turn, and
+  // appends `id`, the token chosen from its logits, which is pending then. Before a further call
+  // `id` must have been the draft of that row.
   void accept(TokenId id);
 
-  // The logits after the last token; [V], may be overwritten by the caller. Empty while tokens are
-  // pending, and after truncate().
+  // For Pass. Makes room for `rows` rows behind what was run, in cache, encoder and tap sink.
+  // Errors: of those; nothing that counts has changed then.
+  Status reserve(std::int64_t rows);
+  // The points whose layer outputs it wants of its passes; may be empty.
+  std::span<const std::int64_t> tap_points() const;
+  std::span<const KvLayer> layers() const { return cache_.layers(); }
+  // After a pass of `ids`, with its taps; makes what else follows from the rows. `bytes` is what
+  // the pass read for it.
+  void take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint64_t bytes);
+  // Commits the next `rows` of the pass without choosing tokens, within its turn.
+  void commit(std::int64_t rows);
+  // A part of a prompt was committed: a moment to work on what else follows from it, within the
+  // turn. Errors: kResourceExhausted if the budget refuses a fork a copy.
+  Status finish_chunk();
+
+  // The logits after the last token, of the timeline's own; [V], may be overwritten by the caller.
+  // Empty while tokens are pending, after verify() and after truncate().
   std::span<float> logits();
 
   // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted for more than the
@@ -141,57 +169,51 @@ class Timeline {
   // Without anything to forget it does nothing. Errors: as KvCache::truncate, of one token less.
   Status rewind(Position length);
 
-  // Runs `ids` (at most max_rows) at the end and leaves them committed; fills `logits` with the
-  // last logits.count rows and the taps, which are the caller's and not the sink's. For parity
+  // Runs `ids` (at most max_rows) at the end and leaves them committed; logits of the last
+  // output.logits.count rows and the taps that `output` names go there, not to the sink. For parity
   // tools and benchmarks. Errors: kUnimplemented for taps where rows are restored.
-  Status forward(std::span<const TokenId> ids,
-                 std::span<const std::int64_t> taps,
-                 const ForwardOutput& output);
+  Status forward(std::span<const TokenId> ids, const ForwardOutput& output);
 
   // The experts that the last layer chose for each of the `rows` rows of the last pass; empty for a
   // network without experts. For benchmarks.
   std::span<const std::int32_t> last_routing(std::int64_t rows) const;
 
-  // Bytes of weights and cached rows that all passes so far have read.
-  std::uint64_t bytes_read() const {
-    return (executor_ == nullptr ? 0 : executor_->bytes_read()) +
-           (encoder_ == nullptr ? 0 : encoder_->bytes_read());
-  }
+  // Bytes of weights and cached rows that its passes so far have read; of a pass that it shared, in
+  // proportion to its rows.
+  std::uint64_t bytes_read() const { return bytes_read_; }
 
   Footprint footprint() const;
 
  private:
   Timeline(const Decoder& decoder,
-           Backend& backend,
+           Workspace& workspace,
            const TimelinePlan& plan,
            KvCache cache,
            MemoryBudget& budget);
-  // What passes need; nothing if it is there.
-  Status allocate_scratch();
+  // Memory for logits; nothing if it is there.
+  Status own_logits();
   Status check_length(Position length) const;
-  // Reserves the rows of `ids` and runs them, with all that follows from a pass; commits
-  // nothing. Errors: of the reservations; nothing changes then.
-  Status run(std::span<const TokenId> ids, Rows logits);
-  void commit(std::int64_t rows);
+  // Runs the next `rows` tokens and commits them. `last`: keeps the logits of the last one.
+  Status run_chunk(std::int64_t rows, bool last);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;
 
   const Decoder& decoder_;
-  Backend& backend_;
+  Workspace& workspace_;
   MemoryBudget& budget_;
   TimelinePlan plan_;
   KvCache cache_;
-  Buffer arena_;
-  Buffer logits_;
-  std::uint64_t executor_bytes_ = 0;
-  std::unique_ptr<Executor> executor_;   // null: there is no scratch yet
+  Buffer logits_;                        // [V]; empty until it is needed in a fork
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
-  Activations activations_;
+  // Of the last pass, within its turn: its rows, how many of them were committed, and their taps.
+  std::int64_t pass_rows_ = 0;
+  std::int64_t taken_ = 0;
+  ConstRows taps_;
+  std::uint64_t bytes_read_ = 0;
   std::vector<TokenId> tokens_;
   Position marked_ = 0;
   TapSink* tap_sink_ = nullptr;
-  std::int64_t unaccepted_ = 0;  // rows of the last verify() that accept() may still commit
   bool has_logits_ = false;
 };
 

@@ -138,24 +138,30 @@ Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
       }
     }
   }
+  cache.make_table();
   return cache;
 }
 
-void KvCache::set_decoders(std::int64_t index, const float* keys, const float* values) {
-  Layer& layer = layers_[static_cast<std::size_t>(index)];
-  layer.key_decoder = keys;
-  layer.value_decoder = values;
+void KvCache::make_table() {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerCacheSpec& spec = spec_.layers[i];
+    KvLayer& layer = table_.emplace_back();
+    layer.rows = layers_[i].rows;
+    layer.window = spec.window;
+    layer.kept = spec.kept;
+    layer.is_restored = spec.restored;
+    if (!spec.restored) continue;
+    layer.restored.codes = codes();
+    if (spec.own_rows < 0) continue;
+    layer.restored.blend = spec_.blend;
+    layer.restored.own = rows(spec.own_rows);
+  }
 }
 
-RestoredRows KvCache::restored(std::int64_t index) const {
-  const Layer& own = layers_[static_cast<std::size_t>(index)];
-  RestoredRows restored;
-  restored.codes = codes();
-  restored.key_decoder = own.key_decoder;
-  restored.value_decoder = own.value_decoder;
-  restored.blend = spec_.blend;
-  if (layer(index).own_rows >= 0) restored.own = rows(layer(index).own_rows);
-  return restored;
+void KvCache::set_decoders(std::int64_t index, const float* keys, const float* values) {
+  RestoredRows& restored = table_[static_cast<std::size_t>(index)].restored;
+  restored.key_decoder = keys;
+  restored.value_decoder = values;
 }
 
 KvCache KvCache::fork() {
@@ -166,14 +172,17 @@ KvCache KvCache::fork() {
   copy.written_ = written_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = copy.layers_.emplace_back(spec_, spec_.layers[i]);
-    layer.key_decoder = layers_[i].key_decoder;
-    layer.value_decoder = layers_[i].value_decoder;
     const KvRows& kv = layer.rows;
     // Going back never leads behind a slot that was written anew, so positions below the capacity
     // lie in the slots of their number, whether or not the ring has wrapped since.
     const std::int64_t slots = std::min(kv.capacity, length_);
     const auto blocks = static_cast<std::size_t>(ceil_div(slots, kv.block_slots));
     for (std::size_t b = 0; b < blocks; ++b) layer.set(b, layers_[i].blocks[b].share());
+  }
+  copy.make_table();
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    copy.table_[i].restored.key_decoder = table_[i].restored.key_decoder;
+    copy.table_[i].restored.value_decoder = table_[i].restored.value_decoder;
   }
   forked_ = true;
   copy.forked_ = true;

@@ -190,8 +190,8 @@ class KvCache {
     return spec_.layers[static_cast<std::size_t>(index)];
   }
 
-  // What evicted rows of a `restored` layer come from; its norms are left to the caller.
-  RestoredRows restored(std::int64_t index) const;
+  // All layers, as passes take them (Segment::layers). Valid until the cache goes away or moves.
+  std::span<const KvLayer> layers() const { return table_; }
   // The decoders [rank, K * E] of a restored layer, which must outlive the cache and its forks.
   void set_decoders(std::int64_t index, const float* keys, const float* values);
   // The storage of the codes.
@@ -206,9 +206,7 @@ class KvCache {
     std::vector<SharedBlock> blocks;
     std::vector<std::byte*> keys;  // of each block; empty if not stored
     std::vector<std::byte*> values;
-    KvRows rows;                         // points into the tables above
-    const float* key_decoder = nullptr;  // of restored rows
-    const float* value_decoder = nullptr;
+    KvRows rows;  // points into the tables above
 
     // Without memory yet.
     Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer);
@@ -222,6 +220,8 @@ class KvCache {
     SharedBlock memory;
   };
 
+  // Fills table_, once there are all layers; decoders are left to set_decoders().
+  void make_table();
   Status own_blocks(Position first, std::int64_t rows);
   Status own_run(std::size_t layer, KvRun run, std::vector<Fresh>& fresh);
   void install(std::vector<Fresh> fresh);
@@ -232,6 +232,7 @@ class KvCache {
   KvCacheSpec spec_;
   MemoryBudget* budget_ = nullptr;
   std::vector<Layer> layers_;
+  std::vector<KvLayer> table_;
   bool forked_ = false;  // blocks may be shared, or not there
   Position length_ = 0;
   std::int64_t reserved_ = 0;

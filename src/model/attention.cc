@@ -1,12 +1,24 @@
 #include "model/attention.h"
 
+#include <algorithm>
+
 namespace kakeya {
+namespace {
+
+template <typename F>
+bool any_sequence(const Batch& batch, std::int64_t layer, F&& f) {
+  return std::any_of(batch.segments.begin(), batch.segments.end(), [&](const Segment& segment) {
+    return f(segment.layers[static_cast<std::size_t>(layer)]);
+  });
+}
+
+}  // namespace
 
 void store_keys_and_values(const AttentionWeights& weights,
                            const AttentionShape& shape,
                            const RopeTable& rope,
                            ConstRows input,
-                           KvCache& cache,
+                           const Batch& batch,
                            Executor& executor,
                            Activations& a) {
   const std::int64_t rows = input.count;
@@ -20,18 +32,20 @@ void store_keys_and_values(const AttentionWeights& weights,
     executor.matmul(input, *weights.v_proj, values);
     raw_values = values;
   }
-  const std::int64_t own_rows = cache.layer(shape.cache_index).own_rows;
-  if (own_rows >= 0) executor.store_kv(keys, raw_values, cache.length(), cache.rows(own_rows));
+  const std::int64_t layer = shape.cache_index;
+  if (any_sequence(batch, layer, [](const KvLayer& l) { return l.restored.blend != 0.0F; })) {
+    executor.store_own_kv(keys, raw_values, layer);
+  }
   if (shape.normalise_values) {
     executor.rms_norm({raw_values.data, rows * shape.num_kv_heads, shape.head_dim}, nullptr,
                       shape.rms_norm_eps, reshape(values, shape.head_dim));
   }
-  if (!cache.layer(shape.cache_index).one_vector) {
+  if (any_sequence(batch, layer, [](const KvLayer& l) { return l.rows.keys != nullptr; })) {
     const Rows key_heads = reshape(keys, shape.head_dim);
     executor.rms_norm(key_heads, weights.k_norm.data(), shape.rms_norm_eps, key_heads);
     executor.apply_rope(keys, rope);
   }
-  executor.store_kv(keys, values, cache.length(), cache.rows(shape.cache_index));
+  executor.store_kv(keys, values, layer);
 }
 
 AttentionWeights load_attention(WeightLoader& loader,
@@ -54,7 +68,7 @@ AttentionWeights load_attention(WeightLoader& loader,
 void attend(const AttentionWeights& weights,
             const AttentionShape& shape,
             const RopeTable& rope,
-            KvCache& cache,
+            const Batch& batch,
             Executor& executor,
             Activations& a,
             Rows out) {
@@ -66,28 +80,18 @@ void attend(const AttentionWeights& weights,
   executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
   executor.apply_rope(queries, rope);
   if (weights.k_proj != nullptr) {
-    store_keys_and_values(weights, shape, rope, a.normed, cache, executor, a);
+    store_keys_and_values(weights, shape, rope, a.normed, batch, executor, a);
   }
   const Rows attended{a.attended.data, rows, width};
-  const LayerCacheSpec& layer = cache.layer(shape.cache_index);
-  RestoredRows restored;
-  if (layer.restored) {
-    restored = cache.restored(shape.cache_index);
-    restored.normalise_values = shape.normalise_values;
-    restored.rms_norm_eps = shape.rms_norm_eps;
-  }
-  executor.attention({.queries = queries,
-                      .first_position = cache.length(),
-                      .window = layer.window,
-                      .kept = layer.kept,
-                      .block_end = shape.bidirectional ? cache.length() + rows : 0,
-                      .scale = shape.scale,
+  executor.attention(queries,
+                     {.scale = shape.scale,
                       .compute = shape.compute,
-                      .kv = cache.rows(shape.cache_index),
+                      .bidirectional = shape.bidirectional,
                       .derivation = {.k_norm = weights.k_norm.data(),
                                      .inverse_frequencies = shape.inverse_frequencies},
-                      .restored = layer.restored ? &restored : nullptr},
-                     attended);
+                      .normalise_values = shape.normalise_values,
+                      .rms_norm_eps = shape.rms_norm_eps},
+                     shape.cache_index, attended);
   executor.matmul(attended, *weights.o_proj, out);
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/weight_loader.h"
 
@@ -45,23 +44,23 @@ AttentionWeights load_attention(WeightLoader& loader,
                                 bool values_are_keys,
                                 Compute compute);
 
-// Fills the reserved cache rows of positions cache.length() ... with keys and values of
-// `input` [T, D]. Uses keys and values of `a`.
+// Fills the batch's reserved cache rows with keys and values of `input` [T, D]. Uses keys and
+// values of `a`.
 void store_keys_and_values(const AttentionWeights& weights,
                            const AttentionShape& shape,
                            const RopeTable& rope,
                            ConstRows input,
-                           KvCache& cache,
+                           const Batch& batch,
                            Executor& executor,
                            Activations& a);
 
-// out [T, D] = attention over `a.normed` [T, D], whose rows are positions cache.length() ...
+// out [T, D] = attention over `a.normed` [T, D], the rows of the batch.
 // Uses queries, keys, values and attended of `a`. Source: networks of sections A.3 (steps 4 to 6)
 // and C (steps 3 to 6) of the published Gemma 4 and Qwen3 implementations.
 void attend(const AttentionWeights& weights,
             const AttentionShape& shape,
             const RopeTable& rope,
-            KvCache& cache,
+            const Batch& batch,
             Executor& executor,
             Activations& a,
             Rows out);

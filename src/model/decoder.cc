@@ -114,6 +114,14 @@ void TapWriter::write(std::int64_t point, ConstRows rows) {
   }
 }
 
+ConstRows logit_inputs(const Batch& batch, ConstRows normed, Rows scratch, Executor& executor) {
+  const std::int64_t count = batch.logit_rows();
+  if (batch.logit_rows_are_last()) return last_rows(normed, count);
+  const Rows gathered = first_rows(scratch, count);
+  executor.gather_logit_rows(normed, gathered);
+  return gathered;
+}
+
 KvCacheSpec plan_cache(const ModelConfig& config,
                        std::int64_t context,
                        std::int64_t max_rows,

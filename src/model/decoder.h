@@ -45,14 +45,11 @@ struct Activations {
   Activations with_rows(std::int64_t rows) const;
 };
 
-struct ForwardInput {
-  std::span<const TokenId> ids;  // T tokens for positions cache.length() ..., already reserved
-  std::span<const std::int64_t> taps;
-};
-
+// What a pass leaves behind.
 struct ForwardOutput {
-  Rows logits;  // [n, V], for the last n <= T rows; n = 0 for none
-  Rows taps;    // [T, num_taps * D], in the order asked for; ignored without taps
+  Rows logits;  // [n, V], of the rows for which the batch wants them, in its order
+  std::span<const std::int64_t> tap_points = {};
+  Rows taps = {};  // [T, num_taps * D], in the order of the points; ignored without any
 };
 
 // Copies the tapped rows of one pass to where the caller wants them.
@@ -70,6 +67,10 @@ class TapWriter {
   Executor& executor_;
 };
 
+// The rows of `normed` [T, D] of which the batch wants logits, one after the other: where they lie,
+// or gathered in `scratch` [T, D].
+ConstRows logit_inputs(const Batch& batch, ConstRows normed, Rows scratch, Executor& executor);
+
 class Decoder {
  public:
   virtual ~Decoder() = default;
@@ -81,11 +82,10 @@ class Decoder {
     return cache_index_[static_cast<std::size_t>(layer)];
   }
 
-  // Runs T tokens and writes their keys and values into the reserved rows of `cache`; the caller
-  // commits them. Never fails and never allocates: arguments were checked when tokens were pushed
-  // (Timeline::push).
-  virtual void forward(const ForwardInput& input,
-                       KvCache& cache,
+  // Runs the batch's tokens and writes their keys and values into the rows reserved for them; the
+  // caller commits them. Never fails and never allocates: arguments were checked when tokens were
+  // pushed (Timeline::push).
+  virtual void forward(const Batch& batch,
                        Executor& executor,
                        Activations& activations,
                        const ForwardOutput& output) const = 0;

@@ -162,11 +162,12 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   WeightLoader measure(*sources.target, *backend_);
   KAKEYA_ASSIGN_OR_RETURN(const auto decoder, load_decoder(config_, measure, options_.compute));
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(session, verify_rows(session)));
-  Footprint footprint = estimate_timeline(config_, plan, *backend_, drafter_config());
+  Footprint footprint = estimate_timeline(config_, plan);
   footprint.reserved_bytes(MemoryClass::kWeights) += measure.charged_bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += Sampler::bytes(config_.vocab_size);
   source_bytes = measure.source_bytes();
-  if (!drafter_config_) return footprint;
+  WorkspacePlan workspace = plan.workspace;
+  if (!drafter_config_) return footprint += estimate_workspace(workspace, *backend_);
   WeightLoader drafter_measure(*sources.drafter, *backend_);
   KAKEYA_ASSIGN_OR_RETURN(const auto drafter,
                           dflash::Drafter::load(*drafter_config_, options_.draft, *decoder,
@@ -179,11 +180,14 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
     footprint.reserved_bytes(MemoryClass::kWeights) += projection_measure.charged_bytes();
     source_bytes += projection_measure.source_bytes();
   }
-  if (!session.drafting || !drafter_drafts_) return footprint;
+  if (!session.drafting || !drafter_drafts_) {
+    return footprint += estimate_workspace(workspace, *backend_);
+  }
   const DflashPlan dflash = plan_dflash(drafter->config(), plan, options_.draft.unfused);
   KAKEYA_TRY(dflash.context.check());
-  footprint += estimate_dflash(drafter->config(), dflash, *backend_);
-  return footprint;
+  workspace.include(dflash.workspace);
+  footprint += estimate_dflash(drafter->config(), dflash);
+  return footprint += estimate_workspace(workspace, *backend_);
 }
 
 Status EngineImpl::fit_session(const Sources& sources) {
@@ -236,6 +240,7 @@ std::invoke_result_t<Load, WeightLoader&> EngineImpl::load_weights(
 }
 
 Status EngineImpl::load(Sources sources) {
+  workspace_ = std::make_unique<Workspace>(*backend_, budget_);
   if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
   KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
@@ -394,7 +399,7 @@ Result<std::unique_ptr<Timeline>> EngineImpl::create_timeline(const SessionOptio
                                                               const Projection* projection) {
   if (projection == nullptr) projection = projection_.get();
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(options, logit_rows, projection));
-  return Timeline::create(*decoder_, *backend_, plan, budget_,
+  return Timeline::create(*decoder_, *workspace_, plan, budget_,
                           {.projection = projection, .drafter = drafter_.get()});
 }
 
@@ -409,16 +414,23 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   if (projection == nullptr) projection = projection_.get();
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
                           plan_session(options, verify_rows(options), projection));
+  const bool with_drafter = options.drafting && drafter_ != nullptr && drafter_drafts_;
+  DflashPlan dflash_plan;
+  WorkspacePlan workspace = plan.workspace;
+  if (with_drafter) {
+    dflash_plan = plan_dflash(drafter_->config(), plan, options_.draft.unfused);
+    KAKEYA_TRY(dflash_plan.context.check());
+    workspace.include(dflash_plan.workspace);
+  }
+  KAKEYA_TRY(workspace_->reserve(workspace));  // for both, so that it grows once
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
-                          Timeline::create(*decoder_, *backend_, plan, budget_,
+                          Timeline::create(*decoder_, *workspace_, plan, budget_,
                                            {.projection = projection, .drafter = drafter_.get()}));
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
-  if (options.drafting && drafter_ != nullptr && drafter_drafts_) {
-    const DflashPlan dflash_plan = plan_dflash(drafter_->config(), plan, options_.draft.unfused);
-    KAKEYA_TRY(dflash_plan.context.check());
+  if (with_drafter) {
     KAKEYA_ASSIGN_OR_RETURN(dflash,
-                            DflashSource::create(*drafter_, *backend_, dflash_plan, budget_));
+                            DflashSource::create(*drafter_, *workspace_, dflash_plan, budget_));
     timeline->set_tap_sink(dflash.get());
   }
   std::unique_ptr<SessionDrafts> drafts;

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/memory_budget.h"
 #include "decode/timeline.h"
+#include "decode/workspace.h"
 #include "formats/model_config.h"
 #include "kakeya/engine.h"
 #include "model/decoder.h"
@@ -68,6 +69,7 @@ class EngineImpl final : public Engine {
   Compute compute() const { return options_.compute; }
   Backend& backend() { return *backend_; }
   const Decoder& decoder() const { return *decoder_; }
+  Workspace& workspace() { return *workspace_; }
   // Null without one.
   const dflash::Drafter* drafter() const { return drafter_.get(); }
   const PromptCache* prompt_cache() const { return prompt_cache_.get(); }
@@ -122,7 +124,7 @@ class EngineImpl final : public Engine {
 
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
   Result<Sources> open_sources() const;
-  // The weights and one session. `source_bytes` is the size of the tensors.
+  // The weights, the workspace and one session. `source_bytes` is the size of the tensors.
   Result<Footprint> estimate(const Sources& sources,
                              const SessionOptions& session,
                              std::uint64_t& source_bytes) const;
@@ -167,6 +169,7 @@ class EngineImpl final : public Engine {
   EngineOptions options_;
   MemoryBudget budget_;  // before everything that is charged to it
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Workspace> workspace_;  // of all sessions; it grows with the first ones
   std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
   WeightsCache weights_cache_;            // before the weights that it maps
   std::unique_ptr<Decoder> decoder_;

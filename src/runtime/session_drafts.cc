@@ -110,6 +110,7 @@ Result<LengthPolicy*> SessionDrafts::policy(Timeline& timeline,
   std::optional<MeasuredCosts> costs = statistics_.costs(most, dflash_ != nullptr);
   if (!costs) {
     if (timeline.context() - timeline.position() < most + 1) return nullptr;
+    const Workspace::Turn turn = timeline.workspace().take_turn();
     const Stopwatch watch;
     KAKEYA_TRY(timeline.step_back());
     KAKEYA_ASSIGN_OR_RETURN(costs, measure_round_costs(timeline, sampler, most, dflash_.get()));

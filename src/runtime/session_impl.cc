@@ -4,8 +4,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "decode/autoregressive.h"
-#include "decode/speculative.h"
 
 namespace kakeya {
 namespace {
@@ -23,6 +21,18 @@ double plain_step_seconds(const std::vector<RoundRecord>& rounds, const LengthPo
 }
 
 }  // namespace
+
+Status validate_generation(const GenerateOptions& options, std::int64_t vocab_size) {
+  KAKEYA_TRY(validate_sampling(options.sampling, vocab_size));
+  if (options.max_tokens < 0) {
+    return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);
+  }
+  if (options.draft_length < kAutoDraftLength) {
+    return invalid_argument("draft_length must be 0 or more, or {} for auto, but is {}",
+                            kAutoDraftLength, options.draft_length);
+  }
+  return {};
+}
 
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
@@ -166,72 +176,77 @@ Result<std::string> SessionImpl::restore(const std::string& path) {
   return note;
 }
 
-Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
-                                             const TokenCallback& on_token) {
-  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
-  KAKEYA_TRY(validate_sampling(options.sampling, timeline_->decoder().config().vocab_size));
-  if (options.max_tokens < 0) {
-    return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);
-  }
-  if (options.draft_length < kAutoDraftLength) {
-    return invalid_argument("draft_length must be 0 or more, or {} for auto, but is {}",
-                            kAutoDraftLength, options.draft_length);
-  }
+Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& prepared) {
+  KAKEYA_TRY(validate_generation(options, timeline_->decoder().config().vocab_size));
   if (timeline_->tokens().empty()) {
     return error(StatusCode::kFailedPrecondition, "there is nothing to continue: append tokens");
   }
-  std::vector<TokenId> stop_ids = options.stop_ids;
+  prepared.stop_ids = options.stop_ids;
   if (!options.ignore_model_stop_ids) {
-    stop_ids.insert(stop_ids.end(), engine_.model_stop_ids.begin(), engine_.model_stop_ids.end());
+    prepared.stop_ids.insert(prepared.stop_ids.end(), engine_.model_stop_ids.begin(),
+                             engine_.model_stop_ids.end());
   }
+  prepared.request = {.max_tokens = options.max_tokens,
+                      .stop_ids = prepared.stop_ids,
+                      .draft_length = options.draft_length};
+  prepared.speculates = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1 &&
+                        !timeline_->recomputes();
   if (sampler_ == nullptr) {
     KAKEYA_ASSIGN_OR_RETURN(
         Sampler sampler, Sampler::create(timeline_->decoder().config().vocab_size, engine_.budget));
     sampler_ = std::make_unique<Sampler>(std::move(sampler));
   }
+  GenerateResult& result = prepared.result;
+  const std::span<const TokenId> tokens = timeline_->tokens();
   sampler_->set_options(options.sampling, engine_.suppressed, options.accept);
   sampler_->clear_history();
-  for (const TokenId id : timeline_->tokens()) sampler_->add_prompt_token(id);
-
-  GenerateResult result;
-  const auto room = timeline_->context() - static_cast<Position>(timeline_->tokens().size());
-  const auto most = static_cast<std::size_t>(std::min(options.max_tokens, room));
+  for (const TokenId id : tokens.first(tokens.size() - result.ids.size())) {
+    sampler_->add_prompt_token(id);
+  }
+  for (const TokenId id : result.ids) sampler_->add_output_token(id);
+  const auto room = timeline_->context() - static_cast<Position>(tokens.size());
+  const auto most =
+      result.ids.size() + static_cast<std::size_t>(std::min(options.max_tokens, room));
   result.ids.reserve(most);
   result.rounds.reserve(most);
+  return {};
+}
+
+Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
+                                             const TokenCallback& on_token) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
+  PreparedGeneration prepared;
+  KAKEYA_TRY(prepare(options, prepared));
+  GenerateResult& result = prepared.result;
   const Stopwatch prefill_watch;
   const Position branch = start_from_cache();
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
   KAKEYA_TRY(run_prompt(branch));
   result.prefill_seconds = prefill_watch.seconds();
-  const DecodeRequest request{.max_tokens = options.max_tokens, .stop_ids = stop_ids};
-  KAKEYA_TRY(decode(options, request, on_token, result));
-  // A conversation goes on behind the answer.
-  if (cursor_) engine_.prompt_cache->put(*cursor_, parts());
-  return result;
+  KAKEYA_TRY(decode(prepared, on_token));
+  keep_for_others();
+  return std::move(result);
 }
 
-Status SessionImpl::decode(const GenerateOptions& options,
-                           const DecodeRequest& request,
-                           const TokenCallback& on_token,
-                           GenerateResult& result) {
+// A conversation goes on behind the answer.
+void SessionImpl::keep_for_others() {
+  if (cursor_) engine_.prompt_cache->put(*cursor_, parts());
+}
+
+Status SessionImpl::decode(PreparedGeneration& prepared, const TokenCallback& on_token) {
+  GenerateResult& result = prepared.result;
   LengthPolicy* policy = nullptr;
-  bool speculate = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1 &&
-                   !timeline_->recomputes();
-  if (speculate && options.draft_length == kAutoDraftLength) {
+  if (prepared.speculates && prepared.request.draft_length == kAutoDraftLength) {
     KAKEYA_ASSIGN_OR_RETURN(policy,
                             drafts_->policy(*timeline_, *sampler_, result.measuring_seconds));
-    speculate = policy != nullptr;
+    prepared.speculates = policy != nullptr;
   }
-  if (speculate) {
-    KAKEYA_TRY(decode_speculative(
-        *timeline_, *sampler_, drafts_->source(), policy,
-        {.draft_length = options.draft_length, .one_row_passes = drafts_->unfused()}, request,
-        on_token, result));
-    drafts_->remember();
-  } else {
-    KAKEYA_TRY(decode_autoregressive(*timeline_, *sampler_, request, on_token, result));
-  }
+  prepared.request.one_row_passes = prepared.speculates && drafts_->unfused();
+  DraftSource* source = prepared.speculates ? &drafts_->source() : nullptr;
+  KAKEYA_TRY(
+      kakeya::decode(*timeline_, *sampler_, source, policy, prepared.request, on_token, result));
+  if (prepared.speculates) drafts_->remember();
   result.plain_step_seconds = plain_step_seconds(result.rounds, policy);
   return {};
 }

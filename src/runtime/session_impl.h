@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "decode/generation.h"
 #include "decode/sampler.h"
 #include "decode/timeline.h"
-#include "decode/token_stream.h"
 #include "kakeya/session.h"
 #include "runtime/model_identity.h"
 #include "runtime/prompt_cache.h"
@@ -30,6 +30,17 @@ struct SessionSurroundings {
   std::span<const TokenId> suppressed;
   TableIdentity* tables = nullptr;
 };
+
+// What a generation needs beside the session. It refers to itself: it must stay where it is.
+struct PreparedGeneration {
+  std::vector<TokenId> stop_ids;
+  DecodeRequest request;
+  bool speculates = false;  // as far as options and session say
+  GenerateResult result;
+};
+
+// Errors: kInvalidArgument, naming the option (which, expected, got).
+Status validate_generation(const GenerateOptions& options, std::int64_t vocab_size);
 
 class SessionImpl final : public Session {
  public:
@@ -64,11 +75,19 @@ class SessionImpl final : public Session {
   Position cached_tokens() const override { return cached_; }
   Footprint footprint() const override;
 
+  // For the scheduler, which runs passes itself. Readies sampler and result for a generation behind
+  // the tokens, of which the last are result.ids, if it was interrupted. Errors: as generate().
+  Status prepare(const GenerateOptions& options, PreparedGeneration& prepared);
+  Timeline& timeline() { return *timeline_; }
+  Sampler& sampler() { return *sampler_; }
+  SessionDrafts* drafts() { return drafts_.get(); }  // may be null
+  // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
+  Position start_from_cache();
+  // Gives the prompt cache, if there is one, what was run.
+  void keep_for_others();
+
  private:
-  Status decode(const GenerateOptions& options,
-                const DecodeRequest& request,
-                const TokenCallback& on_token,
-                GenerateResult& result);
+  Status decode(PreparedGeneration& prepared, const TokenCallback& on_token);
 
   // Held while an operation runs, in which callbacks and other threads may ask for another one.
   class Busy {
@@ -89,8 +108,6 @@ class SessionImpl final : public Session {
   SessionParts parts();
   // The key of a file.
   SnapshotKey saved_key() const;
-  // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
-  Position start_from_cache();
   // Runs what is pending, after start_from_cache(), and keeps it for other sessions.
   Status run_prompt(Position branch, const PrefillProgress& progress = {});
 

@@ -77,21 +77,23 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
   const RopeTable rope = {table.data(), table.data() + kRows * 20, 20};
   Executor& executor = *machine.executor;
 
+  const KvLayer layer{.rows = kv, .window = 20};
+  BatchBuilder builder(kRows, 2);
+
   const std::int64_t before = allocations;
-  executor.embed(*square, ids, 1.0F, rows);
+  builder.add(std::span(ids).first(30), {}, 10, {&layer, 1}, 3);
+  builder.add(std::span(ids).first(10), {}, 45, {&layer, 1}, 1);
+  executor.begin(builder.batch());
+  executor.embed(*square, 1.0F, rows);
   executor.rms_norm(rows, nullptr, 1e-6F, outs);
   executor.matmul(outs, *square, rows);
   executor.gated_matmul(outs, *square, *square, GateActivation::kSilu, rows);
   executor.gated_multiply(rows, x.data(), kWidth, GateActivation::kSilu, outs);
-  executor.make_rope_table(5, kRows, frequencies, rope);
+  executor.make_rope_table(frequencies, rope);
   executor.apply_rope(rows, rope);
-  executor.store_kv(rows, outs, 10, kv);
-  AttentionInput input;
-  input.queries = rows;
-  input.first_position = 10;
-  input.window = 20;
-  input.kv = kv;
-  executor.attention(input, outs);
+  executor.store_kv(rows, outs, 0);
+  executor.attention(rows, {}, 0, outs);
+  executor.gather_logit_rows(rows, outs);
   executor.route({x.data(), kRows, 16}, x.data(), routing);
   executor.experts(rows, {gate.get(), up.get(), down.get()}, routing, GateActivation::kGeluTanh,
                    outs);

@@ -46,6 +46,7 @@ inline std::vector<Configuration> all_configurations() {
 inline ExecutorPlan roomy_plan() {
   ExecutorPlan plan;
   plan.max_rows = 64;
+  plan.max_sequences = 8;
   plan.max_matmul_width = 3000;
   plan.max_query_width = 4096;
   plan.max_head_dim = 512;
@@ -65,6 +66,33 @@ struct Machine {
     options.threads.num_threads = configuration.threads;
     backend = test::create_test_backend(options).value();
     executor = backend->create_executor(plan, budget).value();
+  }
+
+  // One sequence of one layer, whose rows start at `first`.
+  void store(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
+    const KvLayer layer{.rows = kv};
+    const auto batch = BatchBuilder::one_of_rows(values.count, first, {&layer, 1});
+    executor->begin(batch.batch());
+    executor->store_kv(keys, values, 0);
+  }
+  void attend(const AttentionInput& input, Rows out) {
+    const auto batch =
+        BatchBuilder::one_of_rows(input.queries.count, input.first_position, {&input.layer, 1});
+    executor->begin(batch.batch());
+    executor->attention(input.queries, input.settings, 0, out);
+  }
+  void make_rope_table(Position first,
+                       std::int64_t count,
+                       std::span<const float> inverse_frequencies,
+                       RopeTable table) {
+    const auto batch = BatchBuilder::one_of_rows(count, first, {});
+    executor->begin(batch.batch());
+    executor->make_rope_table(inverse_frequencies, table);
+  }
+  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
+    const auto batch = BatchBuilder::one(ids, 0, {}, 0);
+    executor->begin(batch.batch());
+    executor->embed(table, scale, out);
   }
 
   MemoryBudget budget;

@@ -213,7 +213,7 @@ TEST_P(IntegerProducts, EmbedWhatIsDecoded) {
     const auto table = load(cpu_, tensor);
     const std::vector<TokenId> ids = {0, 39, 17, 16};
     std::vector<float> out(4 * 256, NAN);
-    cpu_.executor->embed(*table, ids, 2.0F, rows_of(out, 256));
+    cpu_.embed(*table, ids, 2.0F, rows_of(out, 256));
     for (std::size_t i = 0; i < ids.size(); ++i) {
       std::vector<float> row(256);
       copy_to_f32(tensor.view, ids[i], 0, 256, row.data());

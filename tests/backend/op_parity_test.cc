@@ -253,8 +253,7 @@ std::vector<float> attend(Machine& machine, const AttentionCase& c, const Attent
   const auto store = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t t = from; t < to; ++t) {
       const std::int64_t row = t % distinct * kv_width;
-      machine.executor->store_kv({keys.data() + row, 1, kv_width},
-                                 {values.data() + row, 1, kv_width}, t, kv);
+      machine.store({keys.data() + row, 1, kv_width}, {values.data() + row, 1, kv_width}, t, kv);
     }
   };
   store(0, std::min(last, c.sink));
@@ -262,19 +261,20 @@ std::vector<float> attend(Machine& machine, const AttentionCase& c, const Attent
   AttentionInput input;
   input.queries = rows_of(queries, width);
   input.first_position = c.first;
-  input.window = c.window;
-  input.kept = c.kept;
-  input.block_end = mode.bidirectional ? last : 0;
-  input.compute = mode.compute;
-  input.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
-  input.kv = kv;
-  input.derivation = {.k_norm = k_norm.data(),
-                      .inverse_frequencies =
-                          std::span(frequencies)
-                              .first(std::min<std::size_t>(
-                                  frequencies.size(), static_cast<std::size_t>(c.head_dim / 2)))};
+  input.layer.rows = kv;
+  input.layer.window = c.window;
+  input.layer.kept = c.kept;
+  input.settings.bidirectional = mode.bidirectional;
+  input.settings.compute = mode.compute;
+  input.settings.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
+  input.settings.derivation = {
+      .k_norm = k_norm.data(),
+      .inverse_frequencies =
+          std::span(frequencies)
+              .first(std::min<std::size_t>(frequencies.size(),
+                                           static_cast<std::size_t>(c.head_dim / 2)))};
   std::vector<float> out(queries.size(), NAN);
-  machine.executor->attention(input, rows_of(out, width));
+  machine.attend(input, rows_of(out, width));
   return out;
 }
 
@@ -341,19 +341,18 @@ std::vector<float> attend_rows(Machine& machine,
   std::vector<std::byte> bytes(rows.size() * 2);
   std::byte* const block = bytes.data();
   const KvRows kv = {nullptr, &block, count, KvFormat::kBf16, count, 1, head_dim};
-  machine.executor->store_kv({}, rows_of(rows, head_dim), 0, kv);
+  machine.store({}, rows_of(rows, head_dim), 0, kv);
   const std::vector<float> ones(static_cast<std::size_t>(head_dim), 1.0F);
   const std::vector<float> still = {0.0F};
   AttentionInput input;
   const auto width = static_cast<std::int64_t>(queries.size());
   input.queries = {queries.data(), 1, width};
   input.first_position = count - 1;
-  input.compute = Compute::kFast;
-  input.scale = 1.0F;
-  input.kv = kv;
-  input.derivation = {.k_norm = ones.data(), .inverse_frequencies = still};
+  input.layer.rows = kv;
+  input.settings.compute = Compute::kFast;
+  input.settings.derivation = {.k_norm = ones.data(), .inverse_frequencies = still};
   std::vector<float> out(queries.size(), NAN);
-  machine.executor->attention(input, rows_of(out, width));
+  machine.attend(input, rows_of(out, width));
   return out;
 }
 
@@ -421,7 +420,7 @@ TEST_P(OpParity, StoreRoundsExactlyAsTheReference) {
     std::byte* const keys = k.data();
     std::byte* const more = v.data();
     const KvRows kv = {&keys, &more, 5, KvFormat::kBf16, 5, 2, 17};
-    machine.executor->store_kv(rows_of(values, 34), rows_of(values, 34), 3, kv);
+    machine.store(rows_of(values, 34), rows_of(values, 34), 3, kv);
     return k;
   };
   EXPECT_EQ(run(cpu_), run(ref_));
@@ -450,7 +449,7 @@ TEST_P(OpParity, RowWiseOperations) {
         std::vector<float> frequencies = random_floats(static_cast<std::size_t>(width / 2), 18);
         frequencies.back() = 0.0F;
         const RopeTable rope = {table.data(), table.data() + 3 * (width / 2), width / 2};
-        executor.make_rope_table(1000, 3, frequencies, rope);
+        machine.make_rope_table(1000, 3, frequencies, rope);
         executor.apply_rope(rows_of(out, width), rope);
       }
       return out;
@@ -487,7 +486,7 @@ TEST_P(OpParity, EmbedReadsPackedAndMappedTables) {
           mapped ? machine.backend->map_table(table.view).value()
                  : machine.backend->load_matrix(table.view, Compute::kFast, machine.budget).value();
       std::vector<float> out(ids.size() * 45);
-      machine.executor->embed(*matrix, ids, 7.5F, rows_of(out, 45));
+      machine.embed(*matrix, ids, 7.5F, rows_of(out, 45));
       return out;
     };
     EXPECT_EQ(run(cpu_, false), run(ref_, true));

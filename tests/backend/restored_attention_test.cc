@@ -75,16 +75,15 @@ class Scene {
       std::vector<float> all(static_cast<std::size_t>(half), 0.0F);
       std::copy(frequencies_.begin(), frequencies_.end(), all.begin());
       const RopeTable rope{table.data(), table.data() + 50 * half, half};
-      executor.make_rope_table(first, 50, all, rope);
+      machine.make_rope_table(first, 50, all, rope);
       executor.apply_rope(k, rope);
     }
     stored_ = rows_in(stored_memory_, case_.format, case_.kv_heads, case_.head_dim, case_.derived);
     own_ = rows_in(own_memory_, KvFormat::kF32, case_.kv_heads, case_.head_dim, false);
     codes_ = rows_in(codes_memory_, case_.codes, 1, case_.rank, false);
-    executor.store_kv(rows_of(keys, kv_width_), rows_of(values, kv_width_), 0, stored_);
-    executor.store_kv(rows_of(raw_keys_, kv_width_), rows_of(raw_values_, kv_width_), 0, own_);
-    executor.store_kv(rows_of(key_codes_, case_.rank), rows_of(value_codes_, case_.rank), 0,
-                      codes_);
+    machine.store(rows_of(keys, kv_width_), rows_of(values, kv_width_), 0, stored_);
+    machine.store(rows_of(raw_keys_, kv_width_), rows_of(raw_values_, kv_width_), 0, own_);
+    machine.store(rows_of(key_codes_, case_.rank), rows_of(value_codes_, case_.rank), 0, codes_);
   }
 
   // Of positions first ... first + rows - 1; without `restoring` nothing is evicted.
@@ -96,23 +95,24 @@ class Scene {
     const RestoredRows restored = {.codes = codes_,
                                    .key_decoder = key_decoder_.data(),
                                    .value_decoder = value_decoder_.data(),
-                                   .normalise_values = case_.normalise_values,
-                                   .rms_norm_eps = kEps,
                                    .blend = blend,
                                    .own = own_};
     AttentionInput input;
     input.queries = {queries_.data() + first * width_, rows, width_};
     input.first_position = first;
-    input.window = case_.window;
-    input.scale = 1.0F / std::sqrt(static_cast<float>(case_.head_dim));
-    input.kv = stored_;
-    input.derivation = {.k_norm = k_norm_.data(), .inverse_frequencies = frequencies_};
+    input.layer.rows = stored_;
+    input.layer.window = case_.window;
+    input.settings.scale = 1.0F / std::sqrt(static_cast<float>(case_.head_dim));
+    input.settings.derivation = {.k_norm = k_norm_.data(), .inverse_frequencies = frequencies_};
+    input.settings.normalise_values = case_.normalise_values;
+    input.settings.rms_norm_eps = kEps;
     if (restoring) {
-      input.kept = case_.kept;
-      input.restored = &restored;
+      input.layer.kept = case_.kept;
+      input.layer.is_restored = true;
+      input.layer.restored = restored;
     }
     std::vector<float> out(static_cast<std::size_t>(rows * width_), NAN);
-    machine.executor->attention(input, rows_of(out, width_));
+    machine.attend(input, rows_of(out, width_));
     return out;
   }
 

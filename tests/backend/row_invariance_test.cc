@@ -231,26 +231,26 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
     const std::vector<float> frequencies = {1.0F, 0.1F, 1e-3F};
     const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
       AttentionInput input;
-      input.compute = ring.compute;
       input.queries = {queries.data() + first * width, rows, width};
       input.first_position = first;
-      input.window = ring.window;
-      input.kept = ring.kept;
-      input.scale = 0.5F;
-      input.kv = kv;
-      input.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
+      input.layer.rows = kv;
+      input.layer.window = ring.window;
+      input.layer.kept = ring.kept;
+      input.settings.compute = ring.compute;
+      input.settings.scale = 0.5F;
+      input.settings.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
       return input;
     };
     const auto store = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
-      alone_.executor->store_kv({keys.data() + first * kv_width, rows, kv_width},
-                                {values.data() + first * kv_width, rows, kv_width}, first, kv);
+      alone_.store({keys.data() + first * kv_width, rows, kv_width},
+                   {values.data() + first * kv_width, rows, kv_width}, first, kv);
     };
     BlockMemory full_memory;
     const KvRows full = full_memory.rows(ring, kLength, kLength);
     store(full, 0, kLength);
     std::vector<float> expected(static_cast<std::size_t>(kLength * width));
     for (std::int64_t t = 0; t < kLength; ++t) {
-      alone_.executor->attention(input_of(full, t, 1), {expected.data() + t * width, 1, width});
+      alone_.attend(input_of(full, t, 1), {expected.data() + t * width, 1, width});
     }
     BlockMemory ring_memory;
     const KvRows kv = ring_memory.rows(ring, ring.capacity(kLength), 37);
@@ -260,19 +260,22 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
       store(kv, first, rows);
       Machine& machine = first % 2 == 0 ? one_thread_ : two_threads_;
       std::vector<float> got(static_cast<std::size_t>(rows * width), NAN);
-      machine.executor->attention(input_of(kv, first, rows), rows_of(got, width));
+      machine.attend(input_of(kv, first, rows), rows_of(got, width));
       ASSERT_TRUE(same_bits(got.data(), expected.data() + first * width, rows * width))
           << "positions " << first << " + " << rows;
-      // The rows of a bidirectional block, together and one by one.
+      // The rows of a bidirectional block, and each of them beside other ones.
       AttentionInput block = input_of(kv, first, rows);
-      block.block_end = first + rows;
-      machine.executor->attention(block, rows_of(got, width));
-      std::vector<float> alone(static_cast<std::size_t>(width));
+      block.settings.bidirectional = true;
+      machine.attend(block, rows_of(got, width));
+      AttentionInput others = input_of(full, first, rows);
+      others.settings.bidirectional = true;
+      std::vector<float> beside(static_cast<std::size_t>(rows * width));
       for (std::int64_t t = 0; t < rows; ++t) {
-        AttentionInput one = input_of(full, first + t, 1);
-        one.block_end = first + rows;
-        alone_.executor->attention(one, rows_of(alone, width));
-        ASSERT_TRUE(same_bits(got.data() + t * width, alone.data(), width))
+        auto mixed = random_floats(beside.size(), static_cast<unsigned>(first + t), 3.0F);
+        std::copy_n(queries.begin() + (first + t) * width, width, mixed.begin() + t * width);
+        others.queries.data = mixed.data();
+        alone_.attend(others, rows_of(beside, width));
+        ASSERT_TRUE(same_bits(got.data() + t * width, beside.data() + t * width, width))
             << "row " << t << " of a block at " << first;
       }
     }
@@ -296,7 +299,7 @@ TEST_P(RowInvariance, RowWiseOperations) {
         std::vector<float> cos(static_cast<std::size_t>(rows * (width / 2)));
         std::vector<float> sin(cos.size());
         const RopeTable table = {cos.data(), sin.data(), width / 2};
-        executor.make_rope_table(100 + first, rows, frequencies, table);
+        machine.make_rope_table(100 + first, rows, frequencies, table);
         executor.apply_rope(all, table);
       }
       return out;

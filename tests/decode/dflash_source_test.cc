@@ -40,7 +40,8 @@ bool prefers_mask(TestModel& model, const dflash::Drafter& drafter) {
   const std::int64_t vocab = config.layers.vocab_size;
   std::vector<float> logits(static_cast<std::size_t>(7 * vocab));
   EXPECT_TRUE(context.reserve(8).has_value());
-  drafter.forward(block, context, *executor, activations, {logits.data(), 7, vocab});
+  const auto batch = BatchBuilder::one(block, context.length(), context.layers(), 7);
+  drafter.forward(batch.batch(), *executor, activations, {logits.data(), 7, vocab});
   for (auto row = logits.begin(); row != logits.end(); row += vocab) {
     if (std::max_element(row, row + vocab) - row == config.mask_token_id) return true;
   }

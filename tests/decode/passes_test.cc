@@ -1,9 +1,8 @@
 // What the loops ask of the target: each token of a prompt once, one pass a round, nothing else.
 #include <gtest/gtest.h>
 
-#include "decode/autoregressive.h"
+#include "decode/generation.h"
 #include "decode/scripted_decoder.h"
-#include "decode/speculative.h"
 
 namespace kakeya::test {
 namespace {
@@ -68,8 +67,8 @@ TEST(Passes, APlainTokenIsOnePassOfOneRow) {
   ASSERT_OK(target.timeline().run_pending());
   decoder.take_passes();
   GenerateResult result;
-  ASSERT_OK(decode_autoregressive(target.timeline(), target.sampler(),
-                                  {.max_tokens = 20, .stop_ids = {}}, {}, result));
+  ASSERT_OK(decode(target.timeline(), target.sampler(), nullptr, nullptr, {.max_tokens = 20}, {},
+                   result));
   ASSERT_EQ(result.ids.size(), 20U);
   std::vector<Pass> expected;  // the first token comes out of the prefill, the last stays pending
   for (Position p = 50; p < 69; ++p) expected.push_back({p, 1, 1});
@@ -86,9 +85,8 @@ TEST(Passes, ARoundIsOnePassOfItsBlock) {
     ASSERT_OK(target.timeline().run_pending());
     decoder.take_passes();
     GenerateResult result;
-    ASSERT_OK(decode_speculative(target.timeline(), target.sampler(), source, nullptr,
-                                 {.draft_length = 7}, {.max_tokens = 60, .stop_ids = {}}, {},
-                                 result));
+    ASSERT_OK(decode(target.timeline(), target.sampler(), &source, nullptr,
+                     {.max_tokens = 60, .draft_length = 7}, {}, result));
     ASSERT_EQ(result.ids.size(), 60U);
     std::vector<Pass> expected;
     Position run = 50;

@@ -37,16 +37,15 @@ class ScriptedDecoder final : public Decoder {
                   std::chrono::microseconds row_time = std::chrono::microseconds(0))
       : Decoder(small_config(vocab_size)), script_(std::move(script)), row_time_(row_time) {}
 
-  void forward(const ForwardInput& input,
-               KvCache& cache,
+  void forward(const Batch& batch,
                Executor& /*executor*/,
                Activations& /*activations*/,
                const ForwardOutput& output) const override {
-    const auto rows = static_cast<std::int64_t>(input.ids.size());
+    const std::int64_t rows = batch.rows();
     const Rows& logits = output.logits;
-    passes_.push_back({cache.length(), rows, logits.count});
+    passes_.push_back({batch.positions.front(), rows, logits.count});
     for (std::int64_t i = 0; i < logits.count; ++i) {
-      const TokenId last = input.ids[static_cast<std::size_t>(rows - logits.count + i)];
+      const TokenId last = batch.ids[static_cast<std::size_t>(rows - logits.count + i)];
       for (std::int64_t next = 0; next < logits.width; ++next) {
         logits.data[i * logits.width + next] = script_(last, static_cast<TokenId>(next));
       }
@@ -78,9 +77,10 @@ class ScriptedTarget {
  public:
   ScriptedTarget(const ScriptedDecoder& decoder, const SessionOptions& options, std::int64_t rows)
       : backend_(create_backend({.name = "ref", .threads = {}}).value()),
+        workspace_(*backend_, budget_),
         timeline_(
             Timeline::create(decoder,
-                             *backend_,
+                             workspace_,
                              plan_timeline(decoder.config(), options, Compute::kF32, rows).value(),
                              budget_)
                 .value()),
@@ -92,6 +92,7 @@ class ScriptedTarget {
  private:
   MemoryBudget budget_;
   std::unique_ptr<Backend> backend_;
+  Workspace workspace_;
   std::unique_ptr<Timeline> timeline_;
   Sampler sampler_;
 };

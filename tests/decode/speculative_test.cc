@@ -1,7 +1,5 @@
 // Losslessness: speculative decoding gives the tokens of plain decoding, whatever drafts, however
 // long the drafts are and wherever generation stops. Equality throughout.
-#include "decode/speculative.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,8 +7,8 @@
 #include <ostream>
 
 #include "base/random.h"
-#include "decode/autoregressive.h"
 #include "decode/chain_source.h"
+#include "decode/generation.h"
 #include "decode/ngram_source.h"
 #include "model/test_model.h"
 
@@ -147,9 +145,9 @@ Output plain(Trio& trio, const Request& request) {
   EXPECT_TRUE(timeline->run_pending().has_value());
   GenerateResult result;
   std::int64_t calls = 0;
-  const Status done = decode_autoregressive(
-      *timeline, sampler, {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids},
-      callback(request, calls), result);
+  const Status done = decode(*timeline, sampler, nullptr, nullptr,
+                             {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids},
+                             callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
   return finish(*timeline, std::move(result));
 }
@@ -195,11 +193,12 @@ Output speculate(Trio& trio,
   EXPECT_TRUE(timeline->run_pending().has_value());
   GenerateResult result;
   std::int64_t calls = 0;
-  const Status done =
-      decode_speculative(*timeline, sampler, *source, &policy,
-                         {.draft_length = options.draft_length, .one_row_passes = options.unfused},
-                         {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids},
-                         callback(request, calls), result);
+  const Status done = decode(*timeline, sampler, source, &policy,
+                             {.max_tokens = request.max_tokens,
+                              .stop_ids = request.stop_ids,
+                              .draft_length = options.draft_length,
+                              .one_row_passes = options.unfused},
+                             callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
   return finish(*timeline, std::move(result));
 }

@@ -8,9 +8,8 @@
 #include <ostream>
 #include <vector>
 
-#include "decode/autoregressive.h"
+#include "decode/generation.h"
 #include "decode/scripted_decoder.h"
-#include "decode/speculative.h"
 
 namespace kakeya::test {
 namespace {
@@ -86,14 +85,11 @@ std::vector<int> count_streams(const Way& way) {
         {.temperature = 1.0F, .top_k = way.top_k, .seed = static_cast<std::uint64_t>(seed)}, {},
         way.rule);
     // One more than is looked at, for a last draft is only made where another token may follow.
-    const DecodeRequest request{.max_tokens = kTokens + 1, .stop_ids = {}};
+    const DecodeRequest request{
+        .max_tokens = kTokens + 1, .draft_length = 3, .one_row_passes = way.one_row_passes};
     GenerateResult result;
-    const Status done =
-        way.drafts
-            ? decode_speculative(target.timeline(), target.sampler(), source, nullptr,
-                                 {.draft_length = 3, .one_row_passes = way.one_row_passes}, request,
-                                 {}, result)
-            : decode_autoregressive(target.timeline(), target.sampler(), request, {}, result);
+    const Status done = decode(target.timeline(), target.sampler(), way.drafts ? &source : nullptr,
+                               nullptr, request, {}, result);
     EXPECT_TRUE(done.has_value());
     int cell = 0;
     for (std::size_t i = 0; i < kTokens; ++i) cell = cell * kStreamVocabulary + result.ids[i];

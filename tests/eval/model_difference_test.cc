@@ -56,10 +56,8 @@ TEST(ModelDifference, AgreesWithLogitsThatWereComparedByHand) {
       std::vector<float> rows(static_cast<std::size_t>(count * engine.vocab_size()));
       const auto timeline =
           engine.create_timeline({.context = count, .max_rows = count}, 1).value();
-      EXPECT_TRUE(
-          timeline
-              ->forward(ids, {}, {.logits = {rows.data(), count, engine.vocab_size()}, .taps = {}})
-              .has_value());
+      EXPECT_TRUE(timeline->forward(ids, {.logits = {rows.data(), count, engine.vocab_size()}})
+                      .has_value());
       return rows;
     };
     const std::vector<float> from_a = logits(*a);

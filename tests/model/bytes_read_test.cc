@@ -78,8 +78,8 @@ class BytesRead : public testing::TestWithParam<PassCase> {
     const std::int64_t rows = GetParam().rows;
     std::vector<float> logits(static_cast<std::size_t>(rows * kVocabulary));
     EXPECT_TRUE(timeline
-                    ->forward(std::span(ids).subspan(kPrompt, static_cast<std::size_t>(rows)), {},
-                              {.logits = {logits.data(), rows, kVocabulary}, .taps = {}})
+                    ->forward(std::span(ids).subspan(kPrompt, static_cast<std::size_t>(rows)),
+                              {.logits = {logits.data(), rows, kVocabulary}})
                     .has_value());
     const auto routing = timeline->last_routing(rows);
     *experts = std::set(routing.begin(), routing.end()).size();

@@ -60,7 +60,8 @@ class DrafterPass {
                        drafter_.config().layers.hidden_size;
     const auto rows = static_cast<std::int64_t>(taps.size()) / width;
     EXPECT_TRUE(context_.reserve(rows).has_value());
-    drafter_.extend_context({taps.data(), rows, width}, context_, *executor_, activations_);
+    const auto batch = BatchBuilder::one_of_rows(rows, context_.length(), context_.layers());
+    drafter_.extend_context({taps.data(), rows, width}, batch.batch(), *executor_, activations_);
     context_.commit(rows);
     const float* features = activations_.features.data;
     return {features, features + rows * drafter_.config().layers.hidden_size};
@@ -76,8 +77,9 @@ class DrafterPass {
     result.logits.resize(ids.size() *
                          static_cast<std::size_t>(drafter_.config().layers.vocab_size));
     EXPECT_TRUE(context_.reserve(rows).has_value());
+    const auto batch = BatchBuilder::one(ids, context_.length(), context_.layers(), rows);
     const ConstRows hidden =
-        drafter_.forward(ids, context_, *executor_, activations_,
+        drafter_.forward(batch.batch(), *executor_, activations_,
                          {result.logits.data(), rows, drafter_.config().layers.vocab_size});
     context_.commit(0);
     result.hidden.assign(hidden.data, hidden.data + rows * hidden.width);

@@ -79,6 +79,7 @@ std::unique_ptr<TestModel> TestModel::load(const ModelConfig& config,
   auto model = std::make_unique<TestModel>();
   model->compute_ = compute;
   model->backend_ = std::move(backend);
+  model->workspace_ = std::make_unique<Workspace>(*model->backend_, model->budget_);
   WeightLoader loader(source, *model->backend_, model->budget_, {});
   auto decoder = load_decoder(config, loader, compute);
   if (!decoder) {
@@ -98,7 +99,7 @@ std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
   }
   const auto plan = plan_timeline(config(), options, compute_, logit_rows, configs);
   EXPECT_TRUE(plan.has_value()) << plan.error().message();
-  auto timeline = Timeline::create(*decoder_, *backend_, *plan, budget_, restoring);
+  auto timeline = Timeline::create(*decoder_, *workspace_, *plan, budget_, restoring);
   EXPECT_TRUE(timeline.has_value()) << timeline.error().message();
   return std::move(timeline).value();
 }
@@ -152,7 +153,7 @@ std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& dr
       plan_timeline(config(), options, compute_, drafter.config().block_size, configs);
   EXPECT_TRUE(target.has_value()) << target.error().message();
   const DflashPlan plan = plan_dflash(drafter.config(), *target, rebuild_context);
-  auto source = DflashSource::create(drafter, *backend_, plan, budget_);
+  auto source = DflashSource::create(drafter, *workspace_, plan, budget_);
   EXPECT_TRUE(source.has_value()) << source.error().message();
   return std::move(source).value();
 }
@@ -213,9 +214,10 @@ ForwardRecord run(Timeline& timeline,
     const auto first = static_cast<std::int64_t>(begin);
     const ForwardOutput output{
         .logits = {record.logits.data() + first * config.vocab_size, rows, config.vocab_size},
+        .tap_points = taps,
         .taps = {record.taps.data() + first * tap_width, rows, tap_width}};
     const Status done =
-        timeline.forward(ids.subspan(begin, static_cast<std::size_t>(rows)), taps, output);
+        timeline.forward(ids.subspan(begin, static_cast<std::size_t>(rows)), output);
     EXPECT_TRUE(done.has_value()) << done.error().message();
   }
   return record;

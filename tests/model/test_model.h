@@ -74,6 +74,7 @@ class TestModel {
                                               const Projection* projection = nullptr);
 
   Backend& backend() { return *backend_; }
+  Workspace& workspace() { return *workspace_; }
   MemoryBudget& budget() { return budget_; }
   const ModelConfig& config() const { return decoder_->config(); }
   const Decoder& decoder() const { return *decoder_; }
@@ -86,6 +87,7 @@ class TestModel {
   MemoryBudget budget_;
   Compute compute_ = Compute::kF32;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Workspace> workspace_;  // of all its timelines
   std::unique_ptr<TensorSource> source_;
   std::unique_ptr<Decoder> decoder_;
 };

@@ -110,6 +110,7 @@ TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
 }
 
 TEST_F(ForkTest, AForkOutlivesItsParentAndTakesItsPlace) {
+  plain_->create_session().value();  // makes the workspace, which stays
   const std::uint64_t before = plain_->footprint().total_reserved();
   auto parent = plain_->create_session().value();
   ASSERT_OK(parent->append(random_ids(100, 3)));

@@ -178,17 +178,22 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
     const Footprint estimate = Engine::estimate(options).value();
     ASSERT_EQ(buffer_bytes.load(), before);
     {
-      const auto engine = Engine::open(options).value();
-      const std::int64_t weights = buffer_bytes.load() - before;
-      EXPECT_EQ(engine->footprint().total_reserved(), static_cast<std::uint64_t>(weights));
+      const auto engine = EngineImpl::open(options).value();
+      const auto weights = static_cast<std::uint64_t>(buffer_bytes.load() - before);
+      EXPECT_EQ(engine->footprint().total_reserved(), weights);
       const auto session = engine->create_session().value();
       const auto total = static_cast<std::uint64_t>(buffer_bytes.load() - before);
       EXPECT_EQ(engine->footprint().total_reserved(), total);
       EXPECT_EQ(engine->footprint().reserved, estimate.reserved);
-      EXPECT_EQ(session->footprint().total_reserved(), total - static_cast<std::uint64_t>(weights));
+      const std::uint64_t of_session = session->footprint().total_reserved();
+      EXPECT_EQ(of_session + engine->workspace().footprint().total_reserved(), total - weights);
+      // All sessions share the workspace.
+      const auto another = engine->create_session().value();
+      EXPECT_EQ(engine->footprint().total_reserved(), total + of_session);
+      EXPECT_EQ(buffer_bytes.load() - before, static_cast<std::int64_t>(total + of_session));
       ASSERT_OK(session->append(std::vector<TokenId>(300, 17)));
       ASSERT_OK(session->generate({.max_tokens = 30}));
-      EXPECT_EQ(engine->footprint().total_reserved(), total);
+      EXPECT_EQ(engine->footprint().total_reserved(), total + of_session);
     }
     EXPECT_EQ(buffer_bytes.load(), before);
   }
@@ -349,6 +354,7 @@ TEST(Memory, TheLedgerCountsThePromptCache) {
       EXPECT_EQ(engine->footprint().total_reserved(),
                 static_cast<std::uint64_t>(buffer_bytes.load() - before));
     };
+    engine->create_session().value();  // makes the workspace, which stays
     const std::uint64_t weights = engine->footprint().total_reserved();
     for (TokenId i = 0; i < 12; ++i) {
       const auto session = engine->create_session().value();

@@ -279,15 +279,13 @@ TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
 
 TEST(PromptCache, GivesWayBeforeASessionIsRefused) {
   EngineOptions options = caching_options("auto", kPlenty);
-  std::uint64_t weights = 0;
-  std::uint64_t session_bytes = 0;
   {
     const auto engine = open_engine(options);
-    weights = engine->footprint().total_reserved();
     const auto session = engine->create_session().value();
-    session_bytes = session->footprint().total_reserved();
+    // Weights, workspace and two sessions.
+    options.memory_limit =
+        engine->footprint().total_reserved() + session->footprint().total_reserved();
   }
-  options.memory_limit = weights + 2 * session_bytes;
   const auto engine = open_engine(options);
   const Ids prompt = random_ids(300, 1);
   const Ids other = random_ids(200, 2);
@@ -333,7 +331,7 @@ TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
   EXPECT_FALSE(cache.reclaim(1));
 }
 
-// A fork allocates when it runs something: its scratch, and copies of blocks.
+// A fork allocates when it runs something: copies of blocks.
 TEST(PromptCache, GivesWayToAFork) {
   EngineOptions options = caching_options("auto", 0);
   const Ids prompt = random_ids(300, 1);

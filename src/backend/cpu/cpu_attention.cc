@@ -17,7 +17,8 @@ Slots slots_of(std::byte* const* blocks, const KvRows& rows) {
           .slot_bytes = rows.slot_bytes()};
 }
 
-Restored restored_of(const RestoredRows& rows, const KvRows& kv) {
+Restored restored_of(const AttentionInput& input) {
+  const RestoredRows& rows = input.layer.restored;
   KAKEYA_DCHECK(rows.codes.head_dim <= kMaxRank);
   return {.key_codes = slots_of(rows.codes.keys, rows.codes),
           .value_codes = slots_of(rows.codes.values, rows.codes),
@@ -25,23 +26,64 @@ Restored restored_of(const RestoredRows& rows, const KvRows& kv) {
           .rank = rows.codes.head_dim,
           .key_decoder = rows.key_decoder,
           .value_decoder = rows.value_decoder,
-          .decoder_stride = kv.num_kv_heads * kv.head_dim,
-          .normalise_values = rows.normalise_values,
-          .eps = rows.rms_norm_eps,
+          .decoder_stride = input.layer.rows.num_kv_heads * input.layer.rows.head_dim,
+          .normalise_values = input.settings.normalise_values,
+          .eps = input.settings.rms_norm_eps,
           .blend = rows.blend,
           .own_keys = slots_of(rows.own.keys, rows.own),
           .own_values = slots_of(rows.own.values, rows.own)};
 }
 
+// As the leaves know it; `restored` is referred to.
+Attention attention_of(const AttentionInput& input, Rows out, const Restored& restored) {
+  const KvRows& kv = input.layer.rows;
+  const KeyDerivation& derivation = input.settings.derivation;
+  return {.queries = input.queries.data,
+          .out = out.data,
+          .stride = input.queries.width,
+          .head_dim = kv.head_dim,
+          .heads_per_kv = input.queries.width / kv.head_dim / kv.num_kv_heads,
+          .first_position = input.first_position,
+          .fast = input.settings.compute == Compute::kFast,
+          .window = input.layer.window,
+          .block_end = input.block_end,
+          .scale = input.settings.scale,
+          .kept = input.layer.kept,
+          .keys = kv.keys,
+          .values = kv.values,
+          .block_slots = kv.block_slots,
+          .format = kv.format,
+          .capacity = kv.capacity,
+          .sink = kv.sink,
+          .vector_bytes = kv.vector_bytes(),
+          .slot_bytes = kv.slot_bytes(),
+          .k_norm = derivation.k_norm,
+          .inverse_frequencies = derivation.inverse_frequencies.data(),
+          .rotated_pairs = static_cast<Index>(derivation.inverse_frequencies.size()),
+          .restored = input.layer.is_restored ? &restored : nullptr};
+}
+
+double attention_flops(const AttentionInput& input) {
+  const AttentionInput::Span span = input.seen(input.first_position);
+  const Index rows = input.queries.count;
+  const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
+  const double flops =
+      4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
+  if (!input.layer.is_restored) return flops;
+  const KvRows& kv = input.layer.rows;
+  return flops + 4.0 * static_cast<double>((span.begin - span.sink_end) *
+                                           input.layer.restored.codes.head_dim * kv.num_kv_heads *
+                                           kv.head_dim);
+}
+
 }  // namespace
 
-void CpuExecutor::make_rope_table(Position first,
-                                  std::int64_t count,
-                                  std::span<const float> inverse_frequencies,
-                                  RopeTable table) {
-  for_rows(count, 2 * kSineNanoseconds * static_cast<double>(table.half),
+void CpuExecutor::make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) {
+  const std::span<const Position> positions = batch().positions;
+  for_rows(batch().rows(), 2 * kSineNanoseconds * static_cast<double>(table.half),
            [&](Index begin, Index end) {
              for (Index t = begin; t < end; ++t) {
+               const auto position = static_cast<float>(positions[static_cast<std::size_t>(t)]);
                float* cos = table.cos + t * table.half;
                float* sin = table.sin + t * table.half;
                for (Index i = 0; i < table.half; ++i) {
@@ -52,7 +94,7 @@ void CpuExecutor::make_rope_table(Position first,
                    sin[i] = 0.0F;
                    continue;
                  }
-                 const auto angle = static_cast<double>(static_cast<float>(first + t) * frequency);
+                 const auto angle = static_cast<double>(position * frequency);
                  cos[i] = static_cast<float>(std::cos(angle));
                  sin[i] = static_cast<float>(std::sin(angle));
                }
@@ -72,7 +114,10 @@ void CpuExecutor::apply_rope(Rows x, RopeTable table) {
   });
 }
 
-void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
+void CpuExecutor::store_rows(ConstRows keys,
+                             ConstRows values,
+                             const Segment& segment,
+                             const KvRows& kv) {
   const auto store = [&](const float* from, std::byte* to) {
     if (kv.format == KvFormat::kBf16) {
       kernels_.to_bf16(from, kv.num_kv_heads * kv.head_dim, to);
@@ -83,75 +128,92 @@ void CpuExecutor::store_kv(ConstRows keys, ConstRows values, Position first, con
     }
   };
   // Rows in order on one thread: more rows than slots would let two threads meet in a slot.
-  for (Index t = 0; t < values.count; ++t) {
+  const Position first = batch().first_position(segment);
+  for (Index t = 0; t < segment.rows; ++t) {
+    const Index row = segment.first_row + t;
     const Index slot = kv.slot(first + t);
-    if (kv.keys != nullptr) store(keys.data + t * keys.width, kv.row(kv.keys, slot));
-    store(values.data + t * values.width, kv.row(kv.values, slot));
+    if (kv.keys != nullptr) store(keys.data + row * keys.width, kv.row(kv.keys, slot));
+    store(values.data + row * values.width, kv.row(kv.values, slot));
   }
 }
 
-void CpuExecutor::attention(const AttentionInput& input, Rows out) {
-  const KvRows& kv = input.kv;
-  const Index rows = input.queries.count;
-  if (rows == 0) return;
-  const Index heads = input.queries.width / kv.head_dim;
-  const Index group = heads / kv.num_kv_heads;
-  const Restored restored =
-      input.restored == nullptr ? Restored{} : restored_of(*input.restored, kv);
-  const Attention attention = {
-      .queries = input.queries.data,
-      .out = out.data,
-      .stride = input.queries.width,
-      .head_dim = kv.head_dim,
-      .heads_per_kv = group,
-      .first_position = input.first_position,
-      .fast = input.compute == Compute::kFast,
-      .window = input.window,
-      .block_end = input.block_end,
-      .scale = input.scale,
-      .kept = input.kept,
-      .keys = kv.keys,
-      .values = kv.values,
-      .block_slots = kv.block_slots,
-      .format = kv.format,
-      .capacity = kv.capacity,
-      .sink = kv.sink,
-      .vector_bytes = kv.vector_bytes(),
-      .slot_bytes = kv.slot_bytes(),
-      .k_norm = input.derivation.k_norm,
-      .inverse_frequencies = input.derivation.inverse_frequencies.data(),
-      .rotated_pairs = static_cast<Index>(input.derivation.inverse_frequencies.size()),
-      .restored = input.restored == nullptr ? nullptr : &restored};
+void CpuExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    store_rows(keys, values, segment, segment.layers[static_cast<std::size_t>(layer)].rows);
+  }
+}
+
+void CpuExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
+    if (restored.blend != 0.0F) store_rows(keys, values, segment, restored.own);
+  }
+}
+
+// How the attention of one segment is cut into items.
+CpuExecutor::SegmentItems CpuExecutor::cut(const Attention& attention, Index rows) const {
+  const Index group = attention.heads_per_kv;
+  const Index kv_heads = attention.stride / attention.head_dim / group;
   // Heads that share keys go together, unless threads would be left without work; restored keys are
   // too dear to make twice.
-  const Index parts = rows == 1 && input.restored == nullptr
-                          ? std::clamp<Index>(pool_.num_threads() / kv.num_kv_heads, 1, group)
-                          : 1;
+  const auto sequences = static_cast<Index>(batch().segments.size());
+  const Index parts =
+      rows == 1 && attention.restored == nullptr
+          ? std::clamp<Index>(pool_.num_threads() / (kv_heads * sequences), 1, group)
+          : 1;
   const Index max_queries = kernels_.max_queries(attention);
-  const Index heads_per_item = std::min(max_queries, (group + parts - 1) / parts);
-  const Index splits = (group + heads_per_item - 1) / heads_per_item;
-  const Index rows_per_item = std::max<Index>(1, max_queries / heads_per_item);
-  const Index blocks = (rows + rows_per_item - 1) / rows_per_item;
+  SegmentItems items;
+  items.rows = rows;
+  items.heads = std::min(max_queries, (group + parts - 1) / parts);
+  items.splits = (group + items.heads - 1) / items.heads;
+  items.rows_per_item = std::max<Index>(1, max_queries / items.heads);
+  items.blocks = (rows + items.rows_per_item - 1) / items.rows_per_item;
+  items.count = kv_heads * items.splits * items.blocks;
+  return items;
+}
 
-  count_bytes(attention_bytes(input));
-  const AttentionInput::Span span = input.seen(input.first_position);
-  const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
-  double flops = 4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
-  if (input.restored != nullptr) {
-    flops += 4.0 * static_cast<double>((span.begin - span.sink_end) * restored.rank *
-                                       restored.decoder_stride);
+void CpuExecutor::attend_item(const Attention& attention,
+                              const SegmentItems& items,
+                              Index item) const {
+  const Index group = attention.heads_per_kv;
+  const Index block = item % items.blocks;
+  const Index split = item / items.blocks % items.splits;
+  const Index kv_head = item / items.blocks / items.splits;
+  const Index first_head = split * items.heads;
+  const Index first_row = block * items.rows_per_item;
+  kernels_.attend(attention, {.kv_head = kv_head,
+                              .first_head = kv_head * group + first_head,
+                              .heads = std::min(items.heads, group - first_head),
+                              .first_row = first_row,
+                              .rows = std::min(items.rows_per_item, items.rows - first_row)});
+}
+
+void CpuExecutor::attention(ConstRows queries,
+                            const AttentionSettings& settings,
+                            std::int64_t layer,
+                            Rows out) {
+  segments_.clear();
+  segments_.reserve(batch().segments.size());  // there already, if the plan said so many
+  Index count = 0;
+  double flops = 0.0;
+  for (const Segment& segment : batch().segments) {
+    const AttentionInput input = attention_input(batch(), segment, queries, settings, layer);
+    SegmentAttention& part = segments_.emplace_back();
+    if (input.layer.is_restored) part.restored = restored_of(input);
+    const Rows part_out{out.data + segment.first_row * out.width, segment.rows, out.width};
+    part.attention = attention_of(input, part_out, part.restored);
+    part.items = cut(part.attention, segment.rows);
+    part.first_item = count;
+    count += part.items.count;
+    flops += attention_flops(input);
+    count_bytes(attention_bytes(input));
   }
-  for_items(kv.num_kv_heads * splits * blocks, flops / kernels_.exact_gflops, [&](Index item) {
-    const Index block = item % blocks;
-    const Index split = item / blocks % splits;
-    const Index kv_head = item / blocks / splits;
-    const Index first_head = split * heads_per_item;
-    const Index first_row = block * rows_per_item;
-    kernels_.attend(attention, {.kv_head = kv_head,
-                                .first_head = kv_head * group + first_head,
-                                .heads = std::min(heads_per_item, group - first_head),
-                                .first_row = first_row,
-                                .rows = std::min(rows_per_item, rows - first_row)});
+  for_items(count, flops / kernels_.exact_gflops, [&](Index item) {
+    const auto behind =
+        std::upper_bound(segments_.begin(), segments_.end(), item,
+                         [](Index i, const SegmentAttention& part) { return i < part.first_item; });
+    const SegmentAttention& part = *std::prev(behind);
+    attend_item(part.attention, part.items, item - part.first_item);
   });
 }
 

@@ -48,9 +48,12 @@ CpuExecutor::CpuExecutor(const Kernels& kernels,
                          ThreadPool& pool,
                          const ExecutorPlan& plan,
                          Buffer scratch)
-    : kernels_(kernels), pool_(pool), layout_(plan), scratch_(std::move(scratch)) {}
+    : kernels_(kernels), pool_(pool), layout_(plan), scratch_(std::move(scratch)) {
+  segments_.reserve(static_cast<std::size_t>(plan.max_sequences));
+}
 
-void CpuExecutor::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
+void CpuExecutor::embed(const Matrix& table, float scale, Rows out) {
+  const std::span<const TokenId> ids = batch().ids;
   for_rows(out.count, row_nanoseconds(4 * out.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
       as_cpu(table).gather(ids[static_cast<std::size_t>(t)], scale, out.data + t * out.width);
@@ -227,6 +230,14 @@ void CpuExecutor::softcap(Rows x, float cap) {
     const Index begin = item * kRun;
     kernels_.softcap(x.data + begin, std::min(kRun, elements - begin), cap);
   });
+}
+
+void CpuExecutor::gather_logit_rows(ConstRows x, Rows out) {
+  float* to = out.data;
+  for (const Segment& segment : batch().segments) {
+    const Index first = segment.first_row + segment.rows - segment.logit_rows;
+    to = std::copy_n(x.data + first * x.width, segment.logit_rows * x.width, to);
+  }
 }
 
 void CpuExecutor::copy_columns(ConstRows x,

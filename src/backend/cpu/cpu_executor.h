@@ -3,6 +3,8 @@
 // cpu_attention.cc attention with its cache rows, cpu_experts.cc routing and experts.
 #pragma once
 
+#include <vector>
+
 #include "backend/backend.h"
 #include "backend/cpu/cpu_matrix.h"
 #include "backend/cpu/kernels.h"
@@ -33,7 +35,7 @@ class CpuExecutor final : public Executor {
  public:
   CpuExecutor(const Kernels& kernels, ThreadPool& pool, const ExecutorPlan& plan, Buffer scratch);
 
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
+  void embed(const Matrix& table, float scale, Rows out) override;
   void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override;
   void matmul(ConstRows x, const Matrix& w, Rows out) override;
   void gated_matmul(ConstRows x,
@@ -46,13 +48,15 @@ class CpuExecutor final : public Executor {
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override;
-  void make_rope_table(Position first,
-                       std::int64_t count,
-                       std::span<const float> inverse_frequencies,
-                       RopeTable table) override;
+  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
-  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override;
-  void attention(const AttentionInput& input, Rows out) override;
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override;
+  void gather_logit_rows(ConstRows x, Rows out) override;
   void route(ConstRows logits, const float* per_expert_scale, Routing routing) override;
   void experts(ConstRows x,
                const ExpertWeights& weights,
@@ -64,6 +68,22 @@ class CpuExecutor final : public Executor {
   void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override;
 
  private:
+  // How many heads and rows of a segment one item attends, and how many such there are.
+  struct SegmentItems {
+    Index rows = 0;
+    Index heads = 0;   // of an item
+    Index splits = 0;  // of the heads that share keys
+    Index rows_per_item = 0;
+    Index blocks = 0;  // of rows
+    Index count = 0;
+  };
+  struct SegmentAttention {
+    Attention attention;
+    Restored restored;  // `attention` refers to it
+    SegmentItems items;
+    Index first_item = 0;
+  };
+
   template <typename T>
   T* scratch_at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(scratch_.data() + offset);
@@ -101,6 +121,10 @@ class CpuExecutor final : public Executor {
   void run_product(const Product& product, Index panels);
   void multiply_gated(ConstRows x, const CpuMatrix& up, Activation activation, Rows out);
 
+  void store_rows(ConstRows keys, ConstRows values, const Segment& segment, const KvRows& kv);
+  SegmentItems cut(const Attention& attention, Index rows) const;
+  void attend_item(const Attention& attention, const SegmentItems& items, Index item) const;
+
   // Sorts the rows by expert; returns the number of experts that have rows.
   Index sort_by_expert(const Routing& routing, Index rows, Index num_experts);
   // Rows of x, gathered for each expert, in the packed form of `product`. `routed`: x has a row for
@@ -127,6 +151,7 @@ class CpuExecutor final : public Executor {
   ThreadPool& pool_;
   ScratchLayout layout_;
   Buffer scratch_;
+  std::vector<SegmentAttention> segments_;  // of the present attention; as many as the plan says
 };
 
 }  // namespace kakeya::cpu

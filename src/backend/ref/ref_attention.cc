@@ -22,8 +22,9 @@ std::vector<float> load_vector(std::byte* const* blocks,
 // RoPE of one key.
 void turn(const AttentionInput& input, Position position, std::vector<float>& key) {
   const std::size_t half = key.size() / 2;
-  for (std::size_t i = 0; i < input.derivation.inverse_frequencies.size(); ++i) {
-    const float angle = static_cast<float>(position) * input.derivation.inverse_frequencies[i];
+  for (std::size_t i = 0; i < input.settings.derivation.inverse_frequencies.size(); ++i) {
+    const float angle =
+        static_cast<float>(position) * input.settings.derivation.inverse_frequencies[i];
     const auto cos = static_cast<float>(std::cos(static_cast<double>(angle)));
     const auto sin = static_cast<float>(std::sin(static_cast<double>(angle)));
     const float low = key[i];
@@ -35,12 +36,12 @@ void turn(const AttentionInput& input, Position position, std::vector<float>& ke
 
 // Makes the key of a stored value.
 void derive(const AttentionInput& input, Position position, std::vector<float>& vector) {
-  for (std::size_t e = 0; e < vector.size(); ++e) vector[e] *= input.derivation.k_norm[e];
+  for (std::size_t e = 0; e < vector.size(); ++e) vector[e] *= input.settings.derivation.k_norm[e];
   turn(input, position, vector);
 }
 
 std::vector<float> load_key(const AttentionInput& input, Position position, std::int64_t head) {
-  const KvRows& kv = input.kv;
+  const KvRows& kv = input.layer.rows;
   if (kv.keys != nullptr) return load_vector(kv.keys, kv, position, head);
   std::vector<float> key = load_vector(kv.values, kv, position, head);
   derive(input, position, key);
@@ -54,10 +55,10 @@ std::vector<float> restore_raw(const AttentionInput& input,
                                std::byte* const* own,
                                Position position,
                                std::int64_t head) {
-  const RestoredRows& restored = *input.restored;
+  const RestoredRows& restored = input.layer.restored;
   const std::vector<float> code = load_vector(codes, restored.codes, position, 0);
-  const auto head_dim = static_cast<std::size_t>(input.kv.head_dim);
-  const std::size_t stride = static_cast<std::size_t>(input.kv.num_kv_heads) * head_dim;
+  const auto head_dim = static_cast<std::size_t>(input.layer.rows.head_dim);
+  const std::size_t stride = static_cast<std::size_t>(input.layer.rows.num_kv_heads) * head_dim;
   std::vector<float> raw(head_dim);
   for (std::size_t e = 0; e < head_dim; ++e) {
     double sum = 0.0;
@@ -90,14 +91,11 @@ void store_row(const float* from, const KvRows& kv, Position position, std::byte
 
 }  // namespace
 
-void RefExecutor::make_rope_table(Position first,
-                                  std::int64_t count,
-                                  std::span<const float> inverse_frequencies,
-                                  RopeTable table) {
-  for (std::int64_t t = 0; t < count; ++t) {
+void RefExecutor::make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) {
+  for (std::int64_t t = 0; t < batch().rows(); ++t) {
+    const auto position = static_cast<float>(batch().positions[static_cast<std::size_t>(t)]);
     for (std::int64_t i = 0; i < table.half; ++i) {
-      const float angle =
-          static_cast<float>(first + t) * inverse_frequencies[static_cast<std::size_t>(i)];
+      const float angle = position * inverse_frequencies[static_cast<std::size_t>(i)];
       table.cos[t * table.half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
       table.sin[t * table.half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }
@@ -121,28 +119,45 @@ void RefExecutor::apply_rope(Rows x, RopeTable table) {
   }
 }
 
-void RefExecutor::store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
-  for (std::int64_t t = 0; t < values.count; ++t) {
-    if (kv.keys != nullptr) store_row(keys.data + t * keys.width, kv, first + t, kv.keys);
-    store_row(values.data + t * values.width, kv, first + t, kv.values);
+void RefExecutor::store_rows(ConstRows keys,
+                             ConstRows values,
+                             const Segment& segment,
+                             const KvRows& kv) {
+  for (std::int64_t t = segment.first_row; t < segment.first_row + segment.rows; ++t) {
+    const Position position = batch().positions[static_cast<std::size_t>(t)];
+    if (kv.keys != nullptr) store_row(keys.data + t * keys.width, kv, position, kv.keys);
+    store_row(values.data + t * values.width, kv, position, kv.values);
+  }
+}
+
+void RefExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    store_rows(keys, values, segment, segment.layers[static_cast<std::size_t>(layer)].rows);
+  }
+}
+
+void RefExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
+    if (restored.blend != 0.0F) store_rows(keys, values, segment, restored.own);
   }
 }
 
 std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
                                             Position position,
                                             std::int64_t head) {
-  const RestoredRows& restored = *input.restored;
+  const RestoredRows& restored = input.layer.restored;
   std::vector<float> key = restore_raw(input, restored.key_decoder, restored.codes.keys,
                                        restored.own.keys, position, head);
-  const Rows row{key.data(), 1, input.kv.head_dim};
-  if (input.kv.keys == nullptr) {
-    rms_norm(row, nullptr, restored.rms_norm_eps, row);
-    round_as_stored(input.kv.format, key);
+  const Rows row{key.data(), 1, input.layer.rows.head_dim};
+  if (input.layer.rows.keys == nullptr) {
+    rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
+    round_as_stored(input.layer.rows.format, key);
     derive(input, position, key);
   } else {
-    rms_norm(row, input.derivation.k_norm, restored.rms_norm_eps, row);
+    rms_norm(row, input.settings.derivation.k_norm, input.settings.rms_norm_eps, row);
     turn(input, position, key);
-    round_as_stored(input.kv.format, key);
+    round_as_stored(input.layer.rows.format, key);
   }
   return key;
 }
@@ -150,17 +165,27 @@ std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
 std::vector<float> RefExecutor::restore_value(const AttentionInput& input,
                                               Position position,
                                               std::int64_t head) {
-  const RestoredRows& restored = *input.restored;
+  const RestoredRows& restored = input.layer.restored;
   std::vector<float> value = restore_raw(input, restored.value_decoder, restored.codes.values,
                                          restored.own.values, position, head);
-  const Rows row{value.data(), 1, input.kv.head_dim};
-  if (restored.normalise_values) rms_norm(row, nullptr, restored.rms_norm_eps, row);
-  round_as_stored(input.kv.format, value);
+  const Rows row{value.data(), 1, input.layer.rows.head_dim};
+  if (input.settings.normalise_values) rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
+  round_as_stored(input.layer.rows.format, value);
   return value;
 }
 
-void RefExecutor::attention(const AttentionInput& input, Rows out) {
-  const KvRows& kv = input.kv;
+void RefExecutor::attention(ConstRows queries,
+                            const AttentionSettings& settings,
+                            std::int64_t layer,
+                            Rows out) {
+  for (const Segment& segment : batch().segments) {
+    attend(attention_input(batch(), segment, queries, settings, layer),
+           {out.data + segment.first_row * out.width, segment.rows, out.width});
+  }
+}
+
+void RefExecutor::attend(const AttentionInput& input, Rows out) {
+  const KvRows& kv = input.layer.rows;
   const std::int64_t head_dim = kv.head_dim;
   const std::int64_t num_heads = input.queries.width / head_dim;
   const std::int64_t group = num_heads / kv.num_kv_heads;
@@ -171,9 +196,9 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
   for (std::int64_t t = 0; t < input.queries.count; ++t) {
     const AttentionInput::Span seen = input.seen(input.first_position + t);
     const auto is_restored = [&](Position p) {
-      return input.restored != nullptr && p >= seen.sink_end && p < seen.begin;
+      return input.layer.is_restored && p >= seen.sink_end && p < seen.begin;
     };
-    const Position sink_end = input.restored == nullptr ? seen.sink_end : seen.begin;
+    const Position sink_end = !input.layer.is_restored ? seen.sink_end : seen.begin;
     positions.clear();
     for (Position p = seen.sink_begin; p < sink_end; ++p) positions.push_back(p);
     for (Position p = seen.begin; p < seen.end; ++p) positions.push_back(p);
@@ -187,7 +212,7 @@ void RefExecutor::attention(const AttentionInput& input, Rows out) {
             is_restored(p) ? restore_key(input, p, kv_head) : load_key(input, p, kv_head);
         double score = 0.0;
         for (std::size_t e = 0; e < key.size(); ++e) score += static_cast<double>(q[e]) * key[e];
-        scores.push_back(score * input.scale);
+        scores.push_back(score * input.settings.scale);
         largest = std::max(largest, scores.back());
       }
       double total = 0.0;

@@ -110,11 +110,11 @@ double activate(GateActivation activation, double x) {
   return 0.5 * x * (1.0 + std::tanh(inner));
 }
 
-void RefExecutor::embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
+void RefExecutor::embed(const Matrix& table, float scale, Rows out) {
   for (std::int64_t t = 0; t < out.count; ++t) {
     for (std::int64_t d = 0; d < out.width; ++d) {
       out.data[t * out.width + d] =
-          scale * as_ref(table).at(0, ids[static_cast<std::size_t>(t)], d);
+          scale * as_ref(table).at(0, batch().ids[static_cast<std::size_t>(t)], d);
     }
   }
 }
@@ -198,6 +198,17 @@ void RefExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
 void RefExecutor::softcap(Rows x, float cap) {
   for (std::int64_t i = 0; i < x.count * x.width; ++i) {
     x.data[i] = static_cast<float>(cap * std::tanh(static_cast<double>(x.data[i]) / cap));
+  }
+}
+
+void RefExecutor::gather_logit_rows(ConstRows x, Rows out) {
+  std::int64_t to = 0;
+  for (const Segment& segment : batch().segments) {
+    for (std::int64_t t = segment.rows - segment.logit_rows; t < segment.rows; ++t, ++to) {
+      for (std::int64_t d = 0; d < x.width; ++d) {
+        out.data[to * x.width + d] = x.data[(segment.first_row + t) * x.width + d];
+      }
+    }
   }
 }
 

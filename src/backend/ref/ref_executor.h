@@ -10,7 +10,7 @@ namespace kakeya::ref {
 
 class RefExecutor : public Executor {
  public:
-  void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) override;
+  void embed(const Matrix& table, float scale, Rows out) override;
   void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override;
   void matmul(ConstRows x, const Matrix& w, Rows out) override;
   void gated_matmul(ConstRows x,
@@ -23,13 +23,15 @@ class RefExecutor : public Executor {
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override;
-  void make_rope_table(Position first,
-                       std::int64_t count,
-                       std::span<const float> inverse_frequencies,
-                       RopeTable table) override;
+  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
-  void store_kv(ConstRows keys, ConstRows values, Position first, const KvRows& kv) override;
-  void attention(const AttentionInput& input, Rows out) override;
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override;
+  void gather_logit_rows(ConstRows x, Rows out) override;
   void route(ConstRows logits, const float* per_expert_scale, Routing routing) override;
   void experts(ConstRows x,
                const ExpertWeights& weights,
@@ -41,6 +43,8 @@ class RefExecutor : public Executor {
   void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override;
 
  private:
+  void attend(const AttentionInput& input, Rows out);
+  void store_rows(ConstRows keys, ConstRows values, const Segment& segment, const KvRows& kv);
   // Key and value of one kv head [E] that are restored for `position`.
   std::vector<float> restore_key(const AttentionInput& input, Position position, std::int64_t head);
   std::vector<float> restore_value(const AttentionInput& input,

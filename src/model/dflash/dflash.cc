@@ -95,16 +95,17 @@ void Drafter::make_features(ConstRows taps, Executor& executor, Rows features) c
 }
 
 void Drafter::extend_context(ConstRows taps,
-                             KvCache& context,
+                             const Batch& batch,
                              Executor& executor,
                              const DraftActivations& a) const {
   Activations rows = a.layers.with_rows(taps.count);
   const Rows features = first_rows(a.features, taps.count);
+  executor.begin(batch);
   make_features(taps, executor, features);
-  executor.make_rope_table(context.length(), taps.count, inverse_frequencies_, rows.rope_full);
+  executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   // The features meet no input_layernorm: hidden_norm was the only one.
   for (const qwen3::LayerWeights& layer : layers_) {
-    store_keys_and_values(layer.self_attn, layer.shape, rows.rope_full, features, context, executor,
+    store_keys_and_values(layer.self_attn, layer.shape, rows.rope_full, features, batch, executor,
                           rows);
   }
 }
@@ -120,17 +121,16 @@ void Drafter::project_context(
   }
 }
 
-void Drafter::project_tokens(std::span<const TokenId> ids,
+void Drafter::project_tokens(const Batch& batch,
                              bool causal,
-                             KvCache& cache,
                              Executor& executor,
                              const DraftActivations& a,
                              Rows keys,
                              Rows values) const {
-  const auto count = static_cast<std::int64_t>(ids.size());
-  Activations rows = a.layers.with_rows(count);
-  executor.make_rope_table(cache.length(), count, inverse_frequencies_, rows.rope_full);
-  executor.embed(target_.embed_tokens(), ids, embed_scale_, rows.hidden);
+  Activations rows = a.layers.with_rows(batch.rows());
+  executor.begin(batch);
+  executor.make_rope_table(inverse_frequencies_, rows.rope_full);
+  executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
   std::int64_t column = 0;
   for (const qwen3::LayerWeights& layer : layers_) {
     executor.rms_norm(rows.hidden, layer.input_layernorm.data(), config_.layers.rms_norm_eps,
@@ -138,25 +138,25 @@ void Drafter::project_tokens(std::span<const TokenId> ids,
     column = project(layer, rows.normed, executor, rows, column, keys, values);
     AttentionShape shape = layer.shape;
     shape.bidirectional = !causal;
-    qwen3::decoder_layer(layer, shape, rows.rope_full, cache, executor, rows);
+    qwen3::decoder_layer(layer, shape, rows.rope_full, batch, executor, rows);
   }
 }
 
-ConstRows Drafter::forward(std::span<const TokenId> ids,
-                           KvCache& context,
+ConstRows Drafter::forward(const Batch& batch,
                            Executor& executor,
                            const DraftActivations& a,
                            Rows logits) const {
-  const auto count = static_cast<std::int64_t>(ids.size());
-  Activations rows = a.layers.with_rows(count);
-  executor.make_rope_table(context.length(), count, inverse_frequencies_, rows.rope_full);
-  executor.embed(target_.embed_tokens(), ids, embed_scale_, rows.hidden);
+  Activations rows = a.layers.with_rows(batch.rows());
+  executor.begin(batch);
+  executor.make_rope_table(inverse_frequencies_, rows.rope_full);
+  executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
   for (const qwen3::LayerWeights& layer : layers_) {
-    qwen3::decoder_layer(layer, rows.rope_full, context, executor, rows);
+    qwen3::decoder_layer(layer, rows.rope_full, batch, executor, rows);
   }
   executor.rms_norm(rows.hidden, norm_.data(), config_.layers.rms_norm_eps, rows.normed);
   if (logits.count > 0) {
-    executor.matmul(last_rows(rows.normed, logits.count), target_.lm_head(), logits);
+    executor.matmul(logit_inputs(batch, rows.normed, rows.branch, executor), target_.lm_head(),
+                    logits);
     const float cap = config_.layers.final_logit_softcapping;
     if (cap > 0.0F) executor.softcap(logits, cap);
   }

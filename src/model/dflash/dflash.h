@@ -52,10 +52,10 @@ class Drafter {
   // Factor of the block's embeddings.
   float embed_scale() const { return embed_scale_; }
 
-  // Fills the reserved rows of `context` from the target's taps [T, num_taps * D] of positions
-  // context.length() ...; leaves the features [T, D] in a.features. Neither commits nor allocates.
+  // Fills the reserved context rows of the batch, which needs no ids, from the target's taps of
+  // them [T, num_taps * D]; leaves the features [T, D] in a.features. Never allocates.
   void extend_context(ConstRows taps,
-                      KvCache& context,
+                      const Batch& batch,
                       Executor& executor,
                       const DraftActivations& a) const;
 
@@ -64,22 +64,20 @@ class Drafter {
   void project_context(
       ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const;
 
-  // The same where the layers run on bare token embeddings, at positions cache.length() ... of a
-  // cache of their own, which are reserved: causally, or with every row seeing all of `ids` and
-  // what the cache holds.
-  void project_tokens(std::span<const TokenId> ids,
+  // The same where the layers run on bare token embeddings, with a cache of their own whose rows
+  // are reserved: causally, or with every row seeing all rows of its segment and what the cache
+  // holds.
+  void project_tokens(const Batch& batch,
                       bool causal,
-                      KvCache& cache,
                       Executor& executor,
                       const DraftActivations& a,
                       Rows keys,
                       Rows values) const;
 
-  // Logits [n, V] of the last n rows of the block of `ids` [T], whose rows context.length() ... are
-  // reserved and not to be committed. Returns the rows after the final norm, [T, D], times
+  // Logits [n, V] of the rows of which the batch wants them. Its segments are blocks, whose context
+  // rows are reserved and not to be committed. Returns the rows after the final norm, [T, D], times
   // output_multiplier.
-  ConstRows forward(std::span<const TokenId> ids,
-                    KvCache& context,
+  ConstRows forward(const Batch& batch,
                     Executor& executor,
                     const DraftActivations& a,
                     Rows logits) const;

@@ -21,31 +21,29 @@ float Gemma4::embed_scale() const {
   return std::sqrt(static_cast<float>(config().hidden_size));
 }
 
-void Gemma4::forward(const ForwardInput& input,
-                     KvCache& cache,
+void Gemma4::forward(const Batch& batch,
                      Executor& executor,
                      Activations& activations,
                      const ForwardOutput& output) const {
-  const auto rows = static_cast<std::int64_t>(input.ids.size());
-  const Position first = cache.length();
-  Activations a = activations.with_rows(rows);
-  TapWriter taps(input.taps, output.taps, executor);
+  Activations a = activations.with_rows(batch.rows());
+  TapWriter taps(output.tap_points, output.taps, executor);
 
-  executor.make_rope_table(first, rows, inverse_frequencies_sliding_, a.rope_sliding);
-  executor.make_rope_table(first, rows, inverse_frequencies_full_, a.rope_full);
-  executor.embed(*embed_tokens_, input.ids, embed_scale(), a.hidden);
+  executor.begin(batch);
+  executor.make_rope_table(inverse_frequencies_sliding_, a.rope_sliding);
+  executor.make_rope_table(inverse_frequencies_full_, a.rope_full);
+  executor.embed(*embed_tokens_, embed_scale(), a.hidden);
   taps.write(kTapEmbedding, a.hidden);
-  if (embed_tokens_per_layer_ != nullptr) make_per_layer_inputs(input.ids, executor, a);
+  if (embed_tokens_per_layer_ != nullptr) make_per_layer_inputs(executor, a);
 
   for (std::int64_t l = 0; l < config().num_hidden_layers; ++l) {
-    decoder_layer(l, cache, executor, a);
+    decoder_layer(l, batch, executor, a);
     taps.write(l, a.hidden);
   }
 
   executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
   taps.write(config().num_hidden_layers, a.normed);
   if (output.logits.count == 0) return;
-  executor.matmul(last_rows(a.normed, output.logits.count), lm_head(), output.logits);
+  executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
   if (config().final_logit_softcapping > 0.0F) {
     executor.softcap(output.logits, config().final_logit_softcapping);
   }
@@ -53,13 +51,10 @@ void Gemma4::forward(const ForwardInput& input,
 
 // a.per_layer_input[t, l] = (norm(Wm x0 * D^-1/2)[l] + sqrt(P) * table[ids[t], l]) / sqrt(2).
 // Source: Gemma4TextModel.project_per_layer_inputs.
-void Gemma4::make_per_layer_inputs(std::span<const TokenId> ids,
-                                   Executor& executor,
-                                   Activations& a) const {
+void Gemma4::make_per_layer_inputs(Executor& executor, Activations& a) const {
   const std::int64_t width = config().hidden_size_per_layer_input;  // P
   const float eps = config().rms_norm_eps;
-  executor.embed(*embed_tokens_per_layer_, ids, std::sqrt(static_cast<float>(width)),
-                 a.per_layer_input);
+  executor.embed(*embed_tokens_per_layer_, std::sqrt(static_cast<float>(width)), a.per_layer_input);
   executor.matmul(a.hidden, *per_layer_model_projection_, a.per_layer_context);
   // The projection is scaled by D^-1/2 before its norm, which changes only the weight of eps:
   // norm(c * s; eps) = norm(c; eps / s^2).
@@ -70,7 +65,7 @@ void Gemma4::make_per_layer_inputs(std::span<const TokenId> ids,
 }
 
 void Gemma4::decoder_layer(std::int64_t layer,
-                           KvCache& cache,
+                           const Batch& batch,
                            Executor& executor,
                            Activations& a) const {
   const LayerWeights& w = layers_[static_cast<std::size_t>(layer)];
@@ -78,7 +73,7 @@ void Gemma4::decoder_layer(std::int64_t layer,
 
   executor.rms_norm(a.hidden, w.input_layernorm.data(), eps, a.normed);
   const RopeTable& rope = w.is_sliding ? a.rope_sliding : a.rope_full;
-  attend(w.self_attn, w.shape, rope, cache, executor, a, a.branch);
+  attend(w.self_attn, w.shape, rope, batch, executor, a, a.branch);
   executor.rms_norm(a.branch, w.post_attention_layernorm.data(), eps, a.branch);
   executor.add(a.hidden, a.branch, 1.0F, a.hidden);
 

@@ -58,8 +58,7 @@ class Gemma4 final : public Decoder {
  public:
   Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute);
 
-  void forward(const ForwardInput& input,
-               KvCache& cache,
+  void forward(const Batch& batch,
                Executor& executor,
                Activations& activations,
                const ForwardOutput& output) const override;
@@ -72,10 +71,11 @@ class Gemma4 final : public Decoder {
   LayerWeights load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const;
   MoeWeights load_moe(const std::string& prefix, WeightLoader& loader, Compute compute) const;
 
-  void make_per_layer_inputs(std::span<const TokenId> ids,
-                             Executor& executor,
-                             Activations& a) const;
-  void decoder_layer(std::int64_t layer, KvCache& cache, Executor& executor, Activations& a) const;
+  void make_per_layer_inputs(Executor& executor, Activations& a) const;
+  void decoder_layer(std::int64_t layer,
+                     const Batch& batch,
+                     Executor& executor,
+                     Activations& a) const;
   void feed_forward(const LayerWeights& layer, Executor& executor, Activations& a) const;
   void mixture_of_experts(const LayerWeights& layer, Executor& executor, Activations& a) const;
   void add_per_layer_input(std::int64_t layer, Executor& executor, Activations& a) const;

@@ -18,26 +18,25 @@ Qwen3::Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute)
   }
 }
 
-void Qwen3::forward(const ForwardInput& input,
-                    KvCache& cache,
+void Qwen3::forward(const Batch& batch,
                     Executor& executor,
                     Activations& activations,
                     const ForwardOutput& output) const {
-  const auto rows = static_cast<std::int64_t>(input.ids.size());
-  Activations a = activations.with_rows(rows);
-  TapWriter taps(input.taps, output.taps, executor);
+  Activations a = activations.with_rows(batch.rows());
+  TapWriter taps(output.tap_points, output.taps, executor);
 
-  executor.make_rope_table(cache.length(), rows, inverse_frequencies_, a.rope_full);
-  executor.embed(*embed_tokens_, input.ids, embed_scale(), a.hidden);
+  executor.begin(batch);
+  executor.make_rope_table(inverse_frequencies_, a.rope_full);
+  executor.embed(*embed_tokens_, embed_scale(), a.hidden);
   taps.write(kTapEmbedding, a.hidden);
   for (std::int64_t l = 0; l < config().num_hidden_layers; ++l) {
-    decoder_layer(layers_[static_cast<std::size_t>(l)], a.rope_full, cache, executor, a);
+    decoder_layer(layers_[static_cast<std::size_t>(l)], a.rope_full, batch, executor, a);
     taps.write(l, a.hidden);
   }
   executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
   taps.write(config().num_hidden_layers, a.normed);
   if (output.logits.count == 0) return;
-  executor.matmul(last_rows(a.normed, output.logits.count), lm_head(), output.logits);
+  executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
 }
 
 }  // namespace kakeya::qwen3

@@ -17,8 +17,7 @@ class Qwen3 final : public Decoder {
  public:
   Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute);
 
-  void forward(const ForwardInput& input,
-               KvCache& cache,
+  void forward(const Batch& batch,
                Executor& executor,
                Activations& activations,
                const ForwardOutput& output) const override;

@@ -1,0 +1,136 @@
+// What one forward pass runs: rows of any number of sequences, side by side. Everything that
+// changes from pass to pass is in here, so that operations need no positions.
+//
+//   row        0   1   2   3   4   5      three sequences in one pass
+//   segment    [ prefill  ] [a][ block ]  a chunk of a prompt, a plain step, a block of drafts
+//   position   64  65  66   9  31  32
+//
+// The rows of a segment are of consecutive positions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kakeya/types.h"
+#include "tensor/kv_format.h"
+
+namespace kakeya {
+
+// One layer's stored keys and values, [capacity, K] vectors of E elements each, coded as `format`
+// says. For rings and for full layers (whose capacity is the context) alike, positions below `sink`
+// have slots of their own and the others share the rest in turn. Slots lie in blocks, each in one
+// piece: slot s is number s % block_slots of block s / block_slots. A block without a slot that is
+// stored or seen may be null.
+struct KvRows {
+  // Where each block's keys begin; null: not stored, attention makes them from the values.
+  std::byte* const* keys = nullptr;
+  std::byte* const* values = nullptr;  // the same of its values
+  std::int64_t block_slots = 0;
+  KvFormat format = KvFormat::kF32;
+  std::int64_t capacity = 0;
+  std::int64_t num_kv_heads = 0;  // K
+  std::int64_t head_dim = 0;      // E
+  std::int64_t sink = 0;          // at most capacity
+
+  std::int64_t slot(Position p) const {
+    return p < sink ? p : sink + (p - sink) % (capacity - sink);
+  }
+  std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
+  std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
+
+  // The K vectors of `slot`, in the blocks of keys or of values.
+  std::byte* row(std::byte* const* blocks, std::int64_t slot) const {
+    return blocks[slot / block_slots] + slot % block_slots * slot_bytes();
+  }
+};
+
+// Where rows that a query has evicted come from: codes of low rank, one for the keys and one for
+// the values of all layers. What k_proj and v_proj would have given is about
+//
+//   raw = code * decoder [rank, K * E],
+//
+// from where keys and values are made as ever: norms (with KeyDerivation::k_norm), the rotation of
+// the row's own position, and the rounding of KvRows of bf16; where only values are stored, a key
+// is made of the normed and rounded vector as KeyDerivation says.
+struct RestoredRows {
+  KvRows codes;  // one "head" of `rank` elements
+  const float* key_decoder = nullptr;
+  const float* value_decoder = nullptr;
+  // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
+  float blend = 0.0F;
+  KvRows own;  // read where blend is not 0
+};
+
+// The keys and values of one layer of one sequence, and which of them its queries see.
+struct KvLayer {
+  KvRows rows = {};
+  std::int64_t window = 0;  // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
+  // Of those, only p_q - p_k < kept and p_k < rows.sink are left; 0: all.
+  std::int64_t kept = 0;
+  // What stands for the rows between the sink and the kept ones, if they are restored; kept > 0
+  // then.
+  bool is_restored = false;
+  RestoredRows restored = {};
+};
+
+// The rows of one sequence in a pass.
+struct Segment {
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  // Its layers' keys and values, those of these rows reserved. May be empty where nothing attends.
+  std::span<const KvLayer> layers;
+  std::int64_t logit_rows = 0;  // of so many of its last rows logits are wanted
+};
+
+struct Batch {
+  std::span<const TokenId> ids;         // [T]; may be empty where nothing is embedded
+  std::span<const Position> positions;  // [T]
+  std::span<const Segment> segments;    // in the order of their rows, which they cover
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(positions.size()); }  // T
+  Position first_position(const Segment& segment) const {
+    return positions[static_cast<std::size_t>(segment.first_row)];
+  }
+  std::int64_t logit_rows() const;
+  // Whether the rows whose logits are wanted are the last ones of the pass.
+  bool logit_rows_are_last() const;
+};
+
+// Puts a batch together in memory of its own. After construction nothing allocates as long as a
+// batch has no more rows and sequences than were announced.
+class BatchBuilder {
+ public:
+  BatchBuilder() = default;
+  BatchBuilder(std::int64_t max_rows, std::int64_t max_sequences);
+
+  // The rows of one sequence alone.
+  static BatchBuilder one(std::span<const TokenId> ids,
+                          Position first,
+                          std::span<const KvLayer> layers,
+                          std::int64_t logit_rows);
+  static BatchBuilder one_of_rows(std::int64_t rows,
+                                  Position first,
+                                  std::span<const KvLayer> layers);
+
+  void clear();
+  // Adds the rows of a sequence, from position `first` on: those of `ids` and then of `more`.
+  void add(std::span<const TokenId> ids,
+           std::span<const TokenId> more,
+           Position first,
+           std::span<const KvLayer> layers,
+           std::int64_t logit_rows);
+  // The same of `rows` rows without ids; all segments of a batch have ids, or none has.
+  void add_rows(std::int64_t rows, Position first, std::span<const KvLayer> layers);
+
+  // Valid until the builder changes.
+  Batch batch() const { return {ids_, positions_, segments_}; }
+
+ private:
+  std::vector<TokenId> ids_;
+  std::vector<Position> positions_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace kakeya

@@ -1,0 +1,231 @@
+#include "decode/generation.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "decode/pass.h"
+
+namespace kakeya {
+
+Generation::Generation(Timeline& timeline,
+                       Sampler& sampler,
+                       DraftSource* source,
+                       LengthPolicy* policy,
+                       const DecodeRequest& request,
+                       GenerateResult& result)
+    : timeline_(timeline),
+      sampler_(sampler),
+      source_(source),
+      policy_(policy),
+      request_(request),
+      result_(result) {
+  KAKEYA_CHECK(source == nullptr || policy != nullptr || request.draft_length != kAutoDraftLength);
+  result_.stop_reason = StopReason::kMaxTokens;
+  delivered_ = result_.ids.size();
+  done_ = remaining() <= 0;
+}
+
+bool Generation::is_stop_id(TokenId id) const {
+  return std::find(request_.stop_ids.begin(), request_.stop_ids.end(), id) !=
+         request_.stop_ids.end();
+}
+
+void Generation::stop(StopReason reason) {
+  result_.stop_reason = reason;
+  done_ = true;
+}
+
+void Generation::add(TokenId id) {
+  sampler_.add_output_token(id);
+  result_.ids.push_back(id);
+  if (is_stop_id(id)) return stop(StopReason::kStopId);
+  if (remaining() == 0) stop(StopReason::kMaxTokens);
+}
+
+Status Generation::begin(std::span<float> logits) {
+  if (done_) return {};
+  if (position() >= timeline_.context()) {
+    stop(StopReason::kContext);
+    return {};
+  }
+  KAKEYA_TRY(check_logits(logits, position()));
+  const TokenId id = sampler_.sample(logits, position());
+  KAKEYA_TRY(timeline_.push({&id, 1}));
+  add(id);
+  return {};
+}
+
+bool Generation::begin_round() {
+  if (done_) return false;
+  if (position() >= timeline_.context()) {
+    stop(StopReason::kContext);
+    return false;
+  }
+  round_ = {.start_seconds = watch_.seconds()};
+  length_ = 0;
+  most_ = 0;
+  if (source_ == nullptr) return true;
+  offer_ = source_->offer(timeline_.tokens());
+  const std::int64_t room = timeline_.context() - position() - 1;
+  most_ = std::max<std::int64_t>(0, std::min({offer_.length, remaining() - 1, room}));
+  return true;
+}
+
+void Generation::plan() {
+  if (most_ == 0) return plan(0);
+  plan(request_.draft_length == kAutoDraftLength ? policy_->choose(offer_.lane, most_)
+                                                 : std::min(request_.draft_length, most_));
+}
+
+Status Generation::draft() {
+  if (length_ == 0) return {};
+  return source_->draft(timeline_.tokens(), sampler_, mutable_drafts());
+}
+
+// The token after the first `row` drafts.
+Result<TokenId> Generation::choose(std::size_t row, std::span<float> logits) {
+  KAKEYA_TRY(check_logits(logits, position()));
+  if (row == drafts().size()) return sampler_.sample(logits, position());
+  return sampler_.verify(logits, drafts()[row],
+                         source_->draft_probabilities(static_cast<std::int64_t>(row)), position());
+}
+
+Result<bool> Generation::absorb_row(std::size_t row, std::span<float> logits) {
+  KAKEYA_ASSIGN_OR_RETURN(const TokenId id, choose(row, logits));
+  timeline_.accept(id);
+  ++round_.committed;
+  const bool agreed = row < drafts().size() && id == drafts()[row];
+  if (agreed) ++round_.accepted;
+  add(id);
+  return agreed && !done_;
+}
+
+Status Generation::absorb(Rows logits) {
+  const auto width = static_cast<std::size_t>(logits.width);
+  bool go_on = true;
+  for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
+    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, {logits.data + row * width, width}));
+  }
+  return {};
+}
+
+void Generation::record_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
+  round_.drafted = static_cast<std::int32_t>(length_);
+  round_.kind = length_ == 0 ? DraftKind::kNone : source_->lane_kind(offer_.lane);
+  round_.draft_seconds = draft_seconds;
+  round_.verify_seconds = verify_seconds;
+  round_.bytes = bytes;
+  result_.drafted += round_.drafted;
+  result_.accepted += round_.accepted;
+  result_.rounds.push_back(round_);
+}
+
+void Generation::end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
+  record_round(draft_seconds, verify_seconds, bytes);
+  if (policy_ != nullptr) policy_->observe(offer_.lane, round_);
+}
+
+void Generation::end_shared_round(double draft_seconds,
+                                  double verify_seconds,
+                                  std::uint64_t bytes) {
+  record_round(draft_seconds, verify_seconds, bytes);
+  if (policy_ != nullptr) policy_->observe_shared(offer_.lane, round_);
+}
+
+Status Generation::deliver(const TokenCallback& on_token) {
+  if (!on_token) {
+    delivered_ = result_.ids.size();
+    return {};
+  }
+  while (delivered_ < result_.ids.size()) {
+    const TokenId id = result_.ids[delivered_++];
+    if (on_token(id)) continue;
+    const auto behind = static_cast<std::int32_t>(result_.ids.size() - delivered_);
+    if (behind == 0 && done_ && result_.stop_reason == StopReason::kStopId) return {};
+    stop(StopReason::kCallback);
+    if (behind == 0) return {};
+    // The last token that stays is pending again, as if the round had ended with it.
+    KAKEYA_TRY(timeline_.rewind(position() - behind));
+    result_.ids.resize(delivered_);
+    RoundRecord& round = result_.rounds.back();
+    round.committed -= behind;
+    result_.accepted -= std::max(0, round.accepted - round.committed);
+    round.accepted = std::min(round.accepted, round.committed);
+  }
+  return {};
+}
+
+void Generation::finish() {
+  result_.decode_seconds = watch_.seconds();
+}
+
+Status Generation::verify() {
+  Pass pass(timeline_.workspace());
+  KAKEYA_TRY(timeline_.check_verify(drafts().size()));
+  KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), drafts(), length_ + 1));
+  pass.run();
+  return absorb(pass.logits(0));
+}
+
+Status Generation::verify_row_by_row() {
+  bool go_on = true;
+  for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
+    KAKEYA_ASSIGN_OR_RETURN(const Rows logits, timeline_.verify({}));
+    KAKEYA_ASSIGN_OR_RETURN(go_on,
+                            absorb_row(row, {logits.data, static_cast<std::size_t>(logits.width)}));
+  }
+  return {};
+}
+
+// All of the text anew, for the token behind it.
+Status Generation::run_again() {
+  timeline_.forget();
+  KAKEYA_TRY(timeline_.run_pending());
+  KAKEYA_TRY(check_logits(timeline_.logits(), position()));
+  const TokenId id = sampler_.sample(timeline_.logits(), position());
+  KAKEYA_TRY(timeline_.push({&id, 1}));
+  ++round_.committed;
+  add(id);
+  return {};
+}
+
+Status Generation::run_round() {
+  const Workspace::Turn turn = timeline_.workspace().take_turn();
+  if (!begin_round()) return {};
+  plan();
+  const auto bytes_read = [&] {
+    return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
+  };
+  const std::uint64_t bytes_before = bytes_read();
+  KAKEYA_TRY(draft());
+  const double drafted_at = watch_.seconds();
+  if (timeline_.recomputes()) {
+    KAKEYA_TRY(run_again());
+  } else {
+    KAKEYA_TRY(request_.one_row_passes ? verify_row_by_row() : verify());
+  }
+  end_round(drafted_at - round_.start_seconds, watch_.seconds() - drafted_at,
+            bytes_read() - bytes_before);
+  return {};
+}
+
+Status decode(Timeline& timeline,
+              Sampler& sampler,
+              DraftSource* source,
+              LengthPolicy* policy,
+              const DecodeRequest& request,
+              const TokenCallback& on_token,
+              GenerateResult& result) {
+  Generation generation(timeline, sampler, source, policy, request, result);
+  KAKEYA_TRY(generation.begin(timeline.logits()));
+  KAKEYA_TRY(generation.deliver(on_token));
+  while (!generation.done()) {
+    KAKEYA_TRY(generation.run_round());
+    KAKEYA_TRY(generation.deliver(on_token));
+  }
+  generation.finish();
+  return {};
+}
+
+}  // namespace kakeya

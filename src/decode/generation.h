@@ -1,0 +1,157 @@
+// One generation of one sequence, in rounds: each drafts a block, the target verifies it in one
+// pass, and the tokens that the target itself chose are committed. A round without drafts is a
+// plain step.
+//
+//   tokens    ... t(C-1) t(C)              t(C) is known and not yet run: the pending token
+//   draft     d(1) ... d(n)                guesses for positions C+1 ... C+n
+//   verify    one pass over t(C) d(1) ... d(n); row i gives the logits after position C+i
+//   commit    row 0's choice; while it equals d(i), row i's choice; the last one is pending next
+//   rollback  rows that were not committed do not count; the next round overwrites them
+//
+// The output does not depend on the drafts: row i is computed from the same tokens by kernels that
+// give a row the same bits whatever else is in the pass, the choice at a position is a function of
+// its logits, the seed and the position, and a choice is committed only if all tokens before it in
+// the pass were the committed ones. docs/speculation.md has the argument and names the test of each
+// step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/clock.h"
+#include "decode/draft_source.h"
+#include "decode/length_policy.h"
+#include "decode/sampler.h"
+#include "decode/timeline.h"
+#include "formats/drafter_config.h"
+#include "kakeya/session.h"
+
+namespace kakeya {
+
+struct DecodeRequest {
+  std::int64_t max_tokens = 0;
+  std::span<const TokenId> stop_ids = {};
+  // Drafts of a round; kAutoDraftLength: as many as the policy says.
+  std::int64_t draft_length = kAutoDraftLength;
+  // The reference way to verify: one pass a row, as long as rows agree. The same output, slower.
+  bool one_row_passes = false;
+};
+
+// A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.
+//
+//   begin();                                     the first token, of the prefill's logits
+//   while (begin_round()) {
+//     plan(length); draft();                     draft   \  in one turn
+//     a pass over pending() and drafts();        verify   > of the
+//     absorb(its logits); end_round(...);        commit  /  workspace
+//     deliver(on_token);                         in no turn: the caller may take its time
+//   }
+class Generation {
+ public:
+  // Everything is the caller's and must outlive it. `source` may be null: plain steps only.
+  // `policy` is asked with kAutoDraftLength and told of every round; null with a fixed length only.
+  // result.ids and result.rounds need room for max_tokens; ids that are there count as generated.
+  Generation(Timeline& timeline,
+             Sampler& sampler,
+             DraftSource* source,
+             LengthPolicy* policy,
+             const DecodeRequest& request,
+             GenerateResult& result);
+
+  bool done() const { return done_; }
+
+  // Chooses the first token from `logits` [V], those behind the tokens; they are overwritten.
+  // Errors: kDataLoss for logits that are not finite.
+  Status begin(std::span<float> logits);
+
+  // Begins a round; false if there is none, for the generation is done or the context is full.
+  bool begin_round();
+  // Most drafts of the round that could be committed.
+  std::int64_t most_drafts() const { return most_; }
+  // What is on offer for it.
+  const DraftOffer& offer() const { return offer_; }
+  // How many drafts are to be made, at most most_drafts().
+  void plan(std::int64_t drafts) { length_ = drafts; }
+  // As many as the request asks for or, if it leaves that open, as pay for this sequence alone.
+  void plan();
+  // Drafts as many tokens as were planned. Errors: as DraftSource::draft.
+  Status draft();
+  std::span<const TokenId> drafts() const {
+    return std::span(drafts_).first(static_cast<std::size_t>(length_));
+  }
+  // Where they belong, for whoever drafts for several sequences at once.
+  std::span<TokenId> mutable_drafts() {
+    return std::span(drafts_).first(static_cast<std::size_t>(length_));
+  }
+  // Chooses tokens from the logits [1 + drafts, V] of the pass and commits their rows. Errors:
+  // kDataLoss for logits that are not finite.
+  Status absorb(Rows logits);
+  // What the round took; of its own passes, or of ones that it shared.
+  void end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
+  void end_shared_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
+
+  // Gives `on_token` what was chosen since the last call. If it says to stop, later tokens of the
+  // round are taken back.
+  Status deliver(const TokenCallback& on_token);
+  // Of the last round's end: the time that the generation took.
+  void finish();
+
+  Timeline& timeline() const { return timeline_; }
+  Sampler& sampler() const { return sampler_; }
+  // Null without one, or with a fixed length.
+  const LengthPolicy* policy() const { return policy_; }
+  const DecodeRequest& request() const { return request_; }
+  // The last round; not before there was one.
+  const RoundRecord& last_round() const { return round_; }
+  // Since the generation was made.
+  double seconds() const { return watch_.seconds(); }
+
+  // A whole round of this generation alone. Errors: those of its steps.
+  Status run_round();
+
+ private:
+  Position position() const { return static_cast<Position>(timeline_.tokens().size()); }
+  std::int64_t remaining() const {
+    return request_.max_tokens - static_cast<std::int64_t>(result_.ids.size());
+  }
+  Result<TokenId> choose(std::size_t row, std::span<float> logits);
+  // Chooses the token behind row `row` of the pass and commits the row; whether the next one
+  // counts.
+  Result<bool> absorb_row(std::size_t row, std::span<float> logits);
+  void add(TokenId id);
+  bool is_stop_id(TokenId id) const;
+  void stop(StopReason reason);
+  Status verify();
+  Status verify_row_by_row();
+  void record_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
+  Status run_again();
+
+  Timeline& timeline_;
+  Sampler& sampler_;
+  DraftSource* source_;
+  LengthPolicy* policy_;
+  DecodeRequest request_;
+  GenerateResult& result_;
+  Stopwatch watch_;
+  DraftOffer offer_;
+  std::int64_t most_ = 0;
+  std::int64_t length_ = 0;  // of the present round's drafts
+  std::array<TokenId, DrafterConfig::kMaxBlockSize> drafts_{};
+  RoundRecord round_;
+  std::size_t delivered_ = 0;  // of result.ids
+  bool done_ = false;
+};
+
+// Generates behind the timeline's tokens, whose logits are there, until the request is done;
+// `on_token` is called for each token. Arguments are as Generation's. Sequences that share a
+// workspace may do so on threads of their own: they take turns, round by round.
+Status decode(Timeline& timeline,
+              Sampler& sampler,
+              DraftSource* source,
+              LengthPolicy* policy,
+              const DecodeRequest& request,
+              const TokenCallback& on_token,
+              GenerateResult& result);
+
+}  // namespace kakeya

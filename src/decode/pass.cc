@@ -1,0 +1,70 @@
+#include "decode/pass.h"
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kakeya {
+
+Pass::Pass(Workspace& workspace) : workspace_(workspace), turn_(workspace) {
+  workspace_.target_batch().clear();
+  workspace_.timelines().clear();
+}
+
+Status Pass::add(Timeline& timeline,
+                 std::span<const TokenId> ids,
+                 std::span<const TokenId> more,
+                 std::int64_t logit_rows) {
+  KAKEYA_TRY(timeline.reserve(static_cast<std::int64_t>(ids.size() + more.size())));
+  workspace_.target_batch().add(ids, more, timeline.position(), timeline.layers(), logit_rows);
+  workspace_.timelines().push_back(&timeline);
+  return {};
+}
+
+void Pass::run() {
+  if (workspace_.timelines().empty()) return;
+  const std::int64_t vocab_size = workspace_.timelines().front()->decoder().config().vocab_size;
+  const std::int64_t count = workspace_.target_batch().batch().logit_rows();
+  run_into({.logits = workspace_.logits(count, vocab_size)});
+}
+
+void Pass::run_into(ForwardOutput output) {
+  const Batch batch = workspace_.target_batch().batch();
+  const Decoder& decoder = workspace_.timelines().front()->decoder();
+  if (output.tap_points.empty()) {
+    // Sinks and encoders of an engine are of the same drafter: they want the same taps.
+    for (const Timeline* timeline : workspace_.timelines()) {
+      if (!timeline->tap_points().empty()) output.tap_points = timeline->tap_points();
+    }
+    const auto points = static_cast<std::int64_t>(output.tap_points.size());
+    output.taps = workspace_.taps(batch.rows(), points * decoder.config().hidden_size);
+  }
+  const std::uint64_t before = workspace_.bytes_read();
+  Arena arena = workspace_.arena();
+  Activations activations = Activations::layout(arena, decoder.config(), batch.rows());
+  decoder.forward(batch, workspace_.executor(), activations, output);
+  bytes_ = workspace_.bytes_read() - before;
+  for (std::size_t i = 0; i < batch.segments.size(); ++i) {
+    const Segment& segment = batch.segments[i];
+    const ConstRows taps{output.taps.data + segment.first_row * output.taps.width, segment.rows,
+                         output.taps.width};
+    const auto share = static_cast<double>(segment.rows) / static_cast<double>(batch.rows());
+    workspace_.timelines()[i]->take_rows(
+        batch.ids.subspan(static_cast<std::size_t>(segment.first_row),
+                          static_cast<std::size_t>(segment.rows)),
+        taps, static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
+  }
+}
+
+Rows Pass::logits(std::int64_t index) const {
+  const Batch batch = workspace_.target_batch().batch();
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; i < index; ++i) {
+    first += batch.segments[static_cast<std::size_t>(i)].logit_rows;
+  }
+  const auto at = static_cast<std::size_t>(index);
+  const std::int64_t width = workspace_.timelines()[at]->decoder().config().vocab_size;
+  const Rows all = workspace_.logits(batch.logit_rows(), width);
+  return {all.data + first * width, batch.segments[at].logit_rows, width};
+}
+
+}  // namespace kakeya

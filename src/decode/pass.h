@@ -1,0 +1,45 @@
+// One forward pass of the target over rows of several timelines. What it writes is reserved before
+// and committed afterwards, timeline by timeline (Timeline::accept, Timeline::commit).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "decode/timeline.h"
+#include "decode/workspace.h"
+#include "kakeya/status.h"
+
+namespace kakeya {
+
+// Holds a turn of the workspace, which all timelines share, as long as it lives. Logits and taps of
+// the pass are valid until then.
+class Pass {
+ public:
+  explicit Pass(Workspace& workspace);
+
+  // Adds the rows of `ids`, which follow what `timeline` has run, and then those of `more`; logits
+  // are wanted of the last `logit_rows` of them. At most once a timeline. Errors: of the
+  // reservations, kResourceExhausted; the pass is as before then.
+  Status add(Timeline& timeline,
+             std::span<const TokenId> ids,
+             std::span<const TokenId> more,
+             std::int64_t logit_rows);
+
+  // Runs all rows.
+  void run();
+  // The same; logits go to `output` and, if it names points, so do their layer outputs, which the
+  // timelines must not want for themselves then.
+  void run_into(ForwardOutput output);
+
+  // The logits of the part that was added as number `index`; [logit_rows, V], may be overwritten.
+  Rows logits(std::int64_t index) const;
+  // Bytes of weights and cached rows that it read.
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  Workspace& workspace_;
+  Workspace::Turn turn_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace kakeya

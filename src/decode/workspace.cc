@@ -1,0 +1,101 @@
+#include "decode/workspace.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+void include_executor(ExecutorPlan& plan, const ExecutorPlan& other) {
+  const auto widen = [&](auto member) { plan.*member = std::max(plan.*member, other.*member); };
+  widen(&ExecutorPlan::max_rows);
+  widen(&ExecutorPlan::max_sequences);
+  widen(&ExecutorPlan::max_matmul_width);
+  widen(&ExecutorPlan::max_query_width);
+  widen(&ExecutorPlan::max_head_dim);
+  widen(&ExecutorPlan::top_k_experts);
+  widen(&ExecutorPlan::num_experts);
+  widen(&ExecutorPlan::hidden_size);
+  widen(&ExecutorPlan::moe_intermediate_size);
+}
+
+}  // namespace
+
+void WorkspacePlan::include(const WorkspacePlan& other) {
+  include_executor(executor, other.executor);
+  activation_bytes = std::max(activation_bytes, other.activation_bytes);
+  logit_bytes = std::max(logit_bytes, other.logit_bytes);
+  draft_logit_bytes = std::max(draft_logit_bytes, other.draft_logit_bytes);
+  tap_bytes = std::max(tap_bytes, other.tap_bytes);
+}
+
+Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend) {
+  const std::uint64_t activations = MemoryBudget::charged_bytes(plan.activation_bytes) +
+                                    MemoryBudget::charged_bytes(plan.tap_bytes) +
+                                    backend.executor_bytes(plan.executor);
+  const std::uint64_t logits = MemoryBudget::charged_bytes(plan.logit_bytes) +
+                               MemoryBudget::charged_bytes(plan.draft_logit_bytes);
+  Footprint footprint;
+  footprint.reserved_bytes(MemoryClass::kActivations) = activations;
+  footprint.live_bytes(MemoryClass::kActivations) = activations;
+  footprint.reserved_bytes(MemoryClass::kLogits) = logits;
+  footprint.live_bytes(MemoryClass::kLogits) = logits;
+  return footprint;
+}
+
+Status Workspace::reserve(const WorkspacePlan& plan) {
+  const Turn turn = take_turn();
+  WorkspacePlan wanted = plan_;
+  wanted.include(plan);
+  // What there is stays until everything new is there, for the budget may refuse.
+  const auto grown = [&](MemoryClass memory_class, std::uint64_t had,
+                         std::uint64_t bytes) -> Result<Buffer> {
+    if (bytes == had) return Buffer();
+    return budget_.allocate(memory_class, bytes);
+  };
+  KAKEYA_ASSIGN_OR_RETURN(
+      Buffer activations,
+      grown(MemoryClass::kActivations, plan_.activation_bytes, wanted.activation_bytes));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer taps,
+                          grown(MemoryClass::kActivations, plan_.tap_bytes, wanted.tap_bytes));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
+                          grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes));
+  KAKEYA_ASSIGN_OR_RETURN(Buffer draft_logits, grown(MemoryClass::kLogits, plan_.draft_logit_bytes,
+                                                     wanted.draft_logit_bytes));
+  if (executor_ == nullptr || wanted.executor != plan_.executor) {
+    KAKEYA_ASSIGN_OR_RETURN(auto executor, backend_.create_executor(wanted.executor, budget_));
+    bytes_read_ = bytes_read();
+    executor_ = std::move(executor);
+    target_batch_ = BatchBuilder(wanted.executor.max_rows, wanted.executor.max_sequences);
+    other_batch_ = BatchBuilder(wanted.executor.max_rows, wanted.executor.max_sequences);
+    timelines_.reserve(static_cast<std::size_t>(wanted.executor.max_sequences));
+  }
+  if (activations.size() > 0) activations_ = std::move(activations);
+  if (taps.size() > 0) taps_ = std::move(taps);
+  if (logits.size() > 0) logits_ = std::move(logits);
+  if (draft_logits.size() > 0) draft_logits_ = std::move(draft_logits);
+  plan_ = wanted;
+  return {};
+}
+
+void Workspace::begin_turn() {
+  std::unique_lock lock(mutex_);
+  if (depth_ > 0 && owner_ == std::this_thread::get_id()) {
+    ++depth_;
+    return;
+  }
+  const std::uint64_t ticket = next_ticket_++;
+  turn_ended_.wait(lock, [&] { return serving_ == ticket && depth_ == 0; });
+  owner_ = std::this_thread::get_id();
+  depth_ = 1;
+}
+
+void Workspace::end_turn() {
+  const std::lock_guard lock(mutex_);
+  if (--depth_ > 0) return;
+  ++serving_;
+  turn_ended_.notify_all();
+}
+
+}  // namespace kakeya

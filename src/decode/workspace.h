@@ -1,0 +1,117 @@
+// What passes need besides weights and the sequences' own memory: an executor, intermediate rows,
+// logits and taps. An engine has one, and its sequences take turns: nothing in it outlives a turn.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+#include "kakeya/memory.h"
+#include "model/arena.h"
+
+namespace kakeya {
+
+class Timeline;
+
+// The largest passes that are to come.
+struct WorkspacePlan {
+  ExecutorPlan executor;
+  std::uint64_t activation_bytes = 0;  // intermediate rows of one pass, of target or drafter
+  std::uint64_t logit_bytes = 0;       // of one pass of the target
+  std::uint64_t draft_logit_bytes = 0;
+  std::uint64_t tap_bytes = 0;
+
+  // Whatever either of the two needs.
+  void include(const WorkspacePlan& other);
+  bool operator==(const WorkspacePlan&) const = default;
+};
+
+// Bytes that a workspace of this plan takes, by class.
+Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend);
+
+// Thread-safe where it says so; everything else belongs to the thread whose turn it is.
+class Workspace {
+ public:
+  // Empty. Both must outlive it.
+  Workspace(Backend& backend, MemoryBudget& budget) : backend_(backend), budget_(budget) {}
+
+  // A right to run passes. Threads get theirs in the order in which they asked; one that has its
+  // turn already may take another within it.
+  class Turn {
+   public:
+    explicit Turn(Workspace& workspace) : workspace_(&workspace) { workspace.begin_turn(); }
+    Turn(Turn&& other) noexcept : workspace_(std::exchange(other.workspace_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() {
+      if (workspace_ != nullptr) workspace_->end_turn();
+    }
+
+   private:
+    Workspace* workspace_;
+  };
+  // Thread-safe; waits.
+  Turn take_turn() { return Turn(*this); }
+
+  // Makes room for such passes, too. Thread-safe; waits for a turn. Errors: kResourceExhausted;
+  // nothing changes then.
+  Status reserve(const WorkspacePlan& plan);
+
+  Executor& executor() { return *executor_; }
+  // Where a pass lays out its intermediate rows (Activations::layout and its like).
+  Arena arena() const { return Arena(activations_.data()); }
+  // The first `count` rows of each.
+  Rows logits(std::int64_t count, std::int64_t width) const {
+    return {logits_.as<float>(), count, width};
+  }
+  Rows draft_logits(std::int64_t count, std::int64_t width) const {
+    return {draft_logits_.as<float>(), count, width};
+  }
+  Rows taps(std::int64_t count, std::int64_t width) const {
+    return {taps_.as<float>(), count, width};
+  }
+  // Memory to put a batch together in, of the target's passes and of all others.
+  BatchBuilder& target_batch() { return target_batch_; }
+  BatchBuilder& other_batch() { return other_batch_; }
+  // Of the target's batch, segment by segment.
+  std::vector<Timeline*>& timelines() { return timelines_; }
+
+  // Bytes of weights and cached rows that all passes so far have read.
+  std::uint64_t bytes_read() const {
+    return bytes_read_ + (executor_ ? executor_->bytes_read() : 0);
+  }
+
+  const WorkspacePlan& plan() const { return plan_; }
+  Footprint footprint() const { return estimate_workspace(plan_, backend_); }
+
+ private:
+  void begin_turn();
+  void end_turn();
+
+  Backend& backend_;
+  MemoryBudget& budget_;
+  WorkspacePlan plan_;
+  Buffer activations_;
+  Buffer logits_;
+  Buffer draft_logits_;
+  Buffer taps_;
+  std::unique_ptr<Executor> executor_;
+  BatchBuilder target_batch_;
+  BatchBuilder other_batch_;
+  std::vector<Timeline*> timelines_;
+  std::uint64_t bytes_read_ = 0;  // by executors that were replaced
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable turn_ended_;
+  std::uint64_t next_ticket_ = 0;
+  std::uint64_t serving_ = 0;
+  std::thread::id owner_;
+  int depth_ = 0;  // turns that the owner has taken within one another
+};
+
+}  // namespace kakeya
