@@ -13,6 +13,7 @@
 
 #include "kakeya/memory.h"
 #include "kakeya/options.h"
+#include "kakeya/scheduler.h"
 #include "kakeya/session.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
@@ -55,6 +56,10 @@ class Engine {
   virtual Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) = 0;
   // With EngineOptions::session.
   virtual Result<std::unique_ptr<Session>> create_session() = 0;
+
+  // Runs many requests at once, in sessions of its own. Measures what drafting costs, if nobody has
+  // yet. Errors: kInvalidArgument for options out of range, kResourceExhausted.
+  virtual Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) = 0;
 
   // The folder's tokenizer. Errors: kFailedPrecondition if it has none.
   virtual Result<const Tokenizer*> tokenizer() const = 0;

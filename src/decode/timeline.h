@@ -98,6 +98,8 @@ class Timeline {
   // there, unchanged. 0 before the first call.
   void mark(Position length) { marked_ = length; }
   Position marked() const { return marked_; }
+  // Most rows of one pass over its prompt.
+  std::int64_t chunk() const { return plan_.chunk; }
   // Most tokens it can hold.
   std::int64_t context() const { return plan_.context; }
 

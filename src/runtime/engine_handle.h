@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/engine_impl.h"
+#include "runtime/scheduler_impl.h"
 
 namespace kakeya {
 
@@ -19,6 +20,9 @@ class EngineHandle final : public Engine {
   }
   Result<std::unique_ptr<Session>> create_session() override {
     return create_session(engine_->session_options());
+  }
+  Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override {
+    return SchedulerImpl::create(*engine_, options, engine_);
   }
   Result<const Tokenizer*> tokenizer() const override { return engine_->tokenizer(); }
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,

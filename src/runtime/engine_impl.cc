@@ -12,6 +12,7 @@
 #include "model/weight_loader.h"
 #include "runtime/engine_handle.h"
 #include "runtime/memory_ladder.h"
+#include "runtime/scheduler_impl.h"
 #include "runtime/session_impl.h"
 
 namespace kakeya {
@@ -367,9 +368,9 @@ std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
                      projection->fingerprint(), drafter_fingerprint_, drafter_->embed_scale());
 }
 
-std::int64_t EngineImpl::session_context() const {
-  return options_.session.context > 0
-             ? options_.session.context
+std::int64_t EngineImpl::session_context(const SessionOptions& options) const {
+  return options.context > 0
+             ? options.context
              : std::min(config_.max_position_embeddings, SessionOptions::kDefaultContext);
 }
 
@@ -453,6 +454,23 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                    .tokenizer = text_.tokenizer_fingerprint(),
                    .chat_template = text_.template_fingerprint()},
                   options_.compute, backend_->name(), plan));
+}
+
+Status EngineImpl::reserve_passes(std::int64_t max_sequences,
+                                  std::int64_t max_rows,
+                                  std::int64_t logit_rows) {
+  WorkspacePlan plan = plan_target_passes(config_, max_rows, logit_rows);
+  if (drafter_ != nullptr && drafter_drafts_) {
+    // Each sequence's block has a row more than drafts.
+    const std::int64_t blocks = logit_rows + max_sequences;
+    plan.include(plan_drafter_passes(drafter_->config(), blocks, logit_rows, max_rows));
+  }
+  plan.executor.max_sequences = max_sequences;
+  return workspace_->reserve(plan);
+}
+
+Result<std::unique_ptr<Scheduler>> EngineImpl::create_scheduler(const SchedulerOptions& options) {
+  return SchedulerImpl::create(*this, options, nullptr);
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

@@ -46,6 +46,8 @@ class EngineImpl final : public Engine {
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
+  // Without keeping the engine alive.
+  Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override;
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const override {
@@ -104,8 +106,13 @@ class EngineImpl final : public Engine {
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
 
-  // The most tokens of a session without a context of its own.
-  std::int64_t session_context() const;
+  // Makes the workspace large enough for passes of so many sequences, of `max_rows` rows in all of
+  // which `logit_rows` have logits. Errors: kResourceExhausted.
+  Status reserve_passes(std::int64_t max_sequences, std::int64_t max_rows, std::int64_t logit_rows);
+
+  // The most tokens of a session with these options, or with the engine's.
+  std::int64_t session_context(const SessionOptions& options) const;
+  std::int64_t session_context() const { return session_context(options_.session); }
 
  private:
   friend class Engine;

@@ -123,6 +123,15 @@ Result<LengthPolicy*> SessionDrafts::policy(Timeline& timeline,
   return &*policy_;
 }
 
+LengthPolicy* SessionDrafts::known_policy() {
+  if (policy_) return &*policy_;
+  const auto costs = statistics_.costs(source_->max_length(), dflash_ != nullptr);
+  if (!costs) return nullptr;
+  policy_.emplace(costs_of(*source_, *costs));
+  statistics_.seed(*policy_);
+  return &*policy_;
+}
+
 void SessionDrafts::remember() {
   if (policy_) statistics_.remember(*policy_);
 }

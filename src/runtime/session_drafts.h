@@ -84,6 +84,9 @@ class SessionDrafts {
   // Errors: of the passes.
   Result<LengthPolicy*> policy(Timeline& timeline, Sampler& sampler, double& measured_seconds);
 
+  // The same, but null where costs are not known.
+  LengthPolicy* known_policy();
+
   // The policy as it is, if there is one; for snapshots.
   std::optional<LengthPolicy>& present_policy() { return policy_; }
 

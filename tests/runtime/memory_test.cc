@@ -199,6 +199,45 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
   }
 }
 
+// Steps of many requests at once allocate nothing once all of them decode, and 64 sessions are in
+// the ledger with the one workspace that they share.
+TEST(Memory, StepsOfASchedulerAllocateNothing) {
+  EngineOptions options = demo_options(Compute::kFast);
+  options.session.context = 512;
+  const std::int64_t before = buffer_bytes.load();
+  {
+    const auto engine = Engine::open(options).value();
+    const auto scheduler = engine->create_scheduler({}).value();
+    std::int64_t tokens = 0;
+    for (TokenId i = 0; i < 64; ++i) {
+      Request request;
+      request.prompt = std::vector<TokenId>(static_cast<std::size_t>(10 + i), 17 + i);
+      request.generate = {.max_tokens = 300,
+                          .sampling = {.temperature = i % 2 == 0 ? 0.0F : 1.0F},
+                          .draft_length = i % 3 == 0 ? 0 : kAutoDraftLength,
+                          .ignore_model_stop_ids = true};
+      request.on_token = [&](TokenId) {
+        ++tokens;
+        return true;
+      };
+      ASSERT_OK(scheduler->add(std::move(request)));
+    }
+    while (scheduler->statistics().prompt_rows < 64 * 10 + 63 * 32) {
+      ASSERT_TRUE(scheduler->step().value());
+    }
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(scheduler->step().value());
+    EXPECT_EQ(scheduler->statistics().running, 64);
+    EXPECT_EQ(engine->footprint().total_reserved(),
+              static_cast<std::uint64_t>(buffer_bytes.load() - before));
+    const std::int64_t tokens_before = tokens;
+    const std::int64_t allocated = allocations.load();
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(scheduler->step().value());
+    EXPECT_EQ(allocations.load(), allocated);
+    EXPECT_GE(tokens - tokens_before, 30 * 64);
+  }
+  EXPECT_EQ(buffer_bytes.load(), before);
+}
+
 // The demo model in MLX's affine format and as GGUF, of 4 bits a weight.
 class QuantisedDemo {
  public:
