@@ -8,8 +8,8 @@
 #include <string>
 
 #include "command.h"
+#include "kakeya/text_generation.h"
 #include "runtime/engine_impl.h"
-#include "runtime/text_generation.h"
 
 namespace kakeya::cli {
 

@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "command.h"
+#include "kakeya/text_generation.h"
 #include "output.h"
 #include "report.h"
-#include "runtime/text_generation.h"
 #include "session_file.h"
 #include "terminal.h"
 
@@ -31,8 +31,7 @@ struct RunFlags {
   bool thinking = false;
   bool json = false;
   bool recommended = false;
-  GenerateOptions generate;
-  std::vector<std::string> stop_strings;
+  TextOptions text;
   std::vector<std::string> logit_bias;
   std::string draft_length = "auto";
   std::string trace;
@@ -154,15 +153,14 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
     }));
   }
   const double prefill_seconds = watch.seconds();
-  KAKEYA_ASSIGN_OR_RETURN(turn.result,
-                          generate_text(*session_, tokenizer_, flags_.generate, flags_.stop_strings,
-                                        [&](std::string_view piece) {
-                                          if (!flags_.json && !piece.empty()) {
-                                            write_output(piece);
-                                            flush_output();
-                                          }
-                                          return !interrupt_.interrupted();
-                                        }));
+  KAKEYA_ASSIGN_OR_RETURN(
+      turn.result, generate_text(*session_, tokenizer_, flags_.text, [&](std::string_view piece) {
+        if (!flags_.json && !piece.empty()) {
+          write_output(piece);
+          flush_output();
+        }
+        return !interrupt_.interrupted();
+      }));
   turn.result.tokens.prefill_seconds += prefill_seconds;
   turn.result.tokens.prefill_tokens =
       static_cast<std::int64_t>(turn.prompt_ids.size()) - turn.kept_tokens;
@@ -389,13 +387,13 @@ int run(RunFlags& flags) {
   }
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
-  flags.generate.draft_length = *draft_length;
+  flags.text.generate.draft_length = *draft_length;
   flags.model.fit_memory = true;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
   const std::string plan = (*engine)->memory_plan();
   if (!plan.empty()) note("memory plan: " + plan);
-  SamplingOptions& sampling = flags.generate.sampling;
+  SamplingOptions& sampling = flags.text.generate.sampling;
   if (flags.recommended) recommend(flags, (*engine)->recommended_sampling(), sampling);
   if (const Status bias = parse_logit_bias(flags.logit_bias, sampling); !bias) {
     return report(bias.error());
@@ -410,7 +408,7 @@ int run(RunFlags& flags) {
 }
 
 void add_sampling_flags(CLI::App& command, RunFlags& flags) {
-  SamplingOptions& sampling = flags.generate.sampling;
+  SamplingOptions& sampling = flags.text.generate.sampling;
   const std::string group = "Sampling";
   command.add_option("--temperature", sampling.temperature, "0: greedy (default)")->group(group);
   command.add_option("--top-k", sampling.top_k, "Keep the K likeliest; 0: off")->group(group);
@@ -456,7 +454,7 @@ void add_speculation_flags(CLI::App& command, RunFlags& flags) {
       .add_option_function<std::string>(
           "--accept",
           [&flags](const std::string& rule) {
-            flags.generate.accept =
+            flags.text.generate.accept =
                 rule == "rejection" ? AcceptRule::kRejection : AcceptRule::kSampleMatch;
           },
           "sample-match (the output of plain decoding, the default) or rejection (accepts more "
@@ -489,10 +487,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_flag("--raw", flags->raw, "No chat template: continue the text as it is");
   command->add_flag("--thinking", flags->thinking, "Ask the template for a thinking channel");
   command
-      ->add_option("-n,--max-tokens", flags->generate.max_tokens,
+      ->add_option("-n,--max-tokens", flags->text.generate.max_tokens,
                    "Most tokens of a reply (default: 256)")
       ->type_name("N");
-  command->add_option("--stop", flags->stop_strings, "End before this text; repeatable")
+  command->add_option("--stop", flags->text.stop_strings, "End before this text; repeatable")
       ->allow_extra_args(false)
       ->type_name("TEXT");
   command

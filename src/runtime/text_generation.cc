@@ -1,6 +1,4 @@
-#include "runtime/text_generation.h"
-
-#include <utility>
+#include "kakeya/text_generation.h"
 
 #include "base/status.h"
 #include "text/stop_strings.h"
@@ -9,12 +7,12 @@ namespace kakeya {
 
 Result<TextResult> generate_text(Session& session,
                                  const Tokenizer& tokenizer,
-                                 const GenerateOptions& options,
-                                 const std::vector<std::string>& stop_strings,
+                                 const TextOptions& options,
                                  const TextCallback& on_text) {
   TextResult result;
   StreamDecoder decoder(tokenizer);
-  KAKEYA_ASSIGN_OR_RETURN(StopStringMatcher matcher, StopStringMatcher::create(stop_strings));
+  KAKEYA_ASSIGN_OR_RETURN(StopStringMatcher matcher,
+                          StopStringMatcher::create(options.stop_strings));
   std::string decoded;
   std::size_t emitted = 0;
   // Passes what is new in result.text on to the caller.
@@ -23,7 +21,7 @@ Result<TextResult> generate_text(Session& session,
     emitted = result.text.size();
     return !on_text || on_text(piece);
   };
-  KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options, [&](TokenId id) {
+  KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options.generate, [&](TokenId id) {
     decoded.clear();
     decoder.push(id, decoded);
     result.stopped_by_text = matcher.feed(decoded, result.text);

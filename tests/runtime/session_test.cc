@@ -6,10 +6,10 @@
 #include <thread>
 
 #include "kakeya/engine.h"
+#include "kakeya/text_generation.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
-#include "runtime/text_generation.h"
 
 namespace kakeya::test {
 namespace {
@@ -235,7 +235,7 @@ TEST_F(SessionTest, FindsStopStringsAcrossTokenBorders) {
       tokenizer.encode(engine_->apply_chat_template(messages, {}).value().text).value();
   const auto whole = session();
   ASSERT_OK(whole->append(ids));
-  const auto expected = generate_text(*whole, tokenizer, {.max_tokens = 60}, {}, {});
+  const auto expected = generate_text(*whole, tokenizer, {.generate = {.max_tokens = 60}});
   ASSERT_OK(expected);
   ASSERT_EQ(expected->text, "5, 6, 7, 8, 9, 10, 11, 12.");
   for (std::size_t begin = 0; begin < expected->text.size(); ++begin) {
@@ -244,16 +244,46 @@ TEST_F(SessionTest, FindsStopStringsAcrossTokenBorders) {
     ASSERT_OK(s->append(ids));
     std::string streamed;
     const auto result =
-        generate_text(*s, tokenizer, {.max_tokens = 60}, {stop}, [&](std::string_view piece) {
-          streamed += piece;
-          return true;
-        });
+        generate_text(*s, tokenizer, {.generate = {.max_tokens = 60}, .stop_strings = {stop}},
+                      [&](std::string_view piece) {
+                        streamed += piece;
+                        return true;
+                      });
     ASSERT_OK(result);
     EXPECT_TRUE(result->stopped_by_text);
     EXPECT_EQ(result->text, expected->text.substr(0, expected->text.find(stop)));
     EXPECT_EQ(streamed, result->text);
   }
-  EXPECT_FALSE(generate_text(*whole, tokenizer, {}, {""}, {}).has_value());
+  EXPECT_FALSE(generate_text(*whole, tokenizer, {.stop_strings = {""}}).has_value());
+}
+
+TEST_F(SessionTest, TextThatTheCallerEndsIsThatOfItsTokens) {
+  const Tokenizer& tokenizer = **engine_->tokenizer();
+  const std::vector<ChatMessage> messages = {{"user", "Count from 5 to 12."}};
+  const auto prompt = engine_->apply_chat_template(messages).value();
+  const auto ids = tokenizer.encode(prompt.text, {.plain = prompt.plain}).value();
+  for (int most = 1; most <= 8; ++most) {
+    const auto s = session();
+    ASSERT_OK(s->append(ids));
+    std::string streamed;
+    int calls = 0;
+    // The text begins like the stop string and then differs: what is held back comes out.
+    const auto result = generate_text(
+        *s, tokenizer, {.generate = {.max_tokens = 60}, .stop_strings = {", 6, 7, 9"}},
+        [&](std::string_view piece) {
+          streamed += piece;
+          // Only the last call comes when the session is free again.
+          EXPECT_EQ(s->fork().has_value(), calls == most);
+          return ++calls < most;
+        });
+    ASSERT_OK(result);
+    EXPECT_EQ(calls, most + 1);  // the last one brings what was held back
+    EXPECT_EQ(result->tokens.ids.size(), static_cast<std::size_t>(most));
+    EXPECT_EQ(result->tokens.stop_reason, StopReason::kCallback);
+    EXPECT_FALSE(result->stopped_by_text);
+    EXPECT_EQ(result->text, tokenizer.decode(result->tokens.ids));
+    EXPECT_EQ(streamed, result->text);
+  }
 }
 
 }  // namespace

@@ -12,10 +12,10 @@
 #include "base/random.h"
 #include "formats/scratch_files.h"
 #include "kakeya/engine.h"
+#include "kakeya/text_generation.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
-#include "runtime/text_generation.h"
 
 namespace kakeya::test {
 namespace {
@@ -58,20 +58,24 @@ TEST_F(SpeculativeSession, StopStringsCutABlockAtEveryPlace) {
     const auto ids = chat(prompt);
     const auto whole = plain_->create_session().value();
     ASSERT_OK(whole->append(ids));
-    const auto text = generate_text(*whole, tokenizer, {.max_tokens = 48}, {}, {}).value().text;
+    const auto text =
+        generate_text(*whole, tokenizer, {.generate = {.max_tokens = 48}}).value().text;
     for (std::size_t at = 0; at + 3 <= text.size(); at += 2) {
       const std::vector<std::string> stops = {text.substr(at, 3)};
       const auto session = plain_->create_session().value();
       ASSERT_OK(session->append(ids));
       const TextResult expected =
-          generate_text(*session, tokenizer, {.max_tokens = 48}, stops, {}).value();
+          generate_text(*session, tokenizer,
+                        {.generate = {.max_tokens = 48}, .stop_strings = stops})
+              .value();
       for (const auto& engine : drafting_) {
         const auto other = engine->create_session().value();
         ASSERT_OK(other->append(ids));
         const TextResult got =
-            generate_text(*other, tokenizer,
-                          {.max_tokens = 48, .draft_length = static_cast<std::int64_t>(at % 16)},
-                          stops, {})
+            generate_text(
+                *other, tokenizer,
+                {.generate = {.max_tokens = 48, .draft_length = static_cast<std::int64_t>(at % 16)},
+                 .stop_strings = stops})
                 .value();
         ASSERT_EQ(got.text, expected.text) << prompt << " until '" << stops.front() << "'";
         ASSERT_EQ(got.tokens.ids, expected.tokens.ids);
