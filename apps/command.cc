@@ -170,8 +170,9 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
-  command.add_option("--backend", flags.backend, "cpu, or ref for the slow reference")
-      ->check(CLI::IsMember({"cpu", "ref"}))
+  command
+      .add_option("--backend", flags.backend,
+                  "One that `kakeya doctor` lists; ref is the slow reference")
       ->type_name("NAME");
   command
       .add_option("--instruction-set", flags.instruction_set,
@@ -289,7 +290,9 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
     KAKEYA_ASSIGN_OR_RETURN(options.model_dir, default_model());
   }
   options.backend = flags.backend;
-  options.instruction_set = flags.instruction_set;
+  if (flags.backend == "cpu" && flags.instruction_set != "auto") {
+    options.backend += "/" + flags.instruction_set;
+  }
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
   options.num_threads = flags.threads;
   options.weights_cache = flags.weights_cache;

@@ -33,6 +33,7 @@ struct Machine {
   std::uint64_t available_bytes = 0;
   std::string instruction_set;  // the one that would be picked
   std::vector<InstructionSetSupport> instruction_sets;
+  std::vector<BackendSupport> backends;
   double read_gb_per_s = 0.0;
 };
 
@@ -46,6 +47,7 @@ Machine examine() {
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.available_bytes = available_memory();
   machine.instruction_sets = instruction_sets();
+  machine.backends = backends();
   for (const InstructionSetSupport& set : machine.instruction_sets) {
     if (!set.supported) continue;
     machine.instruction_set = set.name;
@@ -164,6 +166,10 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
   for (const InstructionSetSupport& set : machine.instruction_sets) {
     sets[std::string(set.name)] = set.supported;
   }
+  nlohmann::ordered_json available;
+  for (const BackendSupport& backend : machine.backends) {
+    available[std::string(backend.name)] = backend.missing.empty() ? "available" : backend.missing;
+  }
   return {{"version", kVersion},
           {"system", machine.system},
           {"cpu", machine.cpu},
@@ -172,6 +178,7 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
           {"available_bytes", machine.available_bytes},
           {"instruction_set", machine.instruction_set},
           {"instruction_sets", sets},
+          {"backends", available},
           {"read_gb_per_s", machine.read_gb_per_s}};
 }
 
@@ -181,6 +188,12 @@ void print_machine(const Machine& machine) {
   print("memory            {} in all, {} available\n", format_bytes(machine.memory_bytes),
         format_bytes(machine.available_bytes));
   print("read bandwidth    {:.1f} GB/s now, all threads\n", machine.read_gb_per_s);
+  print("backends         ");
+  for (const BackendSupport& backend : machine.backends) {
+    print(" {}{}", backend.name,
+          backend.missing.empty() ? "" : fmt::format(" (not available: {})", backend.missing));
+  }
+  print("\n");
   print("instruction sets ");
   for (const InstructionSetSupport& set : machine.instruction_sets) {
     print(" {}{}", set.name,

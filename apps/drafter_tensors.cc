@@ -60,41 +60,54 @@ Status run_drafter(EngineImpl& engine,
   const auto block = static_cast<std::int64_t>(input.block.size());
   const std::int64_t rows = std::max(input.context, block);
   MemoryBudget budget;
+  MemorySpace& space = engine.backend().memory();
   KAKEYA_ASSIGN_OR_RETURN(KvCache context,
                           KvCache::create(dflash::plan_context(config, input.context + block, rows,
                                                                {.format = KvFormat::kF32}),
-                                          budget));
+                                          budget, space));
   KAKEYA_ASSIGN_OR_RETURN(
       const auto executor,
       engine.backend().create_executor(dflash::plan_drafter_executor(config, rows), budget));
-  Arena measure;
-  dflash::DraftActivations::layout(measure, config, rows);
-  KAKEYA_ASSIGN_OR_RETURN(const Buffer memory,
-                          budget.allocate(MemoryClass::kActivations, measure.used()));
-  Arena arena(memory.data());
-  const auto activations = dflash::DraftActivations::layout(arena, config, rows);
-
   const std::int64_t width = config.layers.hidden_size;
-  KAKEYA_TRY(context.reserve(input.context));
   const auto tap_width = static_cast<std::int64_t>(input.taps.size()) / input.context;
+  struct Pieces {
+    dflash::DraftActivations activations;
+    Rows taps;
+    Rows logits;
+  };
+  const auto lay_out = [&](Arena arena) {
+    Pieces pieces{dflash::DraftActivations::layout(arena, config, rows),
+                  arena.rows(input.context, tap_width),
+                  arena.rows(block, config.layers.vocab_size)};
+    return std::pair(pieces, arena.used());
+  };
+  KAKEYA_ASSIGN_OR_RETURN(const Buffer memory, budget.allocate(MemoryClass::kActivations,
+                                                               lay_out(Arena()).second, space));
+  const Pieces pieces = lay_out(Arena(memory.device<std::byte>())).first;
+  const auto download_rows = [&](ConstRows from) {
+    std::vector<float> values(static_cast<std::size_t>(from.count * from.width));
+    download(space, from.data, std::span(values));
+    return values;
+  };
+  upload(space, std::span<const float>(input.taps), pieces.taps.data);
+  KAKEYA_TRY(context.reserve(input.context));
   const BatchBuilder features_of =
       BatchBuilder::one_of_rows(input.context, context.length(), context.layers());
-  drafter.extend_context({input.taps.data(), input.context, tap_width}, features_of.batch(),
-                         *executor, activations);
+  drafter.extend_context(pieces.taps, features_of.batch(), *executor, pieces.activations);
   context.commit(input.context);
   if (out.empty()) {
-    const float* features = activations.features.data;
-    out.push_back(
-        {"context_features", {input.context, width}, {features, features + input.context * width}});
+    out.push_back({"context_features",
+                   {input.context, width},
+                   download_rows(first_rows(pieces.activations.features, input.context))});
   }
   KAKEYA_TRY(context.reserve(block));
-  std::vector<float> logits(static_cast<std::size_t>(block * config.layers.vocab_size));
   const BatchBuilder block_of =
       BatchBuilder::one(input.block, context.length(), context.layers(), block);
-  const ConstRows hidden = drafter.forward(block_of.batch(), *executor, activations,
-                                           {logits.data(), block, config.layers.vocab_size});
-  out.push_back({mode + ".hidden", {block, width}, {hidden.data, hidden.data + block * width}});
-  out.push_back({mode + ".logits", {block, config.layers.vocab_size}, std::move(logits)});
+  const ConstRows hidden =
+      drafter.forward(block_of.batch(), *executor, pieces.activations, pieces.logits);
+  out.push_back({mode + ".hidden", {block, width}, download_rows(hidden)});
+  out.push_back(
+      {mode + ".logits", {block, config.layers.vocab_size}, download_rows(pieces.logits)});
   return {};
 }
 

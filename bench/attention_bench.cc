@@ -8,6 +8,7 @@
 #include <set>
 
 #include "backend/cpu/probe.h"
+#include "backend/host_rows.h"
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/status.h"
@@ -86,14 +87,15 @@ class AttentionBench {
     const AttentionSettings settings{
         .scale = 0.01F,
         .compute = Compute::kFast,
-        .derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies}};
+        .derivation = {.k_norm = device(k_norm.data()),
+                       .inverse_frequencies = device_vector(frequencies)}};
     const auto batch = BatchBuilder::one_of_rows(c.rows, c.context, cache.layers());
     executor->begin(batch.batch());
     const auto layers = static_cast<std::int64_t>(cache.spec().layers.size());
     std::int64_t calls = 0;
     const auto call = [&] {
-      executor->attention({queries.data(), c.rows, width}, settings, calls++ % layers,
-                          {out.data(), c.rows, width});
+      executor->attention({device(queries.data()), c.rows, width}, settings, calls++ % layers,
+                          {device(out.data()), c.rows, width});
     };
     AttentionResult result{
         .sliding = c.layer.window != 0, .kind = c.kind, .context = c.context, .rows = c.rows};
@@ -128,8 +130,8 @@ class AttentionBench {
       const KvRows& rows = cache.rows(static_cast<std::int64_t>(layer));
       for (std::int64_t block = 0; block < layout.blocks; ++block) {
         // Small numbers in every format, in memory of its own.
-        std::memset((rows.keys == nullptr ? rows.values : rows.keys)[block], 0x3c,
-                    static_cast<std::size_t>(layout.block_bytes));
+        cache.space().fill((rows.keys == nullptr ? rows.values : rows.keys)[block], std::byte{0x3c},
+                           static_cast<std::uint64_t>(layout.block_bytes));
       }
     }
     return cache;
@@ -178,7 +180,7 @@ Result<AttentionReport> bench_attention(const AttentionBenchOptions& options) {
         kOneVector);
   }
   BackendOptions backend_options;
-  backend_options.instruction_set = options.instruction_set;
+  backend_options.name = "cpu/" + options.instruction_set;
   backend_options.threads.num_threads = options.num_threads;
   KAKEYA_ASSIGN_OR_RETURN(const auto backend, create_backend(backend_options));
   AttentionReport report{.backend = std::string(backend->name()),

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
+#include "backend/host_rows.h"
 #include "base/status.h"
 #include "kv/kv_cache.h"
 #include "tensor/random_weights.h"
@@ -176,9 +177,9 @@ class KernelBench {
       measure(
           name, rows, flops, dtype == DType::kBF16 && compute == Compute::kFast,
           [&](int i) {
-            executor_->matmul({x_.data(), rows, columns},
+            executor_->matmul({device(x_.data()), rows, columns},
                               *matrices[static_cast<std::size_t>(i) % matrices.size()],
-                              {out.data(), rows, outputs});
+                              {device(out.data()), rows, outputs});
           },
           [&](int) { return bytes; });
     }
@@ -198,8 +199,8 @@ class KernelBench {
           name, rows, 4.0 * rows * static_cast<double>(kWidth * kHidden), true,
           [&](int i) {
             const std::size_t at = static_cast<std::size_t>(i) % gates.size();
-            executor_->gated_matmul({x_.data(), rows, kHidden}, *gates[at], *ups[at],
-                                    GateActivation::kGeluTanh, {out.data(), rows, kWidth});
+            executor_->gated_matmul({device(x_.data()), rows, kHidden}, *gates[at], *ups[at],
+                                    GateActivation::kGeluTanh, {device(out.data()), rows, kWidth});
           },
           [&](int) { return 2.0 * static_cast<double>(source.bytes.size()); });
     }
@@ -217,13 +218,14 @@ class KernelBench {
     measure(
         name, 1, 2.0 * static_cast<double>(kVocabulary * kHidden), true,
         [&](int) {
-          executor_->matmul({x_.data(), 1, kHidden}, *matrix, {out.data(), 1, kVocabulary});
+          executor_->matmul({device(x_.data()), 1, kHidden}, *matrix,
+                            {device(out.data()), 1, kVocabulary});
         },
         [&](int) { return bytes; });
     measure(
         "softcap 262144", 1, 0.0, false,
         [&](int) {
-          executor_->softcap({out.data(), 1, kVocabulary}, 30.0F);
+          executor_->softcap({device(out.data()), 1, kVocabulary}, 30.0F);
         },
         [&](int) { return 8.0 * kVocabulary; });
     return {};
@@ -249,9 +251,10 @@ class KernelBench {
           name, rows, flops, true,
           [&](int i) {
             choose_experts(i, rows);
-            executor_->experts({x_.data(), rows, kHidden}, {gate.get(), up.get(), down.get()},
-                               {chosen_.data(), weights_.data(), kTopK}, GateActivation::kGeluTanh,
-                               {out.data(), rows, kHidden});
+            executor_->experts({device(x_.data()), rows, kHidden},
+                               {gate.get(), up.get(), down.get()},
+                               {device(chosen_.data()), device(weights_.data()), kTopK},
+                               GateActivation::kGeluTanh, {device(out.data()), rows, kHidden});
           },
           [&](int i) {
             choose_experts(i, rows);
@@ -351,11 +354,11 @@ class KernelBench {
     KAKEYA_ASSIGN_OR_RETURN(const Buffer memory,
                             budget_.allocate(MemoryClass::kKvFull, layers * bytes_of_one));
     std::memset(memory.data(), 0x3c, memory.size());
-    std::vector<std::byte*> keys;
-    std::vector<std::byte*> values;
+    std::vector<DevicePointer<std::byte>> keys;
+    std::vector<DevicePointer<std::byte>> values;
     for (std::size_t at = 0; at < memory.size();
          at += static_cast<std::size_t>(layout.block_bytes)) {
-      keys.push_back(memory.data() + at);
+      keys.push_back(device(memory.data() + at));
       values.push_back(keys.back() + (cached.one_vector ? 0 : kv.block_slots * kv.slot_bytes()));
     }
     const std::vector<float> k_norm(static_cast<std::size_t>(cached.head_dim), 1.0F);
@@ -377,14 +380,15 @@ class KernelBench {
     const AttentionSettings settings{
         .scale = 0.01F,
         .compute = Compute::kFast,
-        .derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies}};
+        .derivation = {.k_norm = device(k_norm.data()),
+                       .inverse_frequencies = device_vector(frequencies)}};
     const auto batch = BatchBuilder::one_of_rows(rows, cached.context - 1, table);
     executor_->begin(batch.batch());
     measure(
         cached.name(), rows, flops, false,
         [&](int i) {
-          executor_->attention({x_.data(), rows, width}, settings, i % static_cast<int>(layers),
-                               {out.data(), rows, width});
+          executor_->attention({device(x_.data()), rows, width}, settings,
+                               i % static_cast<int>(layers), {device(out.data()), rows, width});
         },
         [&](int) { return bytes; });
     return {};
@@ -408,7 +412,7 @@ Result<KernelReport> run_kernel_bench(const KernelBenchOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(const cpu::Kernels* kernels,
                           cpu::select_kernels(options.instruction_set));
   BackendOptions backend_options;
-  backend_options.instruction_set = options.instruction_set;
+  backend_options.name = "cpu/" + options.instruction_set;
   backend_options.threads.num_threads = options.num_threads;
   KAKEYA_ASSIGN_OR_RETURN(const auto backend, create_backend(backend_options));
   KernelBench bench(options, *backend, *kernels);

@@ -37,7 +37,7 @@ class TimedExecutor final : public Executor {
   void embed(const Matrix& table, float scale, Rows out) override {
     timed("embed", [&] { inner_->embed(table, scale, out); });
   }
-  void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override {
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
     timed("rms_norm", [&] { inner_->rms_norm(x, weight, eps, out); });
   }
   void matmul(ConstRows x, const Matrix& w, Rows out) override {
@@ -52,14 +52,14 @@ class TimedExecutor final : public Executor {
           [&] { inner_->gated_matmul(x, gate, up, activation, out); });
   }
   void gated_multiply(ConstRows gate,
-                      const float* other,
+                      DevicePointer<const float> other,
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override {
     timed("gated_multiply",
           [&] { inner_->gated_multiply(gate, other, other_stride, activation, out); });
   }
-  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override {
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
     timed("make_rope_table", [&] { inner_->make_rope_table(inverse_frequencies, table); });
   }
   void apply_rope(Rows x, RopeTable table) override {
@@ -82,7 +82,9 @@ class TimedExecutor final : public Executor {
   void gather_logit_rows(ConstRows x, Rows out) override {
     timed("gather_logit_rows", [&] { inner_->gather_logit_rows(x, out); });
   }
-  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override {
     timed("route", [&] { inner_->route(logits, per_expert_scale, routing); });
   }
   void experts(ConstRows x,
@@ -98,7 +100,10 @@ class TimedExecutor final : public Executor {
   void softcap(Rows x, float cap) override {
     timed("softcap", [&] { inner_->softcap(x, cap); });
   }
-  void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override {
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override {
     timed("copy_columns", [&] { inner_->copy_columns(x, out, out_width, column); });
   }
 

@@ -30,6 +30,7 @@ class TimedBackend final : public Backend {
 
   std::string_view name() const override { return inner_->name(); }
   int num_threads() const override { return inner_->num_threads(); }
+  MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override;

@@ -59,7 +59,7 @@ Status Comparison::run_window(std::span<const TokenId> ids, const DifferenceProg
   for (std::size_t begin = 0; begin < ids.size(); begin += kMaxRows) {
     const auto chunk = ids.subspan(begin, std::min(kMaxRows, ids.size() - begin));
     const auto logits = [&](std::vector<float>& of) {
-      return ForwardOutput{
+      return HostOutput{
           .logits = {of.data(), std::ssize(chunk), static_cast<std::int64_t>(vocab_size_)}};
     };
     KAKEYA_TRY(reference->forward(chunk, logits(reference_logits_)));

@@ -21,7 +21,7 @@ kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.c
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
-kakeya_test(speculative_test model/test_model.cc decode/dflash_source_test.cc decode/passes_test.cc
+kakeya_test(speculative_test model/test_model.cc decode/dflash_source_test.cc decode/passes_test.cc decode/replay_test.cc
             decode/shared_pass_test.cc
             decode/speculative_test.cc decode/stream_distribution_test.cc)
 

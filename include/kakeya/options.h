@@ -88,9 +88,11 @@ struct DraftOptions {
 };
 
 struct EngineOptions {
-  std::string model_dir = {};            // a folder, or a GGUF file (of a split one the first part)
-  std::string backend = "cpu";           // "cpu" or "ref"
-  std::string instruction_set = "auto";  // of cpu; see `kakeya doctor`
+  std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
+  // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
+  // reference; "guarded", the same on memory that stands for a device's. `kakeya doctor` lists
+  // them.
+  std::string backend = "cpu";
   Compute compute = Compute::kFast;
   static constexpr int kMostThreads = 1024;
   int num_threads = 0;  // 0: one for each CPU this process may use
@@ -98,6 +100,9 @@ struct EngineOptions {
   // Bytes that weights and all sessions together may take. open() refuses before loading anything
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
+  // The same of the memory of a device, for backends whose memory is not the host's: weights,
+  // sessions and passes lie there then.
+  std::uint64_t device_memory_limit = std::numeric_limits<std::uint64_t>::max();
   // Most bytes, within memory_limit, of a cache of what sessions have run: one whose tokens begin
   // like those of another, with the same options, starts from there instead of running them again
   // (Session::sync(), prefill(), generate()); its output is the same, bit for bit. 0: no cache. The

@@ -37,12 +37,11 @@ AttentionInput attention_input(const Batch& batch,
                                const AttentionSettings& settings,
                                std::int64_t layer) {
   const Position first = batch.first_position(segment);
-  return {
-      .queries = {queries.data + segment.first_row * queries.width, segment.rows, queries.width},
-      .first_position = first,
-      .layer = segment.layers[static_cast<std::size_t>(layer)],
-      .block_end = settings.bidirectional ? first + segment.rows : 0,
-      .settings = settings};
+  return {.queries = rows_from(queries, segment.first_row, segment.rows),
+          .first_position = first,
+          .layer = segment.layers[static_cast<std::size_t>(layer)],
+          .block_end = settings.bidirectional ? first + segment.rows : 0,
+          .settings = settings};
 }
 
 std::uint64_t Executor::attention_bytes(const AttentionInput& input) {

@@ -5,9 +5,9 @@
 // Promise kept by every implementation: the bits of an output row depend on that row's inputs
 // alone: not on how many rows are computed with it, on the thread count, or on neighbours.
 //
-// Memory handed to operations is host memory, row-major and contiguous. Operations take checked
-// arguments, never fail and never allocate; everything is validated when a model is loaded or a
-// session is created.
+// Memory handed to operations is the backend's, row-major and contiguous: what points there is a
+// DevicePointer. Operations take checked arguments, never fail and never allocate; everything is
+// validated when a model is loaded or a session is created.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "backend/batch.h"
+#include "backend/rows.h"
 #include "base/memory_budget.h"
+#include "base/memory_space.h"
 #include "base/thread_pool.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
@@ -32,19 +34,6 @@
 namespace kakeya {
 
 enum class GateActivation : std::uint8_t { kGeluTanh, kSilu };
-
-// [count, width] f32, row after row.
-struct ConstRows {
-  const float* data = nullptr;
-  std::int64_t count = 0;
-  std::int64_t width = 0;
-};
-struct Rows {
-  float* data = nullptr;
-  std::int64_t count = 0;
-  std::int64_t width = 0;
-  operator ConstRows() const { return {data, count, width}; }
-};
 
 // X stacked weight matrices [N, K] in whatever layout the backend likes; X is 1 but for experts.
 class Matrix {
@@ -70,19 +59,12 @@ class Matrix {
   std::int64_t cols_;
 };
 
-// cos and sin of position * frequency, [T, half] each, half = head_dim / 2.
-struct RopeTable {
-  float* cos = nullptr;
-  float* sin = nullptr;
-  std::int64_t half = 0;
-};
-
 // How keys come from values where k_proj serves both (attention_k_eq_v): the value is the raw key
 // divided by its root mean square, so key = RoPE_p(k_norm * value). The angle is the f32 product
 // p * inverse_frequencies[i], as in make_rope_table; pairs beyond the given ones do not rotate.
 struct KeyDerivation {
-  const float* k_norm = nullptr;  // [E]
-  std::span<const float> inverse_frequencies;
+  DevicePointer<const float> k_norm;  // [E]
+  ConstVector inverse_frequencies;
 };
 
 // What the sequences of a pass have in common in one layer's attention.
@@ -126,13 +108,6 @@ AttentionInput attention_input(const Batch& batch,
                                const AttentionSettings& settings,
                                std::int64_t layer);
 
-// The experts chosen for each row, best first, and their weights: [T, top_k] each.
-struct Routing {
-  std::int32_t* experts = nullptr;
-  float* weights = nullptr;
-  std::int64_t top_k = 0;
-};
-
 // The three projections of all experts: gate and up [X, F, D], down [X, D, F].
 struct ExpertWeights {
   const Matrix* gate = nullptr;
@@ -168,9 +143,9 @@ class Executor {
   // out[t] = scale * table[ids[t]], of the batch's ids, which are within the table.
   virtual void embed(const Matrix& table, float scale, Rows out) = 0;
 
-  // out = x / sqrt(mean(x^2) + eps) * weight, mean over the row; weight [width], or nullptr for 1.
+  // out = x / sqrt(mean(x^2) + eps) * weight, mean over the row; weight [width], or null for 1.
   // In place allowed. To norm heads, pass [T * H, E].
-  virtual void rms_norm(ConstRows x, const float* weight, float eps, Rows out) = 0;
+  virtual void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) = 0;
 
   // out [T, N] = x [T, K] * w^T, w of one matrix.
   virtual void matmul(ConstRows x, const Matrix& w, Rows out) = 0;
@@ -181,14 +156,14 @@ class Executor {
 
   // out[t] = activation(gate[t]) * other[t * other_stride ...]. In place (out = gate) allowed.
   virtual void gated_multiply(ConstRows gate,
-                              const float* other,
+                              DevicePointer<const float> other,
                               std::int64_t other_stride,
                               GateActivation activation,
                               Rows out) = 0;
 
   // Fills the table for the batch's positions; the angle is the f32 product position *
   // inverse_frequencies[i], as the published implementation computes it.
-  virtual void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) = 0;
+  virtual void make_rope_table(ConstVector inverse_frequencies, RopeTable table) = 0;
 
   // Rotates each head of x [T, H * E] in place, pairing elements i and i + E/2; row t uses row t of
   // the table.
@@ -212,7 +187,9 @@ class Executor {
 
   // Per row of logits [T, X]: the top_k largest (ties: lower id), best first; weights are the
   // softmax over those, times per_expert_scale[expert].
-  virtual void route(ConstRows logits, const float* per_expert_scale, Routing routing) = 0;
+  virtual void route(ConstRows logits,
+                     DevicePointer<const float> per_expert_scale,
+                     Routing routing) = 0;
 
   // out[t] = sum over ranks r ascending of weights[t, r] *
   //          down_e(activation(gate_e x[t]) * up_e x[t]), e = experts[t, r].
@@ -230,7 +207,7 @@ class Executor {
 
   // Copies x [T, width] into columns [column, column + width) of rows that are `out_width` wide.
   virtual void copy_columns(ConstRows x,
-                            float* out,
+                            DevicePointer<float> out,
                             std::int64_t out_width,
                             std::int64_t column) = 0;
 
@@ -272,6 +249,8 @@ class Backend {
   // "ref", "cpu/avx512_bf16": what produced the bits, for reports.
   virtual std::string_view name() const = 0;
   virtual int num_threads() const = 0;
+  // Where weights, keys and values, and the rows of operations lie.
+  virtual MemorySpace& memory() const { return MemorySpace::host(); }
 
   // Prepares weights [N, K] or [X, N, K] (F32, F16, BF16 or quantised; stacked at
   // weight.stack_stride), held as fast_integers() or loaded_dtype() say; the view may go away
@@ -306,14 +285,22 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string name = "cpu";              // "cpu" or "ref"
-  std::string instruction_set = "auto";  // of cpu: see instruction_sets(); auto: the best here
+  // "cpu": with the best of instruction_sets() that this machine runs, "cpu/avx2": with this one;
+  // "ref", the specification; "guarded", the same on memory that stands for a device's.
+  std::string name = "cpu";
   ThreadPoolOptions threads;
 };
 
 // Errors: kInvalidArgument for an unknown name or instruction set, kFailedPrecondition for an
-// instruction set that this machine lacks.
+// instruction set that this machine lacks, kUnimplemented for a backend that is not in this build.
 Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options);
+
+// All backends there are; `missing` says why one is not in this build, and is empty otherwise.
+struct BackendSupport {
+  std::string_view name;
+  std::string_view missing;
+};
+std::vector<BackendSupport> backends();
 
 // The instruction sets this build has code for, best first, and whether this machine runs them.
 struct InstructionSetSupport {

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/device_pointer.h"
 #include "kakeya/types.h"
 #include "tensor/kv_format.h"
 
@@ -25,8 +26,8 @@ namespace kakeya {
 // stored or seen may be null.
 struct KvRows {
   // Where each block's keys begin; null: not stored, attention makes them from the values.
-  std::byte* const* keys = nullptr;
-  std::byte* const* values = nullptr;  // the same of its values
+  const DevicePointer<std::byte>* keys = nullptr;
+  const DevicePointer<std::byte>* values = nullptr;  // the same of its values
   std::int64_t block_slots = 0;
   KvFormat format = KvFormat::kF32;
   std::int64_t capacity = 0;
@@ -41,7 +42,7 @@ struct KvRows {
   std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
 
   // The K vectors of `slot`, in the blocks of keys or of values.
-  std::byte* row(std::byte* const* blocks, std::int64_t slot) const {
+  DevicePointer<std::byte> row(const DevicePointer<std::byte>* blocks, std::int64_t slot) const {
     return blocks[slot / block_slots] + slot % block_slots * slot_bytes();
   }
 };
@@ -56,8 +57,8 @@ struct KvRows {
 // is made of the normed and rounded vector as KeyDerivation says.
 struct RestoredRows {
   KvRows codes;  // one "head" of `rank` elements
-  const float* key_decoder = nullptr;
-  const float* value_decoder = nullptr;
+  DevicePointer<const float> key_decoder;
+  DevicePointer<const float> value_decoder;
   // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
   float blend = 0.0F;
   KvRows own;  // read where blend is not 0

@@ -2,15 +2,34 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/instruction_set.h"
+#include "backend/guarded/guarded_backend.h"
+#include "backend/none/missing_backends.h"
 #include "backend/ref/ref_backend.h"
 #include "base/status.h"
 
 namespace kakeya {
 
 Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
-  if (options.name == "cpu") return cpu::create_cpu_backend(options);
-  if (options.name == "ref") return ref::create_ref_backend();
-  return invalid_argument("backend must be cpu or ref but is '{}'", options.name);
+  const std::string_view name = options.name;
+  if (name == "cpu") return cpu::create_cpu_backend("auto", options.threads);
+  if (name.starts_with("cpu/")) return cpu::create_cpu_backend(name.substr(4), options.threads);
+  if (name == "ref") return ref::create_ref_backend();
+  if (name == "guarded") return guarded::create_guarded_backend();
+  for (const none::MissingBackend& missing : none::missing_backends()) {
+    if (name != missing.name) continue;
+    return error(StatusCode::kUnimplemented, "backend {} is not available: {}", name,
+                 missing.reason);
+  }
+  return invalid_argument("backend must be cpu, cpu/INSTRUCTION_SET, ref or guarded but is '{}'",
+                          name);
+}
+
+std::vector<BackendSupport> backends() {
+  std::vector<BackendSupport> found = {{"cpu", ""}, {"ref", ""}, {"guarded", ""}};
+  for (const none::MissingBackend& missing : none::missing_backends()) {
+    found.push_back({missing.name, missing.reason});
+  }
+  return found;
 }
 
 std::vector<InstructionSetSupport> instruction_sets() {

@@ -1,30 +1,11 @@
 #include "base/memory_budget.h"
 
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <numeric>
 #include <utility>
 
 #include "base/status.h"
 
 namespace kakeya {
-namespace {
-
-// Buffers from this size on are aligned to huge pages and asked to be backed by them: streaming
-// weights through 4 KiB pages costs page walks.
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
-
-std::byte* allocate_aligned(std::uint64_t bytes) {
-  const bool huge = bytes >= 4 * kHugePage;
-  const std::uint64_t alignment = huge ? kHugePage : Buffer::kAlignment;
-  void* data = nullptr;
-  if (::posix_memalign(&data, alignment, bytes) != 0) return nullptr;
-  if (huge) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: failure costs speed, not truth
-  return static_cast<std::byte*>(data);
-}
-
-}  // namespace
 
 std::string_view memory_class_name(MemoryClass memory_class) {
   switch (memory_class) {
@@ -86,17 +67,21 @@ std::uint64_t MemoryBudget::charged_bytes(std::uint64_t bytes) {
   return (bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
 }
 
-Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class, std::uint64_t bytes) {
+Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class,
+                                      std::uint64_t bytes,
+                                      MemorySpace& space) {
   while (true) {
     std::uint64_t missing = 0;
-    Result<Buffer> buffer = try_allocate(memory_class, bytes, missing);
-    if (buffer || reclaimer_ == nullptr || !reclaimer_->reclaim(missing)) return buffer;
+    Result<Buffer> buffer = try_allocate(memory_class, bytes, space, missing);
+    // What can be reclaimed is host memory.
+    if (buffer || reclaimer_ == nullptr || !space.is_host()) return buffer;
+    if (!reclaimer_->reclaim(missing)) return buffer;
   }
 }
 
 Result<Buffer> MemoryBudget::allocate_spare(MemoryClass memory_class, std::uint64_t bytes) {
   std::uint64_t unused = 0;
-  return try_allocate(memory_class, bytes, unused);
+  return try_allocate(memory_class, bytes, MemorySpace::host(), unused);
 }
 
 Result<Buffer> MemoryBudget::charge_mapped(MemoryClass memory_class,
@@ -104,7 +89,7 @@ Result<Buffer> MemoryBudget::charge_mapped(MemoryClass memory_class,
   Buffer buffer;
   if (mapped.empty()) return buffer;
   std::uint64_t unused = 0;
-  KAKEYA_TRY(charge(memory_class, mapped.size(), unused));
+  KAKEYA_TRY(charge(memory_class, mapped.size(), MemorySpace::host(), unused));
   buffer.budget_ = this;
   buffer.data_ = const_cast<std::byte*>(mapped.data());
   buffer.size_ = charged_bytes(mapped.size());
@@ -113,55 +98,78 @@ Result<Buffer> MemoryBudget::charge_mapped(MemoryClass memory_class,
   return buffer;
 }
 
-Status MemoryBudget::charge(MemoryClass memory_class, std::uint64_t bytes, std::uint64_t& missing) {
+Status MemoryBudget::charge(MemoryClass memory_class,
+                            std::uint64_t bytes,
+                            const MemorySpace& space,
+                            std::uint64_t& missing) {
   const std::uint64_t charged = charged_bytes(bytes);
+  const std::uint64_t limit = limit_of(space);
   const std::lock_guard lock(mutex_);
-  const std::uint64_t used = footprint_.total_reserved();
-  if (charged < bytes || charged > limit_ - used) {
-    missing = charged < bytes ? kUnlimited : charged - (limit_ - used);
+  const std::uint64_t used = footprint_of(space).total_reserved();
+  if (charged < bytes || charged > limit - used) {
+    missing = charged < bytes ? kUnlimited : charged - (limit - used);
     return error(StatusCode::kResourceExhausted,
-                 "memory budget of {} is exceeded: {} in use, {} more wanted for {}",
-                 format_bytes(limit_), format_bytes(used), format_bytes(bytes),
-                 memory_class_name(memory_class));
+                 "{}memory budget of {} is exceeded: {} in use, {} more wanted for {}",
+                 space.is_host() ? "" : fmt::format("{} ", space.name()), format_bytes(limit),
+                 format_bytes(used), format_bytes(bytes), memory_class_name(memory_class));
   }
-  footprint_.reserved_bytes(memory_class) += charged;
+  footprint_of(space).reserved_bytes(memory_class) += charged;
   return {};
 }
 
 Result<Buffer> MemoryBudget::try_allocate(MemoryClass memory_class,
                                           std::uint64_t bytes,
+                                          MemorySpace& space,
                                           std::uint64_t& missing) {
   Buffer buffer;
   if (bytes == 0) return buffer;
-  KAKEYA_TRY(charge(memory_class, bytes, missing));
+  KAKEYA_TRY(charge(memory_class, bytes, space, missing));
   const std::uint64_t charged = charged_bytes(bytes);
-  buffer.data_ = allocate_aligned(charged);
+  buffer.data_ = space.allocate(charged);
   if (buffer.data_ == nullptr) {
-    release(memory_class, charged);
+    release(memory_class, charged, space);
     missing = charged;
-    return error(StatusCode::kResourceExhausted, "the system has no {} for {}", format_bytes(bytes),
+    return error(StatusCode::kResourceExhausted, "{} has no {} for {}",
+                 space.is_host() ? "the system" : space.name(), format_bytes(bytes),
                  memory_class_name(memory_class));
   }
   buffer.budget_ = this;
+  buffer.space_ = &space;
   buffer.size_ = charged;
   buffer.memory_class_ = memory_class;
   return buffer;
 }
 
-void MemoryBudget::release(MemoryClass memory_class, std::uint64_t bytes) {
+void MemoryBudget::release(MemoryClass memory_class,
+                           std::uint64_t bytes,
+                           const MemorySpace& space) {
   const std::lock_guard lock(mutex_);
-  footprint_.reserved_bytes(memory_class) -= bytes;
+  footprint_of(space).reserved_bytes(memory_class) -= bytes;
+}
+
+std::uint64_t MemoryBudget::free_host_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return limit_ - host_.total_reserved();
 }
 
 Footprint MemoryBudget::footprint() const {
   const std::lock_guard lock(mutex_);
-  Footprint copy = footprint_;
+  Footprint all = host_;
+  all += device_;
+  all.live = all.reserved;
+  return all;
+}
+
+Footprint MemoryBudget::device_footprint() const {
+  const std::lock_guard lock(mutex_);
+  Footprint copy = device_;
   copy.live = copy.reserved;
   return copy;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : budget_(std::exchange(other.budget_, nullptr)),
+      space_(other.space_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       memory_class_(other.memory_class_),
@@ -169,6 +177,7 @@ Buffer::Buffer(Buffer&& other) noexcept
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(budget_, other.budget_);
+  std::swap(space_, other.space_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(memory_class_, other.memory_class_);
@@ -178,8 +187,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  if (owned_) std::free(data_);
-  budget_->release(memory_class_, size_);
+  if (owned_) space_->release(data_, size_);
+  budget_->release(memory_class_, size_, *space_);
 }
 
 }  // namespace kakeya

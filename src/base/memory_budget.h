@@ -1,13 +1,15 @@
-// The one door to large memory: every buffer is charged to a budget before it is allocated and
-// returned to it when freed, so that the ledger equals the allocator. Thread-safe.
+// The one door to large memory, of host and device: every buffer is charged to a budget before it
+// is allocated and returned to it when freed, so that the ledger equals the allocator. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <span>
 
+#include "base/memory_space.h"
 #include "kakeya/memory.h"
 #include "kakeya/status.h"
 
@@ -15,27 +17,35 @@ namespace kakeya {
 
 class MemoryBudget;
 
-// An aligned block, uninitialised. Move-only; gives its bytes back to the budget when destroyed.
-// The budget must outlive it.
+// An aligned block of some MemorySpace, uninitialised. Move-only; gives its bytes back to the
+// budget when destroyed. The budget and the space must outlive it.
 class Buffer {
  public:
-  static constexpr std::size_t kAlignment = 64;  // a cache line, and a 512-bit vector
+  static constexpr std::size_t kAlignment = MemorySpace::kAlignment;
 
   Buffer() = default;
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
+  // Where it lies, for host code if it is host memory, and for the backend whose memory it is.
   std::byte* data() const { return data_; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data_);
   }
+  // The same for everybody else.
+  template <typename T>
+  DevicePointer<T> device() const {
+    return DevicePointer<T>(as<T>());
+  }
+  MemorySpace& space() const { return *space_; }
   std::uint64_t size() const { return size_; }  // as charged: rounded up to the alignment
 
  private:
   friend class MemoryBudget;
   MemoryBudget* budget_ = nullptr;
+  MemorySpace* space_ = &MemorySpace::host();
   std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
   MemoryClass memory_class_ = MemoryClass::kWeights;
@@ -57,7 +67,12 @@ class MemoryBudget {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
+  // `limit_bytes`: of host memory, and of a device's if its limit is not set.
   explicit MemoryBudget(std::uint64_t limit_bytes = kUnlimited) : limit_(limit_bytes) {}
+
+  // Bounds the memory of a device, which is not the host's, by a limit of its own. Before anything
+  // of it is allocated; there is one device.
+  void set_device_limit(std::uint64_t bytes) { device_limit_ = bytes; }
 
   // What a buffer of `bytes` is charged: rounded up to whole cache lines.
   static std::uint64_t charged_bytes(std::uint64_t bytes);
@@ -65,8 +80,10 @@ class MemoryBudget {
   // Errors: kResourceExhausted, with what is used, asked and allowed, if it would exceed the limit
   // or the system has no memory, and the reclaimer gives nothing more; nothing is charged then. 0
   // bytes gives an empty buffer.
-  Result<Buffer> allocate(MemoryClass memory_class, std::uint64_t bytes);
-  // The same without asking the reclaimer.
+  Result<Buffer> allocate(MemoryClass memory_class,
+                          std::uint64_t bytes,
+                          MemorySpace& space = MemorySpace::host());
+  // The same of host memory without asking the reclaimer.
   Result<Buffer> allocate_spare(MemoryClass memory_class, std::uint64_t bytes);
 
   // Charges memory of a mapped file as if it had been allocated: what is computed with has its
@@ -79,22 +96,35 @@ class MemoryBudget {
   void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
   std::uint64_t limit() const { return limit_; }
+  std::uint64_t free_host_bytes() const;
+  // Of all memory, and of the device's part of it: none where memory is the host's.
   Footprint footprint() const;
+  Footprint device_footprint() const;
 
  private:
   friend class Buffer;
   // `missing`: if it is refused, the bytes that would have had to be free.
-  Status charge(MemoryClass memory_class, std::uint64_t bytes, std::uint64_t& missing);
-  void release(MemoryClass memory_class, std::uint64_t bytes);
+  Status charge(MemoryClass memory_class,
+                std::uint64_t bytes,
+                const MemorySpace& space,
+                std::uint64_t& missing);
+  void release(MemoryClass memory_class, std::uint64_t bytes, const MemorySpace& space);
   // `missing` as in charge().
   Result<Buffer> try_allocate(MemoryClass memory_class,
                               std::uint64_t bytes,
+                              MemorySpace& space,
                               std::uint64_t& missing);
+  std::uint64_t limit_of(const MemorySpace& space) const {
+    return space.is_host() ? limit_ : device_limit_.value_or(limit_);
+  }
+  Footprint& footprint_of(const MemorySpace& space) { return space.is_host() ? host_ : device_; }
 
   const std::uint64_t limit_;
+  std::optional<std::uint64_t> device_limit_;
   MemoryReclaimer* reclaimer_ = nullptr;
   mutable std::mutex mutex_;
-  Footprint footprint_;
+  Footprint host_;
+  Footprint device_;
 };
 
 // "1.5 GiB", "640 B".

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -41,7 +42,7 @@ Result<ActivationSums> ActivationSums::create(std::int64_t matrices,
 void ActivationSums::add(std::int64_t matrix, ConstRows rows) {
   double* sums = sums_.as<double>() + matrix * columns_;
   for (std::int64_t t = 0; t < rows.count; ++t) {
-    const float* row = rows.data + t * rows.width;
+    const float* row = host_row(rows, t);
     for (std::int64_t k = 0; k < columns_; ++k) {
       sums[k] += static_cast<double>(row[k]) * row[k];
     }

@@ -83,7 +83,7 @@ Status Calibration::run_window(Timeline& timeline, std::span<const TokenId> ids)
     const auto chunk = ids.first(std::min(static_cast<std::size_t>(kMaxRows), ids.size()));
     ids = ids.subspan(chunk.size());
     // Logits of all rows, so that the head meets all of them.
-    const Rows logits = {logits_.as<float>(), std::ssize(chunk), vocab_size};
+    const HostRows logits = {logits_.as<float>(), std::ssize(chunk), vocab_size};
     KAKEYA_TRY(timeline.forward(chunk, {.logits = logits}));
     done_ += chunk.size();
     if (options_.progress) KAKEYA_TRY(options_.progress(done_, total_));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "base/status.h"
 #include "model/arena.h"
 
@@ -44,11 +45,11 @@ void observe(std::int64_t index, ConstRows x, const ObservedMatrix& a, const Obs
 
 // Rows of one expert on their way through it, and what all of them gave.
 struct ExpertScratch {
-  Rows input;                      // [T, D]
-  Rows hidden;                     // [T, F]
-  Rows projected;                  // [T, D]
-  Rows outputs;                    // [T * top_k, D], by row and rank
-  std::int64_t* places = nullptr;  // [T]: which of the outputs a row of this expert is
+  Rows input;                          // [T, D]
+  Rows hidden;                         // [T, F]
+  Rows projected;                      // [T, D]
+  Rows outputs;                        // [T * top_k, D], by row and rank
+  DevicePointer<std::int64_t> places;  // [T]: which of the outputs a row of this expert is
 
   static ExpertScratch layout(Arena& arena, const ExecutorPlan& plan) {
     ExpertScratch scratch;
@@ -66,7 +67,7 @@ class ObservingExecutor final : public Executor {
  public:
   ObservingExecutor(std::unique_ptr<Executor> inner, Buffer memory, const ExecutorPlan& plan)
       : inner_(std::move(inner)), memory_(std::move(memory)) {
-    Arena arena(memory_.data());
+    Arena arena(memory_.device<std::byte>());
     scratch_ = ExpertScratch::layout(arena, plan);
   }
 
@@ -77,7 +78,7 @@ class ObservingExecutor final : public Executor {
   void embed(const Matrix& table, float scale, Rows out) override {
     inner_->embed(observed(table).inner(), scale, out);
   }
-  void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override {
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
     inner_->rms_norm(x, weight, eps, out);
   }
   void matmul(ConstRows x, const Matrix& w, Rows out) override {
@@ -93,13 +94,13 @@ class ObservingExecutor final : public Executor {
     inner_->gated_matmul(x, observed(gate).inner(), observed(up).inner(), activation, out);
   }
   void gated_multiply(ConstRows gate,
-                      const float* other,
+                      DevicePointer<const float> other,
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override {
     inner_->gated_multiply(gate, other, other_stride, activation, out);
   }
-  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override {
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
     inner_->make_rope_table(inverse_frequencies, table);
   }
   void apply_rope(Rows x, RopeTable table) override { inner_->apply_rope(x, table); }
@@ -116,7 +117,9 @@ class ObservingExecutor final : public Executor {
     inner_->attention(queries, settings, layer, out);
   }
   void gather_logit_rows(ConstRows x, Rows out) override { inner_->gather_logit_rows(x, out); }
-  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override {
     inner_->route(logits, per_expert_scale, routing);
   }
   void experts(ConstRows x,
@@ -128,7 +131,10 @@ class ObservingExecutor final : public Executor {
     inner_->add(a, b, scale, out);
   }
   void softcap(Rows x, float cap) override { inner_->softcap(x, cap); }
-  void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override {
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override {
     inner_->copy_columns(x, out, out_width, column);
   }
 
@@ -144,10 +150,9 @@ class ObservingExecutor final : public Executor {
 std::int64_t ObservingExecutor::gather(ConstRows x, const Routing& routing, std::int64_t expert) {
   std::int64_t count = 0;
   for (std::int64_t i = 0; i < x.count * routing.top_k; ++i) {
-    if (routing.experts[i] != expert) continue;
-    const float* row = x.data + i / routing.top_k * x.width;
-    std::copy_n(row, x.width, scratch_.input.data + count * x.width);
-    scratch_.places[count++] = i;
+    if (routing.experts.address()[i] != expert) continue;
+    std::copy_n(host_row(x, i / routing.top_k), x.width, host_row(scratch_.input, count));
+    scratch_.places.address()[count++] = i;
   }
   return count;
 }
@@ -171,16 +176,16 @@ void ObservingExecutor::experts(ConstRows x,
     down.sums()->add(e, hidden);
     inner_->matmul(hidden, down.inner(e), projected);
     for (std::int64_t i = 0; i < count; ++i) {
-      std::copy_n(projected.data + i * out.width, out.width,
-                  scratch_.outputs.data + scratch_.places[i] * out.width);
+      std::copy_n(host_row(projected, i), out.width,
+                  host_row(scratch_.outputs, scratch_.places.address()[i]));
     }
   }
   for (std::int64_t t = 0; t < x.count; ++t) {
-    float* sum = out.data + t * out.width;
+    float* sum = host_row(out, t);
     std::fill_n(sum, out.width, 0.0F);
     for (std::int64_t i = t * routing.top_k; i < (t + 1) * routing.top_k; ++i) {
-      const float* row = scratch_.outputs.data + i * out.width;
-      for (std::int64_t k = 0; k < out.width; ++k) sum[k] += routing.weights[i] * row[k];
+      const float* row = host_row(scratch_.outputs, i);
+      for (std::int64_t k = 0; k < out.width; ++k) sum[k] += routing.weights.address()[i] * row[k];
     }
   }
 }
@@ -243,6 +248,11 @@ Result<std::unique_ptr<Matrix>> ObservingBackend::map_table(const TensorView& we
 
 Result<std::unique_ptr<Executor>> ObservingBackend::create_executor(const ExecutorPlan& plan,
                                                                     MemoryBudget& budget) {
+  if (!inner_->memory().is_host()) {
+    return error(StatusCode::kUnimplemented,
+                 "activations are observed in host memory only: {} has {}", inner_->name(),
+                 inner_->memory().name());
+  }
   KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
   KAKEYA_ASSIGN_OR_RETURN(Buffer memory,
                           budget.allocate(MemoryClass::kActivations, scratch_bytes(plan)));

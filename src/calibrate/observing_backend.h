@@ -13,14 +13,15 @@
 namespace kakeya {
 
 // Computes what the inner backend does; products with experts are made one expert after the other
-// with the same operations, so that the rows between their projections can be seen. One executor
-// may run at a time.
+// with the same operations, so that the rows between their projections can be seen. The inner
+// backend's memory must be the host's. One executor may run at a time.
 class ObservingBackend final : public Backend {
  public:
   explicit ObservingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
 
   std::string_view name() const override { return inner_->name(); }
   int num_threads() const override { return inner_->num_threads(); }
+  MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -67,7 +66,8 @@ Result<std::unique_ptr<DflashSource>> DflashSource::create(const dflash::Drafter
                                                            const DflashPlan& plan,
                                                            MemoryBudget& budget) {
   KAKEYA_TRY(workspace.reserve(plan.workspace));
-  KAKEYA_ASSIGN_OR_RETURN(KvCache context, KvCache::create(plan.context, budget));
+  KAKEYA_ASSIGN_OR_RETURN(KvCache context,
+                          KvCache::create(plan.context, budget, workspace.memory()));
   std::unique_ptr<DflashSource> source(
       new DflashSource(drafter, workspace, plan, std::move(context), budget));
   KAKEYA_TRY(source->own_taps());
@@ -85,12 +85,11 @@ std::unique_ptr<DflashSource> DflashSource::fork() {
 Status DflashSource::own_taps() {
   if (taps_ && !taps_.is_shared()) return {};
   const std::uint64_t bytes = tap_bytes(drafter_.config(), plan_);
-  KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> memory,
-                          SharedBlock::allocate(budget_, MemoryClass::kDrafter, bytes, 1));
+  KAKEYA_ASSIGN_OR_RETURN(
+      std::vector<SharedBlock> memory,
+      SharedBlock::allocate(budget_, workspace_.memory(), MemoryClass::kDrafter, bytes, 1));
   if (waiting_ > 0) {
-    const Rows waiting = tap_rows(0, waiting_);
-    std::memcpy(memory.front().data(), waiting.data,
-                static_cast<std::size_t>(waiting.count * waiting.width) * sizeof(float));
+    workspace_.memory().copy(taps_.data(), memory.front().data(), taps(waiting_).size);
   }
   taps_ = std::move(memory.front());
   return {};
@@ -120,7 +119,7 @@ void DflashSource::restore(const State& state) {
   waiting_ = state.waiting;
 }
 
-std::span<std::byte> DflashSource::taps(std::int64_t count) const {
+KvPiece DflashSource::taps(std::int64_t count) const {
   const auto width = static_cast<std::size_t>(tap_width(drafter_.config())) * sizeof(float);
   return {taps_.data(), static_cast<std::size_t>(count) * width};
 }
@@ -131,7 +130,7 @@ std::int64_t DflashSource::taps_width() const {
 
 Rows DflashSource::tap_rows(std::int64_t first, std::int64_t count) const {
   const std::int64_t width = taps_width();
-  return {reinterpret_cast<float*>(taps_.data()) + first * width, count, width};
+  return {taps_.data().as<float>() + first * width, count, width};
 }
 
 Status DflashSource::extend_context(Rows taps) {
@@ -142,8 +141,8 @@ Status DflashSource::extend_context(Rows taps) {
     BatchBuilder& builder = workspace_.other_batch();
     builder.clear();
     builder.add_rows(rows, context_.length(), context_.layers());
-    drafter_.extend_context({taps.data + begin * taps.width, rows, taps.width}, builder.batch(),
-                            workspace_.executor(), activations(rows));
+    drafter_.extend_context(rows_from(taps, begin, rows), builder.batch(), workspace_.executor(),
+                            activations(rows));
     context_.commit(rows);
   }
   bytes_read_ += workspace_.bytes_read() - before;
@@ -177,13 +176,15 @@ Status DflashSource::reserve_taps(std::int64_t rows) {
     KAKEYA_TRY(extend_context(tap_rows(0, oldest)));
     waiting_ -= oldest;
     const Rows rest = tap_rows(oldest, waiting_);
-    std::copy(rest.data, rest.data + rest.count * rest.width, tap_rows(0, 0).data);
+    workspace_.memory().copy(rest.data.as<std::byte>(), taps_.data(), taps(waiting_).size);
   }
   return {};
 }
 
 void DflashSource::commit_taps(ConstRows rows) {
-  std::copy_n(rows.data, rows.count * rows.width, tap_rows(waiting_, rows.count).data);
+  workspace_.memory().copy(rows.data.as<const std::byte>(),
+                           tap_rows(waiting_, rows.count).data.as<std::byte>(),
+                           taps(rows.count).size);
   waiting_ += rows.count;
 }
 
@@ -242,15 +243,16 @@ Status DflashSource::draft_together(std::span<const Job> jobs) {
   const std::uint64_t before = workspace.bytes_read();
   any.drafter_.forward(builder.batch(), workspace.executor(), any.activations(rows), logits);
   const std::uint64_t bytes = workspace.bytes_read() - before;
-  float* own = logits.data;
+  const HostRows all = workspace.download(logits);
+  float* own = all.data;
   for (const Job& job : jobs) {
     DflashSource& source = *job.source;
     // The block's rows are not committed: its last tokens are guesses, and even its first one gets
     // its place in the context from the target's taps.
     source.context_.commit(0);
     source.bytes_read_ += bytes / jobs.size();
-    source.logits_ = {own, std::ssize(job.out), logits.width};
-    own += source.logits_.count * logits.width;
+    source.logits_ = {own, std::ssize(job.out), all.width};
+    own += source.logits_.count * all.width;
     source.choose_drafts(job);
   }
   return {};
@@ -273,8 +275,9 @@ Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
       if (source.plan_.rebuild_context || rows + waiting > taps.count) break;
       KAKEYA_TRY(source.context_.reserve(waiting));
       if (waiting == 0) continue;
-      const Rows own = source.tap_rows(0, waiting);
-      std::copy_n(own.data, waiting * own.width, taps.data + rows * taps.width);
+      leader.workspace_.memory().copy(source.taps_.data(),
+                                      rows_from(taps, rows, waiting).data.as<std::byte>(),
+                                      source.taps(waiting).size);
       builder.add_rows(waiting, source.context_.length(), source.context_.layers());
       rows += waiting;
     }
@@ -305,8 +308,7 @@ void DflashSource::extend_contexts(Rows taps, const Batch& batch, std::span<cons
 void DflashSource::choose_drafts(const Job& job) {
   const auto first = static_cast<Position>(job.tokens.size());
   for (std::int64_t i = 0; i < std::ssize(job.out); ++i) {
-    const std::span<float> row(logits_.data + i * logits_.width,
-                               static_cast<std::size_t>(logits_.width));
+    const std::span<float> row = logits_.row(i);
     row[static_cast<std::size_t>(drafter_.config().mask_token_id)] =
         -std::numeric_limits<float>::infinity();
     job.out[static_cast<std::size_t>(i)] = job.sampler->draft(row, first + i);
@@ -314,7 +316,7 @@ void DflashSource::choose_drafts(const Job& job) {
 }
 
 std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {
-  return {logits_.data + index * logits_.width, static_cast<std::size_t>(logits_.width)};
+  return logits_.row(index);
 }
 
 Footprint DflashSource::footprint() const {

@@ -82,7 +82,7 @@ class DflashSource final : public DraftSource, public TapSink {
   // Takes `state` for its own; was prepared. Rows and taps are for the caller to fill.
   void restore(const State& state);
   // The first `count` waiting taps.
-  std::span<std::byte> taps(std::int64_t count) const;
+  KvPiece taps(std::int64_t count) const;
 
   int num_lanes() const override { return 1; }
   DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
@@ -135,7 +135,7 @@ class DflashSource final : public DraftSource, public TapSink {
   DflashPlan plan_;
   KvCache context_;
   SharedBlock taps_;          // [tap_rows, num_taps * D]
-  Rows logits_;               // of the present drafts [n, V], in the workspace
+  HostRows logits_;           // of the present drafts [n, V], in the workspace
   std::int64_t waiting_ = 0;  // rows of taps_; with rebuild_context all there are
   std::uint64_t bytes_read_ = 0;
 };

@@ -101,11 +101,10 @@ Result<bool> Generation::absorb_row(std::size_t row, std::span<float> logits) {
   return agreed && !done_;
 }
 
-Status Generation::absorb(Rows logits) {
-  const auto width = static_cast<std::size_t>(logits.width);
+Status Generation::absorb(HostRows logits) {
   bool go_on = true;
   for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
-    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, {logits.data + row * width, width}));
+    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, logits.row(static_cast<std::int64_t>(row))));
   }
   return {};
 }
@@ -171,9 +170,8 @@ Status Generation::verify() {
 Status Generation::verify_row_by_row() {
   bool go_on = true;
   for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
-    KAKEYA_ASSIGN_OR_RETURN(const Rows logits, timeline_.verify({}));
-    KAKEYA_ASSIGN_OR_RETURN(go_on,
-                            absorb_row(row, {logits.data, static_cast<std::size_t>(logits.width)}));
+    KAKEYA_ASSIGN_OR_RETURN(const HostRows logits, timeline_.verify({}));
+    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, logits.row(0)));
   }
   return {};
 }

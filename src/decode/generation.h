@@ -86,7 +86,7 @@ class Generation {
   }
   // Chooses tokens from the logits [1 + drafts, V] of the pass and commits their rows. Errors:
   // kDataLoss for logits that are not finite.
-  Status absorb(Rows logits);
+  Status absorb(HostRows logits);
   // What the round took; of its own passes, or of ones that it shared.
   void end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
   void end_shared_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);

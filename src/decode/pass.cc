@@ -45,8 +45,7 @@ void Pass::run_into(ForwardOutput output) {
   bytes_ = workspace_.bytes_read() - before;
   for (std::size_t i = 0; i < batch.segments.size(); ++i) {
     const Segment& segment = batch.segments[i];
-    const ConstRows taps{output.taps.data + segment.first_row * output.taps.width, segment.rows,
-                         output.taps.width};
+    const ConstRows taps = rows_from(output.taps, segment.first_row, segment.rows);
     const auto share = static_cast<double>(segment.rows) / static_cast<double>(batch.rows());
     workspace_.timelines()[i]->take_rows(
         batch.ids.subspan(static_cast<std::size_t>(segment.first_row),
@@ -55,7 +54,7 @@ void Pass::run_into(ForwardOutput output) {
   }
 }
 
-Rows Pass::logits(std::int64_t index) const {
+HostRows Pass::logits(std::int64_t index) const {
   const Batch batch = workspace_.target_batch().batch();
   std::int64_t first = 0;
   for (std::int64_t i = 0; i < index; ++i) {
@@ -64,7 +63,7 @@ Rows Pass::logits(std::int64_t index) const {
   const auto at = static_cast<std::size_t>(index);
   const std::int64_t width = workspace_.timelines()[at]->decoder().config().vocab_size;
   const Rows all = workspace_.logits(batch.logit_rows(), width);
-  return {all.data + first * width, batch.segments[at].logit_rows, width};
+  return workspace_.download(rows_from(all, first, batch.segments[at].logit_rows));
 }
 
 }  // namespace kakeya

@@ -57,13 +57,11 @@ class RoundTimer {
 
   Result<double> verify(std::int64_t rows) {
     const Stopwatch watch;
-    KAKEYA_ASSIGN_OR_RETURN(const Rows logits,
+    KAKEYA_ASSIGN_OR_RETURN(const HostRows logits,
                             timeline_.verify(std::span<const TokenId>(drafts_).first(
                                 static_cast<std::size_t>(rows - 1))));
-    const auto width = static_cast<std::size_t>(logits.width);
     for (std::int64_t r = 0; r < rows; ++r) {
-      sampler_.sample({logits.data + r * logits.width, width},
-                      static_cast<Position>(timeline_.tokens().size()));
+      sampler_.sample(logits.row(r), static_cast<Position>(timeline_.tokens().size()));
     }
     return watch.seconds();
   }

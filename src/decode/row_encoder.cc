@@ -92,7 +92,7 @@ Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& project
                                                        Workspace& workspace,
                                                        const RowEncoderPlan& plan,
                                                        MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(KvCache tokens, KvCache::create(plan.tokens, budget));
+  KAKEYA_ASSIGN_OR_RETURN(KvCache tokens, KvCache::create(plan.tokens, budget, workspace.memory()));
   std::unique_ptr<RowEncoder> encoder(
       new RowEncoder(projection, drafter, workspace, plan, std::move(tokens), budget));
   KAKEYA_TRY(encoder->own_rows());
@@ -101,8 +101,9 @@ Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& project
 
 Status RowEncoder::own_rows() {
   if (arena_.size() > 0) return {};
-  KAKEYA_ASSIGN_OR_RETURN(arena_, budget_.allocate(MemoryClass::kActivations, arena_bytes(plan_)));
-  Arena arena(arena_.data());
+  KAKEYA_ASSIGN_OR_RETURN(
+      arena_, budget_.allocate(MemoryClass::kActivations, arena_bytes(plan_), workspace_.memory()));
+  Arena arena(arena_.device<std::byte>());
   const Layout layout = lay_out(arena, plan_);
   key_features_ = layout.key_features;
   value_features_ = layout.value_features;
@@ -188,9 +189,7 @@ std::uint64_t RowEncoder::encode(std::span<const TokenId> ids,
   }
   // Codes of the whole text lie where their positions say.
   const Position first = plan_.whole_text ? cache.length() : 0;
-  const auto of_pass = [&](const Rows& codes) {
-    return Rows{codes.data + first * codes.width, rows, codes.width};
-  };
+  const auto of_pass = [&](const Rows& codes) { return rows_from(codes, first, rows); };
   BatchBuilder& builder = workspace_.other_batch();
   builder.clear();
   builder.add_rows(rows, cache.length(), cache.layers());

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "backend/backend.h"
+#include "backend/rows.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
 

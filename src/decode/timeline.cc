@@ -216,7 +216,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                                    const RestoringWeights& restoring) {
   const ModelConfig& config = decoder.config();
   KAKEYA_TRY(workspace.reserve(plan.workspace));
-  KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget));
+  KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget, workspace.memory()));
   std::unique_ptr<Timeline> timeline(
       new Timeline(decoder, workspace, plan, std::move(cache), budget));
   KAKEYA_TRY(timeline->own_logits());
@@ -313,7 +313,7 @@ void Timeline::commit(std::int64_t rows) {
   cache_.commit(rows);
   if (encoder_ != nullptr) encoder_->commit(rows);
   if (tap_sink_ != nullptr) {
-    tap_sink_->commit_taps({taps_.data + taken_ * taps_.width, rows, taps_.width});
+    tap_sink_->commit_taps(rows_from(taps_, taken_, rows));
   }
   taken_ += rows;
 }
@@ -330,7 +330,7 @@ Status Timeline::check_verify(std::size_t drafts) const {
   return {};
 }
 
-Result<Rows> Timeline::verify(std::span<const TokenId> drafts) {
+Result<HostRows> Timeline::verify(std::span<const TokenId> drafts) {
   KAKEYA_TRY(check_verify(drafts.size()));
   Pass pass(workspace_);
   KAKEYA_TRY(pass.add(*this, pending(), drafts, static_cast<std::int64_t>(drafts.size()) + 1));
@@ -375,8 +375,7 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   pass.run();
   commit(rows);
   if (last) {
-    const Rows logits = pass.logits(0);
-    std::copy_n(logits.data, logits.width, logits_.as<float>());
+    std::ranges::copy(pass.logits(0).all(), logits_.as<float>());
   }
   has_logits_ = last;
   return finish_chunk();
@@ -439,7 +438,35 @@ Status Timeline::step_back() {
   return {};
 }
 
-Status Timeline::forward(std::span<const TokenId> ids, const ForwardOutput& output) {
+// Where memory is the host's, the pass writes to where its output is wanted.
+Status Timeline::run_for_host(Pass& pass, std::int64_t rows, const HostOutput& output) {
+  MemorySpace& memory = workspace_.memory();
+  ForwardOutput own{.logits = {}, .tap_points = output.tap_points, .taps = {}};
+  if (memory.is_host()) {
+    own.logits = {DevicePointer<float>(output.logits.data), output.logits.count,
+                  output.logits.width};
+    own.taps = {DevicePointer<float>(output.taps.data), rows, output.taps.width};
+    pass.run_into(own);
+    return {};
+  }
+  KAKEYA_TRY(
+      workspace_.reserve({.executor = workspace_.plan().executor,
+                          .logit_bytes = float_bytes(output.logits.count, output.logits.width),
+                          .tap_bytes = float_bytes(rows, output.taps.width)}));
+  own.logits = workspace_.logits(output.logits.count, output.logits.width);
+  own.taps = workspace_.taps(rows, output.taps.width);
+  pass.run_into(own);
+  const auto fetch = [&](const Rows& from, const HostRows& to) {
+    if (to.data == nullptr) return;
+    download(memory, DevicePointer<const float>(from.data),
+             std::span(to.data, static_cast<std::size_t>(from.count * from.width)));
+  };
+  fetch(own.logits, output.logits);
+  fetch(own.taps, output.taps);
+  return {};
+}
+
+Status Timeline::forward(std::span<const TokenId> ids, const HostOutput& output) {
   if (cache_.length() != static_cast<Position>(tokens_.size())) {
     return error(StatusCode::kFailedPrecondition, "{} tokens are still pending",
                  static_cast<Position>(tokens_.size()) - cache_.length());
@@ -452,22 +479,25 @@ Status Timeline::forward(std::span<const TokenId> ids, const ForwardOutput& outp
   // These taps are the caller's.
   TapSink* const sink = std::exchange(tap_sink_, nullptr);
   Pass pass(workspace_);
-  const Status added = pass.add(*this, ids, {}, output.logits.count);
-  if (added) {
-    pass.run_into(output);
-    commit(static_cast<std::int64_t>(ids.size()));
+  Status done = pass.add(*this, ids, {}, output.logits.count);
+  if (done) done = run_for_host(pass, std::ssize(ids), output);
+  if (done) {
+    commit(std::ssize(ids));
   } else {
     tokens_.resize(tokens_.size() - ids.size());
   }
   tap_sink_ = sink;
-  return added;
+  return done;
 }
 
-std::span<const std::int32_t> Timeline::last_routing(std::int64_t rows) const {
+std::vector<std::int32_t> Timeline::last_routing(std::int64_t rows) const {
   Arena arena = workspace_.arena();
   const Routing routing = Activations::layout(arena, decoder_.config(), rows).routing;
-  if (routing.experts == nullptr) return {};
-  return {routing.experts, static_cast<std::size_t>(rows * routing.top_k)};
+  if (!routing.experts) return {};
+  std::vector<std::int32_t> experts(static_cast<std::size_t>(rows * routing.top_k));
+  download(workspace_.memory(), DevicePointer<const std::int32_t>(routing.experts),
+           std::span(experts));
+  return experts;
 }
 
 Footprint Timeline::footprint() const {

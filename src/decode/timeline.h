@@ -19,6 +19,8 @@
 
 namespace kakeya {
 
+class Pass;
+
 struct TimelinePlan {
   KvCacheSpec cache;
   WorkspacePlan workspace;  // of its passes alone
@@ -58,6 +60,13 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
 
 // Bytes that Timeline::create will charge, by class, without the workspace.
 Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);
+
+// ForwardOutput for the host, which may read all of it.
+struct HostOutput {
+  HostRows logits;
+  std::span<const std::int64_t> tap_points = {};
+  HostRows taps = {};
+};
 
 class Timeline {
  public:
@@ -129,7 +138,7 @@ class Timeline {
   // May be called again with other drafts instead. What runs it and looks at the logits should be
   // one turn of the workspace. Errors: as check_verify, and kResourceExhausted if the budget
   // refuses a fork a copy.
-  Result<Rows> verify(std::span<const TokenId> drafts);
+  Result<HostRows> verify(std::span<const TokenId> drafts);
   // Errors: kFailedPrecondition unless exactly one token is pending, kInvalidArgument for more
   // drafts than the plan has rows of logits, kResourceExhausted if the context is full.
   Status check_verify(std::size_t drafts) const;
@@ -174,11 +183,11 @@ class Timeline {
   // Runs `ids` (at most max_rows) at the end and leaves them committed; logits of the last
   // output.logits.count rows and the taps that `output` names go there, not to the sink. For parity
   // tools and benchmarks. Errors: kUnimplemented for taps where rows are restored.
-  Status forward(std::span<const TokenId> ids, const ForwardOutput& output);
+  Status forward(std::span<const TokenId> ids, const HostOutput& output);
 
   // The experts that the last layer chose for each of the `rows` rows of the last pass; empty for a
   // network without experts. For benchmarks.
-  std::span<const std::int32_t> last_routing(std::int64_t rows) const;
+  std::vector<std::int32_t> last_routing(std::int64_t rows) const;
 
   // Bytes of weights and cached rows that its passes so far have read; of a pass that it shared, in
   // proportion to its rows.
@@ -200,13 +209,15 @@ class Timeline {
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;
+  // Runs a pass that has been put together and gives the host what it asks for.
+  Status run_for_host(Pass& pass, std::int64_t rows, const HostOutput& output);
 
   const Decoder& decoder_;
   Workspace& workspace_;
   MemoryBudget& budget_;
   TimelinePlan plan_;
   KvCache cache_;
-  Buffer logits_;                        // [V]; empty until it is needed in a fork
+  Buffer logits_;                        // [V], of the host; empty until it is needed in a fork
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
   // Of the last pass, within its turn: its rows, how many of them were committed, and their taps.
   std::int64_t pass_rows_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -34,8 +35,9 @@ Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend) 
   const std::uint64_t activations = MemoryBudget::charged_bytes(plan.activation_bytes) +
                                     MemoryBudget::charged_bytes(plan.tap_bytes) +
                                     backend.executor_bytes(plan.executor);
-  const std::uint64_t logits = MemoryBudget::charged_bytes(plan.logit_bytes) +
-                               MemoryBudget::charged_bytes(plan.draft_logit_bytes);
+  const std::uint64_t copies = backend.memory().is_host() ? 1 : 2;  // as Workspace::download says
+  const std::uint64_t logits = copies * (MemoryBudget::charged_bytes(plan.logit_bytes) +
+                                         MemoryBudget::charged_bytes(plan.draft_logit_bytes));
   Footprint footprint;
   footprint.reserved_bytes(MemoryClass::kActivations) = activations;
   footprint.live_bytes(MemoryClass::kActivations) = activations;
@@ -49,20 +51,30 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
   WorkspacePlan wanted = plan_;
   wanted.include(plan);
   // What there is stays until everything new is there, for the budget may refuse.
-  const auto grown = [&](MemoryClass memory_class, std::uint64_t had,
-                         std::uint64_t bytes) -> Result<Buffer> {
+  const auto grown = [&](MemoryClass memory_class, std::uint64_t had, std::uint64_t bytes,
+                         MemorySpace& space) -> Result<Buffer> {
     if (bytes == had) return Buffer();
-    return budget_.allocate(memory_class, bytes);
+    return budget_.allocate(memory_class, bytes, space);
   };
+  MemorySpace& own = memory();
   KAKEYA_ASSIGN_OR_RETURN(
       Buffer activations,
-      grown(MemoryClass::kActivations, plan_.activation_bytes, wanted.activation_bytes));
+      grown(MemoryClass::kActivations, plan_.activation_bytes, wanted.activation_bytes, own));
   KAKEYA_ASSIGN_OR_RETURN(Buffer taps,
-                          grown(MemoryClass::kActivations, plan_.tap_bytes, wanted.tap_bytes));
+                          grown(MemoryClass::kActivations, plan_.tap_bytes, wanted.tap_bytes, own));
   KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
-                          grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes));
+                          grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes, own));
   KAKEYA_ASSIGN_OR_RETURN(Buffer draft_logits, grown(MemoryClass::kLogits, plan_.draft_logit_bytes,
-                                                     wanted.draft_logit_bytes));
+                                                     wanted.draft_logit_bytes, own));
+  Buffer host_logits;
+  Buffer host_draft_logits;
+  if (!own.is_host()) {
+    MemorySpace& host = MemorySpace::host();
+    KAKEYA_ASSIGN_OR_RETURN(
+        host_logits, grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes, host));
+    KAKEYA_ASSIGN_OR_RETURN(host_draft_logits, grown(MemoryClass::kLogits, plan_.draft_logit_bytes,
+                                                     wanted.draft_logit_bytes, host));
+  }
   if (executor_ == nullptr || wanted.executor != plan_.executor) {
     KAKEYA_ASSIGN_OR_RETURN(auto executor, backend_.create_executor(wanted.executor, budget_));
     bytes_read_ = bytes_read();
@@ -75,8 +87,26 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
   if (taps.size() > 0) taps_ = std::move(taps);
   if (logits.size() > 0) logits_ = std::move(logits);
   if (draft_logits.size() > 0) draft_logits_ = std::move(draft_logits);
+  if (host_logits.size() > 0) host_logits_ = std::move(host_logits);
+  if (host_draft_logits.size() > 0) host_draft_logits_ = std::move(host_draft_logits);
   plan_ = wanted;
   return {};
+}
+
+HostRows Workspace::download(Rows rows) {
+  if (memory().is_host()) return {rows.data.address(), rows.count, rows.width};
+  const float* const address = rows.data.address();
+  const auto inside = [&](const Buffer& buffer) {
+    return address >= buffer.as<float>() &&
+           address < buffer.as<float>() + buffer.size() / sizeof(float);
+  };
+  const bool drafts = inside(draft_logits_);
+  KAKEYA_CHECK(drafts || inside(logits_));
+  const Buffer& from = drafts ? draft_logits_ : logits_;
+  const Buffer& to = drafts ? host_draft_logits_ : host_logits_;
+  const HostRows copy{to.as<float>() + (address - from.as<float>()), rows.count, rows.width};
+  kakeya::download(memory(), DevicePointer<const float>(rows.data), copy.all());
+  return copy;
 }
 
 void Workspace::begin_turn() {

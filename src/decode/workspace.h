@@ -64,17 +64,21 @@ class Workspace {
 
   Executor& executor() { return *executor_; }
   // Where a pass lays out its intermediate rows (Activations::layout and its like).
-  Arena arena() const { return Arena(activations_.data()); }
+  Arena arena() const { return Arena(activations_.device<std::byte>()); }
   // The first `count` rows of each.
   Rows logits(std::int64_t count, std::int64_t width) const {
-    return {logits_.as<float>(), count, width};
+    return {logits_.device<float>(), count, width};
   }
   Rows draft_logits(std::int64_t count, std::int64_t width) const {
-    return {draft_logits_.as<float>(), count, width};
+    return {draft_logits_.device<float>(), count, width};
   }
   Rows taps(std::int64_t count, std::int64_t width) const {
-    return {taps_.as<float>(), count, width};
+    return {taps_.device<float>(), count, width};
   }
+  // Rows of logits() or draft_logits() where host code may read and overwrite them: themselves if
+  // the backend's memory is the host's, else a copy. Valid until a pass gives others.
+  HostRows download(Rows rows);
+  MemorySpace& memory() const { return backend_.memory(); }
   // Memory to put a batch together in, of the target's passes and of all others.
   BatchBuilder& target_batch() { return target_batch_; }
   BatchBuilder& other_batch() { return other_batch_; }
@@ -100,6 +104,9 @@ class Workspace {
   Buffer logits_;
   Buffer draft_logits_;
   Buffer taps_;
+  // Copies of the logits; empty where the host reads them themselves.
+  Buffer host_logits_;
+  Buffer host_draft_logits_;
   std::unique_ptr<Executor> executor_;
   BatchBuilder target_batch_;
   BatchBuilder other_batch_;

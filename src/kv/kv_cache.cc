@@ -1,7 +1,6 @@
 #include "kv/kv_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -115,22 +114,23 @@ KvCache::Layer::Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer) {
 void KvCache::Layer::set(std::size_t block, SharedBlock memory) {
   std::swap(blocks[block], memory);  // what was there is given up
   const std::int64_t half = rows.block_slots * rows.slot_bytes();
-  std::byte* data = blocks[block].data();
+  const DevicePointer<std::byte> data = blocks[block].data();
   if (rows.keys != nullptr) keys[block] = data;
-  values[block] = data == nullptr || rows.keys == nullptr ? data : data + half;
+  values[block] = !data || rows.keys == nullptr ? data : data + half;
 }
 
-Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget) {
+Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget, MemorySpace& space) {
   KvCache cache;
   cache.spec_ = spec;
   cache.budget_ = &budget;
+  cache.space_ = &space;
   for (const LayerCacheSpec& spec_layer : spec.layers) {
     const BlockLayout layout = spec.layout(spec_layer);
     Layer& layer = cache.layers_.emplace_back(spec, spec_layer);
     for (std::int64_t g = 0; g < layout.groups; ++g) {
       const std::int64_t begin = layout.group_begin(g);
       KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> blocks,
-                              SharedBlock::allocate(budget, spec.memory_class(spec_layer),
+                              SharedBlock::allocate(budget, space, spec.memory_class(spec_layer),
                                                     static_cast<std::uint64_t>(layout.block_bytes),
                                                     layout.group_begin(g + 1) - begin));
       for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -158,7 +158,9 @@ void KvCache::make_table() {
   }
 }
 
-void KvCache::set_decoders(std::int64_t index, const float* keys, const float* values) {
+void KvCache::set_decoders(std::int64_t index,
+                           DevicePointer<const float> keys,
+                           DevicePointer<const float> values) {
   RestoredRows& restored = table_[static_cast<std::size_t>(index)].restored;
   restored.key_decoder = keys;
   restored.value_decoder = values;
@@ -168,6 +170,7 @@ KvCache KvCache::fork() {
   KvCache copy;
   copy.spec_ = spec_;
   copy.budget_ = budget_;
+  copy.space_ = space_;
   copy.length_ = length_;
   copy.written_ = written_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -200,7 +203,7 @@ Result<SharedBlock> KvCache::free_block(std::size_t layer, std::size_t block) co
     if (SharedBlock claimed = held.claim(index - begin)) return claimed;
   }
   KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> blocks,
-                          SharedBlock::allocate(*budget_, spec_.memory_class(spec),
+                          SharedBlock::allocate(*budget_, *space_, spec_.memory_class(spec),
                                                 static_cast<std::uint64_t>(layout.block_bytes), 1));
   return std::move(blocks.front());
 }
@@ -231,7 +234,7 @@ Status KvCache::own_run(std::size_t layer, KvRun run, std::vector<Fresh>& fresh)
 void KvCache::install(std::vector<Fresh> fresh) {
   for (Fresh& f : fresh) {
     const SharedBlock& held = layers_[f.layer].blocks[f.block];
-    if (held) std::memcpy(f.memory.data(), held.data(), held.size());
+    if (held) space_->copy(held.data(), f.memory.data(), held.size());
     layers_[f.layer].set(f.block, std::move(f.memory));
   }
 }
@@ -327,27 +330,23 @@ void KvCache::restore(const Extent& extent) {
   reserved_ = 0;
 }
 
-std::vector<std::span<std::byte>> KvCache::row_pieces(std::int64_t index,
-                                                      bool keys,
-                                                      KvRun run) const {
+std::vector<KvPiece> KvCache::row_pieces(std::int64_t index, bool keys, KvRun run) const {
   const KvRows& kv = rows(index);
-  std::vector<std::span<std::byte>> pieces;
+  std::vector<KvPiece> pieces;
   if (keys && kv.keys == nullptr) return pieces;
   std::int64_t step = 0;
   for (Position p = run.first; p < run.last; p += step) {
     const std::int64_t slot = kv.slot(p);
     const std::int64_t end = (slot / kv.block_slots + 1) * kv.block_slots;
     step = std::min(std::min(end, kv.capacity) - slot, run.last - p);
-    pieces.emplace_back(kv.row(keys ? kv.keys : kv.values, slot),
-                        static_cast<std::size_t>(step * kv.slot_bytes()));
+    pieces.push_back({kv.row(keys ? kv.keys : kv.values, slot),
+                      static_cast<std::size_t>(step * kv.slot_bytes())});
   }
   return pieces;
 }
 
-std::vector<std::span<std::byte>> KvCache::held_rows(std::int64_t index,
-                                                     bool keys,
-                                                     const Extent& extent) const {
-  std::vector<std::span<std::byte>> pieces;
+std::vector<KvPiece> KvCache::held_rows(std::int64_t index, bool keys, const Extent& extent) const {
+  std::vector<KvPiece> pieces;
   for (const KvRun& run : spec_.held_runs(layer(index), extent)) {
     for (const auto& piece : row_pieces(index, keys, run)) pieces.push_back(piece);
   }

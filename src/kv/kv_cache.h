@@ -96,6 +96,12 @@ struct KvRun {
   Position last = 0;
 };
 
+// Rows that lie one behind the other.
+struct KvPiece {
+  DevicePointer<std::byte> data;
+  std::size_t size = 0;  // bytes
+};
+
 struct KvCacheSpec {
   // Only layers that own keys and values; behind those, what restoring takes.
   std::vector<LayerCacheSpec> layers;
@@ -124,8 +130,11 @@ struct KvCacheSpec {
 
 class KvCache {
  public:
-  // The budget must outlive it and its forks. Errors: kResourceExhausted.
-  static Result<KvCache> create(const KvCacheSpec& spec, MemoryBudget& budget);
+  // Its rows lie in `space`. Budget and space must outlive it and its forks. Errors:
+  // kResourceExhausted.
+  static Result<KvCache> create(const KvCacheSpec& spec,
+                                MemoryBudget& budget,
+                                MemorySpace& space = MemorySpace::host());
 
   // A cache with the same rows, without a reservation. Charges nothing until one of the two is
   // written to.
@@ -175,12 +184,13 @@ class KvCache {
   // What owned layer `index` holds of the positions below extent.length, the sink's and the last
   // ones: the keys (nothing if they are not stored) or the values of one position after the other,
   // in as few pieces as they lie in. The same bytes in all caches of a spec and an extent.
-  std::vector<std::span<std::byte>> held_rows(std::int64_t index,
-                                              bool keys,
-                                              const Extent& extent) const;
+  std::vector<KvPiece> held_rows(std::int64_t index, bool keys, const Extent& extent) const;
 
   // The same of any positions that layer `index` holds or that were prepared.
-  std::vector<std::span<std::byte>> row_pieces(std::int64_t index, bool keys, KvRun run) const;
+  std::vector<KvPiece> row_pieces(std::int64_t index, bool keys, KvRun run) const;
+
+  // Where the pieces lie.
+  MemorySpace& space() const { return *space_; }
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
   const KvRows& rows(std::int64_t index) const {
@@ -193,7 +203,9 @@ class KvCache {
   // All layers, as passes take them (Segment::layers). Valid until the cache goes away or moves.
   std::span<const KvLayer> layers() const { return table_; }
   // The decoders [rank, K * E] of a restored layer, which must outlive the cache and its forks.
-  void set_decoders(std::int64_t index, const float* keys, const float* values);
+  void set_decoders(std::int64_t index,
+                    DevicePointer<const float> keys,
+                    DevicePointer<const float> values);
   // The storage of the codes.
   const KvRows& codes() const { return rows(spec_.codes); }
 
@@ -204,8 +216,8 @@ class KvCache {
  private:
   struct Layer {
     std::vector<SharedBlock> blocks;
-    std::vector<std::byte*> keys;  // of each block; empty if not stored
-    std::vector<std::byte*> values;
+    std::vector<DevicePointer<std::byte>> keys;  // of each block; empty if not stored
+    std::vector<DevicePointer<std::byte>> values;
     KvRows rows;  // points into the tables above
 
     // Without memory yet.
@@ -231,6 +243,7 @@ class KvCache {
 
   KvCacheSpec spec_;
   MemoryBudget* budget_ = nullptr;
+  MemorySpace* space_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<KvLayer> table_;
   bool forked_ = false;  // blocks may be shared, or not there

@@ -1,7 +1,6 @@
 #include "kv/kv_segment.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -57,8 +56,8 @@ void save_rows(const KvCache& cache, const KvSegment& segment, std::span<std::by
   for_each_run(cache.spec(), segment,
                [&](std::int64_t layer, bool keys, const KvRun& run, std::uint64_t, std::uint64_t) {
                  for (const auto& piece : cache.row_pieces(layer, keys, run)) {
-                   std::memcpy(next, piece.data(), piece.size());
-                   next += piece.size();
+                   cache.space().download(piece.data, {next, piece.size});
+                   next += piece.size;
                  }
                });
 }
@@ -80,8 +79,8 @@ std::uint64_t load_rows(std::span<const std::byte> memory,
                    const std::byte* next =
                        memory.data() + offset + count({run.first, both.first}) * row_bytes;
                    for (const auto& piece : cache.row_pieces(layer, keys, both)) {
-                     std::memcpy(piece.data(), next, piece.size());
-                     next += piece.size();
+                     cache.space().upload({next, piece.size}, piece.data);
+                     next += piece.size;
                    }
                    copied += count(both) * row_bytes;
                  }

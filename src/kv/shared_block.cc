@@ -26,11 +26,13 @@ struct SharedBlock::Group {
 };
 
 Result<std::vector<SharedBlock>> SharedBlock::allocate(MemoryBudget& budget,
+                                                       MemorySpace& space,
                                                        MemoryClass memory_class,
                                                        std::uint64_t bytes,
                                                        std::int64_t count) {
-  KAKEYA_ASSIGN_OR_RETURN(Buffer buffer,
-                          budget.allocate(memory_class, bytes * static_cast<std::uint64_t>(count)));
+  KAKEYA_ASSIGN_OR_RETURN(
+      Buffer buffer,
+      budget.allocate(memory_class, bytes * static_cast<std::uint64_t>(count), space));
   auto* group = new Group(std::move(buffer), bytes, count);
   std::vector<SharedBlock> blocks;
   blocks.reserve(static_cast<std::size_t>(count));
@@ -57,9 +59,10 @@ SharedBlock::~SharedBlock() {
   if (group_->all_holds.fetch_sub(1, std::memory_order_acq_rel) == 1) delete group_;
 }
 
-std::byte* SharedBlock::data() const {
+DevicePointer<std::byte> SharedBlock::data() const {
   if (group_ == nullptr) return nullptr;
-  return group_->buffer.data() + group_->block_bytes * static_cast<std::uint64_t>(index_);
+  return group_->buffer.device<std::byte>() +
+         static_cast<std::int64_t>(group_->block_bytes) * index_;
 }
 
 std::uint64_t SharedBlock::size() const {

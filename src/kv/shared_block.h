@@ -16,9 +16,10 @@ namespace kakeya {
 // too, may be used from different threads.
 class SharedBlock {
  public:
-  // `count` blocks of `bytes` each, one behind the other, held by nobody else. The budget must
-  // outlive them. Errors: kResourceExhausted.
+  // `count` blocks of `bytes` each, one behind the other, held by nobody else. Budget and space
+  // must outlive them. Errors: kResourceExhausted.
   static Result<std::vector<SharedBlock>> allocate(MemoryBudget& budget,
+                                                   MemorySpace& space,
                                                    MemoryClass memory_class,
                                                    std::uint64_t bytes,
                                                    std::int64_t count);
@@ -29,8 +30,8 @@ class SharedBlock {
   ~SharedBlock();
 
   explicit operator bool() const { return group_ != nullptr; }
-  std::byte* data() const;     // null for nothing
-  std::uint64_t size() const;  // bytes, 0 for nothing
+  DevicePointer<std::byte> data() const;  // null for nothing
+  std::uint64_t size() const;             // bytes, 0 for nothing
 
   // Another hold on the same block.
   SharedBlock share() const;

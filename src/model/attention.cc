@@ -37,8 +37,8 @@ void store_keys_and_values(const AttentionWeights& weights,
     executor.store_own_kv(keys, raw_values, layer);
   }
   if (shape.normalise_values) {
-    executor.rms_norm({raw_values.data, rows * shape.num_kv_heads, shape.head_dim}, nullptr,
-                      shape.rms_norm_eps, reshape(values, shape.head_dim));
+    executor.rms_norm(reshape(raw_values, shape.head_dim), nullptr, shape.rms_norm_eps,
+                      reshape(values, shape.head_dim));
   }
   if (any_sequence(batch, layer, [](const KvLayer& l) { return l.rows.keys != nullptr; })) {
     const Rows key_heads = reshape(keys, shape.head_dim);

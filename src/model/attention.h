@@ -34,7 +34,7 @@ struct AttentionShape {
   float rms_norm_eps = 1e-6F;
   std::int64_t cache_index = 0;  // where keys and values are stored
   // Of the pairs that rotate, for keys that are made while attending.
-  std::span<const float> inverse_frequencies = {};
+  ConstVector inverse_frequencies = {};
 };
 
 // Loads the tensors of `prefix` ("layers.3.self_attn.") that the shape calls for.

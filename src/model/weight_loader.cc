@@ -128,6 +128,23 @@ std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute com
   return table;
 }
 
+WeightVector WeightLoader::upload(const std::string& name, std::span<const float> values) {
+  MemorySpace& space = backend_.memory();
+  auto buffer = budget_->allocate(MemoryClass::kWeights, values.size_bytes(), space);
+  if (!buffer) {
+    fail(buffer.error().with_context(name));
+    return {};
+  }
+  kakeya::upload(space, values, buffer->device<float>());
+  return {std::move(buffer).value(), std::ssize(values)};
+}
+
+WeightVector WeightLoader::constant(std::span<const float> values) {
+  if (error_) return {};
+  advance(0, MemoryBudget::charged_bytes(values.size_bytes()));
+  return measuring() ? WeightVector() : upload("constants", values);
+}
+
 template <typename Place>
 WeightVector WeightLoader::copy_f32(const std::string& name,
                                     const TensorView& view,
@@ -137,14 +154,14 @@ WeightVector WeightLoader::copy_f32(const std::string& name,
   WeightVector vector;
   if (!measuring()) {
     const auto values = to_f32(view);
-    auto buffer = budget_->allocate(MemoryClass::kWeights, bytes);
-    if (!values || !buffer) {
-      fail(values ? buffer.error().with_context(name) : values.error());
+    if (!values) {
+      fail(values.error());
       return {};
     }
-    auto* out = buffer->template as<float>();
-    for (std::size_t i = 0; i < values->size(); ++i) out[place(i)] = (*values)[i] * factor;
-    vector = WeightVector(std::move(buffer).value());
+    std::vector<float> placed(values->size());
+    for (std::size_t i = 0; i < values->size(); ++i) placed[place(i)] = (*values)[i] * factor;
+    vector = upload(name, placed);
+    if (error_) return {};
   }
   advance(view.bytes(), MemoryBudget::charged_bytes(bytes));
   return vector;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,15 +19,18 @@
 
 namespace kakeya {
 
-// A weight vector [width] in f32.
+// A weight vector in f32, in the backend's memory.
 class WeightVector {
  public:
   WeightVector() = default;
-  explicit WeightVector(Buffer buffer) : buffer_(std::move(buffer)) {}
-  const float* data() const { return buffer_.as<float>(); }
+  WeightVector(Buffer buffer, std::int64_t size) : buffer_(std::move(buffer)), size_(size) {}
+  DevicePointer<const float> data() const { return buffer_.device<float>(); }
+  std::int64_t size() const { return size_; }
+  operator ConstVector() const { return {data(), size_}; }
 
  private:
   Buffer buffer_;
+  std::int64_t size_ = 0;
 };
 
 // A part of fused expert matrices, which some checkpoints hold as a tensor of its own.
@@ -65,6 +69,8 @@ class WeightLoader {
   // The tensor flattened, times `factor`.
   WeightVector vector(const std::string& name, float factor = 1.0F);
   float scalar(const std::string& name);
+  // Numbers that follow from the configuration, where operations find them.
+  WeightVector constant(std::span<const float> values);
   // The tensor [N, K] in f32 as [K, N], flattened.
   WeightVector transposed(const std::string& name);
 
@@ -92,6 +98,8 @@ class WeightLoader {
 
   // But for a matrix, searched for NaN and added to the fingerprint.
   std::optional<TensorView> fetch(const std::string& name, bool matrix = false);
+  // Room for these values, and they in it; empty while measuring or after an error.
+  WeightVector upload(const std::string& name, std::span<const float> values);
   // The tensor in f32, element i of it at place(i).
   template <typename Place>
   WeightVector copy_f32(const std::string& name, const TensorView& view, float factor, Place place);

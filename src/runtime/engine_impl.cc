@@ -21,7 +21,6 @@ namespace {
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   return create_backend(
       {.name = options.backend,
-       .instruction_set = options.instruction_set,
        .threads = {.num_threads = options.num_threads, .pin = options.pin_threads}});
 }
 
@@ -208,12 +207,12 @@ Status EngineImpl::fit_session(const Sources& sources) {
     memory_plan_ = fmt::format("context of {} tokens{}{}{}: {}", session_context(),
                                rung.says.empty() ? "" : ", ", rung.says,
                                given_up ? ", drafter not loaded" : "", need->to_string());
-    if (need->total_reserved() <= options_.memory_limit) return {};
+    if (need->total_reserved() <= session_memory_limit()) return {};
   }
   return error(
       StatusCode::kResourceExhausted,
       "memory limit of {} is too small: at the least, this model and one session take a {}",
-      format_bytes(options_.memory_limit), memory_plan_);
+      format_bytes(session_memory_limit()), memory_plan_);
 }
 
 template <typename Load>
@@ -245,10 +244,10 @@ Status EngineImpl::load(Sources sources) {
   if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
   KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
-  if (need.total_reserved() > options_.memory_limit) {
+  if (need.total_reserved() > session_memory_limit()) {
     return error(StatusCode::kResourceExhausted,
                  "memory limit of {} is too small: this model and one session of {} tokens need {}",
-                 format_bytes(options_.memory_limit), session_context(), need.to_string());
+                 format_bytes(session_memory_limit()), session_context(), need.to_string());
   }
   std::uint64_t before = 0;  // bytes of the checkpoints that are loaded
   const auto progress = [&](std::uint64_t done) {

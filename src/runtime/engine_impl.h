@@ -120,7 +120,14 @@ class EngineImpl final : public Engine {
       : config_(std::move(config)),
         options_(options),
         budget_(options.memory_limit),
-        weights_cache_(options.weights_cache, options.weights_cache_trust) {}
+        weights_cache_(options.weights_cache, options.weights_cache_trust) {
+    budget_.set_device_limit(options.device_memory_limit);
+  }
+
+  // Of the memory where weights, sessions and passes lie.
+  std::uint64_t session_memory_limit() const {
+    return backend_->memory().is_host() ? options_.memory_limit : options_.device_memory_limit;
+  }
 
   // Where weights come from; `drafter` is null without one.
   struct Sources {
@@ -174,8 +181,8 @@ class EngineImpl final : public Engine {
   ModelConfig config_;
   GenerationConfig generation_config_;
   EngineOptions options_;
-  MemoryBudget budget_;  // before everything that is charged to it
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> backend_;      // before everything that lies in its memory
+  MemoryBudget budget_;                   // before everything that is charged to it
   std::unique_ptr<Workspace> workspace_;  // of all sessions; it grows with the first ones
   std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
   WeightsCache weights_cache_;            // before the weights that it maps

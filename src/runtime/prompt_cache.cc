@@ -175,7 +175,7 @@ std::optional<PromptCache::Memory> PromptCache::allocate(std::uint64_t rows,
   std::uint64_t charged = 0;
   for (const std::uint64_t size : sizes) charged += MemoryBudget::charged_bytes(size);
   const std::uint64_t kept = parent == nullptr ? 0 : std::min(parent->chain_bytes, bytes_);
-  const std::uint64_t free = budget_.limit() - budget_.footprint().total_reserved();
+  const std::uint64_t free = budget_.free_host_bytes();
   const bool possible = kept <= limit_ && charged <= limit_ - kept &&
                         (charged <= free || charged - free <= bytes_ - kept);
   while (possible) {

@@ -340,8 +340,7 @@ Status SchedulerImpl::absorb_prompt(Sequence& sequence, Pass& pass) {
   sequence.generation.emplace(timeline, session.sampler(),
                               prepared.speculates ? &session.drafts()->source() : nullptr, policy,
                               prepared.request, prepared.result);
-  const Rows logits = pass.logits(sequence.part);
-  KAKEYA_TRY(sequence.generation->begin({logits.data, static_cast<std::size_t>(logits.width)}));
+  KAKEYA_TRY(sequence.generation->begin(pass.logits(sequence.part).row(0)));
   KAKEYA_TRY(timeline.finish_chunk());
   session.keep_for_others();
   const std::lock_guard lock(mutex_);

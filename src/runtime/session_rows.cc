@@ -32,7 +32,7 @@ std::array<std::uint64_t, kNumCaches + 1> sizes_of(const SessionParts& parts,
     sizes[i] = segment_bytes(caches[i]->spec(), {rows.begin[i], extents[i]});
   }
   if (parts.dflash != nullptr) {
-    sizes.back() = parts.dflash->taps(rows.extent.drafter.waiting).size();
+    sizes.back() = parts.dflash->taps(rows.extent.drafter.waiting).size;
   }
   return sizes;
 }
@@ -91,7 +91,8 @@ void save_rows(const SessionParts& parts, const SessionRows& rows) {
     if (caches[i] != nullptr) save_rows(*caches[i], {rows.begin[i], extents[i]}, pieces[i]);
   }
   if (parts.dflash == nullptr) return;
-  std::ranges::copy(parts.dflash->taps(rows.extent.drafter.waiting), pieces.back().begin());
+  parts.dflash->context().space().download(parts.dflash->taps(rows.extent.drafter.waiting).data,
+                                           pieces.back());
 }
 
 void load_rows(const SessionParts& parts, const SessionRows& rows, const SessionExtent& wanted) {
@@ -109,8 +110,8 @@ void load_rows(const SessionParts& parts, const SessionRows& rows, const Session
     KAKEYA_CHECK(bytes == segment_bytes(caches[i]->spec(), {0, to[i]}));
   }
   if (parts.dflash == nullptr) return;
-  const std::span<std::byte> taps = parts.dflash->taps(wanted.drafter.waiting);
-  std::ranges::copy(pieces_of(parts, rows).back().first(taps.size()), taps.begin());
+  const KvPiece taps = parts.dflash->taps(wanted.drafter.waiting);
+  parts.dflash->context().space().upload(pieces_of(parts, rows).back().first(taps.size), taps.data);
 }
 
 }  // namespace kakeya

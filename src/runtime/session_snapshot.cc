@@ -56,11 +56,11 @@ std::string describe_codes(const KvCacheSpec& cache) {
 // The rows of all layers of a cache as sections: NAME/LAYER/keys and NAME/LAYER/values.
 struct RowSection {
   std::string name;
-  std::vector<std::span<std::byte>> pieces;
+  std::vector<KvPiece> pieces;
 
   std::size_t bytes() const {
     std::size_t sum = 0;
-    for (const auto& piece : pieces) sum += piece.size();
+    for (const KvPiece& piece : pieces) sum += piece.size;
     return sum;
   }
 };
@@ -175,6 +175,17 @@ Status check_layout(const SnapshotFile& file, const SnapshotKey& key) {
                file.path(), expected, printable(found->second));
 }
 
+// Writes rows that may lie on a device; `bounce` is memory for copies of them.
+Status append_rows(MemorySpace& memory,
+                   const KvPiece& piece,
+                   std::vector<std::byte>& bounce,
+                   SnapshotWriter& writer) {
+  if (memory.is_host()) return writer.append({piece.data.address(), piece.size});
+  bounce.resize(piece.size);
+  memory.download(piece.data, bounce);
+  return writer.append(bounce);
+}
+
 // Sections that every session has.
 constexpr std::size_t kFixedSections = 4;
 
@@ -230,9 +241,13 @@ Status write_session(const std::string& path,
   KAKEYA_TRY(writer.add("tokens", bytes_of(tokens)));
   KAKEYA_TRY(writer.add("policy", bytes_of(policy)));
   KAKEYA_TRY(writer.add("note", bytes_of(note)));
+  MemorySpace& memory = parts.timeline->cache().space();
+  std::vector<std::byte> bounce;
   for (const RowSection& section : row_sections(parts, extent)) {
     KAKEYA_TRY(writer.begin(section.name));
-    for (const auto& piece : section.pieces) KAKEYA_TRY(writer.append(piece));
+    for (const KvPiece& piece : section.pieces) {
+      KAKEYA_TRY(append_rows(memory, piece, bounce, writer));
+    }
     KAKEYA_TRY(writer.end());
   }
   return writer.finish(key);
@@ -262,11 +277,12 @@ Result<std::string> read_session(const std::string& path,
     KAKEYA_ASSIGN_OR_RETURN(const auto bytes, section_of(file, section.name, section.bytes()));
     rows.push_back(bytes);
   }
+  MemorySpace& memory = parts.timeline->cache().space();
   for (std::size_t i = 0; i < sections.size(); ++i) {
     std::size_t begin = 0;
     for (const auto& piece : sections[i].pieces) {
-      std::memcpy(piece.data(), rows[i].data() + begin, piece.size());
-      begin += piece.size();
+      memory.upload(rows[i].subspan(begin, piece.size), piece.data);
+      begin += piece.size;
     }
   }
   set_session(parts, found.tokens, extent);

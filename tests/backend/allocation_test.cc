@@ -68,13 +68,13 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
   std::vector<std::byte> keys(64 * kWidth * 2);
   std::vector<std::byte> values = keys;
   const std::vector<float> frequencies = random_floats(20, 3);
-  std::byte* const key_block = keys.data();
-  std::byte* const value_block = values.data();
+  const DevicePointer<std::byte> key_block = device(keys.data());
+  const DevicePointer<std::byte> value_block = device(values.data());
   const KvRows kv = {&key_block, &value_block, 64, KvFormat::kBf16, 64, 8, 40};
   const Rows rows = rows_of(x, kWidth);
   const Rows outs = rows_of(out, kWidth);
-  const Routing routing = {chosen.data(), weights.data(), 4};
-  const RopeTable rope = {table.data(), table.data() + kRows * 20, 20};
+  const Routing routing = {device(chosen.data()), device(weights.data()), 4};
+  const RopeTable rope = {device(table.data()), device(table.data() + kRows * 20), 20};
   Executor& executor = *machine.executor;
 
   const KvLayer layer{.rows = kv, .window = 20};
@@ -88,18 +88,18 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
   executor.rms_norm(rows, nullptr, 1e-6F, outs);
   executor.matmul(outs, *square, rows);
   executor.gated_matmul(outs, *square, *square, GateActivation::kSilu, rows);
-  executor.gated_multiply(rows, x.data(), kWidth, GateActivation::kSilu, outs);
-  executor.make_rope_table(frequencies, rope);
+  executor.gated_multiply(rows, device(x.data()), kWidth, GateActivation::kSilu, outs);
+  executor.make_rope_table(device_vector(frequencies), rope);
   executor.apply_rope(rows, rope);
   executor.store_kv(rows, outs, 0);
   executor.attention(rows, {}, 0, outs);
   executor.gather_logit_rows(rows, outs);
-  executor.route({x.data(), kRows, 16}, x.data(), routing);
+  executor.route({device(x.data()), kRows, 16}, device(x.data()), routing);
   executor.experts(rows, {gate.get(), up.get(), down.get()}, routing, GateActivation::kGeluTanh,
                    outs);
   executor.add(rows, outs, 1.0F, rows);
   executor.softcap(rows, 30.0F);
-  executor.copy_columns({x.data(), kRows, 10}, out.data(), kWidth, 4);
+  executor.copy_columns({device(x.data()), kRows, 10}, device(out.data()), kWidth, 4);
   EXPECT_EQ(allocations, before);
 }
 
@@ -132,7 +132,7 @@ TEST_P(Allocation, RefusesWhatTheBudgetDoesNotHold) {
 
 TEST(CpuBackend, NamesTheInstructionSetsItKnows) {
   BackendOptions options;
-  options.instruction_set = "sse9";
+  options.name = "cpu/sse9";
   const auto backend = create_backend(options);
   ASSERT_FALSE(backend.has_value());
   EXPECT_EQ(backend.error().code(), StatusCode::kInvalidArgument);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host_rows.h"
 #include "twin/test_units.h"
 
 namespace kakeya {
@@ -60,9 +61,8 @@ inline ExecutorPlan roomy_plan() {
 struct Machine {
   explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan()) {
     BackendOptions options;
-    options.name = configuration.instruction_set.empty() ? "ref" : "cpu";
-    if (!configuration.instruction_set.empty())
-      options.instruction_set = configuration.instruction_set;
+    options.name =
+        configuration.instruction_set.empty() ? "ref" : "cpu/" + configuration.instruction_set;
     options.threads.num_threads = configuration.threads;
     backend = test::create_test_backend(options).value();
     executor = backend->create_executor(plan, budget).value();
@@ -87,7 +87,7 @@ struct Machine {
                        RopeTable table) {
     const auto batch = BatchBuilder::one_of_rows(count, first, {});
     executor->begin(batch.batch());
-    executor->make_rope_table(inverse_frequencies, table);
+    executor->make_rope_table(device_vector(inverse_frequencies), table);
   }
   void embed(const Matrix& table, std::span<const TokenId> ids, float scale, Rows out) {
     const auto batch = BatchBuilder::one(ids, 0, {}, 0);
@@ -148,10 +148,10 @@ inline Tensor random_tensor(Shape shape, DType dtype, unsigned seed, float scale
 }
 
 inline ConstRows rows_of(const std::vector<float>& values, std::int64_t width) {
-  return {values.data(), static_cast<std::int64_t>(values.size()) / width, width};
+  return {device(values.data()), static_cast<std::int64_t>(values.size()) / width, width};
 }
 inline Rows rows_of(std::vector<float>& values, std::int64_t width) {
-  return {values.data(), static_cast<std::int64_t>(values.size()) / width, width};
+  return {device(values.data()), static_cast<std::int64_t>(values.size()) / width, width};
 }
 
 }  // namespace kakeya

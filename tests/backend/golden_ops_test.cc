@@ -78,12 +78,12 @@ TEST_P(GoldenOps, RmsNorm) {
     const auto width = static_cast<std::int64_t>(weight.size());
     std::vector<float> out(x.size());
     const float eps = golden.number("eps");
-    executor_.rms_norm(rows_of(x, width), weight.data(), eps, rows_of(out, width));
+    executor_.rms_norm(rows_of(x, width), device(weight.data()), eps, rows_of(out, width));
     golden.expect_right(out);
     executor_.rms_norm(rows_of(x, width), nullptr, eps, rows_of(out, width));
     golden.expect_wrong(out);
     for (float& w : weight) w += 1.0F;  // the convention of Gemma 3
-    executor_.rms_norm(rows_of(x, width), weight.data(), eps, rows_of(out, width));
+    executor_.rms_norm(rows_of(x, width), device(weight.data()), eps, rows_of(out, width));
     golden.expect_wrong(out);
   }
 }
@@ -99,7 +99,7 @@ TEST_P(GoldenOps, NormsOfQueriesKeysAndValues) {
     const auto width = static_cast<std::int64_t>(weight.size());
     std::vector<float> out(x.size());
     const auto norm = [&](bool with_weight) {
-      executor_.rms_norm(rows_of(x, width), with_weight ? weight.data() : nullptr, 1e-6F,
+      executor_.rms_norm(rows_of(x, width), device(with_weight ? weight.data() : nullptr), 1e-6F,
                          rows_of(out, width));
       return out;
     };
@@ -169,7 +169,7 @@ TEST_P(GoldenOps, DualRope) {
     const auto rotated = [&](Position first, const std::vector<float>& with) {
       std::vector<float> cos(static_cast<std::size_t>(6 * half));
       std::vector<float> sin(cos.size());
-      const RopeTable table = {cos.data(), sin.data(), half};
+      const RopeTable table = {device(cos.data()), device(sin.data()), half};
       machine_.make_rope_table(first, 6, with, table);
       std::vector<float> out = x;
       executor_.apply_rope(rows_of(out, 4 * half), table);  // [6, 2 heads * 2 half]

@@ -18,7 +18,8 @@ class IntegerProducts : public testing::TestWithParam<Configuration> {
                              const std::vector<float>& x,
                              std::int64_t rows) {
     std::vector<float> out(static_cast<std::size_t>(rows * matrix.rows()), NAN);
-    machine.executor->matmul({x.data(), rows, matrix.cols()}, matrix, rows_of(out, matrix.rows()));
+    machine.executor->matmul({device(x.data()), rows, matrix.cols()}, matrix,
+                             rows_of(out, matrix.rows()));
     return out;
   }
 
@@ -131,7 +132,7 @@ TEST_P(IntegerProducts, GateLikeTheirParts) {
                                     rows_of(out, 52));
         std::vector<float> expected = product(cpu_, *g, x, rows);
         const std::vector<float> factor = product(cpu_, *u, x, rows);
-        cpu_.executor->gated_multiply(rows_of(expected, 52), factor.data(), 52,
+        cpu_.executor->gated_multiply(rows_of(expected, 52), device(factor.data()), 52,
                                       GateActivation::kGeluTanh, rows_of(expected, 52));
         ASSERT_TRUE(same_bits(out, expected)) << name << " " << rows << " rows";
       }
@@ -175,8 +176,8 @@ TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
       const std::vector<float> scale(kExperts, 1.0F);
       std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * kTopK));
       std::vector<float> weights(chosen.size());
-      const Routing routing = {chosen.data(), weights.data(), kTopK};
-      cpu_.executor->route(rows_of(logits, kExperts), scale.data(), routing);
+      const Routing routing = {device(chosen.data()), device(weights.data()), kTopK};
+      cpu_.executor->route(rows_of(logits, kExperts), device(scale.data()), routing);
       std::vector<float> out(static_cast<std::size_t>(rows * 256), NAN);
       cpu_.executor->experts(rows_of(x, 256), {gates.get(), ups.get(), downs.get()}, routing,
                              GateActivation::kGeluTanh, rows_of(out, 256));

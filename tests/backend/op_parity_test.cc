@@ -143,8 +143,8 @@ TEST_P(OpParity, Experts) {
         auto d = machine.backend->load_matrix(down.view, w.compute, machine.budget).value();
         std::vector<std::int32_t> chosen(static_cast<std::size_t>(c.rows * c.top_k));
         std::vector<float> weights(chosen.size());
-        const Routing routing = {chosen.data(), weights.data(), c.top_k};
-        machine.executor->route(rows_of(logits, c.experts), per_expert.data(), routing);
+        const Routing routing = {device(chosen.data()), device(weights.data()), c.top_k};
+        machine.executor->route(rows_of(logits, c.experts), device(per_expert.data()), routing);
         std::vector<float> out(static_cast<std::size_t>(c.rows * c.hidden), NAN);
         machine.executor->experts(rows_of(x, c.hidden), {g.get(), u.get(), d.get()}, routing,
                                   GateActivation::kGeluTanh, rows_of(out, c.hidden));
@@ -164,7 +164,8 @@ TEST_P(OpParity, RouteBreaksTiesTowardsLowerIds) {
   const std::vector<float> scale = {1, 2, 3, 4, 5, 6};
   std::vector<std::int32_t> chosen(3);
   std::vector<float> weights(3);
-  cpu_.executor->route(rows_of(logits, 6), scale.data(), {chosen.data(), weights.data(), 3});
+  cpu_.executor->route(rows_of(logits, 6), device(scale.data()),
+                       {device(chosen.data()), device(weights.data()), 3});
   EXPECT_EQ(chosen, (std::vector<std::int32_t>{1, 2, 3}));
   EXPECT_NEAR(weights[2], 4.0 / 3.0, 1e-6);
 }
@@ -246,14 +247,15 @@ std::vector<float> attend(Machine& machine, const AttentionCase& c, const Attent
   // Bytes of slots that were never stored are NaN in most formats: they must not be read.
   std::vector<std::byte> k(static_cast<std::size_t>(c.capacity * kv.slot_bytes()), std::byte{0xff});
   std::vector<std::byte> v = k;
-  std::byte* const key_block = k.data();
-  std::byte* const value_block = v.data();
+  const DevicePointer<std::byte> key_block = device(k.data());
+  const DevicePointer<std::byte> value_block = device(v.data());
   kv.keys = mode.derived ? nullptr : &key_block;
   kv.values = &value_block;
   const auto store = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t t = from; t < to; ++t) {
       const std::int64_t row = t % distinct * kv_width;
-      machine.store({keys.data() + row, 1, kv_width}, {values.data() + row, 1, kv_width}, t, kv);
+      machine.store({device(keys.data() + row), 1, kv_width},
+                    {device(values.data() + row), 1, kv_width}, t, kv);
     }
   };
   store(0, std::min(last, c.sink));
@@ -268,11 +270,11 @@ std::vector<float> attend(Machine& machine, const AttentionCase& c, const Attent
   input.settings.compute = mode.compute;
   input.settings.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
   input.settings.derivation = {
-      .k_norm = k_norm.data(),
+      .k_norm = device(k_norm.data()),
       .inverse_frequencies =
-          std::span(frequencies)
-              .first(std::min<std::size_t>(frequencies.size(),
-                                           static_cast<std::size_t>(c.head_dim / 2)))};
+          device_vector(std::span(frequencies)
+                            .first(std::min<std::size_t>(
+                                frequencies.size(), static_cast<std::size_t>(c.head_dim / 2))))};
   std::vector<float> out(queries.size(), NAN);
   machine.attend(input, rows_of(out, width));
   return out;
@@ -339,18 +341,19 @@ std::vector<float> attend_rows(Machine& machine,
                                std::vector<float> rows) {
   const auto count = static_cast<std::int64_t>(rows.size()) / head_dim;
   std::vector<std::byte> bytes(rows.size() * 2);
-  std::byte* const block = bytes.data();
+  const DevicePointer<std::byte> block = device(bytes.data());
   const KvRows kv = {nullptr, &block, count, KvFormat::kBf16, count, 1, head_dim};
   machine.store({}, rows_of(rows, head_dim), 0, kv);
   const std::vector<float> ones(static_cast<std::size_t>(head_dim), 1.0F);
   const std::vector<float> still = {0.0F};
   AttentionInput input;
   const auto width = static_cast<std::int64_t>(queries.size());
-  input.queries = {queries.data(), 1, width};
+  input.queries = {device(queries.data()), 1, width};
   input.first_position = count - 1;
   input.layer.rows = kv;
   input.settings.compute = Compute::kFast;
-  input.settings.derivation = {.k_norm = ones.data(), .inverse_frequencies = still};
+  input.settings.derivation = {.k_norm = device(ones.data()),
+                               .inverse_frequencies = device_vector(still)};
   std::vector<float> out(queries.size(), NAN);
   machine.attend(input, rows_of(out, width));
   return out;
@@ -417,8 +420,8 @@ TEST_P(OpParity, StoreRoundsExactlyAsTheReference) {
   const auto run = [&](Machine& machine) {
     std::vector<std::byte> k(static_cast<std::size_t>(5 * 34 * 2));
     std::vector<std::byte> v = k;
-    std::byte* const keys = k.data();
-    std::byte* const more = v.data();
+    const DevicePointer<std::byte> keys = device(k.data());
+    const DevicePointer<std::byte> more = device(v.data());
     const KvRows kv = {&keys, &more, 5, KvFormat::kBf16, 5, 2, 17};
     machine.store(rows_of(values, 34), rows_of(values, 34), 3, kv);
     return k;
@@ -435,12 +438,13 @@ TEST_P(OpParity, RowWiseOperations) {
     const auto run = [&](Machine& machine, int op) {
       std::vector<float> out = a;
       Executor& executor = *machine.executor;
-      if (op == 0) executor.rms_norm(rows_of(a, width), b.data(), 1e-6F, rows_of(out, width));
+      if (op == 0)
+        executor.rms_norm(rows_of(a, width), device(b.data()), 1e-6F, rows_of(out, width));
       if (op == 1) executor.rms_norm(rows_of(out, width), nullptr, 1e-6F, rows_of(out, width));
       if (op == 2) executor.add(rows_of(a, width), rows_of(b, width), 0.5F, rows_of(out, width));
       if (op == 3) executor.softcap(rows_of(out, width), 0.7F);
       if (op == 4 || op == 5) {
-        executor.gated_multiply(rows_of(a, width), b.data(), width,
+        executor.gated_multiply(rows_of(a, width), device(b.data()), width,
                                 op == 4 ? GateActivation::kGeluTanh : GateActivation::kSilu,
                                 rows_of(out, width));
       }
@@ -448,7 +452,8 @@ TEST_P(OpParity, RowWiseOperations) {
         std::vector<float> table(static_cast<std::size_t>(3 * width));
         std::vector<float> frequencies = random_floats(static_cast<std::size_t>(width / 2), 18);
         frequencies.back() = 0.0F;
-        const RopeTable rope = {table.data(), table.data() + 3 * (width / 2), width / 2};
+        const RopeTable rope = {device(table.data()), device(table.data() + 3 * (width / 2)),
+                                width / 2};
         machine.make_rope_table(1000, 3, frequencies, rope);
         executor.apply_rope(rows_of(out, width), rope);
       }
@@ -497,7 +502,7 @@ TEST_P(OpParity, EmbedReadsPackedAndMappedTables) {
 TEST_P(OpParity, CopyColumnsLeavesTheOthersAlone) {
   const auto x = random_floats(6, 20);
   std::vector<float> out(2 * 8, 9.0F);
-  cpu_.executor->copy_columns(rows_of(x, 3), out.data(), 8, 4);
+  cpu_.executor->copy_columns(rows_of(x, 3), device(out.data()), 8, 4);
   for (std::size_t t = 0; t < 2; ++t) {
     for (std::size_t d = 0; d < 8; ++d) {
       const bool copied = d >= 4 && d < 7;

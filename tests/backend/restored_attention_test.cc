@@ -63,18 +63,18 @@ class Scene {
     std::vector<float> keys = raw_keys_;
     std::vector<float> values = raw_values_;
     for (std::int64_t first = 0; first < kLength; first += 50) {
-      const Rows k{keys.data() + first * kv_width_, 50, kv_width_};
-      const Rows v{values.data() + first * kv_width_, 50, kv_width_};
+      const Rows k{device(keys.data() + first * kv_width_), 50, kv_width_};
+      const Rows v{device(values.data() + first * kv_width_), 50, kv_width_};
       const auto heads = [&](const Rows& rows) {
         return Rows{rows.data, 50 * case_.kv_heads, case_.head_dim};
       };
-      executor.rms_norm(heads(k), k_norm_.data(), kEps, heads(k));
+      executor.rms_norm(heads(k), device(k_norm_.data()), kEps, heads(k));
       if (case_.normalise_values) executor.rms_norm(heads(v), nullptr, kEps, heads(v));
       const std::int64_t half = case_.head_dim / 2;
       std::vector<float> table(static_cast<std::size_t>(2 * 50 * half));
       std::vector<float> all(static_cast<std::size_t>(half), 0.0F);
       std::copy(frequencies_.begin(), frequencies_.end(), all.begin());
-      const RopeTable rope{table.data(), table.data() + 50 * half, half};
+      const RopeTable rope{device(table.data()), device(table.data() + 50 * half), half};
       machine.make_rope_table(first, 50, all, rope);
       executor.apply_rope(k, rope);
     }
@@ -93,17 +93,18 @@ class Scene {
                             float blend,
                             bool restoring = true) const {
     const RestoredRows restored = {.codes = codes_,
-                                   .key_decoder = key_decoder_.data(),
-                                   .value_decoder = value_decoder_.data(),
+                                   .key_decoder = device(key_decoder_.data()),
+                                   .value_decoder = device(value_decoder_.data()),
                                    .blend = blend,
                                    .own = own_};
     AttentionInput input;
-    input.queries = {queries_.data() + first * width_, rows, width_};
+    input.queries = {device(queries_.data() + first * width_), rows, width_};
     input.first_position = first;
     input.layer.rows = stored_;
     input.layer.window = case_.window;
     input.settings.scale = 1.0F / std::sqrt(static_cast<float>(case_.head_dim));
-    input.settings.derivation = {.k_norm = k_norm_.data(), .inverse_frequencies = frequencies_};
+    input.settings.derivation = {.k_norm = device(k_norm_.data()),
+                                 .inverse_frequencies = device_vector(frequencies_)};
     input.settings.normalise_values = case_.normalise_values;
     input.settings.rms_norm_eps = kEps;
     if (restoring) {
@@ -122,8 +123,8 @@ class Scene {
   // Rows in blocks of an odd size, in reverse order.
   struct Memory {
     std::vector<std::byte> bytes;
-    std::vector<std::byte*> keys;
-    std::vector<std::byte*> values;
+    std::vector<DevicePointer<std::byte>> keys;
+    std::vector<DevicePointer<std::byte>> values;
   };
 
   KvRows rows_in(Memory& memory,
@@ -144,7 +145,7 @@ class Scene {
     memory.keys.clear();
     memory.values.clear();
     for (std::int64_t b = blocks - 1; b >= 0; --b) {
-      memory.keys.push_back(memory.bytes.data() + 2 * b * half);
+      memory.keys.push_back(device(memory.bytes.data() + 2 * b * half));
       memory.values.push_back(memory.keys.back() + half);
     }
     kv.keys = derived ? nullptr : memory.keys.data();

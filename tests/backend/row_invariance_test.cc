@@ -66,7 +66,7 @@ TEST_P(RowInvariance, Products) {
     const Projections weights(alone_, gate, up, c.compute);
     const auto run = [&](Machine& machine, std::int64_t first, std::int64_t rows, bool gated) {
       std::vector<float> out(static_cast<std::size_t>(rows * kOutputs));
-      const ConstRows in = {x.data() + first * kColumns, rows, kColumns};
+      const ConstRows in = {device(x.data() + first * kColumns), rows, kColumns};
       if (gated) {
         machine.executor->gated_matmul(in, *weights.gate, *weights.up, GateActivation::kSilu,
                                        rows_of(out, kOutputs));
@@ -124,11 +124,11 @@ TEST_P(RowInvariance, Experts) {
         auto d = machine.backend->load_matrix(down.view, c.compute, machine.budget).value();
         std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * moe.top_k));
         std::vector<float> weights(chosen.size());
-        const Routing routing = {chosen.data(), weights.data(), moe.top_k};
-        machine.executor->route({logits.data() + first * moe.experts, rows, moe.experts},
-                                scales.data(), routing);
+        const Routing routing = {device(chosen.data()), device(weights.data()), moe.top_k};
+        machine.executor->route({device(logits.data() + first * moe.experts), rows, moe.experts},
+                                device(scales.data()), routing);
         std::vector<float> out(static_cast<std::size_t>(rows * kHidden));
-        machine.executor->experts({x.data() + first * kHidden, rows, kHidden},
+        machine.executor->experts({device(x.data() + first * kHidden), rows, kHidden},
                                   {g.get(), u.get(), d.get()}, routing, GateActivation::kGeluTanh,
                                   rows_of(out, kHidden));
         return out;
@@ -194,8 +194,8 @@ constexpr Ring kRings[] = {{4, 2, 32, 100, 33},
 // Memory of one layer's rows, in blocks that lie in reverse order.
 struct BlockMemory {
   std::vector<std::byte> bytes;
-  std::vector<std::byte*> keys;
-  std::vector<std::byte*> values;
+  std::vector<DevicePointer<std::byte>> keys;
+  std::vector<DevicePointer<std::byte>> values;
 
   KvRows rows(const Ring& ring, std::int64_t capacity, std::int64_t block_slots) {
     KvRows kv = {.block_slots = block_slots,
@@ -208,7 +208,7 @@ struct BlockMemory {
     const std::int64_t half = block_slots * kv.slot_bytes();
     bytes.assign(static_cast<std::size_t>(2 * blocks * half), std::byte{0xff});
     for (std::int64_t b = blocks - 1; b >= 0; --b) {
-      keys.push_back(bytes.data() + 2 * b * half);
+      keys.push_back(device(bytes.data() + 2 * b * half));
       values.push_back(keys.back() + half);
     }
     kv.keys = ring.derived ? nullptr : keys.data();
@@ -231,26 +231,27 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
     const std::vector<float> frequencies = {1.0F, 0.1F, 1e-3F};
     const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
       AttentionInput input;
-      input.queries = {queries.data() + first * width, rows, width};
+      input.queries = {device(queries.data() + first * width), rows, width};
       input.first_position = first;
       input.layer.rows = kv;
       input.layer.window = ring.window;
       input.layer.kept = ring.kept;
       input.settings.compute = ring.compute;
       input.settings.scale = 0.5F;
-      input.settings.derivation = {.k_norm = k_norm.data(), .inverse_frequencies = frequencies};
+      input.settings.derivation = {.k_norm = device(k_norm.data()),
+                                   .inverse_frequencies = device_vector(frequencies)};
       return input;
     };
     const auto store = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
-      alone_.store({keys.data() + first * kv_width, rows, kv_width},
-                   {values.data() + first * kv_width, rows, kv_width}, first, kv);
+      alone_.store({device(keys.data() + first * kv_width), rows, kv_width},
+                   {device(values.data() + first * kv_width), rows, kv_width}, first, kv);
     };
     BlockMemory full_memory;
     const KvRows full = full_memory.rows(ring, kLength, kLength);
     store(full, 0, kLength);
     std::vector<float> expected(static_cast<std::size_t>(kLength * width));
     for (std::int64_t t = 0; t < kLength; ++t) {
-      alone_.attend(input_of(full, t, 1), {expected.data() + t * width, 1, width});
+      alone_.attend(input_of(full, t, 1), {device(expected.data() + t * width), 1, width});
     }
     BlockMemory ring_memory;
     const KvRows kv = ring_memory.rows(ring, ring.capacity(kLength), 37);
@@ -273,7 +274,7 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
       for (std::int64_t t = 0; t < rows; ++t) {
         auto mixed = random_floats(beside.size(), static_cast<unsigned>(first + t), 3.0F);
         std::copy_n(queries.begin() + (first + t) * width, width, mixed.begin() + t * width);
-        others.queries.data = mixed.data();
+        others.queries.data = device(mixed.data());
         alone_.attend(others, rows_of(beside, width));
         ASSERT_TRUE(same_bits(got.data() + t * width, beside.data() + t * width, width))
             << "row " << t << " of a block at " << first;
@@ -292,13 +293,14 @@ TEST_P(RowInvariance, RowWiseOperations) {
       Executor& executor = *machine.executor;
       std::vector<float> out(x.begin() + first * width, x.begin() + (first + rows) * width);
       const Rows all = rows_of(out, width);
-      if (op == 0) executor.rms_norm(all, weight.data(), 1e-6F, all);
+      if (op == 0) executor.rms_norm(all, device(weight.data()), 1e-6F, all);
       if (op == 1) executor.softcap(all, 1.5F);
-      if (op == 2) executor.gated_multiply(all, out.data(), width, GateActivation::kSilu, all);
+      if (op == 2)
+        executor.gated_multiply(all, device(out.data()), width, GateActivation::kSilu, all);
       if (op == 3) {
         std::vector<float> cos(static_cast<std::size_t>(rows * (width / 2)));
         std::vector<float> sin(cos.size());
-        const RopeTable table = {cos.data(), sin.data(), width / 2};
+        const RopeTable table = {device(cos.data()), device(sin.data()), width / 2};
         machine.make_rope_table(100 + first, rows, frequencies, table);
         executor.apply_rope(all, table);
       }

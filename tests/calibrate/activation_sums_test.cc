@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "calibrate/text_windows.h"
 
 namespace kakeya {
@@ -16,7 +17,7 @@ TEST(ActivationSums, AreMeansOfSquaresOverTheLargest) {
   auto sums = ActivationSums::create(1, 3, budget);
   ASSERT_TRUE(sums.has_value());
   const std::vector<float> rows = {1, 2, 0, 3, -4, 0};  // mean squares 5, 10, 0
-  sums->add(0, {rows.data(), 2, 3});
+  sums->add(0, {device(rows.data()), 2, 3});
   EXPECT_EQ(sums->total_rows(), 2);
   const auto importance = sums->importance(budget);
   ASSERT_TRUE(importance.has_value());
@@ -35,9 +36,9 @@ TEST(ActivationSums, ALayerStandsInForExpertsThatSawLittle) {
   ASSERT_TRUE(sums.has_value());
   std::vector<float> many(2 * 100'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = i % 2 == 0 ? 1.0F : 2.0F;
-  sums->add(0, {many.data(), 100'000, 2});
+  sums->add(0, {device(many.data()), 100'000, 2});
   const std::vector<float> one = {2.0F, 1.0F};
-  sums->add(2, {one.data(), 1, 2});
+  sums->add(2, {device(one.data()), 1, 2});
   EXPECT_EQ(sums->rows(1), 0);
   const auto importance = sums->importance(budget);
   ASSERT_TRUE(importance.has_value());
@@ -53,7 +54,7 @@ TEST(ActivationSums, ColumnsThatMetNothingGiveNumbers) {
   auto sums = ActivationSums::create(2, 2, budget);
   ASSERT_TRUE(sums.has_value());
   const std::vector<float> zeros(4, 0.0F);
-  sums->add(1, {zeros.data(), 2, 2});
+  sums->add(1, {device(zeros.data()), 2, 2});
   const auto importance = sums->importance(budget);
   ASSERT_TRUE(importance.has_value());
   for (int m = 0; m < 2; ++m) {

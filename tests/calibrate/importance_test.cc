@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "backend/ref/ref_backend.h"
 #include "backend/ref/ref_executor.h"
 #include "base/status.h"
@@ -108,8 +109,8 @@ class Experts {
             .shape = {kExperts, kHidden, kInner},
             .name = "down"};
   }
-  Routing routing() { return {chosen.data(), weights.data(), kTop}; }
-  ConstRows rows() const { return {x.data(), kRows, kHidden}; }
+  Routing routing() { return {device(chosen.data()), device(weights.data()), kTop}; }
+  ConstRows rows() const { return {device(x.data()), kRows, kHidden}; }
 
   // What the expert's down projection meets for row t.
   std::vector<float> inner_row(std::int64_t expert, std::int64_t t) const {
@@ -151,7 +152,7 @@ std::vector<float> run_experts(Backend& backend, Experts& model, MemoryBudget& b
   const auto executor = backend.create_executor(plan, budget).value();
   std::vector<float> out(static_cast<std::size_t>(Experts::kRows * Experts::kHidden));
   executor->experts(model.rows(), {gate.get(), up.get(), down.get()}, model.routing(),
-                    GateActivation::kSilu, {out.data(), Experts::kRows, Experts::kHidden});
+                    GateActivation::kSilu, {device(out.data()), Experts::kRows, Experts::kHidden});
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
@@ -34,14 +35,14 @@ bool prefers_mask(TestModel& model, const dflash::Drafter& drafter) {
   Arena measure;
   dflash::DraftActivations::layout(measure, config, 8);
   const Buffer memory = budget.allocate(MemoryClass::kActivations, measure.used()).value();
-  Arena arena(memory.data());
+  Arena arena(memory.device<std::byte>());
   const auto activations = dflash::DraftActivations::layout(arena, config, 8);
   const std::vector<TokenId> block(8, config.mask_token_id);
   const std::int64_t vocab = config.layers.vocab_size;
   std::vector<float> logits(static_cast<std::size_t>(7 * vocab));
   EXPECT_TRUE(context.reserve(8).has_value());
   const auto batch = BatchBuilder::one(block, context.length(), context.layers(), 7);
-  drafter.forward(batch.batch(), *executor, activations, {logits.data(), 7, vocab});
+  drafter.forward(batch.batch(), *executor, activations, {device(logits.data()), 7, vocab});
   for (auto row = logits.begin(); row != logits.end(); row += vocab) {
     if (std::max_element(row, row + vocab) - row == config.mask_token_id) return true;
   }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "decode/timeline.h"
 #include "model/decoder.h"
 #include "model/test_model.h"
@@ -47,7 +48,7 @@ class ScriptedDecoder final : public Decoder {
     for (std::int64_t i = 0; i < logits.count; ++i) {
       const TokenId last = batch.ids[static_cast<std::size_t>(rows - logits.count + i)];
       for (std::int64_t next = 0; next < logits.width; ++next) {
-        logits.data[i * logits.width + next] = script_(last, static_cast<TokenId>(next));
+        host_row(logits, i)[next] = script_(last, static_cast<TokenId>(next));
       }
     }
     if (row_time_.count() > 0) std::this_thread::sleep_for(row_time_ * rows);

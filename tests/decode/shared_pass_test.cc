@@ -54,8 +54,8 @@ struct Part {
   std::int64_t committed = 0;
 };
 
-std::vector<float> copy(Rows rows) {
-  return {rows.data, rows.data + rows.count * rows.width};
+std::vector<float> copy(HostRows rows) {
+  return {rows.all().begin(), rows.all().end()};
 }
 
 // Runs a part in a pass of its own; the logits.
@@ -170,8 +170,10 @@ TEST(SharedPassTaps, AreThoseOfEachSequence) {
     }
   }
   const auto bytes_of = [&](std::size_t i) {
-    const auto taps = sources[i]->taps(std::ssize(timelines[i]->tokens()));
-    return std::vector<std::byte>(taps.begin(), taps.end());
+    const KvPiece taps = sources[i]->taps(std::ssize(timelines[i]->tokens()));
+    std::vector<std::byte> bytes(taps.size);
+    sources[i]->context().space().download(taps.data, bytes);
+    return bytes;
   };
   EXPECT_EQ(bytes_of(2), bytes_of(0));
   EXPECT_EQ(bytes_of(3), bytes_of(1));

@@ -76,7 +76,7 @@ DrafterConfig random_drafter_config(const ModelConfig& target) {
   return config;
 }
 
-const BackendChoice kBest = {.name = "cpu", .instruction_set = "auto", .num_threads = 1};
+const BackendChoice kBest = {.name = "cpu", .num_threads = 1};
 
 std::unique_ptr<Trio> load_trio(const std::string& name,
                                 const BackendChoice& backend = kBest,

@@ -31,8 +31,7 @@ std::unique_ptr<TestModel> small_model(std::int64_t layers, std::optional<Quanti
   const ModelConfig config = small_config(layers);
   // Values depend on a tensor's name alone: networks of fewer layers have the same first ones.
   RandomSource source(expected_tensors(config), 3, pool, format);
-  auto backend = create_backend(
-      {.name = "cpu", .instruction_set = "auto", .threads = {.num_threads = 1, .pin = false}});
+  auto backend = create_backend({.name = "cpu", .threads = {.num_threads = 1, .pin = false}});
   return TestModel::load(config, source, std::move(backend).value(), Compute::kFast);
 }
 

@@ -41,17 +41,19 @@ class DrafterPass {
  public:
   DrafterPass(TestModel& model, const dflash::Drafter& drafter, std::int64_t max_rows)
       : drafter_(drafter),
-        context_(KvCache::create(dflash::plan_context(drafter.config(), 256, max_rows, {}), budget_)
+        space_(model.backend().memory()),
+        context_(KvCache::create(
+                     dflash::plan_context(drafter.config(), 256, max_rows, {}), budget_, space_)
                      .value()),
         executor_(
             model.backend()
                 .create_executor(dflash::plan_drafter_executor(drafter.config(), max_rows), budget_)
                 .value()) {
     Arena measure;
-    dflash::DraftActivations::layout(measure, drafter.config(), max_rows);
-    memory_ = budget_.allocate(MemoryClass::kActivations, measure.used()).value();
-    Arena arena(memory_.data());
-    activations_ = dflash::DraftActivations::layout(arena, drafter.config(), max_rows);
+    lay_out(measure, max_rows);
+    memory_ = budget_.allocate(MemoryClass::kActivations, measure.used(), space_).value();
+    Arena arena(memory_.device<std::byte>());
+    lay_out(arena, max_rows);
   }
 
   // Commits context rows made of `taps`; returns their features.
@@ -61,10 +63,10 @@ class DrafterPass {
     const auto rows = static_cast<std::int64_t>(taps.size()) / width;
     EXPECT_TRUE(context_.reserve(rows).has_value());
     const auto batch = BatchBuilder::one_of_rows(rows, context_.length(), context_.layers());
-    drafter_.extend_context({taps.data(), rows, width}, batch.batch(), *executor_, activations_);
+    upload(space_, taps, taps_.data);
+    drafter_.extend_context({taps_.data, rows, width}, batch.batch(), *executor_, activations_);
     context_.commit(rows);
-    const float* features = activations_.features.data;
-    return {features, features + rows * drafter_.config().layers.hidden_size};
+    return values_of(first_rows(activations_.features, rows));
   }
 
   struct Block {
@@ -74,27 +76,41 @@ class DrafterPass {
   Block block(std::span<const TokenId> ids) {
     const auto rows = static_cast<std::int64_t>(ids.size());
     Block result;
-    result.logits.resize(ids.size() *
-                         static_cast<std::size_t>(drafter_.config().layers.vocab_size));
     EXPECT_TRUE(context_.reserve(rows).has_value());
     const auto batch = BatchBuilder::one(ids, context_.length(), context_.layers(), rows);
-    const ConstRows hidden =
-        drafter_.forward(batch.batch(), *executor_, activations_,
-                         {result.logits.data(), rows, drafter_.config().layers.vocab_size});
+    const Rows logits = first_rows(logits_, rows);
+    const ConstRows hidden = drafter_.forward(batch.batch(), *executor_, activations_, logits);
     context_.commit(0);
-    result.hidden.assign(hidden.data, hidden.data + rows * hidden.width);
+    result.hidden = values_of(hidden);
+    result.logits = values_of(logits);
     return result;
   }
 
   KvCache& context() { return context_; }
 
  private:
+  void lay_out(Arena& arena, std::int64_t max_rows) {
+    const DrafterConfig& config = drafter_.config();
+    activations_ = dflash::DraftActivations::layout(arena, config, max_rows);
+    taps_ = arena.rows(max_rows, static_cast<std::int64_t>(config.target_layer_ids.size()) *
+                                     config.layers.hidden_size);
+    logits_ = arena.rows(max_rows, config.layers.vocab_size);
+  }
+  std::vector<float> values_of(ConstRows rows) const {
+    std::vector<float> values(static_cast<std::size_t>(rows.count * rows.width));
+    download(space_, rows.data, std::span(values));
+    return values;
+  }
+
   const dflash::Drafter& drafter_;
+  MemorySpace& space_;
   MemoryBudget budget_;
   KvCache context_;
   std::unique_ptr<Executor> executor_;
   Buffer memory_;
   dflash::DraftActivations activations_;
+  Rows taps_;
+  Rows logits_;
 };
 
 class DflashGolden : public testing::TestWithParam<DrafterCase> {

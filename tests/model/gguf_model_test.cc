@@ -231,10 +231,9 @@ TEST(GgufScales, OfBlocksMustBeNumbers) {
   const auto source = CheckpointSource::open(path, load_model_config(path).value());
   ASSERT_OK(source);
   for (const BackendChoice& choice : all_backends()) {
-    const auto backend = create_test_backend({.name = choice.name,
-                                              .instruction_set = choice.instruction_set,
-                                              .threads = {.num_threads = 1, .pin = false}})
-                             .value();
+    const auto backend =
+        create_test_backend({.name = choice.name, .threads = {.num_threads = 1, .pin = false}})
+            .value();
     for (const Compute compute : {Compute::kF32, Compute::kFast}) {
       MemoryBudget budget;
       WeightLoader loader(**source, *backend, budget, {});

@@ -78,8 +78,8 @@ TEST(KvCache, GivesEachSlotARowOfItsOwn) {
     const KvRows& kv = cache->rows(index);
     std::vector<std::byte*> rows;
     for (std::int64_t slot = 0; slot < kv.capacity; ++slot) {
-      rows.push_back(kv.row(kv.keys, slot));
-      rows.push_back(kv.row(kv.values, slot));
+      rows.push_back(kv.row(kv.keys, slot).address());
+      rows.push_back(kv.row(kv.values, slot).address());
     }
     std::sort(rows.begin(), rows.end());
     for (std::size_t i = 1; i < rows.size(); ++i) ASSERT_GE(rows[i] - rows[i - 1], kv.slot_bytes());
@@ -88,7 +88,7 @@ TEST(KvCache, GivesEachSlotARowOfItsOwn) {
 
 TEST(SharedBlock, IsGivenBackWithTheLastHoldOfItsGroup) {
   MemoryBudget budget;
-  auto blocks = SharedBlock::allocate(budget, MemoryClass::kKvFull, 128, 3);
+  auto blocks = SharedBlock::allocate(budget, MemorySpace::host(), MemoryClass::kKvFull, 128, 3);
   ASSERT_OK(blocks);
   EXPECT_EQ(budget.footprint().total_reserved(), 384U);
   EXPECT_FALSE((*blocks)[1].is_shared());
@@ -104,7 +104,7 @@ TEST(SharedBlock, IsGivenBackWithTheLastHoldOfItsGroup) {
 
 TEST(SharedBlock, ClaimsOnlyABlockThatNobodyHolds) {
   MemoryBudget budget;
-  auto blocks = SharedBlock::allocate(budget, MemoryClass::kKvFull, 128, 3);
+  auto blocks = SharedBlock::allocate(budget, MemorySpace::host(), MemoryClass::kKvFull, 128, 3);
   ASSERT_OK(blocks);
   const SharedBlock& first = blocks->front();
   EXPECT_FALSE(first.claim(2));
@@ -193,8 +193,8 @@ void for_vectors(const KvCache& cache, Position position, F&& f) {
   for (const std::int64_t index : {0, 1, 2}) {
     const KvRows& kv = cache.rows(index);
     const auto bytes = static_cast<std::size_t>(kv.slot_bytes());
-    if (kv.keys != nullptr) f(2 * index, kv.row(kv.keys, kv.slot(position)), bytes);
-    f(2 * index + 1, kv.row(kv.values, kv.slot(position)), bytes);
+    if (kv.keys != nullptr) f(2 * index, kv.row(kv.keys, kv.slot(position)).address(), bytes);
+    f(2 * index + 1, kv.row(kv.values, kv.slot(position)).address(), bytes);
   }
 }
 

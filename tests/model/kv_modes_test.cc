@@ -48,9 +48,7 @@ std::vector<KvMode> kv_modes() {
 class KvModes : public testing::Test {
  protected:
   static std::unique_ptr<TestModel> demo(int num_threads, Compute compute = Compute::kFast) {
-    return TestModel::load(KAKEYA_DEMO_MODEL,
-                           {.name = "cpu", .instruction_set = "auto", .num_threads = num_threads},
-                           compute);
+    return TestModel::load(KAKEYA_DEMO_MODEL, {.name = "cpu", .num_threads = num_threads}, compute);
   }
 
   static std::vector<float> logits(TestModel& model,

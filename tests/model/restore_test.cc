@@ -70,7 +70,7 @@ struct Restoring {
 };
 
 BackendChoice fastest(int num_threads = 1) {
-  return {.name = "cpu", .instruction_set = "auto", .num_threads = num_threads};
+  return {.name = "cpu", .num_threads = num_threads};
 }
 
 // The golden is of double precision (tools/golden_restore.py), whose plain logits are 9.4e-6 from

@@ -29,11 +29,10 @@ std::unique_ptr<CheckpointSource> open_source(const std::string& dir,
 }  // namespace
 
 std::vector<BackendChoice> all_backends(int num_threads) {
-  std::vector<BackendChoice> choices = {{.name = "ref"}};
+  std::vector<BackendChoice> choices = {{.name = "ref"}, {.name = "guarded"}};
   for (const TestUnit& unit : test_units()) {
     if (unit.run == UnitRun::kNeither) continue;
-    choices.push_back(
-        {.name = "cpu", .instruction_set = unit.instruction_set, .num_threads = num_threads});
+    choices.push_back({.name = "cpu/" + unit.instruction_set, .num_threads = num_threads});
   }
   return choices;
 }
@@ -41,7 +40,7 @@ std::vector<BackendChoice> all_backends(int num_threads) {
 std::vector<BackendChoice> selectable_backends(int num_threads) {
   std::vector<BackendChoice> choices = all_backends(num_threads);
   std::erase_if(choices, [](const BackendChoice& choice) {
-    return unit_name(choice.instruction_set) != choice.instruction_set;
+    return choice.name.find("twin") != std::string::npos;
   });
   return choices;
 }
@@ -59,10 +58,8 @@ std::unique_ptr<TestModel> TestModel::load(const std::string& dir,
     ADD_FAILURE() << source.error().message();
     return nullptr;
   }
-  auto backend =
-      create_test_backend({.name = choice.name,
-                           .instruction_set = choice.instruction_set,
-                           .threads = {.num_threads = choice.num_threads, .pin = false}});
+  auto backend = create_test_backend(
+      {.name = choice.name, .threads = {.num_threads = choice.num_threads, .pin = false}});
   if (!backend) {
     ADD_FAILURE() << backend.error().message();
     return nullptr;
@@ -212,7 +209,7 @@ ForwardRecord run(Timeline& timeline,
     const auto rows =
         static_cast<std::int64_t>(std::min(ids.size() - begin, static_cast<std::size_t>(chunk)));
     const auto first = static_cast<std::int64_t>(begin);
-    const ForwardOutput output{
+    const HostOutput output{
         .logits = {record.logits.data() + first * config.vocab_size, rows, config.vocab_size},
         .tap_points = taps,
         .taps = {record.taps.data() + first * tap_width, rows, tap_width}};

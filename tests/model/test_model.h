@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <span>
@@ -22,11 +23,14 @@ namespace kakeya::test {
 #define ASSERT_OK(result) ASSERT_TRUE((result).has_value()) << (result).error().message()
 
 struct BackendChoice {
-  std::string name = "ref";
-  std::string instruction_set = "auto";
+  std::string name = "ref";  // as BackendOptions::name, and of twins
   int num_threads = 1;
 
-  std::string label() const { return name == "ref" ? name : name + "_" + instruction_set; }
+  std::string label() const {
+    std::string label = name;
+    std::replace(label.begin(), label.end(), '/', '_');
+    return label;
+  }
 };
 
 // How GoogleTest names it in its messages.
@@ -34,7 +38,7 @@ inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
   *out << choice.label();
 }
 
-// ref, and cpu with every unit that this machine runs, natively or by its twin.
+// ref, guarded, and cpu with every unit that this machine runs, natively or by its twin.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
 // Those that options select: without twins. For tests that open an engine.
 std::vector<BackendChoice> selectable_backends(int num_threads = 1);
@@ -84,9 +88,9 @@ class TestModel {
                                                 const DraftOptions& options,
                                                 TensorSource& source);
 
+  std::unique_ptr<Backend> backend_;  // before everything that lies in its memory
   MemoryBudget budget_;
   Compute compute_ = Compute::kF32;
-  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Workspace> workspace_;  // of all its timelines
   std::unique_ptr<TensorSource> source_;
   std::unique_ptr<Decoder> decoder_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <numbers>
 
+#include "backend/host_rows.h"
 #include "backend/ref/ref_backend.h"
 #include "backend/ref/ref_executor.h"
 #include "base/status.h"
@@ -48,10 +49,10 @@ class ErfGeluExecutor final : public ref::RefExecutor {
       ConstRows x, const Matrix& gate, const Matrix& up, GateActivation, Rows out) override {
     std::vector<float> other(static_cast<std::size_t>(out.count * out.width));
     matmul(x, gate, out);
-    matmul(x, up, {other.data(), out.count, out.width});
+    matmul(x, up, {device(other.data()), out.count, out.width});
     for (std::size_t i = 0; i < other.size(); ++i) {
-      const double g = out.data[i];
-      out.data[i] =
+      const double g = host_row(out, 0)[i];
+      host_row(out, 0)[i] =
           static_cast<float>(0.5 * g * (1.0 + std::erf(g / std::numbers::sqrt2)) * other[i]);
     }
   }
@@ -62,13 +63,16 @@ class ErfGeluExecutor final : public ref::RefExecutor {
 // removes.)
 class ScaleFirstExecutor final : public ref::RefExecutor {
  public:
-  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override {
-    std::vector<float> scaled(logits.data, logits.data + logits.count * logits.width);
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override {
+    std::vector<float> scaled(host_row(logits, 0), host_row(logits, logits.count));
     for (std::size_t i = 0; i < scaled.size(); ++i) {
-      scaled[i] += std::log(per_expert_scale[i % static_cast<std::size_t>(logits.width)]);
+      scaled[i] += std::log(per_expert_scale.address()[i % static_cast<std::size_t>(logits.width)]);
     }
     const std::vector<float> ones(static_cast<std::size_t>(logits.width), 1.0F);
-    RefExecutor::route({scaled.data(), logits.count, logits.width}, ones.data(), routing);
+    RefExecutor::route({device(scaled.data()), logits.count, logits.width}, device(ones.data()),
+                       routing);
   }
 };
 

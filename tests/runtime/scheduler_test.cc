@@ -25,7 +25,6 @@ std::unique_ptr<Engine> open_shared_engine(const BackendChoice& choice,
                                            const char* draft = "auto") {
   EngineOptions options = restoring_options(draft);
   options.backend = choice.name;
-  options.instruction_set = choice.instruction_set;
   options.num_threads = 2;
   return Engine::open(options).value();
 }

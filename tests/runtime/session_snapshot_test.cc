@@ -231,7 +231,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
       {"key drafter: expected \"ngram ", [](EngineOptions& o) { o.draft.source = "chain"; }},
       {"key drafter", [](EngineOptions& o) { o.draft.mask = DraftMask::kBidirectional; }},
       {"key backend: expected \"cpu/portable\"",
-       [](EngineOptions& o) { o.instruction_set = "portable"; }},
+       [](EngineOptions& o) { o.backend = "cpu/portable"; }},
       {"key context: expected \"512\", got \"1024\"",
        [](EngineOptions& o) { o.session.context = 512; }},
       {"key codes: expected \"bf16 of 96 blend 0\", got \"none\"",

@@ -84,7 +84,7 @@ TEST(InstructionSetTable, HasNoTwinsForUsers) {
   }
   for (const TestUnit& unit : test::test_units()) {
     BackendOptions options;
-    options.instruction_set = unit.name + "_twin";
+    options.name = "cpu/" + unit.name + "_twin";
     const auto backend = create_backend(options);
     ASSERT_FALSE(backend.has_value());
     EXPECT_EQ(backend.error().code(), StatusCode::kInvalidArgument);

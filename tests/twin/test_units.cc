@@ -88,12 +88,10 @@ std::string unit_name(const std::string& instruction_set) {
 }
 
 Result<std::unique_ptr<Backend>> create_test_backend(const BackendOptions& options) {
-  if (options.name == "cpu") {
-    for (const Twin& twin : twins()) {
-      if (twin.instruction_set != options.instruction_set) continue;
-      if (find_twin(twin.unit) != nullptr) {
-        return cpu::create_cpu_backend(twin.kernels, options.threads);
-      }
+  for (const Twin& twin : twins()) {
+    if (options.name != "cpu/" + std::string(twin.instruction_set)) continue;
+    if (find_twin(twin.unit) != nullptr) {
+      return cpu::create_cpu_backend(twin.kernels, options.threads);
     }
   }
   return create_backend(options);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kSineNanoseconds = 20.0;
 
-Slots slots_of(std::byte* const* blocks, const KvRows& rows) {
-  return {.blocks = blocks,
+Slots slots_of(const DevicePointer<std::byte>* blocks, const KvRows& rows) {
+  return {.blocks = host_blocks(blocks),
           .block_slots = rows.block_slots,
           .capacity = rows.capacity,
           .slot_bytes = rows.slot_bytes()};
@@ -24,8 +24,8 @@ Restored restored_of(const AttentionInput& input) {
           .value_codes = slots_of(rows.codes.values, rows.codes),
           .code_format = rows.codes.format,
           .rank = rows.codes.head_dim,
-          .key_decoder = rows.key_decoder,
-          .value_decoder = rows.value_decoder,
+          .key_decoder = rows.key_decoder.address(),
+          .value_decoder = rows.value_decoder.address(),
           .decoder_stride = input.layer.rows.num_kv_heads * input.layer.rows.head_dim,
           .normalise_values = input.settings.normalise_values,
           .eps = input.settings.rms_norm_eps,
@@ -38,8 +38,8 @@ Restored restored_of(const AttentionInput& input) {
 Attention attention_of(const AttentionInput& input, Rows out, const Restored& restored) {
   const KvRows& kv = input.layer.rows;
   const KeyDerivation& derivation = input.settings.derivation;
-  return {.queries = input.queries.data,
-          .out = out.data,
+  return {.queries = host_row(input.queries, 0),
+          .out = host_row(out, 0),
           .stride = input.queries.width,
           .head_dim = kv.head_dim,
           .heads_per_kv = input.queries.width / kv.head_dim / kv.num_kv_heads,
@@ -49,17 +49,17 @@ Attention attention_of(const AttentionInput& input, Rows out, const Restored& re
           .block_end = input.block_end,
           .scale = input.settings.scale,
           .kept = input.layer.kept,
-          .keys = kv.keys,
-          .values = kv.values,
+          .keys = host_blocks(kv.keys),
+          .values = host_blocks(kv.values),
           .block_slots = kv.block_slots,
           .format = kv.format,
           .capacity = kv.capacity,
           .sink = kv.sink,
           .vector_bytes = kv.vector_bytes(),
           .slot_bytes = kv.slot_bytes(),
-          .k_norm = derivation.k_norm,
-          .inverse_frequencies = derivation.inverse_frequencies.data(),
-          .rotated_pairs = static_cast<Index>(derivation.inverse_frequencies.size()),
+          .k_norm = derivation.k_norm.address(),
+          .inverse_frequencies = derivation.inverse_frequencies.data.address(),
+          .rotated_pairs = derivation.inverse_frequencies.size,
           .restored = input.layer.is_restored ? &restored : nullptr};
 }
 
@@ -78,16 +78,16 @@ double attention_flops(const AttentionInput& input) {
 
 }  // namespace
 
-void CpuExecutor::make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) {
+void CpuExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
   const std::span<const Position> positions = batch().positions;
   for_rows(batch().rows(), 2 * kSineNanoseconds * static_cast<double>(table.half),
            [&](Index begin, Index end) {
              for (Index t = begin; t < end; ++t) {
                const auto position = static_cast<float>(positions[static_cast<std::size_t>(t)]);
-               float* cos = table.cos + t * table.half;
-               float* sin = table.sin + t * table.half;
+               float* cos = table.cos.address() + t * table.half;
+               float* sin = table.sin.address() + t * table.half;
                for (Index i = 0; i < table.half; ++i) {
-                 const float frequency = inverse_frequencies[static_cast<std::size_t>(i)];
+                 const float frequency = inverse_frequencies.data.address()[i];
                  // Partial rotary embeddings have a long tail of zeros.
                  if (frequency == 0.0F) {
                    cos[i] = 1.0F;
@@ -107,8 +107,8 @@ void CpuExecutor::apply_rope(Rows x, RopeTable table) {
   for_rows(x.count, static_cast<double>(x.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
       for (Index begin = 0; begin < x.width; begin += head_dim) {
-        kernels_.rotate(x.data + t * x.width + begin, table.cos + t * table.half,
-                        table.sin + t * table.half, table.half);
+        kernels_.rotate(host_row(x, t) + begin, table.cos.address() + t * table.half,
+                        table.sin.address() + t * table.half, table.half);
       }
     }
   });
@@ -132,8 +132,8 @@ void CpuExecutor::store_rows(ConstRows keys,
   for (Index t = 0; t < segment.rows; ++t) {
     const Index row = segment.first_row + t;
     const Index slot = kv.slot(first + t);
-    if (kv.keys != nullptr) store(keys.data + row * keys.width, kv.row(kv.keys, slot));
-    store(values.data + row * values.width, kv.row(kv.values, slot));
+    if (kv.keys != nullptr) store(host_row(keys, row), kv.row(kv.keys, slot).address());
+    store(host_row(values, row), kv.row(kv.values, slot).address());
   }
 }
 
@@ -200,7 +200,7 @@ void CpuExecutor::attention(ConstRows queries,
     const AttentionInput input = attention_input(batch(), segment, queries, settings, layer);
     SegmentAttention& part = segments_.emplace_back();
     if (input.layer.is_restored) part.restored = restored_of(input);
-    const Rows part_out{out.data + segment.first_row * out.width, segment.rows, out.width};
+    const Rows part_out = rows_from(out, segment.first_row, segment.rows);
     part.attention = attention_of(input, part_out, part.restored);
     part.items = cut(part.attention, segment.rows);
     part.first_item = count;

@@ -74,9 +74,10 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> create_cpu_backend(const BackendOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(options.instruction_set));
-  return create_cpu_backend(*kernels, options.threads);
+Result<std::unique_ptr<Backend>> create_cpu_backend(std::string_view instruction_set,
+                                                    const ThreadPoolOptions& threads) {
+  KAKEYA_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(instruction_set));
+  return create_cpu_backend(*kernels, threads);
 }
 
 std::unique_ptr<Backend> create_cpu_backend(const Kernels& kernels,

@@ -8,8 +8,10 @@
 
 namespace kakeya::cpu {
 
-// Errors: as create_backend.
-Result<std::unique_ptr<Backend>> create_cpu_backend(const BackendOptions& options);
+// With the unit of an instruction set, or of the best one here for "auto". Errors: as
+// create_backend.
+Result<std::unique_ptr<Backend>> create_cpu_backend(std::string_view instruction_set,
+                                                    const ThreadPoolOptions& threads);
 
 // With the leaves of any unit, which must outlive the backend and run on this machine. Tests run
 // units here that no option selects (tests/twin).

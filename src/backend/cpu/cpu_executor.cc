@@ -56,22 +56,22 @@ void CpuExecutor::embed(const Matrix& table, float scale, Rows out) {
   const std::span<const TokenId> ids = batch().ids;
   for_rows(out.count, row_nanoseconds(4 * out.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
-      as_cpu(table).gather(ids[static_cast<std::size_t>(t)], scale, out.data + t * out.width);
+      as_cpu(table).gather(ids[static_cast<std::size_t>(t)], scale, host_row(out, t));
     }
   });
 }
 
-void CpuExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out) {
+void CpuExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
   for_rows(x.count, row_nanoseconds(x.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
-      kernels_.rms_norm(x.data + t * x.width, weight, x.width, eps, out.data + t * x.width);
+      kernels_.rms_norm(host_row(x, t), weight.address(), x.width, eps, host_row(out, t));
     }
   });
 }
 
 void CpuExecutor::pack(ConstRows x, Product& product) {
   auto* packed = scratch_at<std::byte>(layout_.packed_rows);
-  const PackRows rows = {.x = x.data,
+  const PackRows rows = {.x = host_row(x, 0),
                          .stride = x.width,
                          .rows = x.count,
                          .width = x.width,
@@ -145,7 +145,7 @@ void CpuExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   count_bytes(matrix.bytes());
   Product product = product_of(matrix);
   pack(x, product);
-  product.out = out.data;
+  product.out = host_row(out, 0);
   product.out_stride = out.width;
   run_product(product, matrix.num_panels());
 }
@@ -177,7 +177,7 @@ void CpuExecutor::multiply_gated(ConstRows x,
     kernels_.multiply(part,
                       {.first_row = 0, .last_row = part.rows, .first_panel = 0, .last_panel = 1});
     for (Index r = 0; r < part.rows; ++r) {
-      float* gate = out.data + (row + r) * out.width + panel * kPanelRows;
+      float* gate = host_row(out, row + r) + panel * kPanelRows;
       kernels_.gated_multiply(gate, block + r * kPanelRows, part.outputs, activation, gate);
     }
   });
@@ -197,28 +197,28 @@ void CpuExecutor::gated_matmul(
   pack(x, product);
   product.up_panels = up_matrix.panels(0);
   product.activation = leaf_activation(activation);
-  product.out = out.data;
+  product.out = host_row(out, 0);
   product.out_stride = out.width;
   run_product(product, gate_matrix.num_panels());
 }
 
 void CpuExecutor::gated_multiply(ConstRows gate,
-                                 const float* other,
+                                 DevicePointer<const float> other,
                                  std::int64_t other_stride,
                                  GateActivation activation,
                                  Rows out) {
   for_rows(gate.count, row_nanoseconds(4 * gate.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
-      kernels_.gated_multiply(gate.data + t * gate.width, other + t * other_stride, gate.width,
-                              leaf_activation(activation), out.data + t * gate.width);
+      kernels_.gated_multiply(host_row(gate, t), other.address() + t * other_stride, gate.width,
+                              leaf_activation(activation), host_row(out, t));
     }
   });
 }
 
 void CpuExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   for_rows(a.count, row_nanoseconds(a.width), [&](Index first, Index last) {
-    const Index begin = first * a.width;
-    kernels_.add(a.data + begin, b.data + begin, (last - first) * a.width, scale, out.data + begin);
+    kernels_.add(host_row(a, first), host_row(b, first), (last - first) * a.width, scale,
+                 host_row(out, first));
   });
 }
 
@@ -228,25 +228,25 @@ void CpuExecutor::softcap(Rows x, float cap) {
   const Index elements = x.count * x.width;
   for_items((elements + kRun - 1) / kRun, row_nanoseconds(4 * elements), [&](Index item) {
     const Index begin = item * kRun;
-    kernels_.softcap(x.data + begin, std::min(kRun, elements - begin), cap);
+    kernels_.softcap(host_row(x, 0) + begin, std::min(kRun, elements - begin), cap);
   });
 }
 
 void CpuExecutor::gather_logit_rows(ConstRows x, Rows out) {
-  float* to = out.data;
+  float* to = host_row(out, 0);
   for (const Segment& segment : batch().segments) {
     const Index first = segment.first_row + segment.rows - segment.logit_rows;
-    to = std::copy_n(x.data + first * x.width, segment.logit_rows * x.width, to);
+    to = std::copy_n(host_row(x, first), segment.logit_rows * x.width, to);
   }
 }
 
 void CpuExecutor::copy_columns(ConstRows x,
-                               float* out,
+                               DevicePointer<float> out,
                                std::int64_t out_width,
                                std::int64_t column) {
   for_rows(x.count, row_nanoseconds(x.width), [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
-      std::copy_n(x.data + t * x.width, x.width, out + t * out_width + column);
+      std::copy_n(host_row(x, t), x.width, out.address() + t * out_width + column);
     }
   });
 }

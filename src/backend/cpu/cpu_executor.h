@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_matrix.h"
 #include "backend/cpu/kernels.h"
+#include "backend/host_rows.h"
 
 namespace kakeya::cpu {
 
@@ -36,7 +37,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor(const Kernels& kernels, ThreadPool& pool, const ExecutorPlan& plan, Buffer scratch);
 
   void embed(const Matrix& table, float scale, Rows out) override;
-  void rms_norm(ConstRows x, const float* weight, float eps, Rows out) override;
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
   void matmul(ConstRows x, const Matrix& w, Rows out) override;
   void gated_matmul(ConstRows x,
                     const Matrix& gate,
@@ -44,11 +45,11 @@ class CpuExecutor final : public Executor {
                     GateActivation activation,
                     Rows out) override;
   void gated_multiply(ConstRows gate,
-                      const float* other,
+                      DevicePointer<const float> other,
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override;
-  void make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) override;
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
@@ -57,7 +58,9 @@ class CpuExecutor final : public Executor {
                  std::int64_t layer,
                  Rows out) override;
   void gather_logit_rows(ConstRows x, Rows out) override;
-  void route(ConstRows logits, const float* per_expert_scale, Routing routing) override;
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override;
   void experts(ConstRows x,
                const ExpertWeights& weights,
                const Routing& routing,
@@ -65,7 +68,10 @@ class CpuExecutor final : public Executor {
                Rows out) override;
   void add(ConstRows a, ConstRows b, float scale, Rows out) override;
   void softcap(Rows x, float cap) override;
-  void copy_columns(ConstRows x, float* out, std::int64_t out_width, std::int64_t column) override;
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override;
 
  private:
   // How many heads and rows of a segment one item attends, and how many such there are.

@@ -25,13 +25,15 @@ void choose(const float* logits, Index num_experts, Index top_k, std::int32_t* c
 
 }  // namespace
 
-void CpuExecutor::route(ConstRows logits, const float* per_expert_scale, Routing routing) {
+void CpuExecutor::route(ConstRows logits,
+                        DevicePointer<const float> per_expert_scale,
+                        Routing routing) {
   const double cost = static_cast<double>(logits.width * routing.top_k);
   for_rows(logits.count, cost, [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
-      const float* row = logits.data + t * logits.width;
-      std::int32_t* chosen = routing.experts + t * routing.top_k;
-      float* weights = routing.weights + t * routing.top_k;
+      const float* row = host_row(logits, t);
+      std::int32_t* chosen = routing.experts.address() + t * routing.top_k;
+      float* weights = routing.weights.address() + t * routing.top_k;
       choose(row, logits.width, routing.top_k, chosen);
       double total = 0.0;
       for (Index r = 0; r < routing.top_k; ++r) {
@@ -39,7 +41,7 @@ void CpuExecutor::route(ConstRows logits, const float* per_expert_scale, Routing
       }
       for (Index r = 0; r < routing.top_k; ++r) {
         const double p = std::exp(static_cast<double>(row[chosen[r]]) - row[chosen[0]]) / total;
-        weights[r] = static_cast<float>(p * per_expert_scale[chosen[r]]);
+        weights[r] = static_cast<float>(p * per_expert_scale.address()[chosen[r]]);
       }
     }
   });
@@ -52,14 +54,14 @@ Index CpuExecutor::sort_by_expert(const Routing& routing, Index rows, Index num_
   auto* active = scratch_at<std::int32_t>(layout_.active_experts);
   const Index routed = rows * routing.top_k;
   std::fill_n(first, num_experts + 1, 0);
-  for (Index i = 0; i < routed; ++i) ++first[routing.experts[i] + 1];
+  for (Index i = 0; i < routed; ++i) ++first[routing.experts.address()[i] + 1];
   Index count = 0;
   for (Index e = 0; e < num_experts; ++e) {
     if (first[e + 1] > 0) active[count++] = static_cast<std::int32_t>(e);
     first[e + 1] += first[e];
   }
   for (Index i = 0; i < routed; ++i) {
-    const std::int32_t place = first[routing.experts[i]]++;
+    const std::int32_t place = first[routing.experts.address()[i]]++;
     places[i] = place;
     sorted[place] = static_cast<std::int32_t>(i / routing.top_k);
   }
@@ -75,7 +77,7 @@ void CpuExecutor::pack_expert_rows(
   const auto* first = scratch_at<std::int32_t>(layout_.first_places);
   const auto* experts = scratch_at<std::int32_t>(layout_.active_experts);
   const Index row_bytes = packed_row_bytes(product);
-  PackRows rows = {.x = x.data,
+  PackRows rows = {.x = host_row(x, 0),
                    .stride = x.width,
                    .width = x.width,
                    .arithmetic = product.arithmetic,
@@ -159,10 +161,11 @@ ConstRows CpuExecutor::wide_hidden_rows(ConstRows x,
                                         Activation activation,
                                         Index active,
                                         Index top_k) {
-  const Rows wide = {scratch_at<float>(layout_.wide_hidden), x.count * top_k, gate.rows()};
+  const Rows wide =
+      device_rows({scratch_at<float>(layout_.wide_hidden), x.count * top_k, gate.rows()});
   const bool one_row = x.count == 1;
   Product product = expert_product(x, gate, active);
-  product.out = wide.data;
+  product.out = host_row(wide, 0);
   product.out_stride = wide.width;
   if (gate.same_arithmetic(up)) {
     product.up_panels = up.panels(0);
@@ -178,7 +181,7 @@ ConstRows CpuExecutor::wide_hidden_rows(ConstRows x,
   const double cost = static_cast<double>(wide.width);
   for_rows(wide.count, cost, [&](Index first, Index last) {
     for (Index row = first; row < last; ++row) {
-      float* const hidden = wide.data + row * wide.width;
+      float* const hidden = host_row(wide, row);
       kernels_.gated_multiply(hidden, other.out + row * wide.width, wide.width, activation, hidden);
     }
   });
@@ -219,8 +222,8 @@ void CpuExecutor::experts(ConstRows x,
   for_rows(x.count, cost, [&](Index first, Index last) {
     for (Index t = first; t < last; ++t) {
       kernels_.weighted_sum(outputs.out, outputs.out_stride, places + t * routing.top_k,
-                            routing.weights + t * routing.top_k, routing.top_k, out.width,
-                            out.data + t * out.width);
+                            routing.weights.address() + t * routing.top_k, routing.top_k, out.width,
+                            host_row(out, t));
     }
   });
 }

@@ -3,28 +3,29 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/host_rows.h"
 #include "backend/ref/ref_executor.h"
 
 namespace kakeya::ref {
 namespace {
 
 // The vector of kv head `head` in the row of `position`, of keys or values.
-std::vector<float> load_vector(std::byte* const* blocks,
+std::vector<float> load_vector(const DevicePointer<std::byte>* blocks,
                                const KvRows& kv,
                                Position position,
                                std::int64_t head) {
   std::vector<float> x(static_cast<std::size_t>(kv.head_dim));
-  decode_kv(kv.format, kv.row(blocks, kv.slot(position)) + head * kv.vector_bytes(), kv.head_dim,
-            x.data());
+  decode_kv(kv.format, kv.row(blocks, kv.slot(position)).address() + head * kv.vector_bytes(),
+            kv.head_dim, x.data());
   return x;
 }
 
 // RoPE of one key.
 void turn(const AttentionInput& input, Position position, std::vector<float>& key) {
   const std::size_t half = key.size() / 2;
-  for (std::size_t i = 0; i < input.settings.derivation.inverse_frequencies.size(); ++i) {
-    const float angle =
-        static_cast<float>(position) * input.settings.derivation.inverse_frequencies[i];
+  const ConstVector& frequencies = input.settings.derivation.inverse_frequencies;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(frequencies.size); ++i) {
+    const float angle = static_cast<float>(position) * frequencies.data.address()[i];
     const auto cos = static_cast<float>(std::cos(static_cast<double>(angle)));
     const auto sin = static_cast<float>(std::sin(static_cast<double>(angle)));
     const float low = key[i];
@@ -36,7 +37,8 @@ void turn(const AttentionInput& input, Position position, std::vector<float>& ke
 
 // Makes the key of a stored value.
 void derive(const AttentionInput& input, Position position, std::vector<float>& vector) {
-  for (std::size_t e = 0; e < vector.size(); ++e) vector[e] *= input.settings.derivation.k_norm[e];
+  for (std::size_t e = 0; e < vector.size(); ++e)
+    vector[e] *= input.settings.derivation.k_norm.address()[e];
   turn(input, position, vector);
 }
 
@@ -50,9 +52,9 @@ std::vector<float> load_key(const AttentionInput& input, Position position, std:
 
 // What k_proj or v_proj would have given for one kv head, about; `own` is what it did give.
 std::vector<float> restore_raw(const AttentionInput& input,
-                               const float* decoder,
-                               std::byte* const* codes,
-                               std::byte* const* own,
+                               DevicePointer<const float> decoder,
+                               const DevicePointer<std::byte>* codes,
+                               const DevicePointer<std::byte>* own,
                                Position position,
                                std::int64_t head) {
   const RestoredRows& restored = input.layer.restored;
@@ -64,7 +66,7 @@ std::vector<float> restore_raw(const AttentionInput& input,
     double sum = 0.0;
     for (std::size_t r = 0; r < code.size(); ++r) {
       sum += static_cast<double>(code[r]) *
-             decoder[r * stride + static_cast<std::size_t>(head) * head_dim + e];
+             decoder.address()[r * stride + static_cast<std::size_t>(head) * head_dim + e];
     }
     raw[e] = static_cast<float>(sum);
   }
@@ -82,8 +84,11 @@ void round_as_stored(KvFormat format, std::vector<float>& x) {
   for (float& value : x) value = to_float(to_bfloat16(value));
 }
 
-void store_row(const float* from, const KvRows& kv, Position position, std::byte* const* blocks) {
-  std::byte* row = kv.row(blocks, kv.slot(position));
+void store_row(const float* from,
+               const KvRows& kv,
+               Position position,
+               const DevicePointer<std::byte>* blocks) {
+  std::byte* row = kv.row(blocks, kv.slot(position)).address();
   for (std::int64_t head = 0; head < kv.num_kv_heads; ++head) {
     encode_kv(kv.format, from + head * kv.head_dim, kv.head_dim, row + head * kv.vector_bytes());
   }
@@ -91,13 +96,15 @@ void store_row(const float* from, const KvRows& kv, Position position, std::byte
 
 }  // namespace
 
-void RefExecutor::make_rope_table(std::span<const float> inverse_frequencies, RopeTable table) {
+void RefExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
   for (std::int64_t t = 0; t < batch().rows(); ++t) {
     const auto position = static_cast<float>(batch().positions[static_cast<std::size_t>(t)]);
     for (std::int64_t i = 0; i < table.half; ++i) {
-      const float angle = position * inverse_frequencies[static_cast<std::size_t>(i)];
-      table.cos[t * table.half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      table.sin[t * table.half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      const float angle = position * inverse_frequencies.data.address()[i];
+      table.cos.address()[t * table.half + i] =
+          static_cast<float>(std::cos(static_cast<double>(angle)));
+      table.sin.address()[t * table.half + i] =
+          static_cast<float>(std::sin(static_cast<double>(angle)));
     }
   }
 }
@@ -106,10 +113,10 @@ void RefExecutor::apply_rope(Rows x, RopeTable table) {
   const std::int64_t head_dim = 2 * table.half;
   for (std::int64_t t = 0; t < x.count; ++t) {
     for (std::int64_t head = 0; head < x.width / head_dim; ++head) {
-      float* row = x.data + t * x.width + head * head_dim;
+      float* row = host_row(x, t) + head * head_dim;
       for (std::int64_t i = 0; i < table.half; ++i) {
-        const float cos = table.cos[t * table.half + i];
-        const float sin = table.sin[t * table.half + i];
+        const float cos = table.cos.address()[t * table.half + i];
+        const float sin = table.sin.address()[t * table.half + i];
         const float low = row[i];
         const float high = row[i + table.half];
         row[i] = low * cos - high * sin;
@@ -125,8 +132,8 @@ void RefExecutor::store_rows(ConstRows keys,
                              const KvRows& kv) {
   for (std::int64_t t = segment.first_row; t < segment.first_row + segment.rows; ++t) {
     const Position position = batch().positions[static_cast<std::size_t>(t)];
-    if (kv.keys != nullptr) store_row(keys.data + t * keys.width, kv, position, kv.keys);
-    store_row(values.data + t * values.width, kv, position, kv.values);
+    if (kv.keys != nullptr) store_row(host_row(keys, t), kv, position, kv.keys);
+    store_row(host_row(values, t), kv, position, kv.values);
   }
 }
 
@@ -149,7 +156,7 @@ std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
   const RestoredRows& restored = input.layer.restored;
   std::vector<float> key = restore_raw(input, restored.key_decoder, restored.codes.keys,
                                        restored.own.keys, position, head);
-  const Rows row{key.data(), 1, input.layer.rows.head_dim};
+  const Rows row = device_rows({key.data(), 1, input.layer.rows.head_dim});
   if (input.layer.rows.keys == nullptr) {
     rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
     round_as_stored(input.layer.rows.format, key);
@@ -168,7 +175,7 @@ std::vector<float> RefExecutor::restore_value(const AttentionInput& input,
   const RestoredRows& restored = input.layer.restored;
   std::vector<float> value = restore_raw(input, restored.value_decoder, restored.codes.values,
                                          restored.own.values, position, head);
-  const Rows row{value.data(), 1, input.layer.rows.head_dim};
+  const Rows row = device_rows({value.data(), 1, input.layer.rows.head_dim});
   if (input.settings.normalise_values) rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
   round_as_stored(input.layer.rows.format, value);
   return value;
@@ -180,7 +187,7 @@ void RefExecutor::attention(ConstRows queries,
                             Rows out) {
   for (const Segment& segment : batch().segments) {
     attend(attention_input(batch(), segment, queries, settings, layer),
-           {out.data + segment.first_row * out.width, segment.rows, out.width});
+           rows_from(out, segment.first_row, segment.rows));
   }
 }
 
@@ -203,7 +210,7 @@ void RefExecutor::attend(const AttentionInput& input, Rows out) {
     for (Position p = seen.sink_begin; p < sink_end; ++p) positions.push_back(p);
     for (Position p = seen.begin; p < seen.end; ++p) positions.push_back(p);
     for (std::int64_t head = 0; head < num_heads; ++head) {
-      const float* q = input.queries.data + t * input.queries.width + head * head_dim;
+      const float* q = host_row(input.queries, t) + head * head_dim;
       const std::int64_t kv_head = head / group;
       scores.clear();
       double largest = -INFINITY;
@@ -225,7 +232,7 @@ void RefExecutor::attend(const AttentionInput& input, Rows out) {
                                                         : load_vector(kv.values, kv, p, kv_head);
         for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
       }
-      float* row = out.data + t * out.width + head * head_dim;
+      float* row = host_row(out, t) + head * head_dim;
       for (std::int64_t e = 0; e < head_dim; ++e) {
         row[e] = static_cast<float>(sums[static_cast<std::size_t>(e)] / total);
       }
@@ -233,12 +240,14 @@ void RefExecutor::attend(const AttentionInput& input, Rows out) {
   }
 }
 
-void RefExecutor::route(ConstRows logits, const float* per_expert_scale, Routing routing) {
+void RefExecutor::route(ConstRows logits,
+                        DevicePointer<const float> per_expert_scale,
+                        Routing routing) {
   const std::int64_t num_experts = logits.width;
   for (std::int64_t t = 0; t < logits.count; ++t) {
-    const float* row = logits.data + t * num_experts;
-    std::int32_t* chosen = routing.experts + t * routing.top_k;
-    float* weights = routing.weights + t * routing.top_k;
+    const float* row = host_row(logits, t);
+    std::int32_t* chosen = routing.experts.address() + t * routing.top_k;
+    float* weights = routing.weights.address() + t * routing.top_k;
     for (std::int64_t r = 0; r < routing.top_k; ++r) {
       std::int32_t best = -1;
       for (std::int32_t e = 0; e < num_experts; ++e) {
@@ -253,7 +262,7 @@ void RefExecutor::route(ConstRows logits, const float* per_expert_scale, Routing
     }
     for (std::int64_t r = 0; r < routing.top_k; ++r) {
       const double p = std::exp(static_cast<double>(row[chosen[r]]) - row[chosen[0]]) / total;
-      weights[r] = static_cast<float>(p * per_expert_scale[chosen[r]]);
+      weights[r] = static_cast<float>(p * per_expert_scale.address()[chosen[r]]);
     }
   }
 }

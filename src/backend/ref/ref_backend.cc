@@ -45,11 +45,12 @@ std::int64_t source_row(const TensorView& weight, std::int64_t row) {
 
 Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
                                               const IntegerFormat& format,
-                                              MemoryBudget& budget) {
+                                              MemoryBudget& budget,
+                                              MemorySpace& space) {
   const auto row_blocks = static_cast<std::size_t>(weight.shape.back() / kIntegerBlock);
   const std::size_t blocks = static_cast<std::size_t>(num_rows(weight)) * row_blocks;
-  KAKEYA_ASSIGN_OR_RETURN(Buffer memory,
-                          budget.allocate(MemoryClass::kWeights, blocks * sizeof(IntegerBlock)));
+  KAKEYA_ASSIGN_OR_RETURN(
+      Buffer memory, budget.allocate(MemoryClass::kWeights, blocks * sizeof(IntegerBlock), space));
   auto* to = memory.as<IntegerBlock>();
   for (std::int64_t row = 0; row < num_rows(weight); ++row, to += row_blocks) {
     read_integer_blocks(weight, source_row(weight, row), 0, {to, row_blocks});
@@ -59,8 +60,11 @@ Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
 
 class RefBackend final : public Backend {
  public:
+  explicit RefBackend(MemorySpace& space) : space_(space) {}
+
   std::string_view name() const override { return "ref"; }
   int num_threads() const override { return 1; }
+  MemorySpace& memory() const override { return space_; }
 
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
@@ -71,11 +75,12 @@ class RefBackend final : public Backend {
       }
     }
     if (const auto format = fast_integers(weight, compute)) {
-      return load_integers(weight, *format, budget);
+      return load_integers(weight, *format, budget, space_);
     }
     const DType dtype = loaded_dtype(weight, compute);
     TensorView held = {.shape = weight.shape, .dtype = dtype, .name = weight.name};
-    KAKEYA_ASSIGN_OR_RETURN(Buffer copy, budget.allocate(MemoryClass::kWeights, held.bytes()));
+    KAKEYA_ASSIGN_OR_RETURN(Buffer copy,
+                            budget.allocate(MemoryClass::kWeights, held.bytes(), space_));
     held.data = copy.data();
     for (std::int64_t row = 0; row < num_rows(weight); ++row) {
       copy_row(weight, source_row(weight, row), dtype, copy.data() + row * held.row_bytes());
@@ -102,12 +107,15 @@ class RefBackend final : public Backend {
 
   // The reference allocates as it goes, outside the budget: it is a specification, not a product.
   std::uint64_t executor_bytes(const ExecutorPlan& /*plan*/) const override { return 0; }
+
+ private:
+  MemorySpace& space_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> create_ref_backend() {
-  return std::make_unique<RefBackend>();
+std::unique_ptr<Backend> create_ref_backend(MemorySpace& space) {
+  return std::make_unique<RefBackend>(space);
 }
 
 }  // namespace kakeya::ref

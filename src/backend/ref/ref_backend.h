@@ -8,6 +8,8 @@
 
 namespace kakeya::ref {
 
-std::unique_ptr<Backend> create_ref_backend();
+// Its memory is `space`, which must outlive it and in which its code can read and write while it
+// runs.
+std::unique_ptr<Backend> create_ref_backend(MemorySpace& space = MemorySpace::host());
 
 }  // namespace kakeya::ref

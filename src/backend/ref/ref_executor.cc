@@ -6,6 +6,7 @@
 #include <numbers>
 #include <set>
 
+#include "backend/host_rows.h"
 #include "backend/ref/ref_matrix.h"
 
 namespace kakeya::ref {
@@ -113,21 +114,21 @@ double activate(GateActivation activation, double x) {
 void RefExecutor::embed(const Matrix& table, float scale, Rows out) {
   for (std::int64_t t = 0; t < out.count; ++t) {
     for (std::int64_t d = 0; d < out.width; ++d) {
-      out.data[t * out.width + d] =
+      host_row(out, t)[d] =
           scale * as_ref(table).at(0, batch().ids[static_cast<std::size_t>(t)], d);
     }
   }
 }
 
-void RefExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out) {
+void RefExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
   for (std::int64_t t = 0; t < x.count; ++t) {
-    const float* row = x.data + t * x.width;
+    const float* row = host_row(x, t);
     double sum = 0.0;
     for (std::int64_t d = 0; d < x.width; ++d) sum += static_cast<double>(row[d]) * row[d];
     const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.width) + eps);
     for (std::int64_t d = 0; d < x.width; ++d) {
-      const double w = weight == nullptr ? 1.0 : weight[d];
-      out.data[t * x.width + d] = static_cast<float>(row[d] * scale * w);
+      const double w = weight ? weight.address()[d] : 1.0;
+      host_row(out, t)[d] = static_cast<float>(row[d] * scale * w);
     }
   }
 }
@@ -135,9 +136,9 @@ void RefExecutor::rms_norm(ConstRows x, const float* weight, float eps, Rows out
 void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   count_bytes(w.bytes());
   for (std::int64_t t = 0; t < x.count; ++t) {
-    const RowProducts products(x.data + t * x.width, as_ref(w));
+    const RowProducts products(host_row(x, t), as_ref(w));
     for (std::int64_t n = 0; n < out.width; ++n) {
-      out.data[t * out.width + n] = static_cast<float>(products.dot(0, n));
+      host_row(out, t)[n] = static_cast<float>(products.dot(0, n));
     }
   }
 }
@@ -146,20 +147,19 @@ void RefExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
   count_bytes(gate.bytes() + up.bytes());
   for (std::int64_t t = 0; t < x.count; ++t) {
-    gated_row(x.data + t * x.width, as_ref(gate), as_ref(up), 0, activation,
-              out.data + t * out.width);
+    gated_row(host_row(x, t), as_ref(gate), as_ref(up), 0, activation, host_row(out, t));
   }
 }
 
 void RefExecutor::gated_multiply(ConstRows gate,
-                                 const float* other,
+                                 DevicePointer<const float> other,
                                  std::int64_t other_stride,
                                  GateActivation activation,
                                  Rows out) {
   for (std::int64_t t = 0; t < gate.count; ++t) {
     for (std::int64_t d = 0; d < gate.width; ++d) {
-      const double g = activate(activation, gate.data[t * gate.width + d]);
-      out.data[t * gate.width + d] = static_cast<float>(g * other[t * other_stride + d]);
+      const double g = activate(activation, host_row(gate, t)[d]);
+      host_row(out, t)[d] = static_cast<float>(g * other.address()[t * other_stride + d]);
     }
   }
 }
@@ -170,18 +170,19 @@ void RefExecutor::experts(ConstRows x,
                           GateActivation activation,
                           Rows out) {
   const RefMatrix& down = as_ref(*weights.down);
-  const std::set<std::int32_t> chosen(routing.experts, routing.experts + x.count * routing.top_k);
+  const std::int32_t* const experts = routing.experts.address();
+  const std::set<std::int32_t> chosen(experts, experts + x.count * routing.top_k);
   count_bytes(chosen.size() *
               (weights.gate->bytes() + weights.up->bytes() + weights.down->bytes()));
   std::vector<float> h(static_cast<std::size_t>(weights.gate->rows()));
   for (std::int64_t t = 0; t < x.count; ++t) {
-    float* row = out.data + t * out.width;
+    float* row = host_row(out, t);
     for (std::int64_t d = 0; d < out.width; ++d) row[d] = 0.0F;
     for (std::int64_t r = 0; r < routing.top_k; ++r) {
-      const std::int64_t expert = routing.experts[t * routing.top_k + r];
-      const float weight = routing.weights[t * routing.top_k + r];
-      gated_row(x.data + t * x.width, as_ref(*weights.gate), as_ref(*weights.up), expert,
-                activation, h.data());
+      const std::int64_t expert = experts[t * routing.top_k + r];
+      const float weight = routing.weights.address()[t * routing.top_k + r];
+      gated_row(host_row(x, t), as_ref(*weights.gate), as_ref(*weights.up), expert, activation,
+                h.data());
       const RowProducts outputs(h.data(), down);
       for (std::int64_t d = 0; d < out.width; ++d) {
         row[d] += weight * static_cast<float>(outputs.dot(expert, d));
@@ -191,13 +192,19 @@ void RefExecutor::experts(ConstRows x,
 }
 
 void RefExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
-  for (std::int64_t i = 0; i < a.count * a.width; ++i)
-    out.data[i] = (a.data[i] + b.data[i]) * scale;
+  for (std::int64_t t = 0; t < a.count; ++t) {
+    for (std::int64_t d = 0; d < a.width; ++d) {
+      host_row(out, t)[d] = (host_row(a, t)[d] + host_row(b, t)[d]) * scale;
+    }
+  }
 }
 
 void RefExecutor::softcap(Rows x, float cap) {
-  for (std::int64_t i = 0; i < x.count * x.width; ++i) {
-    x.data[i] = static_cast<float>(cap * std::tanh(static_cast<double>(x.data[i]) / cap));
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    for (std::int64_t d = 0; d < x.width; ++d) {
+      float& value = host_row(x, t)[d];
+      value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
+    }
   }
 }
 
@@ -206,19 +213,19 @@ void RefExecutor::gather_logit_rows(ConstRows x, Rows out) {
   for (const Segment& segment : batch().segments) {
     for (std::int64_t t = segment.rows - segment.logit_rows; t < segment.rows; ++t, ++to) {
       for (std::int64_t d = 0; d < x.width; ++d) {
-        out.data[to * x.width + d] = x.data[(segment.first_row + t) * x.width + d];
+        host_row(out, to)[d] = host_row(x, segment.first_row + t)[d];
       }
     }
   }
 }
 
 void RefExecutor::copy_columns(ConstRows x,
-                               float* out,
+                               DevicePointer<float> out,
                                std::int64_t out_width,
                                std::int64_t column) {
   for (std::int64_t t = 0; t < x.count; ++t) {
     for (std::int64_t d = 0; d < x.width; ++d) {
-      out[t * out_width + column + d] = x.data[t * x.width + d];
+      out.address()[t * out_width + column + d] = host_row(x, t)[d];
     }
   }
 }

@@ -77,7 +77,8 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
   const float embed_scale = resolve_embed_scale(config, options, target);
   std::unique_ptr<Drafter> drafter(new Drafter(std::move(resolved), target, embed_scale));
   const ModelConfig& layers = drafter->config_.layers;
-  drafter->inverse_frequencies_ = inverse_frequencies(layers.rope_full, layers.head_dim);
+  drafter->inverse_frequencies_ =
+      loader.constant(inverse_frequencies(layers.rope_full, layers.head_dim));
   drafter->fc_ = loader.matrix("fc.weight", compute);
   drafter->hidden_norm_ = loader.vector("hidden_norm.weight");
   drafter->norm_ = loader.vector("norm.weight", config.output_multiplier);

@@ -96,7 +96,7 @@ class Drafter {
   WeightVector hidden_norm_;    // [D]
   WeightVector norm_;           // [D], with output_multiplier folded in
   std::vector<qwen3::LayerWeights> layers_;
-  std::vector<float> inverse_frequencies_;
+  WeightVector inverse_frequencies_;
 };
 
 // Storage of the context: full layers as `full` says, rings for sliding ones.

@@ -83,8 +83,10 @@ class Gemma4 final : public Decoder {
   std::unique_ptr<Matrix> embed_tokens_;  // [V, D], also the head
   WeightVector norm_;                     // [D]
   std::vector<LayerWeights> layers_;
-  std::vector<float> inverse_frequencies_sliding_;
-  std::vector<float> inverse_frequencies_full_;
+  WeightVector inverse_frequencies_sliding_;
+  WeightVector inverse_frequencies_full_;
+  ConstVector rotated_sliding_;  // of those, the pairs that rotate
+  ConstVector rotated_full_;
   // E-models only.
   std::unique_ptr<Matrix> embed_tokens_per_layer_;      // [V, L * P]
   std::unique_ptr<Matrix> per_layer_model_projection_;  // [L * P, D]

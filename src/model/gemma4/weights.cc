@@ -9,9 +9,10 @@ namespace kakeya::gemma4 {
 namespace {
 
 // The pairs that rotate: partial rotary embeddings end in zeros.
-std::span<const float> rotated(std::span<const float> frequencies) {
-  while (!frequencies.empty() && frequencies.back() == 0.0F) {
-    frequencies = frequencies.first(frequencies.size() - 1);
+ConstVector rotated(ConstVector frequencies, const RopeParameters& rope, std::int64_t head_dim) {
+  const std::vector<float> values = inverse_frequencies(rope, head_dim);
+  while (frequencies.size > 0 && values[static_cast<std::size_t>(frequencies.size) - 1] == 0.0F) {
+    --frequencies.size;
   }
   return frequencies;
 }
@@ -24,8 +25,12 @@ std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, C
 
 Gemma4::Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute)
     : Decoder(config),
-      inverse_frequencies_sliding_(inverse_frequencies(config.rope_sliding, config.head_dim)),
-      inverse_frequencies_full_(inverse_frequencies(config.rope_full, config.global_head_dim)) {
+      inverse_frequencies_sliding_(
+          loader.constant(inverse_frequencies(config.rope_sliding, config.head_dim))),
+      inverse_frequencies_full_(
+          loader.constant(inverse_frequencies(config.rope_full, config.global_head_dim))),
+      rotated_sliding_(rotated(inverse_frequencies_sliding_, config.rope_sliding, config.head_dim)),
+      rotated_full_(rotated(inverse_frequencies_full_, config.rope_full, config.global_head_dim)) {
   embed_tokens_ = loader.matrix("embed_tokens.weight", compute);
   norm_ = loader.vector("norm.weight");
   if (config.hidden_size_per_layer_input > 0) {
@@ -50,8 +55,7 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
              .normalise_values = true,
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};
-  w.shape.inverse_frequencies =
-      rotated(w.is_sliding ? inverse_frequencies_sliding_ : inverse_frequencies_full_);
+  w.shape.inverse_frequencies = w.is_sliding ? rotated_sliding_ : rotated_full_;
   w.self_attn = load_attention(loader, prefix + "self_attn.", config().owns_kv(layer),
                                config().values_are_keys(layer), compute);
   w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");

@@ -8,7 +8,8 @@ std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, C
 
 Qwen3::Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute)
     : Decoder(config),
-      inverse_frequencies_(inverse_frequencies(config.rope_full, config.global_head_dim)) {
+      inverse_frequencies_(
+          loader.constant(inverse_frequencies(config.rope_full, config.global_head_dim))) {
   embed_tokens_ = loader.matrix("embed_tokens.weight", compute);
   if (!config.tie_word_embeddings) lm_head_ = loader.matrix("lm_head.weight", compute);
   norm_ = loader.vector("norm.weight");

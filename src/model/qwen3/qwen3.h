@@ -33,7 +33,7 @@ class Qwen3 final : public Decoder {
   std::unique_ptr<Matrix> lm_head_;       // [V, D]; null when tied
   WeightVector norm_;                     // [D]
   std::vector<LayerWeights> layers_;
-  std::vector<float> inverse_frequencies_;
+  WeightVector inverse_frequencies_;
 };
 
 }  // namespace kakeya::qwen3

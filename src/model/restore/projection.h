@@ -34,13 +34,18 @@ class Projection {
 
   // Of the target's layer `layer`: [rank, K * E], the transpose of the stored tensor, so that an
   // expansion reads rows.
-  const float* key_decoder(std::int64_t layer) const { return decoder(key_decoders_, layer); }
-  const float* value_decoder(std::int64_t layer) const { return decoder(value_decoders_, layer); }
+  DevicePointer<const float> key_decoder(std::int64_t layer) const {
+    return decoder(key_decoders_, layer);
+  }
+  DevicePointer<const float> value_decoder(std::int64_t layer) const {
+    return decoder(value_decoders_, layer);
+  }
 
  private:
   explicit Projection(ProjectionConfig config) : config_(std::move(config)) {}
 
-  static const float* decoder(const std::vector<WeightVector>& decoders, std::int64_t layer) {
+  static DevicePointer<const float> decoder(const std::vector<WeightVector>& decoders,
+                                            std::int64_t layer) {
     return decoders[static_cast<std::size_t>(layer)].data();
   }
 

@@ -1,0 +1,224 @@
+#include "backend/guarded/guarded_backend.h"
+
+#include <utility>
+
+#include "backend/guarded/guarded_space.h"
+#include "backend/ref/ref_backend.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kakeya::guarded {
+namespace {
+
+class GuardedExecutor final : public Executor {
+ public:
+  GuardedExecutor(GuardedSpace& space, std::unique_ptr<Executor> inner)
+      : space_(space), inner_(std::move(inner)) {}
+
+  void begin(const Batch& batch) override {
+    Executor::begin(batch);
+    inner_->begin(batch);
+    for (const Segment& segment : batch.segments) {
+      for (const KvLayer& layer : segment.layers) check(layer);
+    }
+  }
+  void embed(const Matrix& table, float scale, Rows out) override {
+    check(out);
+    run([&] { inner_->embed(table, scale, out); });
+  }
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
+    check(x);
+    check(out);
+    if (weight) check(weight, x.width);
+    run([&] { inner_->rms_norm(x, weight, eps, out); });
+  }
+  void matmul(ConstRows x, const Matrix& w, Rows out) override {
+    check(x);
+    check(out);
+    run([&] { inner_->matmul(x, w, out); });
+  }
+  void gated_matmul(ConstRows x,
+                    const Matrix& gate,
+                    const Matrix& up,
+                    GateActivation activation,
+                    Rows out) override {
+    check(x);
+    check(out);
+    run([&] { inner_->gated_matmul(x, gate, up, activation, out); });
+  }
+  void gated_multiply(ConstRows gate,
+                      DevicePointer<const float> other,
+                      std::int64_t other_stride,
+                      GateActivation activation,
+                      Rows out) override {
+    check(gate);
+    check(out);
+    check(other, (gate.count - 1) * other_stride + gate.width);
+    run([&] { inner_->gated_multiply(gate, other, other_stride, activation, out); });
+  }
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
+    check(inverse_frequencies.data, inverse_frequencies.size);
+    check(table, batch().rows());
+    run([&] { inner_->make_rope_table(inverse_frequencies, table); });
+  }
+  void apply_rope(Rows x, RopeTable table) override {
+    check(x);
+    check(table, x.count);
+    run([&] { inner_->apply_rope(x, table); });
+  }
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    check(keys);
+    check(values);
+    run([&] { inner_->store_kv(keys, values, layer); });
+  }
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    check(keys);
+    check(values);
+    run([&] { inner_->store_own_kv(keys, values, layer); });
+  }
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override {
+    check(queries);
+    check(out);
+    const KeyDerivation& derivation = settings.derivation;
+    if (derivation.k_norm) check(derivation.k_norm, 1);
+    check(derivation.inverse_frequencies.data, derivation.inverse_frequencies.size);
+    run([&] { inner_->attention(queries, settings, layer, out); });
+  }
+  void gather_logit_rows(ConstRows x, Rows out) override {
+    check(x);
+    check(out);
+    run([&] { inner_->gather_logit_rows(x, out); });
+  }
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override {
+    check(logits);
+    check(per_expert_scale, logits.width);
+    check(routing, logits.count);
+    run([&] { inner_->route(logits, per_expert_scale, routing); });
+  }
+  void experts(ConstRows x,
+               const ExpertWeights& weights,
+               const Routing& routing,
+               GateActivation activation,
+               Rows out) override {
+    check(x);
+    check(out);
+    check(routing, x.count);
+    run([&] { inner_->experts(x, weights, routing, activation, out); });
+  }
+  void add(ConstRows a, ConstRows b, float scale, Rows out) override {
+    check(a);
+    check(b);
+    check(out);
+    run([&] { inner_->add(a, b, scale, out); });
+  }
+  void softcap(Rows x, float cap) override {
+    check(x);
+    run([&] { inner_->softcap(x, cap); });
+  }
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override {
+    check(x);
+    check(out, (x.count - 1) * out_width + column + x.width);
+    run([&] { inner_->copy_columns(x, out, out_width, column); });
+  }
+
+ private:
+  template <typename T>
+  void check(DevicePointer<T> data, std::int64_t count) const {
+    KAKEYA_CHECK(count <= 0 ||
+                 space_.holds(data.address(), static_cast<std::uint64_t>(count) * sizeof(T)));
+  }
+  void check(const ConstRows& x) const { check(x.data, x.count * x.width); }
+  void check(const Rows& x) const { check(ConstRows(x)); }
+  void check(const RopeTable& table, std::int64_t rows) const {
+    check(table.cos, rows * table.half);
+    check(table.sin, rows * table.half);
+  }
+  void check(const Routing& routing, std::int64_t rows) const {
+    check(routing.experts, rows * routing.top_k);
+    check(routing.weights, rows * routing.top_k);
+  }
+  // Blocks without a slot that is stored or seen may be missing.
+  void check(const KvRows& rows) const {
+    const std::int64_t blocks =
+        rows.block_slots == 0 ? 0 : (rows.capacity + rows.block_slots - 1) / rows.block_slots;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      if (rows.keys != nullptr && rows.keys[block]) {
+        check(rows.keys[block], rows.block_slots * rows.slot_bytes());
+      }
+      if (rows.values[block]) check(rows.values[block], rows.block_slots * rows.slot_bytes());
+    }
+  }
+  void check(const KvLayer& layer) const {
+    check(layer.rows);
+    if (!layer.is_restored) return;
+    check(layer.restored.codes);
+    if (layer.restored.blend != 0.0F) check(layer.restored.own);
+    const std::int64_t decoder =
+        layer.restored.codes.head_dim * layer.rows.num_kv_heads * layer.rows.head_dim;
+    check(layer.restored.key_decoder, decoder);
+    check(layer.restored.value_decoder, decoder);
+  }
+
+  template <typename Operation>
+  void run(Operation&& operation) {
+    const std::uint64_t before = inner_->bytes_read();
+    const GuardedSpace::Access access(space_);
+    operation();
+    count_bytes(inner_->bytes_read() - before);
+  }
+
+  GuardedSpace& space_;
+  std::unique_ptr<Executor> inner_;
+};
+
+class GuardedBackend final : public Backend {
+ public:
+  explicit GuardedBackend(std::unique_ptr<GuardedSpace> space)
+      : space_(std::move(space)), inner_(ref::create_ref_backend(*space_)) {}
+
+  std::string_view name() const override { return "guarded"; }
+  int num_threads() const override { return inner_->num_threads(); }
+  MemorySpace& memory() const override { return *space_; }
+
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute compute,
+                                              MemoryBudget& budget) override {
+    const GuardedSpace::Access access(*space_);
+    return inner_->load_matrix(weight, compute, budget);
+  }
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return inner_->matrix_bytes(weight, compute);
+  }
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
+    return inner_->map_table(weight);
+  }
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override {
+    KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
+    return std::make_unique<GuardedExecutor>(*space_, std::move(inner));
+  }
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    return inner_->executor_bytes(plan);
+  }
+
+ private:
+  std::unique_ptr<GuardedSpace> space_;  // before everything that lies there
+  std::unique_ptr<Backend> inner_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> create_guarded_backend() {
+  KAKEYA_ASSIGN_OR_RETURN(auto space, GuardedSpace::create());
+  return std::make_unique<GuardedBackend>(std::move(space));
+}
+
+}  // namespace kakeya::guarded

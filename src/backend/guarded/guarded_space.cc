@@ -1,0 +1,117 @@
+#include "backend/guarded/guarded_space.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kakeya::guarded {
+namespace {
+
+// Addresses only: pages are there when they are written to.
+constexpr std::uint64_t kAddresses = std::uint64_t{32} << 30;
+constexpr std::uint64_t kGuardPage = 4096;
+
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  return (bytes + kGuardPage - 1) / kGuardPage * kGuardPage;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GuardedSpace>> GuardedSpace::create() {
+  void* base =
+      ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return error(StatusCode::kResourceExhausted,
+                 "the guarded backend needs {} bytes of addresses, which the system refuses",
+                 kAddresses);
+  }
+  return std::unique_ptr<GuardedSpace>(new GuardedSpace(static_cast<std::byte*>(base)));
+}
+
+GuardedSpace::~GuardedSpace() {
+  ::munmap(base_, kAddresses);
+}
+
+std::byte* GuardedSpace::allocate(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  // The first gap that is large enough, else behind everything.
+  std::uint64_t place = 0;
+  for (const auto& [begin, size] : pieces_) {
+    if (begin - place >= bytes) break;
+    place = begin + size;
+  }
+  if (bytes > kAddresses - place) return nullptr;
+  pieces_.emplace(place, bytes);
+  used_ = std::max(used_, whole_pages(place + bytes));
+  protect(opened_ > 0);
+  return base_ + place;
+}
+
+void GuardedSpace::release(std::byte* memory, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto piece = pieces_.find(static_cast<std::uint64_t>(memory - base_));
+  KAKEYA_CHECK(piece != pieces_.end() && piece->second == bytes);
+  pieces_.erase(piece);
+}
+
+void GuardedSpace::upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
+  if (from.empty()) return;
+  KAKEYA_CHECK(holds(to.address(), from.size()) && !holds(from.data(), 1));
+  const Access access(*this);
+  std::memcpy(to.address(), from.data(), from.size());
+}
+
+void GuardedSpace::download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
+  if (to.empty()) return;
+  KAKEYA_CHECK(holds(from.address(), to.size()) && !holds(to.data(), 1));
+  const Access access(*this);
+  std::memcpy(to.data(), from.address(), to.size());
+}
+
+void GuardedSpace::copy(DevicePointer<const std::byte> from,
+                        DevicePointer<std::byte> to,
+                        std::uint64_t bytes) {
+  if (bytes == 0) return;
+  KAKEYA_CHECK(holds(from.address(), bytes) && holds(to.address(), bytes));
+  const Access access(*this);
+  std::memmove(to.address(), from.address(), bytes);
+}
+
+void GuardedSpace::fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  KAKEYA_CHECK(holds(to.address(), bytes));
+  const Access access(*this);
+  std::memset(to.address(), static_cast<int>(value), bytes);
+}
+
+bool GuardedSpace::holds(const void* memory, std::uint64_t bytes) const {
+  const auto* const address = static_cast<const std::byte*>(memory);
+  if (address < base_ || address >= base_ + kAddresses) return false;
+  const auto place = static_cast<std::uint64_t>(address - base_);
+  const std::lock_guard lock(mutex_);
+  const auto behind = pieces_.upper_bound(place);
+  if (behind == pieces_.begin()) return false;
+  const auto& [begin, size] = *std::prev(behind);
+  return place + bytes <= begin + size;
+}
+
+void GuardedSpace::open() {
+  const std::lock_guard lock(mutex_);
+  if (opened_++ == 0) protect(true);
+}
+
+void GuardedSpace::close() {
+  const std::lock_guard lock(mutex_);
+  if (--opened_ == 0) protect(false);
+}
+
+void GuardedSpace::protect(bool accessible) {
+  if (used_ == 0) return;
+  KAKEYA_CHECK(::mprotect(base_, used_, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+}
+
+}  // namespace kakeya::guarded
