@@ -173,6 +173,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  kakeya bench verify --shape gemma4-26b-a4b --layers 6\n"
       "  kakeya bench attention --context 16384,65536 --rows 1,8\n"
       "  kakeya bench speculative --acceptance 0.8,0.66,0.55,0.46\n"
+      "  kakeya bench batch --sessions 1,8,32\n"
       "  kakeya bench bandwidth");
   auto flags = std::make_shared<BenchFlags>();
 
@@ -195,6 +196,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
 
   add_attention_bench(*command, exit_code);
+  add_batch_bench(*command, exit_code);
   add_speculative_bench(*command, exit_code);
   add_memory_bench(*command, exit_code);
   add_operations_bench(*command, exit_code);

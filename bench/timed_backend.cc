@@ -97,6 +97,9 @@ class TimedExecutor final : public Executor {
   void add(ConstRows a, ConstRows b, float scale, Rows out) override {
     timed("add", [&] { inner_->add(a, b, scale, out); });
   }
+  void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
+    timed("choose", [&] { inner_->choose(choices, copies); });
+  }
   void softcap(Rows x, float cap) override {
     timed("softcap", [&] { inner_->softcap(x, cap); });
   }

@@ -87,6 +87,8 @@ struct DraftOptions {
   std::string cost_cache = {};
 };
 
+class Constraint;  // constraint.h
+
 struct EngineOptions {
   std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
   // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
@@ -158,6 +160,9 @@ struct GenerateOptions {
   AcceptRule accept = AcceptRule::kSampleMatch;
   std::vector<TokenId> stop_ids = {};  // beside those of the model
   bool ignore_model_stop_ids = false;
+  // What allows tokens, of this generation alone, which it must outlive; null: all are allowed.
+  // Errors of the generation then: kFailedPrecondition if it allows none.
+  Constraint* constraint = nullptr;
 };
 
 }  // namespace kakeya

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "backend/batch.h"
+#include "backend/choose.h"
 #include "backend/rows.h"
 #include "base/memory_budget.h"
 #include "base/memory_space.h"
@@ -204,6 +205,9 @@ class Executor {
 
   // x = cap * tanh(x / cap).
   virtual void softcap(Rows x, float cap) = 0;
+
+  // Chooses tokens for each of the sequences. The default does so on the host.
+  virtual void choose(std::span<SequenceChoice> choices, HostCopies& copies);
 
   // Copies x [T, width] into columns [column, column + width) of rows that are `out_width` wide.
   virtual void copy_columns(ConstRows x,

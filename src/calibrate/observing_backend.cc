@@ -130,6 +130,9 @@ class ObservingExecutor final : public Executor {
   void add(ConstRows a, ConstRows b, float scale, Rows out) override {
     inner_->add(a, b, scale, out);
   }
+  void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
+    inner_->choose(choices, copies);
+  }
   void softcap(Rows x, float cap) override { inner_->softcap(x, cap); }
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,

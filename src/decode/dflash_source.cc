@@ -313,6 +313,7 @@ void DflashSource::choose_drafts(const Job& job) {
         -std::numeric_limits<float>::infinity();
     job.out[static_cast<std::size_t>(i)] = job.sampler->draft(row, first + i);
   }
+  job.sampler->end_drafts();
 }
 
 std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "decode/sampler.h"
+#include "backend/sampler.h"
 #include "kakeya/session.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"

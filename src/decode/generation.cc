@@ -37,7 +37,6 @@ void Generation::stop(StopReason reason) {
 }
 
 void Generation::add(TokenId id) {
-  sampler_.add_output_token(id);
   result_.ids.push_back(id);
   if (is_stop_id(id)) return stop(StopReason::kStopId);
   if (remaining() == 0) stop(StopReason::kMaxTokens);
@@ -49,10 +48,19 @@ Status Generation::begin(std::span<float> logits) {
     stop(StopReason::kContext);
     return {};
   }
-  KAKEYA_TRY(check_logits(logits, position()));
-  const TokenId id = sampler_.sample(logits, position());
-  KAKEYA_TRY(timeline_.push({&id, 1}));
-  add(id);
+  return push_choice(logits);
+}
+
+Status Generation::push_choice(std::span<float> logits) {
+  SequenceChoice choice{.position = position(),
+                        .sampler = &sampler_,
+                        .stop_ids = request_.stop_ids,
+                        .most = 1,
+                        .chosen = chosen_};
+  choose_on_host(choice, {logits.data(), 1, std::ssize(logits)});
+  KAKEYA_TRY(choice.status);
+  KAKEYA_TRY(timeline_.push({chosen_.data(), 1}));
+  add(chosen_.front());
   return {};
 }
 
@@ -80,33 +88,39 @@ void Generation::plan() {
 
 Status Generation::draft() {
   if (length_ == 0) return {};
-  return source_->draft(timeline_.tokens(), sampler_, mutable_drafts());
-}
-
-// The token after the first `row` drafts.
-Result<TokenId> Generation::choose(std::size_t row, std::span<float> logits) {
-  KAKEYA_TRY(check_logits(logits, position()));
-  if (row == drafts().size()) return sampler_.sample(logits, position());
-  return sampler_.verify(logits, drafts()[row],
-                         source_->draft_probabilities(static_cast<std::int64_t>(row)), position());
-}
-
-Result<bool> Generation::absorb_row(std::size_t row, std::span<float> logits) {
-  KAKEYA_ASSIGN_OR_RETURN(const TokenId id, choose(row, logits));
-  timeline_.accept(id);
-  ++round_.committed;
-  const bool agreed = row < drafts().size() && id == drafts()[row];
-  if (agreed) ++round_.accepted;
-  add(id);
-  return agreed && !done_;
-}
-
-Status Generation::absorb(HostRows logits) {
-  bool go_on = true;
-  for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
-    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, logits.row(static_cast<std::int64_t>(row))));
-  }
+  KAKEYA_TRY(source_->draft(timeline_.tokens(), sampler_, mutable_drafts()));
+  drop_forbidden_drafts();
   return {};
+}
+
+// What cannot be accepted need not be verified.
+void Generation::drop_forbidden_drafts() {
+  length_ = sampler_.allowed(drafts());
+}
+
+SequenceChoice Generation::choice(Rows logits) {
+  for (std::size_t i = 0; i < drafts().size(); ++i) {
+    draft_probabilities_[i] = source_->draft_probabilities(static_cast<std::int64_t>(i));
+  }
+  return {.logits = logits,
+          .position = position(),
+          .sampler = &sampler_,
+          .drafts = drafts(),
+          .draft_probabilities = std::span(draft_probabilities_).first(drafts().size()),
+          .stop_ids = request_.stop_ids,
+          .most = remaining(),
+          .chosen = chosen_};
+}
+
+Status Generation::absorb(const SequenceChoice& choice) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(choice.count); ++i) {
+    const TokenId id = choice.chosen[i];
+    timeline_.accept(id);
+    ++round_.committed;
+    if (i < choice.drafts.size() && id == choice.drafts[i]) ++round_.accepted;
+    add(id);
+  }
+  return choice.status;
 }
 
 void Generation::record_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
@@ -159,19 +173,37 @@ void Generation::finish() {
   result_.decode_seconds = watch_.seconds();
 }
 
+Status Generation::choose(Pass& pass) {
+  Workspace& workspace = timeline_.workspace();
+  SequenceChoice chosen = choice(pass.logits(0));
+  workspace.executor().choose({&chosen, 1}, workspace);
+  return absorb(chosen);
+}
+
 Status Generation::verify() {
   Pass pass(timeline_.workspace());
   KAKEYA_TRY(timeline_.check_verify(drafts().size()));
   KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), drafts(), length_ + 1));
   pass.run();
-  return absorb(pass.logits(0));
+  return choose(pass);
 }
 
 Status Generation::verify_row_by_row() {
   bool go_on = true;
   for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
-    KAKEYA_ASSIGN_OR_RETURN(const HostRows logits, timeline_.verify({}));
-    KAKEYA_ASSIGN_OR_RETURN(go_on, absorb_row(row, logits.row(0)));
+    Pass pass(timeline_.workspace());
+    KAKEYA_TRY(timeline_.check_verify(0));
+    KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), {}, 1));
+    pass.run();
+    SequenceChoice chosen = choice(pass.logits(0));
+    // The draft behind this row says only whether the next row counts.
+    const bool drafted = row < chosen.drafts.size();
+    chosen.drafts = chosen.drafts.subspan(row, drafted ? 1 : 0);
+    chosen.draft_probabilities = chosen.draft_probabilities.subspan(row, drafted ? 1 : 0);
+    chosen.most = 1;
+    timeline_.workspace().executor().choose({&chosen, 1}, timeline_.workspace());
+    KAKEYA_TRY(absorb(chosen));
+    go_on = drafted && chosen.chosen.front() == chosen.drafts.front() && !done_;
   }
   return {};
 }
@@ -180,11 +212,8 @@ Status Generation::verify_row_by_row() {
 Status Generation::run_again() {
   timeline_.forget();
   KAKEYA_TRY(timeline_.run_pending());
-  KAKEYA_TRY(check_logits(timeline_.logits(), position()));
-  const TokenId id = sampler_.sample(timeline_.logits(), position());
-  KAKEYA_TRY(timeline_.push({&id, 1}));
+  KAKEYA_TRY(push_choice(timeline_.logits()));
   ++round_.committed;
-  add(id);
   return {};
 }
 

@@ -19,15 +19,18 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/choose.h"
+#include "backend/sampler.h"
 #include "base/clock.h"
 #include "decode/draft_source.h"
 #include "decode/length_policy.h"
-#include "decode/sampler.h"
 #include "decode/timeline.h"
 #include "formats/drafter_config.h"
 #include "kakeya/session.h"
 
 namespace kakeya {
+
+class Pass;
 
 struct DecodeRequest {
   std::int64_t max_tokens = 0;
@@ -44,7 +47,7 @@ struct DecodeRequest {
 //   while (begin_round()) {
 //     plan(length); draft();                     draft   \  in one turn
 //     a pass over pending() and drafts();        verify   > of the
-//     absorb(its logits); end_round(...);        commit  /  workspace
+//     absorb(what choice() gave); end_round();   commit  /  workspace
 //     deliver(on_token);                         in no turn: the caller may take its time
 //   }
 class Generation {
@@ -84,9 +87,12 @@ class Generation {
   std::span<TokenId> mutable_drafts() {
     return std::span(drafts_).first(static_cast<std::size_t>(length_));
   }
-  // Chooses tokens from the logits [1 + drafts, V] of the pass and commits their rows. Errors:
-  // kDataLoss for logits that are not finite.
-  Status absorb(HostRows logits);
+  // For whoever has filled mutable_drafts(): shortens them to those that the constraint allows.
+  void drop_forbidden_drafts();
+  // What Executor::choose() is to choose from the logits [1 + drafts, V] of the pass.
+  SequenceChoice choice(Rows logits);
+  // Commits the rows of the tokens that were chosen. Errors: of the choice.
+  Status absorb(const SequenceChoice& choice);
   // What the round took; of its own passes, or of ones that it shared.
   void end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
   void end_shared_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
@@ -115,10 +121,10 @@ class Generation {
   std::int64_t remaining() const {
     return request_.max_tokens - static_cast<std::int64_t>(result_.ids.size());
   }
-  Result<TokenId> choose(std::size_t row, std::span<float> logits);
-  // Chooses the token behind row `row` of the pass and commits the row; whether the next one
-  // counts.
-  Result<bool> absorb_row(std::size_t row, std::span<float> logits);
+  // Chooses the token behind the last one, of its logits [V], and pushes it.
+  Status push_choice(std::span<float> logits);
+  // Chooses from the logits of a pass of its own, and absorbs that.
+  Status choose(Pass& pass);
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);
@@ -138,6 +144,8 @@ class Generation {
   std::int64_t most_ = 0;
   std::int64_t length_ = 0;  // of the present round's drafts
   std::array<TokenId, DrafterConfig::kMaxBlockSize> drafts_{};
+  std::array<std::span<const float>, DrafterConfig::kMaxBlockSize> draft_probabilities_{};
+  std::array<TokenId, DrafterConfig::kMaxBlockSize + 1> chosen_{};
   RoundRecord round_;
   std::size_t delivered_ = 0;  // of result.ids
   bool done_ = false;

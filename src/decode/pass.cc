@@ -54,7 +54,7 @@ void Pass::run_into(ForwardOutput output) {
   }
 }
 
-HostRows Pass::logits(std::int64_t index) const {
+Rows Pass::logits(std::int64_t index) const {
   const Batch batch = workspace_.target_batch().batch();
   std::int64_t first = 0;
   for (std::int64_t i = 0; i < index; ++i) {
@@ -63,7 +63,7 @@ HostRows Pass::logits(std::int64_t index) const {
   const auto at = static_cast<std::size_t>(index);
   const std::int64_t width = workspace_.timelines()[at]->decoder().config().vocab_size;
   const Rows all = workspace_.logits(batch.logit_rows(), width);
-  return workspace_.download(rows_from(all, first, batch.segments[at].logit_rows));
+  return rows_from(all, first, batch.segments[at].logit_rows);
 }
 
 }  // namespace kakeya

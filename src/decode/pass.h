@@ -31,9 +31,10 @@ class Pass {
   // timelines must not want for themselves then.
   void run_into(ForwardOutput output);
 
-  // The logits of the part that was added as number `index`, for the host: [logit_rows, V], may be
-  // overwritten.
-  HostRows logits(std::int64_t index) const;
+  // The logits of the part that was added as number `index`: [logit_rows, V], may be overwritten.
+  Rows logits(std::int64_t index) const;
+  // The same for the host.
+  HostRows host_logits(std::int64_t index) const { return workspace_.download(logits(index)); }
   // Bytes of weights and cached rows that it read.
   std::uint64_t bytes() const { return bytes_; }
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/sampler.h"
 #include "decode/draft_source.h"
 #include "decode/length_policy.h"
-#include "decode/sampler.h"
 #include "decode/timeline.h"
 #include "kakeya/status.h"
 

@@ -335,7 +335,7 @@ Result<HostRows> Timeline::verify(std::span<const TokenId> drafts) {
   Pass pass(workspace_);
   KAKEYA_TRY(pass.add(*this, pending(), drafts, static_cast<std::int64_t>(drafts.size()) + 1));
   pass.run();
-  return pass.logits(0);
+  return pass.host_logits(0);
 }
 
 void Timeline::accept(TokenId id) {
@@ -375,7 +375,7 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   pass.run();
   commit(rows);
   if (last) {
-    std::ranges::copy(pass.logits(0).all(), logits_.as<float>());
+    std::ranges::copy(pass.host_logits(0).all(), logits_.as<float>());
   }
   has_logits_ = last;
   return finish_chunk();

@@ -36,7 +36,7 @@ struct WorkspacePlan {
 Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend);
 
 // Thread-safe where it says so; everything else belongs to the thread whose turn it is.
-class Workspace {
+class Workspace final : public HostCopies {
  public:
   // Empty. Both must outlive it.
   Workspace(Backend& backend, MemoryBudget& budget) : backend_(backend), budget_(budget) {}
@@ -77,7 +77,7 @@ class Workspace {
   }
   // Rows of logits() or draft_logits() where host code may read and overwrite them: themselves if
   // the backend's memory is the host's, else a copy. Valid until a pass gives others.
-  HostRows download(Rows rows);
+  HostRows download(Rows rows) override;
   MemorySpace& memory() const { return backend_.memory(); }
   // Memory to put a batch together in, of the target's passes and of all others.
   BatchBuilder& target_batch() { return target_batch_; }

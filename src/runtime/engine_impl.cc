@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "backend/sampler.h"
 #include "base/status.h"
-#include "decode/sampler.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"

@@ -35,6 +35,7 @@ SchedulerImpl::SchedulerImpl(EngineImpl& engine,
   const auto most = static_cast<std::size_t>(options.max_sequences);
   running_.reserve(most);
   jobs_.reserve(most);
+  choices_.reserve(most);
 }
 
 Result<std::unique_ptr<Scheduler>> SchedulerImpl::create(EngineImpl& engine,
@@ -275,6 +276,9 @@ void SchedulerImpl::draft() {
       if (sequence->generation && sequence->part >= 0) sequence->generation->plan(0);
     }
   }
+  for (const auto& sequence : running_) {
+    if (sequence->generation && sequence->part >= 0) sequence->generation->drop_forbidden_drafts();
+  }
   draft_seconds_ = watch.seconds();
 }
 
@@ -298,12 +302,24 @@ void SchedulerImpl::run() {
   if (parts == 0) return;
   pass.run();
   pass_seconds_ = watch.seconds();
+  choose(pass);
   for (const auto& sequence : running_) {
     if (sequence->part >= 0) absorb(*sequence, pass);
   }
   const std::lock_guard lock(mutex_);
   ++statistics_.passes;
   statistics_.bytes += pass.bytes();
+}
+
+// The tokens of all rounds in one call.
+void SchedulerImpl::choose(Pass& pass) {
+  choices_.clear();
+  for (const auto& sequence : running_) {
+    if (sequence->part < 0 || !sequence->generation) continue;
+    sequence->choice = std::ssize(choices_);
+    choices_.push_back(sequence->generation->choice(pass.logits(sequence->part)));
+  }
+  engine_.workspace().executor().choose(choices_, engine_.workspace());
 }
 
 void SchedulerImpl::absorb(Sequence& sequence, Pass& pass) {
@@ -313,7 +329,7 @@ void SchedulerImpl::absorb(Sequence& sequence, Pass& pass) {
   }
   Generation& generation = *sequence.generation;
   const std::size_t before = sequence.prepared.result.ids.size();
-  sequence.failed = generation.absorb(pass.logits(sequence.part));
+  sequence.failed = generation.absorb(choices_[static_cast<std::size_t>(sequence.choice)]);
   generation.end_shared_round(draft_seconds_, pass_seconds_, pass.bytes());
   const std::lock_guard lock(mutex_);
   statistics_.tokens += static_cast<std::int64_t>(sequence.prepared.result.ids.size() - before);
@@ -340,7 +356,7 @@ Status SchedulerImpl::absorb_prompt(Sequence& sequence, Pass& pass) {
   sequence.generation.emplace(timeline, session.sampler(),
                               prepared.speculates ? &session.drafts()->source() : nullptr, policy,
                               prepared.request, prepared.result);
-  KAKEYA_TRY(sequence.generation->begin(pass.logits(sequence.part).row(0)));
+  KAKEYA_TRY(sequence.generation->begin(pass.host_logits(sequence.part).row(0)));
   KAKEYA_TRY(timeline.finish_chunk());
   session.keep_for_others();
   const std::lock_guard lock(mutex_);

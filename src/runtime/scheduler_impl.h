@@ -45,6 +45,7 @@ class SchedulerImpl final : public Scheduler {
     // Of the present step.
     std::int64_t prompt_rows = 0;  // that it runs; 0 where it decodes
     std::int64_t part = -1;        // of the pass; -1: none
+    std::int64_t choice = -1;      // of choices_, in a round
     Status failed;
 
     Timeline& timeline() const { return session->timeline(); }
@@ -68,6 +69,7 @@ class SchedulerImpl final : public Scheduler {
   void plan_prompts();
   void draft();
   void run();
+  void choose(Pass& pass);
   void absorb(Sequence& sequence, Pass& pass);
   Status absorb_prompt(Sequence& sequence, Pass& pass);
 
@@ -91,6 +93,7 @@ class SchedulerImpl final : public Scheduler {
   Sequences waiting_;  // by priority, then in order
   Sequences running_;
   std::vector<DflashSource::Job> jobs_;
+  std::vector<SequenceChoice> choices_;
   std::size_t first_prompt_ = 0;  // of the running ones, whose prompt comes first in this step
   std::size_t first_round_ = 0;   // whose round does
   std::int64_t rounds_ = 0;       // sequences that decode in this step

@@ -199,11 +199,14 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
   GenerateResult& result = prepared.result;
   const std::span<const TokenId> tokens = timeline_->tokens();
   sampler_->set_options(options.sampling, engine_.suppressed, options.accept);
+  sampler_->set_constraint(nullptr);
   sampler_->clear_history();
   for (const TokenId id : tokens.first(tokens.size() - result.ids.size())) {
     sampler_->add_prompt_token(id);
   }
   for (const TokenId id : result.ids) sampler_->add_output_token(id);
+  // It knows of those already.
+  sampler_->set_constraint(options.constraint);
   const auto room = timeline_->context() - static_cast<Position>(tokens.size());
   const auto most =
       result.ids.size() + static_cast<std::size_t>(std::min(options.max_tokens, room));

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "backend/sampler.h"
 #include "decode/generation.h"
-#include "decode/sampler.h"
 #include "decode/timeline.h"
 #include "kakeya/session.h"
 #include "runtime/model_identity.h"

@@ -1,4 +1,4 @@
-#include "decode/sampler.h"
+#include "backend/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -65,7 +65,7 @@ std::vector<float> run_alone(const Part& part) {
   EXPECT_TRUE(pass.add(timeline, timeline.pending().first(part.rows), {}, part.logit_rows));
   pass.run();
   timeline.commit(part.committed);
-  return copy(pass.logits(0));
+  return copy(pass.host_logits(0));
 }
 
 class SharedPass : public testing::TestWithParam<std::string> {};
@@ -122,7 +122,7 @@ void expect_same_bits(const std::string& network, const BackendChoice& choice, C
     pass.run();
     std::vector<std::vector<float>> logits;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      logits.push_back(copy(pass.logits(static_cast<std::int64_t>(i))));
+      logits.push_back(copy(pass.host_logits(static_cast<std::int64_t>(i))));
       parts[i].text->together->commit(parts[i].committed);
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {

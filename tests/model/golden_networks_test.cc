@@ -14,7 +14,7 @@
 #include <numeric>
 #include <ostream>
 
-#include "decode/sampler.h"
+#include "backend/sampler.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {

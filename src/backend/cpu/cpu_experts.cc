@@ -12,7 +12,7 @@ constexpr Index kExpertItemBytes = Index{256} << 10;
 constexpr Index kExpertRows = 128;  // rows of one call, as in products
 
 // The top_k largest of the row, best first; ties: the lower id stays.
-void choose(const float* logits, Index num_experts, Index top_k, std::int32_t* chosen) {
+void choose_experts(const float* logits, Index num_experts, Index top_k, std::int32_t* chosen) {
   for (Index r = 0; r < top_k; ++r) {
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < num_experts; ++e) {
@@ -34,7 +34,7 @@ void CpuExecutor::route(ConstRows logits,
       const float* row = host_row(logits, t);
       std::int32_t* chosen = routing.experts.address() + t * routing.top_k;
       float* weights = routing.weights.address() + t * routing.top_k;
-      choose(row, logits.width, routing.top_k, chosen);
+      choose_experts(row, logits.width, routing.top_k, chosen);
       double total = 0.0;
       for (Index r = 0; r < routing.top_k; ++r) {
         total += std::exp(static_cast<double>(row[chosen[r]]) - row[chosen[0]]);

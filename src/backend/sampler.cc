@@ -1,4 +1,4 @@
-#include "decode/sampler.h"
+#include "backend/sampler.h"
 
 #include <algorithm>
 #include <array>
@@ -121,9 +121,18 @@ Status check_logits(std::span<const float> logits, Position position) {
       position);
 }
 
+namespace {
+
+std::uint64_t mask_words(std::uint64_t vocab_size) {
+  return (vocab_size + 31) / 32;
+}
+
+}  // namespace
+
 std::uint64_t Sampler::bytes(std::int64_t vocab_size) {
-  return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(vocab_size) *
-                                     (2 * sizeof(std::int32_t) + sizeof(Candidate)));
+  const auto v = static_cast<std::uint64_t>(vocab_size);
+  return MemoryBudget::charged_bytes(v * (2 * sizeof(std::int32_t) + sizeof(Candidate)) +
+                                     mask_words(v) * sizeof(std::uint32_t));
 }
 
 Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
@@ -135,6 +144,7 @@ Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
   sampler.seen_ = {counts, v};
   sampler.output_counts_ = {counts + v, v};
   sampler.candidates_ = {reinterpret_cast<Candidate*>(counts + 2 * v), v};
+  sampler.mask_ = {reinterpret_cast<std::uint32_t*>(counts + 4 * v), mask_words(v)};
   sampler.clear_history();
   return sampler;
 }
@@ -156,9 +166,36 @@ void Sampler::add_prompt_token(TokenId id) {
   ++seen_[static_cast<std::size_t>(id)];
 }
 
-void Sampler::add_output_token(TokenId id) {
+bool Sampler::add_output_token(TokenId id) {
   ++seen_[static_cast<std::size_t>(id)];
   ++output_counts_[static_cast<std::size_t>(id)];
+  return constraint_ == nullptr || constraint_->advance(id);
+}
+
+Status Sampler::constrain(std::span<float> logits, Position position) {
+  if (constraint_ == nullptr) return {};
+  std::ranges::fill(mask_, 0U);
+  if (!constraint_->fill_mask(mask_)) return {};
+  bool any = false;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const bool allowed = (mask_[i / 32] >> (i % 32) & 1U) != 0;
+    any = any || (allowed && logits[i] > kNever);
+    if (!allowed) logits[i] = kNever;
+  }
+  if (any) return {};
+  return error(StatusCode::kFailedPrecondition, "the constraint allows no token at position {}",
+               position);
+}
+
+std::int64_t Sampler::allowed(std::span<const TokenId> drafts) {
+  if (constraint_ == nullptr) return std::ssize(drafts);
+  std::int64_t count = 0;
+  while (count < std::ssize(drafts) &&
+         constraint_->advance(drafts[static_cast<std::size_t>(count)])) {
+    ++count;
+  }
+  constraint_->roll_back(count);
+  return count;
 }
 
 void Sampler::apply_bias_and_penalties(std::span<float> logits) const {
@@ -314,9 +351,25 @@ TokenId Sampler::draw(std::span<const float> weights, Position position, NoiseSt
 }
 
 TokenId Sampler::draft(std::span<float> logits, Position position) {
-  if (!rejects()) return sample(logits, position);
-  to_probabilities(logits);
-  return draw(logits, position, NoiseStream::kDraft);
+  // Behind a draft that is not allowed nothing is: whatever comes there will be rejected.
+  on_path_ = on_path_ && constrain(logits, position).has_value();
+  TokenId id = 0;
+  if (rejects()) {
+    to_probabilities(logits);
+    id = draw(logits, position, NoiseStream::kDraft);
+  } else {
+    id = sample(logits, position);
+  }
+  if (constraint_ == nullptr || !on_path_) return id;
+  on_path_ = constraint_->advance(id);
+  if (on_path_) ++drafted_;
+  return id;
+}
+
+void Sampler::end_drafts() {
+  if (drafted_ > 0) constraint_->roll_back(drafted_);
+  drafted_ = 0;
+  on_path_ = true;
 }
 
 TokenId Sampler::verify(std::span<float> logits,

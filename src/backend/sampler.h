@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "kakeya/constraint.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
@@ -42,10 +43,19 @@ class Sampler {
                    std::span<const TokenId> suppressed,
                    AcceptRule accept = AcceptRule::kSampleMatch);
 
+  // What allows tokens from now on; null: all are allowed. It must outlive its use.
+  void set_constraint(Constraint* constraint) { constraint_ = constraint; }
+  // Rules out what the constraint does not allow for `position`. Errors: kFailedPrecondition if
+  // that is everything.
+  Status constrain(std::span<float> logits, Position position);
+  // How many of the first drafts the constraint allows.
+  std::int64_t allowed(std::span<const TokenId> drafts);
+
   // Token counts behind the penalties. Prompt tokens count for repetition only.
   void clear_history();
   void add_prompt_token(TokenId id);
-  void add_output_token(TokenId id);
+  // Tells the constraint, too; false if that refuses it.
+  bool add_output_token(TokenId id);
 
   // The token for `position`, given its logits [V], which are overwritten.
   //
@@ -57,8 +67,10 @@ class Sampler {
   // A drafter's token for `position` from its own logits [V], which are overwritten. With
   // kSampleMatch: as sample(), with the very noise that the target will meet, so that similar
   // logits mostly give the same token. With kRejection: a draw of its own, and `logits` hold the
-  // probabilities afterwards.
+  // probabilities afterwards. The constraint takes the token for the next one of the text, until
+  // end_drafts().
   TokenId draft(std::span<float> logits, Position position);
+  void end_drafts();
 
   // The token for `position`, given the target's logits [V] (overwritten) and what was drafted; the
   // draft is accepted if it is returned. `probabilities` [V]: what the draft was drawn from, empty
@@ -95,6 +107,10 @@ class Sampler {
   std::span<std::int32_t> seen_;           // [V] occurrences in prompt and output
   std::span<std::int32_t> output_counts_;  // [V] occurrences in the output
   std::span<Candidate> candidates_;        // [V]
+  std::span<std::uint32_t> mask_;          // bits of [V]
+  Constraint* constraint_ = nullptr;
+  std::int64_t drafted_ = 0;  // tokens that the constraint was told of since end_drafts()
+  bool on_path_ = true;       // no draft since then was forbidden
 };
 
 // The id of the largest logit; ties: the lower id.

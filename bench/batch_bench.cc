@@ -1,0 +1,165 @@
+#include "batch_bench.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "backend/cpu/probe.h"
+#include "base/clock.h"
+#include "base/median.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "kakeya/scheduler.h"
+
+namespace kakeya::bench {
+namespace {
+
+// One repetition with one number of sessions.
+struct BatchSample {
+  double tokens_per_second = 0.0;
+  std::vector<double> gaps;
+  double step_bytes = 0.0;
+  double step_seconds = 0.0;
+  double probe_gb_per_s = 0.0;
+  std::uint64_t session_bytes = 0;
+};
+
+class BatchBench {
+ public:
+  BatchBench(EngineImpl& engine, const BatchBenchOptions& options)
+      : engine_(engine), options_(options), pool_({.num_threads = engine.num_threads()}) {}
+
+  Result<BatchSample> measure(std::int64_t sessions) {
+    BatchSample sample;
+    sample.probe_gb_per_s = cpu::measure_read_bandwidth(pool_);
+    const std::uint64_t idle = engine_.footprint().total_reserved();
+    last_token_.assign(static_cast<std::size_t>(sessions), 0.0);
+    failed_ = {};
+    KAKEYA_ASSIGN_OR_RETURN(const auto scheduler, start(sessions, sample));
+    // Prompts first: what is measured is decoding alone.
+    while (scheduler->statistics().tokens < sessions) KAKEYA_TRY(step(*scheduler));
+    const SchedulerStatistics before = scheduler->statistics();
+    sample.session_bytes = engine_.footprint().total_reserved() - idle;
+    sample.gaps.clear();
+    const Stopwatch watch;
+    // Nobody has ended yet, so that every pass is of all sessions.
+    while (scheduler->statistics().running == sessions &&
+           scheduler->statistics().tokens - before.tokens < sessions * options_.tokens) {
+      KAKEYA_TRY(step(*scheduler));
+    }
+    const double seconds = watch.seconds();
+    const SchedulerStatistics after = scheduler->statistics();
+    const auto passes = static_cast<double>(after.passes - before.passes);
+    sample.tokens_per_second = static_cast<double>(after.tokens - before.tokens) / seconds;
+    sample.step_bytes = static_cast<double>(after.bytes - before.bytes) / passes;
+    sample.step_seconds = seconds / passes;
+    return sample;
+  }
+
+ private:
+  Result<std::unique_ptr<Scheduler>> start(std::int64_t sessions, BatchSample& sample) {
+    KAKEYA_ASSIGN_OR_RETURN(
+        auto scheduler,
+        engine_.create_scheduler({.max_sequences = sessions,
+                                  .max_logit_rows = std::max<std::int64_t>(128, sessions * 16)}));
+    for (std::int64_t i = 0; i < sessions; ++i) {
+      Request request;
+      for (std::int64_t t = 0; t < options_.context; ++t) {
+        request.prompt.push_back(static_cast<TokenId>(
+            random_.below(static_cast<std::uint64_t>(engine_.config().vocab_size))));
+      }
+      // Some more than are measured: the first comes out of the prompt, and with drafts some
+      // sessions are ahead of others.
+      request.generate = {.max_tokens = 2 * options_.tokens + 32,
+                          .draft_length = options_.draft_length,
+                          .ignore_model_stop_ids = true};
+      request.session = engine_.session_options();
+      request.session->context = options_.context + request.generate.max_tokens;
+      request.on_token = [this, &sample, i](TokenId) {
+        double& last = last_token_[static_cast<std::size_t>(i)];
+        const double now = clock_.seconds();
+        if (last > 0.0) sample.gaps.push_back(now - last);
+        last = now;
+        return true;
+      };
+      request.on_end = [this](RequestId, const RequestResult& result) {
+        if (!result.status && failed_) failed_ = result.status;
+      };
+      KAKEYA_TRY(scheduler->add(std::move(request)));
+    }
+    return scheduler;
+  }
+
+  Status step(Scheduler& scheduler) {
+    KAKEYA_TRY(scheduler.step());
+    return failed_;
+  }
+
+  EngineImpl& engine_;
+  const BatchBenchOptions& options_;
+  ThreadPool pool_;  // of the probe
+  SequenceRng random_{1};
+  Stopwatch clock_;
+  std::vector<double> last_token_;
+  Status failed_;
+};
+
+template <typename Of>
+double median_of(const std::vector<BatchSample>& samples, Of&& of) {
+  std::vector<double> values;
+  for (const BatchSample& sample : samples) values.push_back(of(sample));
+  return median(std::move(values));
+}
+
+BatchResult summarise(std::int64_t sessions,
+                      const std::vector<BatchSample>& samples,
+                      const std::vector<BatchSample>& first) {
+  BatchResult result{.sessions = sessions};
+  std::vector<double> gaps;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    result.samples.push_back(samples[i].tokens_per_second);
+    ratios.push_back(samples[i].tokens_per_second / first[i].tokens_per_second);
+    gaps.insert(gaps.end(), samples[i].gaps.begin(), samples[i].gaps.end());
+  }
+  std::sort(gaps.begin(), gaps.end());
+  result.tokens_per_second = median(result.samples);
+  result.min_tokens_per_second = *std::min_element(result.samples.begin(), result.samples.end());
+  result.max_tokens_per_second = *std::max_element(result.samples.begin(), result.samples.end());
+  result.ratio = median(ratios);
+  if (!gaps.empty()) {
+    result.gap_seconds = gaps[gaps.size() / 2];
+    result.gap_seconds_p99 = gaps[gaps.size() * 99 / 100];
+  }
+  result.step_bytes = median_of(samples, [](const BatchSample& s) { return s.step_bytes; });
+  result.probe_gb_per_s = median_of(samples, [](const BatchSample& s) { return s.probe_gb_per_s; });
+  result.percent_of_probe = median_of(samples, [](const BatchSample& s) {
+    return 1e-7 * s.step_bytes / s.step_seconds / s.probe_gb_per_s;
+  });
+  result.session_bytes = samples.back().session_bytes;
+  return result;
+}
+
+}  // namespace
+
+Result<std::vector<BatchResult>> bench_batch(EngineImpl& engine, const BatchBenchOptions& options) {
+  BatchBench bench(engine, options);
+  const int total = (options.repetitions + 1) * static_cast<int>(options.sessions.size());
+  int done = 0;
+  std::vector<std::vector<BatchSample>> samples(options.sessions.size());
+  // The first round warms up, and makes the workspace as large as it will be.
+  for (int repetition = -1; repetition < options.repetitions; ++repetition) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      KAKEYA_ASSIGN_OR_RETURN(BatchSample sample, bench.measure(options.sessions[i]));
+      if (repetition >= 0) samples[i].push_back(std::move(sample));
+      if (options.on_progress) options.on_progress(++done, total);
+    }
+  }
+  std::vector<BatchResult> results;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    results.push_back(summarise(options.sessions[i], samples[i], samples.front()));
+  }
+  return results;
+}
+
+}  // namespace kakeya::bench

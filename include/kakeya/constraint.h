@@ -1,0 +1,33 @@
+// What tokens may come next: for grammars, and for whatever a program wants to allow.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+// Told of every token that is generated; asked before every choice which ones are allowed. It is
+// also asked along drafts, which may come to nothing: then their tokens are taken back. The output
+// with drafts equals the one without if fill_mask() depends on the tokens alone.
+//
+// One generation uses it at a time; its calls come from the thread that runs the generation's
+// passes: that of Session::generate() or Scheduler::step().
+class Constraint {
+ public:
+  virtual ~Constraint() = default;
+
+  // Says which tokens may come next: bit id % 32 of mask[id / 32], of all ids of the vocabulary;
+  // there are (vocabulary + 31) / 32 words, all of them 0. Returns false if everything is allowed;
+  // the mask does not count then. A stop id is a token like others: without it the text goes on.
+  virtual bool fill_mask(std::span<std::uint32_t> mask) = 0;
+
+  // The next token is `id`. False if that is not allowed; nothing has changed then.
+  virtual bool advance(TokenId id) = 0;
+
+  // Takes the last `count` tokens back, at most as many as there were since the generation began.
+  virtual void roll_back(std::int64_t count) = 0;
+};
+
+}  // namespace kakeya

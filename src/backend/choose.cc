@@ -1,0 +1,46 @@
+#include "backend/choose.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits) {
+  const Position position = choice.position + static_cast<Position>(row);
+  KAKEYA_TRY(check_logits(logits, position));
+  KAKEYA_TRY(choice.sampler->constrain(logits, position));
+  if (row == choice.drafts.size()) return choice.sampler->sample(logits, position);
+  const auto probabilities = row < choice.draft_probabilities.size()
+                                 ? choice.draft_probabilities[row]
+                                 : std::span<const float>();
+  return choice.sampler->verify(logits, choice.drafts[row], probabilities, position);
+}
+
+}  // namespace
+
+void choose_on_host(SequenceChoice& choice, HostRows logits) {
+  choice.count = 0;
+  choice.status = {};
+  for (std::size_t row = 0; row <= choice.drafts.size() && choice.count < choice.most; ++row) {
+    const auto id = choose_row(choice, row, logits.row(static_cast<std::int64_t>(row)));
+    if (!id) {
+      choice.status = Unexpected(id.error());
+      return;
+    }
+    if (!choice.sampler->add_output_token(*id)) {
+      choice.status = error(StatusCode::kFailedPrecondition,
+                            "the constraint refuses token {}, which it allowed", *id);
+      return;
+    }
+    choice.chosen[static_cast<std::size_t>(choice.count++)] = *id;
+    // The next row counts only if it was computed from what was chosen.
+    if (row == choice.drafts.size() || *id != choice.drafts[row]) return;
+    if (std::find(choice.stop_ids.begin(), choice.stop_ids.end(), *id) != choice.stop_ids.end()) {
+      return;
+    }
+  }
+}
+
+}  // namespace kakeya

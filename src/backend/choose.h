@@ -1,0 +1,48 @@
+// How tokens are chosen from the logits of a pass: for many rows of many sequences in one call of
+// Executor::choose(). The rules are those of Sampler, row by row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/rows.h"
+#include "backend/sampler.h"
+#include "kakeya/status.h"
+#include "kakeya/types.h"
+
+namespace kakeya {
+
+// The rows of one sequence, of a plain step or of a block of drafts.
+struct SequenceChoice {
+  Rows logits = {};       // [1 + drafts, V], overwritten
+  Position position = 0;  // of the token behind row 0
+  Sampler* sampler = nullptr;
+  std::span<const TokenId> drafts = {};  // row i is behind the first i of them
+  // What each draft was drawn from, [V] each, with AcceptRule::kRejection; empty if it was certain.
+  std::span<const std::span<const float>> draft_probabilities = {};
+  // The sequence ends with such a token, or with so many more of them.
+  std::span<const TokenId> stop_ids = {};
+  std::int64_t most = 0;
+
+  // What comes of it: the drafts that the target chose itself, and one more token. The sampler, and
+  // its constraint, know of them afterwards.
+  std::span<TokenId> chosen = {};  // room for 1 + drafts
+  std::int64_t count = 0;
+  // kDataLoss for logits that are not finite, kFailedPrecondition if the constraint allows no
+  // token; what was chosen before counts.
+  Status status = {};
+};
+
+// Gives rows that lie on a device to the host.
+class HostCopies {
+ public:
+  virtual ~HostCopies() = default;
+  // Where host code may read and overwrite them; valid until the next call.
+  virtual HostRows download(Rows rows) = 0;
+};
+
+// The choice on the host, one row after the other, which says what every implementation gives.
+// `logits` are those of the choice.
+void choose_on_host(SequenceChoice& choice, HostRows logits);
+
+}  // namespace kakeya

@@ -1,0 +1,208 @@
+// Constraints: only allowed tokens come out, the same ones with drafts and without.
+#include "kakeya/constraint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kakeya/engine.h"
+#include "kakeya/scheduler.h"
+#include "model/test_model.h"
+#include "runtime/demo_sessions.h"
+
+namespace kakeya::test {
+namespace {
+
+// Allows ids by the sum of those before: id % 5 must not be the sum % 5, and after `open` tokens
+// everything is allowed.
+class SumConstraint final : public Constraint {
+ public:
+  explicit SumConstraint(std::int64_t vocab_size, std::size_t open = 1000)
+      : vocab_size_(vocab_size), open_(open) {}
+
+  bool fill_mask(std::span<std::uint32_t> mask) override {
+    ++asked_;
+    EXPECT_EQ(std::ssize(mask), (vocab_size_ + 31) / 32);
+    if (path_.size() >= open_) return false;
+    for (TokenId id = 0; id < vocab_size_; ++id) {
+      const auto place = static_cast<std::size_t>(id);
+      EXPECT_EQ(mask[place / 32] >> (place % 32) & 1U, 0U);
+      if (allows(id)) mask[place / 32] |= 1U << (place % 32);
+    }
+    return true;
+  }
+  bool advance(TokenId id) override {
+    if (path_.size() < open_ && !allows(id)) return false;
+    path_.push_back(id);
+    return true;
+  }
+  void roll_back(std::int64_t count) override {
+    ASSERT_LE(count, std::ssize(path_));
+    taken_back_ += count;
+    path_.resize(path_.size() - static_cast<std::size_t>(count));
+  }
+
+  bool allows(TokenId id) const {
+    std::int64_t sum = 0;
+    for (const TokenId before : path_) sum += before;
+    return id % 5 != sum % 5;
+  }
+  const std::vector<TokenId>& path() const { return path_; }
+  int asked() const { return asked_; }
+  std::int64_t taken_back() const { return taken_back_; }
+
+ private:
+  std::int64_t vocab_size_;
+  std::size_t open_;
+  std::vector<TokenId> path_;
+  int asked_ = 0;
+  std::int64_t taken_back_ = 0;
+};
+
+GenerateOptions options_of(float temperature, std::int64_t draft_length, Constraint* constraint) {
+  GenerateOptions options = generation(60, temperature);
+  options.draft_length = draft_length;
+  options.constraint = constraint;
+  return options;
+}
+
+GenerateResult answer(Engine& engine, const GenerateOptions& options) {
+  const auto session = engine.create_session().value();
+  EXPECT_TRUE(session->append(random_ids(40, 9)).has_value());
+  auto result = session->generate(options);
+  EXPECT_TRUE(result.has_value()) << result.error().message();
+  return result ? std::move(result).value() : GenerateResult();
+}
+
+TEST(Constraints, OnlyAllowedTokensComeOut) {
+  const auto engine = open_engine(demo_options("none"));
+  for (const float temperature : {0.0F, 1.0F}) {
+    SumConstraint constraint(engine->vocab_size(), 40);
+    const std::vector<TokenId> ids = answer(*engine, options_of(temperature, 0, &constraint)).ids;
+    EXPECT_EQ(constraint.path(), ids);
+    EXPECT_EQ(constraint.asked(), 60);
+    SumConstraint again(engine->vocab_size(), 40);
+    for (const TokenId id : ids) ASSERT_TRUE(again.advance(id));
+    EXPECT_NE(ids, answer(*engine, options_of(temperature, 0, nullptr)).ids);
+  }
+}
+
+// The first choice is that of the logits without what is ruled out.
+TEST(Constraints, TheBestOfTheAllowedIsChosen) {
+  class Without final : public Constraint {
+   public:
+    explicit Without(std::vector<TokenId> ids) : ids_(std::move(ids)) {}
+    bool fill_mask(std::span<std::uint32_t> mask) override {
+      std::ranges::fill(mask, ~0U);
+      for (const TokenId id : ids_) {
+        mask[static_cast<std::size_t>(id) / 32] &= ~(1U << (static_cast<std::size_t>(id) % 32));
+      }
+      return true;
+    }
+    bool advance(TokenId) override { return true; }
+    void roll_back(std::int64_t) override {}
+
+   private:
+    std::vector<TokenId> ids_;
+  };
+  const auto model = TestModel::load(KAKEYA_DEMO_MODEL, {.name = "cpu"}, Compute::kFast);
+  const auto timeline = model->timeline({.context = 128}, 1);
+  ASSERT_OK(timeline->push(random_ids(40, 9)));
+  ASSERT_OK(timeline->run_pending());
+  std::vector<float> logits(timeline->logits().begin(), timeline->logits().end());
+  const auto engine = open_engine(demo_options("none"));
+  std::vector<TokenId> without;
+  for (int i = 0; i < 5; ++i) {
+    const auto best = std::max_element(logits.begin(), logits.end());
+    Without constraint(without);
+    GenerateOptions options = options_of(0.0F, 0, &constraint);
+    options.max_tokens = 1;
+    EXPECT_EQ(answer(*engine, options).ids.front(), best - logits.begin());
+    without.push_back(static_cast<TokenId>(best - logits.begin()));
+    *best = -1e30F;
+  }
+}
+
+TEST(Constraints, DraftsChangeNothing) {
+  const auto plain = open_engine(demo_options("none"));
+  for (const char* draft : {"auto", "ngram", "chain"}) {
+    const auto engine = open_engine(demo_options(draft));
+    for (const float temperature : {0.0F, 1.0F}) {
+      SumConstraint expected(plain->vocab_size(), 40);
+      const auto ids = answer(*plain, options_of(temperature, 0, &expected)).ids;
+      for (const std::int64_t length : {1, 5, 15}) {
+        SumConstraint constraint(engine->vocab_size(), 40);
+        const GenerateResult result = answer(*engine, options_of(temperature, length, &constraint));
+        EXPECT_EQ(result.ids, ids) << draft << " " << length << " " << temperature;
+        EXPECT_EQ(constraint.path(), ids);
+      }
+    }
+  }
+}
+
+TEST(Constraints, DraftsAreMaskedToo) {
+  const auto engine = open_engine(demo_options("auto"));
+  SumConstraint constraint(engine->vocab_size());
+  const GenerateResult result = answer(*engine, options_of(0.0F, 5, &constraint));
+  EXPECT_GT(result.drafted, 100);
+  // Each draft was asked for and taken back, by the drafter and when forbidden ones are dropped.
+  EXPECT_GE(constraint.taken_back(), 2 * result.drafted);
+  EXPECT_GE(constraint.asked(), result.drafted);
+}
+
+TEST(Constraints, OneThatAllowsNothingIsAnError) {
+  class Nothing final : public Constraint {
+   public:
+    bool fill_mask(std::span<std::uint32_t>) override { return ++asked_ > 3; }
+    bool advance(TokenId) override { return asked_ <= 3; }
+    void roll_back(std::int64_t) override {}
+
+   private:
+    int asked_ = 0;
+  };
+  for (const char* draft : {"none", "auto"}) {
+    const auto engine = open_engine(demo_options(draft));
+    Nothing constraint;
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(random_ids(40, 9)));
+    const auto result = session->generate(options_of(0.0F, *draft == 'a' ? 3 : 0, &constraint));
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(result.error().message().find("the constraint allows no token at position 4"),
+              std::string::npos)
+        << result.error().message();
+  }
+}
+
+TEST(Constraints, HoldInSharedPasses) {
+  const auto engine = open_engine(demo_options("auto"));
+  std::vector<std::unique_ptr<SumConstraint>> constraints;
+  std::vector<std::vector<TokenId>> got(6);
+  {
+    const auto scheduler = engine->create_scheduler({}).value();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      constraints.push_back(std::make_unique<SumConstraint>(engine->vocab_size(), 40));
+      Request request;
+      request.prompt = random_ids(40, 9);
+      request.generate = options_of(i % 2 == 0 ? 0.0F : 1.0F, static_cast<std::int64_t>(i % 3) * 4,
+                                    constraints.back().get());
+      request.on_end = [&got, i](RequestId, const RequestResult& result) {
+        got[i] = result.generated.ids;
+      };
+      ASSERT_OK(scheduler->add(std::move(request)));
+    }
+    while (scheduler->step().value()) {
+    }
+  }
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    SumConstraint constraint(engine->vocab_size(), 40);
+    EXPECT_EQ(got[i], answer(*engine, options_of(i % 2 == 0 ? 0.0F : 1.0F, 0, &constraint)).ids);
+    EXPECT_EQ(constraints[i]->path(), got[i]);
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::test
