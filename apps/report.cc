@@ -77,12 +77,11 @@ nlohmann::ordered_json rounds_json(const std::vector<RoundRecord>& rounds) {
 
 }  // namespace
 
-Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags,
-                                                const BackendWrapper& wrapper) {
+Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   ProgressBar bar("loading");
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
-  return EngineImpl::open(options, wrapper);
+  return Engine::open(options);
 }
 
 std::string ids_sha256(std::span<const TokenId> ids) {

@@ -109,8 +109,8 @@ class Session {
   // Another session with the same tokens, options and drafter. It goes on as this one would, and
   // neither sees what the other does afterwards. Both share the keys and values of what was run.
   // Making a fork therefore costs next to nothing. When one of the two runs tokens, it copies the
-  // blocks of keys and values that it writes into. If no token is pending, the fork runs the last one
-  // again. Each may be used on a thread of its own.
+  // blocks of keys and values that it writes into. If no token is pending, the fork runs the last
+  // one again. Each may be used on a thread of its own.
   virtual Result<std::unique_ptr<Session>> fork() = 0;
 
   // Writes the session to a file, from which restore() goes on as this session would, bit for bit;
@@ -126,6 +126,8 @@ class Session {
   // unchanged then. Each is one line that names the file.
   virtual Result<std::string> restore(const std::string& path) = 0;
 
+  // Most tokens that it can hold: SessionOptions::context, or what that became.
+  virtual std::int64_t context() const = 0;
   // How many of the tokens have been run, or taken over from the prompt cache.
   virtual Position position() const = 0;
   // How many of the first tokens were taken over from the engine's prompt cache and are still held;

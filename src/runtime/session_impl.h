@@ -71,6 +71,7 @@ class SessionImpl final : public Session {
   Status snapshot(const std::string& path, std::string_view note) override;
   Result<std::string> restore(const std::string& path) override;
   std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
+  std::int64_t context() const override { return timeline_->context(); }
   Position position() const override { return timeline_->position(); }
   Position cached_tokens() const override { return cached_; }
   Footprint footprint() const override;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <thread>
@@ -90,6 +91,17 @@ TEST(SessionRules, RefusesOptionsOutOfRange) {
   refused({.kv_full = static_cast<KvType>(99)}, "kv_full is no type of rows: 99");
   refused({.kv_codes = static_cast<KvType>(8)}, "kv_codes is no type of rows: 8");
   refused({.evicted_sliding = static_cast<Evicted>(3)}, "evicted_sliding is no way");
+}
+
+TEST(SessionRules, ASessionKnowsHowMuchItHolds) {
+  const auto engine = open_engine(demo_options("none"));
+  const auto session = engine->create_session({.context = 40, .max_rows = 16}).value();
+  EXPECT_EQ(session->context(), 40);
+  ASSERT_OK(session->append(Ids(40, 130)));
+  EXPECT_EQ(session->append(kPrompt).error().code(), StatusCode::kResourceExhausted);
+  // The model's limit, at most the default.
+  const auto whole = engine->create_session({}).value();
+  EXPECT_EQ(whole->context(), std::min(engine->max_context(), SessionOptions::kDefaultContext));
 }
 
 TEST(SessionRules, RefusesThousandsOfThreads) {
