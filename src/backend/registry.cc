@@ -10,7 +10,7 @@ namespace kakeya {
 Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
   if (options.name == "cpu") return cpu::create_cpu_backend(options);
   if (options.name == "ref") return ref::create_ref_backend();
-  return invalid_argument("backend must be cpu or ref but is '{}'", options.name);
+  return invalid_argument("EngineOptions::backend must be cpu or ref but is '{}'", options.name);
 }
 
 std::vector<InstructionSetSupport> instruction_sets() {

@@ -152,8 +152,8 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
   if (!chat_template_) {
     return error(StatusCode::kFailedPrecondition,
                  "{} has no chat template (chat_template.jinja, chat_template in "
-                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); prompt it "
-                 "without one (--raw)",
+                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); encode "
+                 "prompts as they are, with Tokenizer::encode",
                  path_);
   }
   std::optional<PlainTexts> texts;

@@ -25,11 +25,13 @@ double plain_step_seconds(const std::vector<RoundRecord>& rounds, const LengthPo
 Status validate_generation(const GenerateOptions& options, std::int64_t vocab_size) {
   KAKEYA_TRY(validate_sampling(options.sampling, vocab_size));
   if (options.max_tokens < 0) {
-    return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);
+    return invalid_argument("GenerateOptions::max_tokens must be 0 or more but is {}",
+                            options.max_tokens);
   }
   if (options.draft_length < kAutoDraftLength) {
-    return invalid_argument("draft_length must be 0 or more, or {} for auto, but is {}",
-                            kAutoDraftLength, options.draft_length);
+    return invalid_argument(
+        "GenerateOptions::draft_length must be 0 or more, or {} for auto, but is {}",
+        kAutoDraftLength, options.draft_length);
   }
   return {};
 }
