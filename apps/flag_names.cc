@@ -25,6 +25,7 @@ constexpr FlagName kFlagNames[] = {
     {"SessionOptions::recompute", "--restore-mode recompute"},
     {"GenerateOptions::max_tokens", "--max-tokens"},
     {"GenerateOptions::draft_length", "--draft-length"},
+    {"GenerateOptions::top_logprobs", "--logprobs"},
     {"SamplingOptions::temperature", "--temperature"},
     {"SamplingOptions::top_k", "--top-k"},
     {"SamplingOptions::top_p", "--top-p"},

@@ -391,6 +391,7 @@ int run(RunFlags& flags) {
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.text.generate.draft_length = *draft_length;
+  flags.text.generate.logprobs = flags.given("--logprobs");
   flags.model.fit_memory = true;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
@@ -500,6 +501,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->add_option("--session", flags->session,
                    "Go on from this file if it exists, and write it after each reply")
       ->type_name("FILE");
+  command
+      ->add_option("--logprobs", flags->text.generate.top_logprobs,
+                   "With --json: the log-probability of each token, and of the N likeliest there")
+      ->type_name("N");
   command->add_flag("--json", flags->json,
                     "Print one JSON object instead of text; with --chat one a line for each reply");
   add_sampling_flags(*command, *flags);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kakeya/logprobs.h"
 #include "kakeya/memory.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
@@ -50,6 +51,8 @@ struct RoundRecord {
 
 struct GenerateResult {
   std::vector<TokenId> ids;  // with the stop id, if one ended it
+  // One for each id, with GenerateOptions::logprobs; else empty.
+  std::vector<TokenLogprobs> logprobs;
   StopReason stop_reason = StopReason::kMaxTokens;
   double prefill_seconds = 0.0;     // running the tokens that were pending, until the first logits
   double decode_seconds = 0.0;      // from there to the last token
@@ -97,6 +100,18 @@ class Session {
   // expected, got), kFailedPrecondition without tokens.
   virtual Result<GenerateResult> generate(const GenerateOptions& options,
                                           const TokenCallback& on_token = {}) = 0;
+
+  // Adds tokens to the end, runs them, and returns of each how likely it was behind those before
+  // it, with so many of the likeliest tokens there, 0 to kMostTopLogprobs. The numbers do not
+  // depend on how tokens are divided between calls, nor on SessionOptions::max_rows. The session
+  // goes on behind the tokens, as after prefill(). To score a whole text, append Engine::bos_id()
+  // first. Errors: kFailedPrecondition without tokens before these, as nothing says how likely a
+  // first one is; as append(), kInvalidArgument for top_logprobs out of range, kUnimplemented with
+  // SessionOptions::recompute; nothing changes then. kResourceExhausted for the memory of the
+  // logits and kDataLoss for logits that are not finite, after which the tokens may have been
+  // added.
+  virtual Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids,
+                                                   int top_logprobs = 0) = 0;
 
   // Forgets the tokens from `length` on, exactly; the last one that stays is run again when the
   // session goes on. Errors: kInvalidArgument for a length out of

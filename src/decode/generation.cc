@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "decode/logprobs.h"
 #include "decode/pass.h"
 
 namespace kakeya {
@@ -36,7 +37,17 @@ void Generation::stop(StopReason reason) {
   done_ = true;
 }
 
+// The sampler overwrites what it chooses from.
+Status Generation::look_at(std::span<const float> logits) {
+  KAKEYA_TRY(check_logits(logits, position()));
+  if (!request_.raw_logits.empty()) std::ranges::copy(logits, request_.raw_logits.begin());
+  return {};
+}
+
 void Generation::add(TokenId id) {
+  if (!request_.raw_logits.empty()) {
+    result_.logprobs.push_back(token_logprobs(request_.raw_logits, id, request_.top_logprobs));
+  }
   sampler_.add_output_token(id);
   result_.ids.push_back(id);
   if (is_stop_id(id)) return stop(StopReason::kStopId);
@@ -49,7 +60,7 @@ Status Generation::begin(std::span<float> logits) {
     stop(StopReason::kContext);
     return {};
   }
-  KAKEYA_TRY(check_logits(logits, position()));
+  KAKEYA_TRY(look_at(logits));
   const TokenId id = sampler_.sample(logits, position());
   KAKEYA_TRY(timeline_.push({&id, 1}));
   add(id);
@@ -85,7 +96,7 @@ Status Generation::draft() {
 
 // The token after the first `row` drafts.
 Result<TokenId> Generation::choose(std::size_t row, std::span<float> logits) {
-  KAKEYA_TRY(check_logits(logits, position()));
+  KAKEYA_TRY(look_at(logits));
   if (row == drafts().size()) return sampler_.sample(logits, position());
   return sampler_.verify(logits, drafts()[row],
                          source_->draft_probabilities(static_cast<std::int64_t>(row)), position());
@@ -134,13 +145,15 @@ void Generation::end_shared_round(double draft_seconds,
 }
 
 Status Generation::deliver(const TokenCallback& on_token) {
-  if (!on_token) {
+  const bool shows_logprobs = request_.on_logprobs && !request_.raw_logits.empty();
+  if (!on_token && !shows_logprobs) {
     delivered_ = result_.ids.size();
     return {};
   }
   while (delivered_ < result_.ids.size()) {
+    if (shows_logprobs) request_.on_logprobs(result_.logprobs[delivered_]);
     const TokenId id = result_.ids[delivered_++];
-    if (on_token(id)) continue;
+    if (!on_token || on_token(id)) continue;
     const auto behind = static_cast<std::int32_t>(result_.ids.size() - delivered_);
     if (behind == 0 && done_ && result_.stop_reason == StopReason::kStopId) return {};
     stop(StopReason::kCallback);
@@ -148,6 +161,7 @@ Status Generation::deliver(const TokenCallback& on_token) {
     // The last token that stays is pending again, as if the round had ended with it.
     KAKEYA_TRY(timeline_.rewind(position() - behind));
     result_.ids.resize(delivered_);
+    if (!request_.raw_logits.empty()) result_.logprobs.resize(delivered_);
     RoundRecord& round = result_.rounds.back();
     round.committed -= behind;
     result_.accepted -= std::max(0, round.accepted - round.committed);
@@ -182,7 +196,7 @@ Status Generation::verify_row_by_row() {
 Status Generation::run_again() {
   timeline_.forget();
   KAKEYA_TRY(timeline_.run_pending());
-  KAKEYA_TRY(check_logits(timeline_.logits(), position()));
+  KAKEYA_TRY(look_at(timeline_.logits()));
   const TokenId id = sampler_.sample(timeline_.logits(), position());
   KAKEYA_TRY(timeline_.push({&id, 1}));
   ++round_.committed;

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/clock.h"
@@ -25,6 +26,7 @@
 #include "decode/sampler.h"
 #include "decode/timeline.h"
 #include "formats/drafter_config.h"
+#include "kakeya/logprobs.h"
 #include "kakeya/session.h"
 
 namespace kakeya {
@@ -36,6 +38,10 @@ struct DecodeRequest {
   std::int64_t draft_length = kAutoDraftLength;
   // The reference way to verify: one pass a row, as long as rows agree. The same output, slower.
   bool one_row_passes = false;
+  // [V] memory for the logits that log-probabilities are taken of; empty: none are wanted.
+  std::span<float> raw_logits = {};
+  int top_logprobs = 0;
+  std::function<void(const TokenLogprobs&)> on_logprobs = {};
 };
 
 // A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.
@@ -119,6 +125,9 @@ class Generation {
   // Chooses the token behind row `row` of the pass and commits the row; whether the next one
   // counts.
   Result<bool> absorb_row(std::size_t row, std::span<float> logits);
+  // Errors: kDataLoss for logits that are not finite. Keeps them if log-probabilities are wanted.
+  Status look_at(std::span<const float> logits);
+  // Adds the token that was chosen from the logits that were looked at last.
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);

@@ -288,9 +288,13 @@ Status Timeline::check(std::span<const TokenId> ids) const {
   return check_room(0, ids.size());
 }
 
-Status Timeline::push(std::span<const TokenId> ids) {
+Status Timeline::check_push(std::span<const TokenId> ids) const {
   KAKEYA_TRY(check(ids));
-  KAKEYA_TRY(check_room(static_cast<std::int64_t>(tokens_.size()), ids.size()));
+  return check_room(static_cast<std::int64_t>(tokens_.size()), ids.size());
+}
+
+Status Timeline::push(std::span<const TokenId> ids) {
+  KAKEYA_TRY(check_push(ids));
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   return {};
 }
@@ -388,6 +392,34 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   }
   has_logits_ = last;
   return finish_chunk();
+}
+
+Status Timeline::run_with_logits(const LogitsCallback& look) {
+  KAKEYA_CHECK(encoder_ == nullptr || !encoder_->looks_ahead());
+  // Many rows share the reading of weights, but each has V logits.
+  constexpr std::int64_t kMostLogits = std::int64_t{4} << 20;
+  const ModelConfig& config = decoder_.config();
+  const auto most = std::clamp<std::int64_t>(kMostLogits / config.vocab_size, 1, plan_.chunk);
+  KAKEYA_TRY(workspace_.reserve(plan_target_passes(config, most, most)));
+  KAKEYA_TRY(own_logits());
+  while (!pending().empty()) {
+    const Position first = cache_.length();
+    const std::int64_t rows = std::min(std::ssize(pending()), most);
+    Pass pass(workspace_);
+    KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, rows));
+    pass.run();
+    commit(rows);
+    const auto logits = pass.logits(0);
+    const auto width = static_cast<std::size_t>(logits.width);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::span<const float> row(logits.data + i * logits.width, width);
+      KAKEYA_TRY(look(first + i, row));
+      if (i + 1 == rows) std::ranges::copy(row, logits_.as<float>());
+    }
+    has_logits_ = pending().empty();
+    KAKEYA_TRY(finish_chunk());
+  }
+  return {};
 }
 
 Status Timeline::finish_chunk() {

@@ -130,6 +130,7 @@ std::vector<Case> refusals() {
       of_session("--projection", {.window = 64, .evicted_full = Evicted::kRestore}),
       of_generation("--max-tokens", {.max_tokens = -1}),
       of_generation("--draft-length", {.draft_length = -2}),
+      of_generation("--logprobs", {.top_logprobs = kMostTopLogprobs + 1}),
       of_sampling("--temperature", {.temperature = kNan}),
       of_sampling("--top-k", {.top_k = -1}),
       of_sampling("--top-p", {.top_p = 0.0F}),
