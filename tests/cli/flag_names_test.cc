@@ -66,11 +66,14 @@ std::vector<std::pair<std::string, std::string>> texts_of_the_library() {
 TEST(FlagNames, TheLibraryKnowsNoFlagAndEveryOptionItNamesHasOne) {
   const std::regex flag("--[a-z]");
   const std::regex option(R"re(\w+Options::[a-z_]+)re");
+  // What no command takes.
+  const std::set<std::string> without = {"ChatOptions::tools", "EmbeddingOptions::pooling"};
   std::set<std::string> named;
   for (const auto& [file, text] : texts_of_the_library()) {
     EXPECT_FALSE(std::regex_search(text, flag)) << file << ": " << text;
     for (std::sregex_iterator i(text.begin(), text.end(), option), end; i != end; ++i) {
       named.insert(i->str());
+      if (without.count(i->str()) > 0) continue;
       EXPECT_THAT(with_flags(i->str()), HasSubstr("--")) << file << ": " << text;
     }
   }
