@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "formats/named_shapes.h"
+#include "internal_engine.h"
 #include "model/random_source.h"
 #include "output.h"
-#include "report.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -39,7 +39,7 @@ Result<std::optional<QuantizedFormat>> random_format(const std::string& name) {
 Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
                                                       bool with_drafter,
                                                       const BackendWrapper& wrapper) {
-  if (flags.shape.empty()) return open_engine(flags.model, wrapper);
+  if (flags.shape.empty()) return open_internal_engine(flags.model, wrapper);
   ModelFlags model = flags.model;
   model.model = "none";  // no folder is read
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));

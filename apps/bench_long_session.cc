@@ -36,7 +36,7 @@ struct LongSessionReport {
 
 class LongSession {
  public:
-  LongSession(EngineImpl& engine, const LongSessionFlags& flags) : engine_(engine), flags_(flags) {}
+  LongSession(Engine& engine, const LongSessionFlags& flags) : engine_(engine), flags_(flags) {}
 
   Result<LongSessionReport> measure() {
     ProgressBar bar("decoding");
@@ -91,7 +91,7 @@ class LongSession {
     return median(std::move(seconds));
   }
 
-  EngineImpl& engine_;
+  Engine& engine_;
   const LongSessionFlags& flags_;
 };
 

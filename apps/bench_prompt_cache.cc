@@ -26,9 +26,7 @@ struct PromptCacheReport {
 };
 
 // The time to the first token of a prompt in a new session; `kept` is what it did not run.
-Result<double> first_token(EngineImpl& engine,
-                           const std::vector<TokenId>& prompt,
-                           std::int64_t& kept) {
+Result<double> first_token(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t& kept) {
   SessionOptions options = engine.session_options();
   options.context = std::ssize(prompt) + 1;
   options.drafting = false;
@@ -39,7 +37,7 @@ Result<double> first_token(EngineImpl& engine,
   return watch.seconds();
 }
 
-Result<PromptCacheReport> measure_prompt_cache(EngineImpl& engine, const BenchFlags& flags) {
+Result<PromptCacheReport> measure_prompt_cache(Engine& engine, const BenchFlags& flags) {
   SequenceRng random(1);
   const auto vocab_size = static_cast<std::uint64_t>(engine.vocab_size());
   const auto set_random = [&](std::span<TokenId> ids) {

@@ -15,6 +15,7 @@
 #include "base/control_group.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
+#include "flag_names.h"
 #include "machine_memory.h"
 #include "output.h"
 #include "runtime/cost_cache.h"
@@ -152,7 +153,7 @@ std::string find_shared_folder(const std::string& path, const std::string& file)
 }
 
 int report(const Error& error) {
-  print_error("kakeya: {}\n", error.message());
+  print_error("kakeya: {}\n", with_flags(error.message()));
   return kExitBadInput;
 }
 

@@ -38,7 +38,8 @@ void add_completion_command(CLI::App& app, int& exit_code);
 // or as installed: the first that holds `file`; empty if none does.
 std::string find_shared_folder(const std::string& path, const std::string& file);
 
-// Prints "kakeya: MESSAGE" on stderr and returns the exit code for the error.
+// Prints "kakeya: MESSAGE" on stderr, with flags where the library names options, and returns the
+// exit code for the error.
 int report(const Error& error);
 
 // Options that every command which loads a model has.

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "eval_common.h"
 #include "eval_report.h"
+#include "internal_engine.h"
 #include "output.h"
 #include "prompt_set.h"
 #include "report.h"
@@ -100,7 +101,7 @@ Result<std::unique_ptr<EngineImpl>> open_drafting_engine(EvalFlags& flags) {
                  options.draft.source, options.model_dir);
   }
   flags.options.session = options.session;
-  return open_engine(flags.model);
+  return open_internal_engine(flags.model);
 }
 
 Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "eval_common.h"
 #include "eval_kv_report.h"
+#include "internal_engine.h"
 #include "kv_eval.h"
 #include "output.h"
 #include "report.h"
@@ -153,7 +154,8 @@ Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::
 
 Result<bool> eval_kv(const KvFlags& flags) {
   if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
-  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_engine(flags.model));
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
+                          open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Job> jobs, read_jobs(*engine, flags));
   KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs));
 

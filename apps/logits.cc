@@ -8,7 +8,7 @@
 #include "command.h"
 #include "drafter_tensors.h"
 #include "formats/safetensors.h"
-#include "report.h"
+#include "internal_engine.h"
 
 namespace kakeya::cli {
 namespace {
@@ -50,7 +50,7 @@ Status write_logits(const LogitsFlags& flags) {
   ModelFlags model = flags.model;
   const auto count = static_cast<std::int64_t>(ids.size());
   model.context = std::max(model.context, count);
-  KAKEYA_ASSIGN_OR_RETURN(auto engine, open_engine(model));
+  KAKEYA_ASSIGN_OR_RETURN(auto engine, open_internal_engine(model));
   const ModelConfig& config = engine->config();
   const std::int64_t chunk = std::min(model.chunk, count);
   KAKEYA_ASSIGN_OR_RETURN(

@@ -12,8 +12,8 @@
 #include "calibrate/text_windows.h"
 #include "formats/drafter_config.h"
 #include "formats/model_config.h"
+#include "internal_engine.h"
 #include "model_difference.h"
-#include "report.h"
 #include "runtime/model_text.h"
 
 namespace kakeya::cli {
@@ -106,9 +106,9 @@ Result<eval::DistributionStatistics> measure_outputs(const ConversionFlags& path
   model.threads = paths.threads;
   model.model = paths.source;
   conversion.end_stage();  // loading has a bar of its own
-  KAKEYA_ASSIGN_OR_RETURN(const auto source, open_engine(model));
+  KAKEYA_ASSIGN_OR_RETURN(const auto source, open_internal_engine(model));
   model.model = paths.target;
-  KAKEYA_ASSIGN_OR_RETURN(const auto target, open_engine(model));
+  KAKEYA_ASSIGN_OR_RETURN(const auto target, open_internal_engine(model));
   return eval::compare_models(
       *source, *target, text.windows,
       conversion.begin_stage("comparing", "the comparison is not complete"));

@@ -75,14 +75,26 @@ nlohmann::ordered_json rounds_json(const std::vector<RoundRecord>& rounds) {
   return list;
 }
 
+nlohmann::ordered_json logprobs_json(const std::vector<TokenLogprobs>& logprobs) {
+  const auto entry = [](const TokenLogprob& token) {
+    return nlohmann::ordered_json{{"id", token.id}, {"logprob", token.logprob}};
+  };
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TokenLogprobs& position : logprobs) {
+    nlohmann::ordered_json& json = list.emplace_back(entry(position.token));
+    json["top"] = nlohmann::ordered_json::array();
+    for (const TokenLogprob& token : position.top) json["top"].push_back(entry(token));
+  }
+  return list;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags,
-                                                const BackendWrapper& wrapper) {
+Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   ProgressBar bar("loading");
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
-  return EngineImpl::open(options, wrapper);
+  return Engine::open(options);
 }
 
 std::string ids_sha256(std::span<const TokenId> ids) {
@@ -107,27 +119,30 @@ nlohmann::ordered_json generation_json(const TextResult& result) {
   const GenerateResult& tokens = result.tokens;
   const RoundTotals totals = total_of(tokens.rounds);
   const auto rounds = static_cast<double>(tokens.rounds.size());
-  return {{"output_ids", tokens.ids},
-          {"text", result.text},
-          {"stop_reason", stop_name(result)},
-          {"prefill_tokens", tokens.prefill_tokens},
-          {"prefill_seconds", tokens.prefill_seconds},
-          {"decode_seconds", tokens.decode_seconds},
-          {"tokens_per_second", tokens_per_second(tokens)},
-          {"rounds", tokens.rounds.size()},
-          {"drafting_rounds", totals.drafting},
-          {"drafted", tokens.drafted},
-          {"accepted", tokens.accepted},
-          {"acceptance_length", tokens.acceptance_length()},
-          {"tokens_per_round", ratio(static_cast<double>(totals.committed), rounds)},
-          {"draft_seconds", totals.draft_seconds},
-          {"verify_seconds", totals.verify_seconds},
-          {"bytes", totals.bytes},
-          {"plain_step_seconds", tokens.plain_step_seconds},
-          {"speedup", speedup(tokens)},
-          {"measuring_seconds", tokens.measuring_seconds},
-          {"round_records", rounds_json(tokens.rounds)},
-          {"output_sha256", ids_sha256(tokens.ids)}};
+  nlohmann::ordered_json json = {
+      {"output_ids", tokens.ids},
+      {"text", result.text},
+      {"stop_reason", stop_name(result)},
+      {"prefill_tokens", tokens.prefill_tokens},
+      {"prefill_seconds", tokens.prefill_seconds},
+      {"decode_seconds", tokens.decode_seconds},
+      {"tokens_per_second", tokens_per_second(tokens)},
+      {"rounds", tokens.rounds.size()},
+      {"drafting_rounds", totals.drafting},
+      {"drafted", tokens.drafted},
+      {"accepted", tokens.accepted},
+      {"acceptance_length", tokens.acceptance_length()},
+      {"tokens_per_round", ratio(static_cast<double>(totals.committed), rounds)},
+      {"draft_seconds", totals.draft_seconds},
+      {"verify_seconds", totals.verify_seconds},
+      {"bytes", totals.bytes},
+      {"plain_step_seconds", tokens.plain_step_seconds},
+      {"speedup", speedup(tokens)},
+      {"measuring_seconds", tokens.measuring_seconds},
+      {"round_records", rounds_json(tokens.rounds)},
+      {"output_sha256", ids_sha256(tokens.ids)}};
+  if (!tokens.logprobs.empty()) json["logprobs"] = logprobs_json(tokens.logprobs);
+  return json;
 }
 
 std::string generation_summary(const TextResult& result, const std::string& backend) {

@@ -8,14 +8,13 @@
 #include <string>
 
 #include "command.h"
+#include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
-#include "runtime/engine_impl.h"
 
 namespace kakeya::cli {
 
-// Loads the model with a progress bar on a terminal. `wrapper`: as EngineImpl::open.
-Result<std::unique_ptr<EngineImpl>> open_engine(const ModelFlags& flags,
-                                                const BackendWrapper& wrapper = {});
+// Loads the model with a progress bar on a terminal. Errors: as engine_options and Engine::open.
+Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags);
 
 // SHA-256 of the ids as little-endian u32, in hexadecimal.
 std::string ids_sha256(std::span<const TokenId> ids);

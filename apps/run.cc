@@ -2,16 +2,19 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "base/atomic_file.h"
-#include "base/clock.h"
-#include "base/status.h"
 #include "command.h"
+#include "failure.h"
+#include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
 #include "output.h"
 #include "report.h"
@@ -53,7 +56,7 @@ struct Turn {
 class Runner {
  public:
   Runner(const RunFlags& flags,
-         std::unique_ptr<EngineImpl> engine,
+         std::unique_ptr<Engine> engine,
          std::unique_ptr<Session> session,
          const Tokenizer& tokenizer)
       : flags_(flags),
@@ -85,7 +88,7 @@ class Runner {
   void show(const Turn& turn, int indent);
 
   const RunFlags& flags_;
-  std::unique_ptr<EngineImpl> engine_;
+  std::unique_ptr<Engine> engine_;
   std::unique_ptr<Session> session_;
   const Tokenizer& tokenizer_;
   std::vector<ChatMessage> messages_;
@@ -114,7 +117,7 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
 // Ids beyond the context are not made, so that a text's memory is bounded by the session's size.
 Result<std::vector<TokenId>> Runner::encode(std::string_view text,
                                             std::span<const TextRange> plain) const {
-  const auto context = static_cast<std::size_t>(engine_->session_context());
+  const auto context = static_cast<std::size_t>(session_->context());
   auto ids = tokenizer_.encode(text, {.most_tokens = context, .plain = plain});
   if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(text.size());
   return ids;
@@ -127,23 +130,23 @@ Status Runner::check_length(std::string_view text) const {
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
   const std::size_t size = text.find_last_not_of(kBlanks) + 1 - begin;
-  const auto context = static_cast<std::size_t>(engine_->session_context());
+  const auto context = static_cast<std::size_t>(session_->context());
   if (tokenizer_.least_tokens(size) <= context) return {};
   return too_long(text.size());
 }
 
 Unexpected Runner::too_long(std::size_t bytes) const {
-  return error(StatusCode::kResourceExhausted,
-               "context of {} tokens is exceeded: the prompt has {} bytes and more tokens; raise "
-               "it with --ctx (this model's limit is {})",
-               engine_->session_context(), bytes, engine_->max_context());
+  return failure(StatusCode::kResourceExhausted,
+                 "context of {} tokens is exceeded: the prompt has {} bytes and more tokens; raise "
+                 "it with --ctx (this model's limit is {})",
+                 session_->context(), bytes, engine_->max_context());
 }
 
 Result<Turn> Runner::take_turn(const std::string& prompt) {
   Turn turn;
   KAKEYA_ASSIGN_OR_RETURN(turn.prompt_ids, encode_prompt(prompt));
   KAKEYA_ASSIGN_OR_RETURN(turn.kept_tokens, session_->sync(turn.prompt_ids));
-  const Stopwatch watch;
+  const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar("prompt");
     KAKEYA_TRY(session_->prefill([&](std::int64_t done, std::int64_t total) {
@@ -152,7 +155,7 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
       return !interrupt_.interrupted();
     }));
   }
-  const double prefill_seconds = watch.seconds();
+  const std::chrono::duration<double> prefill = std::chrono::steady_clock::now() - start;
   KAKEYA_ASSIGN_OR_RETURN(
       turn.result, generate_text(*session_, tokenizer_, flags_.text, [&](std::string_view piece) {
         if (!flags_.json && !piece.empty()) {
@@ -161,7 +164,7 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
         }
         return !interrupt_.interrupted();
       }));
-  turn.result.tokens.prefill_seconds += prefill_seconds;
+  turn.result.tokens.prefill_seconds += prefill.count();
   turn.result.tokens.prefill_tokens =
       static_cast<std::int64_t>(turn.prompt_ids.size()) - turn.kept_tokens;
   if (!flags_.raw) messages_.push_back({"assistant", turn.result.text});
@@ -185,7 +188,7 @@ Status Runner::restore() {
   const std::string& path = file_.path();
   if (path.empty()) return {};
   // Whether it can be written is better known now than when the reply is there.
-  if (auto probe = AtomicFile::create(path); !probe) return Unexpected(probe.error());
+  KAKEYA_TRY(file_.check_writable());
   if (!file_.look()) return {};
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, session_->restore(path));
   std::vector<ChatMessage> messages;
@@ -197,15 +200,15 @@ Status Runner::restore() {
       messages.push_back({message.at("role"), message.at("content")});
     }
   } catch (const nlohmann::json::exception&) {
-    return data_loss("{}: its note is not that of a conversation", path);
+    return failure(StatusCode::kDataLoss, "{}: its note is not that of a conversation", path);
   }
   if (raw != flags_.raw) {
-    return error(StatusCode::kFailedPrecondition, "{} was written {} --raw", path,
-                 raw ? "with" : "without");
+    return failure(StatusCode::kFailedPrecondition, "{} was written {} --raw", path,
+                   raw ? "with" : "without");
   }
   const bool has_system = !messages.empty() && messages.front().role == "system";
   if (!flags_.system.empty() && (!has_system || messages.front().content != flags_.system)) {
-    return error(StatusCode::kFailedPrecondition, "{} was written with another --system", path);
+    return failure(StatusCode::kFailedPrecondition, "{} was written with another --system", path);
   }
   messages_ = std::move(messages);
   return {};
@@ -323,7 +326,7 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
     const auto parsed = std::from_chars(entry.data(), end, id);
     const bool has_id = parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == ':';
     if (!has_id || std::sscanf(parsed.ptr + 1, "%f%c", &bias, &rest) != 1) {
-      return invalid_argument("--logit-bias must look like ID:BIAS (106:-2.5) but is '{}'", entry);
+      return bad_usage("--logit-bias must look like ID:BIAS (106:-2.5) but is '{}'", entry);
     }
     sampling.logit_bias.emplace_back(id, bias);
   }
@@ -332,17 +335,17 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 
 Result<std::string> prompt_text(const RunFlags& flags) {
   if (flags.given("--prompt")) {
-    if (flags.prompt.empty()) return invalid_argument("the prompt is empty");
+    if (flags.prompt.empty()) return bad_usage("the prompt is empty");
     return flags.prompt;
   }
   const bool from_stdin = flags.prompt_file.empty() || flags.prompt_file == "-";
   if (from_stdin && stdin_is_terminal()) {
-    return invalid_argument(
+    return bad_usage(
         "there is no prompt: give --prompt TEXT, --prompt-file FILE, --chat, or "
         "text on standard input");
   }
   KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(from_stdin ? "-" : flags.prompt_file));
-  if (text.empty()) return invalid_argument("the prompt is empty");
+  if (text.empty()) return bad_usage("the prompt is empty");
   return text;
 }
 
@@ -356,7 +359,7 @@ Status check_flags(const RunFlags& flags) {
                                        {"--raw", "--system"}};
   for (const auto& [one, other] : kPairs) {
     if (flags.given(one) && flags.given(other)) {
-      return invalid_argument("{} and {} exclude each other", one, other);
+      return bad_usage("{} and {} exclude each other", one, other);
     }
   }
   return flags.trace.empty() ? Status() : check_writable(flags.trace);
@@ -388,6 +391,7 @@ int run(RunFlags& flags) {
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.text.generate.draft_length = *draft_length;
+  flags.text.generate.logprobs = flags.given("--logprobs");
   flags.model.fit_memory = true;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
@@ -497,6 +501,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->add_option("--session", flags->session,
                    "Go on from this file if it exists, and write it after each reply")
       ->type_name("FILE");
+  command
+      ->add_option("--logprobs", flags->text.generate.top_logprobs,
+                   "With --json: the log-probability of each token, and of the N likeliest there")
+      ->type_name("N");
   command->add_flag("--json", flags->json,
                     "Print one JSON object instead of text; with --chat one a line for each reply");
   add_sampling_flags(*command, *flags);

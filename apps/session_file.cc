@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 
 namespace kakeya::cli {
@@ -65,6 +66,11 @@ SessionFile::Identity SessionFile::identity() const {
 bool SessionFile::look() {
   seen_ = identity();
   return seen_.exists;
+}
+
+Status SessionFile::check_writable() const {
+  const auto probe = AtomicFile::create(path_);
+  return probe ? Status() : Status(Unexpected(probe.error()));
 }
 
 Status SessionFile::replace(const std::function<Status(const std::string& path)>& write) {

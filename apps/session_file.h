@@ -24,6 +24,10 @@ class SessionFile {
   // Call before reading: what is there now is what may be replaced. Whether there is anything.
   bool look();
 
+  // Whether replace() could begin. Errors: kUnavailable where the folder takes no new file, or the
+  // path names what is no regular file.
+  Status check_writable() const;
+
   // Lets `write` put the conversation at a path. If somebody else has written the file since
   // look(), that is the next free name (FILE.2, FILE.3, ...), where the conversation stays from
   // then on. Errors: those of `write`; kFailedPrecondition, which says where the conversation

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "base/status.h"
+#include "kakeya/status.h"
 
 namespace kakeya::eval {
 namespace {
@@ -101,7 +101,8 @@ Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& name
   std::set<std::string> chosen;
   for (const std::string& name : names) {
     const KvMode* mode = find_mode(name);
-    if (mode == nullptr) return invalid_argument("there is no mode '{}'", name);
+    if (mode == nullptr)
+      return Unexpected(Error(StatusCode::kInvalidArgument, "there is no mode '" + name + "'"));
     chosen.insert(name);
     if (!mode->control.empty()) chosen.insert(mode->control);
   }

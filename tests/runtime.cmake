@@ -5,8 +5,8 @@ kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
 kakeya_test(cost_cache_test runtime/cost_cache_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test model/test_model.cc runtime/weights_cache_test.cc)
-kakeya_test(runtime_test model/test_model.cc runtime/demo_golden_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
-            runtime/constraint_test.cc runtime/prompt_cache_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
+kakeya_test(runtime_test model/test_model.cc runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/embedding_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
+            runtime/constraint_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc
             runtime/session_snapshot_test.cc
             runtime/speculative_session_test.cc runtime/token_tree_test.cc)
@@ -17,7 +17,10 @@ endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
-            cli/session_file_test.cc)
+            cli/flag_names_test.cc
+            cli/session_file_test.cc
+            ${PROJECT_SOURCE_DIR}/apps/flag_names.cc)
+target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kakeya/chat.h"
+#include "kakeya/embedding.h"
 #include "kakeya/memory.h"
 #include "kakeya/options.h"
 #include "kakeya/scheduler.h"
@@ -19,24 +21,6 @@
 #include "kakeya/tokenizer.h"
 
 namespace kakeya {
-
-// One turn of a conversation; role is "system", "user" or "assistant".
-struct ChatMessage {
-  std::string role;
-  std::string content;
-};
-
-struct ChatOptions {
-  bool add_generation_prompt = true;
-  bool enable_thinking = false;
-};
-
-// What a chat template makes of a conversation, to be encoded:
-//   tokenizer.encode(prompt.text, {.plain = prompt.plain})
-struct ChatPrompt {
-  std::string text;
-  std::vector<TextRange> plain;  // where the messages spell control tokens, which stay text
-};
 
 class Engine {
  public:
@@ -65,12 +49,23 @@ class Engine {
   virtual Result<const Tokenizer*> tokenizer() const = 0;
 
   // The prompt of a conversation, by the model's own chat template. Only the template writes
-  // control tokens: those that a message spells are text, which the template does not see as such.
-  // Errors: kFailedPrecondition if the folder has no template, kInvalidArgument from the template.
+  // control tokens: those that a message, a tool's result or a tool's description spells are text,
+  // which the template does not see as such. Errors: kFailedPrecondition if the folder has no
+  // template; kInvalidArgument from the template, and for tools or arguments that are no JSON
+  // objects, naming the one.
   virtual Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
                                                  const ChatOptions& options = {}) const = 0;
 
+  // The vector [hidden_size] of a text: the last layer's output after the final norm, pooled. In a
+  // timeline of its own, which keeps all rows as the default session stores them; the numbers do
+  // not depend on its SessionOptions::max_rows. Errors: kInvalidArgument for no tokens, more than
+  // max_context() or ids outside the vocabulary; kResourceExhausted; kDataLoss for a vector that is
+  // not finite.
+  virtual Result<std::vector<float>> embed(std::span<const TokenId> ids,
+                                           const EmbeddingOptions& options = {}) = 0;
+
   virtual std::int64_t vocab_size() const = 0;
+  virtual std::int64_t hidden_size() const = 0;
   virtual std::int64_t max_context() const = 0;
   // Union of config.json's and generation_config.json's eos ids.
   virtual std::span<const TokenId> stop_ids() const = 0;

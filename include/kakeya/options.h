@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kakeya/logprobs.h"
 #include "kakeya/types.h"
 
 namespace kakeya {
@@ -163,6 +164,13 @@ struct GenerateOptions {
   // What allows tokens, of this generation alone, which it must outlive; null: all are allowed.
   // Errors of the generation then: kFailedPrecondition if it allows none.
   Constraint* constraint = nullptr;
+  // Fills GenerateResult::logprobs, with so many of the likeliest tokens of each position, 0 to
+  // kMostTopLogprobs. Costs a pass over the logits for each token.
+  bool logprobs = false;
+  int top_logprobs = 0;
+  // Called with the log-probabilities of each token, just before its TokenCallback; may be empty.
+  // Only with `logprobs`.
+  std::function<void(const TokenLogprobs&)> on_logprobs = {};
 };
 
 }  // namespace kakeya

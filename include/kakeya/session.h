@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kakeya/logprobs.h"
 #include "kakeya/memory.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
@@ -50,6 +51,8 @@ struct RoundRecord {
 
 struct GenerateResult {
   std::vector<TokenId> ids;  // with the stop id, if one ended it
+  // One for each id, with GenerateOptions::logprobs; else empty.
+  std::vector<TokenLogprobs> logprobs;
   StopReason stop_reason = StopReason::kMaxTokens;
   double prefill_seconds = 0.0;     // running the tokens that were pending, until the first logits
   double decode_seconds = 0.0;      // from there to the last token
@@ -98,6 +101,18 @@ class Session {
   virtual Result<GenerateResult> generate(const GenerateOptions& options,
                                           const TokenCallback& on_token = {}) = 0;
 
+  // Adds tokens to the end, runs them, and returns of each how likely it was behind those before
+  // it, with so many of the likeliest tokens there, 0 to kMostTopLogprobs. The numbers do not
+  // depend on how tokens are divided between calls, nor on SessionOptions::max_rows. The session
+  // goes on behind the tokens, as after prefill(). To score a whole text, append Engine::bos_id()
+  // first. Errors: kFailedPrecondition without tokens before these, as nothing says how likely a
+  // first one is; as append(), kInvalidArgument for top_logprobs out of range, kUnimplemented with
+  // SessionOptions::recompute; nothing changes then. kResourceExhausted for the memory of the
+  // logits and kDataLoss for logits that are not finite, after which the tokens may have been
+  // added.
+  virtual Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids,
+                                                   int top_logprobs = 0) = 0;
+
   // Forgets the tokens from `length` on, exactly; the last one that stays is run again when the
   // session goes on. Errors: kInvalidArgument for a length out of
   // range, kFailedPrecondition if the rows of a sliding window before it are gone (a session that
@@ -126,6 +141,8 @@ class Session {
   // unchanged then. Each is one line that names the file.
   virtual Result<std::string> restore(const std::string& path) = 0;
 
+  // Most tokens that it can hold: SessionOptions::context, or what that became.
+  virtual std::int64_t context() const = 0;
   // How many of the tokens have been run, or taken over from the prompt cache.
   virtual Position position() const = 0;
   // How many of the first tokens were taken over from the engine's prompt cache and are still held;

@@ -1,5 +1,7 @@
 // Errors as values. Every fallible call of the library returns a Status or a Result<T>; nothing
-// here throws, and no input of a user makes the library abort.
+// here throws, and no input of a user makes the library abort. A message that is about an option
+// names it as kakeya/options.h does ("SessionOptions::context"), so that a program can put its own
+// name there.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/logprobs.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -10,6 +11,8 @@ namespace {
 Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits) {
   const Position position = choice.position + static_cast<Position>(row);
   KAKEYA_TRY(check_logits(logits, position));
+  // The sampler overwrites what it chooses from.
+  if (!choice.raw_logits.empty()) std::ranges::copy(logits, choice.raw_logits.begin());
   KAKEYA_TRY(choice.sampler->constrain(logits, position));
   if (row == choice.drafts.size()) return choice.sampler->sample(logits, position);
   const auto probabilities = row < choice.draft_probabilities.size()
@@ -33,6 +36,9 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
       choice.status = error(StatusCode::kFailedPrecondition,
                             "the constraint refuses token {}, which it allowed", *id);
       return;
+    }
+    if (!choice.raw_logits.empty()) {
+      choice.logprobs->push_back(token_logprobs(choice.raw_logits, *id, choice.top_logprobs));
     }
     choice.chosen[static_cast<std::size_t>(choice.count++)] = *id;
     // The next row counts only if it was computed from what was chosen.

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "backend/rows.h"
 #include "backend/sampler.h"
+#include "kakeya/logprobs.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
 
@@ -23,11 +25,16 @@ struct SequenceChoice {
   // The sequence ends with such a token, or with so many more of them.
   std::span<const TokenId> stop_ids = {};
   std::int64_t most = 0;
+  // For log-probabilities: memory for one row of logits [V], empty if none are wanted, and how many
+  // of the likeliest tokens they name.
+  std::span<float> raw_logits = {};
+  int top_logprobs = 0;
 
   // What comes of it: the drafts that the target chose itself, and one more token. The sampler, and
   // its constraint, know of them afterwards.
   std::span<TokenId> chosen = {};  // room for 1 + drafts
   std::int64_t count = 0;
+  std::vector<TokenLogprobs>* logprobs = nullptr;  // of the chosen tokens, added if they are wanted
   // kDataLoss for logits that are not finite, kFailedPrecondition if the constraint allows no
   // token; what was chosen before counts.
   Status status = {};

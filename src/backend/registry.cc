@@ -20,8 +20,8 @@ Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
     return error(StatusCode::kUnimplemented, "backend {} is not available: {}", name,
                  missing.reason);
   }
-  return invalid_argument("backend must be cpu, cpu/INSTRUCTION_SET, ref or guarded but is '{}'",
-                          name);
+  return invalid_argument(
+      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, ref or guarded but is '{}'", name);
 }
 
 std::vector<BackendSupport> backends() {

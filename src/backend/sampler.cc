@@ -15,7 +15,8 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 Status check_range(const char* name, float value, float low, float high) {
   if (value >= low && value <= high) return {};
-  return invalid_argument("{} must be from {} to {} but is {}", name, low, high, value);
+  return invalid_argument("SamplingOptions::{} must be from {} to {} but is {}", name, low, high,
+                          value);
 }
 
 }  // namespace
@@ -27,17 +28,20 @@ Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size
   KAKEYA_TRY(check_range("frequency_penalty", options.frequency_penalty, -100.0F, 100.0F));
   KAKEYA_TRY(check_range("repetition_penalty", options.repetition_penalty, 0.01F, 100.0F));
   if (!(options.top_p > 0.0F && options.top_p <= 1.0F)) {
-    return invalid_argument("top_p must be above 0 and at most 1 but is {}", options.top_p);
+    return invalid_argument("SamplingOptions::top_p must be above 0 and at most 1 but is {}",
+                            options.top_p);
   }
   if (options.top_k < 0) {
-    return invalid_argument("top_k must be 0 (off) or more but is {}", options.top_k);
+    return invalid_argument("SamplingOptions::top_k must be 0 (off) or more but is {}",
+                            options.top_k);
   }
   for (const auto& [id, bias] : options.logit_bias) {
     if (id < 0 || id >= vocab_size) {
-      return invalid_argument("logit_bias names token {} but the vocabulary has {}", id,
-                              vocab_size);
+      return invalid_argument(
+          "SamplingOptions::logit_bias names token {} but the vocabulary has {}", id, vocab_size);
     }
-    if (std::isnan(bias)) return invalid_argument("logit_bias of token {} is not a number", id);
+    if (std::isnan(bias))
+      return invalid_argument("SamplingOptions::logit_bias of token {} is not a number", id);
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// Helpers around kakeya/status.h for code inside the library: building errors and passing them on.
+// Helpers around kakeya/status.h for code inside the library: building errors. How they are passed
+// on is kakeya/status_macros.h.
 #pragma once
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 #include <utility>
 
 #include "kakeya/status.h"
+#include "kakeya/status_macros.h"  // IWYU pragma: export
 
 namespace kakeya {
 
@@ -26,22 +28,3 @@ Unexpected data_loss(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 }  // namespace kakeya
-
-#define KAKEYA_CONCAT_INNER(a, b) a##b
-#define KAKEYA_CONCAT(a, b) KAKEYA_CONCAT_INNER(a, b)
-
-// Evaluates a Status or Result and returns its error from the enclosing function, if any.
-#define KAKEYA_TRY(expr)                                       \
-  do {                                                         \
-    if (auto kakeya_try_status = (expr); !kakeya_try_status) { \
-      return ::kakeya::Unexpected(kakeya_try_status.error());  \
-    }                                                          \
-  } while (false)
-
-// Evaluates a Result; on success assigns its value to `lhs` (which may be a declaration).
-#define KAKEYA_ASSIGN_OR_RETURN(lhs, expr) \
-  KAKEYA_ASSIGN_OR_RETURN_INNER(KAKEYA_CONCAT(kakeya_result_, __LINE__), lhs, expr)
-#define KAKEYA_ASSIGN_OR_RETURN_INNER(result, lhs, expr)               \
-  auto result = (expr);                                                \
-  if (!result) return ::kakeya::Unexpected(std::move(result).error()); \
-  lhs = std::move(result).value()

@@ -180,8 +180,10 @@ Status check_target_folder(const std::string& source,
   }
   if (there && !fs::is_empty(target, ignored)) {
     if (!replace) {
-      return error(StatusCode::kFailedPrecondition,
-                   "{}: expected no such folder, got one with files (--force replaces it)", target);
+      return error(
+          StatusCode::kFailedPrecondition,
+          "{}: expected no such folder, got one with files (FolderOptions::replace replaces it)",
+          target);
     }
     KAKEYA_TRY(check_replaceable(target, find_companion_files(source)));
   }

@@ -50,7 +50,7 @@ Result<ConversionReport> convert_to_hf(const std::string& source,
   std::vector<OutputTensor> tensors;
   for (const NamedTensor& tensor : model.tensors) {
     if (tensor.rows.is_quantized() && !dtype) {
-      return invalid_argument("{}: {} is quantised: expected a type to decode it to (--type)",
+      return invalid_argument("{}: {} is quantised: expected a type to decode it to, got none",
                               source, tensor.name);
     }
     tensors.push_back({prefix_of(model, config, tensor.name) + tensor.name, tensor.rows,

@@ -56,7 +56,10 @@ Status Generation::push_choice(std::span<float> logits) {
                         .sampler = &sampler_,
                         .stop_ids = request_.stop_ids,
                         .most = 1,
-                        .chosen = chosen_};
+                        .raw_logits = request_.raw_logits,
+                        .top_logprobs = request_.top_logprobs,
+                        .chosen = chosen_,
+                        .logprobs = &result_.logprobs};
   choose_on_host(choice, {logits.data(), 1, std::ssize(logits)});
   KAKEYA_TRY(choice.status);
   KAKEYA_TRY(timeline_.push({chosen_.data(), 1}));
@@ -109,7 +112,10 @@ SequenceChoice Generation::choice(Rows logits) {
           .draft_probabilities = std::span(draft_probabilities_).first(drafts().size()),
           .stop_ids = request_.stop_ids,
           .most = remaining(),
-          .chosen = chosen_};
+          .raw_logits = request_.raw_logits,
+          .top_logprobs = request_.top_logprobs,
+          .chosen = chosen_,
+          .logprobs = &result_.logprobs};
 }
 
 Status Generation::absorb(const SequenceChoice& choice) {
@@ -147,13 +153,15 @@ void Generation::end_shared_round(double draft_seconds,
 }
 
 Status Generation::deliver(const TokenCallback& on_token) {
-  if (!on_token) {
+  const bool shows_logprobs = request_.on_logprobs && !request_.raw_logits.empty();
+  if (!on_token && !shows_logprobs) {
     delivered_ = result_.ids.size();
     return {};
   }
   while (delivered_ < result_.ids.size()) {
+    if (shows_logprobs) request_.on_logprobs(result_.logprobs[delivered_]);
     const TokenId id = result_.ids[delivered_++];
-    if (on_token(id)) continue;
+    if (!on_token || on_token(id)) continue;
     const auto behind = static_cast<std::int32_t>(result_.ids.size() - delivered_);
     if (behind == 0 && done_ && result_.stop_reason == StopReason::kStopId) return {};
     stop(StopReason::kCallback);
@@ -161,6 +169,7 @@ Status Generation::deliver(const TokenCallback& on_token) {
     // The last token that stays is pending again, as if the round had ended with it.
     KAKEYA_TRY(timeline_.rewind(position() - behind));
     result_.ids.resize(delivered_);
+    if (!request_.raw_logits.empty()) result_.logprobs.resize(delivered_);
     RoundRecord& round = result_.rounds.back();
     round.committed -= behind;
     result_.accepted -= std::max(0, round.accepted - round.committed);

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "backend/choose.h"
@@ -26,6 +27,7 @@
 #include "decode/length_policy.h"
 #include "decode/timeline.h"
 #include "formats/drafter_config.h"
+#include "kakeya/logprobs.h"
 #include "kakeya/session.h"
 
 namespace kakeya {
@@ -39,6 +41,10 @@ struct DecodeRequest {
   std::int64_t draft_length = kAutoDraftLength;
   // The reference way to verify: one pass a row, as long as rows agree. The same output, slower.
   bool one_row_passes = false;
+  // [V] memory for the logits that log-probabilities are taken of; empty: none are wanted.
+  std::span<float> raw_logits = {};
+  int top_logprobs = 0;
+  std::function<void(const TokenLogprobs&)> on_logprobs = {};
 };
 
 // A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.

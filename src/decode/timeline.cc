@@ -43,7 +43,7 @@ Result<KvLayerPlan> plan_layers(const SessionOptions& options,
   if (evicted == Evicted::kKeep) return plan;
   plan.restored = evicted == Evicted::kRestore;
   if (options.window == 0) {
-    return invalid_argument("rows can be {} only behind a window; set it with --window",
+    return invalid_argument("rows can be {} only behind a window; set SessionOptions::window",
                             plan.restored ? "restored" : "dropped");
   }
   plan.sink = options.sink;
@@ -67,21 +67,23 @@ Status plan_restoring(const SessionOptions& options,
                       KvPlan& plan) {
   if (restoring.projection == nullptr) {
     return invalid_argument(
-        "rows can be restored only with a projection; name its folder with --projection");
+        "rows can be restored only with a projection; name its folder in "
+        "EngineOptions::projection");
   }
   if (!(options.restore_blend >= 0.0F && options.restore_blend <= 1.0F)) {
-    return invalid_argument("restore_blend must be 0 to 1 but is {}", options.restore_blend);
+    return invalid_argument("SessionOptions::restore_blend must be 0 to 1 but is {}",
+                            options.restore_blend);
   }
   if (!restoring.projection->causal_features && !options.recompute) {
     return invalid_argument(
         "this projection's features change with every token that follows (causal_features is "
-        "false): it restores rows only where all of the text is run again for each token, with "
-        "--restore-mode recompute");
+        "false): it restores rows only where all of the text is run again for each token: set "
+        "SessionOptions::recompute");
   }
   if (options.window < logit_rows) {
     return invalid_argument(
-        "rows can be restored behind a window of {} tokens or more, as many as a draft is verified "
-        "with, but it is {}",
+        "SessionOptions::window must be {} or more where rows are restored, as many as a draft is "
+        "verified with, but is {}",
         logit_rows, options.window);
   }
   plan.rank = restoring.projection->rank;
@@ -92,24 +94,28 @@ Status plan_restoring(const SessionOptions& options,
 
 Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
   if (options.sink < 0 || options.window < 0) {
-    return invalid_argument("sink and window must be 0 or more but are {} and {}", options.sink,
-                            options.window);
+    return invalid_argument(
+        "SessionOptions::sink and SessionOptions::window must be 0 or more but are {} and {}",
+        options.sink, options.window);
   }
   if (std::max(options.sink, options.window) > SessionOptions::kMostKept) {
-    return invalid_argument("sink and window must be at most {} but are {} and {}",
-                            SessionOptions::kMostKept, options.sink, options.window);
+    return invalid_argument(
+        "SessionOptions::sink and SessionOptions::window must be at most {} but are {} and {}",
+        SessionOptions::kMostKept, options.sink, options.window);
   }
   for (const auto& [name, type] :
        {std::pair("kv_full", options.kv_full), std::pair("kv_sliding", options.kv_sliding),
         std::pair("kv_drafter", options.kv_drafter), std::pair("kv_codes", options.kv_codes)}) {
     if (type > KvType::kE8) {
-      return invalid_argument("{} is no type of rows: {}", name, static_cast<int>(type));
+      return invalid_argument("SessionOptions::{} is no type of rows: {}", name,
+                              static_cast<int>(type));
     }
   }
   for (const auto& [name, evicted] : {std::pair("evicted_full", options.evicted_full),
                                       std::pair("evicted_sliding", options.evicted_sliding)}) {
     if (evicted > Evicted::kRestore) {
-      return invalid_argument("{} is no way to treat rows: {}", name, static_cast<int>(evicted));
+      return invalid_argument("SessionOptions::{} is no way to treat rows: {}", name,
+                              static_cast<int>(evicted));
     }
   }
   KvPlan plan{.full = {}, .sliding = {}, .pairs = options.kv_pairs};
@@ -154,11 +160,13 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
       kv.full.kept > 0 && !kv.full.restored && kv.full.kept <= config.max_position_embeddings;
   const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;
   if (options.context < 0 || options.context > limit) {
-    return invalid_argument("context must be 1 to {} tokens for this model but is {}", limit,
-                            options.context);
+    return invalid_argument(
+        "SessionOptions::context must be 1 to {} tokens for this model but is {}", limit,
+        options.context);
   }
   if (options.max_rows < 1) {
-    return invalid_argument("max_rows must be at least 1 but is {}", options.max_rows);
+    return invalid_argument("SessionOptions::max_rows must be at least 1 but is {}",
+                            options.max_rows);
   }
   const std::int64_t context = options.context > 0 ? options.context
                                                    : std::min(config.max_position_embeddings,
@@ -264,8 +272,8 @@ void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& exte
 Status Timeline::check_room(std::int64_t held, std::size_t wanted) const {
   if (static_cast<std::int64_t>(wanted) <= plan_.context - held) return {};
   return error(StatusCode::kResourceExhausted,
-               "context of {} tokens is exceeded: {} are in use and {} more are wanted; raise it "
-               "with --ctx (this model's limit is {})",
+               "context of {} tokens is exceeded: {} are in use and {} more are wanted; raise "
+               "SessionOptions::context (this model's limit is {})",
                plan_.context, held, wanted, decoder_.config().max_position_embeddings);
 }
 
@@ -280,9 +288,13 @@ Status Timeline::check(std::span<const TokenId> ids) const {
   return check_room(0, ids.size());
 }
 
-Status Timeline::push(std::span<const TokenId> ids) {
+Status Timeline::check_push(std::span<const TokenId> ids) const {
   KAKEYA_TRY(check(ids));
-  KAKEYA_TRY(check_room(static_cast<std::int64_t>(tokens_.size()), ids.size()));
+  return check_room(static_cast<std::int64_t>(tokens_.size()), ids.size());
+}
+
+Status Timeline::push(std::span<const TokenId> ids) {
+  KAKEYA_TRY(check_push(ids));
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   return {};
 }
@@ -379,6 +391,33 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   }
   has_logits_ = last;
   return finish_chunk();
+}
+
+Status Timeline::run_with_logits(const LogitsCallback& look) {
+  KAKEYA_CHECK(encoder_ == nullptr || !encoder_->looks_ahead());
+  // Many rows share the reading of weights, but each has V logits.
+  constexpr std::int64_t kMostLogits = std::int64_t{4} << 20;
+  const ModelConfig& config = decoder_.config();
+  const auto most = std::clamp<std::int64_t>(kMostLogits / config.vocab_size, 1, plan_.chunk);
+  KAKEYA_TRY(workspace_.reserve(plan_target_passes(config, most, most)));
+  KAKEYA_TRY(own_logits());
+  while (!pending().empty()) {
+    const Position first = cache_.length();
+    const std::int64_t rows = std::min(std::ssize(pending()), most);
+    Pass pass(workspace_);
+    KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, rows));
+    pass.run();
+    commit(rows);
+    const HostRows logits = pass.host_logits(0);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::span<const float> row = logits.row(i);
+      KAKEYA_TRY(look(first + i, row));
+      if (i + 1 == rows) std::ranges::copy(row, logits_.as<float>());
+    }
+    has_logits_ = pending().empty();
+    KAKEYA_TRY(finish_chunk());
+  }
+  return {};
 }
 
 Status Timeline::finish_chunk() {

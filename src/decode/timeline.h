@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -115,6 +116,8 @@ class Timeline {
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
   // (names it and its index), kResourceExhausted if the context would be exceeded.
   Status push(std::span<const TokenId> ids);
+  // The same errors, without adding them.
+  Status check_push(std::span<const TokenId> ids) const;
 
   // Runs all pending tokens in the plan's chunks (or of at most `chunk`, if positive); afterwards
   // logits() holds the last one's. A no-op without pending tokens. Takes a turn of the workspace
@@ -123,6 +126,13 @@ class Timeline {
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
   // The same of the tokens before `end`; there are no logits then if others are left.
   Status run_until(Position end, std::int64_t chunk = 0, const PrefillProgress& progress = {});
+
+  // Runs all pending tokens and calls `look` with the position and the logits [V] of each, in
+  // order, within a turn. The workspace gets room for the logits of a chunk. Afterwards logits()
+  // holds the last one's. Errors: those of `look`, after which tokens may be left;
+  // kResourceExhausted.
+  using LogitsCallback = std::function<Status(Position position, std::span<const float> logits)>;
+  Status run_with_logits(const LogitsCallback& look);
 
   // Whether decoding shall forget() before each token.
   bool recomputes() const { return plan_.recompute; }

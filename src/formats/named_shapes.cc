@@ -141,8 +141,8 @@ Result<ModelConfig> named_shape(std::string_view name, std::int64_t layers) {
     if (shape.name == name) config = qwen3_config(shape);
   }
   if (!config) {
-    return invalid_argument("--shape must be one of {} but is '{}'", fmt::join(shape_names(), ", "),
-                            name);
+    return invalid_argument("named_shape::name must be one of {} but is '{}'",
+                            fmt::join(shape_names(), ", "), name);
   }
   KAKEYA_TRY(keep_layers(*config, name, layers));
   return *std::move(config);

@@ -254,11 +254,10 @@ Status KvCache::reserve(std::int64_t rows) {
     return invalid_argument("[kv] a block must have 0 to {} rows but has {}", spec_.max_rows, rows);
   }
   if (rows > spec_.context - length_) {
-    return error(
-        StatusCode::kResourceExhausted,
-        "context of {} tokens is full: {} are in use and {} more are wanted; raise it with "
-        "--ctx",
-        spec_.context, length_, rows);
+    return error(StatusCode::kResourceExhausted,
+                 "context of {} tokens is full: {} are in use and {} more are wanted; raise "
+                 "SessionOptions::context",
+                 spec_.context, length_, rows);
   }
   if (forked_) KAKEYA_TRY(own_blocks(length_, rows));
   reserved_ = rows;

@@ -29,7 +29,12 @@ class EngineHandle final : public Engine {
                                          const ChatOptions& options) const override {
     return engine_->apply_chat_template(messages, options);
   }
+  Result<std::vector<float>> embed(std::span<const TokenId> ids,
+                                   const EmbeddingOptions& options) override {
+    return engine_->embed(ids, options);
+  }
   std::int64_t vocab_size() const override { return engine_->vocab_size(); }
+  std::int64_t hidden_size() const override { return engine_->hidden_size(); }
   std::int64_t max_context() const override { return engine_->max_context(); }
   std::span<const TokenId> stop_ids() const override { return engine_->stop_ids(); }
   TokenId bos_id() const override { return engine_->bos_id(); }

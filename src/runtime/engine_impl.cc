@@ -29,8 +29,8 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
 // Everything up to the weights: configuration, backend.
 Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& options) {
   if (options.num_threads < 0 || options.num_threads > EngineOptions::kMostThreads) {
-    return invalid_argument("num_threads must be 0 to {} but is {}", EngineOptions::kMostThreads,
-                            options.num_threads);
+    return invalid_argument("EngineOptions::num_threads must be 0 to {} but is {}",
+                            EngineOptions::kMostThreads, options.num_threads);
   }
   KAKEYA_ASSIGN_OR_RETURN(ModelConfig config, load_model_config(options.model_dir));
   std::unique_ptr<EngineImpl> engine(new EngineImpl(std::move(config), options));

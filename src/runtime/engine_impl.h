@@ -53,7 +53,10 @@ class EngineImpl final : public Engine {
                                          const ChatOptions& options) const override {
     return text_.apply_chat_template(messages, options);
   }
+  Result<std::vector<float>> embed(std::span<const TokenId> ids,
+                                   const EmbeddingOptions& options) override;
   std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t hidden_size() const override { return config_.hidden_size; }
   std::int64_t max_context() const override { return config_.max_position_embeddings; }
   std::span<const TokenId> stop_ids() const override { return stop_ids_; }
   TokenId bos_id() const override {

@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "formats/gguf_checkpoint.h"
+#include "runtime/chat_context.h"
 #include "text/plain_texts.h"
 #include "text/tokenizer_gguf.h"
 #include "text/utf8.h"
@@ -152,20 +153,16 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
   if (!chat_template_) {
     return error(StatusCode::kFailedPrecondition,
                  "{} has no chat template (chat_template.jinja, chat_template in "
-                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); prompt it "
-                 "without one (--raw)",
+                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); encode "
+                 "prompts as they are, with Tokenizer::encode",
                  path_);
   }
   std::optional<PlainTexts> texts;
   if (tokenizer_) texts.emplace(*tokenizer_);
-  nlohmann::ordered_json context;
-  context["messages"] = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : messages) {
-    std::string content = texts ? texts->hide(message.content) : message.content;
-    context["messages"].push_back({{"role", message.role}, {"content", std::move(content)}});
-  }
-  context["add_generation_prompt"] = options.add_generation_prompt;
-  context["enable_thinking"] = options.enable_thinking;
+  const auto hide = [&](std::string_view text) {
+    return texts ? texts->hide(text) : std::string(text);
+  };
+  KAKEYA_ASSIGN_OR_RETURN(nlohmann::ordered_json context, chat_context(messages, options, hide));
   context["bos_token"] = bos_token_;
   context["eos_token"] = eos_token_;
   KAKEYA_ASSIGN_OR_RETURN(std::string rendered, chat_template_->render(context));

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kakeya/engine.h"
+#include "kakeya/chat.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
 #include "text/chat_template.h"

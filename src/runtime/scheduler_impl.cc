@@ -12,7 +12,7 @@ namespace {
 Status check_options(const SchedulerOptions& options) {
   const auto check = [](const char* name, std::int64_t value, std::int64_t most) -> Status {
     if (value >= 1 && value <= most) return {};
-    return invalid_argument("{} must be 1 to {} but is {}", name, most, value);
+    return invalid_argument("SchedulerOptions::{} must be 1 to {} but is {}", name, most, value);
   };
   KAKEYA_TRY(check("max_sequences", options.max_sequences, SchedulerOptions::kMostSequences));
   KAKEYA_TRY(check("max_rows", options.max_rows, SchedulerOptions::kMostRows));

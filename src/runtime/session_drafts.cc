@@ -33,7 +33,8 @@ Result<DraftChoice> resolve_draft_choice(const std::string& source, const std::s
   if (source.starts_with(kChain)) choice.drafter_dir = source.substr(kChain.size());
   if (is_model(choice.drafter_dir)) return choice;
   return error(StatusCode::kNotFound,
-               "{} holds no drafter (config.json); expected auto, none, ngram, chain, a drafter's "
+               "DraftOptions::source: {} holds no drafter (config.json); expected auto, none, "
+               "ngram, chain, a drafter's "
                "folder or GGUF file, or ngram+ before one",
                choice.drafter_dir.empty() ? "\"\"" : choice.drafter_dir);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/logprobs.h"
 #include "base/clock.h"
 #include "base/status.h"
 
@@ -25,13 +26,15 @@ double plain_step_seconds(const std::vector<RoundRecord>& rounds, const LengthPo
 Status validate_generation(const GenerateOptions& options, std::int64_t vocab_size) {
   KAKEYA_TRY(validate_sampling(options.sampling, vocab_size));
   if (options.max_tokens < 0) {
-    return invalid_argument("max_tokens must be 0 or more but is {}", options.max_tokens);
+    return invalid_argument("GenerateOptions::max_tokens must be 0 or more but is {}",
+                            options.max_tokens);
   }
   if (options.draft_length < kAutoDraftLength) {
-    return invalid_argument("draft_length must be 0 or more, or {} for auto, but is {}",
-                            kAutoDraftLength, options.draft_length);
+    return invalid_argument(
+        "GenerateOptions::draft_length must be 0 or more, or {} for auto, but is {}",
+        kAutoDraftLength, options.draft_length);
   }
-  return {};
+  return check_top_logprobs("GenerateOptions::top_logprobs", options.top_logprobs);
 }
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -130,6 +133,53 @@ Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress)
   return {};
 }
 
+Status SessionImpl::own_raw_logits() {
+  if (raw_logits_.size() > 0) return {};
+  const auto bytes =
+      static_cast<std::uint64_t>(timeline_->decoder().config().vocab_size) * sizeof(float);
+  KAKEYA_ASSIGN_OR_RETURN(raw_logits_, engine_.budget.allocate(MemoryClass::kLogits, bytes));
+  return {};
+}
+
+// Nothing of the session changes.
+Status SessionImpl::check_score(std::span<const TokenId> ids, int top_logprobs) {
+  KAKEYA_TRY(check_top_logprobs("top_logprobs", top_logprobs));
+  if (timeline_->tokens().empty()) {
+    return error(StatusCode::kFailedPrecondition,
+                 "there is nothing before the tokens to score: append tokens");
+  }
+  if (timeline_->recomputes()) {
+    return error(
+        StatusCode::kUnimplemented,
+        "tokens cannot be scored with SessionOptions::recompute: expected false, got true");
+  }
+  return timeline_->check_push(ids);
+}
+
+Result<std::vector<TokenLogprobs>> SessionImpl::score(std::span<const TokenId> ids,
+                                                      int top_logprobs) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
+  KAKEYA_TRY(check_score(ids, top_logprobs));
+  std::vector<TokenLogprobs> scores;
+  if (ids.empty()) return scores;
+  scores.reserve(ids.size());
+  // The first logits are those behind the last token that is there, which is run once more. The
+  // prompt cache must not know of those to be scored: it has no logits.
+  const auto before = static_cast<Position>(timeline_->tokens().size());
+  const auto look = [&](Position position, std::span<const float> logits) -> Status {
+    const auto next = static_cast<std::size_t>(position + 1 - before);
+    if (next < ids.size()) scores.push_back(token_logprobs(logits, ids[next], top_logprobs));
+    return check_logits(logits, position + 1);
+  };
+  if (timeline_->pending().empty()) KAKEYA_TRY(timeline_->step_back());
+  start_from_cache();
+  KAKEYA_TRY(timeline_->run_until(before - 1));
+  KAKEYA_TRY(timeline_->push(ids));
+  KAKEYA_TRY(timeline_->run_with_logits(look));
+  keep_for_others();
+  return scores;
+}
+
 Status SessionImpl::truncate(Position length) {
   KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
   KAKEYA_TRY(timeline_->rewind(length));
@@ -197,6 +247,13 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
     sampler_ = std::make_unique<Sampler>(std::move(sampler));
   }
   GenerateResult& result = prepared.result;
+  if (options.logprobs) {
+    KAKEYA_TRY(own_raw_logits());
+    const auto width = static_cast<std::size_t>(timeline_->decoder().config().vocab_size);
+    prepared.request.raw_logits = {raw_logits_.as<float>(), width};
+    prepared.request.top_logprobs = options.top_logprobs;
+    prepared.request.on_logprobs = options.on_logprobs;
+  }
   const std::span<const TokenId> tokens = timeline_->tokens();
   sampler_->set_options(options.sampling, engine_.suppressed, options.accept);
   sampler_->set_constraint(nullptr);
@@ -259,6 +316,8 @@ Footprint SessionImpl::footprint() const {
   const std::uint64_t sampler = sampler_ == nullptr ? 0 : sampler_->bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += sampler;
   footprint.live_bytes(MemoryClass::kLogits) += sampler;
+  footprint.reserved_bytes(MemoryClass::kLogits) += raw_logits_.size();
+  footprint.live_bytes(MemoryClass::kLogits) += raw_logits_.size();
   if (drafts_ != nullptr && drafts_->dflash() != nullptr) {
     footprint += drafts_->dflash()->footprint();
   }

@@ -66,11 +66,13 @@ class SessionImpl final : public Session {
   Status prefill(const PrefillProgress& progress) override;
   Result<GenerateResult> generate(const GenerateOptions& options,
                                   const TokenCallback& on_token) override;
+  Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, int top_logprobs) override;
   Status truncate(Position length) override;
   Result<std::unique_ptr<Session>> fork() override;
   Status snapshot(const std::string& path, std::string_view note) override;
   Result<std::string> restore(const std::string& path) override;
   std::span<const TokenId> tokens() const override { return timeline_->tokens(); }
+  std::int64_t context() const override { return timeline_->context(); }
   Position position() const override { return timeline_->position(); }
   Position cached_tokens() const override { return cached_; }
   Footprint footprint() const override;
@@ -108,6 +110,10 @@ class SessionImpl final : public Session {
   SessionParts parts();
   // The key of a file.
   SnapshotKey saved_key() const;
+  // What score() is refused for before anything changes.
+  Status check_score(std::span<const TokenId> ids, int top_logprobs);
+  // Memory for logits as the model gave them; nothing if it is there. Errors: kResourceExhausted.
+  Status own_raw_logits();
   // Runs what is pending, after start_from_cache(), and keeps it for other sessions.
   Status run_prompt(Position branch, const PrefillProgress& progress = {});
 
@@ -117,6 +123,7 @@ class SessionImpl final : public Session {
   std::unique_ptr<Timeline> timeline_;  // after drafts_: it refers to their tap sink
   std::unique_ptr<Sampler> sampler_;
   std::optional<PromptCache::Cursor> cursor_;  // nothing: it uses no prompt cache
+  Buffer raw_logits_;                          // [V]; empty until log-probabilities are wanted
   Position cached_ = 0;                        // cached_tokens()
   std::atomic<bool> busy_{false};
 };

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kakeya/engine.h"
+#include "kakeya/chat.h"
 #include "kakeya/tokenizer.h"
 
 namespace kakeya {

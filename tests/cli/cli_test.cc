@@ -44,6 +44,23 @@ TEST_F(Cli, GivesTheGoldenAnswers) {
   EXPECT_EQ(lines, 24);
 }
 
+TEST_F(Cli, PrintsLogProbabilitiesOfEachTokenIfAskedTo) {
+  const std::string command = "run " + kDemoFlag + "--json -n 9 --prompt 'Count from 5 to 12.'";
+  const auto plain = nlohmann::json::parse(kakeya(command).out);
+  EXPECT_FALSE(plain.contains("logprobs"));
+  const auto json = nlohmann::json::parse(kakeya(command + " --logprobs 3").out);
+  EXPECT_EQ(json["output_ids"], plain["output_ids"]);
+  ASSERT_EQ(json["logprobs"].size(), json["output_ids"].size());
+  for (std::size_t i = 0; i < json["logprobs"].size(); ++i) {
+    const auto& position = json["logprobs"][i];
+    EXPECT_EQ(position["id"], json["output_ids"][i]);
+    ASSERT_EQ(position["top"].size(), 3U);
+    // Decoding is greedy.
+    EXPECT_EQ(position["top"][0]["id"], position["id"]);
+    EXPECT_EQ(position["top"][0]["logprob"], position["logprob"]);
+  }
+}
+
 TEST_F(Cli, PrintsOneJsonObjectWithEveryPromisedField) {
   const Outcome outcome = kakeya("run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.'");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

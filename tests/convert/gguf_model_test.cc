@@ -174,11 +174,11 @@ TEST(GgufModel, OfADrafterNeedsTheModelThatItDraftsFor) {
   const ScratchFolder folder;
   const std::string path = folder.path("out.gguf");
   EXPECT_THAT(message_of(convert_drafter("", path)),
-              HasSubstr("expected the folder of that (--model), got none"));
+              HasSubstr("expected the folder of that, GgufOptions::drafter_target, got none"));
   EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path)),
               HasSubstr("hidden_size is 64 but the target's is 256"));
   EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path, KAKEYA_DEMO_MODEL)),
-              HasSubstr("where its model is given (--model), got a model"));
+              HasSubstr("where GgufOptions::drafter_target is given, got a model"));
   EXPECT_FALSE(fs::exists(path));
 }
 
@@ -258,7 +258,8 @@ TEST(GgufModel, RefusesWhatItCannotWriteAndLeavesWhatIsThere) {
     return report.has_value() ? std::string() : report.error().message();
   };
   const std::string old = folder.write("old.gguf", "old");
-  EXPECT_THAT(message(convert(KAKEYA_DEMO_MODEL, old, "bf16")), HasSubstr("--force replaces it"));
+  EXPECT_THAT(message(convert(KAKEYA_DEMO_MODEL, old, "bf16")),
+              HasSubstr("GgufOptions::replace replaces it"));
   EXPECT_THAT(message(convert(KAKEYA_DEMO_MODEL, folder.root(), "bf16")),
               HasSubstr("got a folder"));
   EXPECT_THAT(message(convert(folder.path("none"), old, "bf16", true)),

@@ -41,7 +41,7 @@ TEST(TargetFolder, MayBeAbsentOrEmptyAndAModelOnlyIfItIsToBeReplaced) {
   EXPECT_EQ(problem(folder, folder.path("empty"), false), "");
   const std::string model = filled(folder, "model", "config.json");
   fs::create_directory(model + "/drafter");
-  EXPECT_THAT(problem(folder, model, false), HasSubstr("--force replaces it"));
+  EXPECT_THAT(problem(folder, model, false), HasSubstr("FolderOptions::replace replaces it"));
   EXPECT_EQ(problem(folder, model, true), "");
 }
 

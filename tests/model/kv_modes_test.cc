@@ -201,8 +201,9 @@ TEST_F(KvModes, WhatCannotBeKeptSoIsRefusedInOneLine) {
     return plan ? "accepted" : plan.error().message();
   };
   EXPECT_EQ(message({.evicted_full = Evicted::kDrop}),
-            "rows can be dropped only behind a window; set it with --window");
-  EXPECT_EQ(message({.sink = -1}), "sink and window must be 0 or more but are -1 and 0");
+            "rows can be dropped only behind a window; set SessionOptions::window");
+  EXPECT_EQ(message({.sink = -1}),
+            "SessionOptions::sink and SessionOptions::window must be 0 or more but are -1 and 0");
   KvCacheSpec spec{.layers = {{.num_kv_heads = 1, .head_dim = 40, .format = KvFormat::kInt4}},
                    .context = 8};
   EXPECT_EQ(spec.check().error().message(),

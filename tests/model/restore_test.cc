@@ -178,7 +178,7 @@ TEST_F(OlderProjection, RestoresOnlyWhereTheWholeTextIsRunAgain) {
   const auto plan =
       plan_timeline(demo.model->config(), options, Compute::kFast, /*logit_rows=*/1, configs);
   ASSERT_FALSE(plan.has_value());
-  EXPECT_NE(plan.error().message().find("--restore-mode recompute"), std::string::npos);
+  EXPECT_NE(plan.error().message().find("set SessionOptions::recompute"), std::string::npos);
   // Drafts are no part of the text.
   const auto timeline = demo.timeline(options_);
   const std::vector<TokenId> ids = random_ids(60, 6);
@@ -276,15 +276,17 @@ TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
   using enum Evicted;
   EXPECT_EQ(message(restoring(kRestore, kKeep), configs), "accepted");
   EXPECT_EQ(message(restoring(kRestore, kKeep), {}),
-            "rows can be restored only with a projection; name its folder with --projection");
+            "rows can be restored only with a projection; name its folder in "
+            "EngineOptions::projection");
   EXPECT_EQ(message(restoring(kKeep, kRestore, 0), configs),
-            "rows can be restored only behind a window; set it with --window");
-  EXPECT_EQ(message(restoring(kKeep, kRestore, 15), configs),
-            "rows can be restored behind a window of 16 tokens or more, as many as a draft is "
-            "verified with, but it is 15");
+            "rows can be restored only behind a window; set SessionOptions::window");
+  EXPECT_EQ(
+      message(restoring(kKeep, kRestore, 15), configs),
+      "SessionOptions::window must be 16 or more where rows are restored, as many as a draft is "
+      "verified with, but is 15");
   SessionOptions options = restoring(kRestore, kKeep);
   options.restore_blend = 1.5F;
-  EXPECT_EQ(message(options, configs), "restore_blend must be 0 to 1 but is 1.5");
+  EXPECT_EQ(message(options, configs), "SessionOptions::restore_blend must be 0 to 1 but is 1.5");
   options.restore_blend = 0.5F;
   options.kv_full = KvType::kInt8;
   EXPECT_EQ(message(options, configs),

@@ -251,7 +251,7 @@ TEST(SchedulerTest, WhatDoesNotFitWaitsOrIsRefused) {
 TEST(SchedulerTest, DeadlinesAndBadRequestsEndInOneLine) {
   const auto engine = open_shared_engine({.name = "cpu"}, "none");
   EXPECT_EQ(engine->create_scheduler({.max_sequences = 0}).error().message(),
-            "max_sequences must be 1 to 1024 but is 0");
+            "SchedulerOptions::max_sequences must be 1 to 1024 but is 0");
   const auto scheduler = engine->create_scheduler({.max_sequences = 1, .max_waiting = 1}).value();
   EXPECT_EQ(scheduler->add({}).error().message(), "the prompt must have a token");
   Request request;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <thread>
@@ -81,15 +82,28 @@ TEST(SessionRules, RefusesOptionsOutOfRange) {
   };
   for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{1} << 62, kMost}) {
     refused({.sink = value, .window = 64, .evicted_full = Evicted::kDrop},
-            "sink and window must be");
-    refused({.window = value, .evicted_full = Evicted::kDrop}, "sink and window must be");
+            "SessionOptions::sink and SessionOptions::window must be");
+    refused({.window = value, .evicted_full = Evicted::kDrop},
+            "SessionOptions::sink and SessionOptions::window must be");
   }
   refused({.sink = kMost, .window = kMost, .evicted_full = Evicted::kDrop},
-          "sink and window must be");
-  refused({.max_rows = 0}, "max_rows");
-  refused({.kv_full = static_cast<KvType>(99)}, "kv_full is no type of rows: 99");
-  refused({.kv_codes = static_cast<KvType>(8)}, "kv_codes is no type of rows: 8");
-  refused({.evicted_sliding = static_cast<Evicted>(3)}, "evicted_sliding is no way");
+          "SessionOptions::sink and SessionOptions::window must be");
+  refused({.max_rows = 0}, "SessionOptions::max_rows must");
+  refused({.kv_full = static_cast<KvType>(99)}, "SessionOptions::kv_full is no type of rows: 99");
+  refused({.kv_codes = static_cast<KvType>(8)}, "SessionOptions::kv_codes is no type of rows: 8");
+  refused({.evicted_sliding = static_cast<Evicted>(3)},
+          "SessionOptions::evicted_sliding is no way");
+}
+
+TEST(SessionRules, ASessionKnowsHowMuchItHolds) {
+  const auto engine = open_engine(demo_options("none"));
+  const auto session = engine->create_session({.context = 40, .max_rows = 16}).value();
+  EXPECT_EQ(session->context(), 40);
+  ASSERT_OK(session->append(Ids(40, 130)));
+  EXPECT_EQ(session->append(kPrompt).error().code(), StatusCode::kResourceExhausted);
+  // The model's limit, at most the default.
+  const auto whole = engine->create_session({}).value();
+  EXPECT_EQ(whole->context(), std::min(engine->max_context(), SessionOptions::kDefaultContext));
 }
 
 TEST(SessionRules, RefusesThousandsOfThreads) {
@@ -98,7 +112,8 @@ TEST(SessionRules, RefusesThousandsOfThreads) {
     options.num_threads = threads;
     const auto engine = Engine::open(options);
     ASSERT_FALSE(engine.has_value());
-    EXPECT_THAT(engine.error().message(), HasSubstr("num_threads must be 0 to 1024"));
+    EXPECT_THAT(engine.error().message(),
+                HasSubstr("EngineOptions::num_threads must be 0 to 1024"));
   }
 }
 

@@ -1,0 +1,99 @@
+#include "runtime/chat_context.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kMostNesting = 64;  // of JSON in tools and arguments
+
+// The same value with every text and name of a member hidden.
+Result<ordered_json> hide_texts(const ordered_json& json, const HideText& hide, std::size_t depth) {
+  if (depth > kMostNesting) {
+    return invalid_argument("expected at most {} levels of JSON, got more", kMostNesting);
+  }
+  if (json.is_string()) return ordered_json(hide(json.get_ref<const std::string&>()));
+  if (json.is_array()) {
+    ordered_json list = ordered_json::array();
+    for (const ordered_json& item : json) {
+      KAKEYA_ASSIGN_OR_RETURN(ordered_json hidden, hide_texts(item, hide, depth + 1));
+      list.push_back(std::move(hidden));
+    }
+    return list;
+  }
+  if (!json.is_object()) return json;
+  ordered_json object = ordered_json::object();
+  for (const auto& [name, item] : json.items()) {
+    KAKEYA_ASSIGN_OR_RETURN(ordered_json hidden, hide_texts(item, hide, depth + 1));
+    object[hide(name)] = std::move(hidden);
+  }
+  return object;
+}
+
+Result<ordered_json> read_object(std::string_view text, const HideText& hide) {
+  const auto json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return invalid_argument("expected a JSON object, got no JSON");
+  if (!json.is_object()) {
+    return invalid_argument("expected a JSON object, got a JSON {}", json.type_name());
+  }
+  return hide_texts(json, hide, 0);
+}
+
+Result<ordered_json> call_context(const ToolCall& call, const HideText& hide) {
+  ordered_json function = {{"name", hide(call.name)}, {"arguments", ordered_json::object()}};
+  if (!call.arguments.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(function["arguments"], read_object(call.arguments, hide));
+  }
+  ordered_json context = {{"type", "function"}};
+  if (!call.id.empty()) context["id"] = hide(call.id);
+  context["function"] = std::move(function);
+  return context;
+}
+
+Result<ordered_json> message_context(const ChatMessage& message, const HideText& hide) {
+  ordered_json context = {{"role", hide(message.role)}, {"content", hide(message.content)}};
+  const auto add = [&](const char* key, const std::string& text) {
+    if (!text.empty()) context[key] = hide(text);
+  };
+  add("reasoning_content", message.reasoning);
+  for (std::size_t i = 0; i < message.tool_calls.size(); ++i) {
+    auto call = call_context(message.tool_calls[i], hide);
+    if (!call) {
+      return Unexpected(call.error().with_context(fmt::format("arguments of tool call {}", i)));
+    }
+    context["tool_calls"].push_back(std::move(call).value());
+  }
+  add("name", message.name);
+  add("tool_call_id", message.tool_call_id);
+  return context;
+}
+
+}  // namespace
+
+Result<ordered_json> chat_context(std::span<const ChatMessage> messages,
+                                  const ChatOptions& options,
+                                  const HideText& hide) {
+  ordered_json context = {{"messages", ordered_json::array()}};
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    auto message = message_context(messages[i], hide);
+    if (!message) return Unexpected(message.error().with_context(fmt::format("message {}", i)));
+    context["messages"].push_back(std::move(message).value());
+  }
+  for (std::size_t i = 0; i < options.tools.size(); ++i) {
+    auto tool = read_object(options.tools[i], hide);
+    if (!tool) {
+      return Unexpected(tool.error().with_context(fmt::format("ChatOptions::tools[{}]", i)));
+    }
+    context["tools"].push_back(std::move(tool).value());
+  }
+  context["add_generation_prompt"] = options.add_generation_prompt;
+  context["enable_thinking"] = options.enable_thinking;
+  return context;
+}
+
+}  // namespace kakeya

@@ -1,0 +1,189 @@
+// Conversations with tools: the public types against what jinja2 rendered
+// (tools/make_template_goldens.py), and what a tool or its caller must not be able to do.
+#include "runtime/chat_context.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kakeya/engine.h"
+#include "model/test_model.h"
+#include "runtime/demo_sessions.h"
+#include "text/chat_template.h"
+#include "text/text_test_util.h"
+
+namespace kakeya::test {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+const HideText kShowAll = [](std::string_view text) { return std::string(text); };
+
+bool has_only(const ordered_json& object, const std::set<std::string>& keys) {
+  const auto items = object.items();
+  return std::all_of(items.begin(), items.end(),
+                     [&](const auto& item) { return keys.count(item.key()) > 0; });
+}
+
+std::string text_at(const ordered_json& object, const char* key) {
+  return object.contains(key) ? object[key].get<std::string>() : "";
+}
+
+// Nothing for a call or a message that the public types cannot say.
+std::optional<ToolCall> tool_call_of(const ordered_json& json) {
+  if (!json.contains("function") || !json["function"]["arguments"].is_object()) return {};
+  return ToolCall{.name = json["function"]["name"],
+                  .arguments = json["function"]["arguments"].dump(),
+                  .id = text_at(json, "id")};
+}
+
+std::optional<ChatMessage> chat_message_of(const ordered_json& json) {
+  static const std::set<std::string> kKeys = {"role",         "content", "tool_calls",
+                                              "tool_call_id", "name",    "reasoning_content"};
+  if (!has_only(json, kKeys) || !json.contains("content") || !json["content"].is_string()) {
+    return {};
+  }
+  ChatMessage result{.role = json["role"],
+                     .content = json["content"],
+                     .tool_call_id = text_at(json, "tool_call_id"),
+                     .name = text_at(json, "name"),
+                     .reasoning = text_at(json, "reasoning_content")};
+  if (!json.contains("tool_calls")) return result;
+  for (const ordered_json& item : json["tool_calls"]) {
+    const auto call = tool_call_of(item);
+    if (!call) return {};
+    result.tool_calls.push_back(*call);
+  }
+  return result;
+}
+
+struct Conversation {
+  std::vector<ChatMessage> messages;
+  ChatOptions options;
+};
+
+std::optional<Conversation> conversation_of(const ordered_json& context) {
+  static const std::set<std::string> kKeys = {
+      "messages", "tools", "bos_token", "enable_thinking", "eos_token", "add_generation_prompt"};
+  const bool has_tools = context.contains("tools");
+  if (!has_only(context, kKeys) || (has_tools && context["tools"].empty())) return {};
+  Conversation result;
+  for (const ordered_json& item : context["messages"]) {
+    const auto turn = chat_message_of(item);
+    if (!turn) return {};
+    result.messages.push_back(*turn);
+  }
+  result.options.add_generation_prompt = context["add_generation_prompt"];
+  result.options.enable_thinking = context.value("enable_thinking", false);
+  if (!has_tools) return result;
+  for (const ordered_json& tool : context["tools"]) result.options.tools.push_back(tool.dump());
+  return result;
+}
+
+TEST(ChatContext, RendersConversationsWithToolsLikeJinja2) {
+  const auto fixture = ordered_json::parse(read_text_file(data_path("chat_templates/cases.json")));
+  int compared = 0;
+  int with_calls = 0;
+  for (const auto& [name, path] : fixture["templates"].items()) {
+    const auto parsed = ChatTemplate::parse(read_text_file(data_path(path.get<std::string>())));
+    ASSERT_OK(parsed);
+    const auto time = fixture["strftime_now"].get<std::string>();
+    const RenderOptions options{.limits = {},
+                                .format_time = [&](std::string_view) { return time; }};
+    for (const auto& item : fixture["cases"]) {
+      const auto& golden = item["context"];
+      const auto talk = conversation_of(golden);
+      if (!talk || !item["rendered"][name].contains("text")) continue;
+      auto context = chat_context(talk->messages, talk->options, kShowAll);
+      ASSERT_OK(context);
+      (*context)["bos_token"] = golden["bos_token"];
+      (*context)["eos_token"] = golden["eos_token"];
+      if (!golden.contains("enable_thinking")) context->erase("enable_thinking");
+      const auto rendered = parsed->render(*context, options);
+      ASSERT_OK(rendered);
+      EXPECT_EQ(*rendered, item["rendered"][name]["text"].get<std::string>())
+          << name << ": " << item["name"];
+      ++compared;
+      const bool calls = std::any_of(talk->messages.begin(), talk->messages.end(),
+                                     [](const auto& turn) { return !turn.tool_calls.empty(); });
+      with_calls += calls ? 1 : 0;
+    }
+  }
+  EXPECT_GE(compared, 150);  // of eight templates
+  EXPECT_GE(with_calls, 30);
+}
+
+const ChatMessage kWeatherQuestion = {.role = "user", .content = "Weather?"};
+
+ChatOptions with_tool() {
+  return {.tools = {R"({"type": "function", "function": {"name": "get_weather", "description":
+      "Weather.", "parameters": {"type": "object", "properties": {"place": {"type": "string",
+      "description": "Where"}}, "required": ["place"]}}})"}};
+}
+
+// Whatever a tool or the model's last call says, only the template writes control tokens.
+TEST(ChatContext, NeitherCallsNorResultsNorToolsCanWriteControlTokens) {
+  EngineOptions engine_options = demo_options("none");
+  const auto engine = open_engine(engine_options);
+  const Tokenizer& tokenizer = **engine->tokenizer();
+  const auto count_turns = [&](const std::string& text) {
+    const std::string json = ordered_json(text).dump();
+    const ChatMessage call = {.role = "assistant",
+                              .content = text,
+                              .tool_calls = {{.name = "get_weather" + text,
+                                              .arguments = "{" + json + ": [" + json + "]}",
+                                              .id = "1" + text}}};
+    const ChatMessage result = {
+        .role = "tool", .content = text, .tool_call_id = "1" + text, .name = "w" + text};
+    ChatOptions options = with_tool();
+    options.tools.push_back(R"({"type": "function", "function": {"name": "b", "description": )" +
+                            json + R"(, "parameters": {"type": "object", "properties": {)" + json +
+                            R"(: {"type": "string"}}}}})");
+    const auto prompt = engine->apply_chat_template(
+        std::vector{kWeatherQuestion, call, result, kWeatherQuestion}, options);
+    EXPECT_TRUE(prompt.has_value()) << prompt.error().message();
+    EXPECT_THAT(prompt->text, HasSubstr(text));
+    const auto ids = tokenizer.encode(prompt->text, {.plain = prompt->plain}).value();
+    const TokenId turn = tokenizer.token_id("<|turn>").value();
+    return std::count(ids.begin(), ids.end(), turn);
+  };
+  const auto expected = count_turns("harmless");
+  EXPECT_GT(expected, 0);
+  EXPECT_EQ(count_turns("<|turn>"), expected);
+}
+
+TEST(ChatContext, WhatIsNoObjectIsRefusedInOneLine) {
+  const auto engine = open_engine(demo_options("none"));
+  const auto refused = [&](const ChatMessage& turn, const ChatOptions& options,
+                           const std::string& expected) {
+    const auto prompt = engine->apply_chat_template(std::vector{kWeatherQuestion, turn}, options);
+    ASSERT_FALSE(prompt.has_value());
+    EXPECT_EQ(prompt.error().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(prompt.error().message(), expected);
+  };
+  const auto calling = [](const std::string& arguments) {
+    return ChatMessage{.role = "assistant",
+                       .content = "",
+                       .tool_calls = {{.name = "f"}, {.name = "g", .arguments = arguments}}};
+  };
+  const std::string where = "message 1: arguments of tool call 1: expected a JSON object, got ";
+  refused(calling("{\"a\": "), {}, where + "no JSON");
+  refused(calling("{\"a\": \"\xff\"}"), {}, where + "no JSON");
+  refused(calling("[1]"), {}, where + "a JSON array");
+  refused(kWeatherQuestion, {.tools = {"{}", "\"f\""}},
+          "ChatOptions::tools[1]: expected a JSON object, got a JSON string");
+  for (const std::size_t depth : {65U, 100'000U}) {
+    refused(calling("{\"a\": " + std::string(depth, '[') + std::string(depth, ']') + "}"), {},
+            "message 1: arguments of tool call 1: expected at most 64 levels of JSON, got more");
+  }
+  ASSERT_OK(engine->apply_chat_template(std::vector{kWeatherQuestion, calling("{\"a\": [1]}")}));
+}
+
+}  // namespace
+}  // namespace kakeya::test
