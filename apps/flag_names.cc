@@ -37,6 +37,7 @@ constexpr FlagName kFlagNames[] = {
     {"FolderOptions::replace", "--force"},
     {"GgufOptions::replace", "--force"},
     {"GgufOptions::drafter_target", "--model"},
+    {"convert_to_hf::dtype", "--type"},
     {"Tokenizer::encode", "--raw"},
     {"named_shape::name", "--shape"},
 };

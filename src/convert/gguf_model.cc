@@ -86,14 +86,15 @@ Result<TokenizerSource> find_tokenizer(const SourceModel& model, const std::stri
   const bool drafter_folder = model.drafter && !model.gguf;
   if (!drafter_folder && !target.empty()) {
     return invalid_argument(
-        "{}: expected the folder of a drafter where GgufOptions::drafter_target is given, got {}",
+        "{}: expected the folder of a drafter where its model is given "
+        "(GgufOptions::drafter_target), got {}",
         model.path, model.drafter ? "a file with a tokenizer" : "a model");
   }
   if (!drafter_folder) return TokenizerSource{model.path, model.config, model.gguf};
   if (target.empty()) {
     return invalid_argument(
         "{}: the GGUF file of a drafter holds the tokenizer of its model: expected the folder of "
-        "that, GgufOptions::drafter_target, got none",
+        "that (GgufOptions::drafter_target), got none",
         model.path);
   }
   TokenizerSource source = {.path = target, .config = {}, .gguf = {}};

@@ -50,8 +50,9 @@ Result<ConversionReport> convert_to_hf(const std::string& source,
   std::vector<OutputTensor> tensors;
   for (const NamedTensor& tensor : model.tensors) {
     if (tensor.rows.is_quantized() && !dtype) {
-      return invalid_argument("{}: {} is quantised: expected a type to decode it to, got none",
-                              source, tensor.name);
+      return invalid_argument(
+          "{}: {} is quantised: expected a type to decode it to (convert_to_hf::dtype)", source,
+          tensor.name);
     }
     tensors.push_back({prefix_of(model, config, tensor.name) + tensor.name, tensor.rows,
                        dtype.value_or(tensor.rows.dtype())});

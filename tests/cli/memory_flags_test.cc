@@ -81,7 +81,7 @@ TEST_F(Cli, RestoresEvictedRows) {
   expect_refusal(restore + "--projection /nowhere", "/nowhere/f_theta_config.json");
   expect_refusal("run " + kDemoFlag + kPrompt + "--evicted-full restore", "--window");
   expect_refusal("run " + kDemoFlag + kPrompt + "--evicted-full restore --window 4",
-                 "behind a window of 16 tokens or more");
+                 "--window must be 16 or more where rows are restored");
 }
 
 TEST_F(Cli, ShowsWhatATokenTakes) {

@@ -174,11 +174,11 @@ TEST(GgufModel, OfADrafterNeedsTheModelThatItDraftsFor) {
   const ScratchFolder folder;
   const std::string path = folder.path("out.gguf");
   EXPECT_THAT(message_of(convert_drafter("", path)),
-              HasSubstr("expected the folder of that, GgufOptions::drafter_target, got none"));
+              HasSubstr("expected the folder of that (GgufOptions::drafter_target), got none"));
   EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path)),
               HasSubstr("hidden_size is 64 but the target's is 256"));
   EXPECT_THAT(message_of(convert_drafter(KAKEYA_DEMO_MODEL, path, KAKEYA_DEMO_MODEL)),
-              HasSubstr("where GgufOptions::drafter_target is given, got a model"));
+              HasSubstr("where its model is given (GgufOptions::drafter_target), got a model"));
   EXPECT_FALSE(fs::exists(path));
 }
 

@@ -182,8 +182,10 @@ TEST(GgufSource, GivesBackADrafter) {
   expect_made(
       to_gguf(folder.path("drafter"), folder.path("other.gguf"), "bf16", folder.path("demo.gguf")));
   EXPECT_TRUE(read_file(folder.path("other.gguf")) == read_file(file));
-  EXPECT_THAT(message_of(to_gguf(file, folder.path("x.gguf"), "bf16", kDemo)),
-              HasSubstr("where GgufOptions::drafter_target is given, got a file with a tokenizer"));
+  EXPECT_THAT(
+      message_of(to_gguf(file, folder.path("x.gguf"), "bf16", kDemo)),
+      HasSubstr(
+          "where its model is given (GgufOptions::drafter_target), got a file with a tokenizer"));
 }
 
 TEST(GgufSource, ThatIsQuantisedIsOnlyDecodedToAGivenType) {
@@ -191,7 +193,7 @@ TEST(GgufSource, ThatIsQuantisedIsOnlyDecodedToAGivenType) {
   const std::string file = folder.path("demo.gguf");
   expect_made(to_gguf(kDemo, file, "q8_0"));
   EXPECT_THAT(message_of(to_folder(file, folder.path("out"))),
-              HasSubstr("is quantised: expected a type to decode it to, got none"));
+              HasSubstr("is quantised: expected a type to decode it to (convert_to_hf::dtype)"));
   EXPECT_THAT(message_of(to_gguf(file, folder.path("q4.gguf"), "q4_0")),
               HasSubstr("is quantised already"));
   MemoryBudget budget;

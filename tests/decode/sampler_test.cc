@@ -275,12 +275,14 @@ TEST(SamplingOptions, AreRefusedOutOfRangeByName) {
     return status ? std::string("accepted") : status.error().message();
   };
   EXPECT_EQ(message({}), "accepted");
-  EXPECT_EQ(message({.temperature = -1.0F}), "temperature must be from 0 to 100 but is -1");
-  EXPECT_EQ(message({.top_k = -1}), "top_k must be 0 (off) or more but is -1");
-  EXPECT_EQ(message({.top_p = 0.0F}), "top_p must be above 0 and at most 1 but is 0");
-  EXPECT_EQ(message({.min_p = 1.5F}), "min_p must be from 0 to 1 but is 1.5");
+  EXPECT_EQ(message({.temperature = -1.0F}),
+            "SamplingOptions::temperature must be from 0 to 100 but is -1");
+  EXPECT_EQ(message({.top_k = -1}), "SamplingOptions::top_k must be 0 (off) or more but is -1");
+  EXPECT_EQ(message({.top_p = 0.0F}),
+            "SamplingOptions::top_p must be above 0 and at most 1 but is 0");
+  EXPECT_EQ(message({.min_p = 1.5F}), "SamplingOptions::min_p must be from 0 to 1 but is 1.5");
   EXPECT_EQ(message({.logit_bias = {{100, 1.0F}}}),
-            "logit_bias names token 100 but the vocabulary has 100");
+            "SamplingOptions::logit_bias names token 100 but the vocabulary has 100");
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(message({.temperature = kNan}), "accepted");
   EXPECT_NE(message({.top_p = kNan}), "accepted");
