@@ -7,7 +7,6 @@ namespace {
 
 constexpr FlagName kFlagNames[] = {
     {"EngineOptions::backend", "--backend"},
-    {"EngineOptions::instruction_set", "--instruction-set"},
     {"EngineOptions::num_threads", "--threads"},
     {"EngineOptions::projection", "--projection"},
     {"DraftOptions::source", "--draft"},

@@ -128,7 +128,7 @@ void expect_solo_answers(Engine& engine, std::uint64_t seed, int count, const st
 
 TEST(SchedulerTest, SixtyFourRaggedRequestsGetTheAnswersOfSessionsOfTheirOwn) {
   for (const BackendChoice& choice : selectable_backends()) {
-    const bool slow = choice.name == "ref";
+    const bool slow = choice.name == "ref" || choice.name == "guarded";
     const auto engine = open_shared_engine(choice);
     expect_solo_answers(*engine, 1, slow ? 3 : 64, choice.label());
   }

@@ -123,8 +123,8 @@ Result<const Kernels*> select_kernels(std::string_view name) {
                    name);
     }
   }
-  return invalid_argument("EngineOptions::instruction_set must be one of {} but is '{}'", names,
-                          name);
+  return invalid_argument("EngineOptions::backend must be cpu/ and one of {} but is 'cpu/{}'",
+                          names, name);
 }
 
 }  // namespace kakeya::cpu
