@@ -6,7 +6,7 @@ kakeya_test(cost_cache_test runtime/cost_cache_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test model/test_model.cc runtime/weights_cache_test.cc)
 kakeya_test(runtime_test model/test_model.cc runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/embedding_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
-            runtime/constraint_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
+            runtime/constraint_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_sharing_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc
             runtime/session_snapshot_test.cc
             runtime/speculative_session_test.cc runtime/token_tree_test.cc)

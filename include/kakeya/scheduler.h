@@ -66,7 +66,8 @@ struct SchedulerStatistics {
   std::int64_t waiting = 0;  // now
   std::int64_t running = 0;  // now
   std::int64_t passes = 0;
-  std::int64_t prompt_rows = 0;  // run, without those from the prompt cache
+  std::int64_t prompt_rows = 0;  // run, without those taken over
+  std::int64_t shared_rows = 0;  // of prompts, taken over from requests that were running
   std::int64_t tokens = 0;       // generated
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;

@@ -1,6 +1,7 @@
 #include "runtime/scheduler_impl.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -117,6 +118,7 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
     std::erase_if(live_, [&](const auto& live) { return live.first == sequence.id; });
     --(sequence.session == nullptr ? statistics_.waiting : statistics_.running);
   }
+  leave_followers(sequence);
   if (sequence.generation) sequence.generation->finish();
   if (sequence.session != nullptr && status) {
     sequence.session->keep_for_others();
@@ -188,10 +190,62 @@ Status SchedulerImpl::start(Sequence& sequence) {
   return {};
 }
 
+// Only those that were admitted before can lead, so there are no circles.
+void SchedulerImpl::seek_leader(std::size_t index) {
+  Sequence& sequence = *running_[index];
+  sequence.seeks = false;
+  const std::span<const TokenId> tokens = sequence.timeline().tokens();
+  const Position most = std::ssize(tokens) - 1;  // for the last one gives the logits
+  sequence.shared = sequence.timeline().position() + PromptCache::kLeastGain - 1;
+  for (std::size_t i = 0; i < index; ++i) {
+    Sequence& other = *running_[i];
+    if (!sequence.session->has_rows_of(*other.session)) continue;
+    const std::span<const TokenId> others = other.timeline().tokens();
+    const auto mismatch =
+        std::mismatch(tokens.begin(), tokens.end(), others.begin(), others.end()).first;
+    const Position common = std::min<Position>(mismatch - tokens.begin(), most);
+    if (common <= sequence.shared) continue;
+    if (common <= other.timeline().position() && !other.session->can_give(common)) continue;
+    sequence.leader = &other;
+    sequence.shared = common;
+  }
+}
+
+void SchedulerImpl::take_rows(Sequence& follower, Position length) {
+  const std::int64_t rows = length - follower.timeline().position();
+  SessionImpl& leader = *follower.leader->session;
+  follower.leader = nullptr;
+  if (rows <= 0 || !follower.session->take_rows(leader, length)) return;
+  follower.prepared.result.prefill_tokens -= rows;
+  const std::lock_guard lock(mutex_);
+  statistics_.shared_rows += rows;
+}
+
+// A pass takes a leader at most a chunk further, which rings have room for.
+void SchedulerImpl::follow() {
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (sequence.generation) continue;
+    if (sequence.seeks) seek_leader(i);
+    if (sequence.leader == nullptr) continue;
+    if (sequence.leader->timeline().position() < sequence.shared) continue;
+    take_rows(sequence, sequence.shared);
+  }
+}
+
+void SchedulerImpl::leave_followers(Sequence& leader) {
+  for (const auto& follower : running_) {
+    if (follower->leader != &leader) continue;
+    take_rows(*follower, std::min(leader.timeline().position(), follower->shared));
+    follower->seeks = true;
+  }
+}
+
 Result<bool> SchedulerImpl::step() {
   take_arrived();
   end_overdue();
   admit();
+  follow();
   if (running_.empty()) return !waiting_.empty();
   {
     const Workspace::Turn turn = engine_.workspace().take_turn();
@@ -243,7 +297,8 @@ void SchedulerImpl::plan_prompts() {
   const std::size_t count = running_.size();
   for (std::size_t i = 0; i < count && room > 0; ++i) {
     Sequence& sequence = *running_[(first_prompt_ + i) % count];
-    if (sequence.generation || logit_rows_ == options_.max_logit_rows) continue;
+    if (sequence.generation || sequence.leader != nullptr) continue;
+    if (logit_rows_ == options_.max_logit_rows) continue;
     sequence.prompt_rows =
         std::min({room, std::ssize(sequence.timeline().pending()), sequence.timeline().chunk()});
     sequence.part = 0;

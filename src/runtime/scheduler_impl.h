@@ -41,6 +41,11 @@ class SchedulerImpl final : public Scheduler {
     PreparedGeneration prepared;
     std::optional<Generation> generation;  // there from the first logits on
     Stopwatch watch;                       // since it was admitted
+    // One that runs a prompt which begins alike; this one waits until it has run `shared` tokens.
+    // Null: none.
+    Sequence* leader = nullptr;
+    Position shared = 0;
+    bool seeks = true;  // a leader, when it is its turn
     std::atomic<bool> cancelled{false};
     // Of the present step.
     std::int64_t prompt_rows = 0;  // that it runs; 0 where it decodes
@@ -63,6 +68,12 @@ class SchedulerImpl final : public Scheduler {
   void end_overdue();
   void admit();
   Status start(Sequence& sequence);
+  // Has sequences wait for leaders, and those whose leaders have come far enough go on alone.
+  void follow();
+  void seek_leader(std::size_t index);
+  void take_rows(Sequence& follower, Position length);
+  // Its followers keep what it has run, and seek another leader.
+  void leave_followers(Sequence& leader);
 
   // The pass.
   void plan_rounds();

@@ -5,6 +5,7 @@
 #include "backend/logprobs.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "runtime/session_rows.h"
 
 namespace kakeya {
 namespace {
@@ -287,6 +288,18 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   KAKEYA_TRY(decode(prepared, on_token));
   keep_for_others();
   return std::move(result);
+}
+
+bool SessionImpl::can_give(Position length) {
+  return session_extent(parts(), length).has_value();
+}
+
+bool SessionImpl::take_rows(SessionImpl& other, Position length) {
+  const auto extent = session_extent(other.parts(), length);
+  if (!extent || !prepare_session(parts(), *extent, length)) return false;
+  copy_rows(other.parts(), parts(), *extent);
+  set_session(parts(), timeline_->tokens(), *extent);
+  return true;
 }
 
 // A conversation goes on behind the answer.

@@ -85,6 +85,13 @@ class SessionImpl final : public Session {
   SessionDrafts* drafts() { return drafts_.get(); }  // may be null
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
   Position start_from_cache();
+  // Whether both keep the same rows of the same tokens.
+  bool has_rows_of(const SessionImpl& other) const { return key_ == other.key_; }
+  // Whether rings still have what a session needs that starts behind the first `length` tokens.
+  bool can_give(Position length);
+  // Takes over the rows of the first `length` tokens, which are those of `other` too and which it
+  // has run; at least one token stays pending. False: can_give() is false; nothing changes then.
+  bool take_rows(SessionImpl& other, Position length);
   // Gives the prompt cache, if there is one, what was run.
   void keep_for_others();
 

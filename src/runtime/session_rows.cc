@@ -50,6 +50,21 @@ std::array<std::span<std::byte>, kNumCaches + 1> pieces_of(const SessionParts& p
   return pieces;
 }
 
+// Caches of one spec cut the same rows into the same pieces.
+void copy_cache(const KvCache& from, const KvCache& to, const KvExtent& extent) {
+  for (std::int64_t layer = 0; layer < std::ssize(from.spec().layers); ++layer) {
+    for (const bool keys : {true, false}) {
+      const auto sources = from.held_rows(layer, keys, extent);
+      const auto targets = to.held_rows(layer, keys, extent);
+      KAKEYA_CHECK(sources.size() == targets.size());
+      for (std::size_t i = 0; i < sources.size(); ++i) {
+        KAKEYA_CHECK(sources[i].size == targets[i].size);
+        from.space().copy(sources[i].data, targets[i].data, sources[i].size);
+      }
+    }
+  }
+}
+
 // What both have been written up to: less is held then than either alone would hold.
 KvExtent joined(const KvExtent& extent, const KvExtent& parent) {
   if (extent.length == 0) return extent;
@@ -93,6 +108,19 @@ void save_rows(const SessionParts& parts, const SessionRows& rows) {
   if (parts.dflash == nullptr) return;
   parts.dflash->context().space().download(parts.dflash->taps(rows.extent.drafter.waiting).data,
                                            pieces.back());
+}
+
+void copy_rows(const SessionParts& from, const SessionParts& to, const SessionExtent& extent) {
+  const auto sources = caches_of(from);
+  const auto targets = caches_of(to);
+  const auto extents = extents_of(extent);
+  for (std::size_t i = 0; i < kNumCaches; ++i) {
+    if (sources[i] != nullptr) copy_cache(*sources[i], *targets[i], extents[i]);
+  }
+  if (from.dflash == nullptr) return;
+  const KvPiece taps = from.dflash->taps(extent.drafter.waiting);
+  from.dflash->context().space().copy(taps.data, to.dflash->taps(extent.drafter.waiting).data,
+                                      taps.size);
 }
 
 void load_rows(const SessionParts& parts, const SessionRows& rows, const SessionExtent& wanted) {

@@ -36,6 +36,10 @@ std::uint64_t rows_bytes(const SessionParts& parts, const SessionRows& rows);
 // Copies the session's rows, which must be those of rows.extent, to rows.memory of rows_bytes().
 void save_rows(const SessionParts& parts, const SessionRows& rows);
 
+// Copies the rows of `extent` from one session to another of the same options that was prepared for
+// it.
+void copy_rows(const SessionParts& from, const SessionParts& to, const SessionExtent& extent);
+
 // Copies rows to a session that was prepared for `wanted`, which is shortened() from rows.extent.
 void load_rows(const SessionParts& parts, const SessionRows& rows, const SessionExtent& wanted);
 

@@ -16,25 +16,11 @@
 #include "kakeya/engine.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
+#include "runtime/scheduled_requests.h"
 #include "runtime/session_modes.h"
 
 namespace kakeya::test {
 namespace {
-
-std::unique_ptr<Engine> open_shared_engine(const BackendChoice& choice,
-                                           const char* draft = "auto") {
-  EngineOptions options = restoring_options(draft);
-  options.backend = choice.name;
-  options.num_threads = 2;
-  return Engine::open(options).value();
-}
-
-std::vector<TokenId> answer_alone(Engine& engine, const Request& request) {
-  const auto session =
-      engine.create_session(request.session.value_or(engine.session_options())).value();
-  EXPECT_TRUE(session->append(request.prompt).has_value());
-  return session->generate(request.generate).value().ids;
-}
 
 // A request of any kind.
 Request random_request(std::uint64_t seed, const std::vector<SessionMode>& modes, bool drafting) {
@@ -55,13 +41,6 @@ Request random_request(std::uint64_t seed, const std::vector<SessionMode>& modes
   request.session->drafting = drafting && random.below(4) > 0;
   request.priority = static_cast<int>(random.below(3));
   return request;
-}
-
-// Modes in which passes can be shared.
-std::vector<SessionMode> shared_modes() {
-  std::vector<SessionMode> modes = session_modes();
-  std::erase_if(modes, [](const SessionMode& mode) { return mode.options.recompute; });
-  return modes;
 }
 
 void expect_solo_answers(Engine& engine, std::uint64_t seed, int count, const std::string& what) {
