@@ -45,6 +45,7 @@ demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)
 	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
+	@echo "$(BINARY) serve answers the same over HTTP, as OpenAI's clients ask (docs/serving.md)."
 
 # clang compiles these checks in half of g++'s time. g++ is the compiler whose warnings are errors.
 ASAN_SKIPPED ?= $(shell grep -v '^\#' tests/asan_skipped.txt | grep . | paste -sd '|')

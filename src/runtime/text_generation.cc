@@ -1,7 +1,7 @@
 #include "kakeya/text_generation.h"
 
 #include "base/status.h"
-#include "text/stop_strings.h"
+#include "kakeya/text_stream.h"
 
 namespace kakeya {
 
@@ -10,10 +10,7 @@ Result<TextResult> generate_text(Session& session,
                                  const TextOptions& options,
                                  const TextCallback& on_text) {
   TextResult result;
-  StreamDecoder decoder(tokenizer);
-  KAKEYA_ASSIGN_OR_RETURN(StopStringMatcher matcher,
-                          StopStringMatcher::create(options.stop_strings));
-  std::string decoded;
+  KAKEYA_ASSIGN_OR_RETURN(TextStream stream, TextStream::create(tokenizer, options.stop_strings));
   std::size_t emitted = 0;
   // Passes what is new in result.text on to the caller.
   const auto emit = [&] {
@@ -22,14 +19,11 @@ Result<TextResult> generate_text(Session& session,
     return !on_text || on_text(piece);
   };
   KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options.generate, [&](TokenId id) {
-    decoded.clear();
-    decoder.push(id, decoded);
-    result.stopped_by_text = matcher.feed(decoded, result.text);
+    result.stopped_by_text = stream.push(id, result.text);
     return emit() && !result.stopped_by_text;
   }));
   if (!result.stopped_by_text) {
-    result.stopped_by_text = matcher.feed(decoder.finish(), result.text);
-    if (!result.stopped_by_text) matcher.flush(result.text);
+    result.stopped_by_text = stream.finish(result.text);
     emit();
   }
   return result;

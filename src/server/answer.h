@@ -1,0 +1,51 @@
+// What becomes of a request's tokens, without a wire format: text, why it ended, how many there
+// were.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/text_stream.h"
+#include "kakeya/tokenizer.h"
+#include "server/mailbox.h"
+
+namespace kakeya::server {
+
+// What came since the last piece.
+struct AnswerPiece {
+  std::string text;
+  std::vector<GeneratedToken> tokens;
+
+  bool empty() const { return text.empty() && tokens.empty(); }
+};
+
+enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
+
+// One thread at a time; the tokenizer must outlive it.
+class Answer {
+ public:
+  // Errors: as TextStream::create().
+  static Result<Answer> create(const Tokenizer& tokenizer,
+                               const std::vector<std::string>& stop_strings);
+
+  // Adds mail to `piece`. Tokens behind a stop string do not count. Errors: that of the request,
+  // if one ended it.
+  Status add(Mail mail, AnswerPiece& piece);
+
+  // Whether nothing more comes. With a stop string that is before the request has ended.
+  bool finished() const { return reason_ != FinishReason::kNone; }
+  FinishReason reason() const { return reason_; }
+  std::int64_t token_count() const { return token_count_; }
+
+ private:
+  explicit Answer(TextStream stream) : stream_(std::move(stream)) {}
+
+  TextStream stream_;
+  FinishReason reason_ = FinishReason::kNone;
+  std::int64_t token_count_ = 0;
+};
+
+}  // namespace kakeya::server

@@ -1,0 +1,101 @@
+// One client's connection: reads requests, answers them, one after the other, on a thread of its
+// own. Everything that may wait does so in the connection's own loop, so that mail, a client that
+// goes away and a server that stops are seen at once.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/engine.h"
+#include "kakeya/tokenizer.h"
+#include "server/answer.h"
+#include "server/driver.h"
+#include "server/openai_write.h"
+#include "server/serve_options.h"
+#include "server/status_map.h"
+
+namespace kakeya::server {
+
+// What all connections share; it outlives them.
+struct Service {
+  const Engine& engine;
+  const Tokenizer& tokenizer;
+  Driver& driver;
+  const ServeOptions& options;
+  std::int64_t started = 0;  // Unix time
+};
+
+class Connection {
+ public:
+  explicit Connection(const Service& service);
+
+  // Its socket lives there.
+  boost::asio::io_context& context() { return io_; }
+
+  // Serves the client until one of both has enough. Throws nothing. On the connection's thread.
+  void run(boost::asio::ip::tcp::socket socket);
+
+  // From any thread: closes it, at once if it waits for a request, else when the answer is over or
+  // has not been taken for two seconds.
+  void stop();
+
+ private:
+  using ErrorCode = boost::system::error_code;
+  using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
+  using Headers = std::vector<std::pair<boost::beast::http::field, std::string>>;
+
+  // The next ones return whether the connection goes on.
+  bool exchange();
+  bool route(const HttpRequest& request);
+  bool chat(const HttpRequest& request);
+  bool whole_answer(Mailbox& mailbox, Answer& answer, const CompletionWriter& writer);
+  bool stream_answer(Mailbox& mailbox,
+                     Answer& answer,
+                     const CompletionWriter& writer,
+                     bool include_usage);
+  bool refuse(const Refusal& refusal);
+  bool refuse_unreadable(ErrorCode failure);
+  bool reply(unsigned status, std::string body, const Headers& headers = {});
+  bool write_stream_header();
+  bool write_piece(std::string_view text);
+  bool end_stream();
+
+  // Runs the loop until the operation that `start` begins with a handler has ended.
+  template <typename Start>
+  ErrorCode finish(const Start& start);
+  // Until there is mail; false if the client has gone.
+  bool wait_for_mail();
+  // Looks for a client that goes away while it waits for an answer.
+  void watch();
+  void unwatch();
+  // Lets the client read what was written before the connection is closed.
+  void close_gently();
+
+  const Service& service_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      io_.get_executor()};
+  boost::asio::steady_timer stop_timer_{io_};
+  std::unique_ptr<boost::beast::tcp_stream> stream_;
+  boost::beast::flat_buffer buffer_;
+  unsigned version_ = 11;    // of HTTP, of the present request
+  bool keep_alive_ = false;  // as the present request wants it
+  bool answering_ = false;
+  bool stopping_ = false;
+  bool has_mail_ = false;
+  bool watching_ = false;
+  bool gone_ = false;  // the client
+};
+
+}  // namespace kakeya::server

@@ -1,0 +1,188 @@
+#include "server/http_server.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/status.h"
+#include "server/connection.h"
+#include "server/local_address.h"
+
+namespace kakeya::server {
+namespace {
+
+namespace asio = boost::asio;
+using boost::asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+// In one write that never waits: a socket's buffer is empty and holds as much.
+void turn_away(tcp::socket& socket) {
+  static const std::string kBody =
+      error_json({.status = StatusCode::kUnavailable, .message = "too many connections"});
+  const std::string text = fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+      "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+      kBody.size(), kBody);
+  ErrorCode ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  // A connection and its thread.
+  struct Slot {
+    explicit Slot(const Service& service) : connection(service) {}
+
+    Connection connection;
+    std::atomic<bool> done = false;
+    std::thread thread = {};
+  };
+
+  State(Engine& engine,
+        const Tokenizer& tokenizer,
+        ServeOptions chosen,
+        std::unique_ptr<Driver> own)
+      : options(std::move(chosen)),
+        driver(std::move(own)),
+        service{engine, tokenizer, *driver, options,
+                std::chrono::duration_cast<std::chrono::seconds>(
+                    std::chrono::system_clock::now().time_since_epoch())
+                    .count()} {}
+
+  Status listen();
+  void accept();
+  void welcome(tcp::socket socket);
+  void remove_finished();
+
+  const ServeOptions options;
+  std::unique_ptr<Driver> driver;
+  const Service service;
+  // Of the thread that accepts, and when that has ended, of who stops the server. Sockets that are
+  // accepted belong to a slot's loop, which must outlive them: so these go last.
+  std::list<std::unique_ptr<Slot>> slots;
+  std::unique_ptr<Slot> next;  // whose socket comes next
+  asio::io_context io{1};
+  tcp::acceptor acceptor{io};
+  asio::steady_timer retry{io};
+  tcp::endpoint endpoint;
+  std::mutex stopping;
+  std::thread thread;
+};
+
+Status HttpServer::State::listen() {
+  KAKEYA_ASSIGN_OR_RETURN(const std::string host, local_address(options.host));
+  const tcp::endpoint wanted(asio::ip::make_address(host), options.port);
+  ErrorCode failure;
+  const auto attempt = [&](auto step) {
+    if (!failure) step();
+  };
+  attempt([&] { acceptor.open(wanted.protocol(), failure); });
+  attempt([&] { acceptor.set_option(tcp::acceptor::reuse_address(true), failure); });
+  attempt([&] { acceptor.bind(wanted, failure); });
+  attempt([&] { acceptor.listen(asio::socket_base::max_listen_connections, failure); });
+  attempt([&] { endpoint = acceptor.local_endpoint(failure); });
+  if (!failure) return {};
+  return error(StatusCode::kUnavailable, "port {} of {} cannot be listened on: {}", options.port,
+               host, failure.message());
+}
+
+void HttpServer::State::accept() {
+  if (!next) next = std::make_unique<Slot>(service);
+  acceptor.async_accept(next->connection.context(), [this](ErrorCode failure, tcp::socket socket) {
+    if (failure == asio::error::operation_aborted) return;
+    if (!failure) {
+      welcome(std::move(socket));
+      return accept();
+    }
+    // No descriptor is free, for example: one will be.
+    retry.expires_after(std::chrono::milliseconds(50));
+    retry.async_wait([this](ErrorCode aborted) {
+      if (!aborted) accept();
+    });
+  });
+}
+
+void HttpServer::State::welcome(tcp::socket socket) {
+  remove_finished();
+  if (slots.size() >= options.most_connections) return turn_away(socket);
+  Slot* slot = slots.emplace_back(std::move(next)).get();
+  try {
+    slot->thread = std::thread([slot, own = std::move(socket)]() mutable {
+      slot->connection.run(std::move(own));
+      slot->done = true;
+    });
+  } catch (const std::system_error&) {
+    next = std::move(slots.back());  // no thread is to be had: the socket is closed
+    slots.pop_back();
+  }
+}
+
+void HttpServer::State::remove_finished() {
+  slots.remove_if([](const std::unique_ptr<Slot>& slot) {
+    if (!slot->done) return false;
+    slot->thread.join();
+    return true;
+  });
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
+  KAKEYA_TRY(local_address(options.host));
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  KAKEYA_ASSIGN_OR_RETURN(auto driver, Driver::create(engine, options.scheduler));
+  auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(driver));
+  KAKEYA_TRY(state->listen());
+  State* shared = state.get();
+  state->accept();
+  state->thread = std::thread([shared] { shared->io.run(); });
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+std::string HttpServer::address() const {
+  const auto host = state_->endpoint.address();
+  return fmt::format(fmt::runtime(host.is_v6() ? "http://[{}]:{}" : "http://{}:{}"),
+                     host.to_string(), port());
+}
+
+std::uint16_t HttpServer::port() const {
+  return state_->endpoint.port();
+}
+
+SchedulerStatistics HttpServer::statistics() const {
+  return state_->driver->statistics();
+}
+
+void HttpServer::stop() {
+  const std::lock_guard lock(state_->stopping);
+  if (!state_->thread.joinable()) return;
+  asio::post(state_->io, [this] {
+    ErrorCode ignored;
+    state_->acceptor.close(ignored);
+    state_->retry.cancel();
+  });
+  state_->thread.join();
+  state_->driver->stop();
+  for (const auto& slot : state_->slots) slot->connection.stop();
+  for (const auto& slot : state_->slots) slot->thread.join();
+  state_->slots.clear();
+}
+
+}  // namespace kakeya::server

@@ -1,0 +1,30 @@
+// What a server is told when it starts.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kakeya/scheduler.h"
+
+namespace kakeya::server {
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";  // an address of this machine alone: there are no keys yet
+  std::uint16_t port = 8080;       // 0: one that is free
+  std::string model_name = {};     // what requests call the model
+  std::int64_t draft_length = -1;  // of every request: kAutoDraftLength
+  SchedulerOptions scheduler = {};
+
+  std::size_t most_connections = 256;  // others are told to come back
+  std::size_t most_body_bytes = std::size_t{8} << 20;
+  std::uint32_t most_header_bytes = 16 << 10;
+  // Tokens that a client may leave unread beside what the system's buffers hold.
+  std::size_t most_unread_tokens = 1024;
+  std::chrono::seconds header_timeout{60};  // also how long a connection may be idle
+  std::chrono::seconds body_timeout{60};
+  std::chrono::seconds write_timeout{30};  // of a piece of an answer
+};
+
+}  // namespace kakeya::server

@@ -1,0 +1,89 @@
+#include "server/serve_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <string_view>
+
+namespace kakeya::server {
+namespace {
+
+std::int64_t context_of(const Engine& engine) {
+  const std::int64_t asked = engine.session_options().context;
+  if (asked > 0) return asked;
+  return std::min(engine.max_context(), SessionOptions::kDefaultContext);
+}
+
+tl::unexpected<Refusal> too_long(std::int64_t context) {
+  return tl::unexpected(Refusal{
+      .status = StatusCode::kInvalidArgument,
+      .message = fmt::format(
+          "messages: expected a prompt of less than {} tokens, the context, got a longer one",
+          context),
+      .parameter = "messages",
+      .code = "context_length_exceeded"});
+}
+
+SamplingOptions sampling_of(const Engine& engine, const SamplingWish& wish) {
+  SamplingOptions sampling = engine.recommended_sampling();
+  if (wish.temperature) sampling.temperature = *wish.temperature;
+  if (wish.top_k) sampling.top_k = *wish.top_k;
+  if (wish.top_p) sampling.top_p = *wish.top_p;
+  if (wish.min_p) sampling.min_p = *wish.min_p;
+  if (wish.presence_penalty) sampling.presence_penalty = *wish.presence_penalty;
+  if (wish.frequency_penalty) sampling.frequency_penalty = *wish.frequency_penalty;
+  for (const auto& bias : wish.logit_bias) sampling.logit_bias.push_back(bias);
+  std::random_device random;
+  sampling.seed = wish.seed ? *wish.seed : (std::uint64_t{random()} << 32) | random();
+  return sampling;
+}
+
+// Ids beyond the context are not made: the memory of a prompt is bounded by it.
+Outcome<std::vector<TokenId>> prompt_of(const Engine& engine, const ServeRequest& wish) {
+  const auto tokenizer = engine.tokenizer();
+  if (!tokenizer) return tl::unexpected(refusal_of(tokenizer.error()));
+  const std::int64_t context = context_of(engine);
+  // Before a template makes more of it. A message may lose the blanks at its ends.
+  for (const ChatMessage& message : wish.messages) {
+    constexpr std::string_view kBlanks = " \t\r\n";
+    const std::size_t begin = message.content.find_first_not_of(kBlanks);
+    if (begin == std::string::npos) continue;
+    const std::size_t size = message.content.find_last_not_of(kBlanks) + 1 - begin;
+    if ((*tokenizer)->least_tokens(size) >= static_cast<std::size_t>(context)) {
+      return too_long(context);
+    }
+  }
+  const auto chat = engine.apply_chat_template(wish.messages);
+  if (!chat) {
+    Refusal refusal = refusal_of(chat.error());
+    refusal.parameter = "messages";
+    return tl::unexpected(std::move(refusal));
+  }
+  auto ids = (*tokenizer)
+                 ->encode(chat->text, {.most_tokens = static_cast<std::size_t>(context - 1),
+                                       .plain = chat->plain});
+  if (ids) return std::move(ids).value();
+  if (ids.error().code() == StatusCode::kResourceExhausted) return too_long(context);
+  return tl::unexpected(refusal_of(ids.error()));
+}
+
+}  // namespace
+
+Outcome<Request> make_request(const Engine& engine,
+                              const ServeRequest& wish,
+                              std::int64_t draft_length) {
+  auto prompt = prompt_of(engine, wish);
+  if (!prompt) return tl::unexpected(std::move(prompt).error());
+  Request request;
+  request.prompt = std::move(prompt).value();
+  request.generate.max_tokens =
+      wish.max_tokens.value_or(context_of(engine) - std::ssize(request.prompt));
+  request.generate.sampling = sampling_of(engine, wish.sampling);
+  request.generate.draft_length = draft_length;
+  request.generate.logprobs = wish.logprobs;
+  request.generate.top_logprobs = wish.top_logprobs;
+  return request;
+}
+
+}  // namespace kakeya::server

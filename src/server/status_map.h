@@ -1,0 +1,29 @@
+// How a request is refused, and the one table from errors of the library to answers of HTTP.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kakeya/status.h"
+
+namespace kakeya::server {
+
+// Why a request is not answered, as OpenAI's clients want to know it.
+struct Refusal {
+  StatusCode status = StatusCode::kInvalidArgument;
+  std::string message;         // what, expected, got
+  std::string parameter = {};  // the field that it is about; empty: none
+  std::string code = {};       // a word for programs ("context_length_exceeded"); empty: none
+};
+
+// What an error becomes.
+struct HttpError {
+  unsigned status = 500;  // of HTTP
+  std::string_view type;  // "invalid_request_error" and its like
+};
+
+HttpError http_error(StatusCode status);
+
+Refusal refusal_of(const Error& error);
+
+}  // namespace kakeya::server

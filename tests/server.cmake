@@ -1,0 +1,2 @@
+kakeya_test(server_test server/driver_test.cc server/http_server_test.cc server/openai_read_test.cc)
+target_link_libraries(server_test PRIVATE kakeya_server Boost::headers)
