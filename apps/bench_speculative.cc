@@ -35,9 +35,10 @@ nlohmann::ordered_json run_json(const bench::SpeculativeRun& run) {
           {"mean_length", run.mean_length}};
 }
 
-void print_costs(const MeasuredCosts& costs) {
+void print_costs(const CostTable& costs) {
   print(
-      "\nmeasured costs in milliseconds (verify: a pass over so many rows; draft: so many "
+      "\ncosts of passes in milliseconds, as learnt (verify: a pass over so many rows; draft: so "
+      "many "
       "tokens)\n{:>5} {:>9} {:>9} {:>12}\n",
       "n", "verify", "draft", "verify/row 1");
   for (std::size_t i = 0; i < costs.verify.size(); ++i) {

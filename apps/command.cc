@@ -18,7 +18,6 @@
 #include "flag_names.h"
 #include "machine_memory.h"
 #include "output.h"
-#include "runtime/cost_cache.h"
 
 namespace kakeya::cli {
 namespace {
@@ -232,12 +231,6 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
       .add_flag("--unfused", flags.unfused,
                 "Draft and verify the slow reference way, for comparisons; the same output")
       ->group(group);
-  command
-      .add_option("--cost-cache", flags.cost_cache,
-                  "Where measured costs of rounds are kept (default: the user's cache folder); "
-                  "none: measure each time")
-      ->type_name("DIR")
-      ->group(group);
 }
 
 namespace {
@@ -255,18 +248,6 @@ Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
                               flags.embed_scale);
     }
   }
-  if (flags.cost_cache == "none") return {};
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  draft.cost_cache = flags.cost_cache;
-  if (!draft.cost_cache.empty()) return {};
-  // A home that is not there is not made.
-  std::error_code ignored;
-  const std::string home = variable("HOME");
-  draft.cost_cache = default_cache_folder(variable("XDG_CACHE_HOME"),
-                                          std::filesystem::is_directory(home, ignored) ? home : "");
   return {};
 }
 

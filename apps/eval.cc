@@ -160,7 +160,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(*engine, flags, texts));
 
   nlohmann::ordered_json json = speculation_provenance_json(flags, *engine);
-  add_speculation_json(json, reports, engine->draft_costs());
+  add_speculation_json(json, reports, engine->cost_table());
   if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
   if (flags.json) {
     print_json(json);

@@ -50,7 +50,6 @@ nlohmann::ordered_json set_json(const eval::SpeculationReport& report) {
       {"acceptance_by_depth", depths},
       {"plain_seconds", report.plain_times.pairs()},
       {"speculative_seconds", report.speculative_times.pairs()},
-      {"measuring_seconds", report.measuring_seconds},
       {"plain_tokens_per_second", per_second(report, report.plain_times)},
       {"speculative_tokens_per_second", per_second(report, report.speculative_times)},
       {"time_ratio", report.time_ratio()},
@@ -147,7 +146,7 @@ std::string output_verdict(std::span<const eval::SpeculationReport> reports) {
 
 void add_speculation_json(nlohmann::ordered_json& json,
                           std::span<const eval::SpeculationReport> reports,
-                          const std::optional<MeasuredCosts>& costs) {
+                          const std::optional<CostTable>& costs) {
   if (costs) {
     json["costs"] = {{"verify_seconds", costs->verify}, {"draft_seconds", costs->draft}};
   }

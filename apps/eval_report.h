@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "decode/round_costs.h"
+#include "decode/draft_costs.h"
 #include "speculation_eval.h"
 
 namespace kakeya::cli {
@@ -14,7 +14,7 @@ namespace kakeya::cli {
 // Adds "costs", "sets" and the summary over all of them to a report.
 void add_speculation_json(nlohmann::ordered_json& json,
                           std::span<const eval::SpeculationReport> reports,
-                          const std::optional<MeasuredCosts>& costs);
+                          const std::optional<CostTable>& costs);
 
 // Tables and the verdict.
 std::string format_speculation(std::span<const eval::SpeculationReport> reports);

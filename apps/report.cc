@@ -138,7 +138,6 @@ nlohmann::ordered_json generation_json(const TextResult& result) {
       {"bytes", totals.bytes},
       {"plain_step_seconds", tokens.plain_step_seconds},
       {"speedup", speedup(tokens)},
-      {"measuring_seconds", tokens.measuring_seconds},
       {"round_records", rounds_json(tokens.rounds)},
       {"output_sha256", ids_sha256(tokens.ids)}};
   if (!tokens.logprobs.empty()) json["logprobs"] = logprobs_json(tokens.logprobs);
@@ -164,10 +163,6 @@ std::string generation_summary(const TextResult& result, const std::string& back
                           1e3 * tokens.plain_step_seconds);
     }
     text += "]";
-  }
-  if (tokens.measuring_seconds > 0.0) {
-    text += fmt::format("\n[measured what rounds cost here: {:.1f} s, once for this model]",
-                        tokens.measuring_seconds);
   }
   return text;
 }

@@ -28,8 +28,6 @@ class ScriptedDrafts final : public DraftSource {
   // Both must outlive it.
   ScriptedDrafts(DraftSource& source, DraftScript& script) : source_(source), script_(script) {}
 
-  int num_lanes() const override { return source_.num_lanes(); }
-  DraftKind lane_kind(int lane) const override { return source_.lane_kind(lane); }
   std::int64_t max_length() const override { return source_.max_length(); }
   DraftOffer offer(std::span<const TokenId> tokens) override { return source_.offer(tokens); }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;

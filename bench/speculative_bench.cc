@@ -218,7 +218,7 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   lengths.push_back(kAutoDraftLength);
 
   KAKEYA_ASSIGN_OR_RETURN(const auto bench, SpeculativeBench::create(engine, options, lengths));
-  // Measures costs, learns the acceptance.
+  // Learns costs and acceptance.
   KAKEYA_TRY(bench->generate(lengths.size() - 1, {}));
   ThreadPool pool({.num_threads = engine.num_threads(), .pin = true});
   SpeculativeReport report;
@@ -245,7 +245,7 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   }
   report.probe_gb_per_s = median(probes);
   report.plain_gb_per_s = 1e-9 * samples.front().bytes / samples.front().seconds;
-  report.costs = engine.draft_costs().value_or(MeasuredCosts{});
+  report.costs = engine.cost_table().value_or(CostTable{});
   return report;
 }
 

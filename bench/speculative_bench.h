@@ -6,8 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "decode/length_policy.h"
-#include "decode/round_costs.h"
+#include "decode/draft_costs.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::bench {
@@ -36,7 +35,7 @@ struct SpeculativeRun {
 };
 
 struct SpeculativeReport {
-  MeasuredCosts costs;
+  CostTable costs;
   std::vector<SpeculativeRun> runs;  // plain, the fixed lengths, automatic
   double probe_gb_per_s = 0.0;       // read bandwidth, median of one probe a repetition
   double plain_gb_per_s = 0.0;

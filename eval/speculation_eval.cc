@@ -113,7 +113,6 @@ Result<double> SetEvaluation::timed_speculative(std::size_t index) {
   KAKEYA_ASSIGN_OR_RETURN(GenerateResult result,
                           generate(*speculative_, index, options_.generate.draft_length));
   report_.rounds.add(result.rounds);
-  report_.measuring_seconds += result.measuring_seconds;
   Output output{.ids = std::move(result.ids), .stop_reason = result.stop_reason};
   if (output != expected_[index]) differs_[index] = true;
   if (speculative_outputs_.size() == index) speculative_outputs_.push_back(std::move(output));

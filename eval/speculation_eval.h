@@ -50,8 +50,7 @@ struct SpeculationReport {
   // Decoding, without prefill and without measuring costs.
   SetTimes plain_times;
   SetTimes speculative_times;
-  double measuring_seconds = 0.0;  // what the speculative runs spent on measuring costs of rounds
-  std::int64_t answers = 0;        // prompts that have one, and outputs that contain it
+  std::int64_t answers = 0;  // prompts that have one, and outputs that contain it
   std::int64_t plain_recall = 0;
   std::int64_t speculative_recall = 0;
   // All outputs one after the other: of the first plain pass and of the first speculative one.

@@ -1,8 +1,6 @@
 kakeya_test(sampler_test decode/sampler_test.cc)
-kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_source_test.cc
-            decode/round_costs_test.cc model/test_model.cc)
+kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_source_test.cc)
 kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
-kakeya_test(cost_cache_test runtime/cost_cache_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test model/test_model.cc runtime/weights_cache_test.cc)
 kakeya_test(runtime_test model/test_model.cc runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/embedding_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc

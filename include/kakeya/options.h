@@ -83,9 +83,6 @@ struct DraftOptions {
   // The reference way, for comparison: the drafter's context is made anew for each block and blocks
   // are verified one row a pass. The same output, much slower; keeps all taps in memory.
   bool unfused = false;
-  // A folder where measured costs of rounds are kept between runs; empty: each engine measures
-  // them.
-  std::string cost_cache = {};
 };
 
 class Constraint;  // constraint.h

@@ -60,11 +60,8 @@ struct GenerateResult {
   std::vector<RoundRecord> rounds;  // the target's passes after the prefill, in order
   std::int64_t drafted = 0;         // tokens proposed, in all rounds
   std::int64_t accepted = 0;        // of those, agreed with
-  // Of a pass of one row, as measured; 0 if it never was.
+  // Of a pass of one row, as measured, or as other passes say; 0 if there were none.
   double plain_step_seconds = 0.0;
-  // Measuring the costs of rounds, which the first generation with an automatic draft length may
-  // have to do; not part of decode_seconds.
-  double measuring_seconds = 0.0;
 
   // Mean tokens of a round that drafted: accepted drafts and the target's own token; 1 without any.
   double acceptance_length() const;

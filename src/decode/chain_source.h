@@ -18,9 +18,6 @@ class ChainSource final : public DraftSource {
   // Both must outlive the chain.
   ChainSource(NgramSource& ngram, DraftSource& other) : ngram_(ngram), other_(other) {}
 
-  // The n-grams' lanes, then the other's.
-  int num_lanes() const override { return ngram_.num_lanes() + other_.num_lanes(); }
-  DraftKind lane_kind(int lane) const override;
   std::int64_t max_length() const override;
   DraftOffer offer(std::span<const TokenId> tokens) override;
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;

@@ -84,10 +84,10 @@ class DflashSource final : public DraftSource, public TapSink {
   // The first `count` waiting taps.
   KvPiece taps(std::int64_t count) const;
 
-  int num_lanes() const override { return 1; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return drafter_.max_length(); }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, max_length()}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override {
+    return {DraftKind::kDflash, max_length()};
+  }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   DflashSource* drafter() override { return this; }
   std::span<const float> draft_probabilities(std::int64_t index) const override;

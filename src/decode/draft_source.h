@@ -14,10 +14,9 @@ namespace kakeya {
 
 class DflashSource;
 
-// What a source could draft next. A lane is a kind of draft with an acceptance and a cost of its
-// own (DFlash; n-gram matches of about one length), for which the length policy keeps statistics.
+// What a source could draft next. Kinds differ in acceptance and cost.
 struct DraftOffer {
-  int lane = 0;
+  DraftKind kind = DraftKind::kNone;
   std::int64_t length = 0;  // most tokens it can propose now; 0: none
 };
 
@@ -26,8 +25,6 @@ class DraftSource {
  public:
   virtual ~DraftSource() = default;
 
-  virtual int num_lanes() const = 0;
-  virtual DraftKind lane_kind(int lane) const = 0;
   // Most tokens it ever proposes at once.
   virtual std::int64_t max_length() const = 0;
 

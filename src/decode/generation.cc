@@ -11,16 +11,19 @@ namespace kakeya {
 Generation::Generation(Timeline& timeline,
                        Sampler& sampler,
                        DraftSource* source,
-                       LengthPolicy* policy,
+                       DraftCosts* costs,
                        const DecodeRequest& request,
                        GenerateResult& result)
     : timeline_(timeline),
       sampler_(sampler),
       source_(source),
-      policy_(policy),
+      costs_(costs),
       request_(request),
       result_(result) {
-  KAKEYA_CHECK(source == nullptr || policy != nullptr || request.draft_length != kAutoDraftLength);
+  if (source != nullptr && request.draft_length == kAutoDraftLength) {
+    KAKEYA_CHECK(costs != nullptr);
+    policy_.emplace(*costs);
+  }
   result_.stop_reason = StopReason::kMaxTokens;
   delivered_ = result_.ids.size();
   done_ = remaining() <= 0;
@@ -84,9 +87,15 @@ bool Generation::begin_round() {
 }
 
 void Generation::plan() {
-  if (most_ == 0) return plan(0);
-  plan(request_.draft_length == kAutoDraftLength ? policy_->choose(offer_.lane, most_)
-                                                 : std::min(request_.draft_length, most_));
+  plan(policy_ ? policy_->choose(offer_.kind, most_)
+               : std::clamp<std::int64_t>(request_.draft_length, 0, most_));
+}
+
+RoundChoice Generation::round_choice() {
+  return {.policy = policy_ ? &*policy_ : nullptr,
+          .kind = offer_.kind,
+          .most = most_,
+          .length = std::max<std::int64_t>(0, request_.draft_length)};
 }
 
 Status Generation::draft() {
@@ -129,27 +138,16 @@ Status Generation::absorb(const SequenceChoice& choice) {
   return choice.status;
 }
 
-void Generation::record_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
+void Generation::end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
   round_.drafted = static_cast<std::int32_t>(length_);
-  round_.kind = length_ == 0 ? DraftKind::kNone : source_->lane_kind(offer_.lane);
+  round_.kind = length_ == 0 ? DraftKind::kNone : offer_.kind;
   round_.draft_seconds = draft_seconds;
   round_.verify_seconds = verify_seconds;
   round_.bytes = bytes;
   result_.drafted += round_.drafted;
   result_.accepted += round_.accepted;
   result_.rounds.push_back(round_);
-}
-
-void Generation::end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
-  record_round(draft_seconds, verify_seconds, bytes);
-  if (policy_ != nullptr) policy_->observe(offer_.lane, round_);
-}
-
-void Generation::end_shared_round(double draft_seconds,
-                                  double verify_seconds,
-                                  std::uint64_t bytes) {
-  record_round(draft_seconds, verify_seconds, bytes);
-  if (policy_ != nullptr) policy_->observe_shared(offer_.lane, round_);
+  if (policy_) policy_->observe(round_);
 }
 
 Status Generation::deliver(const TokenCallback& on_token) {
@@ -180,6 +178,7 @@ Status Generation::deliver(const TokenCallback& on_token) {
 
 void Generation::finish() {
   result_.decode_seconds = watch_.seconds();
+  if (policy_) policy_->end();
 }
 
 Status Generation::choose(Pass& pass) {
@@ -230,6 +229,7 @@ Status Generation::run_round() {
   const Workspace::Turn turn = timeline_.workspace().take_turn();
   if (!begin_round()) return {};
   plan();
+  const std::int64_t planned = length_;
   const auto bytes_read = [&] {
     return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
   };
@@ -243,17 +243,22 @@ Status Generation::run_round() {
   }
   end_round(drafted_at - round_.start_seconds, watch_.seconds() - drafted_at,
             bytes_read() - bytes_before);
+  // Of one pass, that is.
+  if (costs_ != nullptr && !timeline_.recomputes() && !request_.one_row_passes) {
+    if (offer_.kind == DraftKind::kDflash) costs_->learn_drafts(planned, round_.draft_seconds);
+    costs_->learn(length_ + 1, round_.verify_seconds);
+  }
   return {};
 }
 
 Status decode(Timeline& timeline,
               Sampler& sampler,
               DraftSource* source,
-              LengthPolicy* policy,
+              DraftCosts* costs,
               const DecodeRequest& request,
               const TokenCallback& on_token,
               GenerateResult& result) {
-  Generation generation(timeline, sampler, source, policy, request, result);
+  Generation generation(timeline, sampler, source, costs, request, result);
   KAKEYA_TRY(generation.begin(timeline.logits()));
   KAKEYA_TRY(generation.deliver(on_token));
   while (!generation.done()) {

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "backend/choose.h"
@@ -59,12 +60,12 @@ struct DecodeRequest {
 class Generation {
  public:
   // Everything is the caller's and must outlive it. `source` may be null: plain steps only.
-  // `policy` is asked with kAutoDraftLength and told of every round; null with a fixed length only.
+  // `costs` learns from every pass; null with a fixed length only.
   // result.ids and result.rounds need room for max_tokens; ids that are there count as generated.
   Generation(Timeline& timeline,
              Sampler& sampler,
              DraftSource* source,
-             LengthPolicy* policy,
+             DraftCosts* costs,
              const DecodeRequest& request,
              GenerateResult& result);
 
@@ -84,6 +85,8 @@ class Generation {
   void plan(std::int64_t drafts) { length_ = drafts; }
   // As many as the request asks for or, if it leaves that open, as pay for this sequence alone.
   void plan();
+  // The same question, for whoever chooses for several sequences at once.
+  RoundChoice round_choice();
   // Drafts as many tokens as were planned. Errors: as DraftSource::draft.
   Status draft();
   std::span<const TokenId> drafts() const {
@@ -99,9 +102,8 @@ class Generation {
   SequenceChoice choice(Rows logits);
   // Commits the rows of the tokens that were chosen. Errors: of the choice.
   Status absorb(const SequenceChoice& choice);
-  // What the round took; of its own passes, or of ones that it shared.
+  // What the round took. Whoever ran its passes tells the costs of them.
   void end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
-  void end_shared_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
 
   // Gives `on_token` what was chosen since the last call. If it says to stop, later tokens of the
   // round are taken back.
@@ -111,8 +113,6 @@ class Generation {
 
   Timeline& timeline() const { return timeline_; }
   Sampler& sampler() const { return sampler_; }
-  // Null without one, or with a fixed length.
-  const LengthPolicy* policy() const { return policy_; }
   const DecodeRequest& request() const { return request_; }
   // The last round; not before there was one.
   const RoundRecord& last_round() const { return round_; }
@@ -136,13 +136,13 @@ class Generation {
   void stop(StopReason reason);
   Status verify();
   Status verify_row_by_row();
-  void record_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
   Status run_again();
 
   Timeline& timeline_;
   Sampler& sampler_;
   DraftSource* source_;
-  LengthPolicy* policy_;
+  DraftCosts* costs_;
+  std::optional<LengthPolicy> policy_;  // nothing without a source, or with a fixed length
   DecodeRequest request_;
   GenerateResult& result_;
   Stopwatch watch_;
@@ -163,7 +163,7 @@ class Generation {
 Status decode(Timeline& timeline,
               Sampler& sampler,
               DraftSource* source,
-              LengthPolicy* policy,
+              DraftCosts* costs,
               const DecodeRequest& request,
               const TokenCallback& on_token,
               GenerateResult& result);

@@ -68,8 +68,7 @@ DraftOffer NgramSource::offer(std::span<const TokenId> tokens) {
   match_ = find(tokens);
   matched_size_ = tokens.size();
   if (match_.length == 0) return {};
-  const int lane = match_.length < 4 ? 0 : match_.length < 8 ? 1 : 2;
-  return {.lane = lane, .length = max_length_};
+  return {.kind = DraftKind::kNgram, .length = max_length_};
 }
 
 Status NgramSource::draft(std::span<const TokenId> tokens,

@@ -13,16 +13,13 @@ class NgramSource final : public DraftSource {
  public:
   // Longest proposal; shortest and longest match; tokens that are searched, the last ones.
   static constexpr std::int64_t kMaxLength = 63;
-  static constexpr std::int64_t kMinMatch = 2;
+  static constexpr std::int64_t kMinMatch = 4;  // shorter ones are seldom right
   static constexpr std::int64_t kMaxMatch = 32;
   static constexpr std::int64_t kWindow = 32768;
 
   // 1 <= max_length <= kMaxLength.
   explicit NgramSource(std::int64_t max_length);
 
-  // Matches of 2-3, 4-7, and 8 tokens and more: the longer, the surer.
-  int num_lanes() const override { return 3; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
   std::int64_t max_length() const override { return max_length_; }
 
   DraftOffer offer(std::span<const TokenId> tokens) override;

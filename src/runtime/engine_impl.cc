@@ -280,7 +280,6 @@ Status EngineImpl::load(Sources sources) {
     KAKEYA_ASSIGN_OR_RETURN(projection_, load_weights(*sources.projection, projection_dir_,
                                                       progress, loaded, load_projection));
   }
-  draft_statistics_ = std::make_unique<DraftStatistics>(options_.draft.cost_cache, cost_key());
   if (options_.prompt_cache_bytes > 0) {
     prompt_cache_ = std::make_unique<PromptCache>(options_.prompt_cache_bytes, budget_);
   }
@@ -317,10 +316,6 @@ Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
                        restoring_configs(projection));
 }
 
-std::optional<MeasuredCosts> EngineImpl::draft_costs() const {
-  return draft_statistics_->costs(block_rows() - 1, drafter_ != nullptr && drafter_drafts_);
-}
-
 std::int64_t EngineImpl::block_rows() const {
   if (drafter_config_ && drafter_drafts_) return drafter_config_->block_size;
   return draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
@@ -328,23 +323,6 @@ std::int64_t EngineImpl::block_rows() const {
 
 std::int64_t EngineImpl::verify_rows(const SessionOptions& options) const {
   return options.drafting ? block_rows() : 1;
-}
-
-CostKey EngineImpl::cost_key() const {
-  std::string model =
-      fmt::format("{} layers {} hidden {} vocabulary {} weights {} compute {}", config_.model_type,
-                  config_.num_hidden_layers, config_.hidden_size, config_.vocab_size,
-                  budget_.footprint().reserved_bytes(MemoryClass::kWeights),
-                  static_cast<int>(options_.compute));
-  if (drafter_config_) {
-    model +=
-        fmt::format(" drafter layers {} hidden {} block {} mask {}",
-                    drafter_config_->layers.num_hidden_layers, drafter_config_->layers.hidden_size,
-                    drafter_config_->block_size, static_cast<int>(options_.draft.mask));
-  }
-  return {.binary = binary_text(),
-          .model = std::move(model),
-          .machine = machine_text(backend_->num_threads(), backend_->name())};
 }
 
 std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
@@ -436,13 +414,14 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   std::unique_ptr<SessionDrafts> drafts;
   if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
     drafts = std::make_unique<SessionDrafts>(std::move(dflash), options_.draft.unfused,
-                                             draft_choice_.ngram, *draft_statistics_);
+                                             draft_choice_.ngram);
     if (wrapper) drafts->wrap(wrapper);
   }
   return std::make_unique<SessionImpl>(
       std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
       SessionSurroundings{.owner = std::move(owner),
                           .budget = budget_,
+                          .draft_costs = draft_costs_,
                           .prompt_cache = prompt_cache_.get(),
                           .model_stop_ids = stop_ids_,
                           .suppressed = generation_config_.suppress_tokens,

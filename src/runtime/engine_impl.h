@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/memory_budget.h"
+#include "decode/draft_costs.h"
 #include "decode/timeline.h"
 #include "decode/workspace.h"
 #include "formats/model_config.h"
@@ -84,8 +85,10 @@ class EngineImpl final : public Engine {
   // What stands for configuration and weights in saved sessions and reports.
   const std::string& model_fingerprint() const { return model_fingerprint_; }
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
-  // Costs of rounds as measured or read from the cache; nothing before a session needed them.
-  std::optional<MeasuredCosts> draft_costs() const;
+  // What passes take, as far as those that were run have shown.
+  DraftCosts& draft_costs() { return draft_costs_; }
+  // Of passes for drafts of every length; nothing before any pass was run.
+  std::optional<CostTable> cost_table() const { return draft_costs_.table(block_rows() - 1); }
 
   // A session whose drafts pass through `wrapper`, if one is given; it must have something that
   // drafts then. Rows are restored by `projection`, null for the engine's own. For benchmarks and
@@ -175,7 +178,6 @@ class EngineImpl final : public Engine {
   std::int64_t block_rows() const;
   // The same of a session with these options.
   std::int64_t verify_rows(const SessionOptions& options) const;
-  CostKey cost_key() const;
   // The drafts of a session with these options, as far as a snapshot depends on them.
   std::string draft_fingerprint(const SessionOptions& options) const;
   std::string projection_fingerprint(const TimelinePlan& plan, const Projection* projection) const;
@@ -198,7 +200,7 @@ class EngineImpl final : public Engine {
   std::string projection_dir_;  // empty: none
   std::optional<ProjectionConfig> projection_config_;
   std::unique_ptr<Projection> projection_;
-  std::unique_ptr<DraftStatistics> draft_statistics_;
+  DraftCosts draft_costs_;
   std::unique_ptr<PromptCache> prompt_cache_;  // null: none is wanted
   ModelText text_;
   std::string memory_plan_;

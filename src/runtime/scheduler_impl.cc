@@ -37,6 +37,7 @@ SchedulerImpl::SchedulerImpl(EngineImpl& engine,
   running_.reserve(most);
   jobs_.reserve(most);
   choices_.reserve(most);
+  lengths_.reserve(most);
 }
 
 Result<std::unique_ptr<Scheduler>> SchedulerImpl::create(EngineImpl& engine,
@@ -46,16 +47,7 @@ Result<std::unique_ptr<Scheduler>> SchedulerImpl::create(EngineImpl& engine,
   std::unique_ptr<SchedulerImpl> scheduler(new SchedulerImpl(engine, options, std::move(owner)));
   KAKEYA_TRY(engine.reserve_passes(options.max_sequences, options.max_rows,
                                    scheduler->options_.max_logit_rows));
-  KAKEYA_TRY(scheduler->measure_costs());
   return scheduler;
-}
-
-Status SchedulerImpl::measure_costs() {
-  if (!engine_.session_options().drafting || engine_.draft_costs()) return {};
-  KAKEYA_ASSIGN_OR_RETURN(const auto session, engine_.create_session());
-  KAKEYA_TRY(session->append(std::vector<TokenId>(8, 0)));
-  KAKEYA_TRY(session->generate({.max_tokens = 2, .ignore_model_stop_ids = true}));
-  return {};
 }
 
 Result<RequestId> SchedulerImpl::add(Request request) {
@@ -122,7 +114,6 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   if (sequence.generation) sequence.generation->finish();
   if (sequence.session != nullptr && status) {
     sequence.session->keep_for_others();
-    if (sequence.prepared.speculates) sequence.session->drafts()->remember();
   }
   sequence.generation.reset();
   sequence.session.reset();
@@ -260,7 +251,7 @@ Result<bool> SchedulerImpl::step() {
   return true;
 }
 
-// Every sequence that decodes has a row; what room there is for logits goes to drafts, in turn.
+// Every sequence that decodes has a row.
 void SchedulerImpl::plan_rounds() {
   rounds_ = 0;
   const std::size_t count = running_.size();
@@ -277,17 +268,38 @@ void SchedulerImpl::plan_rounds() {
     ++rows_;
   }
   logit_rows_ = rows_;
+  plan_drafts();
+  ++first_round_;
+}
+
+// What room there is goes to drafts, in turn, but for the rows of prompts: drafts can wait.
+void SchedulerImpl::plan_drafts() {
+  lengths_.clear();
+  const std::size_t count = running_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Sequence& sequence = *running_[(first_round_ + i) % count];
+    if (sequence.part == 0) lengths_.push_back(sequence.generation->round_choice());
+  }
+  const bool prompts = has_prompts();
+  const std::int64_t prompt_rows = prompts ? options_.prefill_rows : 0;
+  const std::int64_t prompt_logits = prompts ? 1 : 0;
+  choose_together(lengths_, std::min(options_.max_rows - rows_ - prompt_rows,
+                                     options_.max_logit_rows - logit_rows_ - prompt_logits));
+  auto choice = lengths_.begin();
   for (std::size_t i = 0; i < count; ++i) {
     Sequence& sequence = *running_[(first_round_ + i) % count];
     if (sequence.part < 0) continue;
-    sequence.generation->plan();
-    const std::int64_t room =
-        std::min(options_.max_rows - rows_, options_.max_logit_rows - logit_rows_);
-    sequence.generation->plan(std::min(std::ssize(sequence.generation->drafts()), room));
-    rows_ += std::ssize(sequence.generation->drafts());
-    logit_rows_ += std::ssize(sequence.generation->drafts());
+    sequence.generation->plan(choice->length);
+    rows_ += choice->length;
+    logit_rows_ += choice->length;
+    ++choice;
   }
-  ++first_round_;
+}
+
+bool SchedulerImpl::has_prompts() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
+    return !sequence->generation && sequence->leader == nullptr;
+  });
 }
 
 // Prompts take turns in being first: a short one does not wait for the end of a long one.
@@ -311,6 +323,7 @@ void SchedulerImpl::plan_prompts() {
 void SchedulerImpl::draft() {
   const Stopwatch watch;
   jobs_.clear();
+  std::int64_t tokens = 0;
   for (const auto& sequence : running_) {
     if (!sequence->generation || sequence->part < 0) continue;
     Generation& generation = *sequence->generation;
@@ -321,6 +334,7 @@ void SchedulerImpl::draft() {
                        .tokens = generation.timeline().tokens(),
                        .sampler = &generation.sampler(),
                        .out = generation.mutable_drafts()});
+      tokens += std::ssize(generation.drafts());
     } else if (const Status drafted = generation.draft(); !drafted) {
       generation.plan(0);
     }
@@ -335,22 +349,27 @@ void SchedulerImpl::draft() {
     if (sequence->generation && sequence->part >= 0) sequence->generation->drop_forbidden_drafts();
   }
   draft_seconds_ = watch.seconds();
+  engine_.draft_costs().learn_drafts(tokens, draft_seconds_);
 }
 
 void SchedulerImpl::run() {
   const Stopwatch watch;
   Pass pass(engine_.workspace());
   std::int64_t parts = 0;
+  std::int64_t round_rows = 0;
+  bool decodes = true;  // and nothing else
   for (const auto& sequence : running_) {
     if (sequence->part < 0) continue;
     Timeline& timeline = sequence->timeline();
     if (sequence->generation) {
       const auto drafts = sequence->generation->drafts();
       sequence->failed = pass.add(timeline, timeline.pending(), drafts, std::ssize(drafts) + 1);
+      round_rows += std::ssize(drafts) + 1;
     } else {
       const auto rows = timeline.pending().first(static_cast<std::size_t>(sequence->prompt_rows));
       const bool last = rows.size() == timeline.pending().size();
       sequence->failed = pass.add(timeline, rows, {}, last ? 1 : 0);
+      decodes = false;
     }
     sequence->part = sequence->failed ? parts++ : -1;
   }
@@ -358,6 +377,8 @@ void SchedulerImpl::run() {
   pass.run();
   pass_seconds_ = watch.seconds();
   choose(pass);
+  // Rows of prompts cost less: most of them have no logits.
+  if (decodes) engine_.draft_costs().learn(round_rows, watch.seconds());
   for (const auto& sequence : running_) {
     if (sequence->part >= 0) absorb(*sequence, pass);
   }
@@ -385,7 +406,7 @@ void SchedulerImpl::absorb(Sequence& sequence, Pass& pass) {
   Generation& generation = *sequence.generation;
   const std::size_t before = sequence.prepared.result.ids.size();
   sequence.failed = generation.absorb(choices_[static_cast<std::size_t>(sequence.choice)]);
-  generation.end_shared_round(draft_seconds_, pass_seconds_, pass.bytes());
+  generation.end_round(draft_seconds_, pass_seconds_, pass.bytes());
   const std::lock_guard lock(mutex_);
   statistics_.tokens += static_cast<std::int64_t>(sequence.prepared.result.ids.size() - before);
   statistics_.drafted += generation.last_round().drafted;
@@ -403,14 +424,9 @@ Status SchedulerImpl::absorb_prompt(Sequence& sequence, Pass& pass) {
   SessionImpl& session = *sequence.session;
   PreparedGeneration& prepared = sequence.prepared;
   prepared.result.prefill_seconds = sequence.watch.seconds();
-  LengthPolicy* policy = nullptr;
-  if (prepared.speculates && prepared.request.draft_length == kAutoDraftLength) {
-    policy = session.drafts()->known_policy();
-    prepared.speculates = policy != nullptr;
-  }
   sequence.generation.emplace(timeline, session.sampler(),
-                              prepared.speculates ? &session.drafts()->source() : nullptr, policy,
-                              prepared.request, prepared.result);
+                              prepared.speculates ? &session.drafts()->source() : nullptr,
+                              &engine_.draft_costs(), prepared.request, prepared.result);
   KAKEYA_TRY(sequence.generation->begin(pass.host_logits(sequence.part).row(0)));
   KAKEYA_TRY(timeline.finish_chunk());
   session.keep_for_others();

@@ -60,8 +60,6 @@ class SchedulerImpl final : public Scheduler {
   SchedulerImpl(EngineImpl& engine,
                 const SchedulerOptions& options,
                 std::shared_ptr<const void> owner);
-  // Measures what drafting costs, which the first generation of an engine does.
-  Status measure_costs();
 
   // Before a pass.
   void take_arrived();
@@ -77,6 +75,8 @@ class SchedulerImpl final : public Scheduler {
 
   // The pass.
   void plan_rounds();
+  void plan_drafts();
+  bool has_prompts() const;
   void plan_prompts();
   void draft();
   void run();
@@ -105,6 +105,7 @@ class SchedulerImpl final : public Scheduler {
   Sequences running_;
   std::vector<DflashSource::Job> jobs_;
   std::vector<SequenceChoice> choices_;
+  std::vector<RoundChoice> lengths_;
   std::size_t first_prompt_ = 0;  // of the running ones, whose prompt comes first in this step
   std::size_t first_round_ = 0;   // whose round does
   std::int64_t rounds_ = 0;       // sequences that decode in this step

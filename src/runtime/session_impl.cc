@@ -10,13 +10,13 @@
 namespace kakeya {
 namespace {
 
-// The median of the plain steps among the rounds, or what the policy holds of it; else 0.
-double plain_step_seconds(const std::vector<RoundRecord>& rounds, const LengthPolicy* policy) {
+// The median of the plain steps among the rounds, or what the engine holds of it; else 0.
+double plain_step_seconds(const std::vector<RoundRecord>& rounds, const DraftCosts& costs) {
   std::vector<double> steps;
   for (const RoundRecord& round : rounds) {
     if (round.drafted == 0) steps.push_back(round.draft_seconds + round.verify_seconds);
   }
-  if (steps.empty()) return policy == nullptr ? 0.0 : policy->costs().verify.front();
+  if (steps.empty()) return costs.plain_seconds();
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
   std::nth_element(steps.begin(), middle, steps.end());
   return *middle;
@@ -203,9 +203,6 @@ SessionParts SessionImpl::parts() {
   SessionParts parts{.timeline = timeline_.get()};
   if (drafts_ == nullptr) return parts;
   parts.dflash = drafts_->dflash();
-  parts.policy = &drafts_->present_policy();
-  parts.num_lanes = drafts_->source().num_lanes();
-  parts.max_draft_length = drafts_->source().max_length();
   return parts;
 }
 
@@ -309,18 +306,11 @@ void SessionImpl::keep_for_others() {
 
 Status SessionImpl::decode(PreparedGeneration& prepared, const TokenCallback& on_token) {
   GenerateResult& result = prepared.result;
-  LengthPolicy* policy = nullptr;
-  if (prepared.speculates && prepared.request.draft_length == kAutoDraftLength) {
-    KAKEYA_ASSIGN_OR_RETURN(policy,
-                            drafts_->policy(*timeline_, *sampler_, result.measuring_seconds));
-    prepared.speculates = policy != nullptr;
-  }
   prepared.request.one_row_passes = prepared.speculates && drafts_->unfused();
   DraftSource* source = prepared.speculates ? &drafts_->source() : nullptr;
-  KAKEYA_TRY(
-      kakeya::decode(*timeline_, *sampler_, source, policy, prepared.request, on_token, result));
-  if (prepared.speculates) drafts_->remember();
-  result.plain_step_seconds = plain_step_seconds(result.rounds, policy);
+  KAKEYA_TRY(kakeya::decode(*timeline_, *sampler_, source, &engine_.draft_costs, prepared.request,
+                            on_token, result));
+  result.plain_step_seconds = plain_step_seconds(result.rounds, engine_.draft_costs);
   return {};
 }
 

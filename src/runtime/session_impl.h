@@ -25,6 +25,7 @@ namespace kakeya {
 struct SessionSurroundings {
   std::shared_ptr<const void> owner = nullptr;  // keeps all of this alive; null: somebody else does
   MemoryBudget& budget;
+  DraftCosts& draft_costs;
   PromptCache* prompt_cache = nullptr;  // null: none
   std::span<const TokenId> model_stop_ids;
   std::span<const TokenId> suppressed;

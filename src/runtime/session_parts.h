@@ -7,7 +7,6 @@
 #include <span>
 
 #include "decode/dflash_source.h"
-#include "decode/length_policy.h"
 #include "decode/timeline.h"
 #include "kakeya/status.h"
 
@@ -17,10 +16,6 @@ namespace kakeya {
 struct SessionParts {
   Timeline* timeline = nullptr;
   DflashSource* dflash = nullptr;
-  std::optional<LengthPolicy>* policy = nullptr;
-  // Of the policies that the session's source may have.
-  int num_lanes = 0;
-  std::int64_t max_draft_length = 0;
 };
 
 // The rows that the parts hold; zeros for those that are missing.

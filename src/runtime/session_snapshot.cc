@@ -16,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "sections are copied as they are");
 
 // What is on disk never changes its meaning: another layout of the sections is another version.
-constexpr std::string_view kLayoutVersion = "3";
+constexpr std::string_view kLayoutVersion = "4";
 
 // The section "state".
 struct StateRecord {
@@ -96,7 +96,6 @@ struct Found {
   StateRecord state;
   std::vector<TokenId> tokens;
   std::string note;
-  std::optional<LengthPolicy> policy;
 
   SessionExtent extent() const {
     return {.target = {state.length, state.written},
@@ -128,16 +127,6 @@ Result<std::vector<TokenId>> read_tokens(SnapshotFile& file, const Timeline& tim
   return tokens;
 }
 
-Result<std::optional<LengthPolicy>> read_policy(SnapshotFile& file, const SessionParts& parts) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, file.section("policy"));
-  if (bytes.empty()) return std::optional<LengthPolicy>();
-  auto policy = LengthPolicy::from_numbers(numbers_of<double>(bytes), parts.num_lanes,
-                                           parts.max_draft_length);
-  if (parts.policy != nullptr && bytes.size() % sizeof(double) == 0 && policy) return policy;
-  return data_loss("{}: section policy: these {} bytes are not what a length policy knows",
-                   file.path(), bytes.size());
-}
-
 Result<Found> read_parts(SnapshotFile& file, const SessionParts& parts) {
   Found found;
   KAKEYA_ASSIGN_OR_RETURN(const std::span<const std::byte> state,
@@ -149,7 +138,6 @@ Result<Found> read_parts(SnapshotFile& file, const SessionParts& parts) {
     return data_loss("{}: section state: of {} tokens, {} cannot have been run", file.path(), held,
                      found.state.length);
   }
-  KAKEYA_ASSIGN_OR_RETURN(found.policy, read_policy(file, parts));
   KAKEYA_ASSIGN_OR_RETURN(const std::span<const std::byte> note, file.section("note"));
   found.note.assign(reinterpret_cast<const char*>(note.data()), note.size());
   return found;
@@ -187,7 +175,7 @@ Status append_rows(MemorySpace& memory,
 }
 
 // Sections that every session has.
-constexpr std::size_t kFixedSections = 4;
+constexpr std::size_t kFixedSections = 3;
 
 }  // namespace
 
@@ -232,14 +220,11 @@ Status write_session(const std::string& path,
                              .waiting_taps = extent.drafter.waiting,
                              .features_length = extent.features.length,
                              .features_written = extent.features.written};
-  std::vector<double> policy;
-  if (parts.policy != nullptr && *parts.policy) policy = (*parts.policy)->numbers();
 
   AtomicFile::remove_abandoned(path);
   KAKEYA_ASSIGN_OR_RETURN(SnapshotWriter writer, SnapshotWriter::create(path));
   KAKEYA_TRY(writer.add("state", bytes_of(std::span(&state, 1))));
   KAKEYA_TRY(writer.add("tokens", bytes_of(tokens)));
-  KAKEYA_TRY(writer.add("policy", bytes_of(policy)));
   KAKEYA_TRY(writer.add("note", bytes_of(note)));
   MemorySpace& memory = parts.timeline->cache().space();
   std::vector<std::byte> bounce;
@@ -286,7 +271,6 @@ Result<std::string> read_session(const std::string& path,
     }
   }
   set_session(parts, found.tokens, extent);
-  if (parts.policy != nullptr) *parts.policy = std::move(found.policy);
   return std::move(found.note);
 }
 

@@ -175,19 +175,6 @@ TEST_F(Cli, DraftsWithTheModelsOwnDrafterAndPrintsTheSameText) {
   }
 }
 
-TEST_F(Cli, MeasuresCostsOnceAndKeepsThem) {
-  const std::string base = "run " + kDemoFlag + "--json --prompt 'Count from 5 to 12.' ";
-  const auto seconds = [&](const std::string& flags) {
-    return nlohmann::json::parse(kakeya(base + flags).out)["measuring_seconds"].get<double>();
-  };
-  EXPECT_GT(seconds("--threads 2"), 0.0);
-  EXPECT_EQ(seconds("--threads 2"), 0.0);
-  EXPECT_GT(seconds("--threads 1"), 0.0);  // another machine, as far as costs go
-  EXPECT_GT(seconds("--cost-cache none"), 0.0);
-  EXPECT_GT(seconds("--cost-cache " + folder_ + "/costs"), 0.0);
-  EXPECT_EQ(seconds("--cost-cache " + folder_ + "/costs"), 0.0);
-}
-
 TEST_F(Cli, WritesTheRoundsAsATrace) {
   const std::string path = folder_ + "/trace.json";
   const Outcome outcome =

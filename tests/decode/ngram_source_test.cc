@@ -22,13 +22,13 @@ struct Found {
 // The longest suffix that also ends earlier; of several places the last.
 Found find_obviously(const Tokens& tokens) {
   Found best;
-  for (std::size_t end = tokens.size() - 1; end >= 2; --end) {
+  for (std::size_t end = tokens.size() - 1; end >= 4; --end) {
     std::size_t length = 0;
     while (length < std::min<std::size_t>(end, 32) &&
            tokens[end - 1 - length] == tokens[tokens.size() - 1 - length]) {
       ++length;
     }
-    if (length >= 2 && length > best.length) best = {length, end};
+    if (length >= 4 && length > best.length) best = {length, end};
   }
   return best;
 }
@@ -71,7 +71,7 @@ TEST_F(NgramSourceTest, FindsWhatTheObviousSearchFinds) {
     ASSERT_EQ(offer.length, expected.length == 0 ? 0 : 15);
     if (expected.length == 0) continue;
     ++matches;
-    ASSERT_EQ(offer.lane, expected.length < 4 ? 0 : expected.length < 8 ? 1 : 2);
+    ASSERT_EQ(offer.kind, DraftKind::kNgram);
     const std::size_t count = 1 + rng.below(15);
     ASSERT_EQ(draft(source, tokens, count), continue_obviously(tokens, expected.next, count))
         << "trial " << trial;
@@ -79,12 +79,13 @@ TEST_F(NgramSourceTest, FindsWhatTheObviousSearchFinds) {
   EXPECT_GT(matches, 10000);
 }
 
-TEST_F(NgramSourceTest, OffersNothingWithoutAnEarlierPair) {
+TEST_F(NgramSourceTest, OffersNothingWhereLessThanFourTokensStoodBefore) {
   NgramSource source(8);
   EXPECT_EQ(source.offer(Tokens{1}).length, 0);
   EXPECT_EQ(source.offer(Tokens{1, 2}).length, 0);
   EXPECT_EQ(source.offer(Tokens{1, 1}).length, 0);
-  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 4, 2, 5}).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 9, 1, 2, 3}).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 4, 9, 1, 2, 3, 4}).length, 8);
   Tokens distinct;
   for (TokenId id = 0; id < 500; ++id) distinct.push_back(id);
   EXPECT_EQ(source.offer(distinct).length, 0);
@@ -95,35 +96,33 @@ TEST_F(NgramSourceTest, ContinuesAPeriod) {
   const Tokens tokens = {9, 1, 2, 3, 1, 2, 3, 1, 2};
   EXPECT_EQ(source.offer(tokens).length, 10);
   EXPECT_EQ(draft(source, tokens, 10), (Tokens{3, 1, 2, 3, 1, 2, 3, 1, 2, 3}));
-  EXPECT_EQ(source.offer(Tokens{7, 7, 7}).length, 10);
-  EXPECT_EQ(draft(source, {7, 7, 7}, 4), (Tokens{7, 7, 7, 7}));
+  EXPECT_EQ(source.offer(Tokens{7, 7, 7, 7, 7}).length, 10);
+  EXPECT_EQ(draft(source, {7, 7, 7, 7, 7}, 4), (Tokens{7, 7, 7, 7}));
 }
 
 TEST_F(NgramSourceTest, FillsLessThanItOffered) {
   NgramSource source(63);
-  const Tokens tokens = {1, 2, 3, 4, 1, 2};
+  const Tokens tokens = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4};
   EXPECT_EQ(source.offer(tokens).length, 63);
-  EXPECT_EQ(draft(source, tokens, 1), (Tokens{3}));
+  EXPECT_EQ(draft(source, tokens, 1), (Tokens{5}));
   EXPECT_EQ(draft(source, tokens, 0), Tokens());
 }
 
 TEST_F(NgramSourceTest, SearchesTheLastTokensOnly) {
-  Tokens tokens = {1, 2, 3};
-  for (TokenId id = 10; std::ssize(tokens) < NgramSource::kWindow - 2; ++id) tokens.push_back(id);
-  tokens.insert(tokens.end(), {1, 2});
+  Tokens tokens = {1, 2, 3, 4, 5};
+  for (TokenId id = 10; std::ssize(tokens) < NgramSource::kWindow - 4; ++id) tokens.push_back(id);
+  tokens.insert(tokens.end(), {1, 2, 3, 4});
   ASSERT_EQ(std::ssize(tokens), NgramSource::kWindow);
-  EXPECT_EQ(NgramSource::match_length(tokens), 2);
-  tokens.insert(tokens.begin() + 3, 5);  // now the first token lies outside
+  EXPECT_EQ(NgramSource::match_length(tokens), 4);
+  tokens.insert(tokens.begin() + 5, 6);  // now the first token lies outside
   EXPECT_EQ(NgramSource::match_length(tokens), 0);
 }
 
 // Always proposes the same token, with a distribution.
 class ConstantSource final : public DraftSource {
  public:
-  int num_lanes() const override { return 2; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return 5; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {1, 4}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kDflash, 4}; }
   Status draft(std::span<const TokenId> /*tokens*/,
                Sampler& /*sampler*/,
                std::span<TokenId> out) override {
@@ -143,23 +142,20 @@ TEST_F(NgramSourceTest, LeavesShortMatchesToTheOtherSourceOfAChain) {
   NgramSource ngram(6);
   ConstantSource constant;
   ChainSource chain(ngram, constant);
-  EXPECT_EQ(chain.num_lanes(), 5);
   EXPECT_EQ(chain.max_length(), 6);
   EXPECT_EQ(chain.bytes_read(), 123U);
-  EXPECT_EQ(chain.lane_kind(2), DraftKind::kNgram);
-  EXPECT_EQ(chain.lane_kind(3), DraftKind::kDflash);
 
   Tokens tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 4, 5, 6, 7};
   ASSERT_EQ(NgramSource::match_length(tokens), 7);
   DraftOffer offer = chain.offer(tokens);
-  EXPECT_EQ(offer.lane, 4);
+  EXPECT_EQ(offer.kind, DraftKind::kDflash);
   EXPECT_EQ(offer.length, 4);
   EXPECT_EQ(draft(chain, tokens, 2), (Tokens{77, 77}));
   EXPECT_EQ(chain.draft_probabilities(0).size(), 1U);
 
   tokens.push_back(8);
   offer = chain.offer(tokens);
-  EXPECT_EQ(offer.lane, 2);
+  EXPECT_EQ(offer.kind, DraftKind::kNgram);
   EXPECT_EQ(offer.length, 6);
   EXPECT_EQ(draft(chain, tokens, 2), (Tokens{9, 10}));
   EXPECT_TRUE(chain.draft_probabilities(0).empty());

@@ -26,10 +26,8 @@ class PartlyRight final : public DraftSource {
  public:
   explicit PartlyRight(std::size_t right) : right_(right) {}
 
-  int num_lanes() const override { return 1; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
   std::int64_t max_length() const override { return 7; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, 7}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kNgram, 7}; }
   Status draft(std::span<const TokenId> tokens,
                Sampler& /*sampler*/,
                std::span<TokenId> out) override {

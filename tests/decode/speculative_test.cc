@@ -23,10 +23,8 @@ class ScriptedSource final : public DraftSource {
   using Script = std::function<TokenId(Position position, std::size_t row)>;
   explicit ScriptedSource(Script script) : script_(std::move(script)) {}
 
-  int num_lanes() const override { return 1; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kNgram; }
   std::int64_t max_length() const override { return 16; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, 16}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kNgram, 16}; }
   Status draft(std::span<const TokenId> tokens,
                Sampler& /*sampler*/,
                std::span<TokenId> out) override {
@@ -181,19 +179,13 @@ Output speculate(Trio& trio,
       source = &*chained;
     }
   }
-  RoundCosts costs;
-  for (std::int64_t i = 0; i <= source->max_length(); ++i) {
-    costs.verify.push_back(1.0 + 0.1 * static_cast<double>(i));
-  }
-  costs.draft.assign(static_cast<std::size_t>(source->num_lanes()),
-                     std::vector<double>(static_cast<std::size_t>(source->max_length()), 0.3));
-  LengthPolicy policy(costs);
+  DraftCosts costs;
   Sampler sampler = make_sampler(*trio.model, request, options.rule);
   EXPECT_TRUE(timeline->push(request.prompt).has_value());
   EXPECT_TRUE(timeline->run_pending().has_value());
   GenerateResult result;
   std::int64_t calls = 0;
-  const Status done = decode(*timeline, sampler, source, &policy,
+  const Status done = decode(*timeline, sampler, source, &costs,
                              {.max_tokens = request.max_tokens,
                               .stop_ids = request.stop_ids,
                               .draft_length = options.draft_length,

@@ -31,10 +31,10 @@ class RowDrafts final : public DraftSource {
  public:
   explicit RowDrafts(bool certain) : certain_(certain) {}
 
-  int num_lanes() const override { return 1; }
-  DraftKind lane_kind(int /*lane*/) const override { return DraftKind::kDflash; }
   std::int64_t max_length() const override { return std::ssize(kDrafts); }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {0, max_length()}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/) override {
+    return {DraftKind::kDflash, max_length()};
+  }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override {
     for (std::size_t i = 0; i < out.size(); ++i) {
       for (std::size_t j = 0; j < kStreamVocabulary; ++j) rows_[i][j] = std::log(kDrafts[i][j]);

@@ -106,7 +106,7 @@ TEST(Memory, DraftingAllocatesNothingWhateverDraftsAndHowever) {
         std::int64_t first = 0;
         std::int64_t last = 0;
         const GenerateOptions generate{.max_tokens = 200,
-                                       .sampling = {.temperature = 0.9F, .top_p = 0.9F, .seed = 3},
+                                       .sampling = {.temperature = 0.2F, .top_p = 0.9F, .seed = 3},
                                        .draft_length = length,
                                        .accept = rule,
                                        .ignore_model_stop_ids = true};

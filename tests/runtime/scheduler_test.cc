@@ -120,6 +120,33 @@ TEST(SchedulerTest, RandomSchedulesGiveSoloAnswers) {
   }
 }
 
+// With default options, from an engine's first request on, and no other answers.
+TEST(SchedulerTest, DraftsWithAutomaticLength) {
+  for (const char* draft : {"auto", "chain"}) {
+    const auto engine = open_shared_engine({.name = "cpu"}, draft);
+    const auto scheduler = engine->create_scheduler({}).value();
+    std::map<RequestId, Request> requests;
+    std::map<RequestId, GenerateResult> results;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      Request request;
+      request.prompt = random_ids(20 + i, i);
+      request.generate = {.max_tokens = 60, .ignore_model_stop_ids = true};
+      Request sent = request;
+      sent.on_end = [&](RequestId id, const RequestResult& result) {
+        results[id] = result.generated;
+      };
+      requests.emplace(scheduler->add(std::move(sent)).value(), std::move(request));
+    }
+    while (scheduler->step().value()) {
+    }
+    EXPECT_GT(scheduler->statistics().drafted, 0) << draft;
+    for (const auto& [id, request] : requests) {
+      EXPECT_GT(results[id].drafted, 0) << draft << ", request " << id;
+      EXPECT_EQ(results[id].ids, answer_alone(*engine, request)) << draft << ", request " << id;
+    }
+  }
+}
+
 TEST(SchedulerTest, AShortPromptDoesNotWaitForALongOne) {
   const auto engine = open_shared_engine({.name = "cpu"}, "none");
   const auto scheduler = engine->create_scheduler({.max_rows = 64, .prefill_rows = 16}).value();
