@@ -14,6 +14,7 @@
 #include "formats/gguf_scratch.h"
 #include "formats/safetensors.h"
 #include "formats/scratch_files.h"
+#include "thorough.h"
 
 namespace kakeya {
 namespace {
@@ -399,7 +400,9 @@ TEST(GgufFile, SurvivesEveryChangedByte) {
   const std::string whole = read_file(kSmallGolden);
   const ScratchFolder folder;
   for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::size_t combination = i;
     for (const char value : {'\0', '\x09', '\xff', static_cast<char>(whole[i] ^ 1)}) {
+      if (!test::is_run(combination++, 4)) continue;
       std::string bytes = whole;
       bytes[i] = value;
       const auto file = open_bytes(folder, bytes);

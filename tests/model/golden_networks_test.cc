@@ -16,6 +16,7 @@
 
 #include "backend/sampler.h"
 #include "model/test_model.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -72,6 +73,21 @@ std::vector<NetworkCase> network_cases() {
   return cases;
 }
 
+// In the short form each network meets each backend in one of the tests of equal bits, which are
+// numbered, and each test meets all networks and all backends.
+std::vector<NetworkCase> equality_cases(std::size_t test) {
+  constexpr std::size_t kTests = 4;
+  std::vector<NetworkCase> cases;
+  std::size_t network_index = 0;
+  for (const char* network : kNetworks) {
+    std::size_t combination = test + network_index++;
+    for (const BackendChoice& backend : all_backends()) {
+      if (is_run(combination++, kTests)) cases.push_back({network, backend});
+    }
+  }
+  return cases;
+}
+
 class GoldenNetworks : public testing::TestWithParam<NetworkCase> {
  protected:
   void SetUp() override {
@@ -94,6 +110,11 @@ class GoldenNetworks : public testing::TestWithParam<NetworkCase> {
   SafetensorsFile golden_;
   std::vector<TokenId> ids_;
 };
+
+class GoldenNetworkChunks : public GoldenNetworks {};
+class GoldenNetworkBlocks : public GoldenNetworks {};
+class GoldenNetworkThreads : public GoldenNetworks {};
+class GoldenNetworkFastChunks : public GoldenNetworks {};
 
 TEST_P(GoldenNetworks, GivesTheHiddenStatesOfEveryLayerAndTheLogits) {
   const float limit = tolerance(GetParam().network);
@@ -125,7 +146,7 @@ TEST_P(GoldenNetworks, ContinuesGreedilyWithTheSameTokens) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_P(GoldenNetworks, GivesTheSameBitsForEveryChunking) {
+TEST_P(GoldenNetworkChunks, GivesTheSameBitsForEveryChunking) {
   const ForwardRecord whole = record(64);
   const std::int64_t window = std::max<std::int64_t>(4, model_->config().sliding_window);
   for (const std::int64_t chunk :
@@ -136,7 +157,7 @@ TEST_P(GoldenNetworks, GivesTheSameBitsForEveryChunking) {
   }
 }
 
-TEST_P(GoldenNetworks, GivesARowTheSameBitsInABlockOfAnySize) {
+TEST_P(GoldenNetworkBlocks, GivesARowTheSameBitsInABlockOfAnySize) {
   const std::vector<std::int64_t> taps = golden_taps(model_->config());
   const ForwardRecord one_by_one = record(1);
   const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
@@ -151,7 +172,7 @@ TEST_P(GoldenNetworks, GivesARowTheSameBitsInABlockOfAnySize) {
   }
 }
 
-TEST_P(GoldenNetworks, GivesTheSameBitsWithTwoThreads) {
+TEST_P(GoldenNetworkThreads, GivesTheSameBitsWithTwoThreads) {
   if (GetParam().backend.name == "ref") GTEST_SKIP() << "one thread by definition";
   const ForwardRecord one_thread = record(64);
   BackendChoice two = GetParam().backend;
@@ -162,7 +183,7 @@ TEST_P(GoldenNetworks, GivesTheSameBitsWithTwoThreads) {
   EXPECT_EQ(record(5).logits, one_thread.logits);
 }
 
-TEST_P(GoldenNetworks, GivesTheSameBitsForEveryChunkingInTheFastMode) {
+TEST_P(GoldenNetworkFastChunks, GivesTheSameBitsForEveryChunking) {
   model_ = TestModel::load(network_dir(GetParam().network), GetParam().backend, Compute::kFast);
   ASSERT_NE(model_, nullptr);
   const ForwardRecord whole = record(64);
@@ -178,6 +199,16 @@ std::string case_name(const testing::TestParamInfo<NetworkCase>& case_info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenNetworks, testing::ValuesIn(network_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(All, GoldenNetworkChunks, testing::ValuesIn(equality_cases(0)), case_name);
+INSTANTIATE_TEST_SUITE_P(All, GoldenNetworkBlocks, testing::ValuesIn(equality_cases(1)), case_name);
+INSTANTIATE_TEST_SUITE_P(All,
+                         GoldenNetworkThreads,
+                         testing::ValuesIn(equality_cases(2)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(All,
+                         GoldenNetworkFastChunks,
+                         testing::ValuesIn(equality_cases(3)),
+                         case_name);
 
 }  // namespace
 }  // namespace kakeya::test

@@ -38,6 +38,11 @@ inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
   *out << choice.label();
 }
 
+// Whether products are the plain loops of src/backend/ref/.
+inline bool in_plain_loops(const BackendChoice& choice) {
+  return choice.name == "ref" || choice.name == "guarded";
+}
+
 // ref, guarded, and cpu with every unit that this machine runs, natively or by its twin.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
 // Those that options select: without twins. For tests that open an engine.

@@ -10,6 +10,7 @@
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/session_modes.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -62,7 +63,8 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
       for (Session* session : {parent.get(), alone_parent.get(), alone_fork.get()}) begin(*session);
       const auto fork = parent->fork().value();
       ASSERT_TRUE(std::ranges::equal(fork->tokens(), parent->tokens()));
-      for (int turn = 0; turn < 4; ++turn) {
+      const int turns = engine == &drafting_ && mode.few ? 4 : by_form(2, 4);
+      for (int turn = 0; turn < turns; ++turn) {
         // The first turn ends 40 tokens behind the fork and is taken back to 10 before it.
         const std::int64_t count = turn == 0 ? 40 : 60;
         const Position back = turn == 0 ? 50 : 40;
@@ -167,7 +169,8 @@ TEST_F(ForkTest, ARefusedCopyChangesNothing) {
     bool refused = false;
     bool granted = false;
     // From nothing to all that the two can want.
-    for (std::uint64_t more = 0; more <= (4U << 20); more += 96 << 10) {
+    for (std::uint64_t more = 0; more <= (4U << 20);
+         more += static_cast<std::uint64_t>(by_form(288, 96)) << 10) {
       engine = open(draft, limit + more);
       const auto session = engine->create_session().value();
       ASSERT_OK(session->append(random_ids(200, 5)));

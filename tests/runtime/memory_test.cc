@@ -16,6 +16,7 @@
 #include "model/test_model.h"
 #include "runtime/allocation_hook.h"
 #include "runtime/engine_impl.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -510,9 +511,10 @@ TEST(Memory, ASessionThatDropsRowsStaysAsItIsForever) {
   generate(4);  // rings have wrapped and every page was touched
   const std::uint64_t reserved = engine->footprint().total_reserved();
   const std::int64_t resident = resident_bytes();
-  generate(36);
+  const int turns = by_form(12, 36);
+  generate(turns);
   EXPECT_EQ(engine->footprint().total_reserved(), reserved);
-  EXPECT_LT(resident_bytes() - resident, 36000 * 4 + (256 << 10));
+  EXPECT_LT(resident_bytes() - resident, turns * 1000 * 4 + (256 << 10));
 }
 
 // The bookkeeping of a fork, tokens and tables of blocks, is not charged; this is all of it.

@@ -10,6 +10,7 @@
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -137,6 +138,8 @@ TEST_F(SessionTest, ContinuesFromEveryPlaceItCanBeTruncatedTo) {
       refused = length;
       break;
     }
+    // Around the border of a chunk, and every other place in the short form.
+    if (length % by_form(4, 1) != 0) continue;
     ASSERT_EQ(s->generate(sampled(6, 5)).value().ids, fresh(length)) << length;
   }
   EXPECT_EQ(refused, 400 - 191 + 128 - 1);
