@@ -18,11 +18,11 @@ std::int64_t tap_width(const DrafterConfig& config) {
   return static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;
 }
 
-std::uint64_t tap_bytes(const DrafterConfig& config, const DflashPlan& plan) {
-  return static_cast<std::uint64_t>(plan.tap_rows * tap_width(config)) * sizeof(float);
-}
-
 }  // namespace
+
+std::uint64_t tap_bytes(const DrafterConfig& config, std::int64_t rows) {
+  return static_cast<std::uint64_t>(rows * tap_width(config)) * sizeof(float);
+}
 
 WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
                                   std::int64_t pass_rows,
@@ -30,12 +30,11 @@ WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
                                   std::int64_t target_rows) {
   Arena measure;
   dflash::DraftActivations::layout(measure, config, pass_rows);
-  const std::int64_t taps = std::max(target_rows, pass_rows) * tap_width(config);
   const std::int64_t logits = draft_rows * config.layers.vocab_size;
   return {.executor = dflash::plan_drafter_executor(config, pass_rows),
           .activation_bytes = measure.used(),
           .draft_logit_bytes = static_cast<std::uint64_t>(logits) * sizeof(float),
-          .tap_bytes = static_cast<std::uint64_t>(taps) * sizeof(float)};
+          .tap_bytes = tap_bytes(config, std::max(target_rows, pass_rows))};
 }
 
 DflashPlan plan_dflash(const DrafterConfig& config,
@@ -57,7 +56,7 @@ DflashPlan plan_dflash(const DrafterConfig& config,
 Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan) {
   Footprint footprint = plan.context.estimate();
   footprint.reserved_bytes(MemoryClass::kDrafter) +=
-      MemoryBudget::charged_bytes(tap_bytes(config, plan));
+      MemoryBudget::charged_bytes(tap_bytes(config, plan.tap_rows));
   return footprint;
 }
 
@@ -84,7 +83,7 @@ std::unique_ptr<DflashSource> DflashSource::fork() {
 
 Status DflashSource::own_taps() {
   if (taps_ && !taps_.is_shared()) return {};
-  const std::uint64_t bytes = tap_bytes(drafter_.config(), plan_);
+  const std::uint64_t bytes = tap_bytes(drafter_.config(), plan_.tap_rows);
   KAKEYA_ASSIGN_OR_RETURN(
       std::vector<SharedBlock> memory,
       SharedBlock::allocate(budget_, workspace_.memory(), MemoryClass::kDrafter, bytes, 1));

@@ -26,6 +26,9 @@ struct DflashPlan {
   bool rebuild_context = false;
 };
 
+// The target's hidden states that the drafter reads, of so many rows.
+std::uint64_t tap_bytes(const DrafterConfig& config, std::int64_t rows);
+
 // What passes of the drafter take: of `pass_rows` rows, of which `draft_rows` have logits, and the
 // taps of the target's passes of `target_rows`.
 WorkspacePlan plan_drafter_passes(const DrafterConfig& config,

@@ -109,6 +109,11 @@ HostRows Workspace::download(Rows rows) {
   return copy;
 }
 
+Rows Workspace::first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width) {
+  KAKEYA_CHECK(static_cast<std::uint64_t>(count * width) * sizeof(float) <= buffer.size());
+  return {buffer.device<float>(), count, width};
+}
+
 void Workspace::begin_turn() {
   std::unique_lock lock(mutex_);
   if (depth_ > 0 && owner_ == std::this_thread::get_id()) {

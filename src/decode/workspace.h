@@ -65,15 +65,16 @@ class Workspace final : public HostCopies {
   Executor& executor() { return *executor_; }
   // Where a pass lays out its intermediate rows (Activations::layout and its like).
   Arena arena() const { return Arena(activations_.device<std::byte>()); }
-  // The first `count` rows of each.
+  // The first `count` rows of each. More than reserve() made room for ends the program: they would
+  // be written over somebody else's memory.
   Rows logits(std::int64_t count, std::int64_t width) const {
-    return {logits_.device<float>(), count, width};
+    return first_rows(logits_, count, width);
   }
   Rows draft_logits(std::int64_t count, std::int64_t width) const {
-    return {draft_logits_.device<float>(), count, width};
+    return first_rows(draft_logits_, count, width);
   }
   Rows taps(std::int64_t count, std::int64_t width) const {
-    return {taps_.device<float>(), count, width};
+    return first_rows(taps_, count, width);
   }
   // Rows of logits() or draft_logits() where host code may read and overwrite them: themselves if
   // the backend's memory is the host's, else a copy. Valid until a pass gives others.
@@ -94,6 +95,7 @@ class Workspace final : public HostCopies {
   Footprint footprint() const { return estimate_workspace(plan_, backend_); }
 
  private:
+  static Rows first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width);
   void begin_turn();
   void end_turn();
 

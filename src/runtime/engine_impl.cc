@@ -438,6 +438,8 @@ Status EngineImpl::reserve_passes(std::int64_t max_sequences,
                                   std::int64_t max_rows,
                                   std::int64_t logit_rows) {
   WorkspacePlan plan = plan_target_passes(config_, max_rows, logit_rows);
+  // A projection reads the taps of a drafter that does not draft.
+  if (drafter_ != nullptr) plan.tap_bytes = tap_bytes(drafter_->config(), max_rows);
   if (drafter_ != nullptr && drafter_drafts_) {
     // Each sequence's block has a row more than drafts.
     const std::int64_t blocks = logit_rows + max_sequences;

@@ -169,6 +169,35 @@ TEST(SchedulerTest, AShortPromptDoesNotWaitForALongOne) {
   EXPECT_EQ(order, (std::vector<std::string>{"short", "long"}));
 }
 
+// Their passes have taps, though nobody drafts.
+TEST(SchedulerTest, RestoredRowsWithoutDraftsGetSoloAnswers) {
+  for (const char* projection : {"aux", "context"}) {
+    EngineOptions options = demo_options("none");
+    options.projection = std::string(KAKEYA_DEMO_MODEL "/projections/") + projection;
+    options.session.window = 64;
+    options.session.evicted_full = Evicted::kRestore;
+    const auto engine = Engine::open(options).value();
+    const auto scheduler = engine->create_scheduler({}).value();
+    std::vector<Request> requests;
+    std::vector<std::vector<TokenId>> answers(4);
+    for (std::uint64_t i = 0; i < answers.size(); ++i) {
+      Request request;
+      request.prompt = random_ids(200, i);
+      request.generate = {.max_tokens = 5, .ignore_model_stop_ids = true};
+      requests.push_back(request);
+      request.on_end = [&answers, i](RequestId, const RequestResult& result) {
+        answers[i] = result.generated.ids;
+      };
+      ASSERT_OK(scheduler->add(std::move(request)));
+    }
+    while (scheduler->step().value()) {
+    }
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i], answer_alone(*engine, requests[i])) << projection << ", " << i;
+    }
+  }
+}
+
 // And a session beside it, which takes turns with its passes.
 TEST(SchedulerTest, TakesRequestsFromSeveralThreads) {
   const auto engine = open_shared_engine({.name = "cpu"});
