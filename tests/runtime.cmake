@@ -2,15 +2,15 @@ kakeya_test(sampler_test decode/sampler_test.cc)
 kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_source_test.cc)
 kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
-kakeya_test(weights_cache_test model/test_model.cc runtime/weights_cache_test.cc)
-kakeya_test(runtime_test model/test_model.cc runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/embedding_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
+kakeya_test(weights_cache_test runtime/weights_cache_test.cc)
+kakeya_test(runtime_test runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/embedding_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc
             runtime/constraint_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_sharing_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc
             runtime/session_snapshot_test.cc
             runtime/speculative_session_test.cc runtime/token_tree_test.cc)
 # Replaces malloc, which sanitizers do too.
 if(NOT KAKEYA_SANITIZE)
-  kakeya_test(memory_test model/test_model.cc runtime/allocation_hook.cc runtime/memory_test.cc)
+  kakeya_test(memory_test runtime/allocation_hook.cc runtime/memory_test.cc)
 endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
@@ -22,7 +22,7 @@ target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 add_dependencies(cli_test kakeya_cli)
-kakeya_test(speculative_test model/test_model.cc decode/dflash_source_test.cc decode/passes_test.cc decode/replay_test.cc
+kakeya_test(speculative_test decode/dflash_source_test.cc decode/passes_test.cc decode/replay_test.cc
             decode/shared_pass_test.cc
             decode/speculative_test.cc decode/stream_distribution_test.cc)
 
