@@ -33,6 +33,8 @@ constexpr FlagName kFlagNames[] = {
     {"SamplingOptions::presence_penalty", "--presence-penalty"},
     {"SamplingOptions::frequency_penalty", "--frequency-penalty"},
     {"SamplingOptions::logit_bias", "--logit-bias"},
+    {"SchedulerOptions::max_sequences", "--parallel"},
+    {"SchedulerOptions::max_waiting", "--queue"},
     {"FolderOptions::replace", "--force"},
     {"GgufOptions::replace", "--force"},
     {"GgufOptions::drafter_target", "--model"},

@@ -16,6 +16,7 @@ endif()
 kakeya_test(cli_test cli/cli_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
             cli/flag_names_test.cc
+            cli/serve_test.cc
             cli/session_file_test.cc
             ${PROJECT_SOURCE_DIR}/apps/flag_names.cc)
 target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)

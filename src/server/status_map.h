@@ -24,6 +24,8 @@ struct HttpError {
 
 HttpError http_error(StatusCode status);
 
+// Options of the library that have a field of the same name are called by that alone, which becomes
+// the parameter.
 Refusal refusal_of(const Error& error);
 
 }  // namespace kakeya::server

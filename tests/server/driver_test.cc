@@ -77,7 +77,8 @@ TEST(ServerMailbox, IsSilentOnceItIsClosed) {
 
 TEST(ServerDriver, DeliversWhatASessionWouldGive) {
   const auto engine = test::open_engine(test::demo_options("auto"));
-  const Request request = long_request();
+  Request request = long_request();
+  request.generate.max_tokens = 100;
   const auto session = engine->create_session().value();
   ASSERT_TRUE(session->append(request.prompt).has_value());
   const std::vector<TokenId> expected = session->generate(request.generate).value().ids;

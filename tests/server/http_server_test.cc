@@ -259,7 +259,9 @@ TEST_F(HttpServerTest, RefusesBadRequestsInOpenaisWords) {
   expect_error(client.post(body), 400, "stop");
   body = request("a");
   body["logit_bias"]["999999"] = 1;
-  expect_error(client.post(body), 400, "logit_bias");
+  const HttpResponse biased = client.post(body);
+  expect_error(biased, 400, "logit_bias");
+  EXPECT_EQ(json::parse(biased.body())["error"]["param"], "logit_bias");
   const HttpResponse longer = client.post(request(std::string(1 << 20, 'a')));
   expect_error(longer, 400, "4096");
   EXPECT_EQ(json::parse(longer.body())["error"]["code"], "context_length_exceeded");

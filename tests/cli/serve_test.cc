@@ -1,0 +1,36 @@
+// `kakeya serve` from its start to a signal.
+#include "program.h"
+
+namespace kakeya::test {
+namespace {
+
+TEST_F(Cli, ServesUntilASignalAndEndsWell) {
+  for (const char* signal : {"INT", "TERM"}) {
+    // A second server on the same port is refused while the first one runs. Background processes of
+    // a shell ignore SIGINT, unless it has job control.
+    const std::string script =
+        "set -m; : > " + folder_ + "/out; " + KAKEYA_BINARY + " serve " + kDemoFlag +
+        "--port 0 > " + folder_ + "/out 2> " + folder_ + "/err & server=$!; " +
+        "while ! grep -q temperature " + folder_ + "/out && kill -0 $server; do :; done; " +
+        "port=$(sed -n '1s/^http:..127.0.0.1:\\([0-9]*\\) .*/\\1/p' " + folder_ + "/out); " +
+        KAKEYA_BINARY + " serve " + kDemoFlag + "--port $port 2> " + folder_ + "/second; " +
+        "[ $? = 2 ] || exit 9; kill -" + signal + " $server; wait $server";
+    std::ofstream(folder_ + "/script") << script;
+    const int status = std::system(("bash " + folder_ + "/script").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/err");
+    EXPECT_NE(slurp(folder_ + "/out").find("/v1/chat/completions"), std::string::npos);
+    const std::string second = slurp(folder_ + "/second");
+    EXPECT_NE(second.find("cannot be listened on"), std::string::npos) << second;
+    EXPECT_EQ(std::count(second.begin(), second.end(), '\n'), 1) << second;
+  }
+}
+
+TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
+  expect_refusal("serve --host 0.0.0.0", "there are no keys yet");
+  expect_refusal("serve --port 70000", "port");
+  expect_refusal("serve --parallel 0", "--parallel");
+  expect_refusal("serve --queue -1", "--queue");
+}
+
+}  // namespace
+}  // namespace kakeya::test
