@@ -58,18 +58,7 @@ INSTANTIATE_TEST_SUITE_P(OfEachKind,
                                          "i[s]",
                                          "s in d",
                                          "{s: 1}",
-                                         "dict(k=s).k is upper",
                                          "s|int",
-                                         "s|float",
-                                         "s|int(base=16)",
-                                         "[s]|unique",
-                                         "[s]|sort",
-                                         "[s, s]|sort(case_sensitive=true)",
-                                         "[s]|max",
-                                         "s is lower",
-                                         "s.islower()",
-                                         "s.isdigit()",
-                                         "s.isspace()",
                                          "s|length",
                                          "s|trim(s)",
                                          "s.strip('bcda')",
@@ -78,30 +67,24 @@ INSTANTIATE_TEST_SUITE_P(OfEachKind,
                                          "s < s ~ 'b'",
                                          "[s] < [s]",
                                          "s.find('b')",
-                                         "s.count('b')",
                                          "'b' in s",
                                          "s[0]",
                                          "s[1:2]",
-                                         "[s].count('b')",
                                          "[1]|join(s)",
                                          "1|default(s, s)",
                                          "[]|tojson(separators=(s, s))",
                                          "{s: 1}|tojson(sort_keys=true)",
                                          "s|replace('b', 'c')",
-                                         "s.splitlines()",
                                          "s|indent",
-                                         "loop.changed(s)",
                                          "strftime_now(s)",
                                          "s is eq(s)",
-                                         "s is sameas(s ~ '')",
+                                         "{s: 1}|dictsort",
                                          "s|upper",
                                          "s|title",
-                                         "s|e",
                                          "s|list",
                                          "s|first",
-                                         "s|reverse",
                                          "s.split('b')",
-                                         "s|capitalize"));
+                                         "s.capitalize()"));
 
 TEST(CostOfNames, IsCharged) {
   std::string variables;
@@ -150,8 +133,8 @@ TEST(CostOfTime, IsTheLastResort) {
 
 TEST(CostOfNumbers, TextsOfManyDigitsAreNone) {
   const auto parsed =
-      ChatTemplate::parse("{{ ('1' * 5000)|int(7) }} {{ ' 12 '|int }} {{ '1.5'|float }}");
-  EXPECT_EQ(parsed->render(nlohmann::ordered_json::object()).value(), "7 12 1.5");
+      ChatTemplate::parse("{{ ('1' * 5000)|int(7) }} {{ ' 12 '|int }} {{ '1.5'|int }}");
+  EXPECT_EQ(parsed->render(nlohmann::ordered_json::object()).value(), "7 12 1");
 }
 
 }  // namespace

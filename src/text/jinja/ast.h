@@ -14,7 +14,6 @@ namespace kakeya::jinja {
 enum class ExprKind {
   kConstant,   // value
   kName,       // name
-  kCaptured,   // the text of the set block whose filters these are
   kList,       // children
   kTuple,      // children
   kDict,       // children: key, value, key, value...
@@ -54,7 +53,7 @@ enum class StmtKind {
   kIf,        // branches
   kFor,       // target, expression, condition, body, else_body
   kSet,       // target = expression
-  kSetBlock,  // target = body, through the filters of expression if there is one
+  kSetBlock,  // target = body
   kMacro,     // text is its name; parameters, body
   kBlock,     // body, in the scope it stands in
   kBreak,
@@ -90,7 +89,6 @@ struct Stmt {
   Target target;
   ExprPtr expression;
   ExprPtr condition;
-  bool recursive = false;
   std::vector<Branch> branches;
   std::vector<Parameter> parameters;
   Block body;

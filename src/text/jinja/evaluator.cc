@@ -107,11 +107,6 @@ Result<Evaluator::Flow> Evaluator::exec_if(const Stmt& statement,
   return Flow::kNormal;
 }
 
-Status Evaluator::exec_for(const Stmt& statement, const ScopePtr& scope, std::string& out) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto iterable, eval(*statement.expression, scope));
-  return run_loop(statement, iterable, 1, scope, out);
-}
-
 // The items that pass the "if" of a for.
 Result<std::vector<Value>> Evaluator::filter_items(const Stmt& statement,
                                                    std::vector<Value> items,
@@ -127,19 +122,11 @@ Result<std::vector<Value>> Evaluator::filter_items(const Stmt& statement,
   return kept;
 }
 
-Status Evaluator::run_loop(const Stmt& statement,
-                           const Value& iterable,
-                           std::size_t depth,
-                           const ScopePtr& scope,
-                           std::string& out) {
+Status Evaluator::exec_for(const Stmt& statement, const ScopePtr& scope, std::string& out) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto iterable, eval(*statement.expression, scope));
   KAKEYA_ASSIGN_OR_RETURN(auto items, elements(environment_, iterable));
   auto loop = std::make_shared<Loop>();
   KAKEYA_ASSIGN_OR_RETURN(loop->items, filter_items(statement, std::move(items), scope));
-  loop->depth = depth;
-  if (statement.recursive) {
-    loop->statement = &statement;
-    loop->enclosing = scope;
-  }
   if (loop->items.empty()) {
     KAKEYA_TRY(exec_block(statement.else_body, scope, out));
     return {};
@@ -159,12 +146,7 @@ Status Evaluator::exec_set_block(const Stmt& statement, const ScopePtr& scope) {
   std::string text;
   const auto inner = std::make_shared<Scope>(scope);
   KAKEYA_TRY(exec_block(statement.body, inner, text));
-  KAKEYA_ASSIGN_OR_RETURN(Value value, new_string(environment_, std::move(text)));
-  if (statement.expression) {
-    captured_ = value;
-    KAKEYA_ASSIGN_OR_RETURN(value, eval(*statement.expression, scope));
-    captured_ = Value();
-  }
+  KAKEYA_ASSIGN_OR_RETURN(const Value value, new_string(environment_, std::move(text)));
   return assign(statement.target, value, *scope);
 }
 
@@ -222,7 +204,6 @@ Status Evaluator::assign(const Target& target, const Value& value, Scope& scope)
 
 Result<Value> Evaluator::call(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) return callee.undefined_error();
-  if (const Loop* loop = callee.loop()) return call_recursive_loop(*loop, arguments);
   const Callable* callable = callee.callable();
   if (callable == nullptr) {
     return invalid_argument("'{}' object is not callable", callee.type_name());
@@ -290,23 +271,6 @@ Result<Value> Evaluator::call_macro(const Callable& macro, const Arguments& argu
   KAKEYA_TRY(exec_block(macro.macro->body, scope, text));
   --call_depth_;
   line_ = line;
-  return new_string(environment_, std::move(text));
-}
-
-Result<Value> Evaluator::call_recursive_loop(const Loop& loop, const Arguments& arguments) {
-  const auto scope = loop.enclosing.lock();
-  if (loop.statement == nullptr || !scope) {
-    return invalid_argument("the loop is called but is not marked recursive");
-  }
-  KAKEYA_TRY(arguments.check("loop", {"iterable"}));
-  const Value* iterable = arguments.find(0, "iterable");
-  if (iterable == nullptr) return invalid_argument("loop needs an iterable");
-  KAKEYA_TRY(enter_call("loop"));
-  std::string text;
-  // The scope is only read through the new scopes of the loop's rounds.
-  const auto parent = std::make_shared<Scope>(scope);
-  KAKEYA_TRY(run_loop(*loop.statement, *iterable, loop.depth + 1, parent, text));
-  --call_depth_;
   return new_string(environment_, std::move(text));
 }
 

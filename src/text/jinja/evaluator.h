@@ -31,11 +31,6 @@ class Evaluator {
   Status exec_for(const Stmt& statement, const ScopePtr& scope, std::string& out);
   Status exec_set_block(const Stmt& statement, const ScopePtr& scope);
   Status exec_macro(const Stmt& statement, const ScopePtr& scope);
-  Status run_loop(const Stmt& statement,
-                  const Value& iterable,
-                  std::size_t depth,
-                  const ScopePtr& scope,
-                  std::string& out);
   Result<std::vector<Value>> filter_items(const Stmt& statement,
                                           std::vector<Value> items,
                                           const ScopePtr& scope);
@@ -62,13 +57,11 @@ class Evaluator {
   Result<Value> call(const Value& callee, const Arguments& arguments);
   Result<Value> call_macro(const Callable& macro, const Arguments& arguments);
   Status bind_parameters(const Stmt& macro, const Arguments& arguments, const ScopePtr& scope);
-  Result<Value> call_recursive_loop(const Loop& loop, const Arguments& arguments);
   Status enter_call(std::string_view name);
   Status enter_level();
 
   Environment& environment_;
   ScopePtr globals_;
-  Value captured_;  // the text that the filters of a set block start from
   int line_ = 0;
   std::size_t depth_ = 0;  // of blocks and expressions, through all calls
   std::size_t call_depth_ = 0;

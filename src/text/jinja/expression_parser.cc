@@ -26,11 +26,10 @@ Expr make_with(ExprKind kind, int line, std::string name, Children... children) 
 }
 
 // The binary operators from the loosest to the tightest binding.
-constexpr std::array<std::array<std::string_view, 4>, 4> kBinaryOperators = {{
+constexpr std::array<std::array<std::string_view, 4>, 3> kBinaryOperators = {{
     {"+", "-"},
     {"~"},
     {"*", "/", "//", "%"},
-    {"**"},
 }};
 
 constexpr std::array<std::string_view, 6> kComparisons = {"==", "!=", "<", "<=", ">", ">="};
@@ -70,12 +69,6 @@ Result<ExprPtr> ExpressionParser::parse_tuple(bool with_conditional) {
   }
   if (!has_comma) return std::move(tuple.children[0]);
   return finish(std::move(tuple));
-}
-
-Result<ExprPtr> ExpressionParser::parse_filters_of_block() {
-  if (!stream_.at_operator("|")) return ExprPtr();
-  KAKEYA_ASSIGN_OR_RETURN(auto input, finish(make(ExprKind::kCaptured, stream_.line())));
-  return parse_filters(std::move(input));
 }
 
 Result<ExprPtr> ExpressionParser::parse_conditional() {
@@ -329,7 +322,7 @@ Result<ExprPtr> ExpressionParser::parse_filter(ExprPtr input) {
   return finish(std::move(filter));
 }
 
-// A test may take one argument without parentheses: "x is divisibleby 3".
+// A test may take one argument without parentheses: "x is eq 3".
 Result<ExprPtr> ExpressionParser::parse_test(ExprPtr input) {
   const int line = stream_.line();
   const bool negated = stream_.skip_name("not");

@@ -18,9 +18,6 @@ class ExpressionParser {
   // Expressions separated by commas make a tuple; a single one stays itself.
   Result<ExprPtr> parse_tuple(bool with_conditional = true);
 
-  // The filters "| f | g" of a set block, applied to its captured text.
-  Result<ExprPtr> parse_filters_of_block();
-
  private:
   Result<ExprPtr> parse_conditional();
   Result<ExprPtr> parse_or();

@@ -20,8 +20,6 @@ Result<Value> Evaluator::eval_node(const Expr& expression, const ScopePtr& scope
       return expression.value;
     case ExprKind::kName:
       return eval_name(expression, *scope);
-    case ExprKind::kCaptured:
-      return captured_;
     case ExprKind::kList:
     case ExprKind::kTuple:
       return eval_sequence(expression, scope);

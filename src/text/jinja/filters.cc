@@ -1,6 +1,6 @@
 // The filters: input | name(arguments).
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <unordered_map>
 
@@ -14,40 +14,15 @@ namespace {
 
 using Filter = Result<Value> (*)(Environment&, const Value&, const Arguments&);
 
-// The input as text, as filters on text take anything: an undefined value is empty.
-Result<std::string> input_text(Environment& environment, const Value& input) {
-  KAKEYA_TRY(environment.budget.work(input.weight()));
-  return to_text(input);
+// The value as text; an undefined one is empty.
+Result<std::string> charged_text(Environment& environment, const Value& value) {
+  KAKEYA_TRY(environment.budget.work(value.weight()));
+  return to_text(value);
 }
 
-template <auto function>
-Result<Value> text_filter(Environment& environment,
-                          const Value& input,
-                          const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("the filter", {}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto text, input_text(environment, input));
-  KAKEYA_TRY(environment.budget.slow_work(text.size()));
-  return new_string(environment, std::string(function(text)));
-}
-
-Result<Value> filter_trim(Environment& environment,
-                          const Value& input,
-                          const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("trim", {"chars"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto text, input_text(environment, input));
-  const Value* chars = arguments.find(0, "chars");
-  if (chars == nullptr || chars->is_none()) {
-    return new_string(environment, std::string(strip(text, Side::kBoth)));
-  }
-  KAKEYA_ASSIGN_OR_RETURN(const auto set, arguments.text(0, "chars", ""));
-  KAKEYA_TRY(environment.budget.search_set(text, set));
-  return new_string(environment, std::string(strip(text, Side::kBoth, set)));
-}
-
-Result<Value> filter_length(Environment& environment, const Value& input, const Arguments&) {
+Result<Value> filter_length(Environment&, const Value& input, const Arguments&) {
   std::size_t length = 0;
   if (const auto* text = input.string_pointer()) {
-    KAKEYA_TRY(environment.budget.work(text->size()));
     length = count_characters(*text);
   } else if (const List* list = input.list()) {
     length = list->items.size();
@@ -93,8 +68,10 @@ Result<Value> filter_join(Environment& environment,
   const Value* separator = arguments.find(0, "d");
   const Value* attribute = arguments.find(1, "attribute");
   KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
-  if (separator != nullptr) KAKEYA_TRY(environment.budget.work(separator->weight()));
-  const std::string between = separator == nullptr ? "" : to_text(*separator);
+  std::string between;
+  if (separator != nullptr) {
+    KAKEYA_ASSIGN_OR_RETURN(between, charged_text(environment, *separator));
+  }
   std::string joined;
   for (std::size_t i = 0; i < items.size(); ++i) {
     Value item = items[i];
@@ -161,100 +138,30 @@ Result<Value> filter_items(Environment& environment, const Value& input, const A
   return dict_items(environment, *input.dict());
 }
 
-Result<Value> fold_case(Environment& environment, const Value& value, bool case_sensitive) {
-  if (case_sensitive || !value.is_string()) return value;
-  KAKEYA_TRY(environment.budget.slow_work(value.weight()));
-  return Value(to_lower(*value.string_pointer()));
-}
-
-// Sorts stably by `keys`, which belong to the items. Errors: kInvalidArgument for keys without
-// order.
-Status sort_by(Environment& environment,
-               std::vector<Value>& items,
-               const std::vector<Value>& keys,
-               bool reverse) {
-  const auto rounds = static_cast<std::size_t>(std::bit_width(keys.size()));
-  for (const Value& key : keys) {
-    KAKEYA_TRY(environment.budget.work(rounds * (1 + key.depth()) * key.weight()));
-  }
-  std::vector<std::size_t> order(items.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  Status status;
-  const auto less = [&](std::size_t left, std::size_t right) {
-    const auto result = compare(keys[left], keys[right]);
-    if (!result && status) status = Unexpected(result.error());
-    return result && *result < 0;
-  };
-  // Equal items keep their order when reversed, too.
-  std::ranges::stable_sort(order, [&](std::size_t left, std::size_t right) {
-    return reverse ? less(right, left) : less(left, right);
-  });
-  KAKEYA_TRY(status);
-  std::vector<Value> sorted;
-  for (const std::size_t index : order) sorted.push_back(items[index]);
-  items = std::move(sorted);
-  return {};
-}
-
+// By the lower case of the keys, as without arguments in jinja2.
 Result<Value> filter_dictsort(Environment& environment,
                               const Value& input,
                               const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("dictsort", {"case_sensitive", "by", "reverse"}));
+  KAKEYA_TRY(arguments.check("dictsort", {}));
   if (input.is_undefined()) return input.undefined_error();
   if (input.dict() == nullptr) return invalid_argument("dictsort needs a mapping");
-  KAKEYA_ASSIGN_OR_RETURN(const auto by, arguments.text(1, "by", "key"));
-  if (by != "key" && by != "value") return invalid_argument("dictsort is by 'key' or 'value'");
-  const bool case_sensitive = arguments.flag(0, "case_sensitive", false);
-  KAKEYA_TRY(environment.budget.work(input.weight()));
-  std::vector<Value> keys;
+  KAKEYA_TRY(environment.budget.slow_work(input.weight()));
+  std::vector<std::pair<Value, std::size_t>> order;
   for (const auto& [key, value] : input.dict()->entries()) {
-    KAKEYA_ASSIGN_OR_RETURN(auto folded,
-                            fold_case(environment, by == "key" ? key : value, case_sensitive));
-    keys.push_back(std::move(folded));
+    const auto* text = key.string_pointer();
+    order.emplace_back(text == nullptr ? key : Value(to_lower(*text)), order.size());
   }
+  Status status;
+  std::ranges::stable_sort(order, [&](const auto& left, const auto& right) {
+    const auto result = compare(left.first, right.first);
+    if (!result && status) status = Unexpected(result.error());
+    return result && *result < 0;
+  });
+  KAKEYA_TRY(status);
   KAKEYA_ASSIGN_OR_RETURN(const auto pairs, dict_items(environment, *input.dict()));
-  std::vector<Value> items = pairs.list()->items;
-  KAKEYA_TRY(sort_by(environment, items, keys, arguments.flag(2, "reverse", false)));
-  return new_list(environment, std::move(items));
-}
-
-Result<Value> filter_sort(Environment& environment,
-                          const Value& input,
-                          const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("sort", {"reverse", "case_sensitive", "attribute"}));
-  const bool case_sensitive = arguments.flag(1, "case_sensitive", false);
-  const Value* attribute = arguments.find(2, "attribute");
-  KAKEYA_TRY(environment.budget.work(input.weight()));
-  KAKEYA_ASSIGN_OR_RETURN(auto items, elements(environment, input));
-  std::vector<Value> keys;
-  for (const Value& item : items) {
-    Value key = item;
-    if (attribute != nullptr) {
-      KAKEYA_ASSIGN_OR_RETURN(key, attribute_of(environment, item, *attribute));
-    }
-    KAKEYA_ASSIGN_OR_RETURN(key, fold_case(environment, key, case_sensitive));
-    keys.push_back(std::move(key));
-  }
-  KAKEYA_TRY(sort_by(environment, items, keys, arguments.flag(0, "reverse", false)));
-  return new_list(environment, std::move(items));
-}
-
-Result<Value> filter_unique(Environment& environment,
-                            const Value& input,
-                            const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("unique", {"case_sensitive"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
-  Dict seen;
-  std::vector<Value> kept;
-  for (const Value& item : items) {
-    KAKEYA_ASSIGN_OR_RETURN(
-        const Value key, fold_case(environment, item, arguments.flag(0, "case_sensitive", false)));
-    KAKEYA_TRY(environment.budget.work(4 * key.weight()));
-    if (seen.find(key) != nullptr) continue;
-    KAKEYA_TRY(seen.set(key, Value(true)));
-    kept.push_back(item);
-  }
-  return new_list(environment, std::move(kept));
+  std::vector<Value> sorted;
+  for (const auto& entry : order) sorted.push_back(pairs.list()->items[entry.second]);
+  return new_list(environment, std::move(sorted));
 }
 
 Result<Value> filter_list(Environment& environment, const Value& input, const Arguments&) {
@@ -272,109 +179,33 @@ Result<Value> filter_last(Environment& environment, const Value& input, const Ar
   return items.empty() ? Value::undefined("no last item, sequence was empty") : items.back();
 }
 
-Result<Value> filter_reverse(Environment& environment, const Value& input, const Arguments&) {
-  KAKEYA_ASSIGN_OR_RETURN(auto items, elements(environment, input));
-  std::ranges::reverse(items);
-  if (!input.is_string()) return new_list(environment, std::move(items));
-  std::string text;
-  for (const Value& item : items) text += *item.string_pointer();
-  return new_string(environment, std::move(text));
-}
-
-Result<Value> filter_replace(Environment& environment,
-                             const Value& input,
-                             const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("replace", {"old", "new", "count"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto text, input_text(environment, input));
-  Arguments of_method;
-  of_method.positional = arguments.positional;
-  for (const auto& [name, value] : arguments.keywords) of_method.positional.push_back(value);
-  return call_method(environment, Value(text), "replace", of_method);
-}
-
 Result<Value> filter_string(Environment& environment, const Value& input, const Arguments&) {
   if (input.is_string()) return input;
-  KAKEYA_ASSIGN_OR_RETURN(auto text, input_text(environment, input));
+  KAKEYA_ASSIGN_OR_RETURN(auto text, charged_text(environment, input));
   return new_string(environment, std::move(text));
 }
 
-Result<Value> filter_safe(Environment& environment,
-                          const Value& input,
-                          const Arguments& arguments) {
-  return filter_string(environment, input, arguments);
-}
-
-// Python reads no integer of more digits; longer texts are no floats here, either.
-constexpr std::size_t kMaxNumberBytes = 4300;
-
-// What of a text may be a number; empty if it is none.
-Result<std::string> number_text(Environment& environment, const std::string& text) {
-  KAKEYA_TRY(environment.budget.work(text.size()));
-  const std::string_view trimmed = strip(text, Side::kBoth);
-  return std::string(trimmed.size() <= kMaxNumberBytes ? trimmed : std::string_view());
-}
-
-Result<Value> filter_int(Environment& environment, const Value& input, const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("int", {"default", "base"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto base, arguments.integer(1, "base", 10));
-  if (base < 2 || base > 36) return invalid_argument("int needs a base from 2 to 36");
+Result<Value> filter_int(Environment&, const Value& input, const Arguments& arguments) {
+  // Python reads no integer of more digits.
+  constexpr std::size_t kMaxNumberBytes = 4300;
+  KAKEYA_TRY(arguments.check("int", {"default"}));
   if (input.is_undefined()) return input.undefined_error();
   const Value* fallback = arguments.find(0, "default");
   const Value otherwise = fallback == nullptr ? Value(std::int64_t{0}) : *fallback;
   if (const auto integer = input.integer()) return Value(*integer);
   std::optional<double> number = input.floating();
   if (const auto* text = input.string_pointer()) {
-    KAKEYA_ASSIGN_OR_RETURN(const std::string trimmed, number_text(environment, *text));
-    std::size_t used = 0;
+    const std::string trimmed(strip(*text, Side::kBoth));
+    if (trimmed.empty() || trimmed.size() > kMaxNumberBytes) return otherwise;
     errno = 0;
     char* end = nullptr;
-    const long long value = std::strtoll(trimmed.c_str(), &end, static_cast<int>(base));
-    used = static_cast<std::size_t>(end - trimmed.c_str());
-    if (errno == 0 && used > 0 && used == trimmed.size()) return Value(std::int64_t{value});
+    const long long value = std::strtoll(trimmed.c_str(), &end, 10);
+    if (errno == 0 && *end == '\0') return Value(std::int64_t{value});
     const double parsed = std::strtod(trimmed.c_str(), &end);
-    if (!trimmed.empty() && *end == '\0') number = parsed;
+    if (*end == '\0') number = parsed;
   }
   if (!number || !(std::abs(*number) < 9.2e18)) return otherwise;
   return Value(static_cast<std::int64_t>(*number));
-}
-
-Result<Value> filter_float(Environment& environment,
-                           const Value& input,
-                           const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("float", {"default"}));
-  if (input.is_undefined()) return input.undefined_error();
-  if (const auto number = input.number()) return Value(*number);
-  if (const auto* text = input.string_pointer()) {
-    KAKEYA_ASSIGN_OR_RETURN(const std::string trimmed, number_text(environment, *text));
-    char* end = nullptr;
-    const double parsed = std::strtod(trimmed.c_str(), &end);
-    if (!trimmed.empty() && *end == '\0') return Value(parsed);
-  }
-  const Value* fallback = arguments.find(0, "default");
-  return fallback == nullptr ? Value(0.0) : *fallback;
-}
-
-Result<Value> filter_abs(Environment& environment, const Value& input, const Arguments&) {
-  if (!input.is_number())
-    return invalid_argument("bad operand type for abs(): '{}'", input.type_name());
-  if (*input.number() >= 0) return input.is_bool() ? Value(*input.integer()) : input;
-  (void)environment;
-  return apply_unary("-", input);
-}
-
-Result<Value> filter_round(Environment&, const Value& input, const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("round", {"precision", "method"}));
-  if (!input.is_number()) return invalid_argument("round needs a number");
-  KAKEYA_ASSIGN_OR_RETURN(const auto precision, arguments.integer(0, "precision", 0));
-  KAKEYA_ASSIGN_OR_RETURN(const auto method, arguments.text(1, "method", "common"));
-  if (precision < 0 || precision > 15)
-    return invalid_argument("round needs a precision of 0 to 15");
-  const double scale = std::pow(10.0, static_cast<double>(precision));
-  if (method == "ceil") return Value(std::ceil(*input.number() * scale) / scale);
-  if (method == "floor") return Value(std::floor(*input.number() * scale) / scale);
-  if (method != "common") return invalid_argument("round is 'common', 'ceil' or 'floor'");
-  // Decimal rounding of the exact value, halves to even, as Python does it.
-  return Value(std::strtod(fmt::format("{:.{}f}", *input.number(), precision).c_str(), nullptr));
 }
 
 Result<Value> filter_indent(Environment& environment,
@@ -382,7 +213,7 @@ Result<Value> filter_indent(Environment& environment,
                             const Arguments& arguments) {
   constexpr std::int64_t kMaxWidth = 1000;
   KAKEYA_TRY(arguments.check("indent", {"width", "first", "blank"}));
-  KAKEYA_ASSIGN_OR_RETURN(auto text, input_text(environment, input));
+  KAKEYA_ASSIGN_OR_RETURN(auto text, charged_text(environment, input));
   text += '\n';
   const Value* width = arguments.find(0, "width");
   std::string prefix;
@@ -407,77 +238,6 @@ Result<Value> filter_indent(Environment& environment,
   return new_string(environment, std::move(indented));
 }
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-// min and max.
-template <int wanted>
-Result<Value> filter_extreme(Environment& environment,
-                             const Value& input,
-                             const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("min and max", {"case_sensitive", "attribute"}));
-  KAKEYA_TRY(environment.budget.work(input.weight()));
-  KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
-  if (items.empty()) return Value::undefined("no aggregated item, sequence was empty");
-  const bool case_sensitive = arguments.flag(0, "case_sensitive", false);
-  const Value* attribute = arguments.find(1, "attribute");
-  const Value* best = nullptr;
-  Value best_key;
-  for (const Value& item : items) {
-    Value key = item;
-    if (attribute != nullptr) {
-      KAKEYA_ASSIGN_OR_RETURN(key, attribute_of(environment, item, *attribute));
-    }
-    KAKEYA_ASSIGN_OR_RETURN(key, fold_case(environment, key, case_sensitive));
-    KAKEYA_TRY(environment.budget.work((1 + key.depth()) * key.weight()));
-    if (best != nullptr) {
-      KAKEYA_ASSIGN_OR_RETURN(const int order, compare(key, best_key));
-      if (order != wanted) continue;
-    }
-    best = &item;
-    best_key = key;
-  }
-  return *best;
-}
-
-Result<Value> filter_sum(Environment& environment, const Value& input, const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("sum", {"attribute", "start"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
-  const Value* attribute = arguments.find(0, "attribute");
-  const Value* start = arguments.find(1, "start");
-  Value sum = start == nullptr ? Value(std::int64_t{0}) : *start;
-  for (Value item : items) {
-    if (attribute != nullptr && !attribute->is_none()) {
-      KAKEYA_ASSIGN_OR_RETURN(item, attribute_of(environment, item, *attribute));
-    }
-    KAKEYA_ASSIGN_OR_RETURN(sum, apply_binary(environment, "+", sum, item));
-  }
-  return sum;
-}
-
 Result<Value> filter_map(Environment& environment, const Value& input, const Arguments& arguments) {
   KAKEYA_ASSIGN_OR_RETURN(const auto items, elements(environment, input));
   const Value* attribute = arguments.positional.empty() ? arguments.find(0, "attribute") : nullptr;
@@ -488,8 +248,7 @@ Result<Value> filter_map(Environment& environment, const Value& input, const Arg
   Arguments rest;
   std::string filter;
   if (attribute == nullptr) {
-    KAKEYA_TRY(environment.budget.work(arguments.positional[0].weight()));
-    filter = to_text(arguments.positional[0]);
+    KAKEYA_ASSIGN_OR_RETURN(filter, charged_text(environment, arguments.positional[0]));
     rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
     rest.keywords = arguments.keywords;
   }
@@ -520,8 +279,7 @@ Result<Value> filter_select(Environment& environment,
   Arguments rest;
   std::string test;
   if (arguments.positional.size() > kTestIndex) {
-    KAKEYA_TRY(environment.budget.work(arguments.positional[kTestIndex].weight()));
-    test = to_text(arguments.positional[kTestIndex]);
+    KAKEYA_ASSIGN_OR_RETURN(test, charged_text(environment, arguments.positional[kTestIndex]));
     rest.positional.assign(arguments.positional.begin() + kTestIndex + 1,
                            arguments.positional.end());
   }
@@ -542,16 +300,11 @@ Result<Value> filter_select(Environment& environment,
 
 const std::unordered_map<std::string_view, Filter>& filters() {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"abs", filter_abs},
-      {"capitalize", text_filter<capitalize>},
       {"count", filter_length},
       {"d", filter_default},
       {"default", filter_default},
       {"dictsort", filter_dictsort},
-      {"e", text_filter<escape_html>},
-      {"escape", text_filter<escape_html>},
       {"first", filter_first},
-      {"float", filter_float},
       {"indent", filter_indent},
       {"int", filter_int},
       {"items", filter_items},
@@ -559,29 +312,26 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"last", filter_last},
       {"length", filter_length},
       {"list", filter_list},
-      {"lower", text_filter<to_lower>},
       {"map", filter_map},
-      {"max", filter_extreme<1>},
-      {"min", filter_extreme<-1>},
       {"reject", filter_select<false, false>},
       {"rejectattr", filter_select<false, true>},
-      {"replace", filter_replace},
-      {"reverse", filter_reverse},
-      {"round", filter_round},
-      {"safe", filter_safe},
+      {"safe", filter_string},
       {"select", filter_select<true, false>},
       {"selectattr", filter_select<true, true>},
-      {"sort", filter_sort},
       {"string", filter_string},
-      {"sum", filter_sum},
-      {"title", text_filter<to_title>},
       {"tojson", filter_tojson},
-      {"trim", filter_trim},
-      {"unique", filter_unique},
-      {"upper", text_filter<to_upper>},
   };
   return kFilters;
 }
+
+// The filters that are a method of the input's text.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMethodFilters = {{
+    {"lower", "lower"},
+    {"replace", "replace"},
+    {"title", "title"},
+    {"trim", "strip"},
+    {"upper", "upper"},
+}};
 
 }  // namespace
 
@@ -589,11 +339,17 @@ Result<Value> apply_filter(Environment& environment,
                            std::string_view name,
                            const Value& input,
                            const Arguments& arguments) {
+  KAKEYA_TRY(environment.budget.call(name, input, arguments));
+  for (const auto& [filter, method] : kMethodFilters) {
+    if (filter != name) continue;
+    if (input.is_string()) return call_method(environment, input, method, arguments);
+    KAKEYA_ASSIGN_OR_RETURN(auto text, charged_text(environment, input));
+    return call_method(environment, Value(std::move(text)), method, arguments);
+  }
   const auto filter = filters().find(name);
   if (filter == filters().end()) {
     return error(StatusCode::kUnimplemented, "no filter named '{}'", name.substr(0, 40));
   }
-  KAKEYA_TRY(environment.budget.work(name.size() + arguments.weight()));
   return filter->second(environment, input, arguments);
 }
 

@@ -37,45 +37,15 @@ Result<Value> call_range(Environment& environment, const Arguments& arguments) {
 }
 
 Result<Value> call_namespace(Environment& environment, const Arguments& arguments) {
-  auto name_space = std::make_unique<Namespace>();
-  if (!arguments.positional.empty()) {
-    const Dict* dict = arguments.positional[0].dict();
-    if (dict == nullptr || arguments.positional.size() > 1) {
-      return invalid_argument("namespace takes one mapping and keyword arguments");
-    }
-    for (const auto& [key, value] : dict->entries()) {
-      KAKEYA_TRY(environment.budget.work(key.weight()));
-      KAKEYA_TRY(environment.budget.allocate(key.weight()));
-      name_space->attributes.emplace_back(to_text(key), value);
-    }
-  }
-  for (const auto& keyword : arguments.keywords) {
-    KAKEYA_TRY(environment.budget.look_up(name_space->attributes.size()));
-    std::erase_if(name_space->attributes,
-                  [&](const auto& known) { return known.first == keyword.first; });
-    name_space->attributes.emplace_back(keyword.first, keyword.second);
-  }
   KAKEYA_TRY(environment.budget.allocate(
-      sizeof(Namespace) + name_space->attributes.size() * (sizeof(Value) + sizeof(std::string))));
+      sizeof(Namespace) + arguments.keywords.size() * (sizeof(Value) + sizeof(std::string))));
+  if (!arguments.positional.empty()) {
+    return invalid_argument("namespace takes keyword arguments only");
+  }
+  auto name_space = std::make_unique<Namespace>();
+  name_space->attributes = arguments.keywords;
   environment.namespaces.push_back(std::move(name_space));
   return Value(environment.namespaces.back().get());
-}
-
-Result<Value> call_dict(Environment& environment, const Arguments& arguments) {
-  Dict dict;
-  if (!arguments.positional.empty()) {
-    const Dict* other = arguments.positional[0].dict();
-    if (other == nullptr || arguments.positional.size() > 1) {
-      return invalid_argument("dict takes one mapping and keyword arguments");
-    }
-    constexpr std::size_t kEntryBytes = 2 * sizeof(Value) + sizeof(std::string);
-    KAKEYA_TRY(environment.budget.work(other->weight()));
-    KAKEYA_TRY(
-        environment.budget.allocate(other->weight() + other->entries().size() * kEntryBytes));
-    dict = *other;
-  }
-  for (const auto& [name, value] : arguments.keywords) KAKEYA_TRY(dict.set(Value(name), value));
-  return make_dict(std::move(dict));
 }
 
 Result<Value> call_raise_exception(Environment& environment, const Arguments& arguments) {
@@ -94,7 +64,6 @@ Result<Value> call_strftime_now(Environment& environment, const Arguments& argum
 
 const std::unordered_map<std::string_view, Function>& functions() {
   static const std::unordered_map<std::string_view, Function> kFunctions = {
-      {"dict", call_dict},
       {"namespace", call_namespace},
       {"raise_exception", call_raise_exception},
       {"range", call_range},
@@ -112,7 +81,7 @@ bool is_function(std::string_view name) {
 Result<Value> call_function(Environment& environment,
                             std::string_view name,
                             const Arguments& arguments) {
-  KAKEYA_TRY(environment.budget.work(arguments.weight()));
+  KAKEYA_TRY(environment.budget.call(name, Value(), arguments));
   return functions().at(name)(environment, arguments);
 }
 

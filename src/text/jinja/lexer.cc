@@ -45,7 +45,7 @@ std::string normalize_newlines(std::string_view source) {
   return out;
 }
 
-// Longest first.
+// Longest first. "**" is one only to be refused by its name.
 constexpr std::array<std::string_view, 26> kOperators = {
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "(",
     ")",  "[",  "]",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};

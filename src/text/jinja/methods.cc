@@ -1,4 +1,4 @@
-// The methods of strings, dictionaries, lists and loops: object.name(arguments).
+// The methods of strings and dictionaries: object.name(arguments).
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -38,7 +38,6 @@ Result<Value> method_strip(Environment& environment,
   return new_string(environment, std::string(strip(self, side, set)));
 }
 
-template <auto function>
 Result<Value> method_split(Environment& environment,
                            const std::string& self,
                            const Arguments& arguments) {
@@ -53,15 +52,7 @@ Result<Value> method_split(Environment& environment,
   }
   // At worst every other byte is a part of its own.
   KAKEYA_TRY(environment.budget.allocate(self.size() * sizeof(std::string) / 2));
-  return new_string_list(environment, function(self, separator, max_splits));
-}
-
-Result<Value> method_split_lines(Environment& environment,
-                                 const std::string& self,
-                                 const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("splitlines", {}));
-  KAKEYA_TRY(environment.budget.allocate(self.size() * sizeof(std::string)));
-  return new_string_list(environment, split_lines(self));
+  return new_string_list(environment, split(self, separator, max_splits));
 }
 
 // startswith and endswith, of one affix or any of a tuple of them.
@@ -112,26 +103,14 @@ Result<Value> method_replace(Environment& environment,
   return new_string(environment, replace(self, from, to, max_count));
 }
 
-// find, rfind and count: all in characters.
-enum class SearchKind { kFind, kFindLast, kCount };
-
-template <SearchKind kind>
-Result<Value> method_search(Environment& environment,
-                            const std::string& self,
-                            const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("the method", {"sub"}));
+// In characters.
+Result<Value> method_find(Environment& environment,
+                          const std::string& self,
+                          const Arguments& arguments) {
+  KAKEYA_TRY(arguments.check("find", {"sub"}));
   KAKEYA_ASSIGN_OR_RETURN(const auto pattern, arguments.text(0, "sub", ""));
   KAKEYA_TRY(environment.budget.search(self, pattern));
-  if (kind == SearchKind::kCount) {
-    if (pattern.empty()) return Value(static_cast<std::int64_t>(count_characters(self)) + 1);
-    std::int64_t count = 0;
-    for (std::size_t i = self.find(pattern); i != std::string::npos;) {
-      ++count;
-      i = self.find(pattern, i + pattern.size());
-    }
-    return Value(count);
-  }
-  const std::size_t position = kind == SearchKind::kFind ? self.find(pattern) : self.rfind(pattern);
+  const std::size_t position = self.find(pattern);
   if (position == std::string::npos) return Value(std::int64_t{-1});
   return Value(
       static_cast<std::int64_t>(count_characters(std::string_view(self).substr(0, position))));
@@ -154,62 +133,17 @@ Result<Value> method_join(Environment& environment,
   return apply_filter(environment, "join", *iterable, of_filter);
 }
 
-template <bool at_start>
-Result<Value> method_remove_affix(Environment& environment,
-                                  const std::string& self,
-                                  const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("removeprefix and removesuffix", {"affix"}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto affix, arguments.text(0, "affix", ""));
-  const bool found = at_start ? self.starts_with(affix) : self.ends_with(affix);
-  if (!found) return new_string(environment, self);
-  return new_string(environment, at_start ? self.substr(affix.size())
-                                          : self.substr(0, self.size() - affix.size()));
-}
-
-// isdigit, isspace, isupper, islower: false for an empty text.
-bool all_digits(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-bool all_space(std::string_view text) {
-  return !text.empty() && strip(text, Side::kLeft).empty();
-}
-bool all_upper(std::string_view text) {
-  return text == to_upper(text) && text != to_lower(text);
-}
-bool all_lower(std::string_view text) {
-  return text == to_lower(text) && text != to_upper(text);
-}
-
-template <auto function>
-Result<Value> method_predicate(Environment& environment,
-                               const std::string& self,
-                               const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check("the method", {}));
-  KAKEYA_TRY(environment.budget.slow_work(self.size()));
-  return Value(function(self));
-}
-
 const std::unordered_map<std::string_view, TextMethod>& text_methods() {
   static const std::unordered_map<std::string_view, TextMethod> kMethods = {
       {"capitalize", method_of_text<capitalize>},
-      {"count", method_search<SearchKind::kCount>},
       {"endswith", method_has_affix<false>},
-      {"find", method_search<SearchKind::kFind>},
-      {"isdigit", method_predicate<all_digits>},
-      {"islower", method_predicate<all_lower>},
-      {"isspace", method_predicate<all_space>},
-      {"isupper", method_predicate<all_upper>},
+      {"find", method_find},
       {"join", method_join},
       {"lower", method_of_text<to_lower>},
       {"lstrip", method_strip<Side::kLeft>},
-      {"removeprefix", method_remove_affix<true>},
-      {"removesuffix", method_remove_affix<false>},
       {"replace", method_replace},
-      {"rfind", method_search<SearchKind::kFindLast>},
-      {"rsplit", method_split<split_right>},
       {"rstrip", method_strip<Side::kRight>},
-      {"split", method_split<split>},
-      {"splitlines", method_split_lines},
+      {"split", method_split},
       {"startswith", method_has_affix<true>},
       {"strip", method_strip<Side::kBoth>},
       {"title", method_of_text<to_title>},
@@ -218,9 +152,7 @@ const std::unordered_map<std::string_view, TextMethod>& text_methods() {
   return kMethods;
 }
 
-constexpr std::array<std::string_view, 5> kDictMethods = {"copy", "get", "items", "keys", "values"};
-constexpr std::array<std::string_view, 2> kListMethods = {"count", "index"};
-constexpr std::array<std::string_view, 2> kLoopMethods = {"changed", "cycle"};
+constexpr std::array<std::string_view, 4> kDictMethods = {"get", "items", "keys", "values"};
 
 Result<Value> call_dict_method(Environment& environment,
                                const Value& self,
@@ -230,13 +162,11 @@ Result<Value> call_dict_method(Environment& environment,
     KAKEYA_TRY(arguments.check("get", {"key", "default"}));
     const Value* key = arguments.find(0, "key");
     if (key == nullptr) return invalid_argument("get needs a key");
-    KAKEYA_TRY(environment.budget.work(2 * key->weight()));
     const Value* item = self.dict()->find(*key);
     const Value* fallback = arguments.find(1, "default");
     return item != nullptr ? *item : (fallback != nullptr ? *fallback : Value::none());
   }
   KAKEYA_TRY(arguments.check(name, {}));
-  if (name == "copy") return self;
   if (name == "items") return apply_filter(environment, "items", self, {});
   if (name == "keys") return apply_filter(environment, "list", self, {});
   std::vector<Value> values;
@@ -244,67 +174,20 @@ Result<Value> call_dict_method(Environment& environment,
   return new_list(environment, std::move(values));
 }
 
-Result<Value> call_list_method(Environment& environment,
-                               const Value& self,
-                               std::string_view name,
-                               const Arguments& arguments) {
-  KAKEYA_TRY(arguments.check(name, {"value"}));
-  const Value* wanted = arguments.find(0, "value");
-  if (wanted == nullptr) return invalid_argument("{} needs an argument", name);
-  KAKEYA_TRY(environment.budget.work(self.weight()));
-  const auto& items = self.list()->items;
-  if (name == "count") {
-    return Value(static_cast<std::int64_t>(
-        std::ranges::count_if(items, [&](const Value& item) { return equal(item, *wanted); })));
-  }
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (equal(items[i], *wanted)) return Value(static_cast<std::int64_t>(i));
-  }
-  return invalid_argument("the value is not in the list");
-}
-
-Result<Value> call_loop_method(Environment& environment,
-                               Loop& loop,
-                               std::string_view name,
-                               const Arguments& arguments) {
-  const auto& given = arguments.positional;
-  if (name == "cycle") {
-    if (given.empty()) return invalid_argument("no items for cycling given");
-    return given[loop.index % given.size()];
-  }
-  for (const Value& value : given) KAKEYA_TRY(environment.budget.work(value.weight()));
-  const bool same =
-      loop.has_changed_before && std::equal(given.begin(), given.end(), loop.last_changed.begin(),
-                                            loop.last_changed.end(), equal);
-  loop.has_changed_before = true;
-  loop.last_changed = given;
-  return Value(!same);
-}
-
 }  // namespace
 
 bool has_method(const Value& object, std::string_view name) {
-  const auto contains = [name](const auto& names) {
-    return std::ranges::find(names, name) != names.end();
-  };
   if (object.is_string()) return text_methods().contains(name);
-  if (object.dict() != nullptr) return contains(kDictMethods);
-  if (object.list() != nullptr) return contains(kListMethods);
-  return object.loop() != nullptr && contains(kLoopMethods);
+  return object.dict() != nullptr && std::ranges::find(kDictMethods, name) != kDictMethods.end();
 }
 
 Result<Value> call_method(Environment& environment,
                           const Value& object,
                           std::string_view name,
                           const Arguments& arguments) {
-  if (const auto* text = object.string_pointer()) {
-    KAKEYA_TRY(environment.budget.work(text->size() + arguments.weight()));
-    return text_methods().at(name)(environment, *text, arguments);
-  }
-  KAKEYA_TRY(environment.budget.work(arguments.weight()));
+  KAKEYA_TRY(environment.budget.call(name, object, arguments));
   if (object.dict() != nullptr) return call_dict_method(environment, object, name, arguments);
-  if (object.list() != nullptr) return call_list_method(environment, object, name, arguments);
-  return call_loop_method(environment, *object.loop(), name, arguments);
+  return text_methods().at(name)(environment, *object.string_pointer(), arguments);
 }
 
 }  // namespace kakeya::jinja

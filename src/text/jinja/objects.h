@@ -48,11 +48,6 @@ struct Callable {
 struct Loop {
   std::vector<Value> items;
   std::size_t index = 0;
-  std::size_t depth = 1;
-  std::vector<Value> last_changed;
-  bool has_changed_before = false;
-  const Stmt* statement = nullptr;       // set if the loop is recursive
-  std::weak_ptr<const Scope> enclosing;  // of a recursive loop
 };
 
 }  // namespace kakeya::jinja

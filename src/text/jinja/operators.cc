@@ -25,21 +25,6 @@ Value undefined_member(const Value& object, std::string_view member) {
       fmt::format("'{} object' has no attribute '{}'", object.type_name(), member));
 }
 
-// The methods that would change a list or dictionary, which jinja2's sandbox forbids.
-bool is_forbidden_method(const Value& object, std::string_view name) {
-  constexpr std::array<std::string_view, 7> kOfLists = {"append", "clear",  "extend", "insert",
-                                                        "pop",    "remove", "reverse"};
-  constexpr std::array<std::string_view, 5> kOfDicts = {"clear", "pop", "popitem", "setdefault",
-                                                        "update"};
-  const auto contains = [name](const auto& names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  if (const List* list = object.list()) {
-    return !list->is_tuple && (contains(kOfLists) || name == "sort");
-  }
-  return object.dict() != nullptr && contains(kOfDicts);
-}
-
 Result<Value> get_loop_attribute(const Value& object, std::string_view name) {
   const Loop& loop = *object.loop();
   const auto index = static_cast<std::int64_t>(loop.index);
@@ -51,8 +36,6 @@ Result<Value> get_loop_attribute(const Value& object, std::string_view name) {
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index + 1 == length);
   if (name == "length") return Value(length);
-  if (name == "depth") return Value(static_cast<std::int64_t>(loop.depth));
-  if (name == "depth0") return Value(static_cast<std::int64_t>(loop.depth) - 1);
   if (name == "previtem") {
     return index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
   }
@@ -67,8 +50,7 @@ Result<Value> get_loop_attribute(const Value& object, std::string_view name) {
 Result<Value> find_attribute(Environment& environment,
                              const Value& object,
                              const std::string& name) {
-  if (object.loop() != nullptr && !has_method(object, name))
-    return get_loop_attribute(object, name);
+  if (object.loop() != nullptr) return get_loop_attribute(object, name);
   if (const Namespace* name_space = object.name_space()) {
     KAKEYA_TRY(environment.budget.look_up(name_space->attributes.size()));
     for (const auto& [known, value] : name_space->attributes) {
@@ -76,7 +58,7 @@ Result<Value> find_attribute(Environment& environment,
     }
     return undefined_member(object, name);
   }
-  if (name.starts_with("__") || is_forbidden_method(object, name)) {
+  if (name.starts_with("__")) {
     return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe",
                                         name.substr(0, kMaxQuotedBytes), object.type_name()));
   }
@@ -187,22 +169,6 @@ Result<Value> repeat(Environment& environment, const Value& sequence, std::int64
   return make_list(std::move(items), sequence.list()->is_tuple);
 }
 
-Result<Value> integer_power(std::int64_t base, std::int64_t exponent) {
-  if (exponent < 0)
-    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
-  std::int64_t result = 1;
-  while (exponent > 0) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) {
-      return invalid_argument("an integer exceeds 64 bits");
-    }
-    exponent >>= 1;
-    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) {
-      return invalid_argument("an integer exceeds 64 bits");
-    }
-  }
-  return Value(result);
-}
-
 Result<Value> integer_arithmetic(std::string_view name, std::int64_t left, std::int64_t right) {
   std::int64_t result = 0;
   bool overflow = false;
@@ -212,8 +178,6 @@ Result<Value> integer_arithmetic(std::string_view name, std::int64_t left, std::
     overflow = __builtin_sub_overflow(left, right, &result);
   } else if (name == "*") {
     overflow = __builtin_mul_overflow(left, right, &result);
-  } else if (name == "**") {
-    return integer_power(left, right);
   } else if (right == 0) {
     return invalid_argument("division by zero");
   } else if (name == "/") {
@@ -236,7 +200,6 @@ Result<Value> float_arithmetic(std::string_view name, double left, double right)
   if (name == "+") return Value(left + right);
   if (name == "-") return Value(left - right);
   if (name == "*") return Value(left * right);
-  if (name == "**") return Value(std::pow(left, right));
   if (right == 0) return invalid_argument("division by zero");
   if (name == "/") return Value(left / right);
   if (name == "//") return Value(std::floor(left / right));
@@ -275,7 +238,7 @@ Result<Value> get_attribute(Environment& environment,
                             const std::string& name) {
   if (object.is_undefined()) return object.undefined_error();
   KAKEYA_ASSIGN_OR_RETURN(auto attribute, find_attribute(environment, object, name));
-  if (!attribute.is_undefined() || is_forbidden_method(object, name)) return attribute;
+  if (!attribute.is_undefined()) return attribute;
   if (const Dict* dict = object.dict()) {
     if (const Value* item = dict->find(std::string_view(name))) return *item;
   }

@@ -121,7 +121,6 @@ class Parser {
     if (stream_.skip_name("if")) {
       KAKEYA_ASSIGN_OR_RETURN(statement.condition, expressions_.parse_expression());
     }
-    statement.recursive = stream_.skip_name("recursive");
     KAKEYA_TRY(expect_block_end());
     ++loop_depth_;
     KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_block({"else", "endfor"}));
@@ -162,7 +161,6 @@ class Parser {
       return statement;
     }
     statement.kind = StmtKind::kSetBlock;
-    KAKEYA_ASSIGN_OR_RETURN(statement.expression, expressions_.parse_filters_of_block());
     KAKEYA_TRY(expect_block_end());
     KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_body("endset"));
     return statement;

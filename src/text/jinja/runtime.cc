@@ -58,6 +58,10 @@ Status Budget::spend_steps(std::uint64_t steps) {
                limits_.max_seconds);
 }
 
+Status Budget::call(std::string_view name, const Value& input, const Arguments& arguments) {
+  return work(name.size() + (input.is_string() ? input.weight() : 0) + arguments.weight());
+}
+
 Status Budget::work(std::size_t bytes) {
   return spend_steps(1 + bytes / kBytesPerStep);
 }

@@ -19,11 +19,15 @@
 
 namespace kakeya::jinja {
 
+struct Arguments;
+
 // Counts what a template uses. Every method gives kResourceExhausted when a limit is passed.
 class Budget {
  public:
   explicit Budget(const TemplateLimits& limits) : limits_(limits) {}
 
+  // Work of a call: over the input if it is a text, and over the arguments.
+  Status call(std::string_view name, const Value& input, const Arguments& arguments);
   // Work over `bytes` of text or values, and one step for it.
   Status work(std::size_t bytes = 0);
   // Work of comparing a name with so many others.

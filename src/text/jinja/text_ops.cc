@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -17,65 +18,21 @@ bool is_letter(char32_t code_point) {
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LT;
 }
 
-// The upper case of characters that become several (Unicode SpecialCasing, without conditions).
-std::string_view special_upper(char32_t code_point) {
-  switch (code_point) {
-    case 0x00DF:
-      return "SS";
-    case 0x0149:
-      return "\u02BCN";
-    case 0x01F0:
-      return "J\u030C";
-    case 0x0390:
-      return "\u0399\u0308\u0301";
-    case 0x03B0:
-      return "\u03A5\u0308\u0301";
-    case 0x0587:
-      return "\u0535\u0552";
-    case 0xFB00:
-      return "FF";
-    case 0xFB01:
-      return "FI";
-    case 0xFB02:
-      return "FL";
-    case 0xFB03:
-      return "FFI";
-    case 0xFB04:
-      return "FFL";
-    case 0xFB05:
-    case 0xFB06:
-      return "ST";
-    default:
-      return "";
-  }
+char32_t upper(char32_t code_point) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point)));
 }
 
-void append_upper(char32_t code_point, std::string& out) {
-  const std::string_view special = special_upper(code_point);
-  if (!special.empty()) {
-    out += special;
-  } else {
-    append_utf8(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point))),
-                out);
-  }
+char32_t lower(char32_t code_point) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
 }
 
-void append_lower(char32_t code_point, std::string& out) {
-  if (code_point == 0x0130) {
-    out += "i\u0307";
-  } else {
-    append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
-                out);
-  }
-}
-
-template <typename Append>
-std::string map_characters(std::string_view text, const Append& append) {
+template <typename Change>
+std::string map_characters(std::string_view text, const Change& change) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Step step = read_utf8(text, i);
-    append(step.code_point, out);
+    append_utf8(change(step.code_point), out);
     i += step.size;
   }
   return out;
@@ -163,26 +120,25 @@ std::string_view strip(std::string_view text,
 }
 
 std::string to_upper(std::string_view text) {
-  return map_characters(text, append_upper);
+  return map_characters(text, upper);
 }
 
 std::string to_lower(std::string_view text) {
-  return map_characters(text, append_lower);
+  return map_characters(text, lower);
 }
 
 std::string capitalize(std::string_view text) {
   bool first = true;
-  return map_characters(text, [&](char32_t code_point, std::string& out) {
-    first ? append_upper(code_point, out) : append_lower(code_point, out);
-    first = false;
+  return map_characters(text, [&](char32_t code_point) {
+    return std::exchange(first, false) ? upper(code_point) : lower(code_point);
   });
 }
 
 std::string to_title(std::string_view text) {
   bool inside_word = false;
-  return map_characters(text, [&](char32_t code_point, std::string& out) {
-    inside_word ? append_lower(code_point, out) : append_upper(code_point, out);
-    inside_word = is_letter(code_point);
+  return map_characters(text, [&](char32_t code_point) {
+    const bool goes_on = std::exchange(inside_word, is_letter(code_point));
+    return goes_on ? lower(code_point) : upper(code_point);
   });
 }
 
@@ -199,23 +155,6 @@ std::vector<std::string> split(std::string_view text,
     begin = end + separator->size();
   }
   parts.emplace_back(text.substr(begin));
-  return parts;
-}
-
-std::vector<std::string> split_right(std::string_view text,
-                                     std::optional<std::string_view> separator,
-                                     std::int64_t max_splits) {
-  if (max_splits < 0 || !separator) return split(text, separator, max_splits);
-  std::vector<std::string> parts;
-  std::size_t end = text.size();
-  while (static_cast<std::int64_t>(parts.size()) < max_splits && end >= separator->size()) {
-    const std::size_t begin = text.substr(0, end).rfind(*separator);
-    if (begin == std::string_view::npos) break;
-    parts.emplace_back(text.substr(begin + separator->size(), end - begin - separator->size()));
-    end = begin;
-  }
-  parts.emplace_back(text.substr(0, end));
-  std::ranges::reverse(parts);
   return parts;
 }
 

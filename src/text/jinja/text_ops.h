@@ -29,9 +29,6 @@ std::string to_title(std::string_view text);
 std::vector<std::string> split(std::string_view text,
                                std::optional<std::string_view> separator,
                                std::int64_t max_splits);
-std::vector<std::string> split_right(std::string_view text,
-                                     std::optional<std::string_view> separator,
-                                     std::int64_t max_splits);
 std::vector<std::string> split_lines(std::string_view text);
 
 // str.replace; max_count < 0: all. An empty `from` matches between all characters.
