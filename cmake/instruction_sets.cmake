@@ -8,10 +8,13 @@ set(KAKEYA_OPTIONS_AVX512 ${KAKEYA_OPTIONS_AVX2} -mavx512f -mavx512bw -mavx512dq
 set(KAKEYA_OPTIONS_AVX512_BF16 ${KAKEYA_OPTIONS_AVX512} -mavx512bf16 -mavx512vnni)
 set(KAKEYA_OPTIONS_AMX_BF16 ${KAKEYA_OPTIONS_AVX512_BF16} -mamx-tile -mamx-bf16 -mamx-int8)
 
-# kakeya_compile_for(target instruction_set source...): options of that unit for sources of the target.
+# kakeya_compile_for(target instruction_set source...): options of that unit for sources of the target;
+# of PORTABLE, which any machine runs, none.
 function(kakeya_compile_for target instruction_set)
   set(options ${KAKEYA_OPTIONS_${instruction_set}})
-  if(KAKEYA_SANITIZE MATCHES "undefined")
+  if(KAKEYA_SANITIZE AND NOT KAKEYA_SANITIZE_KERNELS)
+    list(APPEND options -fno-sanitize=all -O2 -Wno-unused-command-line-argument)
+  elseif(KAKEYA_SANITIZE MATCHES "undefined")
     # These checks of pointers double the time to compile; the address sanitizer finds what leaves a buffer.
     list(APPEND options -fno-sanitize=null,alignment,pointer-overflow,object-size)
   endif()
