@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/forwarding_executor.h"
 #include "backend/host_rows.h"
 #include "base/status.h"
 #include "model/arena.h"
@@ -63,27 +64,22 @@ struct ExpertScratch {
   }
 };
 
-class ObservingExecutor final : public Executor {
+class ObservingExecutor final : public ForwardingExecutor<ObservingExecutor> {
+  using Base = ForwardingExecutor<ObservingExecutor>;
+
  public:
   ObservingExecutor(std::unique_ptr<Executor> inner, Buffer memory, const ExecutorPlan& plan)
-      : inner_(std::move(inner)), memory_(std::move(memory)) {
+      : Base(std::move(inner)), memory_(std::move(memory)) {
     Arena arena(memory_.device<std::byte>());
     scratch_ = ExpertScratch::layout(arena, plan);
   }
 
-  void begin(const Batch& batch) override {
-    Executor::begin(batch);
-    inner_->begin(batch);
-  }
   void embed(const Matrix& table, float scale, Rows out) override {
-    inner_->embed(observed(table).inner(), scale, out);
-  }
-  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
-    inner_->rms_norm(x, weight, eps, out);
+    Base::embed(observed(table).inner(), scale, out);
   }
   void matmul(ConstRows x, const Matrix& w, Rows out) override {
     observed(w).sums()->add(0, x);
-    inner_->matmul(x, observed(w).inner(), out);
+    Base::matmul(x, observed(w).inner(), out);
   }
   void gated_matmul(ConstRows x,
                     const Matrix& gate,
@@ -91,61 +87,18 @@ class ObservingExecutor final : public Executor {
                     GateActivation activation,
                     Rows out) override {
     observe(0, x, observed(gate), observed(up));
-    inner_->gated_matmul(x, observed(gate).inner(), observed(up).inner(), activation, out);
-  }
-  void gated_multiply(ConstRows gate,
-                      DevicePointer<const float> other,
-                      std::int64_t other_stride,
-                      GateActivation activation,
-                      Rows out) override {
-    inner_->gated_multiply(gate, other, other_stride, activation, out);
-  }
-  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
-    inner_->make_rope_table(inverse_frequencies, table);
-  }
-  void apply_rope(Rows x, RopeTable table) override { inner_->apply_rope(x, table); }
-  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    inner_->store_kv(keys, values, layer);
-  }
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    inner_->store_own_kv(keys, values, layer);
-  }
-  void attention(ConstRows queries,
-                 const AttentionSettings& settings,
-                 std::int64_t layer,
-                 Rows out) override {
-    inner_->attention(queries, settings, layer, out);
-  }
-  void gather_logit_rows(ConstRows x, Rows out) override { inner_->gather_logit_rows(x, out); }
-  void route(ConstRows logits,
-             DevicePointer<const float> per_expert_scale,
-             Routing routing) override {
-    inner_->route(logits, per_expert_scale, routing);
+    Base::gated_matmul(x, observed(gate).inner(), observed(up).inner(), activation, out);
   }
   void experts(ConstRows x,
                const ExpertWeights& weights,
                const Routing& routing,
                GateActivation activation,
                Rows out) override;
-  void add(ConstRows a, ConstRows b, float scale, Rows out) override {
-    inner_->add(a, b, scale, out);
-  }
-  void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
-    inner_->choose(choices, copies);
-  }
-  void softcap(Rows x, float cap) override { inner_->softcap(x, cap); }
-  void copy_columns(ConstRows x,
-                    DevicePointer<float> out,
-                    std::int64_t out_width,
-                    std::int64_t column) override {
-    inner_->copy_columns(x, out, out_width, column);
-  }
 
  private:
   // Gathers the rows that were routed to the expert; returns how many.
   std::int64_t gather(ConstRows x, const Routing& routing, std::int64_t expert);
 
-  std::unique_ptr<Executor> inner_;
   Buffer memory_;
   ExpertScratch scratch_;
 };
@@ -175,9 +128,9 @@ void ObservingExecutor::experts(ConstRows x,
     const Rows hidden = first_rows(scratch_.hidden, count);
     const Rows projected = first_rows(scratch_.projected, count);
     observe(e, input, gate, up);
-    inner_->gated_matmul(input, gate.inner(e), up.inner(e), activation, hidden);
+    Base::gated_matmul(input, gate.inner(e), up.inner(e), activation, hidden);
     down.sums()->add(e, hidden);
-    inner_->matmul(hidden, down.inner(e), projected);
+    Base::matmul(hidden, down.inner(e), projected);
     for (std::int64_t i = 0; i < count; ++i) {
       std::copy_n(host_row(projected, i), out.width,
                   host_row(scratch_.outputs, scratch_.places.address()[i]));

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/forwarding_executor.h"
 #include "decode/pass.h"
 #include "model/random_source.h"
 #include "model/test_model.h"
@@ -48,6 +48,9 @@ class Record {
   static std::string text(const Matrix& matrix) {
     return fmt::format("{}", static_cast<const void*>(&matrix));
   }
+  static std::string text(const ExpertWeights& weights) {
+    return text(*weights.gate) + ' ' + text(*weights.up) + ' ' + text(*weights.down);
+  }
   static std::string text(const AttentionSettings& s) {
     return fmt::format("{} {} {} {} {} {} {}", s.scale, static_cast<int>(s.compute),
                        s.bidirectional, text(s.derivation.k_norm),
@@ -57,80 +60,27 @@ class Record {
     return fmt::format("{}", static_cast<int>(activation));
   }
   static std::string text(std::int64_t number) { return fmt::format("{}", number); }
+  static std::string text(std::span<SequenceChoice> choices) {
+    return fmt::format("{}", choices.size());
+  }
+  static std::string text(const HostCopies&) { return "copies"; }
   static std::string text(float number) { return fmt::format("{}", number); }
 
   std::vector<std::string> lines_;
 };
 
-class RecordingExecutor final : public Executor {
+// Runs nothing, so there is no inner executor.
+class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
  public:
-  explicit RecordingExecutor(Record& record) : record_(record) {}
+  explicit RecordingExecutor(Record& record) : ForwardingExecutor(nullptr), record_(record) {}
 
+  template <typename Operation, typename... Arguments>
+  void around(std::string_view name, Operation&&, Arguments&... arguments) {
+    record_.add(name, arguments...);
+  }
   void begin(const Batch& batch) override {
     Executor::begin(batch);
     record_.add("begin", batch.rows(), std::ssize(batch.segments));
-  }
-  void embed(const Matrix& table, float scale, Rows out) override {
-    record_.add("embed", table, scale, out);
-  }
-  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
-    record_.add("rms_norm", x, weight, eps, out);
-  }
-  void matmul(ConstRows x, const Matrix& w, Rows out) override { record_.add("matmul", x, w, out); }
-  void gated_matmul(ConstRows x,
-                    const Matrix& gate,
-                    const Matrix& up,
-                    GateActivation activation,
-                    Rows out) override {
-    record_.add("gated_matmul", x, gate, up, activation, out);
-  }
-  void gated_multiply(ConstRows gate,
-                      DevicePointer<const float> other,
-                      std::int64_t other_stride,
-                      GateActivation activation,
-                      Rows out) override {
-    record_.add("gated_multiply", gate, other, other_stride, activation, out);
-  }
-  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
-    record_.add("make_rope_table", inverse_frequencies, table);
-  }
-  void apply_rope(Rows x, RopeTable table) override { record_.add("apply_rope", x, table); }
-  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    record_.add("store_kv", keys, values, layer);
-  }
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    record_.add("store_own_kv", keys, values, layer);
-  }
-  void attention(ConstRows queries,
-                 const AttentionSettings& settings,
-                 std::int64_t layer,
-                 Rows out) override {
-    record_.add("attention", queries, settings, layer, out);
-  }
-  void gather_logit_rows(ConstRows x, Rows out) override {
-    record_.add("gather_logit_rows", x, out);
-  }
-  void route(ConstRows logits,
-             DevicePointer<const float> per_expert_scale,
-             Routing routing) override {
-    record_.add("route", logits, per_expert_scale, routing);
-  }
-  void experts(ConstRows x,
-               const ExpertWeights& weights,
-               const Routing& routing,
-               GateActivation activation,
-               Rows out) override {
-    record_.add("experts", x, *weights.gate, *weights.up, *weights.down, routing, activation, out);
-  }
-  void add(ConstRows a, ConstRows b, float scale, Rows out) override {
-    record_.add("add", a, b, scale, out);
-  }
-  void softcap(Rows x, float cap) override { record_.add("softcap", x, cap); }
-  void copy_columns(ConstRows x,
-                    DevicePointer<float> out,
-                    std::int64_t out_width,
-                    std::int64_t column) override {
-    record_.add("copy_columns", x, out, out_width, column);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/forwarding_executor.h"
 #include "backend/guarded/guarded_space.h"
 #include "backend/ref/ref_backend.h"
 #include "base/check.h"
@@ -10,123 +11,82 @@
 namespace kakeya::guarded {
 namespace {
 
-class GuardedExecutor final : public Executor {
+class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
+  using Base = ForwardingExecutor<GuardedExecutor>;
+
  public:
   GuardedExecutor(GuardedSpace& space, std::unique_ptr<Executor> inner)
-      : space_(space), inner_(std::move(inner)) {}
+      : Base(std::move(inner)), space_(space) {}
+
+  template <typename Operation, typename... Arguments>
+  void around(std::string_view, Operation&& operation, Arguments&... arguments) {
+    (check_rows(arguments), ...);
+    const GuardedSpace::Access access(space_);
+    operation();
+  }
 
   void begin(const Batch& batch) override {
-    Executor::begin(batch);
-    inner_->begin(batch);
+    Base::begin(batch);
     for (const Segment& segment : batch.segments) {
       for (const KvLayer& layer : segment.layers) check(layer);
     }
   }
-  void embed(const Matrix& table, float scale, Rows out) override {
-    check(out);
-    run([&] { inner_->embed(table, scale, out); });
-  }
+  // What these are handed beside rows.
   void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
-    check(x);
-    check(out);
     if (weight) check(weight, x.width);
-    run([&] { inner_->rms_norm(x, weight, eps, out); });
-  }
-  void matmul(ConstRows x, const Matrix& w, Rows out) override {
-    check(x);
-    check(out);
-    run([&] { inner_->matmul(x, w, out); });
-  }
-  void gated_matmul(ConstRows x,
-                    const Matrix& gate,
-                    const Matrix& up,
-                    GateActivation activation,
-                    Rows out) override {
-    check(x);
-    check(out);
-    run([&] { inner_->gated_matmul(x, gate, up, activation, out); });
+    Base::rms_norm(x, weight, eps, out);
   }
   void gated_multiply(ConstRows gate,
                       DevicePointer<const float> other,
                       std::int64_t other_stride,
                       GateActivation activation,
                       Rows out) override {
-    check(gate);
-    check(out);
     check(other, (gate.count - 1) * other_stride + gate.width);
-    run([&] { inner_->gated_multiply(gate, other, other_stride, activation, out); });
+    Base::gated_multiply(gate, other, other_stride, activation, out);
   }
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
     check(inverse_frequencies.data, inverse_frequencies.size);
     check(table, batch().rows());
-    run([&] { inner_->make_rope_table(inverse_frequencies, table); });
+    Base::make_rope_table(inverse_frequencies, table);
   }
   void apply_rope(Rows x, RopeTable table) override {
-    check(x);
     check(table, x.count);
-    run([&] { inner_->apply_rope(x, table); });
-  }
-  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    check(keys);
-    check(values);
-    run([&] { inner_->store_kv(keys, values, layer); });
-  }
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    check(keys);
-    check(values);
-    run([&] { inner_->store_own_kv(keys, values, layer); });
+    Base::apply_rope(x, table);
   }
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
                  std::int64_t layer,
                  Rows out) override {
-    check(queries);
-    check(out);
     const KeyDerivation& derivation = settings.derivation;
     if (derivation.k_norm) check(derivation.k_norm, 1);
     check(derivation.inverse_frequencies.data, derivation.inverse_frequencies.size);
-    run([&] { inner_->attention(queries, settings, layer, out); });
-  }
-  void gather_logit_rows(ConstRows x, Rows out) override {
-    check(x);
-    check(out);
-    run([&] { inner_->gather_logit_rows(x, out); });
+    Base::attention(queries, settings, layer, out);
   }
   void route(ConstRows logits,
              DevicePointer<const float> per_expert_scale,
              Routing routing) override {
-    check(logits);
     check(per_expert_scale, logits.width);
     check(routing, logits.count);
-    run([&] { inner_->route(logits, per_expert_scale, routing); });
+    Base::route(logits, per_expert_scale, routing);
   }
   void experts(ConstRows x,
                const ExpertWeights& weights,
                const Routing& routing,
                GateActivation activation,
                Rows out) override {
-    check(x);
-    check(out);
     check(routing, x.count);
-    run([&] { inner_->experts(x, weights, routing, activation, out); });
-  }
-  void add(ConstRows a, ConstRows b, float scale, Rows out) override {
-    check(a);
-    check(b);
-    check(out);
-    run([&] { inner_->add(a, b, scale, out); });
-  }
-  void softcap(Rows x, float cap) override {
-    check(x);
-    run([&] { inner_->softcap(x, cap); });
+    Base::experts(x, weights, routing, activation, out);
   }
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,
                     std::int64_t out_width,
                     std::int64_t column) override {
-    check(x);
     check(out, (x.count - 1) * out_width + column + x.width);
-    run([&] { inner_->copy_columns(x, out, out_width, column); });
+    Base::copy_columns(x, out, out_width, column);
+  }
+  // On the host, of copies: the memory stays closed.
+  void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
+    Executor::choose(choices, copies);
   }
 
  private:
@@ -135,8 +95,11 @@ class GuardedExecutor final : public Executor {
     KAKEYA_CHECK(count <= 0 ||
                  space_.holds(data.address(), static_cast<std::uint64_t>(count) * sizeof(T)));
   }
-  void check(const ConstRows& x) const { check(x.data, x.count * x.width); }
-  void check(const Rows& x) const { check(ConstRows(x)); }
+  void check_rows(const ConstRows& x) const { check(x.data, x.count * x.width); }
+  void check_rows(const Rows& x) const { check_rows(ConstRows(x)); }
+  // Other arguments are no rows.
+  template <typename Other>
+  void check_rows(const Other&) const {}
   void check(const RopeTable& table, std::int64_t rows) const {
     check(table.cos, rows * table.half);
     check(table.sin, rows * table.half);
@@ -167,16 +130,7 @@ class GuardedExecutor final : public Executor {
     check(layer.restored.value_decoder, decoder);
   }
 
-  template <typename Operation>
-  void run(Operation&& operation) {
-    const std::uint64_t before = inner_->bytes_read();
-    const GuardedSpace::Access access(space_);
-    operation();
-    count_bytes(inner_->bytes_read() - before);
-  }
-
   GuardedSpace& space_;
-  std::unique_ptr<Executor> inner_;
 };
 
 class GuardedBackend final : public Backend {
