@@ -12,6 +12,9 @@ namespace kakeya {
 // also asked along drafts, which may come to nothing: then their tokens are taken back. The output
 // with drafts equals the one without if fill_mask() depends on the tokens alone.
 //
+// An exception that it throws ends its generation with kInternal, and no other's; it is not called
+// again by that generation. Tokens that a callback did not want are taken back, too.
+//
 // One generation uses it at a time; its calls come from the thread that runs the generation's
 // passes: that of Session::generate() or Scheduler::step().
 class Constraint {

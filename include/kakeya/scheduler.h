@@ -1,12 +1,17 @@
 // Runs many requests at once: every step is one forward pass over rows of all of them. The output
-// of a request is what a session of its own would give, token for token.
+// of a request is what a session of its own would give, token for token. With
+// AcceptRule::kRejection it has the same distribution instead: there tokens depend on how many
+// drafts a pass had room for.
 //
 //   auto scheduler = engine->create_scheduler({}).value();
 //   scheduler->add({.prompt = ids, .on_token = ..., .on_end = ...});
 //   while (scheduler->step().value()) {}
 //
-// add() and cancel() may be called from any thread, and from callbacks. step() belongs to one
-// thread at a time, which callbacks are called from. docs/scheduler.md says what a step runs.
+// add(), cancel(), stop() and statistics() may be called from any thread, and from callbacks.
+// step() and wait() belong to one thread at a time, and not to callbacks. Callbacks are called by
+// the thread that steps or stops, one after the other between two passes. They must be quick, for
+// every other request waits meanwhile. What a callback or a constraint throws ends its own request
+// with kInternal, and no other. docs/scheduler.md says what a step runs.
 #pragma once
 
 #include <chrono>
@@ -46,6 +51,10 @@ struct RequestResult {
   // The error of a request that could not go on: kCancelled, kDeadlineExceeded, kResourceExhausted.
   Status status;
   GenerateResult generated;  // what there was until then
+  // From add() until it began to run; 0 if it never did.
+  double queue_seconds = 0.0;
+  // From add() until its first token was chosen; 0 if none was.
+  double first_token_seconds = 0.0;
 };
 
 struct Request {
@@ -55,9 +64,10 @@ struct Request {
   int priority = 0;                            // higher ones start first
   // From then on the request ends with kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
-  // Called for each token, after the pass that gave it; false ends the request after it.
+  // Called for each token, after the pass that gave it; false ends the request after it. If it
+  // throws, that was the last token.
   TokenCallback on_token = {};
-  // Called once, at the end, unless add() refused.
+  // Called once, at the end, unless add() refused. What it throws is dropped: all is over then.
   std::function<void(RequestId id, const RequestResult& result)> on_end = {};
 };
 
@@ -68,7 +78,7 @@ struct SchedulerStatistics {
   std::int64_t passes = 0;
   std::int64_t prompt_rows = 0;  // run, without those taken over
   std::int64_t shared_rows = 0;  // of prompts, taken over from requests that were running
-  std::int64_t tokens = 0;       // generated
+  std::int64_t tokens = 0;       // delivered: without those that a callback did not want
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;
   std::uint64_t bytes = 0;  // weights and cached rows that passes have read
@@ -76,18 +86,33 @@ struct SchedulerStatistics {
 
 class Scheduler {
  public:
+  // As stop() with kCancelled. Not from a callback.
   virtual ~Scheduler() = default;
 
   // Queues a request. Errors: kInvalidArgument for an empty prompt, ids outside the vocabulary or
-  // options out of range; kResourceExhausted if the context or the queue is too small for it.
+  // options out of range; kResourceExhausted if the context or the queue is too small for it, or
+  // if its session would not fit into the memory limit were it alone; after stop(), what that was
+  // told.
   virtual Result<RequestId> add(Request request) = 0;
 
   // Ends a request before the next pass, with kCancelled. Errors: kNotFound if it has ended.
   virtual Status cancel(RequestId id) = 0;
 
-  // Runs one pass over what there is to do; false if nothing is left to do. Errors of a request end
-  // that request alone.
+  // Runs one pass over what there is to do; false if no request is left. Errors of a request end
+  // that request alone. While all that is left waits for memory that others of the engine hold, a
+  // step runs nothing, takes some milliseconds and says true. Errors: kFailedPrecondition within a
+  // callback, or while another thread steps; nothing happens then.
   virtual Result<bool> step() = 0;
+
+  // Sleeps until there is something to step, and says true; false once `until` has passed or the
+  // scheduler is stopped. add(), cancel() and stop() wake it, and so does a deadline, or memory
+  // that becomes free for a request that waits for it. Within a callback it says false at once.
+  virtual bool wait(std::chrono::steady_clock::time_point until) = 0;
+
+  // Ends all requests with `why`, on_end for each, and refuses others from now on; success stands
+  // for kCancelled. If a step is going on, it does so before it returns, and stop() does not wait
+  // for it; else all have ended when this returns. Only the first call counts.
+  virtual void stop(Status why) = 0;
 
   virtual SchedulerStatistics statistics() const = 0;
 };

@@ -37,7 +37,8 @@ enum class DraftKind : std::uint8_t { kNone, kDflash, kNgram };
 // "none", "dflash", "ngram"
 std::string_view draft_kind_name(DraftKind kind);
 
-// One pass of the target after the prefill: a plain step when nothing was drafted.
+// One pass of the target after the prefill: a plain step when nothing was drafted. Of a pass that
+// requests share, seconds and bytes are this request's part, by rows.
 struct RoundRecord {
   double start_seconds = 0.0;  // since decoding began
   double draft_seconds = 0.0;

@@ -32,11 +32,8 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
       choice.status = Unexpected(id.error());
       return;
     }
-    if (!choice.sampler->add_output_token(*id)) {
-      choice.status = error(StatusCode::kFailedPrecondition,
-                            "the constraint refuses token {}, which it allowed", *id);
-      return;
-    }
+    choice.status = choice.sampler->add_output_token(*id);
+    if (!choice.status) return;
     if (!choice.raw_logits.empty()) {
       choice.logprobs->push_back(token_logprobs(choice.raw_logits, *id, choice.top_logprobs));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "base/random.h"
@@ -170,40 +171,97 @@ void Sampler::add_prompt_token(TokenId id) {
   ++seen_[static_cast<std::size_t>(id)];
 }
 
-bool Sampler::add_output_token(TokenId id) {
-  ++seen_[static_cast<std::size_t>(id)];
-  ++output_counts_[static_cast<std::size_t>(id)];
-  return constraint_ == nullptr || constraint_->advance(id);
+template <typename Call>
+bool Sampler::ask(const Call& call) {
+  if (!constraint_failure_) return false;
+  try {
+    return call();
+  } catch (const std::exception& failure) {
+    constraint_failure_ =
+        error(StatusCode::kInternal, "the constraint threw an exception: {}", failure.what());
+  } catch (...) {
+    constraint_failure_ = error(StatusCode::kInternal, "the constraint threw an exception");
+  }
+  return false;
 }
 
+Status Sampler::add_output_token(TokenId id) {
+  ++seen_[static_cast<std::size_t>(id)];
+  ++output_counts_[static_cast<std::size_t>(id)];
+  if (constraint_ == nullptr || ask([&] { return constraint_->advance(id); })) return {};
+  KAKEYA_TRY(constraint_failure_);
+  return error(StatusCode::kFailedPrecondition, "the constraint refuses token {}, which it allowed",
+               id);
+}
+
+void Sampler::take_back(std::span<const TokenId> ids) {
+  for (const TokenId id : ids) {
+    --seen_[static_cast<std::size_t>(id)];
+    --output_counts_[static_cast<std::size_t>(id)];
+  }
+  roll_back(std::ssize(ids));
+}
+
+void Sampler::roll_back(std::int64_t count) {
+  if (constraint_ == nullptr || count == 0) return;
+  ask([&] {
+    constraint_->roll_back(count);
+    return true;
+  });
+}
+
+// What is excluded becomes kNever before anything is chosen: were all of them that low, the best of
+// them would be one that is forbidden.
 Status Sampler::constrain(std::span<float> logits, Position position) {
-  if (constraint_ == nullptr) return {};
-  std::ranges::fill(mask_, 0U);
-  if (!constraint_->fill_mask(mask_)) return {};
+  bool any = true;  // is allowed
+  if (constraint_ != nullptr) {
+    std::ranges::fill(mask_, 0U);
+    const bool masks = ask([&] { return constraint_->fill_mask(mask_); });
+    KAKEYA_TRY(constraint_failure_);
+    if (masks) any = apply_mask(logits);
+  }
+  if (!any) {
+    return error(StatusCode::kFailedPrecondition, "the constraint allows no token at position {}",
+                 position);
+  }
+  for (const auto& [id, bias] : options_.logit_bias) {
+    if (bias == kNever) logits[static_cast<std::size_t>(id)] = kNever;
+  }
+  for (const TokenId id : suppressed_) logits[static_cast<std::size_t>(id)] = kNever;
+  if (std::ranges::any_of(logits, [](float logit) { return logit > kNever; })) return {};
+  return error(
+      StatusCode::kFailedPrecondition,
+      "nothing is left to choose from at position {}: biases and suppressed tokens exclude "
+      "all that is allowed",
+      position);
+}
+
+bool Sampler::apply_mask(std::span<float> logits) const {
   bool any = false;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const bool allowed = (mask_[i / 32] >> (i % 32) & 1U) != 0;
     any = any || (allowed && logits[i] > kNever);
     if (!allowed) logits[i] = kNever;
   }
-  if (any) return {};
-  return error(StatusCode::kFailedPrecondition, "the constraint allows no token at position {}",
-               position);
+  return any;
 }
 
 std::int64_t Sampler::allowed(std::span<const TokenId> drafts) {
   if (constraint_ == nullptr) return std::ssize(drafts);
   std::int64_t count = 0;
   while (count < std::ssize(drafts) &&
-         constraint_->advance(drafts[static_cast<std::size_t>(count)])) {
+         ask([&] { return constraint_->advance(drafts[static_cast<std::size_t>(count)]); })) {
     ++count;
   }
-  constraint_->roll_back(count);
+  roll_back(count);
   return count;
 }
 
 void Sampler::apply_bias_and_penalties(std::span<float> logits) const {
-  for (const auto& [id, bias] : options_.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
+  for (const auto& [id, bias] : options_.logit_bias) {
+    float& logit = logits[static_cast<std::size_t>(id)];
+    if (logit > kNever) logit += bias;  // no bias brings back what is excluded
+  }
   for (const TokenId id : suppressed_) logits[static_cast<std::size_t>(id)] = kNever;
   const bool repetition = options_.repetition_penalty != 1.0F;
   const bool output = options_.presence_penalty != 0.0F || options_.frequency_penalty != 0.0F;
@@ -365,13 +423,13 @@ TokenId Sampler::draft(std::span<float> logits, Position position) {
     id = sample(logits, position);
   }
   if (constraint_ == nullptr || !on_path_) return id;
-  on_path_ = constraint_->advance(id);
+  on_path_ = ask([&] { return constraint_->advance(id); });
   if (on_path_) ++drafted_;
   return id;
 }
 
 void Sampler::end_drafts() {
-  if (drafted_ > 0) constraint_->roll_back(drafted_);
+  roll_back(drafted_);
   drafted_ = 0;
   on_path_ = true;
 }

@@ -44,9 +44,13 @@ class Sampler {
                    AcceptRule accept = AcceptRule::kSampleMatch);
 
   // What allows tokens from now on; null: all are allowed. It must outlive its use.
-  void set_constraint(Constraint* constraint) { constraint_ = constraint; }
-  // Rules out what the constraint does not allow for `position`. Errors: kFailedPrecondition if
-  // that is everything.
+  void set_constraint(Constraint* constraint) {
+    constraint_ = constraint;
+    constraint_failure_ = {};
+  }
+  // Rules out what the constraint does not allow for `position`, what is suppressed and what a bias
+  // of minus infinity excludes. Errors: kFailedPrecondition if that is everything, kInternal if the
+  // constraint has thrown an exception: it is not asked again.
   Status constrain(std::span<float> logits, Position position);
   // How many of the first drafts the constraint allows.
   std::int64_t allowed(std::span<const TokenId> drafts);
@@ -54,8 +58,11 @@ class Sampler {
   // Token counts behind the penalties. Prompt tokens count for repetition only.
   void clear_history();
   void add_prompt_token(TokenId id);
-  // Tells the constraint, too; false if that refuses it.
-  bool add_output_token(TokenId id);
+  // Tells the constraint, too. Errors: kFailedPrecondition if that refuses it, kInternal if it
+  // throws an exception.
+  Status add_output_token(TokenId id);
+  // Undoes the last calls of add_output_token(), which were for these.
+  void take_back(std::span<const TokenId> ids);
 
   // The token for `position`, given its logits [V], which are overwritten.
   //
@@ -90,6 +97,14 @@ class Sampler {
   };
 
   bool rejects() const;
+  // What the constraint says, if it has not thrown yet; false if it throws. Every call goes through
+  // here: many sequences are chosen for together, and one's exception must not end the others.
+  template <typename Call>
+  bool ask(const Call& call);
+  // Of the constraint alone.
+  void roll_back(std::int64_t count);
+  // Whether any token is left.
+  bool apply_mask(std::span<float> logits) const;
   // Turns logits into the probabilities that sample() draws from.
   void to_probabilities(std::span<float> logits);
   TokenId draw(std::span<const float> weights, Position position, NoiseStream stream) const;
@@ -109,8 +124,9 @@ class Sampler {
   std::span<Candidate> candidates_;        // [V]
   std::span<std::uint32_t> mask_;          // bits of [V]
   Constraint* constraint_ = nullptr;
-  std::int64_t drafted_ = 0;  // tokens that the constraint was told of since end_drafts()
-  bool on_path_ = true;       // no draft since then was forbidden
+  Status constraint_failure_;  // what it has thrown
+  std::int64_t drafted_ = 0;   // tokens that the constraint was told of since end_drafts()
+  bool on_path_ = true;        // no draft since then was forbidden
 };
 
 // The id of the largest logit; ties: the lower id.

@@ -167,6 +167,13 @@ Footprint MemoryBudget::device_footprint() const {
   return copy;
 }
 
+Footprint MemoryBudget::footprint_in(const MemorySpace& space) const {
+  const std::lock_guard lock(mutex_);
+  Footprint copy = space.is_host() ? host_ : device_;
+  copy.live = copy.reserved;
+  return copy;
+}
+
 Buffer::Buffer(Buffer&& other) noexcept
     : budget_(std::exchange(other.budget_, nullptr)),
       space_(other.space_),

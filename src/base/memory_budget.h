@@ -96,6 +96,11 @@ class MemoryBudget {
   void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
   std::uint64_t limit() const { return limit_; }
+  // Of the memory in `space`.
+  std::uint64_t limit_of(const MemorySpace& space) const {
+    return space.is_host() ? limit_ : device_limit_.value_or(limit_);
+  }
+  Footprint footprint_in(const MemorySpace& space) const;
   std::uint64_t free_host_bytes() const;
   // Of all memory, and of the device's part of it: none where memory is the host's.
   Footprint footprint() const;
@@ -114,9 +119,6 @@ class MemoryBudget {
                               std::uint64_t bytes,
                               MemorySpace& space,
                               std::uint64_t& missing);
-  std::uint64_t limit_of(const MemorySpace& space) const {
-    return space.is_host() ? limit_ : device_limit_.value_or(limit_);
-  }
   Footprint& footprint_of(const MemorySpace& space) { return space.is_host() ? host_ : device_; }
 
   const std::uint64_t limit_;

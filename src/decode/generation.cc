@@ -160,19 +160,26 @@ Status Generation::deliver(const TokenCallback& on_token) {
     if (shows_logprobs) request_.on_logprobs(result_.logprobs[delivered_]);
     const TokenId id = result_.ids[delivered_++];
     if (!on_token || on_token(id)) continue;
-    const auto behind = static_cast<std::int32_t>(result_.ids.size() - delivered_);
-    if (behind == 0 && done_ && result_.stop_reason == StopReason::kStopId) return {};
+    const bool last = delivered_ == result_.ids.size();
+    if (last && done_ && result_.stop_reason == StopReason::kStopId) return {};
     stop(StopReason::kCallback);
-    if (behind == 0) return {};
-    // The last token that stays is pending again, as if the round had ended with it.
-    KAKEYA_TRY(timeline_.rewind(position() - behind));
-    result_.ids.resize(delivered_);
-    if (!request_.raw_logits.empty()) result_.logprobs.resize(delivered_);
-    RoundRecord& round = result_.rounds.back();
-    round.committed -= behind;
-    result_.accepted -= std::max(0, round.accepted - round.committed);
-    round.accepted = std::min(round.accepted, round.committed);
+    return drop_undelivered();
   }
+  return {};
+}
+
+Status Generation::drop_undelivered() {
+  const auto behind = static_cast<std::int32_t>(result_.ids.size() - delivered_);
+  if (behind == 0) return {};
+  // The last token that stays is pending again, as if the round had ended with it.
+  KAKEYA_TRY(timeline_.rewind(position() - behind));
+  sampler_.take_back(std::span<const TokenId>(result_.ids).subspan(delivered_));
+  result_.ids.resize(delivered_);
+  if (!request_.raw_logits.empty()) result_.logprobs.resize(delivered_);
+  RoundRecord& round = result_.rounds.back();
+  round.committed -= behind;
+  result_.accepted -= std::max(0, round.accepted - round.committed);
+  round.accepted = std::min(round.accepted, round.committed);
   return {};
 }
 
@@ -236,11 +243,9 @@ Status Generation::run_round() {
   const std::uint64_t bytes_before = bytes_read();
   KAKEYA_TRY(draft());
   const double drafted_at = watch_.seconds();
-  if (timeline_.recomputes()) {
-    KAKEYA_TRY(run_again());
-  } else {
-    KAKEYA_TRY(request_.one_row_passes ? verify_row_by_row() : verify());
-  }
+  const Status run = run_passes();
+  // A round that an error ends has committed what was chosen before it.
+  if (!run && round_.committed == 0) return run;
   end_round(drafted_at - round_.start_seconds, watch_.seconds() - drafted_at,
             bytes_read() - bytes_before);
   // Of one pass, that is.
@@ -248,7 +253,12 @@ Status Generation::run_round() {
     if (offer_.kind == DraftKind::kDflash) costs_->learn_drafts(planned, round_.draft_seconds);
     costs_->learn(length_ + 1, round_.verify_seconds);
   }
-  return {};
+  return run;
+}
+
+Status Generation::run_passes() {
+  if (timeline_.recomputes()) return run_again();
+  return request_.one_row_passes ? verify_row_by_row() : verify();
 }
 
 Status decode(Timeline& timeline,
@@ -262,8 +272,10 @@ Status decode(Timeline& timeline,
   KAKEYA_TRY(generation.begin(timeline.logits()));
   KAKEYA_TRY(generation.deliver(on_token));
   while (!generation.done()) {
-    KAKEYA_TRY(generation.run_round());
+    const Status run = generation.run_round();
     KAKEYA_TRY(generation.deliver(on_token));
+    // Where the callback stops, what came behind does not count.
+    if (!generation.stopped_by_callback()) KAKEYA_TRY(run);
   }
   generation.finish();
   return {};

@@ -61,7 +61,8 @@ class Generation {
  public:
   // Everything is the caller's and must outlive it. `source` may be null: plain steps only.
   // `costs` learns from every pass; null with a fixed length only.
-  // result.ids and result.rounds need room for max_tokens; ids that are there count as generated.
+  // result.ids and result.rounds grow where they have no room for max_tokens; ids that are there
+  // count as generated.
   Generation(Timeline& timeline,
              Sampler& sampler,
              DraftSource* source,
@@ -70,6 +71,7 @@ class Generation {
              GenerateResult& result);
 
   bool done() const { return done_; }
+  bool stopped_by_callback() const { return done_ && result_.stop_reason == StopReason::kCallback; }
 
   // Chooses the first token from `logits` [V], those behind the tokens; they are overwritten.
   // Errors: kDataLoss for logits that are not finite.
@@ -108,6 +110,9 @@ class Generation {
   // Gives `on_token` what was chosen since the last call. If it says to stop, later tokens of the
   // round are taken back.
   Status deliver(const TokenCallback& on_token);
+  // Takes back what was chosen and not delivered, from the timeline, the sampler and the result.
+  // Errors: as Timeline::rewind.
+  Status drop_undelivered();
   // Of the last round's end: the time that the generation took.
   void finish();
 
@@ -134,6 +139,8 @@ class Generation {
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);
+  // By one pass, pass by pass, or by running all of the text again, as the request says.
+  Status run_passes();
   Status verify();
   Status verify_row_by_row();
   Status run_again();
@@ -158,8 +165,9 @@ class Generation {
 };
 
 // Generates behind the timeline's tokens, whose logits are there, until the request is done;
-// `on_token` is called for each token. Arguments are as Generation's. Sequences that share a
-// workspace may do so on threads of their own: they take turns, round by round.
+// `on_token` is called for each token, also for those of a round that ends with an error. Arguments
+// are as Generation's. Sequences that share a workspace may do so on threads of their own: they
+// take turns, round by round.
 Status decode(Timeline& timeline,
               Sampler& sampler,
               DraftSource* source,

@@ -89,6 +89,7 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
   if (draft_logits.size() > 0) draft_logits_ = std::move(draft_logits);
   if (host_logits.size() > 0) host_logits_ = std::move(host_logits);
   if (host_draft_logits.size() > 0) host_draft_logits_ = std::move(host_draft_logits);
+  const std::lock_guard lock(mutex_);
   plan_ = wanted;
   return {};
 }

@@ -92,6 +92,11 @@ class Workspace final : public HostCopies {
   }
 
   const WorkspacePlan& plan() const { return plan_; }
+  // The same without a turn: thread-safe.
+  WorkspacePlan reserved_plan() const {
+    const std::lock_guard lock(mutex_);
+    return plan_;
+  }
   Footprint footprint() const { return estimate_workspace(plan_, backend_); }
 
  private:
@@ -115,7 +120,7 @@ class Workspace final : public HostCopies {
   std::vector<Timeline*> timelines_;
   std::uint64_t bytes_read_ = 0;  // by executors that were replaced
 
-  std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of what follows, and of changes of plan_
   std::condition_variable turn_ended_;
   std::uint64_t next_ticket_ = 0;
   std::uint64_t serving_ = 0;

@@ -385,30 +385,48 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   return create_session(options, {});
 }
 
+Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& options,
+                                                       const Projection* projection) const {
+  SessionPlan parts;
+  KAKEYA_ASSIGN_OR_RETURN(parts.timeline, plan_session(options, verify_rows(options), projection));
+  parts.workspace = parts.timeline.workspace;
+  if (!options.drafting || drafter_ == nullptr || !drafter_drafts_) return parts;
+  parts.dflash = plan_dflash(drafter_->config(), parts.timeline, options_.draft.unfused);
+  KAKEYA_TRY(parts.dflash->context.check());
+  parts.workspace.include(parts.dflash->workspace);
+  return parts;
+}
+
+Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options, bool logprobs) const {
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get()));
+  SessionNeed need{.session = estimate_timeline(config_, parts.timeline),
+                   .workspace = parts.workspace};
+  if (parts.dflash) need.session += estimate_dflash(drafter_->config(), *parts.dflash);
+  std::uint64_t& logits = need.session.reserved_bytes(MemoryClass::kLogits);
+  logits += Sampler::bytes(config_.vocab_size);
+  if (logprobs) {
+    const auto width = static_cast<std::uint64_t>(config_.vocab_size);
+    logits += MemoryBudget::charged_bytes(width * sizeof(float));
+  }
+  return need;
+}
+
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
                                                             const DraftWrapper& wrapper,
                                                             const Projection* projection,
                                                             std::shared_ptr<const void> owner) {
   if (projection == nullptr) projection = projection_.get();
-  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                          plan_session(options, verify_rows(options), projection));
-  const bool with_drafter = options.drafting && drafter_ != nullptr && drafter_drafts_;
-  DflashPlan dflash_plan;
-  WorkspacePlan workspace = plan.workspace;
-  if (with_drafter) {
-    dflash_plan = plan_dflash(drafter_->config(), plan, options_.draft.unfused);
-    KAKEYA_TRY(dflash_plan.context.check());
-    workspace.include(dflash_plan.workspace);
-  }
-  KAKEYA_TRY(workspace_->reserve(workspace));  // for both, so that it grows once
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection));
+  const TimelinePlan& plan = parts.timeline;
+  KAKEYA_TRY(workspace_->reserve(parts.workspace));  // for both, so that it grows once
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
                           Timeline::create(*decoder_, *workspace_, plan, budget_,
                                            {.projection = projection, .drafter = drafter_.get()}));
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
-  if (with_drafter) {
+  if (parts.dflash) {
     KAKEYA_ASSIGN_OR_RETURN(dflash,
-                            DflashSource::create(*drafter_, *workspace_, dflash_plan, budget_));
+                            DflashSource::create(*drafter_, *workspace_, *parts.dflash, budget_));
     timeline->set_tap_sink(dflash.get());
   }
   std::unique_ptr<SessionDrafts> drafts;

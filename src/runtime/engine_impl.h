@@ -29,6 +29,11 @@ namespace kakeya {
 // Puts a backend around the one that an engine would use, for benchmarks.
 using BackendWrapper = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
 
+struct SessionNeed {
+  Footprint session;
+  WorkspacePlan workspace;  // of all sessions: the largest counts
+};
+
 class EngineImpl final : public Engine {
  public:
   // `wrapper` may be empty. Errors: as Engine::open.
@@ -76,9 +81,10 @@ class EngineImpl final : public Engine {
   Backend& backend() { return *backend_; }
   const Decoder& decoder() const { return *decoder_; }
   Workspace& workspace() { return *workspace_; }
+  const MemoryBudget& budget() const { return budget_; }
   // Null without one.
   const dflash::Drafter* drafter() const { return drafter_.get(); }
-  const PromptCache* prompt_cache() const { return prompt_cache_.get(); }
+  PromptCache* prompt_cache() const { return prompt_cache_.get(); }
   // Another copy of the drafter's weights with options of its own, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
@@ -108,6 +114,10 @@ class EngineImpl final : public Engine {
   Result<TimelinePlan> plan_session(const SessionOptions& options,
                                     std::int64_t logit_rows,
                                     const Projection* projection = nullptr) const;
+
+  // What create_session() will charge, and the least that its passes need of the workspace.
+  // `logprobs`: its generations want log-probabilities. Thread-safe. Errors: as plan_timeline.
+  Result<SessionNeed> session_need(const SessionOptions& options, bool logprobs) const;
 
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
@@ -141,6 +151,14 @@ class EngineImpl final : public Engine {
     std::unique_ptr<TensorSource> drafter;
     std::unique_ptr<TensorSource> projection = nullptr;  // null without one
   };
+
+  // All of a session.
+  struct SessionPlan {
+    TimelinePlan timeline;
+    std::optional<DflashPlan> dflash;  // if the drafter drafts for it
+    WorkspacePlan workspace;           // for both
+  };
+  Result<SessionPlan> plan_parts(const SessionOptions& options, const Projection* projection) const;
 
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
   Result<Sources> open_sources() const;

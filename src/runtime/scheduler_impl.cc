@@ -1,7 +1,9 @@
 #include "runtime/scheduler_impl.h"
 
 #include <algorithm>
+#include <exception>
 #include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -22,8 +24,25 @@ Status check_options(const SchedulerOptions& options) {
   return check("max_waiting", options.max_waiting, SchedulerOptions::kMostRows);
 }
 
-bool is_over(const std::optional<std::chrono::steady_clock::time_point>& deadline) {
-  return deadline && std::chrono::steady_clock::now() >= *deadline;
+// Success unless it is to end: it was cancelled, or its deadline is over.
+Status overdue(const Sequence& sequence, RequestQueue::Clock::time_point now) {
+  if (sequence.cancelled) {
+    return error(StatusCode::kCancelled, "request {} was cancelled", sequence.id);
+  }
+  if (!sequence.request.deadline || now < *sequence.request.deadline) return {};
+  return error(StatusCode::kDeadlineExceeded, "the deadline of request {} is over", sequence.id);
+}
+
+// What `call` says; if it throws, kInternal with what it threw.
+template <typename Call>
+Status guarded(const char* what, const Call& call) {
+  try {
+    return call();
+  } catch (const std::exception& failure) {
+    return error(StatusCode::kInternal, "{} threw an exception: {}", what, failure.what());
+  } catch (...) {
+    return error(StatusCode::kInternal, "{} threw an exception", what);
+  }
 }
 
 }  // namespace
@@ -31,7 +50,11 @@ bool is_over(const std::optional<std::chrono::steady_clock::time_point>& deadlin
 SchedulerImpl::SchedulerImpl(EngineImpl& engine,
                              const SchedulerOptions& options,
                              std::shared_ptr<const void> owner)
-    : owner_(std::move(owner)), engine_(engine), options_(options) {
+    : owner_(std::move(owner)),
+      engine_(engine),
+      options_(options),
+      admission_(engine),
+      queue_(options.max_sequences + options.max_waiting) {
   options_.max_logit_rows = std::min(options.max_logit_rows, options.max_rows);
   const auto most = static_cast<std::size_t>(options.max_sequences);
   running_.reserve(most);
@@ -65,102 +88,105 @@ Result<RequestId> SchedulerImpl::add(Request request) {
                  "context of {} tokens is exceeded: the prompt has {} tokens", context,
                  request.prompt.size());
   }
-  const std::lock_guard lock(mutex_);
-  if (static_cast<std::int64_t>(live_.size()) >= options_.max_sequences + options_.max_waiting) {
-    return error(StatusCode::kResourceExhausted, "{} requests are waiting already",
-                 options_.max_waiting);
-  }
+  const bool logprobs = request.generate.logprobs;
   auto sequence = std::make_unique<Sequence>();
-  sequence->id = next_id_++;
+  KAKEYA_ASSIGN_OR_RETURN(
+      sequence->need,
+      admission_.need(request.session.value_or(engine_.session_options()), logprobs));
   sequence->request = std::move(request);
-  live_.emplace_back(sequence->id, sequence.get());
-  arrived_.push_back(std::move(sequence));
-  ++statistics_.waiting;
-  return live_.back().first;
+  return queue_.add(std::move(sequence));
 }
 
 Status SchedulerImpl::cancel(RequestId id) {
-  const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(live_.begin(), live_.end(), [&](const auto& live) { return live.first == id; });
-  if (found == live_.end()) return error(StatusCode::kNotFound, "request {} has ended", id);
-  found->second->cancelled = true;
-  return {};
+  return queue_.cancel(id);
 }
 
 SchedulerStatistics SchedulerImpl::statistics() const {
   const std::lock_guard lock(mutex_);
-  return statistics_;
+  SchedulerStatistics statistics = statistics_;
+  const RequestQueue::Counts counts = queue_.counts();
+  statistics.waiting = counts.waiting;
+  statistics.running = counts.running;
+  return statistics;
 }
 
-void SchedulerImpl::take_arrived() {
-  const std::lock_guard lock(mutex_);
-  for (std::unique_ptr<Sequence>& sequence : arrived_) {
-    const auto behind = std::upper_bound(
-        waiting_.begin(), waiting_.end(), sequence,
-        [](const auto& a, const auto& b) { return a->request.priority > b->request.priority; });
-    waiting_.insert(behind, std::move(sequence));
-  }
-  arrived_.clear();
+bool SchedulerImpl::wait(std::chrono::steady_clock::time_point until) {
+  if (!running_.empty() && !queue_.is_closed()) return true;
+  return queue_.wait(until,
+                     [this](const Sequence& first) { return admission_.can_have(first.need); });
 }
 
+void SchedulerImpl::stop(Status why) {
+  if (why) why = error(StatusCode::kCancelled, "the scheduler was stopped");
+  queue_.close(why);
+  if (!queue_.claim()) return;
+  while (!queue_.release()) end_all();
+}
+
+SchedulerImpl::~SchedulerImpl() {
+  stop(error(StatusCode::kCancelled, "the scheduler is gone"));
+}
+
+// It has ended before its callback hears of it, whatever that does.
 void SchedulerImpl::end(Sequence& sequence, Status status) {
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(live_, [&](const auto& live) { return live.first == sequence.id; });
-    --(sequence.session == nullptr ? statistics_.waiting : statistics_.running);
-  }
+  const RequestId id = std::exchange(sequence.id, 0);
+  queue_.remove(id, sequence.session != nullptr);
   leave_followers(sequence);
   if (sequence.generation) sequence.generation->finish();
-  if (sequence.session != nullptr && status) {
-    sequence.session->keep_for_others();
-  }
+  if (sequence.session != nullptr && status) sequence.session->keep_for_others();
   sequence.generation.reset();
   sequence.session.reset();
   sequence.part = -1;
-  if (sequence.request.on_end) {
-    sequence.request.on_end(sequence.id, {std::move(status), std::move(sequence.prepared.result)});
-  }
-  sequence.id = 0;
+  if (!sequence.request.on_end) return;
+  const RequestResult result{.status = std::move(status),
+                             .generated = std::move(sequence.prepared.result),
+                             .queue_seconds = sequence.queue_seconds,
+                             .first_token_seconds = sequence.first_token_seconds};
+  static_cast<void>(guarded("on_end", [&]() -> Status {
+    sequence.request.on_end(id, result);
+    return {};
+  }));
 }
 
-void SchedulerImpl::remove_ended(Sequences& sequences) {
-  std::erase_if(sequences, [](const auto& sequence) { return sequence->id == 0; });
+void SchedulerImpl::end_all() {
+  const Status why = queue_.why_closed();
+  for (const auto& sequence : queue_.take_all()) end(*sequence, why);
+  for (const auto& sequence : running_) {
+    if (sequence->id != 0) end(*sequence, why);
+  }
+  remove_ended();
+}
+
+void SchedulerImpl::remove_ended() {
+  std::erase_if(running_, [](const auto& sequence) { return sequence->id == 0; });
 }
 
 void SchedulerImpl::end_overdue() {
-  for (Sequences* sequences : {&waiting_, &running_}) {
-    for (const auto& sequence : *sequences) {
-      if (sequence->cancelled) {
-        end(*sequence, error(StatusCode::kCancelled, "request {} was cancelled", sequence->id));
-      } else if (is_over(sequence->request.deadline)) {
-        end(*sequence, error(StatusCode::kDeadlineExceeded, "the deadline of request {} is over",
-                             sequence->id));
-      }
-    }
-    remove_ended(*sequences);
+  const auto now = RequestQueue::Clock::now();
+  for (const auto& sequence : queue_.take_overdue(now)) end(*sequence, overdue(*sequence, now));
+  for (const auto& sequence : running_) {
+    if (Status status = overdue(*sequence, now); !status) end(*sequence, std::move(status));
   }
+  remove_ended();
 }
 
-// In order: one that does not fit keeps those behind it waiting, so that it gets its turn.
+// In order: one that does not fit keeps those behind it waiting, so that it gets its turn. Nothing
+// is allocated before there is room for all of it.
 void SchedulerImpl::admit() {
-  while (!waiting_.empty() && static_cast<std::int64_t>(running_.size()) < options_.max_sequences) {
-    Sequence& next = *waiting_.front();
-    const Status started = start(next);
-    if (!started && started.error().code() == StatusCode::kResourceExhausted && !running_.empty()) {
-      next.session.reset();
-      return;
+  while (std::ssize(running_) < options_.max_sequences) {
+    Sequence* next = queue_.front();
+    if (next == nullptr || !admission_.make_room(next->need)) return;
+    Status started = guarded("the session", [&] { return start(*next); });
+    if (started) {
+      running_.push_back(queue_.pop_front());
+      continue;
     }
-    if (!started) {
-      next.session.reset();
-      end(next, started);
-    } else {
-      running_.push_back(std::move(waiting_.front()));
-      const std::lock_guard lock(mutex_);
-      --statistics_.waiting;
-      ++statistics_.running;
+    if (started.error().code() == StatusCode::kResourceExhausted) {
+      // Somebody was quicker, or the system has less than the limit: more than this must be free.
+      next->need = std::max(next->need, admission_.free_bytes() + 1);
+      if (admission_.can_ever_have(next->need)) return;
     }
-    waiting_.erase(waiting_.begin());
+    end(*queue_.drop_front(), std::move(started));
   }
 }
 
@@ -169,13 +195,11 @@ Status SchedulerImpl::start(Sequence& sequence) {
   KAKEYA_ASSIGN_OR_RETURN(
       auto session, engine_.create_session(request.session.value_or(engine_.session_options())));
   std::unique_ptr<SessionImpl> own(static_cast<SessionImpl*>(session.release()));
-  if (own->timeline().recomputes()) {
-    return invalid_argument("a session that recomputes cannot share passes");
-  }
   KAKEYA_TRY(own->append(request.prompt));
   KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
   own->start_from_cache();
-  sequence.watch = Stopwatch();
+  sequence.queue_seconds = sequence.since_added.seconds();
+  sequence.since_admitted = Stopwatch();
   sequence.prepared.result.prefill_tokens = std::ssize(own->timeline().pending());
   sequence.session = std::move(own);
   return {};
@@ -233,219 +257,60 @@ void SchedulerImpl::leave_followers(Sequence& leader) {
 }
 
 Result<bool> SchedulerImpl::step() {
-  take_arrived();
-  end_overdue();
-  admit();
-  follow();
-  if (running_.empty()) return !waiting_.empty();
-  {
-    const Workspace::Turn turn = engine_.workspace().take_turn();
-    rows_ = 0;
-    logit_rows_ = 0;
-    plan_rounds();
-    plan_prompts();
-    draft();
-    run();
+  if (!queue_.claim()) {
+    return error(StatusCode::kFailedPrecondition,
+                 "a step is going on, of which this may be a callback");
   }
-  deliver();
-  return true;
-}
-
-// Every sequence that decodes has a row.
-void SchedulerImpl::plan_rounds() {
-  rounds_ = 0;
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    sequence.part = -1;
-    sequence.prompt_rows = 0;
-    if (!sequence.generation || rows_ + 1 > std::min(options_.max_rows, options_.max_logit_rows)) {
-      continue;
-    }
-    if (!sequence.generation->begin_round()) continue;
-    sequence.part = 0;
-    ++rounds_;
-    ++rows_;
-  }
-  logit_rows_ = rows_;
-  plan_drafts();
-  ++first_round_;
-}
-
-// What room there is goes to drafts, in turn, but for the rows of prompts: drafts can wait.
-void SchedulerImpl::plan_drafts() {
-  lengths_.clear();
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    if (sequence.part == 0) lengths_.push_back(sequence.generation->round_choice());
-  }
-  const bool prompts = has_prompts();
-  const std::int64_t prompt_rows = prompts ? options_.prefill_rows : 0;
-  const std::int64_t prompt_logits = prompts ? 1 : 0;
-  choose_together(lengths_, std::min(options_.max_rows - rows_ - prompt_rows,
-                                     options_.max_logit_rows - logit_rows_ - prompt_logits));
-  auto choice = lengths_.begin();
-  for (std::size_t i = 0; i < count; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    if (sequence.part < 0) continue;
-    sequence.generation->plan(choice->length);
-    rows_ += choice->length;
-    logit_rows_ += choice->length;
-    ++choice;
-  }
-}
-
-bool SchedulerImpl::has_prompts() const {
-  return std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
-    return !sequence->generation && sequence->leader == nullptr;
-  });
-}
-
-// Prompts take turns in being first: a short one does not wait for the end of a long one.
-void SchedulerImpl::plan_prompts() {
-  const std::int64_t most = rounds_ > 0 ? options_.prefill_rows : options_.max_rows;
-  std::int64_t room = std::min(most, options_.max_rows - rows_);
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count && room > 0; ++i) {
-    Sequence& sequence = *running_[(first_prompt_ + i) % count];
-    if (sequence.generation || sequence.leader != nullptr) continue;
-    if (logit_rows_ == options_.max_logit_rows) continue;
-    sequence.prompt_rows =
-        std::min({room, std::ssize(sequence.timeline().pending()), sequence.timeline().chunk()});
-    sequence.part = 0;
-    room -= sequence.prompt_rows;
-    ++logit_rows_;  // of its last row, perhaps
-  }
-  ++first_prompt_;
-}
-
-void SchedulerImpl::draft() {
-  const Stopwatch watch;
-  jobs_.clear();
-  std::int64_t tokens = 0;
-  for (const auto& sequence : running_) {
-    if (!sequence->generation || sequence->part < 0) continue;
-    Generation& generation = *sequence->generation;
-    if (generation.drafts().empty()) continue;
-    DraftSource& source = sequence->session->drafts()->source();
-    if (DflashSource* drafter = source.drafter()) {
-      jobs_.push_back({.source = drafter,
-                       .tokens = generation.timeline().tokens(),
-                       .sampler = &generation.sampler(),
-                       .out = generation.mutable_drafts()});
-      tokens += std::ssize(generation.drafts());
-    } else if (const Status drafted = generation.draft(); !drafted) {
-      generation.plan(0);
+  if (!queue_.is_closed()) {
+    queue_.take_arrived();
+    end_overdue();
+    admit();
+    follow();
+    if (!running_.empty()) {
+      run_pass();
+      deliver();
+    } else if (queue_.front() != nullptr) {
+      queue_.pause();  // for memory
     }
   }
-  // A budget that refuses a copy costs drafts, not the answer.
-  if (!DflashSource::draft_together(jobs_)) {
-    for (const auto& sequence : running_) {
-      if (sequence->generation && sequence->part >= 0) sequence->generation->plan(0);
-    }
-  }
-  for (const auto& sequence : running_) {
-    if (sequence->generation && sequence->part >= 0) sequence->generation->drop_forbidden_drafts();
-  }
-  draft_seconds_ = watch.seconds();
-  engine_.draft_costs().learn_drafts(tokens, draft_seconds_);
+  while (!queue_.release()) end_all();
+  const RequestQueue::Counts counts = queue_.counts();
+  return counts.waiting + counts.running > 0;
 }
 
-void SchedulerImpl::run() {
-  const Stopwatch watch;
-  Pass pass(engine_.workspace());
-  std::int64_t parts = 0;
-  std::int64_t round_rows = 0;
-  bool decodes = true;  // and nothing else
-  for (const auto& sequence : running_) {
-    if (sequence->part < 0) continue;
-    Timeline& timeline = sequence->timeline();
-    if (sequence->generation) {
-      const auto drafts = sequence->generation->drafts();
-      sequence->failed = pass.add(timeline, timeline.pending(), drafts, std::ssize(drafts) + 1);
-      round_rows += std::ssize(drafts) + 1;
-    } else {
-      const auto rows = timeline.pending().first(static_cast<std::size_t>(sequence->prompt_rows));
-      const bool last = rows.size() == timeline.pending().size();
-      sequence->failed = pass.add(timeline, rows, {}, last ? 1 : 0);
-      decodes = false;
-    }
-    sequence->part = sequence->failed ? parts++ : -1;
-  }
-  if (parts == 0) return;
-  pass.run();
-  pass_seconds_ = watch.seconds();
-  choose(pass);
-  // Rows of prompts cost less: most of them have no logits.
-  if (decodes) engine_.draft_costs().learn(round_rows, watch.seconds());
-  for (const auto& sequence : running_) {
-    if (sequence->part >= 0) absorb(*sequence, pass);
-  }
-  const std::lock_guard lock(mutex_);
-  ++statistics_.passes;
-  statistics_.bytes += pass.bytes();
-}
-
-// The tokens of all rounds in one call.
-void SchedulerImpl::choose(Pass& pass) {
-  choices_.clear();
-  for (const auto& sequence : running_) {
-    if (sequence->part < 0 || !sequence->generation) continue;
-    sequence->choice = std::ssize(choices_);
-    choices_.push_back(sequence->generation->choice(pass.logits(sequence->part)));
-  }
-  engine_.workspace().executor().choose(choices_, engine_.workspace());
-}
-
-void SchedulerImpl::absorb(Sequence& sequence, Pass& pass) {
-  if (!sequence.generation) {
-    sequence.failed = absorb_prompt(sequence, pass);
-    return;
-  }
-  Generation& generation = *sequence.generation;
-  const std::size_t before = sequence.prepared.result.ids.size();
-  sequence.failed = generation.absorb(choices_[static_cast<std::size_t>(sequence.choice)]);
-  generation.end_round(draft_seconds_, pass_seconds_, pass.bytes());
-  const std::lock_guard lock(mutex_);
-  statistics_.tokens += static_cast<std::int64_t>(sequence.prepared.result.ids.size() - before);
-  statistics_.drafted += generation.last_round().drafted;
-  statistics_.accepted += generation.last_round().accepted;
-}
-
-Status SchedulerImpl::absorb_prompt(Sequence& sequence, Pass& pass) {
-  Timeline& timeline = sequence.timeline();
-  timeline.commit(sequence.prompt_rows);
-  {
-    const std::lock_guard lock(mutex_);
-    statistics_.prompt_rows += sequence.prompt_rows;
-  }
-  if (!timeline.pending().empty()) return timeline.finish_chunk();
-  SessionImpl& session = *sequence.session;
-  PreparedGeneration& prepared = sequence.prepared;
-  prepared.result.prefill_seconds = sequence.watch.seconds();
-  sequence.generation.emplace(timeline, session.sampler(),
-                              prepared.speculates ? &session.drafts()->source() : nullptr,
-                              &engine_.draft_costs(), prepared.request, prepared.result);
-  KAKEYA_TRY(sequence.generation->begin(pass.host_logits(sequence.part).row(0)));
-  KAKEYA_TRY(timeline.finish_chunk());
-  session.keep_for_others();
-  const std::lock_guard lock(mutex_);
-  statistics_.tokens += std::ssize(prepared.result.ids);
-  return {};
-}
-
-// In no turn: callbacks may take their time.
+// In no turn: others of the engine need not wait for callbacks.
 void SchedulerImpl::deliver() {
   for (const auto& sequence : running_) {
     Status status = std::exchange(sequence->failed, {});
-    if (status && sequence->generation) {
-      status = sequence->generation->deliver(sequence->request.on_token);
+    if (sequence->generation) {
+      // What was chosen before an error is delivered; where the callback stops there was none.
+      Status delivered = deliver_tokens(*sequence);
+      if (!delivered || sequence->generation->stopped_by_callback()) status = std::move(delivered);
     }
     const bool done = sequence->generation && sequence->generation->done();
     if (!status || done) end(*sequence, std::move(status));
   }
-  remove_ended(running_);
+  remove_ended();
+}
+
+Status SchedulerImpl::deliver_tokens(Sequence& sequence) {
+  Generation& generation = *sequence.generation;
+  Status delivered =
+      guarded("a callback", [&] { return generation.deliver(sequence.request.on_token); });
+  if (!delivered) KAKEYA_TRY(generation.drop_undelivered());
+  count(sequence);
+  return delivered;
+}
+
+void SchedulerImpl::count(Sequence& sequence) {
+  const GenerateResult& result = sequence.prepared.result;
+  const auto since = [](std::int64_t now, std::int64_t& counted) {
+    return now - std::exchange(counted, now);
+  };
+  const std::lock_guard lock(mutex_);
+  statistics_.tokens += since(std::ssize(result.ids), sequence.counted_tokens);
+  statistics_.drafted += since(result.drafted, sequence.counted_drafted);
+  statistics_.accepted += since(result.accepted, sequence.counted_accepted);
 }
 
 }  // namespace kakeya

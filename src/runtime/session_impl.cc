@@ -10,6 +10,9 @@
 namespace kakeya {
 namespace {
 
+// Most tokens of a generation that memory outside the budget is held for beforehand.
+constexpr std::int64_t kReservedTokens = 1 << 14;
+
 // The median of the plain steps among the rounds, or what the engine holds of it; else 0.
 double plain_step_seconds(const std::vector<RoundRecord>& rounds, const DraftCosts& costs) {
   std::vector<double> steps;
@@ -259,12 +262,13 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
   for (const TokenId id : tokens.first(tokens.size() - result.ids.size())) {
     sampler_->add_prompt_token(id);
   }
-  for (const TokenId id : result.ids) sampler_->add_output_token(id);
+  for (const TokenId id : result.ids) KAKEYA_TRY(sampler_->add_output_token(id));
   // It knows of those already.
   sampler_->set_constraint(options.constraint);
   const auto room = timeline_->context() - static_cast<Position>(tokens.size());
-  const auto most =
-      result.ids.size() + static_cast<std::size_t>(std::min(options.max_tokens, room));
+  // Beyond this they grow as tokens come: a request may ask for more than ever comes.
+  const auto most = result.ids.size() +
+                    static_cast<std::size_t>(std::min({options.max_tokens, room, kReservedTokens}));
   result.ids.reserve(most);
   result.rounds.reserve(most);
   return {};

@@ -142,9 +142,9 @@ TEST_F(SamplerTest, PenalisesWhatWasSeen) {
                         .seed = 18},
                        {});
   sampler_.add_prompt_token(3);  // repetition only
-  sampler_.add_output_token(6);
-  sampler_.add_output_token(6);
-  sampler_.add_output_token(4);
+  ASSERT_TRUE(sampler_.add_output_token(6).has_value());
+  ASSERT_TRUE(sampler_.add_output_token(6).has_value());
+  ASSERT_TRUE(sampler_.add_output_token(4).has_value());
   auto logits = some_logits();
   logits[3] /= 2.0F;
   logits[6] = logits[6] / 2.0F - 0.5F - 2 * 0.25F;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -174,6 +175,121 @@ TEST(Constraints, OneThatAllowsNothingIsAnError) {
     EXPECT_NE(result.error().message().find("the constraint allows no token at position 4"),
               std::string::npos)
         << result.error().message();
+  }
+}
+
+// Allows `count` tokens and then nothing.
+class Countdown final : public Constraint {
+ public:
+  explicit Countdown(std::int64_t count) : left_(count) {}
+
+  bool fill_mask(std::span<std::uint32_t>) override { return left_ <= 0; }
+  bool advance(TokenId) override {
+    if (left_ <= 0) return false;
+    --left_;
+    return true;
+  }
+  void roll_back(std::int64_t count) override { left_ += count; }
+
+ private:
+  std::int64_t left_;
+};
+
+// However many drafts there are, and alone as in shared passes.
+TEST(Constraints, TokensBeforeARefusalAreDelivered) {
+  const auto engine = open_engine(demo_options("auto"));
+  for (const std::int64_t draft_length : {0, 3, 15}) {
+    Countdown alone(20);
+    std::vector<TokenId> heard;
+    const auto hear = [&](TokenId id) {
+      heard.push_back(id);
+      return true;
+    };
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(random_ids(40, 9)));
+    ASSERT_FALSE(session->generate(options_of(0.0F, draft_length, &alone), hear).has_value());
+    EXPECT_EQ(heard.size(), 20U) << draft_length;
+    EXPECT_EQ(session->tokens().size(), 60U);
+    heard.clear();
+    Countdown scheduled(20);
+    const auto scheduler = engine->create_scheduler({}).value();
+    std::size_t ended = 0;
+    ASSERT_OK(scheduler->add({.prompt = random_ids(40, 9),
+                              .generate = options_of(0.0F, draft_length, &scheduled),
+                              .on_token = hear,
+                              .on_end = [&](RequestId, const RequestResult& result) {
+                                EXPECT_FALSE(result.status.has_value());
+                                ended = result.generated.ids.size();
+                              }}));
+    while (scheduler->step().value()) continue;
+    EXPECT_EQ(heard.size(), 20U) << draft_length;
+    EXPECT_EQ(ended, 20U);
+  }
+}
+
+// A callback may stop inside a round: the tokens behind it are taken back from the constraint too.
+TEST(Constraints, KnowOnlyWhatStays) {
+  const auto engine = open_engine(demo_options("auto"));
+  std::int64_t behind = 0;  // tokens that were taken back
+  for (std::size_t stop = 1; stop < 40; ++stop) {
+    SumConstraint constraint(engine->vocab_size(), 0);
+    std::vector<TokenId> heard;
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(random_ids(40, 9)));
+    const auto result = session->generate(options_of(0.0F, 15, &constraint), [&](TokenId id) {
+      heard.push_back(id);
+      return heard.size() < stop;
+    });
+    ASSERT_OK(result);
+    EXPECT_EQ(result->ids, heard);
+    EXPECT_EQ(constraint.path(), heard) << stop;
+    // What is taken back for drafts is no more than was drafted.
+    behind += constraint.taken_back();
+  }
+  EXPECT_GT(behind, 0);
+}
+
+// Allows one token alone.
+class Only final : public Constraint {
+ public:
+  explicit Only(TokenId id) : id_(id) {}
+
+  bool fill_mask(std::span<std::uint32_t> mask) override {
+    mask[static_cast<std::size_t>(id_) / 32] |= 1U << (static_cast<std::size_t>(id_) % 32);
+    return true;
+  }
+  bool advance(TokenId) override { return true; }
+  void roll_back(std::int64_t) override {}
+
+ private:
+  TokenId id_;
+};
+
+// What is allowed may be excluded by a bias; then nothing is chosen, and nothing forbidden ever.
+TEST(Constraints, NothingForbiddenIsChosenWhereNothingIsLeft) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto engine = open_engine(demo_options("none"));
+  for (const float temperature : {0.0F, 1.0F}) {
+    Only constraint(130);
+    GenerateOptions options = options_of(temperature, 0, &constraint);
+    options.sampling.logit_bias = {{130, -kInfinity}};
+    const auto session = engine->create_session().value();
+    ASSERT_OK(session->append(random_ids(40, 9)));
+    const auto result = session->generate(options);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(result.error().message().find("nothing is left to choose from"), std::string::npos)
+        << result.error().message();
+    // A bias cannot bring back what is forbidden.
+    options.sampling.logit_bias = {{131, kInfinity}, {130, -3.0e38F}};
+    for (const TokenId id : answer(*engine, options).ids) EXPECT_EQ(id, 130);
+    // Without a constraint too.
+    options.constraint = nullptr;
+    options.sampling.logit_bias.clear();
+    for (TokenId id = 0; id < engine->vocab_size(); ++id) {
+      options.sampling.logit_bias.emplace_back(id, -kInfinity);
+    }
+    EXPECT_FALSE(session->generate(options).has_value());
   }
 }
 

@@ -1,0 +1,96 @@
+// The requests of a scheduler: all that have not ended, and the order of those that wait.
+//
+//   add() -> arrived -> take_arrived() -> waiting, by priority, then in order -> pop_front()
+//
+// It also says who may step: one thread at a time, and nobody within a callback.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kakeya/scheduler.h"
+#include "kakeya/status.h"
+#include "runtime/sequence.h"
+
+namespace kakeya {
+
+class RequestQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // How long to wait before looking again whether memory that somebody else held is free.
+  static constexpr std::chrono::milliseconds kPause{10};
+
+  // At most `most` requests at a time.
+  explicit RequestQueue(std::int64_t most) : most_(most) {}
+
+  // These are thread-safe.
+
+  // Errors: kResourceExhausted if there are as many as there may be; what close() was told.
+  Result<RequestId> add(std::unique_ptr<Sequence> sequence);
+  // Errors: kNotFound.
+  Status cancel(RequestId id);
+  // Refuses requests from now on with `why`, an error; the first one counts.
+  void close(const Status& why);
+  // Whether close() was called.
+  bool is_closed() const;
+  // What close() was told.
+  Status why_closed() const;
+  struct Counts {
+    std::int64_t waiting = 0;
+    std::int64_t running = 0;
+  };
+  Counts counts() const;
+
+  // Takes the right to step; false if somebody has it.
+  bool claim();
+  // Gives it back. False, and it is kept, if the queue was closed and requests are left to end.
+  bool release();
+
+  // Sleeps until there is something to step: true; false when `until` has passed, when the queue
+  // is closed, or at once if somebody has the right to step. `has_room`: whether the first one that
+  // waits can start. By the thread that steps.
+  bool wait(Clock::time_point until, const std::function<bool(const Sequence&)>& has_room);
+
+  // The rest is for whoever has the right to step.
+
+  // Sleeps until something is added, cancelled or closed, or kPause has passed.
+  void pause();
+  void take_arrived();
+  // Null: nobody waits.
+  Sequence* front();
+  // From now on it runs.
+  std::unique_ptr<Sequence> pop_front();
+  // It is not in the queue any more, but has not ended.
+  std::unique_ptr<Sequence> drop_front();
+  // Those that wait and were cancelled, or whose deadline is over. Costs nothing if none was.
+  std::vector<std::unique_ptr<Sequence>> take_overdue(Clock::time_point now);
+  // All that wait.
+  std::vector<std::unique_ptr<Sequence>> take_all();
+  // One has ended. It need not be in any list.
+  void remove(RequestId id, bool ran);
+
+ private:
+  const std::int64_t most_;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Sequence>> arrived_;  // since the last step
+  std::map<RequestId, Sequence*> live_;
+  RequestId next_id_ = 1;
+  std::int64_t running_ = 0;
+  bool cancels_ = false;  // since take_overdue()
+  bool claimed_ = false;
+  Status closed_;  // an error: closed
+
+  // Of the thread that steps. Equal priorities keep their order.
+  std::multimap<int, std::unique_ptr<Sequence>, std::greater<>> waiting_;
+  Clock::time_point earliest_ = Clock::time_point::max();  // deadline of those; may be too early
+};
+
+}  // namespace kakeya

@@ -1,0 +1,46 @@
+// A request that a scheduler has taken, from add() to on_end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "decode/generation.h"
+#include "kakeya/scheduler.h"
+#include "runtime/session_impl.h"
+
+namespace kakeya {
+
+struct Sequence {
+  RequestId id = 0;  // 0: it has ended
+  Request request;
+  std::uint64_t need = 0;                // bytes that must be free for its session
+  std::unique_ptr<SessionImpl> session;  // null while it waits
+  PreparedGeneration prepared;
+  std::optional<Generation> generation;  // there from the first logits on
+  Stopwatch since_added;
+  Stopwatch since_admitted;
+  double queue_seconds = 0.0;
+  double first_token_seconds = 0.0;
+  // One that runs a prompt which begins alike; this one waits until it has run `shared` tokens.
+  // Null: none.
+  Sequence* leader = nullptr;
+  Position shared = 0;
+  bool seeks = true;  // a leader, when it is its turn
+  std::atomic<bool> cancelled{false};
+  // Of the present step.
+  std::int64_t prompt_rows = 0;  // that it runs; 0 where it decodes
+  std::int64_t part = -1;        // of the pass; -1: none
+  std::int64_t choice = -1;      // of the scheduler's choices, in a round
+  Status failed;
+  // What statistics know of.
+  std::int64_t counted_tokens = 0;
+  std::int64_t counted_drafted = 0;
+  std::int64_t counted_accepted = 0;
+
+  Timeline& timeline() const { return session->timeline(); }
+};
+
+}  // namespace kakeya
