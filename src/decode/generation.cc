@@ -176,6 +176,7 @@ Status Generation::drop_undelivered() {
   sampler_.take_back(std::span<const TokenId>(result_.ids).subspan(delivered_));
   result_.ids.resize(delivered_);
   if (!request_.raw_logits.empty()) result_.logprobs.resize(delivered_);
+  if (result_.rounds.empty()) return {};  // it was the prompt's
   RoundRecord& round = result_.rounds.back();
   round.committed -= behind;
   result_.accepted -= std::max(0, round.accepted - round.committed);

@@ -66,11 +66,12 @@ bool RequestQueue::release() {
 }
 
 bool RequestQueue::wait(Clock::time_point until,
+                        bool runs,
                         const std::function<bool(const Sequence&)>& has_room) {
   std::unique_lock lock(mutex_);
   while (closed_ && !claimed_) {
     const Clock::time_point now = Clock::now();
-    if (!arrived_.empty() || cancels_ || earliest_ <= now) return true;
+    if (runs || !arrived_.empty() || cancels_ || earliest_ <= now) return true;
     if (!waiting_.empty() && has_room(*waiting_.begin()->second)) return true;
     if (now >= until) return false;
     // An hour, for the end of time cannot be waited for.

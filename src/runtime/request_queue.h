@@ -54,9 +54,11 @@ class RequestQueue {
   bool release();
 
   // Sleeps until there is something to step: true; false when `until` has passed, when the queue
-  // is closed, or at once if somebody has the right to step. `has_room`: whether the first one that
-  // waits can start. By the thread that steps.
-  bool wait(Clock::time_point until, const std::function<bool(const Sequence&)>& has_room);
+  // is closed, or at once if somebody has the right to step. `runs`: whether any request runs;
+  // `has_room`: whether the first one that waits can start. By the thread that steps.
+  bool wait(Clock::time_point until,
+            bool runs,
+            const std::function<bool(const Sequence&)>& has_room);
 
   // The rest is for whoever has the right to step.
 

@@ -111,16 +111,14 @@ SchedulerStatistics SchedulerImpl::statistics() const {
 }
 
 bool SchedulerImpl::wait(std::chrono::steady_clock::time_point until) {
-  if (!running_.empty() && !queue_.is_closed()) return true;
-  return queue_.wait(until,
+  return queue_.wait(until, !running_.empty(),
                      [this](const Sequence& first) { return admission_.can_have(first.need); });
 }
 
 void SchedulerImpl::stop(Status why) {
   if (why) why = error(StatusCode::kCancelled, "the scheduler was stopped");
   queue_.close(why);
-  if (!queue_.claim()) return;
-  while (!queue_.release()) end_all();
+  if (queue_.claim()) finish_step();
 }
 
 SchedulerImpl::~SchedulerImpl() {
@@ -136,6 +134,7 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   if (sequence.session != nullptr && status) sequence.session->keep_for_others();
   sequence.generation.reset();
   sequence.session.reset();
+  sequence.leader = nullptr;
   sequence.part = -1;
   if (!sequence.request.on_end) return;
   const RequestResult result{.status = std::move(status),
@@ -146,6 +145,10 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
     sequence.request.on_end(id, result);
     return {};
   }));
+}
+
+void SchedulerImpl::finish_step() {
+  while (!queue_.release()) end_all();
 }
 
 void SchedulerImpl::end_all() {
@@ -261,21 +264,26 @@ Result<bool> SchedulerImpl::step() {
     return error(StatusCode::kFailedPrecondition,
                  "a step is going on, of which this may be a callback");
   }
-  if (!queue_.is_closed()) {
-    queue_.take_arrived();
-    end_overdue();
-    admit();
-    follow();
-    if (!running_.empty()) {
-      run_pass();
-      deliver();
-    } else if (queue_.front() != nullptr) {
-      queue_.pause();  // for memory
-    }
+  {
+    const Step going_on(*this);
+    run_step();
   }
-  while (!queue_.release()) end_all();
   const RequestQueue::Counts counts = queue_.counts();
   return counts.waiting + counts.running > 0;
+}
+
+void SchedulerImpl::run_step() {
+  if (queue_.is_closed()) return;
+  queue_.take_arrived();
+  end_overdue();
+  admit();
+  follow();
+  if (!running_.empty()) {
+    run_pass();
+    deliver();
+  } else if (queue_.front() != nullptr) {
+    queue_.pause();  // for memory
+  }
 }
 
 // In no turn: others of the engine need not wait for callbacks.

@@ -40,6 +40,21 @@ class SchedulerImpl final : public Scheduler {
                 const SchedulerOptions& options,
                 std::shared_ptr<const void> owner);
 
+  // The right to step, which the queue has given: given back at its end, whatever happens.
+  class Step {
+   public:
+    explicit Step(SchedulerImpl& scheduler) : scheduler_(scheduler) {}
+    ~Step() { scheduler_.finish_step(); }
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+
+   private:
+    SchedulerImpl& scheduler_;
+  };
+  void run_step();
+  // Gives the right to step back. After stop() all requests have ended before that.
+  void finish_step();
+
   // Before a pass.
   void end_overdue();
   void admit();

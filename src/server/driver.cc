@@ -1,5 +1,6 @@
 #include "server/driver.h"
 
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -37,88 +38,43 @@ Driver::~Driver() {
 
 Result<RequestId> Driver::submit(Request request, std::shared_ptr<Mailbox> mailbox) {
   deliver_to(mailbox, request);
-  request.on_end = [this](RequestId id, const RequestResult& result) { forget(id, result); };
-  // The request may end before its id is known here: forget() then waits for this lock. Scheduler
-  // and driver never wait for each other, as callbacks are called without the scheduler's lock.
-  const std::lock_guard lock(mutex_);
-  if (stopping_ || failed_) return error(StatusCode::kUnavailable, "the server is shutting down");
-  KAKEYA_ASSIGN_OR_RETURN(const RequestId id, scheduler_->add(std::move(request)));
-  live_.emplace(id, std::move(mailbox));
-  has_work_ = true;
-  changed_.notify_one();
-  return id;
+  request.on_end = [mailbox = std::move(mailbox)](RequestId, const RequestResult& result) {
+    if (result.status) {
+      mailbox->end(result.generated.stop_reason);
+    } else {
+      mailbox->end(Unexpected(result.status.error()));
+    }
+  };
+  return scheduler_->add(std::move(request));
 }
 
 void Driver::cancel(RequestId id) {
   static_cast<void>(scheduler_->cancel(id));  // kNotFound: it has ended, which is what was wanted
-  const std::lock_guard lock(mutex_);
-  has_work_ = true;
-  changed_.notify_one();
 }
 
 void Driver::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    for (const auto& [id, mailbox] : live_) {
-      mailbox->end(error(StatusCode::kUnavailable, "the server is shutting down"));
-      static_cast<void>(scheduler_->cancel(id));
-    }
-    changed_.notify_one();
-  }
+  healthy_ = false;
+  scheduler_->stop(error(StatusCode::kUnavailable, "the server is shutting down"));
   if (thread_.joinable()) thread_.join();
 }
 
-bool Driver::healthy() const {
-  const std::lock_guard lock(mutex_);
-  return !stopping_ && !failed_;
-}
-
+// Until the scheduler is stopped.
 void Driver::run() {
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return has_work_ || stopping_; });
-      if (failed_ || (stopping_ && live_.empty())) return;
-      has_work_ = false;
-    }
-    if (const Status worked = work(); !worked) abandon(worked.error());
+  while (scheduler_->wait(std::chrono::steady_clock::time_point::max())) {
+    const Status stepped = step();
+    if (stepped) continue;
+    healthy_ = false;
+    scheduler_->stop(stepped);
   }
 }
 
-Status Driver::work() {
+Status Driver::step() {
   try {
-    while (true) {
-      KAKEYA_ASSIGN_OR_RETURN(const bool more, scheduler_->step());
-      if (!more) return {};
-    }
+    KAKEYA_TRY(scheduler_->step());
+    return {};
   } catch (const std::exception& failure) {
     return error(StatusCode::kInternal, "a pass failed: {}", failure.what());
   }
-}
-
-void Driver::forget(RequestId id, const RequestResult& result) {
-  std::shared_ptr<Mailbox> mailbox;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = live_.find(id);
-    if (found == live_.end()) return;
-    mailbox = std::move(found->second);
-    live_.erase(found);
-  }
-  if (result.status) {
-    mailbox->end(result.generated.stop_reason);
-  } else {
-    mailbox->end(Unexpected(result.status.error()));
-  }
-}
-
-void Driver::abandon(const Error& error) {
-  const std::lock_guard lock(mutex_);
-  failed_ = true;
-  has_work_ = true;  // ends the thread
-  for (const auto& [id, mailbox] : live_) mailbox->end(Unexpected(error));
-  live_.clear();
 }
 
 }  // namespace kakeya::server

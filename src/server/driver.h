@@ -2,11 +2,8 @@
 // while there is nothing to do.
 #pragma once
 
-#include <condition_variable>
-#include <cstdint>
-#include <map>
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "kakeya/engine.h"
@@ -38,26 +35,18 @@ class Driver {
   void stop();
 
   // Whether requests are taken.
-  bool healthy() const;
+  bool healthy() const { return healthy_; }
   SchedulerStatistics statistics() const { return scheduler_->statistics(); }
 
  private:
   explicit Driver(std::unique_ptr<Scheduler> scheduler);
 
   void run();
-  // Steps until there is nothing left to do.
-  Status work();
-  void forget(RequestId id, const RequestResult& result);
-  // Ends what the scheduler will never end.
-  void abandon(const Error& error);
+  // One pass. Errors: of a scheduler that cannot go on.
+  Status step();
 
   std::unique_ptr<Scheduler> scheduler_;
-  mutable std::mutex mutex_;  // never held while a pass runs
-  std::condition_variable changed_;
-  std::map<RequestId, std::shared_ptr<Mailbox>> live_;
-  bool has_work_ = false;
-  bool stopping_ = false;
-  bool failed_ = false;
+  std::atomic<bool> healthy_{true};
   std::thread thread_;  // last: it uses the others
 };
 

@@ -2,6 +2,7 @@
 // is given up for a request that does not start.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -80,6 +81,39 @@ TEST(SchedulerMemory, WhatOthersHoldIsWaitedFor) {
   first.reset();
   for (int i = 0; i < 1000 && scheduler->step().value(); ++i) continue;
   EXPECT_EQ(ended, 10);
+}
+
+TEST(SchedulerMemory, TwoSchedulersWaitForOneAnother) {
+  const auto engine = Engine::open(with_room(2.5)).value();
+  const auto first = engine->create_scheduler(kSmall).value();
+  const auto second = engine->create_scheduler(kSmall).value();
+  int ended = 0;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    Request request = request_of(i, 4);
+    request.on_end = [&](RequestId, const RequestResult& result) {
+      EXPECT_TRUE(result.status.has_value()) << result.status.error().message();
+      ++ended;
+    };
+    ASSERT_OK((i % 2 == 0 ? first : second)->add(std::move(request)));
+  }
+  for (int i = 0; i < 1000 && ended < 20; ++i) {
+    ASSERT_TRUE(first->step().has_value());
+    ASSERT_TRUE(second->step().has_value());
+  }
+  EXPECT_EQ(ended, 20);
+}
+
+// A thread that waits is woken when there is room.
+TEST(SchedulerMemory, WaitingEndsWhenThereIsRoom) {
+  const auto engine = Engine::open(with_room(1.5)).value();
+  const auto scheduler = engine->create_scheduler(kSmall).value();
+  auto session = engine->create_session().value();
+  ASSERT_OK(scheduler->add(request_of(1, 4)));
+  ASSERT_TRUE(scheduler->step().value());
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::milliseconds(30); };
+  EXPECT_FALSE(scheduler->wait(soon()));
+  session.reset();
+  EXPECT_TRUE(scheduler->wait(soon()));
 }
 
 // The one in front needs more than is free, so the cache stays as it is until that would help.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -217,6 +218,7 @@ TEST(SchedulerRules, AStepFromACallbackIsRefused) {
     Request request = plain_request(1, tokens);
     request.on_token = [&](TokenId) {
       step();
+      EXPECT_FALSE(scheduler->wait(Clock::time_point::max()));
       return true;
     };
     request.on_end = [&](RequestId, const RequestResult&) {
@@ -316,6 +318,55 @@ TEST(SchedulerRules, SessionOptionsOutOfRangeAreRefusedAtOnce) {
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.context = 99999999; }));
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.window = std::int64_t{1} << 40; }));
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.recompute = true; }));
+}
+
+// Each request may bring a session of its own.
+TEST(SchedulerRules, TheDefaultContextMayBeTiny) {
+  EngineOptions options = demo_options("none");
+  options.session.context = 4;
+  const auto engine = open_engine(options);
+  const auto scheduler = engine->create_scheduler({}).value();
+  Request request = plain_request(1, 5);
+  request.session = engine->session_options();
+  request.session->context = 100;
+  std::vector<TokenId> got;
+  request.on_end = [&](RequestId, const RequestResult& result) { got = result.generated.ids; };
+  const Request expected = request;
+  ASSERT_OK(scheduler->add(std::move(request)));
+  run_all(*scheduler);
+  EXPECT_EQ(got, answer_alone(*engine, expected));
+}
+
+// Memory for tokens that may never come is not held.
+TEST(SchedulerRules, AskingForManyTokensCostsNothing) {
+  const auto engine = open_shared_engine({.name = "cpu"}, "none");
+  const auto scheduler = engine->create_scheduler({}).value();
+  Request request = plain_request(1, std::numeric_limits<std::int64_t>::max());
+  request.session = engine->session_options();
+  request.session->context = engine->max_context();
+  request.on_token = [](TokenId) { return false; };
+  std::size_t capacity = 0;
+  request.on_end = [&](RequestId, const RequestResult& result) {
+    capacity = result.generated.ids.capacity();
+  };
+  ASSERT_OK(scheduler->add(std::move(request)));
+  run_all(*scheduler);
+  EXPECT_LE(capacity, 1U << 14);
+}
+
+// Whoever has the higher priority starts first, equals in order, however many wait.
+TEST(SchedulerRules, AQueueKeepsItsOrder) {
+  const auto engine = open_shared_engine({.name = "cpu"}, "none");
+  const auto scheduler = engine->create_scheduler({.max_sequences = 1}).value();
+  std::vector<RequestId> order;
+  for (int i = 0; i < 9; ++i) {
+    Request request = plain_request(1, 1);
+    request.priority = i / 3;
+    request.on_end = [&](RequestId id, const RequestResult&) { order.push_back(id); };
+    ASSERT_OK(scheduler->add(std::move(request)));
+  }
+  run_all(*scheduler);
+  EXPECT_EQ(order, (std::vector<RequestId>{7, 8, 9, 4, 5, 6, 1, 2, 3}));
 }
 
 TEST(SchedulerRules, ARefusalNamesTheBoundThatHolds) {
