@@ -195,23 +195,25 @@ class Countdown final : public Constraint {
   std::int64_t left_;
 };
 
-// However many drafts there are, and alone as in shared passes.
+// However many drafts there are, alone as in shared passes, and wherever in a round it is refused.
 TEST(Constraints, TokensBeforeARefusalAreDelivered) {
   const auto engine = open_engine(demo_options("auto"));
-  for (const std::int64_t draft_length : {0, 3, 15}) {
-    Countdown alone(20);
-    std::vector<TokenId> heard;
-    const auto hear = [&](TokenId id) {
-      heard.push_back(id);
-      return true;
-    };
+  std::vector<TokenId> heard;
+  const auto hear = [&](TokenId id) {
+    heard.push_back(id);
+    return true;
+  };
+  for (std::size_t count = 5; count < 30; ++count) {
+    const std::int64_t draft_length = count % 2 == 0 ? 3 : 15;
+    heard.clear();
+    Countdown alone(static_cast<std::int64_t>(count));
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(random_ids(40, 9)));
     ASSERT_FALSE(session->generate(options_of(0.0F, draft_length, &alone), hear).has_value());
-    EXPECT_EQ(heard.size(), 20U) << draft_length;
-    EXPECT_EQ(session->tokens().size(), 60U);
+    EXPECT_EQ(heard.size(), count);
+    EXPECT_EQ(session->tokens().size(), 40 + count);
     heard.clear();
-    Countdown scheduled(20);
+    Countdown scheduled(static_cast<std::int64_t>(count));
     const auto scheduler = engine->create_scheduler({}).value();
     std::size_t ended = 0;
     ASSERT_OK(scheduler->add({.prompt = random_ids(40, 9),
@@ -222,8 +224,8 @@ TEST(Constraints, TokensBeforeARefusalAreDelivered) {
                                 ended = result.generated.ids.size();
                               }}));
     while (scheduler->step().value()) continue;
-    EXPECT_EQ(heard.size(), 20U) << draft_length;
-    EXPECT_EQ(ended, 20U);
+    EXPECT_EQ(heard.size(), count);
+    EXPECT_EQ(ended, count);
   }
 }
 
