@@ -227,17 +227,12 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
                   "or a number")
       ->type_name("auto|X")
       ->group(group);
-  command
-      .add_flag("--unfused", flags.unfused,
-                "Draft and verify the slow reference way, for comparisons; the same output")
-      ->group(group);
 }
 
 namespace {
 
 Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
   draft.source = flags.draft;
-  draft.unfused = flags.unfused;
   if (flags.mask_mode == "causal") draft.mask = DraftMask::kCausal;
   if (flags.mask_mode == "bidirectional") draft.mask = DraftMask::kBidirectional;
   if (flags.embed_scale != "auto") {

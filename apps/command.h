@@ -71,7 +71,6 @@ struct ModelFlags {
   std::string draft = "none";
   std::string mask_mode = "auto";
   std::string embed_scale = "auto";
-  bool unfused = false;
   bool fit_memory = false;  // with --memory: EngineOptions::fit_memory
   std::uint64_t prompt_cache_bytes = 0;
 };

@@ -146,8 +146,7 @@ nlohmann::ordered_json speculation_provenance_json(const EvalFlags& flags,
                      {"temperature", generate.sampling.temperature},
                      {"seed", generate.sampling.seed},
                      {"mask_mode", flags.model.mask_mode},
-                     {"embed_scale", flags.model.embed_scale},
-                     {"unfused", flags.model.unfused}};
+                     {"embed_scale", flags.model.embed_scale}};
   return json;
 }
 

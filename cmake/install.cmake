@@ -40,12 +40,8 @@ install(
 # The prompt sets of `kakeya eval`, with their licences.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/eval/data DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/eval)
 
-# Documentation for shells and people, made by apps/CMakeLists.txt.
-set(KAKEYA_GENERATED ${PROJECT_BINARY_DIR}/generated)
-install(FILES ${KAKEYA_GENERATED}/kakeya.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# Made by apps/CMakeLists.txt.
 install(
-  FILES ${KAKEYA_GENERATED}/kakeya.bash
+  FILES ${PROJECT_BINARY_DIR}/generated/kakeya.bash
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
   RENAME kakeya)
-install(FILES ${KAKEYA_GENERATED}/kakeya.fish
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
