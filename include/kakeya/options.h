@@ -80,9 +80,6 @@ struct DraftOptions {
   // Factor of the drafter's input embeddings; 0: the config's input_embedding_scale, else the
   // target's own.
   float embed_scale = 0.0F;
-  // The reference way, for comparison: the drafter's context is made anew for each block and blocks
-  // are verified one row a pass. The same output, much slower; keeps all taps in memory.
-  bool unfused = false;
 };
 
 class Constraint;  // constraint.h

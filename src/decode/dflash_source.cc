@@ -37,19 +37,16 @@ WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
           .tap_bytes = tap_bytes(config, std::max(target_rows, pass_rows))};
 }
 
-DflashPlan plan_dflash(const DrafterConfig& config,
-                       const TimelinePlan& target,
-                       bool rebuild_context) {
+DflashPlan plan_dflash(const DrafterConfig& config, const TimelinePlan& target) {
   DflashPlan plan;
   plan.pass_rows = std::max(config.block_size, std::min(kContextRows, target.max_rows));
-  plan.tap_rows = rebuild_context ? target.context + target.max_rows : target.max_rows;
+  plan.tap_rows = target.max_rows;
   plan.workspace =
       plan_drafter_passes(config, plan.pass_rows, config.block_size - 1, target.max_rows);
   // The rings reach as far beyond their window as the target's, so that the drafter can go back
   // wherever the target can. Blocks may end behind the target's last position.
   plan.context = dflash::plan_context(config, target.context + config.block_size,
                                       std::max(target.max_rows, plan.pass_rows), target.drafter);
-  plan.rebuild_context = rebuild_context;
   return plan;
 }
 
@@ -95,17 +92,16 @@ Status DflashSource::own_taps() {
 }
 
 Result<DflashSource::State> DflashSource::state(Position length) const {
-  if (plan_.rebuild_context) return State{{}, std::min(waiting_, length)};
   const Position kept = std::min(context_.length(), length);
   KAKEYA_ASSIGN_OR_RETURN(const KvCache::Extent context, context_.extent(kept));
   return State{context, length - kept};
 }
 
 Status DflashSource::prepare_restore(const State& state, Position length) {
-  const Position context = plan_.rebuild_context ? 0 : state.context.length;
+  const Position context = state.context.length;
   // The file is anyone's: a context is known to be within the text before it is subtracted.
-  if (context != state.context.length || context < 0 || context > length ||
-      state.waiting != length - context || state.waiting > plan_.tap_rows) {
+  if (context < 0 || context > length || state.waiting != length - context ||
+      state.waiting > plan_.tap_rows) {
     return data_loss("[drafter] {} positions and {} taps are not what goes with {} tokens",
                      state.context.length, state.waiting, length);
   }
@@ -154,10 +150,6 @@ dflash::DraftActivations DflashSource::activations(std::int64_t rows) const {
 }
 
 Status DflashSource::bring_context_up_to_date() {
-  if (plan_.rebuild_context) {
-    context_.clear();  // and all of it is made again, whatever came of it last time
-    return extend_context(tap_rows(0, waiting_));
-  }
   // All at once, for the budget may refuse a copy: nothing has changed then.
   KAKEYA_TRY(context_.reserve(waiting_));
   KAKEYA_CHECK(extend_context(tap_rows(0, waiting_)).has_value());
@@ -189,19 +181,17 @@ void DflashSource::commit_taps(ConstRows rows) {
 
 Status DflashSource::finish_taps() {
   // Before it must be: a prompt's part belongs to the prefill.
-  if (plan_.rebuild_context || waiting_ < plan_.pass_rows) return {};
+  if (waiting_ < plan_.pass_rows) return {};
   return bring_context_up_to_date();
 }
 
 Status DflashSource::check_truncate(Position length) const {
-  if (plan_.rebuild_context || length >= context_.length()) return {};
+  if (length >= context_.length()) return {};
   return context_.check_truncate(length);
 }
 
 void DflashSource::truncate(Position length) {
-  if (plan_.rebuild_context) {
-    waiting_ = std::min(waiting_, length);
-  } else if (length >= context_.length()) {
+  if (length >= context_.length()) {
     waiting_ = std::min(waiting_, length - context_.length());
   } else {
     KAKEYA_CHECK(context_.truncate(length).has_value());  // was checked
@@ -271,7 +261,7 @@ Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
     for (; last < jobs.size(); ++last) {
       DflashSource& source = *jobs[last].source;
       const std::int64_t waiting = source.waiting_;
-      if (source.plan_.rebuild_context || rows + waiting > taps.count) break;
+      if (rows + waiting > taps.count) break;
       KAKEYA_TRY(source.context_.reserve(waiting));
       if (waiting == 0) continue;
       leader.workspace_.memory().copy(source.taps_.data(),

@@ -21,9 +21,6 @@ struct DflashPlan {
   WorkspacePlan workspace;     // of its passes alone, and of the taps that the target's leave
   std::int64_t pass_rows = 0;  // most rows of one pass of the drafter
   std::int64_t tap_rows = 0;   // taps that wait to be turned into keys and values
-  // The reference way: all taps are kept and the context is made anew for each block. For tests and
-  // comparisons; the drafts are the same.
-  bool rebuild_context = false;
 };
 
 // The target's hidden states that the drafter reads, of so many rows.
@@ -36,9 +33,7 @@ WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
                                   std::int64_t draft_rows,
                                   std::int64_t target_rows);
 
-DflashPlan plan_dflash(const DrafterConfig& config,
-                       const TimelinePlan& target,
-                       bool rebuild_context);
+DflashPlan plan_dflash(const DrafterConfig& config, const TimelinePlan& target);
 
 // Bytes that DflashSource::create will charge, by class, without the workspace.
 Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan);
@@ -139,7 +134,7 @@ class DflashSource final : public DraftSource, public TapSink {
   KvCache context_;
   SharedBlock taps_;          // [tap_rows, num_taps * D]
   HostRows logits_;           // of the present drafts [n, V], in the workspace
-  std::int64_t waiting_ = 0;  // rows of taps_; with rebuild_context all there are
+  std::int64_t waiting_ = 0;  // rows of taps_
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -204,26 +204,6 @@ Status Generation::verify() {
   return choose(pass);
 }
 
-Status Generation::verify_row_by_row() {
-  bool go_on = true;
-  for (std::size_t row = 0; go_on && row <= drafts().size(); ++row) {
-    Pass pass(timeline_.workspace());
-    KAKEYA_TRY(timeline_.check_verify(0));
-    KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), {}, 1));
-    pass.run();
-    SequenceChoice chosen = choice(pass.logits(0));
-    // The draft behind this row says only whether the next row counts.
-    const bool drafted = row < chosen.drafts.size();
-    chosen.drafts = chosen.drafts.subspan(row, drafted ? 1 : 0);
-    chosen.draft_probabilities = chosen.draft_probabilities.subspan(row, drafted ? 1 : 0);
-    chosen.most = 1;
-    timeline_.workspace().executor().choose({&chosen, 1}, timeline_.workspace());
-    KAKEYA_TRY(absorb(chosen));
-    go_on = drafted && chosen.chosen.front() == chosen.drafts.front() && !done_;
-  }
-  return {};
-}
-
 // All of the text anew, for the token behind it.
 Status Generation::run_again() {
   timeline_.forget();
@@ -244,22 +224,17 @@ Status Generation::run_round() {
   const std::uint64_t bytes_before = bytes_read();
   KAKEYA_TRY(draft());
   const double drafted_at = watch_.seconds();
-  const Status run = run_passes();
+  const Status run = timeline_.recomputes() ? run_again() : verify();
   // A round that an error ends has committed what was chosen before it.
   if (!run && round_.committed == 0) return run;
   end_round(drafted_at - round_.start_seconds, watch_.seconds() - drafted_at,
             bytes_read() - bytes_before);
   // Of one pass, that is.
-  if (costs_ != nullptr && !timeline_.recomputes() && !request_.one_row_passes) {
+  if (costs_ != nullptr && !timeline_.recomputes()) {
     if (offer_.kind == DraftKind::kDflash) costs_->learn_drafts(planned, round_.draft_seconds);
     costs_->learn(length_ + 1, round_.verify_seconds);
   }
   return run;
-}
-
-Status Generation::run_passes() {
-  if (timeline_.recomputes()) return run_again();
-  return request_.one_row_passes ? verify_row_by_row() : verify();
 }
 
 Status decode(Timeline& timeline,

@@ -40,8 +40,6 @@ struct DecodeRequest {
   std::span<const TokenId> stop_ids = {};
   // Drafts of a round; kAutoDraftLength: as many as the policy says.
   std::int64_t draft_length = kAutoDraftLength;
-  // The reference way to verify: one pass a row, as long as rows agree. The same output, slower.
-  bool one_row_passes = false;
   // [V] memory for the logits that log-probabilities are taken of; empty: none are wanted.
   std::span<float> raw_logits = {};
   int top_logprobs = 0;
@@ -139,10 +137,7 @@ class Generation {
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);
-  // By one pass, pass by pass, or by running all of the text again, as the request says.
-  Status run_passes();
   Status verify();
-  Status verify_row_by_row();
   Status run_again();
 
   Timeline& timeline_;

@@ -183,7 +183,7 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   if (!session.drafting || !drafter_drafts_) {
     return footprint += estimate_workspace(workspace, *backend_);
   }
-  const DflashPlan dflash = plan_dflash(drafter->config(), plan, options_.draft.unfused);
+  const DflashPlan dflash = plan_dflash(drafter->config(), plan);
   KAKEYA_TRY(dflash.context.check());
   workspace.include(dflash.workspace);
   footprint += estimate_dflash(drafter->config(), dflash);
@@ -329,9 +329,8 @@ std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
   if (!options.drafting) return "none";
   std::string text = draft_choice_.ngram ? "ngram" : "";
   if (drafter_ != nullptr && drafter_drafts_) {
-    text += fmt::format("{}{} mask {} embeddings {}{}", text.empty() ? "" : " ",
-                        drafter_fingerprint_, static_cast<int>(options_.draft.mask),
-                        drafter_->embed_scale(), options_.draft.unfused ? " unfused" : "");
+    text += fmt::format("{}{} mask {} embeddings {}", text.empty() ? "" : " ", drafter_fingerprint_,
+                        static_cast<int>(options_.draft.mask), drafter_->embed_scale());
   }
   return text.empty() ? "none" : text;
 }
@@ -391,7 +390,7 @@ Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& opt
   KAKEYA_ASSIGN_OR_RETURN(parts.timeline, plan_session(options, verify_rows(options), projection));
   parts.workspace = parts.timeline.workspace;
   if (!options.drafting || drafter_ == nullptr || !drafter_drafts_) return parts;
-  parts.dflash = plan_dflash(drafter_->config(), parts.timeline, options_.draft.unfused);
+  parts.dflash = plan_dflash(drafter_->config(), parts.timeline);
   KAKEYA_TRY(parts.dflash->context.check());
   parts.workspace.include(parts.dflash->workspace);
   return parts;
@@ -431,8 +430,7 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   }
   std::unique_ptr<SessionDrafts> drafts;
   if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
-    drafts = std::make_unique<SessionDrafts>(std::move(dflash), options_.draft.unfused,
-                                             draft_choice_.ngram);
+    drafts = std::make_unique<SessionDrafts>(std::move(dflash), draft_choice_.ngram);
     if (wrapper) drafts->wrap(wrapper);
   }
   return std::make_unique<SessionImpl>(

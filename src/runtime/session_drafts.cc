@@ -38,8 +38,8 @@ Result<DraftChoice> resolve_draft_choice(const std::string& source, const std::s
                choice.drafter_dir.empty() ? "\"\"" : choice.drafter_dir);
 }
 
-SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash, bool unfused, bool ngram)
-    : dflash_(std::move(dflash)), source_(dflash_.get()), unfused_(unfused) {
+SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash, bool ngram)
+    : dflash_(std::move(dflash)), source_(dflash_.get()) {
   if (!ngram) return;
   ngram_.emplace(dflash_ != nullptr ? dflash_->max_length() : kNgramLength);
   source_ = &*ngram_;
@@ -50,7 +50,7 @@ SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash, bool unfused,
 
 std::unique_ptr<SessionDrafts> SessionDrafts::fork() {
   auto copy = std::make_unique<SessionDrafts>(dflash_ == nullptr ? nullptr : dflash_->fork(),
-                                              unfused_, ngram_.has_value());
+                                              ngram_.has_value());
   if (wrapper_) copy->wrap(wrapper_);
   return copy;
 }

@@ -34,7 +34,7 @@ class SessionDrafts {
   static constexpr std::int64_t kNgramLength = 15;
 
   // `dflash` may be null. At least one source.
-  SessionDrafts(std::unique_ptr<DflashSource> dflash, bool unfused, bool ngram);
+  SessionDrafts(std::unique_ptr<DflashSource> dflash, bool ngram);
 
   // The same for a fork of the session: context and taps are shared until one of the two writes,
   // and a wrapper is put around the fork's source too.
@@ -45,7 +45,6 @@ class SessionDrafts {
 
   DraftSource& source() { return *source_; }
   DflashSource* dflash() { return dflash_.get(); }
-  bool unfused() const { return unfused_; }
 
  private:
   std::unique_ptr<DflashSource> dflash_;
@@ -54,7 +53,6 @@ class SessionDrafts {
   DraftWrapper wrapper_;
   std::unique_ptr<DraftSource> wrapped_;
   DraftSource* source_ = nullptr;
-  bool unfused_;
 };
 
 }  // namespace kakeya

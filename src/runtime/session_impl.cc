@@ -310,7 +310,6 @@ void SessionImpl::keep_for_others() {
 
 Status SessionImpl::decode(PreparedGeneration& prepared, const TokenCallback& on_token) {
   GenerateResult& result = prepared.result;
-  prepared.request.one_row_passes = prepared.speculates && drafts_->unfused();
   DraftSource* source = prepared.speculates ? &drafts_->source() : nullptr;
   KAKEYA_TRY(kakeya::decode(*timeline_, *sampler_, source, &engine_.draft_costs, prepared.request,
                             on_token, result));

@@ -153,7 +153,6 @@ Output plain(Trio& trio, const Request& request) {
 
 struct Speculation {
   std::int64_t draft_length = 4;
-  bool unfused = false;
   std::int64_t chunk = 24;
   AcceptRule rule = AcceptRule::kSampleMatch;
 };
@@ -171,7 +170,7 @@ Output speculate(Trio& trio,
   std::optional<NgramSource> ngram;
   std::optional<ChainSource> chained;
   if (drafter != nullptr) {
-    dflash = trio.model->dflash_source(*drafter, session, options.unfused);
+    dflash = trio.model->dflash_source(*drafter, session);
     timeline->set_tap_sink(dflash.get());
     source = dflash.get();
     if (chain) {
@@ -189,8 +188,7 @@ Output speculate(Trio& trio,
   const Status done = decode(*timeline, sampler, source, &costs,
                              {.max_tokens = request.max_tokens,
                               .stop_ids = request.stop_ids,
-                              .draft_length = options.draft_length,
-                              .one_row_passes = options.unfused},
+                              .draft_length = options.draft_length},
                              callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
   return finish(*timeline, std::move(result));
@@ -260,7 +258,7 @@ class Losslessness : public testing::TestWithParam<std::string> {
   std::unique_ptr<Trio> trio_;
 };
 
-// 8 targets x 36 requests x 8 ways to draft = 2,304 cases; a third of them in the short form.
+// 8 targets x 36 requests x 7 ways to draft = 2,016 cases; a third of them in the short form.
 TEST_P(Losslessness, EveryDrafterGivesThePlainTokensInEveryRandomCase) {
   SequenceRng rng(std::hash<std::string>{}(GetParam()));
   const auto vocabulary = static_cast<TokenId>(trio_->vocab_size());
@@ -299,9 +297,6 @@ TEST_P(Losslessness, EveryDrafterGivesThePlainTokensInEveryRandomCase) {
     const dflash::Drafter& drafter = *trio_->drafters[rng.below(trio_->drafters.size())];
     expect_equal(speculate(*trio_, request, options(), nullptr, &drafter), expected, "dflash");
     expect_equal(speculate(*trio_, request, options(), nullptr, &drafter, true), expected, "chain");
-    Speculation unfused = options();
-    unfused.unfused = true;
-    expect_equal(speculate(*trio_, request, unfused, nullptr, &drafter), expected, "unfused");
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
 }
@@ -366,24 +361,6 @@ TEST_P(Losslessness, AnOracleCommitsTheWholeBlockAndAWrongDrafterOneToken) {
   EXPECT_EQ(worst.rounds.size(), static_cast<std::size_t>(request.max_tokens - 1));
   EXPECT_EQ(worst.accepted, 0);
   EXPECT_EQ(worst.acceptance_length(), 1.0);
-}
-
-TEST_P(Losslessness, TheUnfusedReferenceDraftsTheSameBlocks) {
-  SequenceRng rng(6);
-  Request request;
-  request.prompt = random_tokens(rng, 45, trio_->vocab_size());
-  for (const auto& drafter : trio_->drafters) {
-    const GenerateResult fused =
-        speculate(*trio_, request, {.draft_length = 6}, nullptr, drafter.get()).result;
-    const GenerateResult unfused =
-        speculate(*trio_, request, {.draft_length = 6, .unfused = true}, nullptr, drafter.get())
-            .result;
-    ASSERT_EQ(fused.rounds.size(), unfused.rounds.size());
-    for (std::size_t i = 0; i < fused.rounds.size(); ++i) {
-      EXPECT_EQ(fused.rounds[i].accepted, unfused.rounds[i].accepted) << i;
-      EXPECT_EQ(fused.rounds[i].drafted, unfused.rounds[i].drafted) << i;
-    }
-  }
 }
 
 // Rounds with random acceptance, then the logits of every position around the ring's wrap.

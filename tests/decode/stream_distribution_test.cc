@@ -59,7 +59,6 @@ struct Way {
   AcceptRule rule = AcceptRule::kRejection;
   bool certain = false;
   int top_k = 0;
-  bool one_row_passes = false;
 };
 
 void PrintTo(const Way& way, std::ostream* out) {
@@ -85,8 +84,7 @@ std::vector<int> count_streams(const Way& way) {
         {.temperature = 1.0F, .top_k = way.top_k, .seed = static_cast<std::uint64_t>(seed)}, {},
         way.rule);
     // One more than is looked at, for a last draft is only made where another token may follow.
-    const DecodeRequest request{
-        .max_tokens = kTokens + 1, .draft_length = 3, .one_row_passes = way.one_row_passes};
+    const DecodeRequest request{.max_tokens = kTokens + 1, .draft_length = 3};
     GenerateResult result;
     const Status done = decode(target.timeline(), target.sampler(), way.drafts ? &source : nullptr,
                                nullptr, request, {}, result);
@@ -153,7 +151,6 @@ INSTANTIATE_TEST_SUITE_P(
     StreamDistribution,
     testing::Values(Way{.name = "plain", .drafts = false},
                     Way{.name = "rejection"},
-                    Way{.name = "rejection_of_one_row_passes", .one_row_passes = true},
                     Way{.name = "rejection_of_certain_drafts", .certain = true},
                     Way{.name = "rejection_within_the_best_two", .top_k = 2},
                     Way{.name = "shared_noise", .rule = AcceptRule::kSampleMatch}),

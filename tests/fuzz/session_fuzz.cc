@@ -69,7 +69,6 @@ struct Mode {
   const char* name;
   kakeya::SessionOptions options;
   bool restores = false;
-  bool unfused = false;
 };
 
 std::vector<Mode> all_modes() {
@@ -91,14 +90,12 @@ std::vector<Mode> all_modes() {
   kakeya::SessionOptions blended =
       of(KvType::kF32, KvType::kF32, Evicted::kRestore, Evicted::kRestore);
   blended.restore_blend = 0.5F;
-  return {
-      {"auto", of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep)},
-      {"plain", plain},
-      {"coded", of(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kKeep)},
-      {"drop", of(KvType::kInt8, KvType::kF32, Evicted::kDrop, Evicted::kDrop)},
-      {"restore", of(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore), true},
-      {"blended", blended, true},
-      {"unfused", of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep), false, true}};
+  return {{"auto", of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep)},
+          {"plain", plain},
+          {"coded", of(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kKeep)},
+          {"drop", of(KvType::kInt8, KvType::kF32, Evicted::kDrop, Evicted::kDrop)},
+          {"restore", of(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore), true},
+          {"blended", blended, true}};
 }
 
 // What the file of a session holds, to be edited.
@@ -191,11 +188,11 @@ class Subjects {
   Subjects() {
     std::string folder = std::filesystem::temp_directory_path() / "session_fuzz-XXXXXX";
     KAKEYA_CHECK(::mkdtemp(folder.data()) != nullptr);
-    for (const bool unfused : {false, true}) engines_.push_back(open(unfused));
+    engine_ = open();
     kakeya::ThreadPool pool({.num_threads = 1, .pin = false});
     const kakeya::ProjectionConfig config = must(kakeya::parse_projection_config(kProjection));
     kakeya::RandomSource source(expected_tensors(config), /*seed=*/3, pool);
-    kakeya::WeightLoader loader(source, engines_[0]->backend(), budget_, {});
+    kakeya::WeightLoader loader(source, engine_->backend(), budget_, {});
     projection_ = must(kakeya::Projection::load(config, loader, kakeya::Compute::kFast));
     for (const Mode& mode : all_modes()) subjects_.push_back(create(mode, folder + "/session"));
     std::filesystem::remove(folder);
@@ -204,16 +201,15 @@ class Subjects {
   const Subject& at(std::uint8_t index) const { return subjects_[index % subjects_.size()]; }
 
  private:
-  static std::unique_ptr<EngineImpl> open(bool unfused) {
+  static std::unique_ptr<EngineImpl> open() {
     const kakeya::ModelConfig model = must(kakeya::parse_model_config(kModel));
     const kakeya::DrafterConfig drafter = must(kakeya::parse_drafter_config(kDrafter));
-    const kakeya::EngineOptions options{
-        .num_threads = 1, .pin_threads = false, .draft = {.unfused = unfused}};
+    const kakeya::EngineOptions options{.num_threads = 1, .pin_threads = false};
     return must(EngineImpl::open_random(model, options, drafter));
   }
 
   Subject create(const Mode& mode, const std::string& path) {
-    EngineImpl& engine = *engines_[mode.unfused ? 1 : 0];
+    EngineImpl& engine = *engine_;
     const auto session_of = [&](TokenId first, std::int64_t count) {
       auto session = must(
           engine.create_session(mode.options, {}, mode.restores ? projection_.get() : nullptr));
@@ -234,7 +230,7 @@ class Subjects {
     return subject;
   }
 
-  std::vector<std::unique_ptr<EngineImpl>> engines_;
+  std::unique_ptr<EngineImpl> engine_;
   kakeya::MemoryBudget budget_;
   std::unique_ptr<kakeya::Projection> projection_;
   std::vector<Subject> subjects_;

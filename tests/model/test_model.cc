@@ -142,14 +142,13 @@ std::unique_ptr<Projection> TestModel::projection(const std::string& dir) {
 
 std::unique_ptr<DflashSource> TestModel::dflash_source(const dflash::Drafter& drafter,
                                                        const SessionOptions& options,
-                                                       bool rebuild_context,
                                                        const Projection* projection) {
   RestoringConfigs configs;
   if (projection != nullptr) configs = {&projection->config(), &drafter.config()};
   const auto target =
       plan_timeline(config(), options, compute_, drafter.config().block_size, configs);
   EXPECT_TRUE(target.has_value()) << target.error().message();
-  const DflashPlan plan = plan_dflash(drafter.config(), *target, rebuild_context);
+  const DflashPlan plan = plan_dflash(drafter.config(), *target);
   auto source = DflashSource::create(drafter, *workspace_, plan, budget_);
   EXPECT_TRUE(source.has_value()) << source.error().message();
   return std::move(source).value();

@@ -79,7 +79,6 @@ class TestModel {
   // For timelines of the same options; not yet their tap sink.
   std::unique_ptr<DflashSource> dflash_source(const dflash::Drafter& drafter,
                                               const SessionOptions& options,
-                                              bool rebuild_context = false,
                                               const Projection* projection = nullptr);
 
   Backend& backend() { return *backend_; }

@@ -18,11 +18,9 @@ namespace {
 class ForkTest : public testing::Test {
  protected:
   static std::unique_ptr<Engine> open(const std::string& draft,
-                                      std::uint64_t memory_limit = ~std::uint64_t{0},
-                                      bool unfused = false) {
+                                      std::uint64_t memory_limit = ~std::uint64_t{0}) {
     EngineOptions options = restoring_options(draft);
     options.memory_limit = memory_limit;
-    options.draft.unfused = unfused;
     return Engine::open(options).value();
   }
   static void SetUpTestSuite() {
@@ -84,8 +82,7 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
 }
 
 TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
-  auto unfused = open("auto", ~std::uint64_t{0}, true);  // all taps wait
-  for (const auto* engine : {&plain_, &drafting_, &unfused}) {
+  for (const auto* engine : {&plain_, &drafting_}) {
     const auto create = [&] { return (*engine)->create_session().value(); };
     // Nothing at all; tokens that are pending; a prompt that was run, which has logits.
     const auto empty = create();

@@ -217,23 +217,6 @@ TEST_F(SpeculativeSession, TruncationLeavesTheDraftersContextAsAFreshSessionHasI
   }
 }
 
-TEST_F(SpeculativeSession, TheUnfusedWayGivesTheSameRounds) {
-  EngineOptions options = demo_options("auto");
-  options.draft.unfused = true;
-  const auto engine = Engine::open(options).value();
-  for (const char* prompt : kPrompts) {
-    const auto slow = engine->create_session().value();
-    const auto quick = drafting_.front()->create_session().value();
-    ASSERT_OK(slow->append(chat(prompt)));
-    ASSERT_OK(quick->append(chat(prompt)));
-    const GenerateResult a = slow->generate({.max_tokens = 40, .draft_length = 7}).value();
-    const GenerateResult b = quick->generate({.max_tokens = 40, .draft_length = 7}).value();
-    EXPECT_EQ(a.ids, b.ids);
-    EXPECT_EQ(a.accepted, b.accepted);
-    EXPECT_EQ(a.rounds.size(), b.rounds.size());
-  }
-}
-
 std::string refusal(const DraftOptions& draft) {
   EngineOptions options = demo_options("none");
   options.draft = draft;
