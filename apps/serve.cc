@@ -114,7 +114,7 @@ int serve(ServeFlags& flags) {
 
 void add_serve_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
-      app.add_subcommand("serve", "Answer over HTTP, as OpenAI's clients ask (chat completions)");
+      app.add_subcommand("serve", "Answer over HTTP, as OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   command
@@ -149,8 +149,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->group("Speculation");
   add_model_flags(*command, flags->model);
   command->footer(
-      "Routes: POST /v1/chat/completions, GET /v1/models, GET /health. docs/serving.md lists the\n"
-      "fields. Sampling that a request does not name is what the model's publisher recommends.\n"
+      "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, /detokenize,\n"
+      "/apply-template; GET /v1/models, /props, /metrics, /health. docs/serving.md lists the fields.\n"
+      "Sampling that a request does not name is what the model's publisher recommends.\n"
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"
       "  kakeya serve --model DIR --ctx 4096 --memory 16GB --name gemma\n"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -16,6 +17,7 @@
 #include "server/local_address.h"
 #include "server/openai_read.h"
 #include "server/serve_request.h"
+#include "server/text_routes.h"
 
 namespace kakeya::server {
 namespace {
@@ -23,15 +25,28 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
-constexpr std::string_view kChatPath = "/v1/chat/completions";
+struct Route {
+  std::string_view path;
+  http::verb verb;
+};
+constexpr Route kRoutes[] = {{"/v1/chat/completions", http::verb::post},
+                             {"/v1/completions", http::verb::post},
+                             {"/v1/embeddings", http::verb::post},
+                             {"/tokenize", http::verb::post},
+                             {"/detokenize", http::verb::post},
+                             {"/apply-template", http::verb::post},
+                             {"/v1/models", http::verb::get},
+                             {"/health", http::verb::get},
+                             {"/metrics", http::verb::get},
+                             {"/props", http::verb::get}};
 
 // Most bytes that are read from a client which was refused, so that it reads why.
 constexpr std::size_t kMostDiscarded = std::size_t{16} << 20;
 constexpr std::chrono::seconds kLastWait{2};
 
-std::string next_completion_id(std::int64_t started) {
+std::string next_completion_id(bool of_chat, std::int64_t started) {
   static std::atomic<std::uint64_t> count = 0;
-  return fmt::format("chatcmpl-{:x}-{}", started, ++count);
+  return fmt::format("{}-{:x}-{}", of_chat ? "chatcmpl" : "cmpl", started, ++count);
 }
 
 std::int64_t unix_time() {
@@ -45,6 +60,8 @@ std::string quoted(std::string_view text) {
   constexpr std::size_t kMost = 60;
   return fmt::format("'{}{}'", text.substr(0, kMost), text.size() > kMost ? "..." : "");
 }
+
+}  // namespace
 
 // A request that the driver has; ended when this goes, if it has not ended by then.
 class Ticket {
@@ -64,7 +81,14 @@ class Ticket {
   std::shared_ptr<Mailbox> mailbox_;
 };
 
-}  // namespace
+struct Choice {
+  std::shared_ptr<Mailbox> mailbox;
+  Answer answer;
+  AnswerPiece whole = {};   // of an answer that is not streamed
+  bool said_hello = false;  // of one that is
+  std::unique_ptr<Ticket> ticket = {};
+  std::optional<std::chrono::steady_clock::time_point> last_mail = {};
+};
 
 Connection::Connection(const Service& service) : service_(service) {}
 
@@ -129,6 +153,7 @@ bool Connection::exchange() {
   if (failure) return refuse_unreadable(failure);
   if (stopping_) return false;
   answering_ = true;
+  arrived_ = std::chrono::steady_clock::now();
   const HttpRequest request = parser.release();
   version_ = request.version();
   keep_alive_ = request.keep_alive();
@@ -147,113 +172,165 @@ bool Connection::route(const HttpRequest& request) {
   }
   const std::string_view target = text(request.target());
   const std::string_view path = target.substr(0, target.find('?'));
-  const bool is_chat = path == kChatPath;
-  if (!is_chat && path != "/v1/models" && path != "/health") {
-    return refuse({.status = StatusCode::kNotFound,
-                   .message = fmt::format("expected {}, /v1/models or /health, got {}", kChatPath,
-                                          quoted(path))});
+  const auto* const found = std::ranges::find(kRoutes, path, &Route::path);
+  if (found == std::end(kRoutes)) {
+    return refuse(
+        {.status = StatusCode::kNotFound,
+         .message = fmt::format("expected a path as /v1/chat/completions, got {}", quoted(path))});
   }
-  const http::verb verb = is_chat ? http::verb::post : http::verb::get;
-  if (request.method() != verb) {
-    const std::string allowed = is_chat ? "POST" : "GET";
+  if (request.method() != found->verb) {
+    const std::string allowed = found->verb == http::verb::post ? "POST" : "GET";
     return reply(405,
                  error_json({.message = fmt::format("expected {}, got {}", allowed,
                                                     quoted(text(request.method_string())))}),
                  {{http::field::allow, allowed}});
   }
-  if (path == "/health") {
-    const bool healthy = service_.driver.healthy();
-    return reply(healthy ? 200 : 503,
-                 healthy ? R"({"status":"ok"})" : R"({"status":"unavailable"})");
-  }
-  if (!is_chat) {
-    return reply(200, models_json(service_.options.model_name, service_.started));
-  }
+  if (found->verb == http::verb::get) return serve_get(path);
   // Pages of other sites can send what they like, but for this type, without asking first.
   if (!text(request[http::field::content_type]).starts_with("application/json")) {
     return reply(415, error_json({.message = "Content-Type: expected application/json, got another",
                                   .code = "unsupported_media_type"}));
   }
-  return chat(request);
+  return serve_post(path, request);
 }
 
-bool Connection::chat(const HttpRequest& request) {
-  const auto wish = read_chat_request(request.body());
+bool Connection::serve_get(std::string_view path) {
+  if (path == "/v1/models") {
+    return reply(200, models_json(service_.options.model_name, service_.started));
+  }
+  if (path == "/props") return reply(200, props_json(service_.engine, service_.options));
+  if (path == "/metrics") {
+    return reply(200,
+                 service_.metrics.text(service_.driver.statistics(), service_.engine.footprint()),
+                 {}, "text/plain; version=0.0.4");
+  }
+  const bool healthy = service_.driver.healthy();
+  return reply(healthy ? 200 : 503, healthy ? R"({"status":"ok"})" : R"({"status":"unavailable"})");
+}
+
+bool Connection::serve_post(std::string_view path, const HttpRequest& request) {
+  const std::string& body = request.body();
+  if (path == "/v1/chat/completions") return answer(read_chat_request(body));
+  if (path == "/v1/completions") return answer(read_completion_request(body));
+  if (path == "/v1/embeddings") {
+    return reply_with(embeddings(service_.engine, service_.options.model_name, body));
+  }
+  if (path == "/tokenize") return reply_with(tokenize(service_.engine, body));
+  if (path == "/detokenize") return reply_with(detokenize(service_.engine, body));
+  return reply_with(apply_template_route(service_.engine, body));
+}
+
+bool Connection::answer(const Outcome<ServeRequest>& wish) {
   if (!wish) return refuse(wish.error());
-  const std::string& name = service_.options.model_name;
-  if (wish->model != name) {
-    return refuse({.status = StatusCode::kNotFound,
-                   .message = fmt::format("model: expected {}, got {}", name, quoted(wish->model)),
-                   .parameter = "model",
-                   .code = "model_not_found"});
-  }
-  auto answer = Answer::create(service_.tokenizer, wish->stop_strings);
-  if (!answer) {
-    Refusal refusal = refusal_of(answer.error());
-    refusal.parameter = "stop";
-    return refuse(refusal);
-  }
+  const auto known = check_model(service_.options.model_name, wish->model);
+  if (!known) return refuse(known.error());
   auto prepared = make_request(service_.engine, *wish, service_.options.draft_length);
   if (!prepared) return refuse(prepared.error());
-  const std::int64_t prompt_tokens = std::ssize(prepared->prompt);
   // What is not streamed is taken as it comes, and kept until it is whole.
   const std::size_t most_unread = wish->stream
                                       ? service_.options.most_unread_tokens
                                       : static_cast<std::size_t>(prepared->generate.max_tokens);
   has_mail_ = false;
-  auto mailbox = std::make_shared<Mailbox>(
-      most_unread, [this] { asio::post(io_, [this] { has_mail_ = true; }); });
-  const auto id = service_.driver.submit(std::move(*prepared), mailbox);
-  if (!id) return refuse(refusal_of(id.error()));
-  const Ticket ticket(service_.driver, *id, mailbox);
-  const CompletionWriter writer(service_.tokenizer, *wish, next_completion_id(service_.started),
-                                unix_time(), prompt_tokens);
+  std::vector<Choice> choices;
+  for (int index = 0; index < wish->choices; ++index) {
+    auto answer = Answer::create(service_.tokenizer, wish->stop_strings);
+    if (!answer) {
+      Refusal refusal = refusal_of(answer.error());
+      refusal.parameter = "stop";
+      return refuse(refusal);
+    }
+    auto mailbox = std::make_shared<Mailbox>(
+        most_unread, [this] { asio::post(io_, [this] { has_mail_ = true; }); });
+    Request request = *prepared;
+    request.generate.sampling.seed += static_cast<std::uint64_t>(index);
+    const auto id = service_.driver.submit(std::move(request), mailbox);
+    if (!id) return refuse(refusal_of(id.error()));  // tickets end those before it
+    choices.push_back({.mailbox = mailbox, .answer = std::move(*answer)});
+    choices.back().ticket = std::make_unique<Ticket>(service_.driver, *id, mailbox);
+  }
+  const CompletionWriter writer(service_.tokenizer, *wish,
+                                next_completion_id(!wish->prompt.has_value(), service_.started),
+                                unix_time(), std::ssize(prepared->prompt));
   watch();
-  const bool served = wish->stream ? stream_answer(*mailbox, *answer, writer, wish->include_usage)
-                                   : whole_answer(*mailbox, *answer, writer);
+  const bool served = wish->stream ? stream_answers(choices, writer, wish->include_usage)
+                                   : whole_answers(choices, writer);
   unwatch();
   return served && !gone_;
 }
 
-bool Connection::whole_answer(Mailbox& mailbox, Answer& answer, const CompletionWriter& writer) {
-  AnswerPiece whole;
-  while (!answer.finished()) {
-    if (!wait_for_mail()) return false;
-    const Status added = answer.add(mailbox.take(), whole);
-    if (!added) return refuse(refusal_of(added.error()));
+Status Connection::add_mail(Choice& choice, AnswerPiece& piece) {
+  Mail mail = choice.mailbox->take();
+  if (!mail.tokens.empty()) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> since = now - choice.last_mail.value_or(arrived_);
+    if (choice.last_mail) {
+      service_.metrics.observe_gap(since.count());
+    } else {
+      service_.metrics.observe_first_token(since.count());
+    }
+    choice.last_mail = now;
   }
-  return reply(200, writer.completion(whole, answer.reason()));
+  return choice.answer.add(std::move(mail), piece);
 }
 
-bool Connection::stream_answer(Mailbox& mailbox,
-                               Answer& answer,
-                               const CompletionWriter& writer,
-                               bool include_usage) {
-  // The first mail tells whether there is an answer at all, which the status line has to say.
-  bool begun = false;
-  const auto begin = [&] {
-    if (begun) return true;
-    begun = true;
-    return write_stream_header() && write_piece(server_event(writer.first_chunk()));
-  };
-  while (!answer.finished()) {
+bool Connection::whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer) {
+  const auto finished = [](const Choice& choice) { return choice.answer.finished(); };
+  while (!std::ranges::all_of(choices, finished)) {
     if (!wait_for_mail()) return false;
-    AnswerPiece piece;
-    const Status added = answer.add(mailbox.take(), piece);
-    if (!added && !begun) return refuse(refusal_of(added.error()));
-    if (!begin()) return false;
-    if (writer.says_anything(piece) && !write_piece(server_event(writer.chunk(piece)))) {
-      return false;
-    }
-    if (!added) {
-      keep_alive_ = false;
-      return write_piece(server_event(error_json(refusal_of(added.error())))) && end_stream();
+    for (Choice& choice : choices) {
+      if (finished(choice)) continue;
+      const Status added = add_mail(choice, choice.whole);
+      if (!added) return refuse(refusal_of(added.error()));
     }
   }
-  std::string rest = server_event(writer.last_chunk(answer.reason()));
-  if (include_usage) rest += server_event(writer.usage_chunk(answer.token_count()));
+  std::vector<WholeAnswer> answers;
+  for (Choice& choice : choices) {
+    answers.push_back({std::move(choice.whole), choice.answer.reason()});
+  }
+  return reply(200, writer.completion(answers));
+}
+
+bool Connection::stream_answers(std::vector<Choice>& choices,
+                                const CompletionWriter& writer,
+                                bool include_usage) {
+  // The first mail tells whether there is an answer at all, which the status line has to say.
+  bool begun = false;
+  std::int64_t tokens = 0;
+  std::size_t unfinished = choices.size();
+  while (unfinished > 0) {
+    if (!wait_for_mail()) return false;
+    std::string events;
+    for (int index = 0; index < static_cast<int>(choices.size()); ++index) {
+      Choice& choice = choices[static_cast<std::size_t>(index)];
+      if (choice.answer.finished()) continue;
+      AnswerPiece piece;
+      const Status added = add_mail(choice, piece);
+      if (!added && !begun && events.empty()) return refuse(refusal_of(added.error()));
+      if (!std::exchange(choice.said_hello, true) && writer.is_chat()) {
+        events += server_event(writer.first_chunk(index));
+      }
+      if (writer.says_anything(piece)) events += server_event(writer.chunk(index, piece));
+      if (!added) {
+        keep_alive_ = false;
+        events += server_event(error_json(refusal_of(added.error())));
+        return (begun || write_stream_header()) && write_piece(events) && end_stream();
+      }
+      if (!choice.answer.finished()) continue;
+      events += server_event(writer.last_chunk(index, choice.answer.reason()));
+      tokens += choice.answer.token_count();
+      --unfinished;
+    }
+    if (events.empty()) continue;
+    if (!std::exchange(begun, true) && !write_stream_header()) return false;
+    if (!write_piece(events)) return false;
+  }
+  std::string rest = include_usage ? server_event(writer.usage_chunk(tokens)) : "";
   rest += kLastEvent;
   return write_piece(rest) && end_stream();
+}
+
+bool Connection::reply_with(const Outcome<std::string>& json) {
+  return json ? reply(200, *json) : refuse(json.error());
 }
 
 bool Connection::refuse(const Refusal& refusal) {
@@ -284,10 +361,15 @@ bool Connection::refuse_unreadable(ErrorCode failure) {
   return reply(400, error_json({.message = "expected a request of HTTP/1.1, got something else"}));
 }
 
-bool Connection::reply(unsigned status, std::string body, const Headers& headers) {
+bool Connection::reply(unsigned status,
+                       std::string body,
+                       const Headers& headers,
+                       std::string_view content_type) {
+  service_.metrics.count_response(status);
   http::response<http::string_body> response(static_cast<http::status>(status), version_);
   response.set(http::field::server, "kakeya");
-  response.set(http::field::content_type, "application/json");
+  response.set(http::field::content_type,
+               boost::beast::string_view(content_type.data(), content_type.size()));
   for (const auto& [name, value] : headers) response.set(name, value);
   response.keep_alive(keep_alive_ && !stopping_);
   response.body() = std::move(body);
@@ -299,6 +381,7 @@ bool Connection::reply(unsigned status, std::string body, const Headers& headers
 }
 
 bool Connection::write_stream_header() {
+  service_.metrics.count_response(200);
   http::response<http::empty_body> response(http::status::ok, version_);
   response.set(http::field::server, "kakeya");
   response.set(http::field::content_type, "text/event-stream");

@@ -11,6 +11,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@
 #include "kakeya/tokenizer.h"
 #include "server/answer.h"
 #include "server/driver.h"
+#include "server/metrics.h"
 #include "server/openai_write.h"
 #include "server/serve_options.h"
 #include "server/status_map.h"
@@ -29,12 +31,16 @@ namespace kakeya::server {
 
 // What all connections share; it outlives them.
 struct Service {
-  const Engine& engine;
+  Engine& engine;
   const Tokenizer& tokenizer;
   Driver& driver;
+  Metrics& metrics;
   const ServeOptions& options;
   std::int64_t started = 0;  // Unix time
 };
+
+// One answer that a request is given, and what became of it so far.
+struct Choice;
 
 class Connection {
  public:
@@ -58,15 +64,22 @@ class Connection {
   // The next ones return whether the connection goes on.
   bool exchange();
   bool route(const HttpRequest& request);
-  bool chat(const HttpRequest& request);
-  bool whole_answer(Mailbox& mailbox, Answer& answer, const CompletionWriter& writer);
-  bool stream_answer(Mailbox& mailbox,
-                     Answer& answer,
-                     const CompletionWriter& writer,
-                     bool include_usage);
+  bool serve_get(std::string_view path);
+  bool serve_post(std::string_view path, const HttpRequest& request);
+  bool answer(const Outcome<ServeRequest>& wish);
+  bool whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer);
+  bool stream_answers(std::vector<Choice>& choices,
+                      const CompletionWriter& writer,
+                      bool include_usage);
+  // What came for a choice; tells the metrics when.
+  Status add_mail(Choice& choice, AnswerPiece& piece);
+  bool reply_with(const Outcome<std::string>& json);
   bool refuse(const Refusal& refusal);
   bool refuse_unreadable(ErrorCode failure);
-  bool reply(unsigned status, std::string body, const Headers& headers = {});
+  bool reply(unsigned status,
+             std::string body,
+             const Headers& headers = {},
+             std::string_view content_type = "application/json");
   bool write_stream_header();
   bool write_piece(std::string_view text);
   bool end_stream();
@@ -95,7 +108,8 @@ class Connection {
   bool stopping_ = false;
   bool has_mail_ = false;
   bool watching_ = false;
-  bool gone_ = false;  // the client
+  bool gone_ = false;                                   // the client
+  std::chrono::steady_clock::time_point arrived_ = {};  // the present request
 };
 
 }  // namespace kakeya::server

@@ -57,7 +57,11 @@ struct HttpServer::State {
         std::unique_ptr<Driver> own)
       : options(std::move(chosen)),
         driver(std::move(own)),
-        service{engine, tokenizer, *driver, options,
+        service{engine,
+                tokenizer,
+                *driver,
+                metrics,
+                options,
                 std::chrono::duration_cast<std::chrono::seconds>(
                     std::chrono::system_clock::now().time_since_epoch())
                     .count()} {}
@@ -69,6 +73,7 @@ struct HttpServer::State {
 
   const ServeOptions options;
   std::unique_ptr<Driver> driver;
+  Metrics metrics;
   const Service service;
   // Of the thread that accepts, and when that has ended, of who stops the server. Sockets that are
   // accepted belong to a slot's loop, which must outlive them: so these go last.

@@ -4,182 +4,19 @@
 
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "server/conversation_read.h"
+
 namespace kakeya::server {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
-// Brackets and commas outside of strings say how deep and how large a text can be when it is read.
-std::string problem_of_size(std::string_view body) {
-  std::size_t depth = 0;
-  std::size_t values = 1;
-  bool in_string = false;
-  for (std::size_t at = 0; at < body.size(); ++at) {
-    const char byte = body[at];
-    if (in_string) {
-      if (byte == '\\') ++at;
-      if (byte == '"') in_string = false;
-      continue;
-    }
-    if (byte == '"') in_string = true;
-    if (byte == ']' || byte == '}') depth -= depth > 0 ? 1 : 0;
-    if (byte == '[' || byte == '{') {
-      ++values;
-      if (++depth > kMostJsonDepth) {
-        return fmt::format("expected at most {} levels of JSON, got more", kMostJsonDepth);
-      }
-    }
-    if (byte == ',' && ++values > kMostJsonValues) {
-      return fmt::format("expected at most {} JSON values, got more", kMostJsonValues);
-    }
-  }
-  return {};
-}
-
-// What was there, in a few words.
-std::string shown(const Json& value) {
-  if (!value.is_primitive() || value.is_null()) return value.type_name();
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 40) + "...";
-  return text;
-}
-
-// Reads fields and keeps the first problem; after one it reads nothing more.
-class Reader {
- public:
-  bool failed() const { return problem_.has_value(); }
-  Refusal problem() { return std::move(*problem_); }
-
-  void refuse(std::string parameter, const std::string& expected, const std::string& got) {
-    if (problem_) return;
-    Refusal refusal;
-    refusal.message = fmt::format("{}: expected {}, got {}", parameter, expected, got);
-    refusal.parameter = std::move(parameter);
-    problem_ = std::move(refusal);
-  }
-
-  // The field, unless it is missing or null, which mean the same.
-  const Json* find(const Json& object, const char* name) const {
-    if (problem_) return nullptr;
-    const auto found = object.find(name);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  void read(const Json& body, const char* name, bool& out) {
-    const Json* value = find(body, name);
-    if (value == nullptr) return;
-    if (!value->is_boolean()) return refuse(name, "true or false", shown(*value));
-    out = value->get<bool>();
-  }
-
-  void read(
-      const Json& body, const char* name, float least, float most, std::optional<float>& out) {
-    const Json* value = find(body, name);
-    if (value == nullptr) return;
-    const double number = value->is_number() ? value->get<double>() : NAN;
-    if (!(number >= least && number <= most)) {
-      return refuse(name, fmt::format("a number from {} to {}", least, most), shown(*value));
-    }
-    out = static_cast<float>(number);
-  }
-
-  template <typename Integer>
-  void read(const Json& body,
-            const char* name,
-            std::int64_t least,
-            std::int64_t most,
-            std::optional<Integer>& out) {
-    const Json* value = find(body, name);
-    if (value == nullptr) return;
-    // The parser makes numbers beyond 2^63 unsigned, which get() would wrap.
-    const bool fits =
-        value->is_number_integer() &&
-        (!value->is_number_unsigned() || value->get<std::uint64_t>() <= std::uint64_t{1} << 62);
-    const std::int64_t number = fits ? value->get<std::int64_t>() : 0;
-    if (!fits || number < least || number > most) {
-      return refuse(name, fmt::format("a whole number from {} to {}", least, most), shown(*value));
-    }
-    out = static_cast<Integer>(number);
-  }
-
- private:
-  std::optional<Refusal> problem_;
-};
-
-// A text, or parts of {"type": "text"} that are put together.
-void read_content(Reader& reader, const Json& message, const std::string& where, std::string& out) {
-  const Json* content = reader.find(message, "content");
-  if (content == nullptr) {
-    return reader.refuse(where, "a text or text parts", "nothing");
-  }
-  if (content->is_string()) {
-    out = content->get<std::string>();
-    return;
-  }
-  if (!content->is_array()) return reader.refuse(where, "a text or text parts", shown(*content));
-  for (const Json& part : *content) {
-    const Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
-    const Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
-    if (type == nullptr || *type != "text" || text == nullptr || !text->is_string()) {
-      return reader.refuse(where, "parts of {\"type\": \"text\", \"text\": ...}",
-                           type == nullptr ? shown(part) : "type " + shown(*type));
-    }
-    out += text->get_ref<const std::string&>();
-  }
-}
-
-void read_message(Reader& reader, const Json& message, std::size_t index, ChatMessage& out) {
-  const std::string where = fmt::format("messages[{}]", index);
-  if (!message.is_object()) return reader.refuse(where, "an object", shown(message));
-  const Json* role = reader.find(message, "role");
-  const bool known = role != nullptr && (*role == "system" || *role == "developer" ||
-                                         *role == "user" || *role == "assistant");
-  if (!known) {
-    return reader.refuse(where + ".role", "system, developer, user or assistant",
-                         role == nullptr ? "nothing" : shown(*role));
-  }
-  // A developer's message is what newer clients call the system's.
-  out.role = *role == "developer" ? "system" : role->get<std::string>();
-  const Json* calls = reader.find(message, "tool_calls");
-  if (calls != nullptr && !calls->empty()) {
-    return reader.refuse(where + ".tool_calls", "none, as tools are not served", shown(*calls));
-  }
-  read_content(reader, message, where + ".content", out.content);
-}
-
-void read_messages(Reader& reader, const Json& body, std::vector<ChatMessage>& out) {
-  const Json* messages = reader.find(body, "messages");
-  const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
-                     messages->size() <= kMostMessages;
-  if (!sound) {
-    std::string got = messages == nullptr ? "nothing" : shown(*messages);
-    if (messages != nullptr && messages->is_array()) got = fmt::format("{}", messages->size());
-    return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
-                         got);
-  }
-  out.resize(messages->size());
-  for (std::size_t index = 0; index < out.size() && !reader.failed(); ++index) {
-    read_message(reader, (*messages)[index], index, out[index]);
-  }
-}
-
-void read_model(Reader& reader, const Json& body, std::string& out) {
-  const Json* model = reader.find(body, "model");
-  if (model == nullptr || !model->is_string()) {
-    return reader.refuse("model", "the name of a model, as /v1/models lists it",
-                         model == nullptr ? "nothing" : shown(*model));
-  }
-  out = model->get<std::string>();
-}
-
-void read_stop(Reader& reader, const Json& body, std::vector<std::string>& out) {
+void read_stop(JsonReader& reader, const Json& body, std::vector<std::string>& out) {
   const Json* stop = reader.find(body, "stop");
   if (stop == nullptr) return;
   // What a stop string may be is TextStream's business.
@@ -192,7 +29,7 @@ void read_stop(Reader& reader, const Json& body, std::vector<std::string>& out) 
 }
 
 // {"106": -100}
-void read_logit_bias(Reader& reader, const Json& body, SamplingWish& out) {
+void read_logit_bias(JsonReader& reader, const Json& body, SamplingWish& out) {
   const Json* biases = reader.find(body, "logit_bias");
   if (biases == nullptr) return;
   if (!biases->is_object() || biases->size() > kMostLogitBiases) {
@@ -215,7 +52,7 @@ void read_logit_bias(Reader& reader, const Json& body, SamplingWish& out) {
   }
 }
 
-void read_sampling(Reader& reader, const Json& body, SamplingWish& out) {
+void read_sampling(JsonReader& reader, const Json& body, SamplingWish& out) {
   reader.read(body, "temperature", 0.0F, 2.0F, out.temperature);
   reader.read(body, "top_p", 0.0F, 1.0F, out.top_p);
   reader.read(body, "top_k", 0, kMostTokens, out.top_k);
@@ -227,17 +64,13 @@ void read_sampling(Reader& reader, const Json& body, SamplingWish& out) {
   read_logit_bias(reader, body, out);
 }
 
-void read_output(Reader& reader, const Json& body, ServeRequest& out) {
+void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
   reader.read(body, "max_tokens", 1, kMostTokens, out.max_tokens);
   reader.read(body, "max_completion_tokens", 1, kMostTokens, out.max_tokens);
   read_stop(reader, body, out.stop_strings);
-  reader.read(body, "logprobs", out.logprobs);
-  std::optional<int> top_logprobs;
-  reader.read(body, "top_logprobs", 0, kMostTopLogprobs, top_logprobs);
-  out.top_logprobs = top_logprobs.value_or(0);
-  if (out.top_logprobs > 0 && !out.logprobs) {
-    reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
-  }
+  std::optional<int> choices;
+  reader.read(body, "n", 1, kMostChoices, choices);
+  out.choices = choices.value_or(1);
   reader.read(body, "stream", out.stream);
   reader.read(body, "return_token_ids", out.return_token_ids);
   const Json* options = reader.find(body, "stream_options");
@@ -247,14 +80,10 @@ void read_output(Reader& reader, const Json& body, ServeRequest& out) {
 }
 
 // Fields without which the answer would not be the one that was asked for.
-void refuse_unserved(Reader& reader, const Json& body) {
-  std::optional<int> count;
-  reader.read(body, "n", 1, 1, count);
-  for (const char* name : {"tools", "functions"}) {
-    const Json* tools = reader.find(body, name);
-    if (tools != nullptr && !tools->empty()) {
-      reader.refuse(name, "none, as tools are not served", shown(*tools));
-    }
+void refuse_unserved(JsonReader& reader, const Json& body) {
+  const Json* functions = reader.find(body, "functions");
+  if (functions != nullptr && !functions->empty()) {
+    reader.refuse("functions", "tools, as newer clients send", shown(*functions));
   }
   const Json* format = reader.find(body, "response_format");
   if (format == nullptr) return;
@@ -264,31 +93,99 @@ void refuse_unserved(Reader& reader, const Json& body) {
   }
 }
 
+// A text or token ids; an array of one of these is the same.
+void read_prompt(JsonReader& reader, const Json& body, RawPrompt& out) {
+  const Json* prompt = reader.find(body, "prompt");
+  const bool wrapped = prompt != nullptr && prompt->is_array() && prompt->size() == 1 &&
+                       !prompt->front().is_number();
+  if (wrapped) prompt = &prompt->front();
+  if (prompt != nullptr && prompt->is_string()) {
+    out.text = prompt->get<std::string>();
+    return;
+  }
+  if (prompt == nullptr || !prompt->is_array() || prompt->empty()) {
+    return reader.refuse("prompt", "a text or an array of token ids",
+                         prompt == nullptr ? "nothing" : shown(*prompt));
+  }
+  read_token_ids(reader, *prompt, "prompt", out.ids);
+}
+
+// The number of likeliest tokens, which says that log-probabilities are wanted.
+void read_logprob_count(JsonReader& reader, const Json& body, ServeRequest& out) {
+  std::optional<int> count;
+  reader.read(body, "logprobs", 0, kMostTopLogprobs, count);
+  out.logprobs = count.has_value();
+  out.top_logprobs = count.value_or(0);
+}
+
+void refuse_unserved_of_completions(JsonReader& reader, const Json& body) {
+  bool echo = false;
+  reader.read(body, "echo", echo);
+  if (echo) reader.refuse("echo", "false", "true");
+  const Json* suffix = reader.find(body, "suffix");
+  if (suffix != nullptr && *suffix != "") reader.refuse("suffix", "none", shown(*suffix));
+  std::optional<int> best_of;
+  reader.read(body, "best_of", 1, 1, best_of);
+}
+
 }  // namespace
 
-Outcome<ServeRequest> read_chat_request(std::string_view body) {
-  const auto refuse = [](std::string message) {
-    Refusal refusal;
-    refusal.message = "the body: " + std::move(message);
-    return tl::unexpected(std::move(refusal));
-  };
-  if (std::string problem = problem_of_size(body); !problem.empty()) return refuse(problem);
-  Json parsed;
-  try {
-    parsed = Json::parse(body);
-  } catch (const Json::parse_error& failure) {
-    return refuse(fmt::format("expected JSON, got an error at byte {}", failure.byte));
-  } catch (const Json::out_of_range&) {
-    return refuse("expected JSON, got a number beyond all bounds");
+void read_model(JsonReader& reader, const Json& body, std::string& out) {
+  const Json* model = reader.find(body, "model");
+  if (model == nullptr || !model->is_string()) {
+    return reader.refuse("model", "the name of a model, as /v1/models lists it",
+                         model == nullptr ? "nothing" : shown(*model));
   }
-  if (!parsed.is_object()) return refuse("expected a JSON object, got " + shown(parsed));
-  Reader reader;
+  out = model->get<std::string>();
+}
+
+void read_token_ids(JsonReader& reader,
+                    const Json& array,
+                    const std::string& name,
+                    std::vector<TokenId>& out) {
+  constexpr std::int64_t kMost = std::numeric_limits<TokenId>::max();
+  for (const Json& value : array) {
+    const bool fits = value.is_number_unsigned() &&
+                      value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost);
+    if (!fits) return reader.refuse(name, "token ids", shown(value));
+    out.push_back(value.get<TokenId>());
+  }
+}
+
+Outcome<ServeRequest> read_chat_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  JsonReader reader;
   ServeRequest request;
-  read_model(reader, parsed, request.model);
-  read_messages(reader, parsed, request.messages);
-  read_sampling(reader, parsed, request.sampling);
-  read_output(reader, parsed, request);
-  refuse_unserved(reader, parsed);
+  read_model(reader, *parsed, request.model);
+  read_messages(reader, *parsed, request.messages);
+  read_tools(reader, *parsed, body, request.chat);
+  read_sampling(reader, *parsed, request.sampling);
+  read_output(reader, *parsed, request);
+  reader.read(*parsed, "logprobs", request.logprobs);
+  std::optional<int> top_logprobs;
+  reader.read(*parsed, "top_logprobs", 0, kMostTopLogprobs, top_logprobs);
+  request.top_logprobs = top_logprobs.value_or(0);
+  if (request.top_logprobs > 0 && !request.logprobs) {
+    reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
+  }
+  refuse_unserved(reader, *parsed);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return request;
+}
+
+Outcome<ServeRequest> read_completion_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  JsonReader reader;
+  ServeRequest request;
+  request.max_tokens = kDefaultCompletionTokens;
+  read_model(reader, *parsed, request.model);
+  read_prompt(reader, *parsed, request.prompt.emplace());
+  read_sampling(reader, *parsed, request.sampling);
+  read_output(reader, *parsed, request);
+  read_logprob_count(reader, *parsed, request);
+  refuse_unserved_of_completions(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }

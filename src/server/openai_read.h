@@ -1,21 +1,35 @@
-// Bodies of POST /v1/chat/completions, read and checked. Pure: nothing but the text is looked at.
+// Bodies of OpenAI's requests for answers, read and checked. Pure: nothing but the text is looked
+// at. Fields that it does not know are ignored. Errors: kInvalidArgument, naming the field, what
+// was expected and what was there; also for fields that it knows but cannot serve.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "kakeya/types.h"
+#include "server/json_reader.h"
 #include "server/serve_request.h"
 
 namespace kakeya::server {
 
-// What a body may cost before anything of it is allocated.
-inline constexpr std::size_t kMostJsonDepth = 64;
-inline constexpr std::size_t kMostJsonValues = 262'144;
-inline constexpr std::size_t kMostMessages = 4096;
 inline constexpr std::size_t kMostLogitBiases = 1024;
+inline constexpr int kMostChoices = 16;
+inline constexpr std::int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
 
-// Fields that it does not know are ignored. Errors: kInvalidArgument, naming the field, what was
-// expected and what was there; also for fields that it knows but cannot serve.
+// Of POST /v1/chat/completions and /v1/completions.
 Outcome<ServeRequest> read_chat_request(std::string_view body);
+Outcome<ServeRequest> read_completion_request(std::string_view body);
+
+// "model": a name that is not empty.
+void read_model(JsonReader& reader, const Json& body, std::string& out);
+
+// Appends ids; the vocabulary is not known here.
+void read_token_ids(JsonReader& reader,
+                    const Json& array,
+                    const std::string& name,
+                    std::vector<TokenId>& out);
 
 }  // namespace kakeya::server

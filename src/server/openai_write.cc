@@ -9,10 +9,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string text_of(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 ordered_json text_or_null(std::string_view text) {
   return text.empty() ? ordered_json() : ordered_json(text);
 }
@@ -55,33 +51,46 @@ ordered_json usage_json(std::int64_t prompt_tokens, std::int64_t completion_toke
           {"total_tokens", prompt_tokens + completion_tokens}};
 }
 
-// {"id", "object", "created", "model", "choices"}
-ordered_json frame(const std::string& id,
-                   const char* object,
-                   std::int64_t created,
-                   const std::string& model,
-                   ordered_json choices) {
-  return {{"id", id},
-          {"object", object},
-          {"created", created},
-          {"model", model},
-          {"choices", std::move(choices)}};
+// As /v1/completions has them: columns, and the texts of tokens instead of their bytes.
+ordered_json completion_logprobs_json(const Tokenizer& tokenizer, const AnswerPiece& piece) {
+  ordered_json tokens = ordered_json::array();
+  ordered_json logprobs = ordered_json::array();
+  ordered_json tops = ordered_json::array();
+  for (const GeneratedToken& token : piece.tokens) {
+    if (!token.logprobs) continue;
+    const ordered_json of = logprob_json(tokenizer, token.logprobs->token);
+    tokens.push_back(of["token"]);
+    logprobs.push_back(of["logprob"]);
+    ordered_json top = ordered_json::object();
+    for (const TokenLogprob& other : token.logprobs->top) {
+      const ordered_json entry = logprob_json(tokenizer, other);
+      top[entry["token"].get<std::string>()] = entry["logprob"];
+    }
+    tops.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)}};
 }
 
 }  // namespace
 
+std::string json_text(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 std::string error_json(const Refusal& refusal) {
-  return text_of({{"error",
-                   {{"message", refusal.message},
-                    {"type", http_error(refusal.status).type},
-                    {"param", text_or_null(refusal.parameter)},
-                    {"code", text_or_null(refusal.code)}}}});
+  return json_text({{"error",
+                     {{"message", refusal.message},
+                      {"type", http_error(refusal.status).type},
+                      {"param", text_or_null(refusal.parameter)},
+                      {"code", text_or_null(refusal.code)}}}});
 }
 
 std::string models_json(std::string_view model_name, std::int64_t created) {
   const ordered_json model = {
       {"id", model_name}, {"object", "model"}, {"created", created}, {"owned_by", "kakeya"}};
-  return text_of({{"object", "list"}, {"data", ordered_json::array({model})}});
+  return json_text({{"object", "list"}, {"data", ordered_json::array({model})}});
 }
 
 std::string server_event(std::string_view text) {
@@ -99,25 +108,30 @@ CompletionWriter::CompletionWriter(const Tokenizer& tokenizer,
       created_(created),
       prompt_tokens_(prompt_tokens) {}
 
-std::string CompletionWriter::completion(const AnswerPiece& whole, FinishReason reason) const {
-  ordered_json choice = {{"index", 0},
-                         {"message", {{"role", "assistant"}, {"content", whole.text}}},
-                         {"logprobs", nullptr},
-                         {"finish_reason", name_of(reason)}};
-  if (request_.logprobs) choice["logprobs"] = logprobs_json(tokenizer_, whole);
-  if (request_.return_token_ids) choice["token_ids"] = ids_json(whole);
-  ordered_json json = frame(id_, "chat.completion", created_, request_.model,
-                            ordered_json::array({std::move(choice)}));
-  json["usage"] = usage_json(prompt_tokens_, std::ssize(whole.tokens));
-  return text_of(json);
+std::string CompletionWriter::completion(const std::vector<WholeAnswer>& answers) const {
+  ordered_json choices = ordered_json::array();
+  std::int64_t tokens = 0;
+  for (const WholeAnswer& answer : answers) {
+    ordered_json choice = {{"index", choices.size()}};
+    if (is_chat()) {
+      choice["message"] = {{"role", "assistant"}, {"content", answer.piece.text}};
+    } else {
+      choice["text"] = answer.piece.text;
+    }
+    add_details(choice, answer.piece);
+    choice["finish_reason"] = name_of(answer.reason);
+    choices.push_back(std::move(choice));
+    tokens += std::ssize(answer.piece.tokens);
+  }
+  ordered_json json = frame(is_chat() ? "chat.completion" : "text_completion", std::move(choices));
+  json["usage"] = usage_json(prompt_tokens_, tokens);
+  return json_text(json);
 }
 
-std::string CompletionWriter::first_chunk() const {
-  const ordered_json choice = {{"index", 0},
-                               {"delta", {{"role", "assistant"}, {"content", ""}}},
-                               {"finish_reason", nullptr}};
-  return text_of(
-      frame(id_, "chat.completion.chunk", created_, request_.model, ordered_json::array({choice})));
+std::string CompletionWriter::first_chunk(int index) const {
+  return chunk_of({{"index", index},
+                   {"delta", {{"role", "assistant"}, {"content", ""}}},
+                   {"finish_reason", nullptr}});
 }
 
 bool CompletionWriter::says_anything(const AnswerPiece& piece) const {
@@ -125,27 +139,60 @@ bool CompletionWriter::says_anything(const AnswerPiece& piece) const {
   return !piece.text.empty() || (of_tokens && !piece.tokens.empty());
 }
 
-std::string CompletionWriter::chunk(const AnswerPiece& piece) const {
-  ordered_json choice = {
-      {"index", 0}, {"delta", {{"content", piece.text}}}, {"finish_reason", nullptr}};
-  if (request_.logprobs) choice["logprobs"] = logprobs_json(tokenizer_, piece);
-  if (request_.return_token_ids) choice["token_ids"] = ids_json(piece);
-  return text_of(frame(id_, "chat.completion.chunk", created_, request_.model,
-                       ordered_json::array({std::move(choice)})));
+std::string CompletionWriter::chunk(int index, const AnswerPiece& piece) const {
+  ordered_json choice = {{"index", index}};
+  if (is_chat()) {
+    choice["delta"] = {{"content", piece.text}};
+  } else {
+    choice["text"] = piece.text;
+  }
+  add_details(choice, piece);
+  choice["finish_reason"] = nullptr;
+  return chunk_of(std::move(choice));
 }
 
-std::string CompletionWriter::last_chunk(FinishReason reason) const {
-  const ordered_json choice = {
-      {"index", 0}, {"delta", ordered_json::object()}, {"finish_reason", name_of(reason)}};
-  return text_of(
-      frame(id_, "chat.completion.chunk", created_, request_.model, ordered_json::array({choice})));
+std::string CompletionWriter::last_chunk(int index, FinishReason reason) const {
+  ordered_json choice = {{"index", index}};
+  if (is_chat()) {
+    choice["delta"] = ordered_json::object();
+  } else {
+    choice["text"] = "";
+  }
+  choice["finish_reason"] = name_of(reason);
+  return chunk_of(std::move(choice));
 }
 
 std::string CompletionWriter::usage_chunk(std::int64_t completion_tokens) const {
-  ordered_json json =
-      frame(id_, "chat.completion.chunk", created_, request_.model, ordered_json::array());
+  ordered_json json = frame(chunk_object(), ordered_json::array());
   json["usage"] = usage_json(prompt_tokens_, completion_tokens);
-  return text_of(json);
+  return json_text(json);
+}
+
+// Log-probabilities and ids, if they are wanted.
+void CompletionWriter::add_details(ordered_json& choice, const AnswerPiece& piece) const {
+  if (request_.logprobs) {
+    choice["logprobs"] =
+        is_chat() ? logprobs_json(tokenizer_, piece) : completion_logprobs_json(tokenizer_, piece);
+  } else {
+    choice["logprobs"] = nullptr;
+  }
+  if (request_.return_token_ids) choice["token_ids"] = ids_json(piece);
+}
+
+ordered_json CompletionWriter::frame(const char* object, ordered_json choices) const {
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", request_.model},
+          {"choices", std::move(choices)}};
+}
+
+const char* CompletionWriter::chunk_object() const {
+  return is_chat() ? "chat.completion.chunk" : "text_completion";
+}
+
+std::string CompletionWriter::chunk_of(ordered_json choice) const {
+  return json_text(frame(chunk_object(), ordered_json::array({std::move(choice)})));
 }
 
 }  // namespace kakeya::server

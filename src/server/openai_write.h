@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kakeya/tokenizer.h"
 #include "server/answer.h"
@@ -11,6 +13,9 @@
 #include "server/status_map.h"
 
 namespace kakeya::server {
+
+// On one line; what is no UTF-8 becomes U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json);
 
 // {"error": {"message", "type", "param", "code"}}
 std::string error_json(const Refusal& refusal);
@@ -21,7 +26,13 @@ std::string models_json(std::string_view model_name, std::int64_t created);
 std::string server_event(std::string_view text);
 inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 
-// Writes one completion. Thread: of its request; what it refers to must outlive it.
+struct WholeAnswer {
+  AnswerPiece piece;
+  FinishReason reason = FinishReason::kNone;
+};
+
+// Writes one completion, of a chat or of a prompt. Thread: of its request; what it refers to must
+// outlive it.
 class CompletionWriter {
  public:
   CompletionWriter(const Tokenizer& tokenizer,
@@ -30,19 +41,26 @@ class CompletionWriter {
                    std::int64_t created,
                    std::int64_t prompt_tokens);
 
-  // The whole answer.
-  std::string completion(const AnswerPiece& whole, FinishReason reason) const;
+  // The whole answers, one a choice.
+  std::string completion(const std::vector<WholeAnswer>& answers) const;
 
-  // Chunks of a stream: the first one has the role, each next one a piece, the last one why it
-  // ended; then, if the request wants it, what was used.
-  std::string first_chunk() const;
-  std::string chunk(const AnswerPiece& piece) const;
-  std::string last_chunk(FinishReason reason) const;
+  // Chunks of a stream: the first one of a choice has the role (in a chat alone), each next one a
+  // piece, the last one why it ended; then, if the request wants it, what was used by all choices.
+  std::string first_chunk(int index) const;
+  std::string chunk(int index, const AnswerPiece& piece) const;
+  std::string last_chunk(int index, FinishReason reason) const;
   std::string usage_chunk(std::int64_t completion_tokens) const;
   // Whether chunk() of this piece would say anything.
   bool says_anything(const AnswerPiece& piece) const;
 
+  bool is_chat() const { return !request_.prompt.has_value(); }
+
  private:
+  void add_details(nlohmann::ordered_json& choice, const AnswerPiece& piece) const;
+  nlohmann::ordered_json frame(const char* object, nlohmann::ordered_json choices) const;
+  const char* chunk_object() const;
+  std::string chunk_of(nlohmann::ordered_json choice) const;
+
   const Tokenizer& tokenizer_;
   const ServeRequest& request_;
   const std::string id_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +27,19 @@ struct SamplingWish {
   std::optional<std::uint64_t> seed = {};  // none: a random one
 };
 
+// A text that no template writes, which may spell special tokens; or its ids.
+struct RawPrompt {
+  std::string text = {};
+  std::vector<TokenId> ids = {};
+};
+
 struct ServeRequest {
   std::string model;
-  std::vector<ChatMessage> messages;
+  // A conversation, unless there is a prompt.
+  std::vector<ChatMessage> messages = {};
+  ChatOptions chat = {};
+  std::optional<RawPrompt> prompt = {};
+  int choices = 1;                              // answers
   std::optional<std::int64_t> max_tokens = {};  // none: what the context leaves
   SamplingWish sampling = {};
   std::vector<std::string> stop_strings = {};
@@ -40,11 +50,24 @@ struct ServeRequest {
   bool return_token_ids = false;
 };
 
-template <typename T>
-using Outcome = tl::expected<T, Refusal>;
+// Tokens of the default session's context.
+std::int64_t context_of(const Engine& engine);
 
-// The prompt by the model's template, and options of generating. Errors: kInvalidArgument for a
-// conversation that the template refuses or the context cannot hold ("context_length_exceeded").
+// The ids of a text that no template wrote, after what begins one. Errors: kInvalidArgument for
+// more than `most_tokens` ("context_length_exceeded"), naming `parameter`.
+Outcome<std::vector<TokenId>> encode_text(const Engine& engine,
+                                          std::string_view text,
+                                          std::int64_t most_tokens,
+                                          const std::string& parameter);
+
+// The conversation by the model's template. Errors: kInvalidArgument for one that the template
+// refuses.
+Outcome<ChatPrompt> apply_template(const Engine& engine,
+                                   const std::vector<ChatMessage>& messages,
+                                   const ChatOptions& options);
+
+// Prompt and options of generating, of the first choice. Errors: as above, and kInvalidArgument
+// for what the context cannot hold ("context_length_exceeded").
 Outcome<Request> make_request(const Engine& engine,
                               const ServeRequest& wish,
                               std::int64_t draft_length);

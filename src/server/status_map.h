@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <tl/expected.hpp>
 
 #include "kakeya/status.h"
 
@@ -15,6 +16,9 @@ struct Refusal {
   std::string parameter = {};  // the field that it is about; empty: none
   std::string code = {};       // a word for programs ("context_length_exceeded"); empty: none
 };
+
+template <typename T>
+using Outcome = tl::expected<T, Refusal>;
 
 // What an error becomes.
 struct HttpError {

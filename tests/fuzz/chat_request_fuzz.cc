@@ -1,4 +1,4 @@
-// Any bytes as the body of a chat request: read or refused with a message.
+// Any bytes as the body of a request for an answer: read or refused with a message.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -6,14 +6,22 @@
 #include "server/openai_read.h"
 #include "server/openai_write.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto request = kakeya::server::read_chat_request(
-      std::string_view(reinterpret_cast<const char*>(data), size));
+namespace {
+
+void check(const kakeya::server::Outcome<kakeya::server::ServeRequest>& request) {
   // What was read can be asked of an engine; what was not can be told.
-  if (request && request->messages.empty()) std::abort();
+  if (request && request->messages.empty() == !request->prompt.has_value()) std::abort();
   if (!request && (request.error().message.empty() ||
                    kakeya::server::error_json(request.error()).find('\n') != std::string::npos)) {
     std::abort();
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  check(kakeya::server::read_chat_request(body));
+  check(kakeya::server::read_completion_request(body));
   return 0;
 }

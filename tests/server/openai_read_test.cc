@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "server/conversation_read.h"
 #include "server/openai_write.h"
 
 namespace kakeya::server {
@@ -22,7 +23,7 @@ TEST(OpenaiRead, ReadsEveryField) {
       R"("max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":3,"min_p":0.125,"seed":-1,)"
       R"("stop":["x","y"],"presence_penalty":1,"frequency_penalty":-1,"logit_bias":{"106":-2.5},)"
       R"("logprobs":true,"top_logprobs":4,"stream":true,"return_token_ids":true,)"
-      R"("stream_options":{"include_usage":true},"n":1,"user":{"is":["ignored"]})"));
+      R"("stream_options":{"include_usage":true},"n":3,"user":{"is":["ignored"]})"));
   ASSERT_TRUE(request.has_value()) << request.error().message;
   EXPECT_EQ(request->model, "m");
   EXPECT_EQ(request->max_tokens, 7);
@@ -41,6 +42,59 @@ TEST(OpenaiRead, ReadsEveryField) {
   EXPECT_TRUE(request->stream);
   EXPECT_TRUE(request->include_usage);
   EXPECT_TRUE(request->return_token_ids);
+  EXPECT_EQ(request->choices, 3);
+}
+
+TEST(OpenaiRead, ReadsToolsInTheirOrderAndCalls) {
+  const std::string tool = R"({"type":"function","function":{"name":"b","a":1,"description":"c"}})";
+  const std::string body = fmt::format(
+      R"({{"model":"m","tools":[{}],"messages":[{{"role":"user","content":"q"}},)"
+      R"({{"role":"assistant","reasoning_content":"r","tool_calls":[{{"id":"1","type":"function",)"
+      R"("function":{{"name":"b","arguments":"{{}}"}}}}]}},)"
+      R"({{"role":"tool","tool_call_id":"1","name":"b","content":"d"}}])",
+      tool);
+  const auto request = read_chat_request(body + "}");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->chat.tools, std::vector<std::string>{tool});
+  ASSERT_EQ(request->messages.size(), 3u);
+  ASSERT_EQ(request->messages[1].tool_calls.size(), 1u);
+  EXPECT_EQ(request->messages[1].tool_calls[0].name, "b");
+  EXPECT_EQ(request->messages[1].tool_calls[0].arguments, "{}");
+  EXPECT_EQ(request->messages[1].reasoning, "r");
+  EXPECT_EQ(request->messages[2].tool_call_id, "1");
+  EXPECT_TRUE(read_chat_request(body + R"(,"tool_choice":"none"})")->chat.tools.empty());
+  // Reading members in their order takes a search for each.
+  std::string many = R"(,"x":[0)";
+  for (std::size_t i = 0; i < kMostValuesWithTools; ++i) many += ",0";
+  EXPECT_EQ(read_chat_request(body + many + "]}").error().parameter, "tools");
+}
+
+TEST(OpenaiRead, ReadsPromptsAsTextAndAsIds) {
+  const auto read = [](const std::string& fields) {
+    return read_completion_request(R"({"model":"m",)" + fields + "}");
+  };
+  for (const char* prompt : {R"("a")", R"(["a"])"}) {
+    const auto request = read(fmt::format(R"("prompt":{})", prompt));
+    ASSERT_TRUE(request.has_value()) << request.error().message;
+    EXPECT_EQ(request->prompt->text, "a");
+    EXPECT_EQ(request->max_tokens, kDefaultCompletionTokens);
+    EXPECT_FALSE(request->logprobs);
+  }
+  for (const char* prompt : {"[1,2]", "[[1,2]]"}) {
+    const auto request = read(fmt::format(R"("prompt":{},"logprobs":0)", prompt));
+    ASSERT_TRUE(request.has_value()) << request.error().message;
+    EXPECT_EQ(request->prompt->ids, (std::vector<TokenId>{1, 2}));
+    EXPECT_TRUE(request->logprobs);
+  }
+  for (const char* prompt : {"[]", "7", "[[]]", "[-1]", "[1.5]", "[2147483648]", R"(["a","b"])",
+                             "[[1],[2]]", "{}", "null"}) {
+    const auto request = read(fmt::format(R"("prompt":{})", prompt));
+    ASSERT_FALSE(request.has_value()) << prompt;
+    EXPECT_EQ(request.error().parameter, "prompt") << prompt;
+  }
+  EXPECT_EQ(read(R"("prompt":"a","echo":true)").error().parameter, "echo");
+  EXPECT_EQ(read(R"("prompt":"a","suffix":"b")").error().parameter, "suffix");
+  EXPECT_EQ(read(R"("prompt":"a","best_of":2)").error().parameter, "best_of");
 }
 
 TEST(OpenaiRead, ReadsMessagesAsTextAndAsParts) {
@@ -85,8 +139,11 @@ TEST(OpenaiRead, RefusesWrongTypesAndRangesByName) {
       {"stream", "\"yes\""},
       {"stream_options", "true"},
       {"return_token_ids", "0"},
-      {"n", "2"},
-      {"tools", "[{}]"},
+      {"n", "17"},
+      {"n", "0"},
+      {"tools", "7"},
+      {"tool_choice", "\"required\",\"tools\":[{}]"},
+      {"functions", "[{}]"},
       {"response_format", "{\"type\":\"json_object\"}"},
   };
   for (const auto& [name, value] : kBad) {
@@ -105,7 +162,7 @@ TEST(OpenaiRead, RefusesWrongMessagesByPlace) {
       {"\"hello\"", "messages"},
       {"[7]", "messages[0]"},
       {R"([{"content":"a"}])", "messages[0].role"},
-      {R"([{"role":"tool","content":"a"}])", "messages[0].role"},
+      {R"([{"role":"robot","content":"a"}])", "messages[0].role"},
       {R"([{"role":"user","content":"a"},{"role":"user"}])", "messages[1].content"},
       {R"([{"role":"user","content":{"a":1}}])", "messages[0].content"},
       {R"([{"role":"user","content":[{"type":"image_url"}]}])", "messages[0].content"},

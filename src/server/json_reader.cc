@@ -1,0 +1,74 @@
+#include "server/json_reader.h"
+
+#include <algorithm>
+
+namespace kakeya::server {
+namespace {
+
+struct Size {
+  std::size_t depth = 0;   // most brackets that are open at once
+  std::size_t values = 1;  // at most
+};
+
+Size size_of(std::string_view body) {
+  Size size;
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t at = 0; at < body.size(); ++at) {
+    const char byte = body[at];
+    if (in_string) {
+      if (byte == '\\') ++at;
+      if (byte == '"') in_string = false;
+      continue;
+    }
+    if (byte == '"') in_string = true;
+    if (byte == ']' || byte == '}') depth -= depth > 0 ? 1 : 0;
+    if (byte == '[' || byte == '{') {
+      ++size.values;
+      size.depth = std::max(size.depth, ++depth);
+    }
+    if (byte == ',') ++size.values;
+  }
+  return size;
+}
+
+tl::unexpected<Refusal> refuse(std::string message) {
+  Refusal refusal;
+  refusal.message = "the body: " + std::move(message);
+  return tl::unexpected(std::move(refusal));
+}
+
+}  // namespace
+
+std::size_t most_values(std::string_view body) {
+  return size_of(body).values;
+}
+
+// What was there, in a few words.
+std::string shown(const Json& value) {
+  if (!value.is_primitive() || value.is_null()) return value.type_name();
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  return text;
+}
+
+Outcome<Json> parse_body(std::string_view body) {
+  const Size size = size_of(body);
+  if (size.depth > kMostJsonDepth) {
+    return refuse(fmt::format("expected at most {} levels of JSON, got more", kMostJsonDepth));
+  }
+  if (size.values > kMostJsonValues) {
+    return refuse(fmt::format("expected at most {} JSON values, got more", kMostJsonValues));
+  }
+  try {
+    Json parsed = Json::parse(body);
+    if (!parsed.is_object()) return refuse("expected a JSON object, got " + shown(parsed));
+    return parsed;
+  } catch (const Json::parse_error& failure) {
+    return refuse(fmt::format("expected JSON, got an error at byte {}", failure.byte));
+  } catch (const Json::out_of_range&) {
+    return refuse("expected JSON, got a number beyond all bounds");
+  }
+}
+
+}  // namespace kakeya::server

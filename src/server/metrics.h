@@ -1,0 +1,36 @@
+// What a server counts, as Prometheus reads it (GET /metrics).
+#pragma once
+
+#include <prometheus/family.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <string>
+
+#include "kakeya/memory.h"
+#include "kakeya/scheduler.h"
+
+namespace kakeya::server {
+
+// Thread-safe.
+class Metrics {
+ public:
+  Metrics();
+
+  // An answer of this HTTP status was begun.
+  void count_response(unsigned status);
+  // From a request's arrival to its first token, and between the mails of tokens that follow.
+  void observe_first_token(double seconds) { first_token_->Observe(seconds); }
+  void observe_gap(double seconds) { gap_->Observe(seconds); }
+
+  // All of it in the text format, with what scheduler and ledger say now.
+  std::string text(const SchedulerStatistics& scheduler, const Footprint& memory) const;
+
+ private:
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>* responses_;
+  prometheus::Histogram* first_token_;
+  prometheus::Histogram* gap_;
+};
+
+}  // namespace kakeya::server

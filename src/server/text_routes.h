@@ -1,0 +1,37 @@
+// Routes that need none of the scheduler's passes. Each reads a body and gives the answer's JSON,
+// or says what is wrong with the body.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "kakeya/engine.h"
+#include "server/serve_options.h"
+#include "server/status_map.h"
+
+namespace kakeya::server {
+
+inline constexpr std::size_t kMostEmbeddings = 256;  // of a request
+
+// POST /tokenize: {"content" or "prompt": TEXT, "add_special": true} or {"messages": [...]} to
+// {"tokens": [...], "count", "max_model_len"}.
+Outcome<std::string> tokenize(const Engine& engine, std::string_view body);
+
+// POST /detokenize: {"tokens": [...]} to {"content": TEXT}, special tokens included.
+Outcome<std::string> detokenize(const Engine& engine, std::string_view body);
+
+// POST /apply-template: {"messages": [...], "tools": [...]} to {"prompt": TEXT}.
+Outcome<std::string> apply_template_route(const Engine& engine, std::string_view body);
+
+// POST /v1/embeddings: {"model", "input", "encoding_format", "pooling"}. The last token's vector,
+// or with "pooling": "mean" that of all; of length 1 both. Runs passes of its own.
+Outcome<std::string> embeddings(Engine& engine, std::string_view model_name, std::string_view body);
+
+// GET /props: what is served, and how.
+std::string props_json(const Engine& engine, const ServeOptions& options);
+
+// Whether a request means the model that is served.
+Outcome<void> check_model(std::string_view served, std::string_view asked);
+
+}  // namespace kakeya::server

@@ -1,0 +1,165 @@
+"""The official `openai` package, unmodified, and the curl lines of docs/serving.md against
+`kakeya serve`. usage: openai_test.py KAKEYA (tools/test_clients runs it)"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import openai
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KAKEYA = sys.argv.pop(1)
+QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
+ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
+
+
+class OpenAi(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
+                                      stdout=subprocess.PIPE, text=True)
+        cls.address = cls.server.stdout.readline().split()[0]
+        cls.client = openai.OpenAI(base_url=cls.address + "/v1", api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.terminate()
+        cls.server.stdout.close()
+        if cls.server.wait(timeout=30) != 0:
+            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
+
+    def ask(self, **options):
+        return self.client.chat.completions.create(
+            model="demo", messages=QUESTION, **{"temperature": 0, **options})
+
+    def test_lists_its_model(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["demo"])
+
+    def test_answers_whole_and_streamed(self):
+        whole = self.ask()
+        self.assertEqual(whole.choices[0].message.content, ANSWER)
+        self.assertEqual(whole.choices[0].finish_reason, "stop")
+        self.assertEqual(whole.usage.total_tokens,
+                         whole.usage.prompt_tokens + whole.usage.completion_tokens)
+        pieces, usage = [], None
+        for chunk in self.ask(stream=True, stream_options={"include_usage": True}):
+            pieces += [choice.delta.content or "" for choice in chunk.choices]
+            usage = chunk.usage or usage
+        self.assertGreater(len(pieces), 3)
+        self.assertEqual("".join(pieces), ANSWER)
+        self.assertEqual(usage, whole.usage)
+
+    def test_stops_and_is_cut(self):
+        self.assertEqual(self.ask(stop=" 9").choices[0].message.content, "5, 6, 7, 8,")
+        cut = self.ask(max_completion_tokens=4).choices[0]
+        self.assertEqual(cut.finish_reason, "length")
+
+    def test_gives_log_probabilities(self):
+        content = self.ask(logprobs=True, top_logprobs=3).choices[0].logprobs.content
+        self.assertEqual("".join(token.token for token in content).replace("<turn|>", ""), ANSWER)
+        for token in content:
+            self.assertEqual(len(token.top_logprobs), 3)
+            self.assertEqual(token.logprob, max(top.logprob for top in token.top_logprobs))
+
+    def test_gives_several_choices(self):
+        options = {"n": 3, "temperature": 2, "top_p": 1, "seed": 7, "max_tokens": 20,
+                   "extra_body": {"top_k": 0}}
+
+        def texts():
+            answer = self.ask(**options)
+            self.assertEqual([choice.index for choice in answer.choices], [0, 1, 2])
+            return [choice.message.content for choice in answer.choices]
+        first = texts()
+        self.assertEqual(first, texts())
+        self.assertGreater(len(set(first)), 1)
+        streamed = ["", "", ""]
+        for chunk in self.ask(stream=True, **options):
+            for choice in chunk.choices:
+                streamed[choice.index] += choice.delta.content or ""
+        self.assertEqual(streamed, first)
+
+    def test_completes_texts_and_ids(self):
+        text = "<|turn>user\nCount from 5 to 12.<turn|>\n<|turn>model\n"
+        by_text = self.client.completions.create(model="demo", prompt=text, temperature=0,
+                                                 max_tokens=40)
+        self.assertEqual(by_text.object, "text_completion")
+        ids = json.loads(self.post("/tokenize", {"content": text}))["tokens"]
+        by_ids = self.client.completions.create(model="demo", prompt=ids, temperature=0,
+                                                max_tokens=40, logprobs=2)
+        self.assertEqual(by_ids.choices[0].text, by_text.choices[0].text)
+        self.assertEqual(len(by_ids.choices[0].logprobs.tokens), by_ids.usage.completion_tokens)
+        streamed = self.client.completions.create(model="demo", prompt=text, temperature=0,
+                                                  max_tokens=40, stream=True)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in streamed),
+                         by_text.choices[0].text)
+
+    def test_embeds_texts(self):
+        # The client asks for base64, unless it is told otherwise.
+        texts = ["a cat", "a dog"]
+        by_default = self.client.embeddings.create(model="demo", input=texts)
+        as_floats = self.client.embeddings.create(model="demo", input=texts,
+                                                  encoding_format="float")
+        for a, b in zip(by_default.data, as_floats.data):
+            self.assertAlmostEqual(sum(x * x for x in b.embedding), 1.0, places=4)
+            for x, y in zip(a.embedding, b.embedding):
+                self.assertAlmostEqual(x, y, places=6)
+        self.assertNotEqual(as_floats.data[0].embedding, as_floats.data[1].embedding)
+        mean = self.client.embeddings.create(model="demo", input=texts, encoding_format="float",
+                                             extra_body={"pooling": "mean"})
+        self.assertNotEqual(mean.data[0].embedding, as_floats.data[0].embedding)
+
+    def test_takes_tools_and_their_results(self):
+        tool = {"type": "function", "function": {
+            "name": "weather", "description": "of a place",
+            "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}}
+        call = {"id": "1", "type": "function",
+                "function": {"name": "weather", "arguments": "{\"place\": \"Bern\"}"}}
+        messages = QUESTION + [{"role": "assistant", "tool_calls": [call]},
+                               {"role": "tool", "tool_call_id": "1", "content": "rain"}]
+        prompt = json.loads(self.post("/apply-template",
+                                      {"messages": messages, "tools": [tool]}))["prompt"]
+        for part in ("weather", "Bern", "rain"):
+            self.assertIn(part, prompt)
+        answer = self.client.chat.completions.create(model="demo", messages=messages, tools=[tool],
+                                                     max_tokens=5, temperature=0)
+        self.assertEqual(answer.usage.completion_tokens, 5)
+
+    def test_refuses_in_the_clients_words(self):
+        with self.assertRaises(openai.NotFoundError) as refused:
+            self.client.chat.completions.create(model="other", messages=QUESTION)
+        self.assertEqual(refused.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.ask(temperature=7)
+        self.assertEqual(refused.exception.param, "temperature")
+
+    def test_counts_what_it_does(self):
+        self.ask()
+        text = self.client.with_options().get("/../metrics", cast_to=str)
+        tokens = re.search(r"^kakeya_tokens_total (\S+)", text, re.MULTILINE)
+        self.assertGreater(float(tokens.group(1)), 0)
+        self.assertIn("kakeya_first_token_seconds_count", text)
+        self.assertRegex(text, r'kakeya_memory_bytes\{class="weights"\} [1-9]')
+
+    def test_curl_lines_of_the_documents_work(self):
+        document = (ROOT / "docs/serving.md").read_text()
+        lines = re.findall(r"^curl (?:.*\\\n)*.*", document, re.MULTILINE)
+        self.assertGreaterEqual(len(lines), 4)
+        for line in lines:
+            line = line.replace("http://127.0.0.1:8080", self.address)
+            got = subprocess.run(["bash", "-c", line.replace("curl", "curl -sf --max-time 60", 1)],
+                                 capture_output=True, text=True)
+            self.assertEqual(got.returncode, 0, line)
+            self.assertTrue(got.stdout, line)
+
+    def post(self, path, body):
+        got = subprocess.run(
+            ["curl", "-sf", self.address + path, "-H", "Content-Type: application/json",
+             "-d", json.dumps(body)], capture_output=True, text=True, check=True)
+        return got.stdout
+
+
+if __name__ == "__main__":
+    unittest.main()
