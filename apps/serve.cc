@@ -113,8 +113,7 @@ int serve(ServeFlags& flags) {
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("serve", "Answer over HTTP, as OpenAI's clients ask");
+  CLI::App* command = app.add_subcommand("serve", "Answer over HTTP, as OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   command
@@ -149,8 +148,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->group("Speculation");
   add_model_flags(*command, flags->model);
   command->footer(
-      "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, /detokenize,\n"
-      "/apply-template; GET /v1/models, /props, /metrics, /health. docs/serving.md lists the fields.\n"
+      "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, "
+      "/detokenize,\n"
+      "/apply-template; GET /v1/models, /props, /metrics, /health. docs/serving.md lists the "
+      "fields.\n"
       "Sampling that a request does not name is what the model's publisher recommends.\n"
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"

@@ -270,7 +270,9 @@ Status Connection::add_mail(Choice& choice, AnswerPiece& piece) {
     }
     choice.last_mail = now;
   }
-  return choice.answer.add(std::move(mail), piece);
+  Status added = choice.answer.add(std::move(mail), piece);
+  if (choice.answer.finished()) choice.ticket.reset();  // a stop string may have ended it earlier
+  return added;
 }
 
 bool Connection::whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer) {

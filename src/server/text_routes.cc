@@ -177,15 +177,27 @@ Outcome<std::string> embeddings(Engine& engine,
   if (auto known = check_model(model_name, request->model); !known) {
     return tl::unexpected(std::move(known).error());
   }
-  ordered_json data = ordered_json::array();
+  // All are looked at before the first one is run.
+  std::vector<std::vector<TokenId>> texts;
   std::int64_t tokens = 0;
   for (const RawPrompt& input : request->inputs) {
     auto ids = input.ids.empty() ? encode_text(engine, input.text, engine.max_context(), "input")
                                  : Outcome<std::vector<TokenId>>(input.ids);
     if (!ids) return tl::unexpected(std::move(ids).error());
-    const auto vector = engine.embed(*ids, request->options);
-    if (!vector) return tl::unexpected(refusal_of(vector.error()));
     tokens += std::ssize(*ids);
+    texts.push_back(std::move(*ids));
+  }
+  if (tokens > kMostEmbeddingTokens) {
+    return tl::unexpected(Refusal{
+        .message =
+            fmt::format("input: expected at most {} tokens, got {}", kMostEmbeddingTokens, tokens),
+        .parameter = "input",
+        .code = "context_length_exceeded"});
+  }
+  ordered_json data = ordered_json::array();
+  for (const std::vector<TokenId>& ids : texts) {
+    const auto vector = engine.embed(ids, request->options);
+    if (!vector) return tl::unexpected(refusal_of(vector.error()));
     data.push_back({{"object", "embedding"},
                     {"index", data.size()},
                     {"embedding", vector_json(*vector, request->base64)}});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,9 @@
 
 namespace kakeya::server {
 
-inline constexpr std::size_t kMostEmbeddings = 256;  // of a request
+// Of a request.
+inline constexpr std::size_t kMostEmbeddings = 256;
+inline constexpr std::int64_t kMostEmbeddingTokens = 65'536;
 
 // POST /tokenize: {"content" or "prompt": TEXT, "add_special": true} or {"messages": [...]} to
 // {"tokens": [...], "count", "max_model_len"}.

@@ -75,6 +75,8 @@ TEST_F(TextRoutes, VectorsAreTheEngines) {
   expect_refusal(ask({{"input", 7}}), "input");
   expect_refusal(ask({{"input", nullptr}}), "input");
   expect_refusal(ask({{"input", json::array({json::array()})}}), "input");
+  const std::vector<TokenId> half(static_cast<std::size_t>(kMostEmbeddingTokens / 2 + 1), 5);
+  expect_refusal(ask({{"input", json::array({half, half})}}), "input");
   expect_refusal(ask({{"encoding_format", "hex"}}), "encoding_format");
   expect_refusal(ask({{"pooling", "max"}}), "pooling");
   expect_refusal(ask({{"model", "other"}}), "model");
