@@ -41,8 +41,8 @@ class Engine {
   // With EngineOptions::session.
   virtual Result<std::unique_ptr<Session>> create_session() = 0;
 
-  // Runs many requests at once, in sessions of its own. Measures what drafting costs, if nobody has
-  // yet. Errors: kInvalidArgument for options out of range, kResourceExhausted.
+  // Runs many requests at once, in sessions of its own. Errors: kInvalidArgument for options out of
+  // range, kResourceExhausted.
   virtual Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) = 0;
 
   // The folder's tokenizer. Errors: kFailedPrecondition if it has none.
