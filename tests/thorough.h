@@ -1,5 +1,5 @@
-// Short forms of long tests. `make test` runs combinations of which each pair of options meets in
-// one test at least; `make check` sets KAKEYA_THOROUGH=1 and runs them all.
+// Short forms of long tests: loops are shorter, and of combinations of options some are run, each
+// option in one at least. `make check` sets KAKEYA_THOROUGH=1 and runs them all.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,7 @@ inline int by_form(int brief, int in_full) {
   return thorough() ? in_full : brief;
 }
 
-// Whether a combination of options, given by their indices added up, is run: one of `one_of`. Two
-// options meet wherever the third takes all of its values.
+// Whether a combination of options, given by their indices added up, is run: one of `one_of`.
 inline bool is_run(std::size_t sum_of_indices, std::size_t one_of) {
   return thorough() || sum_of_indices % one_of == 0;
 }

@@ -138,7 +138,7 @@ TEST_F(SessionTest, ContinuesFromEveryPlaceItCanBeTruncatedTo) {
       refused = length;
       break;
     }
-    // Around the border of a chunk, and every other place in the short form.
+    // Every fourth place in the short form.
     if (length % by_form(4, 1) != 0) continue;
     ASSERT_EQ(s->generate(sampled(6, 5)).value().ids, fresh(length)) << length;
   }
