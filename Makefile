@@ -46,7 +46,7 @@ demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)
 	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
-	@echo "$(BINARY) serve answers the same over HTTP, as OpenAI's clients ask (docs/serving.md)."
+	@echo "$(BINARY) serve answers the same over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
 
 quick: build
 	tools/quick
@@ -89,6 +89,8 @@ check: build
 	$(MAKE) test
 	$(MAKE) lint FILES=--all
 	tools/test_install
+	@tools/install_packages page
+	tools/test_page
 	$(MAKE) asan ASAN_TARGETS=all ASAN_SKIPPED='^$$' KERNELS=ON
 	$(MAKE) tsan TSAN_TARGETS=all TSAN_TESTS=. KERNELS=ON
 	$(MAKE) fuzz FUZZ_SECONDS=60 KERNELS=ON

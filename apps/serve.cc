@@ -71,7 +71,8 @@ std::string name_of_model(const std::string& model) {
 }
 
 void print_welcome(const server::HttpServer& http, const std::string& model) {
-  print("{} serves {}. Try it, or stop it with Ctrl-C:\n\n", http.address(), model);
+  print("{} serves {}: open it in a browser, or ask as OpenAI's clients do. Ctrl-C stops it.\n\n",
+        http.address(), model);
   const nlohmann::ordered_json body = {
       {"model", model},
       {"messages",
@@ -113,7 +114,8 @@ int serve(ServeFlags& flags) {
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("serve", "Answer over HTTP, as OpenAI's clients ask");
+  CLI::App* command = app.add_subcommand(
+      "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   command
@@ -150,8 +152,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, "
       "/detokenize,\n"
-      "/apply-template; GET /v1/models, /props, /metrics, /health. docs/serving.md lists the "
-      "fields.\n"
+      "/apply-template; GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
+      "docs/serving.md lists the fields.\n"
       "Sampling that a request does not name is what the model's publisher recommends.\n"
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"

@@ -16,6 +16,7 @@
 
 #include "server/local_address.h"
 #include "server/openai_read.h"
+#include "server/page.h"
 #include "server/serve_request.h"
 #include "server/text_routes.h"
 
@@ -172,20 +173,23 @@ bool Connection::route(const HttpRequest& request) {
   }
   const std::string_view target = text(request.target());
   const std::string_view path = target.substr(0, target.find('?'));
+  const PageFile* const page = find_page_file(path);
   const auto* const found = std::ranges::find(kRoutes, path, &Route::path);
-  if (found == std::end(kRoutes)) {
+  if (page == nullptr && found == std::end(kRoutes)) {
     return refuse(
         {.status = StatusCode::kNotFound,
          .message = fmt::format("expected a path as /v1/chat/completions, got {}", quoted(path))});
   }
-  if (request.method() != found->verb) {
-    const std::string allowed = found->verb == http::verb::post ? "POST" : "GET";
+  const http::verb verb = page != nullptr ? http::verb::get : found->verb;
+  if (request.method() != verb) {
+    const std::string allowed = verb == http::verb::post ? "POST" : "GET";
     return reply(405,
                  error_json({.message = fmt::format("expected {}, got {}", allowed,
                                                     quoted(text(request.method_string())))}),
-                 {{http::field::allow, allowed}});
+                 {{"Allow", allowed}});
   }
-  if (found->verb == http::verb::get) return serve_get(path);
+  if (page != nullptr) return serve_page(*page);
+  if (verb == http::verb::get) return serve_get(path);
   // Pages of other sites can send what they like, but for this type, without asking first.
   if (!text(request[http::field::content_type]).starts_with("application/json")) {
     return reply(415, error_json({.message = "Content-Type: expected application/json, got another",
@@ -206,6 +210,15 @@ bool Connection::serve_get(std::string_view path) {
   }
   const bool healthy = service_.driver.healthy();
   return reply(healthy ? 200 : 503, healthy ? R"({"status":"ok"})" : R"({"status":"unavailable"})");
+}
+
+bool Connection::serve_page(const PageFile& page) {
+  return reply(200, std::string(page.text),
+               {{"Content-Security-Policy", std::string(kPagePolicy)},
+                {"X-Content-Type-Options", "nosniff"},
+                {"Referrer-Policy", "no-referrer"},
+                {"Cache-Control", "no-cache"}},
+               page.content_type);
 }
 
 bool Connection::serve_post(std::string_view path, const HttpRequest& request) {
@@ -338,7 +351,7 @@ bool Connection::reply_with(const Outcome<std::string>& json) {
 bool Connection::refuse(const Refusal& refusal) {
   const unsigned status = http_error(refusal.status).status;
   Headers headers;
-  if (status == 429 || status == 503) headers.emplace_back(http::field::retry_after, "1");
+  if (status == 429 || status == 503) headers.emplace_back("Retry-After", "1");
   return reply(status, error_json(refusal), headers);
 }
 

@@ -39,6 +39,8 @@ struct Service {
   std::int64_t started = 0;  // Unix time
 };
 
+struct PageFile;
+
 // One answer that a request is given, and what became of it so far.
 struct Choice;
 
@@ -59,12 +61,13 @@ class Connection {
  private:
   using ErrorCode = boost::system::error_code;
   using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
-  using Headers = std::vector<std::pair<boost::beast::http::field, std::string>>;
+  using Headers = std::vector<std::pair<std::string, std::string>>;
 
   // The next ones return whether the connection goes on.
   bool exchange();
   bool route(const HttpRequest& request);
   bool serve_get(std::string_view path);
+  bool serve_page(const PageFile& page);
   bool serve_post(std::string_view path, const HttpRequest& request);
   bool answer(const Outcome<ServeRequest>& wish);
   bool whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer);

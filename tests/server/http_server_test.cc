@@ -286,6 +286,37 @@ TEST_F(HttpServerTest, RefusesWhatBrowsersOfOtherSitesCanSend) {
   expect_error(plain.receive(), 415, "Content-Type");
 }
 
+TEST_F(HttpServerTest, ServesThePageAndLetsItLoadNothingElse) {
+  HttpClient client = this->client();
+  const std::string page = client.get("/").body();
+  EXPECT_TRUE(page.starts_with("<!doctype html>"));
+  for (const char* part : {"style=", "<style", "onclick", "http:", "https:"}) {
+    EXPECT_EQ(page.find(part), std::string::npos) << part;
+  }
+  const std::pair<const char*, const char*> files[] = {
+      {"/", "text/html; charset=utf-8"},
+      {"/?theme=dark", "text/html; charset=utf-8"},
+      {"/page/page.css", "text/css; charset=utf-8"},
+      {"/page/page.js", "text/javascript; charset=utf-8"},
+      {"/page/markdown.js", "text/javascript; charset=utf-8"}};
+  for (const auto& [path, type] : files) {
+    const HttpResponse response = client.get(path);
+    EXPECT_EQ(response.result_int(), 200u) << path;
+    EXPECT_EQ(response[http::field::content_type], type) << path;
+    EXPECT_EQ(response["Content-Security-Policy"],
+              "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+              "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    EXPECT_EQ(response["X-Content-Type-Options"], "nosniff");
+    EXPECT_EQ(response["Referrer-Policy"], "no-referrer");
+    EXPECT_EQ(response[http::field::cache_control], "no-cache");
+  }
+  for (const char* path : {"/page", "/page/", "/page/../page/page.css", "/page.html"}) {
+    expect_error(client.get(path), 404, path);
+  }
+  client.send({}, http::verb::post, "/");
+  expect_error(client.receive(), 405, "POST");
+}
+
 TEST_F(HttpServerTest, BoundsWhatAClientMaySend) {
   start({.most_body_bytes = 1000, .most_header_bytes = 500});
   expect_error(client().post(request(std::string(2000, 'a'))), 413, "1000 bytes");

@@ -1,0 +1,74 @@
+// Asks the server for answers and for what it says about itself.
+
+// What the server says of a request that it refuses, in one line.
+async function refusal(response) {
+  let message = "";
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    // Not an error of this server's.
+  }
+  return new Error(message || `the server answered with status ${response.status}`);
+}
+
+async function get(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+// The texts of the server's events, one after the other.
+async function* eventsOf(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) if (event.startsWith("data: ")) yield event.slice(6);
+  }
+}
+
+// Streams an answer to `body`: onText gets each piece. Returns {usage, reason, firstAt, endAt}, in
+// milliseconds of performance.now(). Throws what the server says, or an AbortError after a stop.
+export async function streamAnswer(body, signal, onText) {
+  const response = await fetch("/v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  if (!response.ok) throw await refusal(response);
+  const result = { usage: null, reason: null, firstAt: 0, endAt: 0 };
+  for await (const event of eventsOf(response.body)) {
+    if (event === "[DONE]") return result;
+    const chunk = JSON.parse(event);
+    if (chunk.error) throw new Error(chunk.error.message);
+    result.usage = chunk.usage ?? result.usage;
+    const choice = chunk.choices[0];
+    if (!choice) continue;
+    result.endAt = performance.now();
+    result.firstAt ||= result.endAt;
+    result.reason = choice.finish_reason ?? result.reason;
+    if (choice.delta.content) onText(choice.delta.content);
+  }
+  throw new Error("the connection ended before the answer did");
+}
+
+// Model, context and default sampling.
+export async function readProperties() {
+  return (await get("/props")).json();
+}
+
+// {classes: [[name, bytes], ...] that have any, drafted, accepted}
+export async function readMetrics() {
+  const text = await (await get("/metrics")).text();
+  const value = (name) => Number(text.match(new RegExp(`^${name} (\\S+)`, "m"))?.[1] ?? 0);
+  const rows = [...text.matchAll(/^kakeya_memory_bytes\{class="(\w+)"\} (\S+)/gm)];
+  return {
+    classes: rows.map((row) => [row[1], Number(row[2])]).filter((row) => row[1] > 0),
+    drafted: value("kakeya_drafted_tokens_total"),
+    accepted: value("kakeya_accepted_tokens_total"),
+  };
+}
