@@ -73,21 +73,6 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
       ->group(kKvGroup);
   add_kv_type(command, "--kv-codes", flags.kv_codes,
               "How the codes of restored rows are stored; types as above");
-  command
-      .add_option(
-          "--restore-mode", flags.restore_mode,
-          "incremental (the default: the code of a token is made once) or recompute (all of "
-          "the text is run again for each token; plain steps, for comparison)")
-      ->check(CLI::IsMember({"incremental", "recompute"}))
-      ->type_name("MODE")
-      ->group(kKvGroup);
-  command
-      .add_option("--restore-blend", flags.restore_blend,
-                  "Mix restored rows with what they really were, 0 (the default) to 1 (the exact "
-                  "model), for comparison: all rows stay in memory")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("X")
-      ->group(kKvGroup);
 }
 
 void add_kv_flags(CLI::App& command, ModelFlags& flags) {
@@ -121,10 +106,6 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
               "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
               "restore (about what they were, from a small code a token)");
   add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
-  command
-      .add_flag("--kv-pairs", flags.kv_pairs,
-                "Store keys and values where one vector would do, in twice the memory")
-      ->group(group);
   add_restore_flags(command, flags);
 }
 
@@ -290,10 +271,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .window = flags.window,
                      .evicted_full = parse_evicted(flags.evicted_full),
                      .evicted_sliding = parse_evicted(flags.evicted_sliding),
-                     .kv_codes = parse_kv_type(flags.kv_codes),
-                     .restore_blend = flags.restore_blend,
-                     .recompute = flags.restore_mode == "recompute",
-                     .kv_pairs = flags.kv_pairs};
+                     .kv_codes = parse_kv_type(flags.kv_codes)};
   options.projection = flags.projection;
   options.prompt_cache_bytes = flags.prompt_cache_bytes;
   return options;

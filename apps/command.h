@@ -59,11 +59,8 @@ struct ModelFlags {
   std::int64_t window = 0;
   std::string evicted_full = "keep";
   std::string evicted_sliding = "keep";
-  bool kv_pairs = false;
   std::string kv_codes = "auto";
   std::string projection = "auto";
-  std::string restore_mode = "incremental";
-  float restore_blend = 0.0F;
   int threads = 0;
   std::int64_t context = 0;
   std::int64_t chunk = 512;

@@ -192,7 +192,9 @@ std::vector<std::string> mode_names() {
 }
 
 void add_kv_flags(CLI::App& command, KvFlags& flags) {
-  command.add_option("--modes", flags.modes, "Ways of keeping keys and values (default: all)")
+  command
+      .add_option("--modes", flags.modes,
+                  "Ways of keeping keys and values (default: all but recompute, which is slow)")
       ->delimiter(',')
       ->check(CLI::IsMember(mode_names()))
       ->type_name("A,B,...");

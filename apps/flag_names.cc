@@ -20,8 +20,6 @@ constexpr FlagName kFlagNames[] = {
     {"SessionOptions::window", "--window"},
     {"SessionOptions::evicted_full", "--evicted-full"},
     {"SessionOptions::evicted_sliding", "--evicted-sliding"},
-    {"SessionOptions::restore_blend", "--restore-blend"},
-    {"SessionOptions::recompute", "--restore-mode recompute"},
     {"GenerateOptions::max_tokens", "--max-tokens"},
     {"GenerateOptions::draft_length", "--draft-length"},
     {"GenerateOptions::top_logprobs", "--logprobs"},

@@ -108,9 +108,10 @@ class SpeculativeBench {
         .context = options_.context + options_.tokens + DrafterConfig::kMaxBlockSize,
         .max_rows = std::max<std::int64_t>(512, options_.tokens + DrafterConfig::kMaxBlockSize)};
     Run& run = runs_.emplace_back(Run{draft_length, nullptr});
-    KAKEYA_ASSIGN_OR_RETURN(run.session, engine.create_session(session, [&](DraftSource& source) {
+    const auto scripted = [&](DraftSource& source) {
       return std::make_unique<ScriptedDrafts>(source, script_);
-    }));
+    };
+    KAKEYA_ASSIGN_OR_RETURN(run.session, engine.create_session(session, {.wrapper = scripted}));
     return run.session->append(script_.tokens);
   }
 

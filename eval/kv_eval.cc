@@ -49,8 +49,7 @@ class TextEvaluation {
   std::size_t logits_size() const {
     return static_cast<std::size_t>(chunk_ * engine_.vocab_size());
   }
-  Result<std::unique_ptr<Timeline>> timeline(const SessionOptions& session,
-                                             const Projection* projection);
+  Result<std::unique_ptr<Timeline>> timeline(const KvMode& mode);
   Status run_text(const std::vector<TokenId>& ids);
   Status forward(Timeline& timeline, std::span<const TokenId> ids, std::vector<float>& logits);
   Status compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin);
@@ -73,7 +72,7 @@ Status TextEvaluation::run(const PromptSet& texts) {
   total_ = report_.texts * length_ * (1 + static_cast<std::int64_t>(modes_.size()));
   for (std::size_t i = 0; i < modes_.size(); ++i) {
     KAKEYA_ASSIGN_OR_RETURN(report_.modes[i].bytes_per_token,
-                            kv_bytes_per_token(engine_, modes_[i].session, options_.chunk,
+                            kv_bytes_per_token(engine_, modes_[i], options_.chunk,
                                                find_projection(options_, modes_[i])));
   }
   for (const EvalPrompt& text : texts.prompts) {
@@ -88,17 +87,18 @@ Status TextEvaluation::run(const PromptSet& texts) {
   return {};
 }
 
-Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const SessionOptions& session,
-                                                           const Projection* projection) {
+Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const KvMode& mode) {
   // The rows of logits go to vectors of this class; the timeline needs none for them.
-  return engine_.create_timeline(with_size(session, length_, chunk_), 1, projection);
+  return engine_.create_timeline(with_size(mode.session, length_, chunk_), 1,
+                                 find_projection(options_, mode), mode.comparison);
 }
 
 Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline(options_.reference, nullptr));
+  KAKEYA_ASSIGN_OR_RETURN(const auto reference,
+                          timeline({.name = "reference", .session = options_.reference}));
   std::vector<std::unique_ptr<Timeline>> timelines;
   for (const KvMode& mode : modes_) {
-    auto created = timeline(mode.session, find_projection(options_, mode));
+    auto created = timeline(mode);
     if (!created) return Unexpected(created.error().with_context(mode.name));
     timelines.push_back(std::move(created).value());
   }
@@ -208,7 +208,8 @@ Result<std::vector<TokenId>> NeedleEvaluation::reply(const KvMode& mode, const E
       static_cast<std::int64_t>(prompt.ids.size()) + options_.needle_tokens;
   KAKEYA_ASSIGN_OR_RETURN(const auto created,
                           engine_.create_session(with_size(mode.session, context, options_.chunk),
-                                                 {}, find_projection(options_, mode)));
+                                                 {.projection = find_projection(options_, mode),
+                                                  .comparison = mode.comparison}));
   KAKEYA_TRY(created->append(prompt.ids));
   KAKEYA_ASSIGN_OR_RETURN(
       GenerateResult result,
@@ -229,7 +230,7 @@ KvBytes kv_bytes(const Footprint& footprint) {
 }
 
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
-                                  const SessionOptions& session,
+                                  const KvMode& mode,
                                   std::int64_t chunk,
                                   const Projection* projection) {
   const std::int64_t longer = std::min(kLongContext, engine.max_context());
@@ -237,8 +238,8 @@ Result<double> kv_bytes_per_token(const EngineImpl& engine,
   if (shorter == longer) return 0.0;
   const auto planned = [&](std::int64_t context) -> Result<std::uint64_t> {
     KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
-                            engine.plan_session(with_size(session, context, chunk),
-                                                /*logit_rows=*/1, projection));
+                            engine.plan_session(with_size(mode.session, context, chunk),
+                                                /*logit_rows=*/1, projection, mode.comparison));
     Footprint footprint = plan.cache.estimate();
     if (plan.encoder) footprint += plan.encoder->tokens.estimate();
     return kv_bytes(footprint).total();

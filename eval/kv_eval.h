@@ -46,7 +46,7 @@ KvBytes kv_bytes(const Footprint& footprint);
 // rings are full by then cost nothing more. `chunk` as in KvEvalOptions.
 // Errors: as plan_timeline.
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
-                                  const SessionOptions& session,
+                                  const KvMode& mode,
                                   std::int64_t chunk,
                                   const Projection* projection = nullptr);
 

@@ -28,26 +28,20 @@ SessionOptions dropped(std::int64_t sink, std::int64_t window, Evicted full, Evi
           .drafting = false};
 }
 
-SessionOptions restored(Evicted full, Evicted sliding, float blend) {
-  SessionOptions session = dropped(4, 64, full, sliding);
-  session.restore_blend = blend;
-  return session;
-}
-
 // Each way to restore has the same rows dropped for control.
 void add_restoring_modes(std::vector<KvMode>& modes) {
   using enum Evicted;
   for (const std::string features : {"token", "context", "aux"}) {
     modes.push_back({.name = "restore-sliding-" + features,
-                     .session = restored(kKeep, kRestore, 0.0F),
+                     .session = dropped(4, 64, kKeep, kRestore),
                      .projection = features,
                      .control = "drop-sliding"});
     modes.push_back({.name = "restore-full-" + features,
-                     .session = restored(kRestore, kKeep, 0.0F),
+                     .session = dropped(4, 64, kRestore, kKeep),
                      .projection = features,
                      .control = "drop-full"});
     modes.push_back({.name = "restore-" + features,
-                     .session = restored(kRestore, kRestore, 0.0F),
+                     .session = dropped(4, 64, kRestore, kRestore),
                      .projection = features,
                      .control = "drop"});
   }
@@ -56,10 +50,17 @@ void add_restoring_modes(std::vector<KvMode>& modes) {
                                     {"blend-0.75", 0.75F},
                                     {"identity", 1.0F}}) {
     modes.push_back({.name = name,
-                     .session = restored(kRestore, kRestore, blend),
+                     .session = dropped(4, 64, kRestore, kRestore),
+                     .comparison = {.restore_blend = blend},
                      .projection = "aux",
                      .control = "drop"});
   }
+  modes.push_back({.name = "recompute",
+                   .session = dropped(4, 64, kRestore, kRestore),
+                   .comparison = {.recompute = true},
+                   .projection = "aux",
+                   .control = "restore-aux",
+                   .slow = true});
 }
 
 }  // namespace
@@ -72,24 +73,23 @@ const std::vector<KvMode>& kv_modes() {
   static const std::vector<KvMode> kModes = [] {
     using enum KvType;
     using enum Evicted;
-    SessionOptions pairs = stored(kAuto, kAuto);
-    pairs.kv_pairs = true;
     // Of the rotated formats, which take the same bits, int4r is the one without a lattice.
-    std::vector<KvMode> modes{{.name = std::string(kExactMode), .session = kv_reference()},
-                              {.name = "pairs", .session = pairs},
-                              {.name = "f32", .session = stored(kF32, kF32)},
-                              {.name = "bf16", .session = stored(kBf16, kBf16)},
-                              {.name = "int8-full", .session = stored(kInt8, kAuto)},
-                              {.name = "int8", .session = stored(kInt8, kInt8)},
-                              {.name = "int4", .session = stored(kInt4, kInt4)},
-                              {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
-                              {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
-                              {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
-                              {.name = "window-64", .session = dropped(0, 64, kKeep, kDrop)},
-                              {.name = "drop-full", .session = dropped(4, 64, kDrop, kKeep)},
-                              {.name = "drop-sliding", .session = dropped(4, 64, kKeep, kDrop)},
-                              {.name = "drop", .session = dropped(4, 64, kDrop, kDrop)},
-                              {.name = "drop-512", .session = dropped(4, 512, kDrop, kKeep)}};
+    std::vector<KvMode> modes{
+        {.name = std::string(kExactMode), .session = kv_reference()},
+        {.name = "pairs", .session = stored(kAuto, kAuto), .comparison = {.kv_pairs = true}},
+        {.name = "f32", .session = stored(kF32, kF32)},
+        {.name = "bf16", .session = stored(kBf16, kBf16)},
+        {.name = "int8-full", .session = stored(kInt8, kAuto)},
+        {.name = "int8", .session = stored(kInt8, kInt8)},
+        {.name = "int4", .session = stored(kInt4, kInt4)},
+        {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
+        {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
+        {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
+        {.name = "window-64", .session = dropped(0, 64, kKeep, kDrop)},
+        {.name = "drop-full", .session = dropped(4, 64, kDrop, kKeep)},
+        {.name = "drop-sliding", .session = dropped(4, 64, kKeep, kDrop)},
+        {.name = "drop", .session = dropped(4, 64, kDrop, kDrop)},
+        {.name = "drop-512", .session = dropped(4, 512, kDrop, kKeep)}};
     add_restoring_modes(modes);
     return modes;
   }();
@@ -97,7 +97,6 @@ const std::vector<KvMode>& kv_modes() {
 }
 
 Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names) {
-  if (names.empty()) return kv_modes();
   std::set<std::string> chosen;
   for (const std::string& name : names) {
     const KvMode* mode = find_mode(name);
@@ -108,7 +107,7 @@ Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& name
   }
   std::vector<KvMode> modes;
   for (const KvMode& mode : kv_modes()) {
-    if (chosen.contains(mode.name)) modes.push_back(mode);
+    if (names.empty() ? !mode.slow : chosen.contains(mode.name)) modes.push_back(mode);
   }
   return modes;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "decode/comparison.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 
@@ -15,11 +16,14 @@ struct KvMode {
   std::string name;
   // The evaluation sets context and max_rows itself.
   SessionOptions session = {};
+  Comparison comparison = {};
   // What rows are restored with: a folder of the model's projections/; empty: none is needed.
   std::string projection = {};
   // The mode that shows what this one is worth, for example the same without its correction;
   // empty: none. It is measured and printed with this one.
   std::string control = {};
+  // So slow that it is run only where it is named.
+  bool slow = false;
 };
 
 // The mode that keeps them as the reference does, so that its divergence is exactly 0.
@@ -30,7 +34,8 @@ SessionOptions kv_reference();
 
 const std::vector<KvMode>& kv_modes();
 
-// The modes of these names in the order of the table, with their controls; all for no name.
+// The modes of these names in the order of the table, with their controls; for no name all that
+// are not slow.
 // Errors: kInvalidArgument for a name that is not in the table.
 Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names);
 

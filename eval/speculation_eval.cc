@@ -69,7 +69,7 @@ Result<std::unique_ptr<SetEvaluation>> SetEvaluation::create(
   plain.drafting = false;
   KAKEYA_ASSIGN_OR_RETURN(evaluation->plain_, engine.create_session(plain));
   KAKEYA_ASSIGN_OR_RETURN(evaluation->speculative_,
-                          engine.create_session(options.session, wrapper));
+                          engine.create_session(options.session, {.wrapper = wrapper}));
   return evaluation;
 }
 

@@ -47,16 +47,6 @@ struct SessionOptions {
   Evicted evicted_full = Evicted::kKeep;
   Evicted evicted_sliding = Evicted::kKeep;
   KvType kv_codes = KvType::kAuto;  // of restored rows
-  // For comparisons: restored rows become this share of what they really were, 0 to 1, before the
-  // norms. 1 gives the exact model. Anything but 0 keeps all rows in f32.
-  float restore_blend = 0.0F;
-  // For comparisons: before each token, all of the text is run again from nothing. Plain steps
-  // only, and slow. The output is the same: what a row is restored from never changes, but for a
-  // projection whose features see the whole text, which needs this.
-  bool recompute = false;
-  // Store keys and values of layers whose keys follow from their values (attention_k_eq_v), instead
-  // of one vector: twice the memory, for comparison.
-  bool kv_pairs = false;
   // False: plain steps only, and nothing in memory for drafts, though the engine has a drafter.
   bool drafting = true;
 

@@ -38,7 +38,8 @@ KvFormat kv_format(KvType type, Compute compute) {
 Result<KvLayerPlan> plan_layers(const SessionOptions& options,
                                 KvType type,
                                 Evicted evicted,
-                                Compute compute) {
+                                Compute compute,
+                                const Comparison& comparison) {
   KvLayerPlan plan{.format = kv_format(type, compute)};
   if (evicted == Evicted::kKeep) return plan;
   plan.restored = evicted == Evicted::kRestore;
@@ -49,7 +50,7 @@ Result<KvLayerPlan> plan_layers(const SessionOptions& options,
   plan.sink = options.sink;
   plan.kept = options.window;
   const bool coded = plan.format != KvFormat::kF32 && plan.format != KvFormat::kBf16;
-  if (plan.restored && options.restore_blend != 0.0F && coded) {
+  if (plan.restored && comparison.restore_blend != 0.0F && coded) {
     return invalid_argument(
         "restored rows can be mixed with their own only where rows are f32 or bf16, but here they "
         "are {}",
@@ -64,21 +65,22 @@ Status plan_restoring(const SessionOptions& options,
                       Compute compute,
                       std::int64_t logit_rows,
                       const RestoringConfigs& restoring,
+                      const Comparison& comparison,
                       KvPlan& plan) {
   if (restoring.projection == nullptr) {
     return invalid_argument(
         "rows can be restored only with a projection; name its folder in "
         "EngineOptions::projection");
   }
-  if (!(options.restore_blend >= 0.0F && options.restore_blend <= 1.0F)) {
-    return invalid_argument("SessionOptions::restore_blend must be 0 to 1 but is {}",
-                            options.restore_blend);
+  if (!(comparison.restore_blend >= 0.0F && comparison.restore_blend <= 1.0F)) {
+    return invalid_argument("the share of their own in restored rows must be 0 to 1 but is {}",
+                            comparison.restore_blend);
   }
-  if (!restoring.projection->causal_features && !options.recompute) {
+  if (!restoring.projection->causal_features && !comparison.recompute) {
     return invalid_argument(
         "this projection's features change with every token that follows (causal_features is "
-        "false): it restores rows only where all of the text is run again for each token: set "
-        "SessionOptions::recompute");
+        "false): it restores rows only where all of the text is run again for each token, as mode "
+        "recompute of `kakeya eval kv` does");
   }
   if (options.window < logit_rows) {
     return invalid_argument(
@@ -88,11 +90,13 @@ Status plan_restoring(const SessionOptions& options,
   }
   plan.rank = restoring.projection->rank;
   plan.codes = kv_format(options.kv_codes, compute);
-  plan.blend = options.restore_blend;
+  plan.blend = comparison.restore_blend;
   return {};
 }
 
-Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
+Result<KvPlan> plan_kv(const SessionOptions& options,
+                       Compute compute,
+                       const Comparison& comparison) {
   if (options.sink < 0 || options.window < 0) {
     return invalid_argument(
         "SessionOptions::sink and SessionOptions::window must be 0 or more but are {} and {}",
@@ -118,11 +122,11 @@ Result<KvPlan> plan_kv(const SessionOptions& options, Compute compute) {
                               static_cast<int>(evicted));
     }
   }
-  KvPlan plan{.full = {}, .sliding = {}, .pairs = options.kv_pairs};
-  KAKEYA_ASSIGN_OR_RETURN(plan.full,
-                          plan_layers(options, options.kv_full, options.evicted_full, compute));
+  KvPlan plan{.full = {}, .sliding = {}, .pairs = comparison.kv_pairs};
   KAKEYA_ASSIGN_OR_RETURN(
-      plan.sliding, plan_layers(options, options.kv_sliding, options.evicted_sliding, compute));
+      plan.full, plan_layers(options, options.kv_full, options.evicted_full, compute, comparison));
+  KAKEYA_ASSIGN_OR_RETURN(plan.sliding, plan_layers(options, options.kv_sliding,
+                                                    options.evicted_sliding, compute, comparison));
   return plan;
 }
 
@@ -150,10 +154,11 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
                                    std::int64_t logit_rows,
-                                   const RestoringConfigs& restoring) {
-  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute));
+                                   const RestoringConfigs& restoring,
+                                   const Comparison& comparison) {
+  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute, comparison));
   const bool restores = kv.full.restored || kv.sliding.restored;
-  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, kv));
+  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, comparison, kv));
   // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.
   const bool bounded =
@@ -184,7 +189,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                 .sink = kv.full.sink,
                                 .kept = kv.full.kept},
                     .encoder = {},
-                    .recompute = options.recompute};
+                    .recompute = comparison.recompute};
   KAKEYA_TRY(plan.cache.check());
   plan.workspace = plan_target_passes(config, max_rows, plan.logit_rows);
   if (restores) {

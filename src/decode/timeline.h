@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "decode/comparison.h"
 #include "decode/row_encoder.h"
 #include "decode/tap_sink.h"
 #include "decode/workspace.h"
@@ -31,7 +32,7 @@ struct TimelinePlan {
   std::int64_t logit_rows = 1;  // most rows of logits of one pass
   KvLayerPlan drafter;          // of a drafter's context; its full layers drop what the target's do
   std::optional<RowEncoderPlan> encoder;  // if rows are restored
-  bool recompute = false;                 // SessionOptions::recompute
+  bool recompute = false;                 // Comparison::recompute
 };
 
 // What rows can be restored with; nothing where it is null.
@@ -57,7 +58,8 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const SessionOptions& options,
                                    Compute compute,
                                    std::int64_t logit_rows,
-                                   const RestoringConfigs& restoring = {});
+                                   const RestoringConfigs& restoring = {},
+                                   const Comparison& comparison = {});
 
 // Bytes that Timeline::create will charge, by class, without the workspace.
 Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);

@@ -6,11 +6,6 @@
 namespace kakeya {
 
 Result<std::uint64_t> Admission::need(const SessionOptions& options, bool logprobs) const {
-  if (options.recompute) {
-    return invalid_argument(
-        "SessionOptions::recompute must be false for a request: such a session cannot share "
-        "passes");
-  }
   KAKEYA_ASSIGN_OR_RETURN(const SessionNeed need, engine_.session_need(options, logprobs));
   WorkspacePlan grown = engine_.workspace().reserved_plan();
   const std::uint64_t before = estimate_workspace(grown, engine_.backend()).total_reserved();

@@ -16,7 +16,7 @@ class EngineHandle final : public Engine {
   explicit EngineHandle(std::shared_ptr<EngineImpl> engine) : engine_(std::move(engine)) {}
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override {
-    return engine_->create_session(options, {}, nullptr, engine_);
+    return engine_->create_session(options, {.owner = engine_});
   }
   Result<std::unique_ptr<Session>> create_session() override {
     return create_session(engine_->session_options());
@@ -44,6 +44,9 @@ class EngineHandle final : public Engine {
   const SessionOptions& session_options() const override { return engine_->session_options(); }
   std::string memory_plan() const override { return engine_->memory_plan(); }
   Footprint footprint() const override { return engine_->footprint(); }
+
+  // For tests.
+  EngineImpl& impl() { return *engine_; }
 
  private:
   std::shared_ptr<EngineImpl> engine_;

@@ -311,9 +311,10 @@ RestoringConfigs EngineImpl::restoring_configs(const Projection* projection) con
 
 Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
                                               std::int64_t logit_rows,
-                                              const Projection* projection) const {
+                                              const Projection* projection,
+                                              const Comparison& comparison) const {
   return plan_timeline(config_, options, options_.compute, logit_rows,
-                       restoring_configs(projection));
+                       restoring_configs(projection), comparison);
 }
 
 std::int64_t EngineImpl::block_rows() const {
@@ -373,9 +374,11 @@ SamplingOptions EngineImpl::recommended_sampling() const {
 
 Result<std::unique_ptr<Timeline>> EngineImpl::create_timeline(const SessionOptions& options,
                                                               std::int64_t logit_rows,
-                                                              const Projection* projection) {
+                                                              const Projection* projection,
+                                                              const Comparison& comparison) {
   if (projection == nullptr) projection = projection_.get();
-  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(options, logit_rows, projection));
+  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
+                          plan_session(options, logit_rows, projection, comparison));
   return Timeline::create(*decoder_, *workspace_, plan, budget_,
                           {.projection = projection, .drafter = drafter_.get()});
 }
@@ -385,9 +388,11 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
 }
 
 Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& options,
-                                                       const Projection* projection) const {
+                                                       const Projection* projection,
+                                                       const Comparison& comparison) const {
   SessionPlan parts;
-  KAKEYA_ASSIGN_OR_RETURN(parts.timeline, plan_session(options, verify_rows(options), projection));
+  KAKEYA_ASSIGN_OR_RETURN(parts.timeline,
+                          plan_session(options, verify_rows(options), projection, comparison));
   parts.workspace = parts.timeline.workspace;
   if (!options.drafting || drafter_ == nullptr || !drafter_drafts_) return parts;
   parts.dflash = plan_dflash(drafter_->config(), parts.timeline);
@@ -397,7 +402,7 @@ Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& opt
 }
 
 Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options, bool logprobs) const {
-  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get()));
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get(), {}));
   SessionNeed need{.session = estimate_timeline(config_, parts.timeline),
                    .workspace = parts.workspace};
   if (parts.dflash) need.session += estimate_dflash(drafter_->config(), *parts.dflash);
@@ -411,11 +416,11 @@ Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options, bool
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
-                                                            const DraftWrapper& wrapper,
-                                                            const Projection* projection,
-                                                            std::shared_ptr<const void> owner) {
-  if (projection == nullptr) projection = projection_.get();
-  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection));
+                                                            const SessionExtras& extras) {
+  const Projection* projection =
+      extras.projection == nullptr ? projection_.get() : extras.projection;
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts,
+                          plan_parts(options, projection, extras.comparison));
   const TimelinePlan& plan = parts.timeline;
   KAKEYA_TRY(workspace_->reserve(parts.workspace));  // for both, so that it grows once
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
@@ -431,11 +436,11 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   std::unique_ptr<SessionDrafts> drafts;
   if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
     drafts = std::make_unique<SessionDrafts>(std::move(dflash), draft_choice_.ngram);
-    if (wrapper) drafts->wrap(wrapper);
+    if (extras.wrapper) drafts->wrap(extras.wrapper);
   }
   return std::make_unique<SessionImpl>(
       std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
-      SessionSurroundings{.owner = std::move(owner),
+      SessionSurroundings{.owner = extras.owner,
                           .budget = budget_,
                           .draft_costs = draft_costs_,
                           .prompt_cache = prompt_cache_.get(),

@@ -34,6 +34,14 @@ struct SessionNeed {
   WorkspacePlan workspace;  // of all sessions: the largest counts
 };
 
+// What create_session() takes beside the options.
+struct SessionExtras {
+  DraftWrapper wrapper = {};  // drafts pass through it; the session must have something that drafts
+  const Projection* projection = nullptr;  // restores rows; null: the engine's own
+  Comparison comparison = {};
+  std::shared_ptr<const void> owner = nullptr;  // what the session is to keep alive
+};
+
 class EngineImpl final : public Engine {
  public:
   // `wrapper` may be empty. Errors: as Engine::open.
@@ -96,24 +104,22 @@ class EngineImpl final : public Engine {
   // Of passes for drafts of every length; nothing before any pass was run.
   std::optional<CostTable> cost_table() const { return draft_costs_.table(block_rows() - 1); }
 
-  // A session whose drafts pass through `wrapper`, if one is given; it must have something that
-  // drafts then. Rows are restored by `projection`, null for the engine's own. For benchmarks and
-  // evaluations. `owner`: what the session is to keep alive, if anything. Errors: as
+  // A session with what no user chooses, for benchmarks, evaluations and tests. Errors: as
   // create_session.
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options,
-                                                  const DraftWrapper& wrapper,
-                                                  const Projection* projection = nullptr,
-                                                  std::shared_ptr<const void> owner = nullptr);
+                                                  const SessionExtras& extras);
 
   // A session without sampling. `logit_rows`: most rows of logits it keeps of one pass; rows are
   // restored by `projection`, null for the engine's own. Errors: as create_session.
   Result<std::unique_ptr<Timeline>> create_timeline(const SessionOptions& options,
                                                     std::int64_t logit_rows,
-                                                    const Projection* projection = nullptr);
+                                                    const Projection* projection = nullptr,
+                                                    const Comparison& comparison = {});
   // The plan of such a session.
   Result<TimelinePlan> plan_session(const SessionOptions& options,
                                     std::int64_t logit_rows,
-                                    const Projection* projection = nullptr) const;
+                                    const Projection* projection = nullptr,
+                                    const Comparison& comparison = {}) const;
 
   // What create_session() will charge, and the least that its passes need of the workspace.
   // `logprobs`: its generations want log-probabilities. Thread-safe. Errors: as plan_timeline.
@@ -158,7 +164,9 @@ class EngineImpl final : public Engine {
     std::optional<DflashPlan> dflash;  // if the drafter drafts for it
     WorkspacePlan workspace;           // for both
   };
-  Result<SessionPlan> plan_parts(const SessionOptions& options, const Projection* projection) const;
+  Result<SessionPlan> plan_parts(const SessionOptions& options,
+                                 const Projection* projection,
+                                 const Comparison& comparison) const;
 
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
   Result<Sources> open_sources() const;

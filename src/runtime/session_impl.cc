@@ -153,9 +153,8 @@ Status SessionImpl::check_score(std::span<const TokenId> ids, int top_logprobs) 
                  "there is nothing before the tokens to score: append tokens");
   }
   if (timeline_->recomputes()) {
-    return error(
-        StatusCode::kUnimplemented,
-        "tokens cannot be scored with SessionOptions::recompute: expected false, got true");
+    return error(StatusCode::kUnimplemented,
+                 "tokens cannot be scored where all of the text is run again for each of them");
   }
   return timeline_->check_push(ids);
 }

@@ -151,13 +151,6 @@ std::vector<Case> refusals() {
          const auto session = engine.create_session({.context = 4}).value();
          return session->append(std::vector<TokenId>(5, 2));
        }},
-      {"--restore-blend",
-       [](Engine&) {
-         EngineOptions options{.model_dir = KAKEYA_DEMO_MODEL, .num_threads = 1};
-         options.projection = KAKEYA_DEMO_MODEL "/projections/token";
-         options.session = {.window = 64, .evicted_full = Evicted::kRestore, .restore_blend = 2.0F};
-         return as_status(Engine::open(options));
-       }},
   };
 }
 

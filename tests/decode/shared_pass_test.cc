@@ -31,7 +31,6 @@ SessionOptions session_options(std::size_t way) {
   const KvType formats[] = {KvType::kAuto, KvType::kInt8, KvType::kF32, KvType::kAuto};
   options.kv_full = formats[way % 4];
   options.kv_sliding = formats[(way / 2) % 4];
-  options.kv_pairs = way % 3 == 1;
   if (way % 4 == 3) {
     options.window = 24;
     options.sink = 2;
@@ -92,8 +91,9 @@ void expect_same_bits(const std::string& network, const BackendChoice& choice, C
   std::vector<Text> texts(12);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const SessionOptions options = session_options(i);
-    texts[i].alone = model->timeline(options, kMaxRows);
-    texts[i].together = model->timeline(options, kMaxRows);
+    const Comparison comparison = {.kv_pairs = i % 3 == 1};
+    texts[i].alone = model->timeline(options, kMaxRows, {}, comparison);
+    texts[i].together = model->timeline(options, kMaxRows, {}, comparison);
     texts[i].ids = random_ids(40 + random.below(100), i + 1);
     for (TokenId& id : texts[i].ids) id %= static_cast<TokenId>(model->config().vocab_size);
     ASSERT_OK(texts[i].alone->push(texts[i].ids));

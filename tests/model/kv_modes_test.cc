@@ -15,6 +15,7 @@ namespace {
 struct KvMode {
   const char* name;
   SessionOptions options;
+  Comparison comparison = {};
 };
 
 // The demo model has sliding layers with a window of 128 and heads of 32, and full layers with
@@ -31,10 +32,8 @@ std::vector<KvMode> kv_modes() {
     options.evicted_sliding = on_sliding;
     return options;
   };
-  SessionOptions pairs;
-  pairs.kv_pairs = true;
   return {{"auto", {}},
-          {"pairs", pairs},
+          {"pairs", {}, {.kv_pairs = true}},
           {"int8", of(KvType::kInt8, KvType::kInt8)},
           {"int4", of(KvType::kInt4, KvType::kInt4)},
           {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
@@ -54,10 +53,11 @@ class KvModes : public testing::Test {
   static std::vector<float> logits(TestModel& model,
                                    SessionOptions options,
                                    std::span<const TokenId> ids,
-                                   std::int64_t chunk) {
+                                   std::int64_t chunk,
+                                   const Comparison& comparison = {}) {
     options.context = 512;
     options.max_rows = 64;
-    const auto timeline = model.timeline(options, 64);
+    const auto timeline = model.timeline(options, 64, {}, comparison);
     return run(*timeline, ids, {}, chunk).logits;
   }
 };
@@ -67,9 +67,10 @@ TEST_F(KvModes, ChunksAndThreadsChangeNoBit) {
   const auto two = demo(2);
   const std::vector<TokenId> ids = random_ids(300, 1);
   for (const KvMode& mode : kv_modes()) {
-    const std::vector<float> expected = logits(*one, mode.options, ids, 1);
+    const std::vector<float> expected = logits(*one, mode.options, ids, 1, mode.comparison);
     for (const std::int64_t chunk : {5, 17, 64}) {
-      EXPECT_EQ(logits(*two, mode.options, ids, chunk), expected) << mode.name << ", " << chunk;
+      EXPECT_EQ(logits(*two, mode.options, ids, chunk, mode.comparison), expected)
+          << mode.name << ", " << chunk;
     }
   }
 }
@@ -82,12 +83,12 @@ TEST_F(KvModes, GoingBackIsExact) {
     SessionOptions options = mode.options;
     options.context = 512;
     options.max_rows = 32;
-    const auto timeline = model->timeline(options, 32);
+    const auto timeline = model->timeline(options, 32, {}, mode.comparison);
     std::vector<TokenId> tokens = random_ids(3, 8);
     const std::vector<float> last = draft_at_random(*timeline, tokens, 400, 32);
     // The logits of the row that chose the last token, of a fresh timeline.
     tokens.pop_back();
-    const std::vector<float> all = logits(*model, mode.options, tokens, 64);
+    const std::vector<float> all = logits(*model, mode.options, tokens, 64, mode.comparison);
     EXPECT_EQ(std::vector<float>(all.end() - vocab, all.end()), last) << mode.name;
   }
 }
@@ -96,14 +97,12 @@ TEST_F(KvModes, GoingBackIsExact) {
 // differ by the last bit of f32 (6e-8), and what the later layers make of that.
 TEST_F(KvModes, OneVectorStandsForKeyAndValue) {
   const std::vector<TokenId> ids = random_ids(300, 2);
-  SessionOptions pairs{.kv_full = KvType::kF32, .kv_sliding = KvType::kF32};
-  const SessionOptions one = pairs;
-  pairs.kv_pairs = true;
+  const SessionOptions options{.kv_full = KvType::kF32, .kv_sliding = KvType::kF32};
   for (const BackendChoice& choice : all_backends()) {
     if (in_plain_loops(choice)) continue;  // minutes for so many tokens
     const auto model = TestModel::load(KAKEYA_DEMO_MODEL, choice, Compute::kF32);
-    const std::vector<float> expected = logits(*model, pairs, ids, 64);
-    const std::vector<float> got = logits(*model, one, ids, 64);
+    const std::vector<float> expected = logits(*model, options, ids, 64, {.kv_pairs = true});
+    const std::vector<float> got = logits(*model, options, ids, 64);
     double squares = 0.0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       const double difference = static_cast<double>(got[i]) - expected[i];
@@ -118,9 +117,10 @@ TEST_F(KvModes, OneVectorStandsForKeyAndValue) {
 std::uint64_t bytes_of(const TestModel& model,
                        SessionOptions options,
                        std::int64_t context,
-                       MemoryClass memory_class) {
+                       MemoryClass memory_class,
+                       const Comparison& comparison = {}) {
   options.context = context;
-  const auto plan = plan_timeline(model.config(), options, Compute::kFast, 1);
+  const auto plan = plan_timeline(model.config(), options, Compute::kFast, 1, {}, comparison);
   EXPECT_TRUE(plan.has_value()) << plan.error().message();
   return plan->cache.estimate().reserved_bytes(memory_class);
 }
@@ -128,19 +128,19 @@ std::uint64_t bytes_of(const TestModel& model,
 // Two full layers with 2 heads of 64.
 TEST_F(KvModes, FullLayersTakeTheBytesThatTheirFormatSays) {
   const auto model = demo(1);
-  const auto vectors = [&](const SessionOptions& options) {
-    const auto plan = plan_timeline(model->config(), options, Compute::kF32, 1).value();
+  const auto vectors = [&](const Comparison& comparison) {
+    const auto plan = plan_timeline(model->config(), {}, Compute::kF32, 1, {}, comparison).value();
     return std::ranges::count_if(plan.cache.layers, &LayerCacheSpec::one_vector);
   };
   EXPECT_EQ(vectors({}), 2);
   EXPECT_EQ(vectors({.kv_pairs = true}), 0);
-  const auto per_token = [&](const SessionOptions& options) {
-    return (bytes_of(*model, options, 4096, MemoryClass::kKvFull) -
-            bytes_of(*model, options, 2048, MemoryClass::kKvFull)) /
+  const auto per_token = [&](const SessionOptions& options, const Comparison& comparison = {}) {
+    return (bytes_of(*model, options, 4096, MemoryClass::kKvFull, comparison) -
+            bytes_of(*model, options, 2048, MemoryClass::kKvFull, comparison)) /
            2048;
   };
   EXPECT_EQ(per_token({}), 2U * 2 * 64 * 2);
-  EXPECT_EQ(per_token({.kv_pairs = true}), 2U * 2 * 2 * 64 * 2);
+  EXPECT_EQ(per_token({}, {.kv_pairs = true}), 2U * 2 * 2 * 64 * 2);
   EXPECT_EQ(per_token({.kv_full = KvType::kInt8}), 2U * 2 * (64 + 4));
   EXPECT_EQ(per_token({.kv_full = KvType::kInt4}), 2U * 2 * 36);
   EXPECT_EQ(per_token({.kv_full = KvType::kE8}), 2U * 2 * 36);

@@ -30,6 +30,7 @@ struct RestoreMode {
   const char* name;
   const char* projection;
   SessionOptions options;
+  Comparison comparison = {};
 };
 
 std::vector<RestoreMode> restore_modes() {
@@ -37,14 +38,12 @@ std::vector<RestoreMode> restore_modes() {
   SessionOptions coded = restoring(kRestore, kDrop, 64);
   coded.kv_full = KvType::kInt8;
   coded.kv_codes = KvType::kInt4;
-  SessionOptions blended = restoring(kRestore, kRestore);
-  blended.restore_blend = 0.5F;
   return {{"token", "token", restoring(kRestore, kRestore)},
           {"context", "context", restoring(kRestore, kRestore)},
           {"aux", "aux", restoring(kRestore, kRestore)},
           {"aux, full layers exact", "aux", restoring(kKeep, kRestore)},
           {"aux, coded, sliding rows dropped", "aux", coded},
-          {"aux, blended", "aux", blended}};
+          {"aux, blended", "aux", restoring(kRestore, kRestore), {.restore_blend = 0.5F}}};
 }
 
 // The demo model with its drafter and one of its projections, or that of a folder.
@@ -56,13 +55,16 @@ struct Restoring {
                                          ? projection_name
                                          : kDemo + "/projections/" + projection_name)) {}
 
-  std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows = 32) {
-    return model->timeline(options, logit_rows, {projection.get(), drafter.get()});
+  std::unique_ptr<Timeline> timeline(const SessionOptions& options,
+                                     const Comparison& comparison = {},
+                                     std::int64_t logit_rows = 32) {
+    return model->timeline(options, logit_rows, {projection.get(), drafter.get()}, comparison);
   }
   std::vector<float> logits(const SessionOptions& options,
                             std::span<const TokenId> ids,
-                            std::int64_t chunk) {
-    return run(*timeline(options), ids, {}, chunk).logits;
+                            std::int64_t chunk,
+                            const Comparison& comparison = {}) {
+    return run(*timeline(options, comparison), ids, {}, chunk).logits;
   }
 
   std::unique_ptr<TestModel> model;
@@ -130,11 +132,8 @@ class OlderProjection : public testing::Test {
   }
 
   const ScratchFolder folder_;
-  const SessionOptions options_ = [] {
-    SessionOptions options = restoring(Evicted::kRestore, Evicted::kRestore);
-    options.recompute = true;
-    return options;
-  }();
+  const SessionOptions options_ = restoring(Evicted::kRestore, Evicted::kRestore);
+  const Comparison recompute_ = {.recompute = true};
 };
 
 // The tolerance is that of LogitsAreThoseOfAnotherImplementation. Causal features miss it by far.
@@ -151,7 +150,7 @@ TEST_F(OlderProjection, LogitsAreThoseOfAnotherImplementation) {
     const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (!is_run(unit + i, 2)) continue;
-      const auto timeline = demo.timeline(options_);
+      const auto timeline = demo.timeline(options_, recompute_);
       ASSERT_OK(timeline->push(std::span(ids).first(static_cast<std::size_t>(rows[i]) + 1)));
       EXPECT_LT(max_abs_difference(last_logits(*timeline, 32),
                                    std::span(expected).subspan(i * vocab, vocab)),
@@ -165,12 +164,12 @@ TEST_F(OlderProjection, LogitsAreThoseOfAnotherImplementation) {
 TEST_F(OlderProjection, GoingOnIsRunningTheWholeTextInAnyChunks) {
   Restoring demo(folder_.root(), fastest(2), Compute::kFast);
   const std::vector<TokenId> ids = random_ids(180, 5);
-  const auto timeline = demo.timeline(options_);
+  const auto timeline = demo.timeline(options_, recompute_);
   for (const std::size_t end : {100U, 101U, 150U, 180U}) {
     ASSERT_OK(timeline->push(std::span(ids).first(end).subspan(timeline->tokens().size())));
     const std::vector<float> expected = last_logits(*timeline, 32);
     for (const std::int64_t chunk : {7, 31}) {
-      const auto whole = demo.timeline(options_);
+      const auto whole = demo.timeline(options_, recompute_);
       ASSERT_OK(whole->push(std::span(ids).first(end)));
       EXPECT_EQ(last_logits(*whole, chunk), expected) << end << ", " << chunk;
     }
@@ -180,14 +179,12 @@ TEST_F(OlderProjection, GoingOnIsRunningTheWholeTextInAnyChunks) {
 TEST_F(OlderProjection, RestoresOnlyWhereTheWholeTextIsRunAgain) {
   Restoring demo(folder_.root(), fastest(), Compute::kFast);
   const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
-  SessionOptions options = options_;
-  options.recompute = false;
   const auto plan =
-      plan_timeline(demo.model->config(), options, Compute::kFast, /*logit_rows=*/1, configs);
+      plan_timeline(demo.model->config(), options_, Compute::kFast, /*logit_rows=*/1, configs);
   ASSERT_FALSE(plan.has_value());
-  EXPECT_NE(plan.error().message().find("set SessionOptions::recompute"), std::string::npos);
+  EXPECT_NE(plan.error().message().find("mode recompute of `kakeya eval kv`"), std::string::npos);
   // Drafts are no part of the text.
-  const auto timeline = demo.timeline(options_);
+  const auto timeline = demo.timeline(options_, recompute_);
   const std::vector<TokenId> ids = random_ids(60, 6);
   ASSERT_OK(timeline->push(ids));
   ASSERT_OK(timeline->run_pending());
@@ -204,9 +201,10 @@ TEST(Restore, ChunksAndThreadsChangeNoBit) {
   for (const RestoreMode& mode : restore_modes()) {
     Restoring one(mode.projection, fastest(1), Compute::kFast);
     Restoring two(mode.projection, fastest(2), Compute::kFast);
-    const std::vector<float> expected = one.logits(mode.options, ids, 1);
+    const std::vector<float> expected = one.logits(mode.options, ids, 1, mode.comparison);
     for (const std::int64_t chunk : {5, 17, 32}) {
-      EXPECT_EQ(two.logits(mode.options, ids, chunk), expected) << mode.name << ", " << chunk;
+      EXPECT_EQ(two.logits(mode.options, ids, chunk, mode.comparison), expected)
+          << mode.name << ", " << chunk;
     }
   }
 }
@@ -216,11 +214,11 @@ TEST(Restore, GoingBackIsExact) {
   for (const RestoreMode& mode : restore_modes()) {
     Restoring demo(mode.projection, fastest(2), Compute::kFast);
     const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
-    const auto timeline = demo.timeline(mode.options, 16);
+    const auto timeline = demo.timeline(mode.options, mode.comparison, 16);
     std::vector<TokenId> tokens = random_ids(90, 8);
     const std::vector<float> last = draft_at_random(*timeline, tokens, 300, 16);
     tokens.pop_back();
-    const std::vector<float> all = demo.logits(mode.options, tokens, 32);
+    const std::vector<float> all = demo.logits(mode.options, tokens, 32, mode.comparison);
     EXPECT_EQ(std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(vocab), all.end()), last)
         << mode.name;
     // Forgetting everything and running it again gives the same once more.
@@ -235,16 +233,13 @@ TEST(Restore, GoingBackIsExact) {
 // Its own rows in place of restored ones: every bit, in both compute modes.
 TEST(Restore, WithAllOfTheirOwnItIsTheExactModel) {
   const std::vector<TokenId> ids = random_ids(260, 3);
-  SessionOptions identity = restoring(Evicted::kRestore, Evicted::kRestore);
-  identity.restore_blend = 1.0F;
+  const SessionOptions restored = restoring(Evicted::kRestore, Evicted::kRestore);
   const SessionOptions exact{.context = 512, .max_rows = 64};
   for (const Compute compute : {Compute::kFast, Compute::kF32}) {
     Restoring demo("aux", fastest(2), compute);
     const std::vector<float> expected = demo.logits(exact, ids, 32);
-    EXPECT_EQ(demo.logits(identity, ids, 32), expected);
-    identity.restore_blend = 0.999F;
-    EXPECT_NE(demo.logits(identity, ids, 32), expected);
-    identity.restore_blend = 1.0F;
+    EXPECT_EQ(demo.logits(restored, ids, 32, {.restore_blend = 1.0F}), expected);
+    EXPECT_NE(demo.logits(restored, ids, 32, {.restore_blend = 0.999F}), expected);
   }
 }
 
@@ -276,8 +271,10 @@ TEST(Restore, ATokenTakesTheBytesOfItsCodes) {
 TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
   Restoring demo("aux", fastest(), Compute::kFast);
   const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
-  const auto message = [&](const SessionOptions& options, const RestoringConfigs& with) {
-    const auto plan = plan_timeline(demo.model->config(), options, Compute::kFast, 16, with);
+  const auto message = [&](const SessionOptions& options, const RestoringConfigs& with,
+                           const Comparison& comparison = {}) {
+    const auto plan =
+        plan_timeline(demo.model->config(), options, Compute::kFast, 16, with, comparison);
     return plan ? "accepted" : plan.error().message();
   };
   using enum Evicted;
@@ -292,14 +289,12 @@ TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
       "SessionOptions::window must be 16 or more where rows are restored, as many as a draft is "
       "verified with, but is 15");
   SessionOptions options = restoring(kRestore, kKeep);
-  options.restore_blend = 1.5F;
-  EXPECT_EQ(message(options, configs), "SessionOptions::restore_blend must be 0 to 1 but is 1.5");
-  options.restore_blend = 0.5F;
+  EXPECT_EQ(message(options, configs, {.restore_blend = 1.5F}),
+            "the share of their own in restored rows must be 0 to 1 but is 1.5");
   options.kv_full = KvType::kInt8;
-  EXPECT_EQ(message(options, configs),
+  EXPECT_EQ(message(options, configs, {.restore_blend = 0.5F}),
             "restored rows can be mixed with their own only where rows are f32 or bf16, but here "
             "they are int8");
-  options.restore_blend = 0.0F;
   options.kv_codes = KvType::kE8;
   EXPECT_EQ(message(options, configs),
             "keys and values cannot be stored as e8: it takes heads of 8 to 512 elements, a power "

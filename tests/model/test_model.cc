@@ -89,12 +89,13 @@ std::unique_ptr<TestModel> TestModel::load(const ModelConfig& config,
 
 std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
                                               std::int64_t logit_rows,
-                                              const RestoringWeights& restoring) {
+                                              const RestoringWeights& restoring,
+                                              const Comparison& comparison) {
   RestoringConfigs configs;
   if (restoring.projection != nullptr) {
     configs = {&restoring.projection->config(), &restoring.drafter->config()};
   }
-  const auto plan = plan_timeline(config(), options, compute_, logit_rows, configs);
+  const auto plan = plan_timeline(config(), options, compute_, logit_rows, configs, comparison);
   EXPECT_TRUE(plan.has_value()) << plan.error().message();
   auto timeline = Timeline::create(*decoder_, *workspace_, *plan, budget_, restoring);
   EXPECT_TRUE(timeline.has_value()) << timeline.error().message();

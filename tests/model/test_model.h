@@ -68,7 +68,8 @@ class TestModel {
 
   std::unique_ptr<Timeline> timeline(const SessionOptions& options,
                                      std::int64_t logit_rows,
-                                     const RestoringWeights& restoring = {});
+                                     const RestoringWeights& restoring = {},
+                                     const Comparison& comparison = {});
 
   // The drafter of a folder, or one of random weights; a test failure and nullptr on an error.
   std::unique_ptr<dflash::Drafter> drafter(const std::string& dir,

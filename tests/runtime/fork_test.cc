@@ -50,7 +50,7 @@ TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
     for (const SessionMode& mode : session_modes()) {
       // Without a drafter the same code runs: a few modes will do.
       if (engine == &plain_ && !mode.few) continue;
-      const auto create = [&] { return (*engine)->create_session(mode.options).value(); };
+      const auto create = [&] { return create_session(**engine, mode); };
       const auto begin = [&](Session& session) {
         ASSERT_OK(session.append(random_ids(150, 1)));
         go_on(session, sampled(1, 70));

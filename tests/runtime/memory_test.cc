@@ -156,9 +156,6 @@ std::vector<EngineOptions> kv_modes() {
     options.session.evicted_sliding = Evicted::kDrop;
     modes.push_back(options);
   }
-  EngineOptions pairs = demo_options(Compute::kFast);
-  pairs.session.kv_pairs = true;
-  modes.push_back(pairs);
   for (const char* features : {"token", "context", "aux"}) {
     EngineOptions options = demo_options(Compute::kFast);
     options.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
@@ -166,7 +163,6 @@ std::vector<EngineOptions> kv_modes() {
     options.session.evicted_full = Evicted::kRestore;
     options.session.evicted_sliding = Evicted::kRestore;
     modes.push_back(options);
-    options.session.restore_blend = 0.5F;
     options.draft.source = "none";  // the drafter is loaded for its features alone
     modes.push_back(options);
   }

@@ -71,16 +71,14 @@ Answer answer_to(Session& session, const Ids& prompt, const GenerateOptions& opt
 }
 
 Answer ask(Engine& engine,
-           const SessionOptions& mode,
+           const SessionMode& mode,
            const Ids& prompt,
            const GenerateOptions& options) {
-  const auto session = engine.create_session(mode);
-  EXPECT_TRUE(session.has_value()) << session.error().message();
-  return session ? answer_to(**session, prompt, options) : Answer();
+  return answer_to(*create_session(engine, mode), prompt, options);
 }
 
 Answer ask(Engine& engine, const Ids& prompt, const GenerateOptions& options = generation(20)) {
-  return ask(engine, engine.session_options(), prompt, options);
+  return ask(engine, {"", engine.session_options()}, prompt, options);
 }
 
 // How much of a prompt the cache has, without changing what it has.
@@ -124,8 +122,8 @@ TEST(PromptCache, GivesTheSameTokensInEveryMode) {
         const Ids prompt = random_ids(330, temperature > 0 ? 1 : 2);
         std::int64_t kept = 0;
         const auto expect_same = [&](const Ids& ids, const char* what) {
-          const Answer answer = ask(*engine, mode.options, ids, options);
-          EXPECT_EQ(answer, ask(*plain, mode.options, ids, options))
+          const Answer answer = ask(*engine, mode, ids, options);
+          EXPECT_EQ(answer, ask(*plain, mode, ids, options))
               << draft << ", " << mode.name << ", " << what << ", " << answer.kept << " kept";
           kept += answer.kept;
           return answer;
@@ -228,20 +226,20 @@ TEST(PromptCache, AppendedTokensAreFoundToo) {
 TEST(PromptCache, SessionsOfOtherModesDoNotShare) {
   const auto engine = open_engine(caching_options("auto", kPlenty));
   const Ids prompt = random_ids(200, 1);
-  std::vector<SessionOptions> modes(5, engine->session_options());
-  modes[1].kv_full = KvType::kInt8;
-  modes[2].context = 512;
-  modes[3].drafting = false;
-  modes[4].window = 64;
-  modes[4].evicted_full = Evicted::kDrop;
-  for (const SessionOptions& mode : modes) {
+  std::vector<SessionMode> modes(5, {"", engine->session_options()});
+  modes[1].options.kv_full = KvType::kInt8;
+  modes[2].options.context = 512;
+  modes[3].options.drafting = false;
+  modes[4].options.window = 64;
+  modes[4].options.evicted_full = Evicted::kDrop;
+  for (const SessionMode& mode : modes) {
     EXPECT_EQ(ask(*engine, mode, prompt, generation(5)).kept, 0);
   }
-  for (const SessionOptions& mode : modes) {
+  for (const SessionMode& mode : modes) {
     EXPECT_EQ(ask(*engine, mode, prompt, generation(5)).kept, 199);
   }
   // What recomputes everything neither takes nor gives.
-  modes[0].recompute = true;
+  modes[0].comparison.recompute = true;
   EXPECT_EQ(ask(*engine, modes[0], prompt, generation(5)).kept, 0);
 }
 

@@ -30,10 +30,10 @@ inline std::vector<TokenId> answer_alone(Engine& engine, const Request& request)
   return session->generate(request.generate).value().ids;
 }
 
-// Modes in which passes can be shared.
+// Those that a request can choose.
 inline std::vector<SessionMode> shared_modes() {
   std::vector<SessionMode> modes = session_modes();
-  std::erase_if(modes, [](const SessionMode& mode) { return mode.options.recompute; });
+  std::erase_if(modes, [](const SessionMode& mode) { return mode.comparison != Comparison(); });
   return modes;
 }
 

@@ -317,7 +317,6 @@ TEST(SchedulerRules, SessionOptionsOutOfRangeAreRefusedAtOnce) {
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.context = -5; }));
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.context = 99999999; }));
   EXPECT_TRUE(refuses([](SessionOptions& options) { options.window = std::int64_t{1} << 40; }));
-  EXPECT_TRUE(refuses([](SessionOptions& options) { options.recompute = true; }));
 }
 
 // Each request may bring a session of its own.

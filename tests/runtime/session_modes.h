@@ -2,9 +2,12 @@
 // model with the projection of token features.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "kakeya/options.h"
+#include "decode/comparison.h"
+#include "kakeya/engine.h"
+#include "runtime/engine_handle.h"
 
 namespace kakeya::test {
 
@@ -12,7 +15,14 @@ struct SessionMode {
   const char* name;
   SessionOptions options;
   bool few = false;  // one of a few of different kinds, where all would take too long
+  Comparison comparison = {};
 };
+
+inline std::unique_ptr<Session> create_session(Engine& engine, const SessionMode& mode) {
+  auto* impl = dynamic_cast<EngineImpl*>(&engine);
+  if (impl == nullptr) impl = &dynamic_cast<EngineHandle&>(engine).impl();
+  return impl->create_session(mode.options, {.comparison = mode.comparison}).value();
+}
 
 // The demo model has windows of 128: with 64 rows in a chunk its rings wrap every 191 tokens, and
 // with rows dropped behind 64 tokens every 131.
@@ -31,14 +41,9 @@ inline std::vector<SessionMode> session_modes() {
     options.evicted_sliding = on_sliding;
     return options;
   };
-  SessionOptions pairs = of(KvType::kAuto, KvType::kAuto);
-  pairs.kv_pairs = true;
-  SessionOptions blended =
-      dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore);
-  blended.restore_blend = 0.5F;
   return {{"auto", of(KvType::kAuto, KvType::kAuto), true},
           {"f32", of(KvType::kF32, KvType::kF32)},
-          {"pairs", pairs},
+          {"pairs", of(KvType::kAuto, KvType::kAuto), false, {.kv_pairs = true}},
           {"int8", of(KvType::kInt8, KvType::kInt8)},
           {"int4", of(KvType::kInt4, KvType::kInt4)},
           {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
@@ -50,7 +55,10 @@ inline std::vector<SessionMode> session_modes() {
           {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
           {"restore sliding",
            dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
-          {"blended", blended, true}};
+          {"blended",
+           dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore),
+           true,
+           {.restore_blend = 0.5F}}};
 }
 
 }  // namespace kakeya::test

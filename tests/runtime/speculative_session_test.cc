@@ -16,6 +16,7 @@
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
+#include "runtime/session_modes.h"
 
 namespace kakeya::test {
 namespace {
@@ -270,12 +271,12 @@ TEST_F(SpeculativeSession, RestoredRowsGiveTheirPlainTokens) {
     plain.draft.source = "none";
     const auto drafting_engine = Engine::open(drafting).value();
     const auto plain_engine = Engine::open(plain).value();
-    SessionOptions recomputing = drafting.session;
-    recomputing.recompute = true;
     for (const float temperature : {0.0F, 0.8F}) {
       const auto drafted = drafting_engine->create_session().value();
       const auto stepped = plain_engine->create_session().value();
-      const auto recomputed = drafting_engine->create_session(recomputing).value();
+      const auto recomputed = create_session(
+          *drafting_engine,
+          {.name = "", .options = drafting.session, .comparison = {.recompute = true}});
       GenerateOptions generate{.max_tokens = 150,
                                .sampling = {.temperature = temperature, .seed = 4},
                                .draft_length = 7,
