@@ -5,8 +5,10 @@ import base64
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
@@ -34,9 +36,9 @@ window.fetch = (path, options) => {
   }
   return real(path, options);
 };"""
-HOSTILE = """<img src=x onerror="document.title='broken'"> and <script>document.title='broken'</script>
+HOSTILE = """<img src=x onerror="window.broken=1"> and <script>window.broken=1</script>
 
-[x](javascript:document.title='broken') [y](data:text/html,z) [z](https://example.com/a?b=<i>)
+[x](javascript:window.broken=1) [y](data:text/html,z) [z](https://example.com/a?b=<i>)
 
 # A <b>heading</b>
 
@@ -134,17 +136,206 @@ class Page(unittest.TestCase):
         self.one("#question").send_keys(text, Keys.ENTER)
         self.answered()
 
+    def get(self, path):
+        return urllib.request.urlopen(self.address + path, timeout=20)
+
+    def endless(self):
+        ids = json.loads((ROOT / "models/demo/generation_config.json").read_text())["eos_token_id"]
+        self.browser.execute_script(ENDLESS, ids)
+
     def picture(self, name):
         if SCREENSHOTS:
             pathlib.Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
             got = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
             (pathlib.Path(SCREENSHOTS) / f"{name}.png").write_bytes(base64.b64decode(got["data"]))
 
-    def test_chats(self):
+    def test_chats_and_remembers(self):
         self.ask(QUESTION)
         self.assertEqual(self.texts("user"), [QUESTION])
         self.assertEqual(self.texts("assistant"), [ANSWER])
-        self.assertRegex(self.text(".assistant .measured"), r"^\d+ tokens · .*prompt \d+ tokens$")
+        self.assertRegex(self.text(".assistant .measured"), r"^\d+ tokens · .*prompt \d+$")
+        self.assertEqual(self.text("#title"), QUESTION)
+        self.ask("Spell cat.")
+        said = self.texts("user"), self.texts("assistant")
+        self.open()
+        self.assertEqual((self.texts("user"), self.texts("assistant")), said)
+        # The second question was sent with what was said before.
+        path = self.one_request(lambda: self.ask("Repeat: a."))["messages"]
+        self.assertEqual([message["content"] for message in path][:2], [QUESTION, ANSWER])
+        self.assertEqual(len(path), 5)
+
+    def one_request(self, act):
+        """The body that the page sends meanwhile."""
+        self.browser.execute_script("""const real = window.fetch, sent = window.sent = [];
+            window.fetch = (path, options) => (options?.body && sent.push(options.body), real(path, options));""")
+        act()
+        sent = self.browser.execute_script("return window.sent")
+        self.assertEqual(len(sent), 1)
+        return json.loads(sent[0])
+
+    def test_stops_by_key_and_by_button(self):
+        self.endless()
+        for stop in (lambda: self.press(Keys.ESCAPE), lambda: self.one("#send").click()):
+            self.one("#question").send_keys("Tell me a story.", Keys.ENTER)
+            self.wait(lambda: len(self.texts("assistant")[-1]) > 20)
+            self.assertEqual(self.one("#send").get_attribute("aria-label"), "Stop")
+            stop()
+            self.answered()
+            self.assertEqual(self.all(".assistant .measured")[-1].text, "stopped")
+        # What had come is kept, and the server has let go of the requests.
+        self.open()
+        self.assertTrue(all(len(text) > 20 for text in self.texts("assistant")))
+        self.wait(lambda: "kakeya_requests_running 0" in self.get("/metrics").read().decode())
+
+    def test_edits_and_asks_again_in_branches(self):
+        self.ask(QUESTION)
+        self.one(".user [aria-label=Edit]").click()
+        self.press(Keys.CONTROL, "a")
+        self.press("Count from 3 to 8.", Keys.ENTER)
+        self.answered()
+        self.assertEqual(self.texts("user"), ["Count from 3 to 8."])
+        self.assertEqual(self.texts("assistant"), ["3, 4, 5, 6, 7, 8."])
+        self.assertIn("2/2", self.text(".user .branches"))
+        self.one(".user [aria-label='The version before']").click()
+        self.assertEqual(self.texts("assistant"), [ANSWER])
+        self.set("max_tokens", "3")
+        self.one("[aria-label='Answer again']").click()
+        self.answered()
+        self.assertIn("cut at its length", self.text(".assistant .measured"))
+        self.assertIn("2/2", self.text(".assistant .branches"))
+        self.open()
+        self.assertNotEqual(self.texts("assistant"), [ANSWER])
+        self.one(".assistant [aria-label='The version before']").click()
+        self.assertEqual(self.texts("assistant"), [ANSWER])
+        self.one(".user [aria-label='The next version']").click()
+        self.assertEqual(self.texts("assistant"), ["3, 4, 5, 6, 7, 8."])
+        self.one(".user [aria-label=Edit]").click()
+        self.press("x", Keys.ESCAPE)  # leaves it as it was
+        self.assertEqual(self.texts("user"), ["Count from 3 to 8."])
+
+    def test_keeps_several_conversations(self):
+        self.ask(QUESTION)
+        self.one("#new").click()
+        self.assertEqual(self.texts("user"), [])
+        self.ask("Count from 3 to 8.")
+        titles = [item.text for item in self.all("#conversations li button:first-child")]
+        self.assertEqual(titles, ["Count from 3 to 8.", QUESTION])
+        self.all("#conversations li button:first-child")[1].click()
+        self.assertEqual(self.texts("assistant"), [ANSWER])
+        self.browser.execute_script("arguments[0].click()", self.all("#conversations .icon")[1])
+        self.browser.switch_to.alert.accept()
+        self.wait(lambda: self.texts("assistant") == ["3, 4, 5, 6, 7, 8."])
+        self.open()
+        self.assertEqual(len(self.all("#conversations li")), 1)
+
+    def test_sends_what_is_set(self):
+        for name, value in (("temperature", "0.5"), ("top_p", "0.9"), ("top_k", "7"), ("min_p", "0.1"),
+                            ("max_tokens", "4"), ("seed", "11"), ("system", "Be brief.")):
+            self.set(name, value)
+        self.open()
+        self.set("system", "Be brief.")  # of a conversation, and this one is new
+        body = self.one_request(lambda: self.ask(QUESTION))
+        self.assertEqual(body["messages"], [{"role": "system", "content": "Be brief."},
+                                            {"role": "user", "content": QUESTION}])
+        for name, value in {"model": "demo", "temperature": 0.5, "top_p": 0.9, "top_k": 7,
+                            "min_p": 0.1, "max_tokens": 4, "seed": 11, "stream": True}.items():
+            self.assertEqual(body[name], value, name)
+        # What the server would refuse is not sent.
+        self.set("temperature", "9")
+        self.one("#open-settings").click()
+        self.one("#reset").click()
+        self.press(Keys.ESCAPE)
+        body = self.one_request(lambda: self.ask(QUESTION))
+        self.assertNotIn("temperature", body)
+        self.assertNotIn("seed", body)
+
+    def test_begins_a_line_with_shift(self):
+        self.one("#question").send_keys("a", Keys.SHIFT, Keys.ENTER)
+        self.one("#question").send_keys(Keys.NULL, "b")
+        self.assertEqual(self.one("#question").get_attribute("value"), "a\nb")
+        self.assertEqual(self.texts("user"), [])
+
+    def test_text_of_a_model_never_becomes_markup(self):
+        self.browser.execute_script(SAY, HOSTILE)
+        self.ask(HOSTILE)
+        self.ask("again")
+        for _ in range(2):
+            self.assertEqual(self.all("#messages img, #messages script, #messages i, #messages b"), [])
+            self.assertFalse(self.browser.execute_script("return window.broken === 1"))
+            shown = self.texts("assistant")[0]
+            for part in ('<img src=x onerror="', "<script>", "[x](javascript:", "[y](data:", "A <b>heading</b>", "a < b"):
+                self.assertIn(part, shown)
+            addresses = {link.get_attribute("href") for link in self.all("#messages a")}
+            self.assertEqual(addresses, {"https://example.com/a?b=%3Ci%3E", "https://example.com/"})
+            self.open()  # from what was kept
+        tags = self.browser.execute_script(
+            "return [...document.querySelector('.assistant .text').children].map((one) => one.tagName)")
+        self.assertEqual(tags, ["P", "P", "H3", "UL", "OL", "DIV"])
+        self.assertEqual(self.all("pre")[0].text, "<b>x</b>")
+
+    def test_loads_nothing_from_elsewhere(self):
+        policy = self.get("/").headers["Content-Security-Policy"]
+        self.assertTrue(policy.startswith("default-src 'none'; script-src 'self';"), policy)
+        ran = self.browser.execute_script("""const script = document.createElement("script");
+            script.textContent = "window.ran = true"; document.body.append(script); return window.ran === true;""")
+        self.assertFalse(ran)
+        fetched = self.browser.execute_async_script("""const done = arguments[0];
+            fetch("http://localhost:1/").then(() => done("fetched"), () => {});
+            document.addEventListener("securitypolicyviolation", (event) => done(event.effectiveDirective));""")
+        self.assertEqual(fetched, "connect-src")
+        self.browser.get_log("browser")  # those two, which the browser complains of
+
+    def test_says_in_a_line_what_went_wrong(self):
+        self.ask(QUESTION)
+        self.browser.execute_script("window.fetch = () => Promise.reject(new TypeError('gone'))")
+        self.ask("Spell cat.")
+        self.assertEqual(self.text(".error span"), "The server cannot be reached.")
+        self.open()
+        self.one(".error button").click()
+        self.answered()
+        self.assertEqual(self.all(".error"), [])
+        self.assertEqual(self.all(".branches"), [])  # the failure is no version
+        self.assertEqual(len(self.texts("assistant")), 2)
+        self.browser.execute_script("document.getElementById('question').value = 'word '.repeat(40000)")
+        self.ask(".")
+        self.assertIn("context", self.text(".error span"))
+
+    def test_shows_what_the_server_holds(self):
+        self.ask(QUESTION)
+        self.wait(lambda: "Drafts accepted" in self.text("#drafts"))
+        self.assertIn("Weights", self.text("#memory-legend"))
+        bar = self.one("#memory-bar")
+        self.assertGreaterEqual(len(bar.find_elements(By.TAG_NAME, "span")), 3)
+        self.assertIn("Weights: ", bar.get_attribute("aria-label"))
+
+    def test_works_on_a_phone_and_in_the_dark(self):
+        self.ask(QUESTION)
+        self.ask("Write a Python function that adds two numbers.")
+        for dark in (False, True):
+            for name, width, height in (("desktop", 1280, 800), ("phone", 390, 844)):
+                self.size(width, height, dark, touch=name == "phone")
+                self.open()
+                wide = self.browser.execute_script("return document.documentElement.scrollWidth")
+                self.assertLessEqual(wide, width)
+                ground = self.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+                self.assertEqual(max(int(part) for part in re.findall(r"\d+", ground)[:3]) < 128, dark)
+                self.picture(f"{name}-{'dark' if dark else 'light'}")
+        # By keys alone: the menu opens, its first button has the focus, Esc closes it.
+        self.assertFalse(self.one("#new").is_displayed())
+        self.browser.execute_script("document.getElementById('open-menu').focus()")
+        self.press(Keys.ENTER)
+        self.wait(lambda: self.one("#new").is_displayed())
+        self.wait(lambda: self.browser.switch_to.active_element.get_attribute("id") == "close-menu")
+        time.sleep(0.3)  # it comes in
+        self.picture("phone-menu")
+        self.press(Keys.ESCAPE)
+        self.wait(lambda: not self.one("#new").is_displayed())
+        self.one("#theme").click()
+        self.open()
+        self.assertEqual(self.one("html").get_attribute("data-theme"), "light")
+        self.size(1280, 800)
+        self.one("#open-settings").click()
+        self.picture("settings")
 
 
 if __name__ == "__main__":

@@ -47,30 +47,41 @@ function save(conversation) {
 
 // --- Messages
 
+// What is said below an answer.
 function statistics(node) {
   const parts = [];
   const { usage, seconds, wait } = node.measured ?? {};
   if (usage) {
     const rate = seconds > 0 ? (usage.completion_tokens - 1) / seconds : 0;
     parts.push(`${usage.completion_tokens} tokens`);
-    if (rate > 0) parts.push(`${rate.toFixed(rate < 10 ? 1 : 0)} tokens/s`);
-    parts.push(`first after ${wait.toFixed(2)} s`, `prompt ${usage.prompt_tokens} tokens`);
+    if (rate > 0) parts.push(`${rate.toFixed(rate < 10 ? 1 : 0)} a second`);
+    parts.push(`first after ${wait.toFixed(2)} s`, `prompt ${usage.prompt_tokens}`);
   }
   if (node.reason === "length") parts.push("cut at its length");
   if (node.reason === "stopped") parts.push("stopped");
   return parts.join(" · ");
 }
 
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say("Copied");
+  } catch {
+    notice("This browser does not allow copying.");
+  }
+}
+
 // ‹ 1/2 › where a message has others beside it.
 function branchSwitch(index) {
   const parent = current.nodes[current.nodes[index].parent];
+  const selector = () => `[data-index="${parent.children[parent.shown]}"] .branches button:enabled`;
   const count = parent.children.length;
   if (count < 2) return [];
   const step = (by) => () => {
     parent.shown += by;
     save(current);
     show();
-    document.querySelector(`[data-index="${parent.children[parent.shown]}"] .branches button:not(:disabled)`)?.focus();
+    document.querySelector(selector())?.focus();
   };
   const previous = make("button", { type: "button", disabled: parent.shown === 0, onclick: step(-1) }, "‹");
   const next = make("button", { type: "button", disabled: parent.shown === count - 1, onclick: step(1) }, "›");
@@ -116,8 +127,11 @@ function fillMessage(element, index) {
       make("button", { type: "button", onclick: () => again(index) }, "Retry")));
   }
   const tools = [...branchSwitch(index), make("span", { className: "measured" }, statistics(node))];
-  if (node.role === "user") tools.push(button("edit", "Edit", () => edit(index)));
-  else tools.push(button("copy", "Copy the answer", () => navigator.clipboard.writeText(node.text)), button("again", "Answer again", () => again(index)));
+  if (node.role === "user") {
+    tools.push(button("edit", "Edit", () => edit(index)));
+  } else {
+    tools.push(button("copy", "Copy the answer", () => copy(node.text)), button("again", "Answer again", () => again(index)));
+  }
   if (!busy) parts.push(make("div", { className: "tools" }, ...tools));
   else if (!node.text) text.append(make("span", { className: "waiting" }));
   element.replaceChildren(...parts);
@@ -169,8 +183,12 @@ function ask(text, parent) {
   answerTo(kept.addMessage(current, parent, "user", text));
 }
 
+// A second answer beside the first; one that failed before its first word is no version to keep.
 function again(index) {
-  if (!answering) answerTo(current.nodes[index].parent);
+  const node = current.nodes[index];
+  if (answering) return;
+  if (node.error && !node.text) fillAnswer(current, index);
+  else answerTo(node.parent);
 }
 
 function edit(index) {
@@ -200,10 +218,13 @@ function painter(node, index) {
   };
 }
 
-async function answerTo(parent) {
-  const conversation = current;
-  const index = kept.addMessage(conversation, parent, "assistant", "");
+function answerTo(parent) {
+  return fillAnswer(current, kept.addMessage(current, parent, "assistant", ""));
+}
+
+async function fillAnswer(conversation, index) {
   const node = conversation.nodes[index];
+  delete node.error;
   const controller = new AbortController();
   answering = { controller, conversation, index };
   notice("");
@@ -213,6 +234,7 @@ async function answerTo(parent) {
   say("Answering");
   const began = performance.now();
   const paint = painter(node, index);
+  const looking = setInterval(showServer, 1000);
   const body = { model, messages: kept.messagesBefore(conversation, index), ...sampling() };
   try {
     const { usage, reason, firstAt, endAt } = await streamAnswer(body, controller.signal, (piece) => {
@@ -227,6 +249,7 @@ async function answerTo(parent) {
     else node.error = error instanceof TypeError ? "The server cannot be reached." : error.message;
     say(node.error ?? "Stopped");
   }
+  clearInterval(looking);
   answering = null;
   save(conversation);
   const follow = atBottom();
