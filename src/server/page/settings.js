@@ -113,7 +113,7 @@ export async function showServer() {
     make("li", {}, make("i", { className: `of-${name}` }), make("span", {}, label), make("b", {}, bytesText(bytes)))));
   const { drafted, accepted } = metrics;
   byId("drafts").textContent = drafted > 0
-    ? `Drafts accepted: ${accepted} of ${drafted} tokens (${Math.round((100 * accepted) / drafted)} %)` : "";
+    ? `Drafts accepted: ${Math.round((100 * accepted) / drafted)} %, ${accepted} of ${drafted}` : "";
   byId("server").hidden = false;
 }
 
