@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help packages build test quick demo asan tsan fuzz lint check format install clean
+.PHONY: help packages build test quick demo mlx asan tsan fuzz lint check format install clean
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
@@ -14,6 +14,7 @@ BINARY := build/release/bin/kakeya
 help:
 	@echo 'make build      release build, $(BINARY)'
 	@echo 'make test       build and run all tests'
+	@echo 'make mlx        fetch MLX into build/mlx-wheel and build the backend mlx, too'
 	@echo 'make quick      format, build and the tests of what differs from main: for every commit'
 	@echo 'make demo       build the binary only and let the demo model answer two questions'
 	@echo 'make asan       parsers and runtime with address and undefined behaviour sanitizers'
@@ -47,6 +48,18 @@ demo: build/release/build.ninja
 	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
 	@echo "$(BINARY) serve answers the same over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
+
+# The library without its Python package; what it needs of Python is pip.
+MLX_PACKAGE := $(if $(filter Darwin,$(shell uname -s)),mlx-metal,mlx-cpu)
+build/mlx-wheel/installed: cmake/mlx_version.txt
+	rm -rf build/mlx-wheel
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
+	  --target build/mlx-wheel $(MLX_PACKAGE)==$$(cat cmake/mlx_version.txt)
+	touch $@
+
+mlx: build/mlx-wheel/installed | packages
+	$(CONFIGURE) release -DKAKEYA_MLX=AUTO
+	cmake --build build/release -j $(JOBS)
 
 quick: build
 	tools/quick

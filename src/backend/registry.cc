@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/instruction_set.h"
 #include "backend/guarded/guarded_backend.h"
+#include "backend/mlx/mlx_backend.h"
 #include "backend/none/missing_backends.h"
 #include "backend/ref/ref_backend.h"
 #include "base/status.h"
@@ -15,17 +16,20 @@ Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
   if (name.starts_with("cpu/")) return cpu::create_cpu_backend(name.substr(4), options.threads);
   if (name == "ref") return ref::create_ref_backend();
   if (name == "guarded") return guarded::create_guarded_backend();
+  if (name == "mlx") return mlx::create_mlx_backend();
   for (const none::MissingBackend& missing : none::missing_backends()) {
     if (name != missing.name) continue;
     return error(StatusCode::kUnimplemented, "backend {} is not available: {}", name,
                  missing.reason);
   }
   return invalid_argument(
-      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, ref or guarded but is '{}'", name);
+      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, mlx, ref or guarded but is '{}'",
+      name);
 }
 
 std::vector<BackendSupport> backends() {
-  std::vector<BackendSupport> found = {{"cpu", ""}, {"ref", ""}, {"guarded", ""}};
+  std::vector<BackendSupport> found = {
+      {"cpu", ""}, {"ref", ""}, {"guarded", ""}, {"mlx", mlx::missing()}};
   for (const none::MissingBackend& missing : none::missing_backends()) {
     found.push_back({missing.name, missing.reason});
   }

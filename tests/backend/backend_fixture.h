@@ -12,17 +12,19 @@
 
 #include "backend/backend.h"
 #include "backend/host_rows.h"
+#include "backend/mlx/mlx_backend.h"
 #include "twin/test_units.h"
 
 namespace kakeya {
 
 struct Configuration {
-  std::string instruction_set;  // empty: the reference
+  std::string instruction_set;  // empty: the reference; "mlx": that backend
   int threads = 1;
 };
 
 inline std::string configuration_name(const Configuration& configuration) {
   if (configuration.instruction_set.empty()) return "ref";
+  if (configuration.instruction_set == "mlx") return "mlx";
   return configuration.instruction_set + "_threads" + std::to_string(configuration.threads);
 }
 
@@ -37,9 +39,29 @@ inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thr
   return configurations;
 }
 
+// The backend mlx, if it is in the build.
+inline std::vector<Configuration> mlx_configurations() {
+  if (!mlx::missing().empty()) return {};
+  return {{"mlx", 1}};
+}
+
+// Both.
+inline std::vector<Configuration> fast_configurations(const std::vector<int>& thread_counts) {
+  std::vector<Configuration> configurations = cpu_configurations(thread_counts);
+  for (const Configuration& configuration : mlx_configurations()) {
+    configurations.push_back(configuration);
+  }
+  return configurations;
+}
+
+// What `compute` comes to: mlx computes in f32 whatever it is told.
+inline Compute computed(const Configuration& configuration, Compute compute) {
+  return configuration.instruction_set == "mlx" ? Compute::kF32 : compute;
+}
+
 // Those with two threads, and the reference.
 inline std::vector<Configuration> all_configurations() {
-  std::vector<Configuration> all = cpu_configurations({2});
+  std::vector<Configuration> all = fast_configurations({2});
   all.emplace_back();
   return all;
 }
@@ -61,8 +83,10 @@ inline ExecutorPlan roomy_plan() {
 struct Machine {
   explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan()) {
     BackendOptions options;
-    options.name =
-        configuration.instruction_set.empty() ? "ref" : "cpu/" + configuration.instruction_set;
+    options.name = configuration.instruction_set.empty() ? "ref"
+                   : configuration.instruction_set == "mlx"
+                       ? "mlx"
+                       : "cpu/" + configuration.instruction_set;
     options.threads.num_threads = configuration.threads;
     backend = test::create_test_backend(options).value();
     executor = backend->create_executor(plan, budget).value();

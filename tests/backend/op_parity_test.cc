@@ -15,7 +15,7 @@ class OpParity : public testing::TestWithParam<Configuration> {
 
 INSTANTIATE_TEST_SUITE_P(AllSets,
                          OpParity,
-                         testing::ValuesIn(cpu_configurations({1, 2})),
+                         testing::ValuesIn(fast_configurations({1, 2})),
                          [](const auto& test) { return configuration_name(test.param); });
 
 void expect_near(const std::vector<float>& got,
@@ -69,7 +69,9 @@ TEST_P(OpParity, Matmul) {
           absolute(random_floats(static_cast<std::size_t>(c.outputs * c.columns), 1));
       const Tensor magnitude({c.outputs, c.columns}, w.dtype, magnitudes);
       const auto product = [&](Machine& machine, const Tensor& t, const std::vector<float>& rows) {
-        auto matrix = machine.backend->load_matrix(t.view, w.compute, machine.budget).value();
+        auto matrix =
+            machine.backend->load_matrix(t.view, computed(GetParam(), w.compute), machine.budget)
+                .value();
         std::vector<float> out(static_cast<std::size_t>(c.rows * c.outputs), NAN);
         machine.executor->matmul(rows_of(rows, c.columns), *matrix, rows_of(out, c.outputs));
         return out;
@@ -92,8 +94,12 @@ TEST_P(OpParity, GatedMatmul) {
       const std::vector<float> x = random_floats(static_cast<std::size_t>(c.rows * c.columns), 5);
       for (const auto activation : {GateActivation::kGeluTanh, GateActivation::kSilu}) {
         const auto product = [&](Machine& machine) {
-          auto g = machine.backend->load_matrix(gate.view, w.compute, machine.budget).value();
-          auto u = machine.backend->load_matrix(up.view, w.compute, machine.budget).value();
+          auto g = machine.backend
+                       ->load_matrix(gate.view, computed(GetParam(), w.compute), machine.budget)
+                       .value();
+          auto u =
+              machine.backend->load_matrix(up.view, computed(GetParam(), w.compute), machine.budget)
+                  .value();
           std::vector<float> out(static_cast<std::size_t>(c.rows * c.outputs), NAN);
           machine.executor->gated_matmul(rows_of(x, c.columns), *g, *u, activation,
                                          rows_of(out, c.outputs));
@@ -110,8 +116,12 @@ TEST_P(OpParity, GatedMatmulOfDifferentTypes) {
   const Tensor up = random_tensor({52, 70}, DType::kF32, 4, 0.2F);
   const std::vector<float> x = random_floats(37 * 70, 5);
   const auto product = [&](Machine& machine, const Tensor& first, const Tensor& second) {
-    auto g = machine.backend->load_matrix(first.view, Compute::kFast, machine.budget).value();
-    auto u = machine.backend->load_matrix(second.view, Compute::kFast, machine.budget).value();
+    auto g = machine.backend
+                 ->load_matrix(first.view, computed(GetParam(), Compute::kFast), machine.budget)
+                 .value();
+    auto u = machine.backend
+                 ->load_matrix(second.view, computed(GetParam(), Compute::kFast), machine.budget)
+                 .value();
     std::vector<float> out(37 * 52, NAN);
     machine.executor->gated_matmul(rows_of(x, 70), *g, *u, GateActivation::kGeluTanh,
                                    rows_of(out, 52));
@@ -138,9 +148,15 @@ TEST_P(OpParity, Experts) {
       const auto logits = random_floats(static_cast<std::size_t>(c.rows * c.experts), 10);
       const auto per_expert = random_floats(static_cast<std::size_t>(c.experts), 11);
       const auto run = [&](Machine& machine) {
-        auto g = machine.backend->load_matrix(gate.view, w.compute, machine.budget).value();
-        auto u = machine.backend->load_matrix(up.view, w.compute, machine.budget).value();
-        auto d = machine.backend->load_matrix(down.view, w.compute, machine.budget).value();
+        auto g =
+            machine.backend->load_matrix(gate.view, computed(GetParam(), w.compute), machine.budget)
+                .value();
+        auto u =
+            machine.backend->load_matrix(up.view, computed(GetParam(), w.compute), machine.budget)
+                .value();
+        auto d =
+            machine.backend->load_matrix(down.view, computed(GetParam(), w.compute), machine.budget)
+                .value();
         std::vector<std::int32_t> chosen(static_cast<std::size_t>(c.rows * c.top_k));
         std::vector<float> weights(chosen.size());
         const Routing routing = {device(chosen.data()), device(weights.data()), c.top_k};
@@ -152,7 +168,8 @@ TEST_P(OpParity, Experts) {
       };
       // With bf16 activations a sum next to a rounding boundary may round the other way: one bf16
       // step (2^-8) of a hidden value of order 1, times a weight of order scale.
-      const bool fast = w.dtype == DType::kBF16 && w.compute == Compute::kFast;
+      const bool fast =
+          w.dtype == DType::kBF16 && computed(GetParam(), w.compute) == Compute::kFast;
       expect_near(run(cpu_), run(ref_), {fast ? 0x1p-7F * scale : 2e-5F},
                   "experts " + std::to_string(c.rows));
     }

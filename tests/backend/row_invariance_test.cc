@@ -20,7 +20,7 @@ class RowInvariance : public testing::TestWithParam<std::string> {
 
 std::vector<std::string> supported_sets() {
   std::vector<std::string> names;
-  for (const Configuration& configuration : cpu_configurations({1}))
+  for (const Configuration& configuration : fast_configurations({1}))
     names.push_back(configuration.instruction_set);
   return names;
 }
@@ -230,13 +230,14 @@ struct BlockMemory {
 // Appends block after block through a ring as a session does, and each time compares with single
 // rows over a cache that never wrapped and lies in one piece.
 TEST_P(RowInvariance, AttentionOverRingWraps) {
-  constexpr std::int64_t kLength = 460;
+  // On host memory mlx copies all rows for each operation: fewer of them, which still wrap rings.
+  const std::int64_t length = GetParam() == "mlx" ? 180 : 460;
   for (const Ring& ring : kRings) {
     const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
     const std::int64_t width = ring.heads * ring.head_dim;
-    const auto keys = random_floats(static_cast<std::size_t>(kLength * kv_width), 10, 2.0F);
-    const auto values = random_floats(static_cast<std::size_t>(kLength * kv_width), 11);
-    const auto queries = random_floats(static_cast<std::size_t>(kLength * width), 12);
+    const auto keys = random_floats(static_cast<std::size_t>(length * kv_width), 10, 2.0F);
+    const auto values = random_floats(static_cast<std::size_t>(length * kv_width), 11);
+    const auto queries = random_floats(static_cast<std::size_t>(length * width), 12);
     const auto k_norm = random_floats(static_cast<std::size_t>(ring.head_dim), 16, 2.0F);
     const std::vector<float> frequencies = {1.0F, 0.1F, 1e-3F};
     const auto input_of = [&](const KvRows& kv, std::int64_t first, std::int64_t rows) {
@@ -257,17 +258,17 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
                    {device(values.data() + first * kv_width), rows, kv_width}, first, kv);
     };
     BlockMemory full_memory;
-    const KvRows full = full_memory.rows(ring, kLength, kLength);
-    store(full, 0, kLength);
-    std::vector<float> expected(static_cast<std::size_t>(kLength * width));
-    for (std::int64_t t = 0; t < kLength; ++t) {
+    const KvRows full = full_memory.rows(ring, length, length);
+    store(full, 0, length);
+    std::vector<float> expected(static_cast<std::size_t>(length * width));
+    for (std::int64_t t = 0; t < length; ++t) {
       alone_.attend(input_of(full, t, 1), {device(expected.data() + t * width), 1, width});
     }
     BlockMemory ring_memory;
-    const KvRows kv = ring_memory.rows(ring, ring.capacity(kLength), 37);
+    const KvRows kv = ring_memory.rows(ring, ring.capacity(length), 37);
     std::int64_t rows = 1;
-    for (std::int64_t first = 0; first < kLength; first += rows) {
-      rows = std::min((first * 7 + 5) % ring.block + 1, kLength - first);
+    for (std::int64_t first = 0; first < length; first += rows) {
+      rows = std::min((first * 7 + 5) % ring.block + 1, length - first);
       store(kv, first, rows);
       Machine& machine = first % 2 == 0 ? one_thread_ : two_threads_;
       std::vector<float> got(static_cast<std::size_t>(rows * width), NAN);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/mlx/mlx_backend.h"
 #include "base/random.h"
 #include "model/random_source.h"
 
@@ -34,6 +35,7 @@ std::vector<BackendChoice> all_backends(int num_threads) {
     if (unit.run == UnitRun::kNeither) continue;
     choices.push_back({.name = "cpu/" + unit.instruction_set, .num_threads = num_threads});
   }
+  if (mlx::missing().empty()) choices.push_back({.name = "mlx"});
   return choices;
 }
 

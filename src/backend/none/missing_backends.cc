@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::array kMissing = {
     MissingBackend{"cuda", "this version has no code for NVIDIA cards"},
-    MissingBackend{"mlx", "this version has no code for Apple's chips"},
 };
 
 }  // namespace

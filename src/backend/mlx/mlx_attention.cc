@@ -1,0 +1,383 @@
+// Rotary embedding, cache rows and attention on MLX.
+//
+// Attention walks positions in tiles that begin at multiples of kTile, whatever is stored where and
+// whoever else is in the pass: what a row does not see counts for zero, so its sums have the same
+// terms in the same order alone and beside others.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/mlx/mlx_executor.h"
+
+namespace kakeya::mlx {
+namespace {
+
+constexpr Position kTile = 64;
+
+// Of rows that MLX reads and writes itself.
+bool is_plain(KvFormat format) {
+  return format == KvFormat::kF32 || format == KvFormat::kBf16;
+}
+
+mx::Dtype dtype_of(KvFormat format) {
+  return format == KvFormat::kF32 ? mx::float32 : mx::bfloat16;
+}
+
+// A fresh array of these floats, to be filled by the host.
+mx::array host_array(std::int64_t rows, std::int64_t width) {
+  return mx::array(mx::allocator::malloc(static_cast<std::size_t>(rows * width) * sizeof(float)),
+                   mx::Shape{to_int(rows), to_int(width)}, mx::float32);
+}
+
+// cos and sin of position * frequencies [n], for pairs [half] of `rows` positions.
+void fill_angles(std::span<const float> frequencies,
+                 Position position,
+                 std::int64_t half,
+                 float* cos,
+                 float* sin) {
+  std::fill_n(cos, half, 1.0F);
+  std::fill_n(sin, half, 0.0F);
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const auto angle = static_cast<double>(static_cast<float>(position) * frequencies[i]);
+    cos[i] = static_cast<float>(std::cos(angle));
+    sin[i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+std::uint64_t bytes_in(const ConstRows& x) {
+  return static_cast<std::uint64_t>(x.count * x.width) * sizeof(float);
+}
+
+// Calls `use` with each block of keys and of values of `kv` that there is.
+template <typename Use>
+void for_each_block(const KvRows& kv, const Use& use) {
+  const std::int64_t blocks =
+      kv.block_slots == 0 ? 0 : (kv.capacity + kv.block_slots - 1) / kv.block_slots;
+  const auto bytes = static_cast<std::uint64_t>(kv.block_slots * kv.slot_bytes());
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    if (kv.keys != nullptr && kv.keys[block]) use(kv.keys[block].address(), bytes);
+    if (kv.values[block]) use(kv.values[block].address(), bytes);
+  }
+}
+
+}  // namespace
+
+// x [..., 2 half], cos and sin [..., half].
+mx::array MlxExecutor::rotated(const mx::array& x, const mx::array& cos, const mx::array& sin) {
+  const std::vector<mx::array> halves = mx::split(x, 2, -1, s_);
+  const mx::array& low = halves[0];
+  const mx::array& high = halves[1];
+  return mx::concatenate({mx::subtract(mx::multiply(low, cos, s_), mx::multiply(high, sin, s_), s_),
+                          mx::add(mx::multiply(high, cos, s_), mx::multiply(low, sin, s_), s_)},
+                         -1, s_);
+}
+
+// On the host, in double: nothing has to be run for it, and it is what the reference has.
+void MlxExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
+  const auto guard = start();
+  const auto size = static_cast<std::uint64_t>(inverse_frequencies.size);
+  space_.to_pages(inverse_frequencies.data.address(), size * sizeof(float));
+  const std::span<const float> frequencies(inverse_frequencies.data.address(), size);
+  const std::int64_t rows = batch().rows();
+  mx::array cos = host_array(rows, table.half);
+  mx::array sin = host_array(rows, table.half);
+  for (std::int64_t t = 0; t < rows; ++t) {
+    fill_angles(frequencies, batch().positions[static_cast<std::size_t>(t)], table.half,
+                cos.data<float>() + t * table.half, sin.data<float>() + t * table.half);
+  }
+  space_.write(table.cos.address(), cos);
+  space_.write(table.sin.address(), sin);
+}
+
+void MlxExecutor::apply_rope(Rows x, RopeTable table) {
+  const auto guard = start();
+  const int count = to_int(x.count);
+  const int half = to_int(table.half);
+  const mx::Shape shape{count, 1, half};
+  const mx::array cos = space_.read(table.cos.address(), shape, mx::float32);
+  const mx::array sin = space_.read(table.sin.address(), shape, mx::float32);
+  const mx::array heads = space_.read(
+      x.data.address(), mx::Shape{count, to_int(x.width) / (2 * half), 2 * half}, mx::float32);
+  write(x, rotated(heads, cos, sin));
+}
+
+void MlxExecutor::store_rows(const mx::array& rows,
+                             const Segment& segment,
+                             const KvRows& kv,
+                             const DevicePointer<std::byte>* blocks) {
+  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
+  const mx::Dtype dtype = dtype_of(kv.format);
+  const mx::array coded = mx::astype(rows, dtype, s_);
+  // Runs of neighbouring slots of one block.
+  for (std::int64_t done = 0; done < segment.rows;) {
+    const Position first = batch().first_position(segment) + done;
+    const std::int64_t slot = kv.slot(first);
+    std::int64_t run = 1;
+    while (done + run < segment.rows && kv.slot(first + run) == slot + run &&
+           (slot + run) % kv.block_slots != 0) {
+      ++run;
+    }
+    const int in_block = to_int(slot % kv.block_slots);
+    const int from = to_int(segment.first_row + done);
+    const mx::array update =
+        mx::slice(coded, mx::Shape{from, 0}, mx::Shape{from + to_int(run), to_int(width)},
+                  mx::Shape{1, 1}, s_);
+    std::byte* const block = blocks[slot / kv.block_slots].address();
+    space_.write_kept(
+        block,
+        mx::slice_update(
+            space_.read(block, mx::Shape{to_int(kv.block_slots), to_int(width)}, dtype), update,
+            mx::Shape{in_block, 0}, mx::Shape{in_block + to_int(run), to_int(width)}, s_));
+    done += run;
+  }
+}
+
+void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  const auto guard = start();
+  for (const Segment& segment : batch().segments) {
+    const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
+    if (!is_plain(kv.format)) {
+      return fall_back("store_kv", [&] {
+        space_.to_pages(values.data.address(), bytes_in(values));
+        if (keys.data) {
+          space_.to_pages(keys.data.address(), bytes_in(keys));
+        }
+        kv_to_pages(layer);
+        kv_from_pages(layer);
+        reference_.store_kv(keys, values, layer);
+      });
+    }
+  }
+  for (const Segment& segment : batch().segments) {
+    const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
+    if (kv.keys != nullptr) store_rows(read(keys), segment, kv, kv.keys);
+    store_rows(read(values), segment, kv, kv.values);
+  }
+}
+
+void MlxExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  const auto guard = start();
+  const bool any = std::ranges::any_of(batch().segments, [&](const Segment& segment) {
+    return segment.layers[static_cast<std::size_t>(layer)].restored.blend != 0.0F;
+  });
+  if (!any) return;
+  fall_back("store_own_kv", [&] {
+    space_.to_pages(values.data.address(), bytes_in(values));
+    space_.to_pages(keys.data.address(), bytes_in(keys));
+    kv_to_pages(layer);
+    kv_from_pages(layer);
+    reference_.store_own_kv(keys, values, layer);
+  });
+}
+
+MlxExecutor::Walk MlxExecutor::walk(const AttentionInput& input) {
+  Walk walk;
+  const auto first = input.seen(input.first_position);
+  const auto last = input.seen(input.first_position + input.queries.count - 1);
+  walk.sinks = {first.sink_begin, std::max(first.sink_end, last.sink_end)};
+  walk.rows = {first.begin, std::max(first.end, last.end)};
+  const auto touches = [](Position tile, const std::pair<Position, Position>& span) {
+    return std::max(tile, span.first) < std::min(tile + kTile, span.second);
+  };
+  for (Position tile = first.sink_begin / kTile * kTile; tile < walk.rows.second; tile += kTile) {
+    if (touches(tile, walk.sinks) || touches(tile, walk.rows)) walk.tiles.push_back(tile);
+  }
+  return walk;
+}
+
+mx::array MlxExecutor::zeros(std::int64_t rows, std::int64_t width) {
+  auto it = zeros_.find(width);
+  if (it == zeros_.end()) {
+    mx::array tile = host_array(kTile, width);
+    std::fill_n(tile.data<float>(), kTile * width, 0.0F);
+    it = zeros_.emplace(width, tile).first;
+  }
+  if (rows == kTile) return it->second;
+  return mx::slice(it->second, mx::Shape{0, 0}, mx::Shape{to_int(rows), to_int(width)},
+                   mx::Shape{1, 1}, s_);
+}
+
+// The rows of the walk's positions, [N, K * E] in f32; zeros for those that no query sees.
+mx::array MlxExecutor::seen_rows(const Walk& walk,
+                                 const KvRows& kv,
+                                 const DevicePointer<std::byte>* blocks) {
+  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
+  const mx::Dtype dtype = dtype_of(kv.format);
+  const auto is_seen = [&](Position p) {
+    return (p >= walk.sinks.first && p < walk.sinks.second) ||
+           (p >= walk.rows.first && p < walk.rows.second);
+  };
+  std::vector<mx::array> pieces;
+  for (const Position tile : walk.tiles) {
+    for (Position p = tile; p < tile + kTile;) {
+      const bool seen = is_seen(p);
+      const std::int64_t slot = seen ? kv.slot(p) : 0;
+      Position end = p + 1;
+      while (end < tile + kTile && is_seen(end) == seen &&
+             (!seen ||
+              (kv.slot(end) == slot + (end - p) && (slot + (end - p)) % kv.block_slots != 0))) {
+        ++end;
+      }
+      if (seen) {
+        const mx::array block =
+            space_.read(blocks[slot / kv.block_slots].address(),
+                        mx::Shape{to_int(kv.block_slots), to_int(width)}, dtype);
+        const int begin = to_int(slot % kv.block_slots);
+        pieces.push_back(mx::astype(
+            mx::slice(block, mx::Shape{begin, 0}, mx::Shape{begin + to_int(end - p), to_int(width)},
+                      mx::Shape{1, 1}, s_),
+            mx::float32, s_));
+      } else {
+        pieces.push_back(zeros(end - p, width));
+      }
+      p = end;
+    }
+  }
+  return pieces.size() == 1 ? pieces.front() : mx::concatenate(pieces, 0, s_);
+}
+
+MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
+                                        std::int64_t half,
+                                        const Walk& walk) {
+  const auto size = static_cast<std::size_t>(frequencies.size);
+  const float* const address = frequencies.data.address();
+  if (size > 0) space_.to_pages(address, size * sizeof(float));
+  AngleTiles& known = angles_[{address, half}];
+  // Another model's may have come to lie there.
+  if (!std::equal(known.frequencies.begin(), known.frequencies.end(), address, address + size)) {
+    known.tiles.clear();
+    known.frequencies.assign(address, address + size);
+  }
+  std::vector<mx::array> cos;
+  std::vector<mx::array> sin;
+  for (const Position tile : walk.tiles) {
+    auto it = known.tiles.find(tile);
+    if (it == known.tiles.end()) {
+      Angles made{host_array(kTile, half), host_array(kTile, half)};
+      for (Position p = 0; p < kTile; ++p) {
+        fill_angles(known.frequencies, tile + p, half, made.cos.data<float>() + p * half,
+                    made.sin.data<float>() + p * half);
+      }
+      it = known.tiles.emplace(tile, made).first;
+    }
+    cos.push_back(it->second.cos);
+    sin.push_back(it->second.sin);
+  }
+  return {mx::concatenate(cos, 0, s_), mx::concatenate(sin, 0, s_)};
+}
+
+// From values [N, K, E].
+mx::array MlxExecutor::derived_keys(const AttentionInput& input,
+                                    const Walk& walk,
+                                    const mx::array& values) {
+  const KeyDerivation& derivation = input.settings.derivation;
+  const int head_dim = to_int(input.layer.rows.head_dim);
+  const mx::array norm = space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
+  const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
+  return rotated(mx::multiply(values, norm, s_), mx::expand_dims(turned.cos, 1, s_),
+                 mx::expand_dims(turned.sin, 1, s_));
+}
+
+mx::array MlxExecutor::attend(const AttentionInput& input) {
+  const KvRows& kv = input.layer.rows;
+  const Walk seen = walk(input);
+  const int keys = to_int(std::ssize(seen.tiles) * kTile);
+  const int count = to_int(input.queries.count);
+  const mx::Shape shape{keys, to_int(kv.num_kv_heads), to_int(kv.head_dim)};
+  const mx::array value = mx::reshape(seen_rows(seen, kv, kv.values), shape, s_);
+  const mx::array key = kv.keys != nullptr ? mx::reshape(seen_rows(seen, kv, kv.keys), shape, s_)
+                                           : derived_keys(input, seen, value);
+  mx::array mask(mx::allocator::malloc(static_cast<std::size_t>(count * keys)),
+                 mx::Shape{count, keys}, mx::bool_);
+  auto* to = mask.data<bool>();
+  for (int t = 0; t < count; ++t) {
+    const AttentionInput::Span span = input.seen(input.first_position + t);
+    for (const Position tile : seen.tiles) {
+      for (Position p = tile; p < tile + kTile; ++p) {
+        *to++ = (p >= span.sink_begin && p < span.sink_end) || (p >= span.begin && p < span.end);
+      }
+    }
+  }
+  const mx::array queries = space_.read(
+      input.queries.data.address(),
+      mx::Shape{1, count, to_int(input.queries.width / kv.head_dim), to_int(kv.head_dim)},
+      mx::float32);
+  const auto heads_first = [&](const mx::array& x) {
+    return mx::expand_dims(mx::transpose(x, {1, 0, 2}, s_), 0, s_);
+  };
+  const mx::array result = mx::fast::scaled_dot_product_attention(
+      mx::transpose(queries, {0, 2, 1, 3}, s_), heads_first(key), heads_first(value),
+      input.settings.scale, "", mask, std::nullopt, false, s_);
+  return mx::reshape(mx::transpose(result, {0, 2, 1, 3}, s_),
+                     mx::Shape{count, to_int(input.queries.width)}, s_);
+}
+
+void MlxExecutor::attention(ConstRows queries,
+                            const AttentionSettings& settings,
+                            std::int64_t layer,
+                            Rows out) {
+  const auto guard = start();
+  const bool plain = std::ranges::all_of(batch().segments, [&](const Segment& segment) {
+    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
+    return is_plain(kv.rows.format) && !kv.is_restored;
+  });
+  if (!plain) {
+    return fall_back("attention", [&] {
+      const auto bytes = static_cast<std::uint64_t>(queries.count * queries.width) * sizeof(float);
+      space_.to_pages(queries.data.address(), bytes);
+      space_.from_pages(out.data.address(), bytes);
+      const KeyDerivation& derivation = settings.derivation;
+      const std::int64_t head_dim =
+          batch().segments[0].layers[static_cast<std::size_t>(layer)].rows.head_dim;
+      if (derivation.k_norm)
+        space_.to_pages(derivation.k_norm.address(), static_cast<std::uint64_t>(head_dim) * 4);
+      if (derivation.inverse_frequencies.size > 0) {
+        space_.to_pages(derivation.inverse_frequencies.data.address(),
+                        static_cast<std::uint64_t>(derivation.inverse_frequencies.size) * 4);
+      }
+      kv_to_pages(layer);
+      reference_.attention(queries, settings, layer, out);
+    });
+  }
+  std::vector<mx::array> outputs;
+  for (const Segment& segment : batch().segments) {
+    const AttentionInput input = attention_input(batch(), segment, queries, settings, layer);
+    count_bytes(attention_bytes(input));
+    outputs.push_back(attend(input));
+  }
+  write(out, outputs.size() == 1 ? outputs.front() : mx::concatenate(outputs, 0, s_));
+}
+
+template <typename Operation>
+void MlxExecutor::fall_back(std::string_view name, const Operation& operation) {
+  ++space_.counters().fallbacks[std::string(name)];
+  const std::uint64_t before = reference_.bytes_read();
+  operation();
+  count_bytes(reference_.bytes_read() - before);
+}
+
+void MlxExecutor::kv_to_pages(std::int64_t layer) {
+  const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.to_pages(block, bytes); };
+  for (const Segment& segment : batch().segments) {
+    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
+    for_each_block(kv.rows, use);
+    if (!kv.is_restored && kv.restored.blend == 0.0F) continue;
+    for_each_block(kv.restored.codes, use);
+    if (kv.restored.blend != 0.0F) for_each_block(kv.restored.own, use);
+    const auto decoder = static_cast<std::uint64_t>(kv.restored.codes.head_dim *
+                                                    kv.rows.num_kv_heads * kv.rows.head_dim) *
+                         4;
+    if (kv.restored.key_decoder) space_.to_pages(kv.restored.key_decoder.address(), decoder);
+    if (kv.restored.value_decoder) space_.to_pages(kv.restored.value_decoder.address(), decoder);
+  }
+}
+
+void MlxExecutor::kv_from_pages(std::int64_t layer) {
+  const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.from_pages(block, bytes); };
+  for (const Segment& segment : batch().segments) {
+    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
+    for_each_block(kv.rows, use);
+    if (kv.restored.blend != 0.0F) for_each_block(kv.restored.own, use);
+  }
+}
+
+}  // namespace kakeya::mlx

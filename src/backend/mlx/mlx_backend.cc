@@ -1,0 +1,123 @@
+#include "backend/mlx/mlx_backend.h"
+
+#include <mlx/mlx.h>
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "backend/mlx/mlx_executor.h"
+#include "backend/mlx/mlx_matrix.h"
+#include "backend/mlx/mlx_space.h"
+#include "base/status.h"
+#include "tensor/finite.h"
+
+namespace kakeya::mlx {
+namespace {
+
+constexpr std::uint64_t kFloat = sizeof(float);
+
+// Runs `make`, which may throw as MLX does.
+template <typename Make>
+auto caught(const Make& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return error(StatusCode::kResourceExhausted, "MLX has no memory left");
+  } catch (const std::exception& exception) {
+    return error(StatusCode::kInternal, "MLX: {}", exception.what());
+  }
+}
+
+// Rows of all stacked matrices, and where one of them lies in memory.
+std::int64_t num_rows(const TensorView& weight) {
+  return num_elements(weight.shape) / weight.shape.back();
+}
+std::int64_t source_row(const TensorView& weight, std::int64_t row) {
+  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
+  const std::int64_t stride =
+      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
+  return row / rows * stride + row % rows;
+}
+
+class MlxBackend final : public Backend {
+ public:
+  explicit MlxBackend(std::unique_ptr<MlxSpace> space) : space_(std::move(space)) {}
+
+  std::string_view name() const override { return "mlx/cpu"; }
+  int num_threads() const override { return 1; }
+  MemorySpace& memory() const override { return *space_; }
+  MlxSpace& space() const { return *space_; }
+
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute /*compute*/,
+                                              MemoryBudget& budget) override {
+    for (std::int64_t row = 0; row < num_rows(weight); ++row) {
+      if (find_non_finite(weight, source_row(weight, row), 1)) {
+        return data_loss("not all numbers are finite");
+      }
+    }
+    const std::uint64_t bytes = static_cast<std::uint64_t>(num_elements(weight.shape)) * kFloat;
+    KAKEYA_ASSIGN_OR_RETURN(Buffer charged, budget.allocate(MemoryClass::kWeights, bytes, *space_));
+    return caught([&]() -> Result<std::unique_ptr<Matrix>> {
+      mx::Shape shape;
+      for (const std::int64_t length : weight.shape) shape.push_back(static_cast<int>(length));
+      mx::array values(mx::allocator::malloc(bytes), std::move(shape), mx::float32);
+      auto* to = values.data<float>();
+      const std::int64_t width = weight.shape.back();
+      for (std::int64_t row = 0; row < num_rows(weight); ++row, to += width) {
+        copy_to_f32(weight, source_row(weight, row), 0, width, to);
+      }
+      return std::make_unique<MlxMatrix>(weight.shape, std::move(values), std::move(charged));
+    });
+  }
+
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute /*compute*/) const override {
+    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(num_elements(weight.shape)) *
+                                       kFloat);
+  }
+
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
+    return std::make_unique<MlxMatrix>(weight);
+  }
+
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override {
+    KAKEYA_ASSIGN_OR_RETURN(
+        Buffer scratch, budget.allocate(MemoryClass::kActivations, executor_bytes(plan), *space_));
+    return std::make_unique<MlxExecutor>(*space_, std::move(scratch));
+  }
+
+  // Arrays that are alive at once while one operation runs, beside the rows that callers have. What
+  // attention gathers grows with the context and is not in here.
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    const std::int64_t row =
+        4 * plan.max_matmul_width + 6 * plan.max_query_width +
+        plan.top_k_experts * (4 * plan.moe_intermediate_size + 2 * plan.hidden_size);
+    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(plan.max_rows * row) * kFloat);
+  }
+
+ private:
+  std::unique_ptr<MlxSpace> space_;
+};
+
+}  // namespace
+
+std::string_view missing() {
+  return "";
+}
+
+Result<std::unique_ptr<Backend>> create_mlx_backend() {
+  return caught([]() -> Result<std::unique_ptr<Backend>> {
+    KAKEYA_ASSIGN_OR_RETURN(auto space, MlxSpace::create());
+    return std::make_unique<MlxBackend>(std::move(space));
+  });
+}
+
+Counters counters(const Backend& backend) {
+  MlxSpace& space = static_cast<const MlxBackend&>(backend).space();
+  const std::lock_guard lock(space.mutex());
+  return space.counters();
+}
+
+}  // namespace kakeya::mlx

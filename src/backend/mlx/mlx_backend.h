@@ -1,0 +1,37 @@
+// The backend on MLX, Apple's array library: its operations are recorded and run when somebody asks
+// for what they give. Builds without MLX have the same functions (src/backend/none/no_mlx.cc).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/backend.h"
+
+namespace kakeya::mlx {
+
+// Why this build has no such backend; empty if it has one.
+std::string_view missing();
+
+// Runs on MLX's CPU device. Products are f32, whatever the weights' type and the mode of computing.
+// What MLX reports as an exception while it runs operations leaves download() and the operations as
+// that exception; where a Status is returned it is kResourceExhausted or kInternal.
+// Errors: kUnimplemented if this build has none, kResourceExhausted if the system does not give the
+// addresses.
+Result<std::unique_ptr<Backend>> create_mlx_backend();
+
+// What a backend's executors did, all of them together.
+struct Counters {
+  std::uint64_t evaluations = 0;  // how often recorded operations were run
+  std::uint64_t primitives = 0;   // of MLX, that those runs had to do
+  std::uint64_t operations = 0;   // of the seam
+  // Of those, by name, what the reference's loops did on host memory instead.
+  std::map<std::string, std::uint64_t, std::less<>> fallbacks;
+};
+
+// `backend` is of create_mlx_backend().
+Counters counters(const Backend& backend);
+
+}  // namespace kakeya::mlx

@@ -1,0 +1,191 @@
+// Row-wise operations, matrix products and experts on MLX.
+#include "backend/mlx/mlx_executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "tensor/tensor_view.h"
+
+namespace kakeya::mlx {
+namespace {
+
+const MlxMatrix& as_mlx(const Matrix& matrix) {
+  return static_cast<const MlxMatrix&>(matrix);
+}
+
+}  // namespace
+
+MlxExecutor::Guard MlxExecutor::start() {
+  Guard guard(space_.mutex());
+  ++space_.counters().operations;
+  return guard;
+}
+
+mx::array MlxExecutor::read(DevicePointer<const float> data,
+                            std::int64_t count,
+                            std::int64_t width) {
+  return space_.read(data.address(), mx::Shape{to_int(count), to_int(width)}, mx::float32);
+}
+
+mx::array MlxExecutor::activated(GateActivation activation, const mx::array& x) {
+  if (activation == GateActivation::kSilu) return mx::multiply(x, mx::sigmoid(x, s_), s_);
+  const auto slope = static_cast<float>(std::sqrt(2.0 / std::numbers::pi));
+  const mx::array cube = mx::multiply(mx::multiply(x, x, s_), x, s_);
+  const mx::array inner = mx::multiply(mx::add(x, mx::multiply(cube, mx::array(0.044715F), s_), s_),
+                                       mx::array(slope), s_);
+  return mx::multiply(mx::multiply(x, mx::array(0.5F), s_),
+                      mx::add(mx::tanh(inner, s_), mx::array(1.0F), s_), s_);
+}
+
+void MlxExecutor::begin(const Batch& batch) {
+  const Guard guard(space_.mutex());
+  Executor::begin(batch);
+  reference_.begin(batch);
+  space_.run_kept();
+}
+
+void MlxExecutor::embed(const Matrix& table, float scale, Rows out) {
+  const auto guard = start();
+  const MlxMatrix& matrix = as_mlx(table);
+  const std::span<const TokenId> ids = batch().ids;
+  if (const TensorView* view = matrix.table()) {
+    mx::array rows(mx::allocator::malloc(static_cast<std::size_t>(out.count * out.width) * 4),
+                   mx::Shape{to_int(out.count), to_int(out.width)}, mx::float32);
+    auto* to = rows.data<float>();
+    for (std::int64_t t = 0; t < out.count; ++t, to += out.width) {
+      copy_to_f32(*view, ids[static_cast<std::size_t>(t)], 0, out.width, to);
+    }
+    return write(out, mx::multiply(rows, mx::array(scale), s_));
+  }
+  const mx::array wanted(ids.data(), mx::Shape{to_int(out.count)}, mx::int32);
+  write(out, mx::multiply(mx::take(matrix.values(), wanted, 0, s_), mx::array(scale), s_));
+}
+
+void MlxExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
+  const auto guard = start();
+  std::optional<mx::array> factors;
+  if (weight) factors = space_.read(weight.address(), mx::Shape{to_int(x.width)}, mx::float32);
+  write(out, mx::fast::rms_norm(read(x), factors, eps, s_));
+}
+
+void MlxExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
+  const auto guard = start();
+  count_bytes(w.bytes());
+  write(out, mx::matmul(read(x), mx::transpose(as_mlx(w).values(), s_), s_));
+}
+
+void MlxExecutor::gated_matmul(
+    ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  const auto guard = start();
+  count_bytes(gate.bytes() + up.bytes());
+  const mx::array rows = read(x);
+  const mx::array gates = mx::matmul(rows, mx::transpose(as_mlx(gate).values(), s_), s_);
+  const mx::array ups = mx::matmul(rows, mx::transpose(as_mlx(up).values(), s_), s_);
+  write(out, mx::multiply(activated(activation, gates), ups, s_));
+}
+
+void MlxExecutor::gated_multiply(ConstRows gate,
+                                 DevicePointer<const float> other,
+                                 std::int64_t other_stride,
+                                 GateActivation activation,
+                                 Rows out) {
+  const auto guard = start();
+  // Rows of the others may end before their stride does.
+  const std::int64_t reach = (gate.count - 1) * other_stride + gate.width;
+  const mx::array others =
+      other_stride == gate.width
+          ? read(other, gate.count, gate.width)
+          : mx::as_strided(read(other, 1, reach), mx::Shape{to_int(gate.count), to_int(gate.width)},
+                           mx::Strides{other_stride, 1}, 0, s_);
+  write(out, mx::multiply(activated(activation, read(gate)), others, s_));
+}
+
+void MlxExecutor::gather_logit_rows(ConstRows x, Rows out) {
+  const auto guard = start();
+  const mx::array rows = read(x);
+  std::vector<mx::array> wanted;
+  for (const Segment& segment : batch().segments) {
+    if (segment.logit_rows == 0) continue;
+    const int end = to_int(segment.first_row + segment.rows);
+    wanted.push_back(mx::slice(rows, mx::Shape{end - to_int(segment.logit_rows), 0},
+                               mx::Shape{end, to_int(x.width)}, mx::Shape{1, 1}, s_));
+  }
+  if (wanted.empty()) return;
+  write(out, wanted.size() == 1 ? wanted.front() : mx::concatenate(wanted, 0, s_));
+}
+
+void MlxExecutor::route(ConstRows logits,
+                        DevicePointer<const float> per_expert_scale,
+                        Routing routing) {
+  const auto guard = start();
+  const mx::array rows = read(logits);
+  const int count = to_int(logits.count);
+  const int top_k = to_int(routing.top_k);
+  // MLX's sort is stable: of equal logits the lower id stays first.
+  const mx::array order = mx::argsort(mx::negative(rows, s_), 1, s_);
+  const mx::array chosen =
+      mx::astype(mx::slice(order, mx::Shape{0, 0}, mx::Shape{count, top_k}, mx::Shape{1, 1}, s_),
+                 mx::int32, s_);
+  const mx::array best = mx::take_along_axis(rows, chosen, 1, s_);
+  const mx::array scales =
+      space_.read(per_expert_scale.address(), mx::Shape{to_int(logits.width)}, mx::float32);
+  const mx::array weights = mx::multiply(mx::softmax(best, std::vector<int>{1}, true, s_),
+                                         mx::take(scales, chosen, 0, s_), s_);
+  space_.write(routing.experts.address(), chosen);
+  space_.write(routing.weights.address(), weights);
+}
+
+void MlxExecutor::experts(ConstRows x,
+                          const ExpertWeights& weights,
+                          const Routing& routing,
+                          GateActivation activation,
+                          Rows out) {
+  const auto guard = start();
+  count_bytes(
+      static_cast<std::uint64_t>(std::min(x.count * routing.top_k, weights.gate->num_matrices())) *
+      (weights.gate->bytes() + weights.up->bytes() + weights.down->bytes()));
+  const int count = to_int(x.count);
+  const int top_k = to_int(routing.top_k);
+  const mx::array chosen =
+      space_.read(routing.experts.address(), mx::Shape{count, top_k}, mx::int32);
+  const mx::array factors =
+      space_.read(routing.weights.address(), mx::Shape{count, top_k, 1}, mx::float32);
+  const auto product = [&](const mx::array& rows, const Matrix* matrix) {
+    return mx::gather_mm(rows, mx::swapaxes(as_mlx(*matrix).values(), 1, 2, s_), std::nullopt,
+                         chosen, false, s_);
+  };
+  const mx::array rows =
+      space_.read(x.data.address(), mx::Shape{count, 1, 1, to_int(x.width)}, mx::float32);
+  const mx::array hidden = mx::multiply(activated(activation, product(rows, weights.gate)),
+                                        product(rows, weights.up), s_);
+  const mx::array outputs = mx::multiply(
+      mx::reshape(product(hidden, weights.down), mx::Shape{count, top_k, to_int(out.width)}, s_),
+      factors, s_);
+  write(out, mx::sum(outputs, 1, false, s_));
+}
+
+void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
+  const auto guard = start();
+  const mx::array sum = mx::add(read(a), read(b), s_);
+  write(out, scale == 1.0F ? sum : mx::multiply(sum, mx::array(scale), s_));
+}
+
+void MlxExecutor::softcap(Rows x, float cap) {
+  const auto guard = start();
+  const mx::array limit(cap);
+  write(x, mx::multiply(mx::tanh(mx::divide(read(x), limit, s_), s_), limit, s_));
+}
+
+void MlxExecutor::copy_columns(ConstRows x,
+                               DevicePointer<float> out,
+                               std::int64_t out_width,
+                               std::int64_t column) {
+  const auto guard = start();
+  const mx::array old = read(out, x.count, out_width);
+  space_.write(out.address(),
+               mx::slice_update(old, read(x), mx::Shape{0, to_int(column)},
+                                mx::Shape{to_int(x.count), to_int(column + x.width)}, s_));
+}
+
+}  // namespace kakeya::mlx

@@ -1,0 +1,116 @@
+// Declarations of the operations on MLX; each is defined in mlx_executor.cc (rows and products) or
+// mlx_attention.cc (rotary embedding, cache, attention). Meaning: backend/backend.h.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/mlx/mlx_matrix.h"
+#include "backend/mlx/mlx_space.h"
+#include "backend/ref/ref_executor.h"
+
+namespace kakeya::mlx {
+
+class MlxExecutor final : public Executor {
+ public:
+  MlxExecutor(MlxSpace& space, Buffer scratch)
+      : space_(space), s_(space.stream()), scratch_(std::move(scratch)) {}
+
+  // Runs what the last pass stored and nobody asked for.
+  void begin(const Batch& batch) override;
+  void embed(const Matrix& table, float scale, Rows out) override;
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
+  void matmul(ConstRows x, const Matrix& w, Rows out) override;
+  void gated_matmul(ConstRows x,
+                    const Matrix& gate,
+                    const Matrix& up,
+                    GateActivation activation,
+                    Rows out) override;
+  void gated_multiply(ConstRows gate,
+                      DevicePointer<const float> other,
+                      std::int64_t other_stride,
+                      GateActivation activation,
+                      Rows out) override;
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
+  void apply_rope(Rows x, RopeTable table) override;
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override;
+  void gather_logit_rows(ConstRows x, Rows out) override;
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override;
+  // Counts the bytes of as many experts as rows may be routed to.
+  void experts(ConstRows x,
+               const ExpertWeights& weights,
+               const Routing& routing,
+               GateActivation activation,
+               Rows out) override;
+  void add(ConstRows a, ConstRows b, float scale, Rows out) override;
+  void softcap(Rows x, float cap) override;
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override;
+
+ private:
+  using Guard = std::unique_lock<std::recursive_mutex>;
+  // cos and sin of one tile of positions, [kTile, half] each; pairs that do not rotate have 1 and
+  // 0.
+  struct Angles {
+    mx::array cos;
+    mx::array sin;
+  };
+  struct AngleTiles {
+    std::vector<float> frequencies;
+    std::map<Position, Angles> tiles;
+  };
+  // Positions in whole tiles, as attention walks them.
+  struct Walk {
+    std::vector<Position> tiles;  // the first positions of those with something to see
+    // What some query sees: [first, second) twice.
+    std::pair<Position, Position> sinks;
+    std::pair<Position, Position> rows;
+  };
+
+  // Counts an operation; nobody else records meanwhile.
+  [[nodiscard]] Guard start();
+  mx::array read(ConstRows x) { return read(x.data, x.count, x.width); }
+  mx::array read(DevicePointer<const float> data, std::int64_t count, std::int64_t width);
+  void write(Rows out, mx::array value) { space_.write(out.data.address(), std::move(value)); }
+  mx::array activated(GateActivation activation, const mx::array& x);
+  mx::array rotated(const mx::array& x, const mx::array& cos, const mx::array& sin);
+
+  void store_rows(const mx::array& rows,
+                  const Segment& segment,
+                  const KvRows& kv,
+                  const DevicePointer<std::byte>* blocks);
+  mx::array attend(const AttentionInput& input);
+  static Walk walk(const AttentionInput& input);
+  mx::array seen_rows(const Walk& walk, const KvRows& kv, const DevicePointer<std::byte>* blocks);
+  mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
+  Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
+  mx::array zeros(std::int64_t rows, std::int64_t width);
+
+  // Runs `operation` of the reference on what lies in the pages.
+  template <typename Operation>
+  void fall_back(std::string_view name, const Operation& operation);
+  void kv_to_pages(std::int64_t layer);
+  void kv_from_pages(std::int64_t layer);
+
+  MlxSpace& space_;
+  const mx::Stream s_;
+  Buffer scratch_;  // what is charged for MLX's own memory in a pass
+  ref::RefExecutor reference_;
+  std::map<std::pair<const float*, std::int64_t>, AngleTiles> angles_;
+  std::map<std::int64_t, mx::array> zeros_;  // of one tile, by width
+};
+
+}  // namespace kakeya::mlx

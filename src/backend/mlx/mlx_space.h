@@ -1,0 +1,91 @@
+// Memory in which addresses are names: of arrays that MLX has computed, or will when they are asked
+// for, or of bytes that lie in pages of the host, where nothing newer has been written.
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "backend/mlx/mlx_backend.h"
+#include "base/memory_space.h"
+#include "kakeya/status.h"
+
+namespace kakeya::mlx {
+
+namespace mx = ::mlx::core;
+
+// Lengths, as MLX takes them.
+inline int to_int(std::int64_t value) {
+  return static_cast<int>(value);
+}
+
+// Thread-safe; whoever records operations holds mutex() meanwhile, for MLX's stream is not. Memory
+// of the host's beside its own is read and written at once, which is what tests of operations use.
+class MlxSpace final : public MemorySpace {
+ public:
+  // Errors: kResourceExhausted if the system does not give the addresses.
+  static Result<std::unique_ptr<MlxSpace>> create();
+  ~MlxSpace() override;
+
+  std::string_view name() const override { return "mlx"; }
+  std::byte* allocate(std::uint64_t bytes) override;
+  void release(std::byte* memory, std::uint64_t bytes) override;
+  void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override;
+  void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override;
+  void copy(DevicePointer<const std::byte> from,
+            DevicePointer<std::byte> to,
+            std::uint64_t bytes) override;
+  void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override;
+
+  std::recursive_mutex& mutex() { return mutex_; }
+  mx::Stream stream() const { return stream_; }
+  Counters& counters() { return counters_; }
+
+  // What lies at `address`, as an array of this shape and type.
+  mx::array read(const void* address, mx::Shape shape, mx::Dtype dtype);
+  // Names an array: what was at its addresses before is gone.
+  void write(void* address, mx::array value);
+  // The same of rows that later passes read: run with what is asked for next.
+  void write_kept(void* address, const mx::array& value);
+  // Runs what write_kept() was given since the last run.
+  void run_kept();
+
+  // For host code at these addresses: everything is in the pages,
+  void to_pages(const void* address, std::uint64_t bytes);
+  // or will be, because that code writes all or some of it there.
+  void from_pages(void* address, std::uint64_t bytes);
+
+ private:
+  struct Named {
+    std::uint64_t bytes;
+    mx::array value;
+    bool in_pages;  // the pages hold the same
+  };
+  using Names = std::map<std::uintptr_t, Named>;
+
+  explicit MlxSpace(std::byte* base);
+  bool is_own(const void* address) const;
+  // The first name that reaches behind `begin`.
+  Names::iterator first_behind(std::uintptr_t begin);
+  // The part at `address` of a name that holds all of it, flat; null if there is none of `dtype`.
+  std::unique_ptr<mx::array> part(const void* address, std::uint64_t bytes, mx::Dtype dtype);
+  // Computed, in one piece.
+  const std::byte* bytes_of(Named& named);
+  void run(std::vector<mx::array> wanted);
+
+  std::byte* const base_;
+  const mx::Stream stream_;
+  std::recursive_mutex mutex_;                     // of what follows
+  std::map<std::uint64_t, std::uint64_t> pieces_;  // what is allocated: place to bytes, whole pages
+  Names names_;                                    // by first address; they do not overlap
+  std::vector<std::uintptr_t> kept_;               // names that were not run yet
+  Counters counters_;
+};
+
+}  // namespace kakeya::mlx

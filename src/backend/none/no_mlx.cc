@@ -1,0 +1,19 @@
+// What a build without MLX has instead of src/backend/mlx/.
+#include "backend/mlx/mlx_backend.h"
+#include "base/status.h"
+
+namespace kakeya::mlx {
+
+std::string_view missing() {
+  return "this build was made without MLX; `make mlx` fetches it and builds with it";
+}
+
+Result<std::unique_ptr<Backend>> create_mlx_backend() {
+  return error(StatusCode::kUnimplemented, "backend mlx is not available: {}", missing());
+}
+
+Counters counters(const Backend& /*backend*/) {
+  return {};
+}
+
+}  // namespace kakeya::mlx
