@@ -1,0 +1,92 @@
+// What is MLX's own: addresses as names of arrays, and when they are run. Operations and networks:
+// the tests of all backends.
+#include "backend/mlx/mlx_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/memory_budget.h"
+
+namespace kakeya {
+namespace {
+
+class MlxNames : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+    backend_ = create_backend({.name = "mlx", .threads = {}}).value();
+    executor_ = backend_->create_executor({}, budget_).value();
+  }
+  Buffer allocate(std::size_t floats) {
+    return budget_.allocate(MemoryClass::kActivations, floats * sizeof(float), backend_->memory())
+        .value();
+  }
+  // Numbered from `first` on.
+  void number(DevicePointer<float> to, std::size_t count, float first) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), first);
+    upload(backend_->memory(), std::span<const float>(values), to);
+  }
+  std::vector<float> get(DevicePointer<float> from, std::size_t count) {
+    std::vector<float> values(count);
+    download(backend_->memory(), DevicePointer<const float>(from), std::span(values));
+    return values;
+  }
+
+  MemoryBudget budget_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executor> executor_;
+};
+
+using Floats = std::vector<float>;
+
+TEST_F(MlxNames, PartsOfWhatWasWrittenAreReadAndReplaced) {
+  const Buffer buffer = allocate(8);
+  const DevicePointer<float> at = buffer.device<float>();
+  number(at, 8, 0.0F);
+  executor_->add({at, 2, 4}, {at, 2, 4}, 1.0F, {at, 2, 4});          // 0 2 4 ... 14
+  executor_->add({at + 4, 1, 4}, {at, 1, 4}, 1.0F, {at + 2, 1, 4});  // 8 12 16 20 at 2
+  EXPECT_EQ(get(at, 8), (Floats{0, 2, 8, 12, 16, 20, 12, 14}));
+  number(at + 3, 2, 50.0F);
+  executor_->add({at, 2, 4}, {at, 2, 4}, 0.5F, {at, 2, 4});
+  EXPECT_EQ(get(at, 8), (Floats{0, 2, 8, 50, 51, 20, 12, 14}));
+  EXPECT_EQ(get(at + 3, 2), (Floats{50, 51}));
+}
+
+TEST_F(MlxNames, CopiesKeepWhatTheyWereMadeOf) {
+  const Buffer from = allocate(4);
+  const Buffer to = allocate(6);
+  const Rows rows{from.device<float>(), 1, 4};
+  number(rows.data, 4, 1.0F);
+  executor_->add(rows, rows, 1.0F, rows);  // 2 4 6 8
+  MemorySpace& space = backend_->memory();
+  space.fill(to.device<std::byte>(), std::byte{0}, 24);
+  space.copy(from.device<std::byte>(), (to.device<float>() + 1).as<std::byte>(), 16);
+  executor_->add(rows, rows, 1.0F, rows);
+  EXPECT_EQ(get(to.device<float>(), 6), (Floats{0, 2, 4, 6, 8, 0}));
+  // Three bytes of it, and overlapping ones.
+  space.copy((to.device<float>() + 1).as<std::byte>(), to.device<std::byte>(), 16);
+  EXPECT_EQ(get(to.device<float>(), 6), (Floats{2, 4, 6, 8, 8, 0}));
+}
+
+TEST_F(MlxNames, OperationsRunTogetherWhenSomethingIsAskedFor) {
+  const Buffer buffer = allocate(4);
+  const Rows rows{buffer.device<float>(), 1, 4};
+  number(rows.data, 4, 1.0F);
+  const mlx::Counters before = mlx::counters(*backend_);
+  for (int i = 0; i < 5; ++i) executor_->add(rows, rows, 1.0F, rows);
+  EXPECT_EQ(mlx::counters(*backend_).evaluations, before.evaluations);
+  EXPECT_EQ(get(rows.data, 4), (Floats{32, 64, 96, 128}));
+  const mlx::Counters after = mlx::counters(*backend_);
+  EXPECT_EQ(after.evaluations, before.evaluations + 1);
+  EXPECT_EQ(after.operations, before.operations + 5);
+  EXPECT_EQ(after.primitives, before.primitives + 5);
+  EXPECT_TRUE(after.fallbacks.empty());
+}
+
+}  // namespace
+}  // namespace kakeya
