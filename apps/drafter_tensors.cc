@@ -1,5 +1,6 @@
 #include "drafter_tensors.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -93,6 +94,7 @@ Status run_drafter(EngineImpl& engine,
   KAKEYA_TRY(context.reserve(input.context));
   const BatchBuilder features_of =
       BatchBuilder::one_of_rows(input.context, context.length(), context.layers());
+  executor->begin(features_of.batch());
   drafter.extend_context(pieces.taps, features_of.batch(), *executor, pieces.activations);
   context.commit(input.context);
   if (out.empty()) {
@@ -100,11 +102,14 @@ Status run_drafter(EngineImpl& engine,
                    {input.context, width},
                    download_rows(first_rows(pieces.activations.features, input.context))});
   }
+  KAKEYA_TRY(executor->end({}));
   KAKEYA_TRY(context.reserve(block));
   const BatchBuilder block_of =
       BatchBuilder::one(input.block, context.length(), context.layers(), block);
+  executor->begin(block_of.batch());
   const ConstRows hidden =
       drafter.forward(block_of.batch(), *executor, pieces.activations, pieces.logits);
+  KAKEYA_TRY(executor->end(std::array<ConstRows, 2>{hidden, pieces.logits}));
   out.push_back({mode + ".hidden", {block, width}, download_rows(hidden)});
   out.push_back(
       {mode + ".logits", {block, config.layers.vocab_size}, download_rows(pieces.logits)});

@@ -48,7 +48,8 @@ using RequestId = std::uint64_t;
 
 // How a request ended.
 struct RequestResult {
-  // The error of a request that could not go on: kCancelled, kDeadlineExceeded, kResourceExhausted.
+  // The error of a request that could not go on: kCancelled, kDeadlineExceeded, kResourceExhausted;
+  // kUnavailable where a device failed.
   Status status;
   GenerateResult generated;  // what there was until then
   // From add() until it began to run; 0 if it never did.

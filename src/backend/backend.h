@@ -6,8 +6,8 @@
 // alone: not on how many rows are computed with it, on the thread count, or on neighbours.
 //
 // Memory handed to operations is the backend's, row-major and contiguous: what points there is a
-// DevicePointer. Operations take checked arguments, never fail and never allocate; everything is
-// validated when a model is loaded or a session is created.
+// DevicePointer. Operations take checked arguments and never allocate; everything is validated when
+// a model is loaded or a session is created. What can still fail is a device, at the end of a pass.
 #pragma once
 
 #include <cstddef>
@@ -137,9 +137,15 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Starts a pass: what follows runs on the rows of `batch`, until the next call. What the batch
-  // refers to must stay as it is meanwhile.
+  // What follows runs on the rows of `batch`, until the next call. What the batch refers to must
+  // stay as it is meanwhile. Whoever runs a network calls it, and end() behind it.
   virtual void begin(const Batch& batch) { batch_ = batch; }
+
+  // The pass is over: all since the last call, of one batch or more. `read`: rows that somebody
+  // will read or hand on; of the rest only what was stored in caches stays. A device that works
+  // behind the host's back does all of it now, and says here if it failed: nothing of the pass
+  // counts then. Errors: kResourceExhausted, kUnavailable, kInternal.
+  virtual Status end(std::span<const ConstRows> /*read*/) { return {}; }
 
   // out[t] = scale * table[ids[t]], of the batch's ids, which are within the table.
   virtual void embed(const Matrix& table, float scale, Rows out) = 0;

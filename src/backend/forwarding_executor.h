@@ -26,6 +26,7 @@ class ForwardingExecutor : public Executor {
     Executor::begin(batch);
     inner_->begin(batch);
   }
+  Status end(std::span<const ConstRows> read) override { return inner_->end(read); }
   void embed(const Matrix& table, float scale, Rows out) override {
     forward<&Executor::embed>("embed", table, scale, out);
   }

@@ -128,19 +128,22 @@ Rows DflashSource::tap_rows(std::int64_t first, std::int64_t count) const {
   return {taps_.data().as<float>() + first * width, count, width};
 }
 
-Status DflashSource::extend_context(Rows taps) {
+Status DflashSource::extend_context(std::int64_t count) {
+  // All at once, for the budget may refuse a copy, or the device fail: nothing has changed then.
+  KAKEYA_TRY(context_.reserve(count));
+  Executor& executor = workspace_.executor();
   const std::uint64_t before = workspace_.bytes_read();
-  for (std::int64_t begin = 0; begin < taps.count; begin += plan_.pass_rows) {
-    const std::int64_t rows = std::min(plan_.pass_rows, taps.count - begin);
-    KAKEYA_TRY(context_.reserve(rows));
+  for (std::int64_t begin = 0; begin < count; begin += plan_.pass_rows) {
+    const std::int64_t rows = std::min(plan_.pass_rows, count - begin);
     BatchBuilder& builder = workspace_.other_batch();
     builder.clear();
-    builder.add_rows(rows, context_.length(), context_.layers());
-    drafter_.extend_context(rows_from(taps, begin, rows), builder.batch(), workspace_.executor(),
-                            activations(rows));
-    context_.commit(rows);
+    builder.add_rows(rows, context_.length() + begin, context_.layers());
+    executor.begin(builder.batch());
+    drafter_.extend_context(tap_rows(begin, rows), builder.batch(), executor, activations(rows));
   }
+  KAKEYA_TRY(executor.end({}));
   bytes_read_ += workspace_.bytes_read() - before;
+  context_.commit(count);
   return {};
 }
 
@@ -150,9 +153,7 @@ dflash::DraftActivations DflashSource::activations(std::int64_t rows) const {
 }
 
 Status DflashSource::bring_context_up_to_date() {
-  // All at once, for the budget may refuse a copy: nothing has changed then.
-  KAKEYA_TRY(context_.reserve(waiting_));
-  KAKEYA_CHECK(extend_context(tap_rows(0, waiting_)).has_value());
+  KAKEYA_TRY(extend_context(waiting_));
   waiting_ = 0;
   return {};
 }
@@ -164,7 +165,7 @@ Status DflashSource::reserve_taps(std::int64_t rows) {
   while (waiting_ + rows > plan_.tap_rows) {
     KAKEYA_CHECK(waiting_ > 0);
     const std::int64_t oldest = std::min(waiting_, plan_.pass_rows);
-    KAKEYA_TRY(extend_context(tap_rows(0, oldest)));
+    KAKEYA_TRY(extend_context(oldest));
     waiting_ -= oldest;
     const Rows rest = tap_rows(oldest, waiting_);
     workspace_.memory().copy(rest.data.as<std::byte>(), taps_.data(), taps(waiting_).size);
@@ -230,7 +231,10 @@ Status DflashSource::draft_together(std::span<const Job> jobs) {
   const std::int64_t drafts = rows - std::ssize(jobs);
   const Rows logits = workspace.draft_logits(drafts, config.layers.vocab_size);
   const std::uint64_t before = workspace.bytes_read();
-  any.drafter_.forward(builder.batch(), workspace.executor(), any.activations(rows), logits);
+  Executor& executor = workspace.executor();
+  executor.begin(builder.batch());
+  any.drafter_.forward(builder.batch(), executor, any.activations(rows), logits);
+  KAKEYA_TRY(executor.end(std::array<ConstRows, 1>{logits}));
   const std::uint64_t bytes = workspace.bytes_read() - before;
   const HostRows all = workspace.download(logits);
   float* own = all.data;
@@ -275,23 +279,30 @@ Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
       ++first;
       continue;
     }
-    if (rows > 0)
-      leader.extend_contexts(first_rows(taps, rows), builder.batch(),
-                             jobs.subspan(first, last - first));
+    if (rows > 0) {
+      KAKEYA_TRY(leader.extend_contexts(first_rows(taps, rows), builder.batch(),
+                                        jobs.subspan(first, last - first)));
+    }
     first = last;
   }
   return {};
 }
 
-void DflashSource::extend_contexts(Rows taps, const Batch& batch, std::span<const Job> jobs) {
+Status DflashSource::extend_contexts(ConstRows taps,
+                                     const Batch& batch,
+                                     std::span<const Job> jobs) {
   const std::uint64_t before = workspace_.bytes_read();
-  drafter_.extend_context(taps, batch, workspace_.executor(), activations(taps.count));
+  Executor& executor = workspace_.executor();
+  executor.begin(batch);
+  drafter_.extend_context(taps, batch, executor, activations(taps.count));
+  KAKEYA_TRY(executor.end({}));
   const std::uint64_t bytes = workspace_.bytes_read() - before;
   for (const Job& job : jobs) {
     job.source->context_.commit(job.source->waiting_);
     job.source->waiting_ = 0;
     job.source->bytes_read_ += bytes / jobs.size();
   }
+  return {};
 }
 
 void DflashSource::choose_drafts(const Job& job) {

@@ -115,13 +115,13 @@ class DflashSource final : public DraftSource, public TapSink {
   // Makes taps_ writable.
   Status own_taps();
   Rows tap_rows(std::int64_t first, std::int64_t count) const;
-  // Turns rows of taps into context.
-  Status extend_context(Rows taps);
+  // Turns the oldest `count` rows of taps into context; they stay where they are.
+  Status extend_context(std::int64_t count);
   Status bring_context_up_to_date();
   // Turns what waits in the jobs' sources into context, in as few passes as possible.
   static Status bring_up_to_date(std::span<const Job> jobs);
   // The same of one batch of the jobs' waiting taps, whose rows are reserved.
-  void extend_contexts(Rows taps, const Batch& batch, std::span<const Job> jobs);
+  Status extend_contexts(ConstRows taps, const Batch& batch, std::span<const Job> jobs);
   std::int64_t taps_width() const;
   void choose_drafts(const Job& job);
   // Where a pass of so many rows lays out what it makes.

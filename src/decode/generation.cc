@@ -200,7 +200,7 @@ Status Generation::verify() {
   Pass pass(timeline_.workspace());
   KAKEYA_TRY(timeline_.check_verify(drafts().size()));
   KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), drafts(), length_ + 1));
-  pass.run();
+  KAKEYA_TRY(pass.run());
   return choose(pass);
 }
 

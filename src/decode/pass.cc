@@ -1,5 +1,7 @@
 #include "decode/pass.h"
 
+#include <array>
+
 #include "base/check.h"
 #include "base/status.h"
 
@@ -20,14 +22,14 @@ Status Pass::add(Timeline& timeline,
   return {};
 }
 
-void Pass::run() {
-  if (workspace_.timelines().empty()) return;
+Status Pass::run() {
+  if (workspace_.timelines().empty()) return {};
   const std::int64_t vocab_size = workspace_.timelines().front()->decoder().config().vocab_size;
   const std::int64_t count = workspace_.target_batch().batch().logit_rows();
-  run_into({.logits = workspace_.logits(count, vocab_size)});
+  return run_into({.logits = workspace_.logits(count, vocab_size)});
 }
 
-void Pass::run_into(ForwardOutput output) {
+Status Pass::run_into(ForwardOutput output) {
   const Batch batch = workspace_.target_batch().batch();
   const Decoder& decoder = workspace_.timelines().front()->decoder();
   if (output.tap_points.empty()) {
@@ -41,7 +43,9 @@ void Pass::run_into(ForwardOutput output) {
   const std::uint64_t before = workspace_.bytes_read();
   Arena arena = workspace_.arena();
   Activations activations = Activations::layout(arena, decoder.config(), batch.rows());
-  decoder.forward(batch, workspace_.executor(), activations, output);
+  Executor& executor = workspace_.executor();
+  executor.begin(batch);
+  decoder.forward(batch, executor, activations, output);
   bytes_ = workspace_.bytes_read() - before;
   for (std::size_t i = 0; i < batch.segments.size(); ++i) {
     const Segment& segment = batch.segments[i];
@@ -52,6 +56,7 @@ void Pass::run_into(ForwardOutput output) {
                           static_cast<std::size_t>(segment.rows)),
         taps, static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
   }
+  return executor.end(std::array<ConstRows, 2>{output.logits, output.taps});
 }
 
 Rows Pass::logits(std::int64_t index) const {

@@ -25,11 +25,11 @@ class Pass {
              std::span<const TokenId> more,
              std::int64_t logit_rows);
 
-  // Runs all rows.
-  void run();
+  // Runs all rows. Errors: of Executor::end; nothing may be committed then.
+  Status run();
   // The same; logits go to `output` and, if it names points, so do their layer outputs, which the
   // timelines must not want for themselves then.
-  void run_into(ForwardOutput output);
+  Status run_into(ForwardOutput output);
 
   // The logits of the part that was added as number `index`: [logit_rows, V], may be overwritten.
   Rows logits(std::int64_t index) const;

@@ -130,6 +130,7 @@ void RowEncoder::encode_tokens(std::span<const TokenId> ids) {
   BatchBuilder& builder = workspace_.other_batch();
   builder.clear();
   builder.add(ids, {}, tokens_.length(), tokens_.layers(), /*logit_rows=*/0);
+  workspace_.executor().begin(builder.batch());
   drafter_.project_tokens(builder.batch(), !plan_.whole_text, workspace_.executor(),
                           activations(rows), keys, values);
   make_codes(keys, values);
@@ -147,6 +148,7 @@ Status RowEncoder::look_ahead(std::span<const TokenId> ids) {
   tokens_.clear();
   KAKEYA_TRY(tokens_.reserve(static_cast<std::int64_t>(ids.size())));
   encode_tokens(ids);
+  KAKEYA_TRY(workspace_.executor().end({}));
   looked_ahead_ = static_cast<std::int64_t>(ids.size());
   return {};
 }

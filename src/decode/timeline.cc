@@ -351,7 +351,7 @@ Result<HostRows> Timeline::verify(std::span<const TokenId> drafts) {
   KAKEYA_TRY(check_verify(drafts.size()));
   Pass pass(workspace_);
   KAKEYA_TRY(pass.add(*this, pending(), drafts, static_cast<std::int64_t>(drafts.size()) + 1));
-  pass.run();
+  KAKEYA_TRY(pass.run());
   return pass.host_logits(0);
 }
 
@@ -389,7 +389,7 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   if (last) KAKEYA_TRY(own_logits());
   Pass pass(workspace_);
   KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, last ? 1 : 0));
-  pass.run();
+  KAKEYA_TRY(pass.run());
   commit(rows);
   if (last) {
     std::ranges::copy(pass.host_logits(0).all(), logits_.as<float>());
@@ -411,7 +411,7 @@ Status Timeline::run_with_logits(const LogitsCallback& look) {
     const std::int64_t rows = std::min(std::ssize(pending()), most);
     Pass pass(workspace_);
     KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, rows));
-    pass.run();
+    KAKEYA_TRY(pass.run());
     commit(rows);
     const HostRows logits = pass.host_logits(0);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -490,8 +490,7 @@ Status Timeline::run_for_host(Pass& pass, std::int64_t rows, const HostOutput& o
     own.logits = {DevicePointer<float>(output.logits.data), output.logits.count,
                   output.logits.width};
     own.taps = {DevicePointer<float>(output.taps.data), rows, output.taps.width};
-    pass.run_into(own);
-    return {};
+    return pass.run_into(own);
   }
   KAKEYA_TRY(
       workspace_.reserve({.executor = workspace_.plan().executor,
@@ -499,7 +498,7 @@ Status Timeline::run_for_host(Pass& pass, std::int64_t rows, const HostOutput& o
                           .tap_bytes = float_bytes(rows, output.taps.width)}));
   own.logits = workspace_.logits(output.logits.count, output.logits.width);
   own.taps = workspace_.taps(rows, output.taps.width);
-  pass.run_into(own);
+  KAKEYA_TRY(pass.run_into(own));
   const auto fetch = [&](const Rows& from, const HostRows& to) {
     if (to.data == nullptr) return;
     download(memory, DevicePointer<const float>(from.data),

@@ -82,9 +82,9 @@ class Decoder {
     return cache_index_[static_cast<std::size_t>(layer)];
   }
 
-  // Runs the batch's tokens and writes their keys and values into the rows reserved for them; the
-  // caller commits them. Never fails and never allocates: arguments were checked when tokens were
-  // pushed (Timeline::push).
+  // Runs the tokens of the batch, which the executor has begun, and writes their keys and values
+  // into the rows reserved for them; the caller commits them. Never fails and never allocates:
+  // arguments were checked when tokens were pushed (Timeline::push).
   virtual void forward(const Batch& batch,
                        Executor& executor,
                        Activations& activations,

@@ -148,7 +148,12 @@ void SchedulerImpl::run() {
     decodes = decodes && sequence->generation;
   }
   if (parts == 0) return;
-  pass.run();
+  if (const Status ran = pass.run(); !ran) {
+    for (const auto& sequence : running_) {
+      if (sequence->part >= 0) sequence->failed = ran;
+    }
+    return;
+  }
   choose(pass);
   pass_seconds_ = watch.seconds();
   // Rows of prompts cost less: most of them have no logits.

@@ -42,6 +42,7 @@ bool prefers_mask(TestModel& model, const dflash::Drafter& drafter) {
   std::vector<float> logits(static_cast<std::size_t>(7 * vocab));
   EXPECT_TRUE(context.reserve(8).has_value());
   const auto batch = BatchBuilder::one(block, context.length(), context.layers(), 7);
+  executor->begin(batch.batch());
   drafter.forward(batch.batch(), *executor, activations, {device(logits.data()), 7, vocab});
   for (auto row = logits.begin(); row != logits.end(); row += vocab) {
     if (std::max_element(row, row + vocab) - row == config.mask_token_id) return true;

@@ -82,6 +82,10 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     Executor::begin(batch);
     record_.add("begin", batch.rows(), std::ssize(batch.segments));
   }
+  Status end(std::span<const ConstRows>) override {
+    record_.add("end");
+    return {};
+  }
 
  private:
   Record& record_;
@@ -168,7 +172,7 @@ TEST_P(Replay, APassOfAShapeIssuesTheSameOperationsWithTheSameArguments) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       EXPECT_TRUE(pass.add(*timelines[i], timelines[i]->pending().first(rows[i]), {}, logit_rows));
     }
-    pass.run();
+    EXPECT_TRUE(pass.run().has_value());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       timelines[i]->commit(static_cast<std::int64_t>(rows[i]) - 1);
     }

@@ -63,7 +63,7 @@ std::vector<float> run_alone(const Part& part) {
   Timeline& timeline = *part.text->alone;
   Pass pass(timeline.workspace());
   EXPECT_TRUE(pass.add(timeline, timeline.pending().first(part.rows), {}, part.logit_rows));
-  pass.run();
+  EXPECT_TRUE(pass.run().has_value());
   timeline.commit(part.committed);
   return copy(pass.host_logits(0));
 }
@@ -121,7 +121,7 @@ void expect_same_bits(const std::string& network, const BackendChoice& choice, C
       const auto ids = timeline.pending().first(part.rows);
       ASSERT_OK(pass.add(timeline, ids.first(1), ids.subspan(1), part.logit_rows));
     }
-    pass.run();
+    EXPECT_TRUE(pass.run().has_value());
     std::vector<std::vector<float>> logits;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       logits.push_back(copy(pass.host_logits(static_cast<std::int64_t>(i))));
@@ -170,7 +170,7 @@ TEST(SharedPassTaps, AreThoseOfEachSequence) {
     for (std::size_t i = 2; i < 4; ++i) {
       ASSERT_OK(pass.add(*timelines[i], timelines[i]->pending(), {}, 1));
     }
-    pass.run();
+    EXPECT_TRUE(pass.run().has_value());
     for (std::size_t i = 2; i < 4; ++i) {
       timelines[i]->commit(std::ssize(timelines[i]->tokens()));
     }

@@ -64,6 +64,7 @@ class DrafterPass {
     EXPECT_TRUE(context_.reserve(rows).has_value());
     const auto batch = BatchBuilder::one_of_rows(rows, context_.length(), context_.layers());
     upload(space_, taps, taps_.data);
+    executor_->begin(batch.batch());
     drafter_.extend_context({taps_.data, rows, width}, batch.batch(), *executor_, activations_);
     context_.commit(rows);
     return values_of(first_rows(activations_.features, rows));
@@ -79,6 +80,7 @@ class DrafterPass {
     EXPECT_TRUE(context_.reserve(rows).has_value());
     const auto batch = BatchBuilder::one(ids, context_.length(), context_.layers(), rows);
     const Rows logits = first_rows(logits_, rows);
+    executor_->begin(batch.batch());
     const ConstRows hidden = drafter_.forward(batch.batch(), *executor_, activations_, logits);
     context_.commit(0);
     result.hidden = values_of(hidden);

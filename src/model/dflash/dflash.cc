@@ -101,7 +101,6 @@ void Drafter::extend_context(ConstRows taps,
                              const DraftActivations& a) const {
   Activations rows = a.layers.with_rows(taps.count);
   const Rows features = first_rows(a.features, taps.count);
-  executor.begin(batch);
   make_features(taps, executor, features);
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   // The features meet no input_layernorm: hidden_norm was the only one.
@@ -129,7 +128,6 @@ void Drafter::project_tokens(const Batch& batch,
                              Rows keys,
                              Rows values) const {
   Activations rows = a.layers.with_rows(batch.rows());
-  executor.begin(batch);
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
   std::int64_t column = 0;
@@ -148,7 +146,6 @@ ConstRows Drafter::forward(const Batch& batch,
                            const DraftActivations& a,
                            Rows logits) const {
   Activations rows = a.layers.with_rows(batch.rows());
-  executor.begin(batch);
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
   for (const qwen3::LayerWeights& layer : layers_) {

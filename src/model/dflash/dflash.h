@@ -52,6 +52,8 @@ class Drafter {
   // Factor of the block's embeddings.
   float embed_scale() const { return embed_scale_; }
 
+  // In all of these the executor has begun `batch`.
+
   // Fills the reserved context rows of the batch, which needs no ids, from the target's taps of
   // them [T, num_taps * D]; leaves the features [T, D] in a.features. Never allocates.
   void extend_context(ConstRows taps,

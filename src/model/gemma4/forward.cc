@@ -28,7 +28,6 @@ void Gemma4::forward(const Batch& batch,
   Activations a = activations.with_rows(batch.rows());
   TapWriter taps(output.tap_points, output.taps, executor);
 
-  executor.begin(batch);
   executor.make_rope_table(inverse_frequencies_sliding_, a.rope_sliding);
   executor.make_rope_table(inverse_frequencies_full_, a.rope_full);
   executor.embed(*embed_tokens_, embed_scale(), a.hidden);

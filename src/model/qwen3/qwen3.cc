@@ -26,7 +26,6 @@ void Qwen3::forward(const Batch& batch,
   Activations a = activations.with_rows(batch.rows());
   TapWriter taps(output.tap_points, output.taps, executor);
 
-  executor.begin(batch);
   executor.make_rope_table(inverse_frequencies_, a.rope_full);
   executor.embed(*embed_tokens_, embed_scale(), a.hidden);
   taps.write(kTapEmbedding, a.hidden);
