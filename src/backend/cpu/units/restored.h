@@ -303,7 +303,10 @@ inline void attend_restored(const Attention& attention, const AttentionPart& par
     state.seen[i].sink_end = state.seen[i].sink_begin;
   }
   const Index restored_begin = begin > attention.sink ? begin : attention.sink;
-  const Index restored_end = first_seen(attention, first + part.rows - 1);
+  // Rows beyond belong to this pass, or are of no query's window: they have no codes yet.
+  const bool restores = attention.window == 0 || attention.kept < attention.window;
+  const Index restored_end =
+      restores ? window_begin(first + part.rows - 1, attention.kept) : restored_begin;
   const Index kept_begin = first_seen(attention, first);
   const auto lane = [](Index position, Index chunk) {
     const Index j = position - chunk;
