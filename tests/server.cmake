@@ -1,3 +1,3 @@
-kakeya_test(server_test server/driver_test.cc server/http_server_test.cc server/openai_read_test.cc
+kakeya_test(server_test server/answer_splitter_test.cc server/driver_test.cc server/http_server_test.cc server/openai_read_test.cc
             server/text_routes_test.cc)
 target_link_libraries(server_test PRIVATE kakeya_server Boost::headers)

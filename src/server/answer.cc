@@ -7,15 +7,17 @@
 namespace kakeya::server {
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
-                              const std::vector<std::string>& stop_strings) {
-  KAKEYA_ASSIGN_OR_RETURN(TextStream stream, TextStream::create(tokenizer, stop_strings));
-  return Answer(std::move(stream));
+                              const std::vector<std::string>& stop_strings,
+                              std::optional<ChannelMarkers> markers) {
+  KAKEYA_ASSIGN_OR_RETURN(AnswerSplitter splitter,
+                          AnswerSplitter::create(tokenizer, stop_strings, markers));
+  return Answer(std::move(splitter));
 }
 
 Status Answer::add(Mail mail, AnswerPiece& piece) {
   for (GeneratedToken& token : mail.tokens) {
     if (finished()) return {};
-    if (stream_.push(token.id, piece.text)) reason_ = FinishReason::kStop;
+    if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = FinishReason::kStop;
     ++token_count_;
     piece.tokens.push_back(std::move(token));
   }
@@ -24,7 +26,8 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   if (reason == StopReason::kCallback) {
     return error(StatusCode::kCancelled, "the answer was not read in time");
   }
-  const bool stopped = stream_.finish(piece.text) || reason == StopReason::kStopId;
+  const bool stopped =
+      splitter_.finish(piece.reasoning, piece.text) || reason == StopReason::kStopId;
   reason_ = stopped ? FinishReason::kStop : FinishReason::kLength;
   return {};
 }

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kakeya/status.h"
-#include "kakeya/text_stream.h"
 #include "kakeya/tokenizer.h"
+#include "server/answer_splitter.h"
 #include "server/mailbox.h"
 
 namespace kakeya::server {
@@ -17,9 +18,10 @@ namespace kakeya::server {
 // What came since the last piece.
 struct AnswerPiece {
   std::string text;
+  std::string reasoning = {};  // what the model thought, if that is told apart
   std::vector<GeneratedToken> tokens;
 
-  bool empty() const { return text.empty() && tokens.empty(); }
+  bool empty() const { return text.empty() && reasoning.empty() && tokens.empty(); }
 };
 
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
@@ -27,9 +29,10 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
 // One thread at a time; the tokenizer must outlive it.
 class Answer {
  public:
-  // Errors: as TextStream::create().
+  // With markers thoughts are told apart. Errors: as TextStream::create().
   static Result<Answer> create(const Tokenizer& tokenizer,
-                               const std::vector<std::string>& stop_strings);
+                               const std::vector<std::string>& stop_strings,
+                               std::optional<ChannelMarkers> markers = {});
 
   // Adds mail to `piece`. Tokens behind a stop string do not count. Errors: that of the request,
   // if one ended it.
@@ -41,9 +44,9 @@ class Answer {
   std::int64_t token_count() const { return token_count_; }
 
  private:
-  explicit Answer(TextStream stream) : stream_(std::move(stream)) {}
+  explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
 
-  TextStream stream_;
+  AnswerSplitter splitter_;
   FinishReason reason_ = FinishReason::kNone;
   std::int64_t token_count_ = 0;
 };

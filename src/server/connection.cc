@@ -244,9 +244,11 @@ bool Connection::answer(const Outcome<ServeRequest>& wish) {
                                       ? service_.options.most_unread_tokens
                                       : static_cast<std::size_t>(prepared->generate.max_tokens);
   has_mail_ = false;
+  // A completion is the text as it is.
+  const auto markers = wish->prompt ? std::nullopt : service_.channel_markers;
   std::vector<Choice> choices;
   for (int index = 0; index < wish->choices; ++index) {
-    auto answer = Answer::create(service_.tokenizer, wish->stop_strings);
+    auto answer = Answer::create(service_.tokenizer, wish->stop_strings, markers);
     if (!answer) {
       Refusal refusal = refusal_of(answer.error());
       refusal.parameter = "stop";

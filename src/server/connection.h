@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,8 @@ struct Service {
   Driver& driver;
   Metrics& metrics;
   const ServeOptions& options;
-  std::int64_t started = 0;  // Unix time
+  std::optional<ChannelMarkers> channel_markers = {};  // of the model
+  std::int64_t started = 0;                            // Unix time
 };
 
 struct PageFile;

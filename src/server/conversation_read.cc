@@ -112,6 +112,18 @@ void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage
   }
 }
 
+void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out) {
+  const Json* arguments = reader.find(body, "chat_template_kwargs");
+  if (arguments == nullptr) return;
+  const bool sound = arguments->is_object() &&
+                     arguments->size() == (arguments->contains("enable_thinking") ? 1U : 0U);
+  if (!sound) {
+    return reader.refuse("chat_template_kwargs", "an object with enable_thinking alone",
+                         shown(*arguments));
+  }
+  reader.read(*arguments, "enable_thinking", out.enable_thinking);
+}
+
 void read_tools(JsonReader& reader, const Json& body, std::string_view text, ChatOptions& out) {
   const Json* tools = reader.find(body, "tools");
   if (tools == nullptr || tools->empty()) return;

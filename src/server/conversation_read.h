@@ -20,4 +20,7 @@ void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage
 // "tools", unless "tool_choice" is "none". `text` is what `body` was read of.
 void read_tools(JsonReader& reader, const Json& body, std::string_view text, ChatOptions& out);
 
+// "chat_template_kwargs": {"enable_thinking"}, which templates of models that think take.
+void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out);
+
 }  // namespace kakeya::server

@@ -62,6 +62,7 @@ struct HttpServer::State {
                 *driver,
                 metrics,
                 options,
+                find_channel_markers(tokenizer),
                 std::chrono::duration_cast<std::chrono::seconds>(
                     std::chrono::system_clock::now().time_since_epoch())
                     .count()} {}

@@ -160,6 +160,7 @@ Outcome<ServeRequest> read_chat_request(std::string_view body) {
   read_model(reader, *parsed, request.model);
   read_messages(reader, *parsed, request.messages);
   read_tools(reader, *parsed, body, request.chat);
+  read_template_arguments(reader, *parsed, request.chat);
   read_sampling(reader, *parsed, request.sampling);
   read_output(reader, *parsed, request);
   reader.read(*parsed, "logprobs", request.logprobs);

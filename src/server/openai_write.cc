@@ -115,6 +115,9 @@ std::string CompletionWriter::completion(const std::vector<WholeAnswer>& answers
     ordered_json choice = {{"index", choices.size()}};
     if (is_chat()) {
       choice["message"] = {{"role", "assistant"}, {"content", answer.piece.text}};
+      if (!answer.piece.reasoning.empty()) {
+        choice["message"]["reasoning_content"] = answer.piece.reasoning;
+      }
     } else {
       choice["text"] = answer.piece.text;
     }
@@ -136,13 +139,15 @@ std::string CompletionWriter::first_chunk(int index) const {
 
 bool CompletionWriter::says_anything(const AnswerPiece& piece) const {
   const bool of_tokens = request_.logprobs || request_.return_token_ids;
-  return !piece.text.empty() || (of_tokens && !piece.tokens.empty());
+  return !piece.text.empty() || !piece.reasoning.empty() || (of_tokens && !piece.tokens.empty());
 }
 
 std::string CompletionWriter::chunk(int index, const AnswerPiece& piece) const {
   ordered_json choice = {{"index", index}};
   if (is_chat()) {
-    choice["delta"] = {{"content", piece.text}};
+    choice["delta"] = ordered_json::object();
+    if (!piece.reasoning.empty()) choice["delta"]["reasoning_content"] = piece.reasoning;
+    if (piece.reasoning.empty() || !piece.text.empty()) choice["delta"]["content"] = piece.text;
   } else {
     choice["text"] = piece.text;
   }

@@ -30,6 +30,7 @@ Outcome<ChatPrompt> read_conversation(const Engine& engine,
   ChatOptions options;
   read_messages(reader, body, messages);
   read_tools(reader, body, text, options);
+  read_template_arguments(reader, body, options);
   reader.read(body, "add_generation_prompt", options.add_generation_prompt);
   if (reader.failed()) return problem_of(reader);
   return apply_template(engine, messages, options);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <list>
 #include <thread>
@@ -185,6 +186,43 @@ TEST_F(HttpServerTest, StopStringsAndLengthEndAnswers) {
   answer = json::parse(client().post(body).body());
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 3);
+}
+
+TEST_F(HttpServerTest, ThoughtsComeApart) {
+  // Biases that make the demo model open a channel behind some words; thoughts end the answer.
+  json body = request("Tell me a story.");
+  const Tokenizer& tokenizer = *engine_->tokenizer().value();
+  const ChannelMarkers markers = find_channel_markers(tokenizer).value();
+  body.update(
+      {{"frequency_penalty", 2},
+       {"presence_penalty", 2},
+       {"logit_bias", {{std::to_string(markers.begin), 10}, {std::to_string(markers.end), 18}}}});
+  const HttpResponse whole = client().post(body);
+  const std::vector<TokenId> ids = ids_of(whole);
+  const auto first = std::ranges::find(ids, markers.begin);
+  const auto last = std::find(ids.rbegin(), ids.rend(), markers.begin).base();
+  ASSERT_NE(first, ids.end());
+  const std::string said = tokenizer.decode({ids.begin(), first});
+  const std::string thought = tokenizer.decode({last, ids.end()});
+  ASSERT_FALSE(said.empty());
+  ASSERT_FALSE(thought.empty());
+  const json message = json::parse(whole.body())["choices"][0]["message"];
+  EXPECT_EQ(message["content"], said);
+  EXPECT_EQ(message["reasoning_content"], thought);
+
+  body["stream"] = true;
+  const HttpResponse stream = client().post(body);
+  EXPECT_EQ(stream_of(stream).second, said);
+  std::string streamed;
+  for (const std::string& event : event_texts(stream.body())) {
+    if (event == "[DONE]") continue;
+    streamed += json::parse(event)["choices"][0]["delta"].value("reasoning_content", "");
+  }
+  EXPECT_EQ(streamed, thought);
+
+  body = request("Count from 5 to 12.");
+  const json plain = json::parse(client().post(body).body())["choices"][0]["message"];
+  EXPECT_FALSE(plain.contains("reasoning_content"));
 }
 
 TEST_F(HttpServerTest, GivesLogProbabilities) {

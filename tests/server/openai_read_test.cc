@@ -23,7 +23,7 @@ TEST(OpenaiRead, ReadsEveryField) {
       R"("max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":3,"min_p":0.125,"seed":-1,)"
       R"("stop":["x","y"],"presence_penalty":1,"frequency_penalty":-1,"logit_bias":{"106":-2.5},)"
       R"("logprobs":true,"top_logprobs":4,"stream":true,"return_token_ids":true,)"
-      R"("stream_options":{"include_usage":true},"n":3,"user":{"is":["ignored"]})"));
+      R"("stream_options":{"include_usage":true},"chat_template_kwargs":{"enable_thinking":true},"n":3,"user":{"is":["ignored"]})"));
   ASSERT_TRUE(request.has_value()) << request.error().message;
   EXPECT_EQ(request->model, "m");
   EXPECT_EQ(request->max_tokens, 7);
@@ -41,6 +41,7 @@ TEST(OpenaiRead, ReadsEveryField) {
   EXPECT_EQ(request->top_logprobs, 4);
   EXPECT_TRUE(request->stream);
   EXPECT_TRUE(request->include_usage);
+  EXPECT_TRUE(request->chat.enable_thinking);
   EXPECT_TRUE(request->return_token_ids);
   EXPECT_EQ(request->choices, 3);
 }

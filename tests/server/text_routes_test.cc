@@ -55,6 +55,25 @@ TEST_F(TextRoutes, TemplatesAreThoseOfAnswers) {
   expect_refusal(apply_template_route(*engine_, R"({"messages":[]})"), "messages");
 }
 
+TEST_F(TextRoutes, TemplatesAreToldWhetherToThink) {
+  const auto prompt = [&](const char* arguments) {
+    return apply_template_route(*engine_, fmt::format(R"({{"messages":[{{"role":"user",)"
+                                                      R"("content":"a"}}],)"
+                                                      R"("chat_template_kwargs":{}}})",
+                                                      arguments));
+  };
+  const ChatMessage message = {.role = "user", .content = "a"};
+  const ChatPrompt thinking =
+      engine_->apply_chat_template({&message, 1}, {.enable_thinking = true}).value();
+  EXPECT_EQ(ok(prompt(R"({"enable_thinking":true})"))["prompt"], thinking.text);
+  const json without = ok(prompt("{}"))["prompt"];
+  EXPECT_NE(without, thinking.text);
+  EXPECT_EQ(ok(prompt(R"({"enable_thinking":false})"))["prompt"], without);
+  expect_refusal(prompt("7"), "chat_template_kwargs");
+  expect_refusal(prompt(R"({"thinking":true})"), "chat_template_kwargs");
+  expect_refusal(prompt(R"({"enable_thinking":1})"), "enable_thinking");
+}
+
 TEST_F(TextRoutes, VectorsAreTheEngines) {
   std::vector<TokenId> ids = tokenizer_.encode("a cat").value();
   ids.insert(ids.begin(), engine_->bos_id());

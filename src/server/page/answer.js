@@ -30,9 +30,10 @@ async function* eventsOf(stream) {
   }
 }
 
-// Streams an answer to `body`: onText gets each piece. Returns {usage, reason, firstAt, endAt}, in
+// Streams an answer to `body`: onText gets each piece, onThought each of what the model
+// thinks. Returns {usage, reason, firstAt, endAt}, in
 // milliseconds of performance.now(). Throws what the server says, or an AbortError after a stop.
-export async function streamAnswer(body, signal, onText) {
+export async function streamAnswer(body, signal, onText, onThought) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -51,6 +52,7 @@ export async function streamAnswer(body, signal, onText) {
     result.endAt = performance.now();
     result.firstAt ||= result.endAt;
     result.reason = choice.finish_reason ?? result.reason;
+    if (choice.delta.reasoning_content) onThought(choice.delta.reasoning_content);
     if (choice.delta.content) onText(choice.delta.content);
   }
   throw new Error("the connection ended before the answer did");

@@ -112,6 +112,12 @@ function editor(index) {
   return [area, make("div", { className: "choices" }, choose("Cancel", false), choose("Send", true))];
 }
 
+// What the model thought before it answered, folded.
+function thoughts(node) {
+  if (!node.thought) return [];
+  return [make("details", {}, make("summary", {}, "Thoughts"), make("p", {}, node.thought))];
+}
+
 function fillMessage(element, index) {
   const node = current.nodes[index];
   const busy = answering?.index === index && answering.conversation === current;
@@ -121,7 +127,7 @@ function fillMessage(element, index) {
   const text = make("div", { className: "text" });
   if (node.role === "user") text.textContent = node.text;
   else showNodes(text, markdown(node.text));
-  const parts = [text];
+  const parts = [...thoughts(node), text];
   if (node.error) {
     parts.push(make("p", { className: "error" }, make("span", {}, node.error),
       make("button", { type: "button", onclick: () => again(index) }, "Retry")));
@@ -213,6 +219,9 @@ function painter(node, index) {
       const follow = atBottom();
       text.querySelector(".waiting")?.remove();
       showNodes(text, markdown(node.text));
+      const shown = text.parentElement.querySelector("details");
+      if (shown) shown.lastChild.textContent = node.thought;
+      else text.before(...thoughts(node));
       if (follow) toBottom();
     });
   };
@@ -225,6 +234,7 @@ function answerTo(parent) {
 async function fillAnswer(conversation, index) {
   const node = conversation.nodes[index];
   delete node.error;
+  delete node.thought;
   const controller = new AbortController();
   answering = { controller, conversation, index };
   notice("");
@@ -239,6 +249,9 @@ async function fillAnswer(conversation, index) {
   try {
     const { usage, reason, firstAt, endAt } = await streamAnswer(body, controller.signal, (piece) => {
       node.text += piece;
+      paint();
+    }, (piece) => {
+      node.thought = (node.thought ?? "") + piece;
       paint();
     });
     node.reason = reason;

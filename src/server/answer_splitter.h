@@ -1,0 +1,56 @@
+// Tells what a model thinks from what it says: Gemma 4 puts thoughts into channels of their own,
+//   <|channel>thought\nTHOUGHT\n<channel|>ANSWER
+// whose markers are special tokens, so that no text can be mistaken for one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/text_stream.h"
+#include "kakeya/tokenizer.h"
+#include "kakeya/types.h"
+
+namespace kakeya::server {
+
+struct ChannelMarkers {
+  TokenId begin = 0;
+  TokenId end = 0;
+};
+
+// Nothing for a vocabulary without channels, or one where their markers are text.
+std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer);
+
+// Markers, the name of a channel (its first line) and the line's end before its last marker belong
+// to neither text. Stop strings end what is said, and are not looked for in thoughts. One thread at
+// a time; the tokenizer must outlive it.
+class AnswerSplitter {
+ public:
+  // Without markers all is said. Errors: as TextStream::create().
+  static Result<AnswerSplitter> create(const Tokenizer& tokenizer,
+                                       const std::vector<std::string>& stop_strings,
+                                       std::optional<ChannelMarkers> markers);
+
+  // Appends what is final with this token. Returns whether a stop string has ended the answer.
+  bool push(TokenId id, std::string& thought, std::string& said);
+
+  // After the last token: what was held back. Returns as push(). Not to be used any more.
+  bool finish(std::string& thought, std::string& said);
+
+ private:
+  AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ChannelMarkers> markers)
+      : markers_(markers), thought_(tokenizer), said_(std::move(said)) {}
+
+  void add_thought(std::string& out);
+  void end_channel(std::string& out);
+
+  std::optional<ChannelMarkers> markers_;
+  StreamDecoder thought_;
+  TextStream said_;
+  bool in_channel_ = false;
+  bool named_ = false;     // the channel's first line is over
+  std::string held_ = {};  // of a channel: its first line so far, then a line's end
+};
+
+}  // namespace kakeya::server
