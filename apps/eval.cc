@@ -260,9 +260,11 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval spec                      speculative decoding: same output? faster?\n"
       "  kakeya eval spec --sets needle --limit 10\n"
       "  kakeya eval kv                        ways of keeping keys and values: how far from "
-      "exact?");
+      "exact?\n"
+      "  kakeya eval gate docs/results         do reports carry what they claim?");
   add_eval_spec_command(*command, exit_code);
   add_eval_kv_command(*command, exit_code);
+  add_eval_gate_command(*command, exit_code);
 }
 
 }  // namespace kakeya::cli

@@ -320,6 +320,11 @@ TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
+  // Well-formed, and too little to quote.
+  const Outcome gate = kakeya("eval gate " + report);
+  EXPECT_EQ(gate.exit_code, 1);
+  EXPECT_NE(gate.out.find("samples: sets/0: expected 5 pairs or more, got 1"), std::string::npos);
+  EXPECT_EQ(gate.out.find(": fields: "), std::string::npos) << gate.out;
   EXPECT_EQ(json["schema"], "kakeya.eval.spec/2");
   for (const char* field : {"version", "commit", "dirty", "command", "machine", "conditions",
                             "model", "weights", "drafter_weights", "backend", "threads", "draft",

@@ -1,0 +1,129 @@
+// Reports of `kakeya bench` and of bench/peers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/median.h"
+#include "report_rules.h"
+
+namespace kakeya::eval {
+namespace {
+
+// A probe reads what it reads while others use the memory, too: a sample beside it may be faster.
+constexpr double kMostOfProbe = 2.0;
+
+// Median, least and most of `values` under "median", "min" and "max".
+void check_summary(const Report& summary,
+                   const std::vector<double>& values,
+                   const std::string& at,
+                   RuleChecks& checks) {
+  checks.expect_number(median(values), summary["median"], "headline", at + "/median");
+  checks.expect_number(smallest(values), summary["min"], "headline", at + "/min");
+  checks.expect_number(largest(values), summary["max"], "headline", at + "/max");
+}
+
+void check_peer(const Report& measure,
+                const Report& engine,
+                const std::string& at,
+                RuleChecks& checks) {
+  const std::vector<double> seconds = numbers(engine["seconds"]);
+  check_spread(seconds, at + "/seconds", checks);
+  // The tokens of a sample: the same number in each of them.
+  const Report& speed = engine["tokens_per_second"];
+  std::vector<double> speeds;
+  const double tokens = std::round(speed["max"].get<double>() * smallest(seconds));
+  for (const double each : seconds) speeds.push_back(tokens / each);
+  check_summary(speed, speeds, at + "/tokens_per_second", checks);
+  if (!engine.contains("gb_per_s") || !engine.contains("percent_of_probe")) {
+    checks.expect_count(0, measure["bytes"], "bytes", at + "/bytes");
+    return;
+  }
+  const std::vector<double> probe = numbers(measure["probe_gb_per_s"]);
+  std::vector<double> rates;
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < std::min(seconds.size(), probe.size()); ++i) {
+    rates.push_back(measure["bytes"].get<double>() / seconds[i] / 1e9);
+    shares.push_back(100.0 * rates.back() / probe[i]);
+  }
+  check_summary(engine["gb_per_s"], rates, at + "/gb_per_s", checks);
+  check_summary(engine["percent_of_probe"], shares, at + "/percent_of_probe", checks);
+  checks.expect(
+      largest(shares) <= 100.0 * kMostOfProbe, "within-the-machine", at + "/percent_of_probe",
+      fmt::format("expected at most {} %, got {:.0f}", 100.0 * kMostOfProbe, largest(shares)));
+}
+
+}  // namespace
+
+void check_passes(const Report& report, RuleChecks& checks) {
+  for (std::size_t i = 0; i < report["passes"].size(); ++i) {
+    const Report& pass = report["passes"][i];
+    const std::string at = fmt::format("passes/{}", i);
+    const std::vector<double> seconds = numbers(pass["sample_seconds"]);
+    const std::vector<double> probe = numbers(pass["sample_probe_gb_per_s"]);
+    checks.expect(seconds.size() >= kFewestSamples && probe.size() == seconds.size(), "samples",
+                  at + "/sample_seconds",
+                  fmt::format("expected {} or more, with a probe each, got {} and {}",
+                              kFewestSamples, seconds.size(), probe.size()));
+    check_spread(seconds, at + "/sample_seconds", checks);
+    const double middle = median(seconds);
+    const double rate = pass["bytes"].get<double>() / middle / 1e9;
+    checks.expect_number(middle, pass["seconds"], "headline", at + "/seconds");
+    checks.expect_number(smallest(seconds), pass["min_seconds"], "headline", at + "/min_seconds");
+    checks.expect_number(largest(seconds), pass["max_seconds"], "headline", at + "/max_seconds");
+    checks.expect_number(pass["rows"].get<double>() / middle, pass["tokens_per_second"], "headline",
+                         at + "/tokens_per_second");
+    checks.expect_number(rate, pass["gb_per_s"], "headline", at + "/gb_per_s");
+    checks.expect_number(median(probe), pass["probe_gb_per_s"], "headline", at + "/probe_gb_per_s");
+    std::vector<double> shares;
+    for (std::size_t k = 0; k < std::min(seconds.size(), probe.size()); ++k) {
+      shares.push_back(100.0 * pass["bytes"].get<double>() / seconds[k] / 1e9 / probe[k]);
+    }
+    checks.expect_number(median(shares), pass["percent_of_probe"], "headline",
+                         at + "/percent_of_probe");
+    checks.expect(rate <= kMostOfProbe * median(probe), "within-the-machine", at + "/gb_per_s",
+                  fmt::format("expected at most {} times the probe's {:.1f}, got {:.1f}",
+                              kMostOfProbe, median(probe), rate));
+  }
+}
+
+void check_operations(const Report& report, RuleChecks& checks) {
+  const std::vector<double> seconds = numbers(report["sample_seconds"]);
+  checks.expect(seconds.size() >= kFewestSamples, "samples", "sample_seconds",
+                fmt::format("expected {} or more, got {}", kFewestSamples, seconds.size()));
+  check_spread(seconds, "sample_seconds", checks);
+  double sum = report["other_seconds"].get<double>();
+  for (std::size_t i = 0; i < report["operations"].size(); ++i) {
+    const Report& operation = report["operations"][i];
+    const std::string at = fmt::format("operations/{}", i);
+    const double took = operation["seconds"].get<double>();
+    sum += took;
+    checks.expect_number(operation["bytes"].get<double>() / took / 1e9, operation["gb_per_s"],
+                         "headline", at + "/gb_per_s");
+  }
+  checks.expect_number(sum, report["seconds"], "headline", "seconds");
+}
+
+void check_peers(const Report& report, RuleChecks& checks) {
+  for (std::size_t i = 0; i < report["measures"].size(); ++i) {
+    const Report& measure = report["measures"][i];
+    const std::string at = fmt::format("measures/{}", i);
+    const Report& ours = measure["engines"]["kakeya"];
+    const Report& theirs = measure["engines"]["llama.cpp"];
+    const std::vector<double> seconds = numbers(ours["seconds"]);
+    const std::vector<double> others = numbers(theirs["seconds"]);
+    const auto pairs = static_cast<std::size_t>(count(report["pairs"]));
+    checks.expect(seconds.size() == pairs && others.size() == pairs && pairs >= kFewestSamples &&
+                      measure["probe_gb_per_s"].size() == pairs,
+                  "same-run", at, fmt::format("expected {} samples of each, five or more", pairs));
+    std::vector<double> ratios;
+    for (std::size_t k = 0; k < std::min(seconds.size(), others.size()); ++k) {
+      ratios.push_back(others[k] / seconds[k]);
+    }
+    check_summary(measure["ratio"], ratios, at + "/ratio", checks);
+    check_peer(measure, ours, at + "/engines/kakeya", checks);
+    check_peer(measure, theirs, at + "/engines/llama.cpp", checks);
+  }
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,401 @@
+#include "report_fields.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace kakeya::eval {
+namespace {
+
+// A line a field: path, type, role. '?' behind the path: it may be missing, with what is below it.
+constexpr std::string_view kProvenance = R"(
+schema text stated
+version? text stated
+commit commit result
+dirty flag checked
+command/* text stated
+machine/cpu text stated
+machine/cpus count stated
+machine/system? text stated
+conditions/started time stated
+conditions/seconds seconds stated
+conditions/load_before number stated
+conditions/load_after number stated
+conditions/other_cpu_share? share stated
+conditions/steal_share? share stated
+model text stated
+)";
+
+constexpr std::string_view kEngine = R"(
+weights hash result
+drafter_weights? hash result
+backend text stated
+threads count stated
+compute text stated
+)";
+
+constexpr std::string_view kSpeculation = R"(
+draft text stated
+drafter_block count stated
+options/max_tokens count stated
+options/pairs count checked
+options/limit count stated
+options/draft_length text stated
+options/forced_rejection flag checked
+options/temperature number stated
+options/seed count stated
+options/mask_mode text stated
+options/embed_scale text stated
+options/unfused? flag stated
+costs?/verify_seconds/* seconds measured
+costs?/draft_seconds/* seconds measured
+sets/*/set text stated
+sets/*/prompts count checked
+sets/*/prompt_tokens count result
+sets/*/tokens count checked
+sets/*/outputs_equal count checked
+sets/*/differing/*? text checked
+sets/*/rounds count checked
+sets/*/drafting_rounds count checked
+sets/*/drafted count checked
+sets/*/accepted count checked
+sets/*/accepted_per_round number checked
+sets/*/acceptance_length number checked
+sets/*/tokens_per_round number checked
+sets/*/acceptance_by_depth/*?/depth count checked
+sets/*/acceptance_by_depth/*?/rounds count checked
+sets/*/acceptance_by_depth/*?/accepted count checked
+sets/*/acceptance_by_depth/*?/share share checked
+sets/*/plain_seconds/* seconds measured
+sets/*/speculative_seconds/* seconds measured
+sets/*/measuring_seconds? number stated
+sets/*/plain_tokens_per_second number checked
+sets/*/speculative_tokens_per_second number checked
+sets/*/time_ratio number checked
+sets/*/steady_time_ratio number checked
+sets/*/speedup number checked
+sets/*/plain_sha256 hash checked
+sets/*/speculative_sha256 hash checked
+sets/*/recall?/answers count checked
+sets/*/recall?/plain count checked
+sets/*/recall?/speculative count checked
+outputs_equal flag checked
+slowest_time_ratio number checked
+output_sha256 hash result
+)";
+
+constexpr std::string_view kKeysAndValues = R"(
+options/lengths/* count checked
+options/limit count stated
+options/chunk count stated
+options/needle_tokens count stated
+modes/*/mode text checked
+modes/*/control? text checked
+texts/*/set text stated
+texts/*/length count checked
+texts/*/texts count checked
+texts/*/modes/*/mode text checked
+texts/*/modes/*/positions count checked
+texts/*/modes/*/mean_kl number result
+texts/*/modes/*/p99_kl number result
+texts/*/modes/*/top1_agreement share result
+texts/*/modes/*/reference_perplexity number checked
+texts/*/modes/*/perplexity number result
+texts/*/modes/*/kv_bytes/full count checked
+texts/*/modes/*/kv_bytes/sliding count checked
+texts/*/modes/*/kv_bytes/codes count checked
+texts/*/modes/*/kv_bytes/total count checked
+texts/*/modes/*/kv_bytes_per_token number result
+needles/*/set text stated
+needles/*/length count checked
+needles/*/prompts count checked
+needles/*/prompt_tokens count result
+needles/*/reference_found count checked
+needles/*/modes/*/mode text checked
+needles/*/modes/*/found count result
+needles/*/modes/*/same_output count result
+exact flag checked
+)";
+
+constexpr std::string_view kPasses = R"(
+bench text checked
+passes/*/rows count checked
+passes/*/seconds seconds checked
+passes/*/min_seconds seconds checked
+passes/*/max_seconds seconds checked
+passes/*/tokens_per_second number checked
+passes/*/bytes number checked
+passes/*/gb_per_s number checked
+passes/*/probe_gb_per_s number checked
+passes/*/percent_of_probe number checked
+passes/*/gflop_per_s number stated
+passes/*/distinct_experts number stated
+passes/*/sample_seconds/* seconds measured
+passes/*/sample_probe_gb_per_s/* number measured
+)";
+
+constexpr std::string_view kOperations = R"(
+bench text checked
+rows count stated
+seconds seconds checked
+sample_seconds/* seconds measured
+bytes number result
+probe_gb_per_s number stated
+operations/*/name text stated
+operations/*/calls count stated
+operations/*/seconds seconds checked
+operations/*/bytes number checked
+operations/*/gb_per_s number checked
+other_seconds number checked
+)";
+
+constexpr std::string_view kPeers = R"(
+commands/kakeya/* text stated
+commands/llama.cpp/* text stated
+pairs count checked
+measures/*/measure text stated
+measures/*/command text stated
+measures/*/bytes count checked
+measures/*/probe_gb_per_s/* number measured
+measures/*/ratio/median number checked
+measures/*/ratio/min number checked
+measures/*/ratio/max number checked
+starts/kakeya/*/seconds seconds measured
+starts/kakeya/*/load_seconds seconds measured
+starts/llama.cpp/*/seconds seconds measured
+starts/llama.cpp/*/load_seconds seconds measured
+memory/kakeya/peak count result
+memory/kakeya/own count result
+memory/kakeya/mapped count result
+memory/llama.cpp/peak count result
+memory/llama.cpp/own count result
+memory/llama.cpp/mapped count result
+)";
+
+// Of both engines.
+constexpr std::string_view kPeer = R"(
+seconds/* seconds measured
+tokens_per_second/median number checked
+tokens_per_second/min number checked
+tokens_per_second/max number checked
+gb_per_s?/median number checked
+gb_per_s?/min number checked
+gb_per_s?/max number checked
+percent_of_probe?/median number checked
+percent_of_probe?/min number checked
+percent_of_probe?/max number checked
+)";
+
+std::vector<std::string> names_of(std::string_view path) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    names.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+FieldType field_type(const std::string& name) {
+  static const std::map<std::string, FieldType> kTypes = {
+      {"text", FieldType::kText},       {"commit", FieldType::kCommit},
+      {"hash", FieldType::kHash},       {"time", FieldType::kTime},
+      {"count", FieldType::kCount},     {"number", FieldType::kNumber},
+      {"seconds", FieldType::kSeconds}, {"share", FieldType::kShare},
+      {"flag", FieldType::kFlag}};
+  return kTypes.at(name);
+}
+
+FieldRole field_role(const std::string& name) {
+  if (name == "checked") return FieldRole::kChecked;
+  if (name == "measured") return FieldRole::kMeasured;
+  return name == "stated" ? FieldRole::kStated : FieldRole::kResult;
+}
+
+void add_fields(std::string_view table, const std::string& prefix, std::vector<ReportField>& to) {
+  std::istringstream lines{std::string(table)};
+  std::string path;
+  std::string type;
+  std::string role;
+  while (lines >> path >> type >> role) {
+    to.push_back(
+        {.names = names_of(prefix + path), .type = field_type(type), .role = field_role(role)});
+  }
+}
+
+std::vector<ReportField> fields_of(std::initializer_list<std::string_view> tables) {
+  std::vector<ReportField> fields;
+  for (const std::string_view table : tables) add_fields(table, "", fields);
+  return fields;
+}
+
+const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields() {
+  static const std::map<std::string, std::vector<ReportField>, std::less<>> kFields = [] {
+    std::map<std::string, std::vector<ReportField>, std::less<>> all;
+    all["kakeya.eval.spec/2"] = fields_of({kProvenance, kEngine, kSpeculation});
+    all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
+    for (const char* pass : {"decode", "prefill", "verify"}) {
+      all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
+    }
+    all["kakeya.bench.operations/1"] = fields_of({kProvenance, kEngine, kOperations});
+    std::vector<ReportField> peers = fields_of({kProvenance, kPeers});
+    for (const char* engine : {"kakeya", "llama.cpp"}) {
+      add_fields(kPeer, std::string("measures/*/engines/") + engine + "/", peers);
+    }
+    all["kakeya.peers/2"] = std::move(peers);
+    return all;
+  }();
+  return kFields;
+}
+
+bool is_index(std::string_view name) {
+  return !name.empty() &&
+         std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c); });
+}
+
+bool is_hex(const std::string& text, std::initializer_list<std::size_t> lengths) {
+  return std::find(lengths.begin(), lengths.end(), text.size()) != lengths.end() &&
+         std::ranges::all_of(
+             text, [](unsigned char c) { return std::isdigit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+bool is_time(const std::string& text) {
+  constexpr std::string_view kForm = "0000-00-00T00:00:00Z";
+  return text.size() == kForm.size() &&
+         std::equal(text.begin(), text.end(), kForm.begin(), [](unsigned char c, char form) {
+           return form == '0' ? std::isdigit(c) != 0 : c == static_cast<unsigned char>(form);
+         });
+}
+
+bool is_number(const Report& value, double least, double most) {
+  if (!value.is_number()) return false;
+  const double number = value.get<double>();
+  return std::isfinite(number) && number >= least && number <= most;
+}
+
+// Empty: it is.
+std::string not_of_type(const Report& value, FieldType type) {
+  const auto text = value.is_string() ? value.get<std::string>() : std::string();
+  constexpr double kMost = 1e18;
+  switch (type) {
+    case FieldType::kText:
+      return !text.empty() && text.size() <= 4096 ? "" : "a text";
+    case FieldType::kCommit:
+      return is_hex(text, {40}) ? "" : "a commit of 40 hexadecimal digits";
+    case FieldType::kHash:
+      return is_hex(text, {32, 64}) ? "" : "a hash of 32 or 64 hexadecimal digits";
+    case FieldType::kTime:
+      return is_time(text) ? "" : "a time such as 2026-11-23T18:53:06Z";
+    case FieldType::kCount:
+      return value.is_number_integer() && is_number(value, 0.0, kMost) ? "" : "a count";
+    case FieldType::kNumber:
+      return is_number(value, 0.0, kMost) ? "" : "a number of 0 or more";
+    case FieldType::kSeconds:
+      return is_number(value, 1e-12, kMost) ? "" : "seconds above 0";
+    case FieldType::kShare:
+      return is_number(value, 0.0, 1.0) ? "" : "a share of 0 to 1";
+    case FieldType::kFlag:
+      return value.is_boolean() ? "" : "true or false";
+  }
+  return "a field";
+}
+
+std::string shown(const Report& value) {
+  const std::string text = value.dump(-1, ' ', false, Report::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+std::string joined(const std::string& at, const std::string& name) {
+  return at.empty() ? name : at + "/" + name;
+}
+
+// Whatever is in the report stands in the table, with its type.
+void check_values(const Report& value,
+                  const std::string& at,
+                  std::span<const ReportField> fields,
+                  std::vector<FieldProblem>& problems) {
+  if (value.is_object()) {
+    for (const auto& [name, below] : value.items()) {
+      check_values(below, joined(at, name), fields, problems);
+    }
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      check_values(value[i], joined(at, std::to_string(i)), fields, problems);
+    }
+  } else if (const ReportField* field = find_field(fields, at); field == nullptr) {
+    problems.push_back({at, "expected no such field, got " + shown(value)});
+  } else if (const std::string expected = not_of_type(value, field->type); !expected.empty()) {
+    problems.push_back({at, "expected " + expected + ", got " + shown(value)});
+  }
+}
+
+// Whatever stands in the table is in the report.
+void check_presence(const Report& value,
+                    const std::string& at,
+                    std::span<const std::string> names,
+                    std::vector<FieldProblem>& problems) {
+  if (names.empty()) return;
+  std::string name = names.front();
+  const bool optional = name.ends_with('?');
+  if (optional) name.pop_back();
+  if (name == "*") {
+    const bool empty = !value.is_array() || value.empty();
+    if (empty && !optional)
+      problems.push_back({at, "expected a list of one or more, got " + shown(value)});
+    if (!value.is_array()) return;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      check_presence(value[i], joined(at, std::to_string(i)), names.subspan(1), problems);
+    }
+    return;
+  }
+  const auto found = value.is_object() ? value.find(name) : value.end();
+  if (!value.is_object() || found == value.end()) {
+    if (!optional) problems.push_back({joined(at, name), "expected it to be there, got nothing"});
+    return;
+  }
+  check_presence(*found, joined(at, name), names.subspan(1), problems);
+}
+
+}  // namespace
+
+std::span<const ReportField> report_fields(std::string_view schema) {
+  const auto found = all_fields().find(schema);
+  if (found == all_fields().end()) return {};
+  return found->second;
+}
+
+std::vector<std::string> report_schemas() {
+  std::vector<std::string> schemas;
+  for (const auto& [schema, fields] : all_fields()) schemas.push_back(schema);
+  return schemas;
+}
+
+const ReportField* find_field(std::span<const ReportField> fields, std::string_view at) {
+  const std::vector<std::string> names = names_of(at);
+  const auto stands_for = [](std::string_view pattern, std::string_view name) {
+    if (pattern.ends_with('?')) pattern.remove_suffix(1);
+    return pattern == name || (pattern == "*" && is_index(name));
+  };
+  for (const ReportField& field : fields) {
+    if (std::ranges::equal(field.names, names, stands_for)) return &field;
+  }
+  return nullptr;
+}
+
+std::vector<FieldProblem> check_fields(const Report& report, std::span<const ReportField> fields) {
+  std::vector<FieldProblem> problems;
+  check_values(report, "", fields, problems);
+  for (const ReportField& field : fields) {
+    check_presence(report, "", field.names, problems);
+  }
+  std::ranges::sort(problems, {}, &FieldProblem::at);
+  const auto repeated = std::ranges::unique(problems, {}, &FieldProblem::at);
+  problems.erase(repeated.begin(), repeated.end());
+  return problems;
+}
+
+}  // namespace kakeya::eval

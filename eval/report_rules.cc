@@ -1,0 +1,69 @@
+#include "report_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kakeya::eval {
+
+void RuleChecks::expect(bool holds, const char* rule, const std::string& at, std::string says) {
+  if (!holds) findings_.push_back({rule, at, std::move(says)});
+}
+
+void RuleChecks::expect_number(double expected,
+                               const Report& got,
+                               const char* rule,
+                               const std::string& at) {
+  const double value = got.get<double>();
+  const double tolerance = 1e-12 * std::max(std::abs(expected), std::abs(value));
+  expect(std::abs(value - expected) <= tolerance, rule, at,
+         fmt::format("expected {}, got {}", expected, value));
+}
+
+void RuleChecks::expect_count(std::int64_t expected,
+                              const Report& got,
+                              const char* rule,
+                              const std::string& at) {
+  expect(count(got) == expected, rule, at,
+         fmt::format("expected {}, got {}", expected, count(got)));
+}
+
+std::int64_t count(const Report& value) {
+  return value.get<std::int64_t>();
+}
+
+std::vector<double> numbers(const Report& list) {
+  return list.get<std::vector<double>>();
+}
+
+double largest(const std::vector<double>& values) {
+  return *std::ranges::max_element(values);
+}
+
+double smallest(const std::vector<double>& values) {
+  return *std::ranges::min_element(values);
+}
+
+void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks) {
+  constexpr double kWidest = 3.0;
+  const double spread = largest(seconds) / smallest(seconds);
+  checks.expect(spread <= kWidest, "spread", at,
+                fmt::format("expected samples within a factor of {}, got {:.2f}", kWidest, spread));
+}
+
+void check_provenance(const Report& report, RuleChecks& checks) {
+  checks.expect(!report["dirty"].get<bool>(), "provenance", "dirty",
+                "expected a commit without changes, got true");
+  if (!report.contains("threads")) return;
+  const std::int64_t threads = count(report["threads"]);
+  const std::int64_t cpus = count(report["machine"]["cpus"]);
+  checks.expect(threads >= 1 && threads <= cpus, "provenance", "threads",
+                fmt::format("expected 1 to {}, got {}", cpus, threads));
+  if (!report.contains("bench")) return;
+  const std::string bench = report["bench"].get<std::string>();
+  checks.expect(report["schema"] == "kakeya.bench." + bench + "/1", "provenance", "bench",
+                "expected the benchmark that the schema names, got " + bench);
+}
+
+}  // namespace kakeya::eval

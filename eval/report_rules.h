@@ -1,0 +1,50 @@
+// The rules of report_gate.h, by kinds of reports. Each reads a report whose fields were checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report_gate.h"
+
+namespace kakeya::eval {
+
+// Collects findings.
+class RuleChecks {
+ public:
+  explicit RuleChecks(std::vector<GateFinding>& findings) : findings_(findings) {}
+
+  // Rules read on as if nothing had been found.
+  void expect(bool holds, const char* rule, const std::string& at, std::string says);
+  // Equal but for the rounding of doubles that were computed in another order.
+  void expect_number(double expected, const Report& got, const char* rule, const std::string& at);
+  void expect_count(std::int64_t expected,
+                    const Report& got,
+                    const char* rule,
+                    const std::string& at);
+
+ private:
+  std::vector<GateFinding>& findings_;
+};
+
+constexpr std::size_t kFewestSamples = 5;   // behind a ratio of times
+constexpr std::int64_t kFewestAnswers = 5;  // behind a recall
+
+std::int64_t count(const Report& value);
+std::vector<double> numbers(const Report& list);
+// Of one value or more.
+double largest(const std::vector<double>& values);
+double smallest(const std::vector<double>& values);
+
+// No sample takes much longer than another one.
+void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks);
+
+void check_provenance(const Report& report, RuleChecks& checks);
+void check_speculation(const Report& report, RuleChecks& checks);
+void check_keys_and_values(const Report& report, RuleChecks& checks);
+void check_passes(const Report& report, RuleChecks& checks);
+void check_operations(const Report& report, RuleChecks& checks);
+void check_peers(const Report& report, RuleChecks& checks);
+
+}  // namespace kakeya::eval

@@ -1,0 +1,238 @@
+// The gate passes the reports that this repository keeps, and no doctored one.
+#include "report_gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "formats/scratch_files.h"
+
+namespace kakeya::eval {
+namespace {
+
+using testing::Contains;
+using testing::Field;
+
+Report kept(const std::string& name) {
+  return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
+}
+
+std::vector<std::string> kept_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(KAKEYA_SOURCE_DIR "/docs/results")) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(ReportGate, PassesWhatIsKept) {
+  const std::vector<std::string> names = kept_names();
+  ASSERT_GT(names.size(), 10U);
+  for (const std::string& name : names) {
+    for (const GateFinding& finding : check_report(kept(name))) {
+      ADD_FAILURE() << name << ": " << finding.rule << ": " << finding.at << ": " << finding.says;
+    }
+  }
+}
+
+struct Doctored {
+  const char* rule;
+  const char* report;
+  std::function<void(Report&)> doctor;
+};
+
+// Mode number `index` of the first text that is longer than its windows.
+Report& text_mode(Report& kv, std::size_t index) {
+  return kv["texts"][2]["modes"][index];
+}
+
+std::size_t mode_index(const Report& kv, const std::string& name) {
+  std::size_t index = 0;
+  while (kv["modes"][index]["mode"] != name) ++index;
+  return index;
+}
+
+std::vector<Doctored> all_doctored() {
+  return {
+      {"schema", "spec", [](Report& r) { r["schema"] = "kakeya.eval.spec/9"; }},
+      {"schema", "spec", [](Report& r) { r.erase("schema"); }},
+      {"fields", "kv", [](Report& r) { r["conditions"].erase("started"); }},
+      {"fields", "kv", [](Report& r) { r["recall"] = 1.0; }},
+      {"fields", "spec", [](Report& r) { r["commit"] = nullptr; }},
+      {"fields", "spec", [](Report& r) { r["sets"][0]["plain_seconds"][1] = -1.0; }},
+      {"fields", "spec", [](Report& r) { r["sets"] = Report::array(); }},
+      {"provenance", "spec", [](Report& r) { r["dirty"] = true; }},
+      {"provenance", "decode-slice", [](Report& r) { r["threads"] = 64; }},
+      {"counts", "spec", [](Report& r) { r["sets"][0]["rounds"] = 20000; }},
+      {"counts", "spec",
+       [](Report& r) { r["sets"][1]["acceptance_by_depth"][0]["accepted"] = 1510; }},
+      {"counts", "kv", [](Report& r) { text_mode(r, 3)["positions"] = 1; }},
+      {"headline", "spec", [](Report& r) { r["sets"][0]["speedup"] = 1.6; }},
+      {"headline", "spec", [](Report& r) { r["slowest_time_ratio"] = 0.9; }},
+      {"headline", "decode-slice", [](Report& r) { r["passes"][0]["percent_of_probe"] = 95.0; }},
+      {"headline", "peers-q4-0", [](Report& r) { r["measures"][0]["ratio"]["median"] = 1.2; }},
+      {"headline", "peers-q4-0",
+       [](Report& r) {
+         r["measures"][0]["engines"]["kakeya"]["tokens_per_second"]["median"] = 40.0;
+       }},
+      {"headline", "operations-slice", [](Report& r) { r["operations"][0]["gb_per_s"] = 31.0; }},
+      {"same-run", "spec", [](Report& r) { r["sets"][0]["plain_seconds"].erase(0); }},
+      {"same-run", "kv", [](Report& r) { text_mode(r, 4)["reference_perplexity"] = 50.0; }},
+      {"same-run", "peers-q4-0", [](Report& r) { r["pairs"] = 8; }},
+      {"samples", "spec",
+       [](Report& r) {
+         r["options"]["pairs"] = 2;
+         for (Report& set : r["sets"]) {
+           for (const char* name : {"plain_seconds", "speculative_seconds"}) {
+             set[name].erase(set[name].begin() + 2, set[name].end());
+           }
+         }
+       }},
+      {"long-enough", "spec",
+       [](Report& r) {
+         for (Report& seconds : r["sets"][3]["plain_seconds"]) seconds = 0.01;
+       }},
+      {"spread", "spec", [](Report& r) { r["sets"][0]["plain_seconds"][0] = 40.0; }},
+      {"spread", "decode-slice", [](Report& r) { r["passes"][0]["sample_seconds"][0] = 0.5; }},
+      {"lossless", "spec", [](Report& r) { r["sets"][0]["differing"].push_back("HumanEval/3"); }},
+      {"lossless", "spec",
+       [](Report& r) { r["sets"][0]["speculative_sha256"] = std::string(64, 'a'); }},
+      {"lossless", "spec", [](Report& r) { r["outputs_equal"] = false; }},
+      {"drafts-ran", "spec-never", [](Report& r) { r["sets"][0]["drafted"] = 5; }},
+      {"drafts-ran", "spec-rejection", [](Report& r) { r["sets"][0]["accepted"] = 5; }},
+      {"drafts-ran", "spec", [](Report& r) { r["sets"][3]["speedup"] = 1.5; }},
+      {"never-past-the-end", "spec", [](Report& r) { r["sets"][2]["tokens"] = 200000; }},
+      {"exact-is-exact", "kv", [](Report& r) { text_mode(r, 0)["mean_kl"] = 0.001; }},
+      {"exact-is-exact", "kv", [](Report& r) { r["needles"][0]["modes"][0]["same_output"] = 7; }},
+      {"exact-is-exact", "kv", [](Report& r) { r["exact"] = false; }},
+      // Restoring did not run: the rows were simply dropped, or kept.
+      {"alive", "kv",
+       [](Report& r) {
+         text_mode(r, mode_index(r, "restore-aux"))["mean_kl"] =
+             text_mode(r, mode_index(r, "drop"))["mean_kl"];
+       }},
+      {"alive", "kv", [](Report& r) { text_mode(r, mode_index(r, "drop"))["mean_kl"] = 0.0; }},
+      {"bytes", "kv", [](Report& r) { text_mode(r, 5)["kv_bytes"]["total"] = 1000; }},
+      {"bytes", "kv",
+       [](Report& r) {
+         Report& bytes = text_mode(r, mode_index(r, "drop"))["kv_bytes"];
+         bytes = text_mode(r, 0)["kv_bytes"];
+       }},
+      {"recall", "kv", [](Report& r) { r["needles"][1]["modes"][2]["found"] = 9; }},
+      {"recall", "kv", [](Report& r) { r["needles"][1]["prompts"] = 4; }},
+      {"recall", "spec", [](Report& r) { r["sets"][3]["recall"]["speculative"] = 0; }},
+      {"within-the-machine", "decode-slice", [](Report& r) { r["passes"][0]["bytes"] = 2e10; }},
+  };
+}
+
+TEST(ReportGate, EachRuleRejectsADoctoredReport) {
+  std::set<std::string> rules;
+  for (const Doctored& doctored : all_doctored()) {
+    Report report = kept(doctored.report);
+    doctored.doctor(report);
+    EXPECT_THAT(check_report(report), Contains(Field(&GateFinding::rule, doctored.rule)))
+        << doctored.report << ", " << doctored.rule;
+    rules.insert(doctored.rule);
+  }
+  for (const GateRule& rule : gate_rules())
+    EXPECT_TRUE(rules.contains(std::string(rule.name))) << rule.name;
+}
+
+// A value of a report and where it is.
+struct Leaf {
+  Report* value;
+  std::string at;
+};
+
+void collect(Report& value, const std::string& at, std::vector<Leaf>& leaves) {
+  if (!value.is_structured()) {
+    leaves.push_back({&value, at});
+    return;
+  }
+  const auto below = [&](const std::string& name) { return at.empty() ? name : at + "/" + name; };
+  std::size_t index = 0;
+  for (auto item = value.begin(); item != value.end(); ++item, ++index) {
+    collect(*item, below(value.is_object() ? item.key() : std::to_string(index)), leaves);
+  }
+}
+
+// Another value of the same type, or one of another type.
+Report mutated(const Report& value, SequenceRng& random) {
+  if (random.below(8) == 0) return value.is_string() ? Report(1) : Report("text");
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    return random.below(2) == 0 ? number + 1 : number * 2 + 1;
+  }
+  if (value.is_number()) {
+    const double number = value.get<double>();
+    return random.below(2) == 0 ? number * 1.01 + 1e-3 : number * 0.5 + 1e-3;
+  }
+  auto text = value.get<std::string>();
+  text[random.below(text.size())] ^= 1;
+  return text;
+}
+
+// Whatever passes, a claim does not rest on it: samples, from which claims are computed anew, and
+// circumstances.
+TEST(ReportGate, OfAThousandMutationsNoneChangesAClaim) {
+  SequenceRng random(17);
+  std::vector<Report> reports;
+  for (const std::string& name : kept_names()) {
+    Report report = kept(name);
+    // Its other texts are of the same kind.
+    if (report.contains("texts")) {
+      while (report["texts"].size() > 1) report["texts"].erase(1);
+    }
+    reports.push_back(std::move(report));
+  }
+  int rejected = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Report report = reports[random.below(reports.size())];
+    std::vector<Leaf> leaves;
+    collect(report, "", leaves);
+    const Leaf& leaf = leaves[random.below(leaves.size())];
+    const std::string at = leaf.at;
+    const std::string before = leaf.value->dump();
+    *leaf.value = mutated(*leaf.value, random);
+    const std::string after = leaf.value->dump();
+    if (!check_report(report).empty()) {
+      ++rejected;
+      continue;
+    }
+    const ReportField* field = find_field(report_fields(report["schema"].get<std::string>()), at);
+    ASSERT_NE(field, nullptr) << at;
+    EXPECT_NE(field->role, FieldRole::kChecked)
+        << report["schema"] << " " << at << " was " << before << ", is " << after;
+  }
+  EXPECT_GT(rejected, 500);
+}
+
+TEST(ReportGate, SaysWhatIsNoReport) {
+  const ScratchFolder folder;
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(folder.path("report.json")) << text;
+    const auto report = read_report(folder.path("report.json"));
+    return report ? std::string("read") : report.error().message();
+  };
+  EXPECT_THAT(refused(""), testing::HasSubstr("expected a JSON object"));
+  EXPECT_THAT(refused("[1, 2]"), testing::HasSubstr("expected a JSON object"));
+  EXPECT_THAT(refused(std::string(100000, '[')), testing::HasSubstr("expected a JSON object"));
+  EXPECT_EQ(refused("{}"), "read");
+  EXPECT_EQ(read_report(folder.path("none.json")).error().code(), StatusCode::kNotFound);
+  EXPECT_THAT(check_report(Report()), Contains(Field(&GateFinding::rule, "schema")));
+}
+
+}  // namespace
+}  // namespace kakeya::eval
