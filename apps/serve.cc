@@ -16,7 +16,7 @@
 #include "output.h"
 #include "report.h"
 #include "server/http_server.h"
-#include "server/local_address.h"
+#include "server/keys.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -26,6 +26,7 @@ struct ServeFlags {
   ModelFlags model;
   server::ServeOptions serve;
   std::string draft_length = "auto";
+  std::string new_key;  // the name of a key to be made instead
 };
 
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
@@ -70,26 +71,45 @@ std::string name_of_model(const std::string& model) {
   return path.filename() == "." ? "model" : path.filename().string();
 }
 
-void print_welcome(const server::HttpServer& http, const std::string& model) {
-  print("{} serves {}: open it in a browser, or ask as OpenAI's clients do. Ctrl-C stops it.\n\n",
-        http.address(), model);
+// The line goes into the file that --keys names, the key to whom it is for.
+int make_key(const std::string& name) {
+  const auto made = server::make_key(name);
+  if (!made) return report(made.error());
+  print("{}\n", made->line);
+  note("the key of " + name + ", which is kept nowhere else:");
+  print_error("{}\n", made->key);
+  return kExitOk;
+}
+
+void print_welcome(const server::HttpServer& http, const server::ServeOptions& options) {
+  const bool is_file = !options.socket_path.empty();
+  const std::string& model = options.model_name;
+  print("{} serves {}: {} as OpenAI's clients do. Ctrl-C stops it.\n\n", http.address(), model,
+        is_file ? "ask" : "open it in a browser, or ask");
+  std::string how;
+  if (is_file) how += " --unix-socket " + options.socket_path;
+  if (!options.tls_certificate.empty()) how += " --cacert " + options.tls_certificate;
+  if (!options.keys_file.empty()) how += " -H \"Authorization: Bearer $KAKEYA_API_KEY\"";
+  const std::string scheme = options.tls_certificate.empty() ? "http" : "https";
+  const std::string url = is_file ? scheme + "://localhost" : http.address();
   const nlohmann::ordered_json body = {
       {"model", model},
       {"messages",
        nlohmann::ordered_json::array({{{"role", "user"}, {"content", "Count from 5 to 12."}}})},
       {"temperature", 0}};
-  print("  curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{}'\n",
-        http.address(), json_text(body));
+  print("  curl{} {}/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{}'\n",
+        how, url, json_text(body));
   flush_output();
 }
 
 int serve(ServeFlags& flags) {
+  if (!flags.new_key.empty()) return make_key(flags.new_key);
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.serve.draft_length = *draft_length;
   // Rather now than when the model is loaded.
-  if (const auto host = server::local_address(flags.serve.host); !host) {
-    return report(host.error());
+  if (const Status sound = server::HttpServer::check(flags.serve); !sound) {
+    return report(sound.error());
   }
   auto options = engine_options(flags.model);
   if (!options) return report(options.error());
@@ -104,11 +124,55 @@ int serve(ServeFlags& flags) {
   }
   auto http = server::HttpServer::start(**engine, flags.serve);
   if (!http) return report(http.error());
-  print_welcome(**http, flags.serve.model_name);
+  print_welcome(**http, flags.serve);
   stop.wait();
   note("stopping");
   (*http)->stop();
   return kExitOk;
+}
+
+// Where it listens, and for whom.
+void add_access_flags(CLI::App& command, ServeFlags& flags) {
+  constexpr const char* kGroup = "Keys and TLS";
+  server::ServeOptions& options = flags.serve;
+  CLI::Option* const host =
+      command
+          .add_option("--host", options.host,
+                      "Address to listen on (default: 127.0.0.1). What other machines reach takes "
+                      "--keys, --tls-cert and --tls-key")
+          ->type_name("ADDRESS");
+  CLI::Option* const port =
+      command
+          .add_option("--port", options.port,
+                      "Port to listen on (default: 8080); 0: one that is free")
+          ->check(CLI::Range(0, 65535))
+          ->type_name("N");
+  command
+      .add_option("--socket", options.socket_path,
+                  "Unix socket to listen on instead, of this user alone (mode 0600)")
+      ->type_name("PATH")
+      ->excludes(host)
+      ->excludes(port);
+  command
+      .add_option("--keys", options.keys_file,
+                  "Only answer who has a key: lines of NAME:HASH or NAME:HASH:REQUESTS_PER_MINUTE, "
+                  "as --new-key makes them")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command
+      .add_option("--new-key", flags.new_key,
+                  "Make a key and end: its line on standard output, the key itself, this once, on "
+                  "standard error")
+      ->type_name("NAME")
+      ->group(kGroup);
+  command
+      .add_option("--tls-cert", options.tls_certificate,
+                  "Serve https (TLS 1.2 or newer) with this certificate and its chain, in PEM")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--tls-key", options.tls_key, "The certificate's private key, in PEM")
+      ->type_name("FILE")
+      ->group(kGroup);
 }
 
 }  // namespace
@@ -118,16 +182,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
-  command
-      ->add_option("--host", serve_options.host,
-                   "Address to listen on: 127.0.0.1 (the default), ::1 or localhost. Others are "
-                   "refused, as there are no keys yet")
-      ->type_name("ADDRESS");
-  command
-      ->add_option("--port", serve_options.port,
-                   "Port to listen on (default: 8080); 0: one that is free")
-      ->check(CLI::Range(0, 65535))
-      ->type_name("N");
+  add_access_flags(*command, *flags);
   command
       ->add_option("--name", serve_options.model_name,
                    "What requests call the model (default: the name of its folder)")
@@ -158,6 +213,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"
       "  kakeya serve --model DIR --ctx 4096 --memory 16GB --name gemma\n"
+      "  kakeya serve --new-key ann >> keys    a key for ann, then, for other machines:\n"
+      "  kakeya serve --host 0.0.0.0 --keys keys --tls-cert cert.pem --tls-key key.pem\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Count from 5 to "
       "12.\"}],\"stream\":true}'");

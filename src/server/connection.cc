@@ -1,20 +1,19 @@
 #include "server/connection.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
-#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <optional>
 #include <utility>
 
-#include "server/local_address.h"
 #include "server/openai_read.h"
 #include "server/page.h"
 #include "server/serve_request.h"
@@ -44,6 +43,8 @@ constexpr Route kRoutes[] = {{"/v1/chat/completions", http::verb::post},
 // Most bytes that are read from a client which was refused, so that it reads why.
 constexpr std::size_t kMostDiscarded = std::size_t{16} << 20;
 constexpr std::chrono::seconds kLastWait{2};
+// How often is looked whether a client that has sent more is still there.
+constexpr std::chrono::milliseconds kLook{250};
 
 std::string next_completion_id(bool of_chat, std::int64_t started) {
   static std::atomic<std::uint64_t> count = 0;
@@ -54,6 +55,10 @@ std::int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+std::string_view path_of(std::string_view target) {
+  return target.substr(0, target.find('?'));
 }
 
 // The beginning of what a client sent, for a message.
@@ -93,22 +98,16 @@ struct Choice {
 
 Connection::Connection(const Service& service) : service_(service) {}
 
-template <typename Start>
-Connection::ErrorCode Connection::finish(const Start& start) {
-  std::optional<ErrorCode> outcome;
-  start([&outcome](ErrorCode failure, std::size_t = 0) { outcome = failure; });
-  while (!outcome) io_.run_one();
-  return *outcome;
-}
-
-void Connection::run(asio::ip::tcp::socket socket) {
+void Connection::run(ClientStream::Socket socket) {
   try {
-    stream_ = std::make_unique<boost::beast::tcp_stream>(std::move(socket));
+    stream_ = std::make_unique<ClientStream>(std::move(socket), service_.access.tls());
     ErrorCode ignored;
     stream_->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-    while (exchange()) {
+    if (shake_hands()) {
+      while (exchange()) {
+      }
+      close_gently();
     }
-    close_gently();
   } catch (const std::exception&) {
     // Memory has run out, which ends this connection alone.
   }
@@ -130,17 +129,56 @@ void Connection::stop() {
   });
 }
 
+bool Connection::shake_hands() {
+  ClientStream::Tls* const tls = stream_->tls();
+  if (tls == nullptr) return true;
+  stream_->expires_after(service_.options.handshake_timeout);
+  const ErrorCode failure = finish([&](auto handler) {
+    tls->async_handshake(asio::ssl::stream_base::server, std::move(handler));
+  });
+  return !failure && !stopping_;
+}
+
+bool Connection::admit(const HttpFields& fields) {
+  const auto text = [](boost::beast::string_view view) {
+    return std::string_view(view.data(), view.size());
+  };
+  version_ = fields.version();
+  const bool kept = keep_alive_;
+  keep_alive_ = false;  // of what is not let in nothing more is read
+  // A page in somebody's browser may reach this machine by a name of its own.
+  if (!service_.access.knows_host(text(fields[http::field::host]))) {
+    return reply(403, error_json({.message = "Host: expected localhost or a name of this server, "
+                                             "got another",
+                                  .code = "host_not_allowed"})) &&
+           false;
+  }
+  const std::string_view path = path_of(text(fields.target()));
+  // The page asks for the key that the rest takes.
+  if (path != "/health" && find_page_file(path) == nullptr) {
+    const auto key = service_.access.admit(text(fields[http::field::authorization]),
+                                           fields.method() == http::verb::post);
+    if (!key) return deny(key.error()) && false;
+    if (!key->empty()) service_.metrics.count_request(*key);
+  }
+  keep_alive_ = kept;
+  return true;
+}
+
 bool Connection::exchange() {
   http::request_parser<http::string_body> parser;
   parser.header_limit(service_.options.most_header_bytes);
   parser.body_limit(service_.options.most_body_bytes);
   answering_ = false;
   version_ = 11;
+  keep_alive_ = false;
   stream_->expires_after(service_.options.header_timeout);
   ErrorCode failure = finish([&](auto handler) {
     http::async_read_header(*stream_, buffer_, parser, std::move(handler));
   });
   if (failure) return refuse_unreadable(failure);
+  keep_alive_ = parser.keep_alive();
+  if (!admit(parser.get())) return false;
   stream_->expires_after(service_.options.body_timeout);
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -156,8 +194,6 @@ bool Connection::exchange() {
   answering_ = true;
   arrived_ = std::chrono::steady_clock::now();
   const HttpRequest request = parser.release();
-  version_ = request.version();
-  keep_alive_ = request.keep_alive();
   return route(request) && keep_alive_ && !stopping_;
 }
 
@@ -165,14 +201,7 @@ bool Connection::route(const HttpRequest& request) {
   const auto text = [](boost::beast::string_view view) {
     return std::string_view(view.data(), view.size());
   };
-  // A page in somebody's browser may reach this machine by a name of its own.
-  if (!is_local_host(text(request[http::field::host]))) {
-    keep_alive_ = false;
-    return reply(403, error_json({.message = "Host: expected localhost or its address, got another",
-                                  .code = "host_not_allowed"}));
-  }
-  const std::string_view target = text(request.target());
-  const std::string_view path = target.substr(0, target.find('?'));
+  const std::string_view path = path_of(text(request.target()));
   const PageFile* const page = find_page_file(path);
   const auto* const found = std::ranges::find(kRoutes, path, &Route::path);
   if (page == nullptr && found == std::end(kRoutes)) {
@@ -346,95 +375,6 @@ bool Connection::stream_answers(std::vector<Choice>& choices,
   return write_piece(rest) && end_stream();
 }
 
-bool Connection::reply_with(const Outcome<std::string>& json) {
-  return json ? reply(200, *json) : refuse(json.error());
-}
-
-bool Connection::refuse(const Refusal& refusal) {
-  const unsigned status = http_error(refusal.status).status;
-  Headers headers;
-  if (status == 429 || status == 503) headers.emplace_back("Retry-After", "1");
-  return reply(status, error_json(refusal), headers);
-}
-
-// A request that is none, too large or too slow.
-bool Connection::refuse_unreadable(ErrorCode failure) {
-  keep_alive_ = false;
-  if (failure == http::error::body_limit) {
-    return reply(413, error_json({.message = fmt::format("the body: expected at most {} bytes, "
-                                                         "got more",
-                                                         service_.options.most_body_bytes),
-                                  .code = "body_too_large"}));
-  }
-  if (failure == http::error::header_limit) {
-    return reply(431, error_json({.message = fmt::format("the header: expected at most {} bytes, "
-                                                         "got more",
-                                                         service_.options.most_header_bytes)}));
-  }
-  // The client has gone, or was too slow: nobody is there to be told.
-  if (failure.category() != http::make_error_code(http::error::bad_method).category()) return false;
-  if (failure == http::error::end_of_stream || failure == http::error::partial_message)
-    return false;
-  return reply(400, error_json({.message = "expected a request of HTTP/1.1, got something else"}));
-}
-
-bool Connection::reply(unsigned status,
-                       std::string body,
-                       const Headers& headers,
-                       std::string_view content_type) {
-  service_.metrics.count_response(status);
-  http::response<http::string_body> response(static_cast<http::status>(status), version_);
-  response.set(http::field::server, "kakeya");
-  response.set(http::field::content_type,
-               boost::beast::string_view(content_type.data(), content_type.size()));
-  for (const auto& [name, value] : headers) response.set(name, value);
-  response.keep_alive(keep_alive_ && !stopping_);
-  response.body() = std::move(body);
-  response.prepare_payload();
-  stream_->expires_after(service_.options.write_timeout);
-  const ErrorCode failure =
-      finish([&](auto handler) { http::async_write(*stream_, response, std::move(handler)); });
-  return !failure;
-}
-
-bool Connection::write_stream_header() {
-  service_.metrics.count_response(200);
-  http::response<http::empty_body> response(http::status::ok, version_);
-  response.set(http::field::server, "kakeya");
-  response.set(http::field::content_type, "text/event-stream");
-  response.set(http::field::cache_control, "no-cache");
-  // Before HTTP/1.1 there are no chunks: the answer ends with the connection.
-  if (version_ < 11) keep_alive_ = false;
-  response.keep_alive(keep_alive_);
-  if (version_ >= 11) response.chunked(true);
-  http::response_serializer<http::empty_body> serializer(response);
-  stream_->expires_after(service_.options.write_timeout);
-  const ErrorCode failure = finish(
-      [&](auto handler) { http::async_write_header(*stream_, serializer, std::move(handler)); });
-  return !failure;
-}
-
-bool Connection::write_piece(std::string_view text) {
-  const asio::const_buffer bytes(text.data(), text.size());
-  stream_->expires_after(service_.options.write_timeout);
-  const ErrorCode failure = finish([&](auto handler) {
-    if (version_ >= 11) {
-      asio::async_write(*stream_, http::make_chunk(bytes), std::move(handler));
-    } else {
-      asio::async_write(*stream_, bytes, std::move(handler));
-    }
-  });
-  return !failure && !gone_;
-}
-
-bool Connection::end_stream() {
-  if (version_ < 11) return true;
-  const ErrorCode failure = finish([&](auto handler) {
-    asio::async_write(*stream_, http::make_chunk_last(), std::move(handler));
-  });
-  return !failure;
-}
-
 bool Connection::wait_for_mail() {
   while (!has_mail_ && !gone_) io_.run_one();
   has_mail_ = false;
@@ -443,35 +383,54 @@ bool Connection::wait_for_mail() {
 
 void Connection::watch() {
   watching_ = true;
-  stream_->socket().async_wait(asio::ip::tcp::socket::wait_read, [this](ErrorCode failure) {
+  stream_->socket().async_wait(ClientStream::Socket::wait_read, [this](ErrorCode failure) {
     watching_ = false;
     if (failure) return;
-    char byte = 0;
-    const ssize_t got =
-        ::recv(stream_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    // A byte is the next request's: the client is there.
-    gone_ = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    gone_ = !is_open();
+    if (!gone_) look_again();  // bytes: of the next request, or of TLS
   });
+}
+
+void Connection::look_again() {
+  watching_ = true;
+  look_timer_.expires_after(kLook);
+  look_timer_.async_wait([this](ErrorCode failure) {
+    watching_ = false;
+    if (failure) return;
+    gone_ = !is_open();
+    if (!gone_) look_again();
+  });
+}
+
+bool Connection::is_open() {
+  pollfd socket = {.fd = stream_->socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&socket, 1, 0) == 0;
 }
 
 void Connection::unwatch() {
   ErrorCode ignored;
   stream_->socket().cancel(ignored);
+  look_timer_.cancel();
   while (watching_) io_.run_one();
 }
 
 void Connection::close_gently() {
   answering_ = false;  // a server that stops need not wait for this
-  ErrorCode failure;
-  stream_->socket().shutdown(asio::ip::tcp::socket::shutdown_send, failure);
-  std::string bytes(16 << 10, '\0');
   stream_->expires_after(kLastWait);
+  if (ClientStream::Tls* const tls = stream_->tls(); tls != nullptr && !stopping_) {
+    // It ends with what the client says next, which is read below.
+    finish([&](auto handler) { tls->async_shutdown(std::move(handler)); });
+  }
+  ErrorCode failure;
+  stream_->socket().shutdown(ClientStream::Socket::shutdown_send, failure);
+  std::string bytes(16 << 10, '\0');
   for (std::size_t read = 0; !failure && read < kMostDiscarded && !stopping_;) {
     failure = finish([&](auto handler) {
-      stream_->async_read_some(asio::buffer(bytes), [&read, handler](ErrorCode ec, std::size_t n) {
-        read += n;
-        handler(ec, n);
-      });
+      stream_->plain().async_read_some(asio::buffer(bytes),
+                                       [&read, handler](ErrorCode ec, std::size_t n) {
+                                         read += n;
+                                         handler(ec, n);
+                                       });
     });
   }
 }

@@ -5,10 +5,8 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
@@ -21,7 +19,9 @@
 
 #include "kakeya/engine.h"
 #include "kakeya/tokenizer.h"
+#include "server/access.h"
 #include "server/answer.h"
+#include "server/client_stream.h"
 #include "server/driver.h"
 #include "server/metrics.h"
 #include "server/openai_write.h"
@@ -37,6 +37,7 @@ struct Service {
   Driver& driver;
   Metrics& metrics;
   const ServeOptions& options;
+  Access& access;
   std::optional<ChannelMarkers> channel_markers = {};  // of the model
   std::int64_t started = 0;                            // Unix time
 };
@@ -54,7 +55,7 @@ class Connection {
   boost::asio::io_context& context() { return io_; }
 
   // Serves the client until one of both has enough. Throws nothing. On the connection's thread.
-  void run(boost::asio::ip::tcp::socket socket);
+  void run(ClientStream::Socket socket);
 
   // From any thread: closes it, at once if it waits for a request, else when the answer is over or
   // has not been taken for two seconds.
@@ -63,10 +64,14 @@ class Connection {
  private:
   using ErrorCode = boost::system::error_code;
   using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
+  using HttpFields = boost::beast::http::request_header<>;
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
   // The next ones return whether the connection goes on.
+  bool shake_hands();
   bool exchange();
+  // Looks at a header, before anything more of a request is read.
+  bool admit(const HttpFields& fields);
   bool route(const HttpRequest& request);
   bool serve_get(std::string_view path);
   bool serve_page(const PageFile& page);
@@ -80,6 +85,7 @@ class Connection {
   Status add_mail(Choice& choice, AnswerPiece& piece);
   bool reply_with(const Outcome<std::string>& json);
   bool refuse(const Refusal& refusal);
+  bool deny(const Denial& denial);
   bool refuse_unreadable(ErrorCode failure);
   bool reply(unsigned status,
              std::string body,
@@ -97,6 +103,9 @@ class Connection {
   // Looks for a client that goes away while it waits for an answer.
   void watch();
   void unwatch();
+  // Whether the client's side of the connection is open.
+  bool is_open();
+  void look_again();
   // Lets the client read what was written before the connection is closed.
   void close_gently();
 
@@ -105,7 +114,8 @@ class Connection {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       io_.get_executor()};
   boost::asio::steady_timer stop_timer_{io_};
-  std::unique_ptr<boost::beast::tcp_stream> stream_;
+  boost::asio::steady_timer look_timer_{io_};
+  std::unique_ptr<ClientStream> stream_;
   boost::beast::flat_buffer buffer_;
   unsigned version_ = 11;    // of HTTP, of the present request
   bool keep_alive_ = false;  // as the present request wants it
@@ -116,5 +126,13 @@ class Connection {
   bool gone_ = false;                                   // the client
   std::chrono::steady_clock::time_point arrived_ = {};  // the present request
 };
+
+template <typename Start>
+Connection::ErrorCode Connection::finish(const Start& start) {
+  std::optional<ErrorCode> outcome;
+  start([&outcome](ErrorCode failure, std::size_t = 0) { outcome = failure; });
+  while (!outcome) io_.run_one();
+  return *outcome;
+}
 
 }  // namespace kakeya::server

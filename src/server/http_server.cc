@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -16,17 +15,17 @@
 
 #include "base/status.h"
 #include "server/connection.h"
-#include "server/local_address.h"
+#include "server/listener.h"
 
 namespace kakeya::server {
 namespace {
 
 namespace asio = boost::asio;
-using boost::asio::ip::tcp;
+using Socket = ClientStream::Socket;
 using ErrorCode = boost::system::error_code;
 
 // In one write that never waits: a socket's buffer is empty and holds as much.
-void turn_away(tcp::socket& socket) {
+void turn_away(Socket& socket) {
   static const std::string kBody =
       error_json({.status = StatusCode::kUnavailable, .message = "too many connections"});
   const std::string text = fmt::format(
@@ -36,7 +35,7 @@ void turn_away(tcp::socket& socket) {
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(text), ignored);
-  socket.shutdown(tcp::socket::shutdown_send, ignored);
+  socket.shutdown(Socket::shutdown_send, ignored);
 }
 
 }  // namespace
@@ -54,25 +53,28 @@ struct HttpServer::State {
   State(Engine& engine,
         const Tokenizer& tokenizer,
         ServeOptions chosen,
+        std::unique_ptr<Access> who,
         std::unique_ptr<Driver> own)
       : options(std::move(chosen)),
+        access(std::move(who)),
         driver(std::move(own)),
         service{engine,
                 tokenizer,
                 *driver,
                 metrics,
                 options,
+                *access,
                 find_channel_markers(tokenizer),
                 std::chrono::duration_cast<std::chrono::seconds>(
                     std::chrono::system_clock::now().time_since_epoch())
                     .count()} {}
 
-  Status listen();
   void accept();
-  void welcome(tcp::socket socket);
+  void welcome(Socket socket);
   void remove_finished();
 
   const ServeOptions options;
+  const std::unique_ptr<Access> access;
   std::unique_ptr<Driver> driver;
   Metrics metrics;
   const Service service;
@@ -81,49 +83,35 @@ struct HttpServer::State {
   std::list<std::unique_ptr<Slot>> slots;
   std::unique_ptr<Slot> next;  // whose socket comes next
   asio::io_context io{1};
-  tcp::acceptor acceptor{io};
+  Listener listener{io};
   asio::steady_timer retry{io};
-  tcp::endpoint endpoint;
   std::mutex stopping;
   std::thread thread;
 };
 
-Status HttpServer::State::listen() {
-  KAKEYA_ASSIGN_OR_RETURN(const std::string host, local_address(options.host));
-  const tcp::endpoint wanted(asio::ip::make_address(host), options.port);
-  ErrorCode failure;
-  const auto attempt = [&](auto step) {
-    if (!failure) step();
-  };
-  attempt([&] { acceptor.open(wanted.protocol(), failure); });
-  attempt([&] { acceptor.set_option(tcp::acceptor::reuse_address(true), failure); });
-  attempt([&] { acceptor.bind(wanted, failure); });
-  attempt([&] { acceptor.listen(asio::socket_base::max_listen_connections, failure); });
-  attempt([&] { endpoint = acceptor.local_endpoint(failure); });
-  if (!failure) return {};
-  return error(StatusCode::kUnavailable, "port {} of {} cannot be listened on: {}", options.port,
-               host, failure.message());
-}
-
 void HttpServer::State::accept() {
   if (!next) next = std::make_unique<Slot>(service);
-  acceptor.async_accept(next->connection.context(), [this](ErrorCode failure, tcp::socket socket) {
-    if (failure == asio::error::operation_aborted) return;
-    if (!failure) {
-      welcome(std::move(socket));
-      return accept();
-    }
-    // No descriptor is free, for example: one will be.
-    retry.expires_after(std::chrono::milliseconds(50));
-    retry.async_wait([this](ErrorCode aborted) {
-      if (!aborted) accept();
-    });
-  });
+  listener.acceptor().async_accept(next->connection.context(),
+                                   [this](ErrorCode failure, Socket socket) {
+                                     if (failure == asio::error::operation_aborted) return;
+                                     if (!failure) {
+                                       welcome(std::move(socket));
+                                       return accept();
+                                     }
+                                     // No descriptor is free, for example: one will be.
+                                     retry.expires_after(std::chrono::milliseconds(50));
+                                     retry.async_wait([this](ErrorCode aborted) {
+                                       if (!aborted) accept();
+                                     });
+                                   });
 }
 
-void HttpServer::State::welcome(tcp::socket socket) {
+void HttpServer::State::welcome(Socket socket) {
   remove_finished();
-  if (slots.size() >= options.most_connections) return turn_away(socket);
+  if (slots.size() >= options.most_connections) {
+    if (access->tls() == nullptr) turn_away(socket);  // no handshake is waited for here
+    return;
+  }
   Slot* slot = slots.emplace_back(std::move(next)).get();
   try {
     slot->thread = std::thread([slot, own = std::move(socket)]() mutable {
@@ -145,15 +133,21 @@ void HttpServer::State::remove_finished() {
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
-  KAKEYA_TRY(local_address(options.host));
+  KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   KAKEYA_ASSIGN_OR_RETURN(auto driver, Driver::create(engine, options.scheduler));
-  auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(driver));
-  KAKEYA_TRY(state->listen());
+  auto state =
+      std::make_unique<State>(engine, *tokenizer, options, std::move(access), std::move(driver));
+  KAKEYA_TRY(state->listener.listen(options));
   State* shared = state.get();
   state->accept();
   state->thread = std::thread([shared] { shared->io.run(); });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+Status HttpServer::check(const ServeOptions& options) {
+  KAKEYA_TRY(Access::open(options));
+  return {};
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -163,13 +157,13 @@ HttpServer::~HttpServer() {
 }
 
 std::string HttpServer::address() const {
-  const auto host = state_->endpoint.address();
-  return fmt::format(fmt::runtime(host.is_v6() ? "http://[{}]:{}" : "http://{}:{}"),
-                     host.to_string(), port());
+  const std::string& place = state_->listener.place();
+  if (!state_->options.socket_path.empty()) return "unix:" + place;
+  return fmt::format("{}://{}", state_->access->tls() != nullptr ? "https" : "http", place);
 }
 
 std::uint16_t HttpServer::port() const {
-  return state_->endpoint.port();
+  return state_->listener.port();
 }
 
 SchedulerStatistics HttpServer::statistics() const {
@@ -181,7 +175,7 @@ void HttpServer::stop() {
   if (!state_->thread.joinable()) return;
   asio::post(state_->io, [this] {
     ErrorCode ignored;
-    state_->acceptor.close(ignored);
+    state_->listener.acceptor().close(ignored);
     state_->retry.cancel();
   });
   state_->thread.join();

@@ -15,18 +15,21 @@ namespace kakeya::server {
 // Thread-safe. The engine must outlive it.
 class HttpServer {
  public:
-  // Listens and answers from here on. Errors: kInvalidArgument for a host that is not this machine,
-  // kUnavailable if the port is taken; as Engine::tokenizer() and Engine::create_scheduler().
+  // Listens and answers from here on. Errors: as Access::open() and Listener::listen(); as
+  // Engine::tokenizer() and Engine::create_scheduler().
   static Result<std::unique_ptr<HttpServer>> start(Engine& engine, const ServeOptions& options);
+
+  // What start() refuses of the options, before there is an engine. Errors: as Access::open().
+  static Status check(const ServeOptions& options);
 
   // As stop().
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // "http://127.0.0.1:8080"
+  // "http://127.0.0.1:8080", "https://[::1]:8080", "unix:PATH"
   std::string address() const;
-  std::uint16_t port() const;
+  std::uint16_t port() const;  // 0 of a Unix socket
   SchedulerStatistics statistics() const;
 
   // Ends what is being answered, with an error that says why, and all connections. Returns when

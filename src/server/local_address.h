@@ -1,4 +1,4 @@
-// Names of this machine as it calls itself, which no other machine can reach.
+// Names and addresses of this machine.
 #pragma once
 
 #include <string>
@@ -8,12 +8,15 @@
 
 namespace kakeya::server {
 
-// The address that `host` means: itself, or 127.0.0.1 for localhost. Errors: kInvalidArgument for
-// anything but an address of the loopback.
-Result<std::string> local_address(const std::string& host);
+// The address in digits that `host` means: itself, or 127.0.0.1 for localhost. Errors:
+// kInvalidArgument for anything else.
+Result<std::string> listen_address(const std::string& host);
 
-// Whether the field Host of a request, with or without a port, names the loopback. An empty one
-// does: older clients send none.
+// The field Host of a request without its port, an address of IPv6 without its brackets.
+std::string_view without_port(std::string_view host);
+
+// Whether a host, with or without a port, names the loopback, which no other machine can reach. An
+// empty one does: older clients send none.
 bool is_local_host(std::string_view host);
 
 }  // namespace kakeya::server

@@ -50,6 +50,10 @@ Metrics::Metrics()
                       .Name("kakeya_http_responses_total")
                       .Help("Responses begun, by HTTP status")
                       .Register(registry_)),
+      requests_(&prometheus::BuildCounter()
+                     .Name("kakeya_http_requests_total")
+                     .Help("Requests let in, by the name of their key")
+                     .Register(registry_)),
       first_token_(&prometheus::BuildHistogram()
                         .Name("kakeya_first_token_seconds")
                         .Help("From a request's arrival to its first token")
@@ -63,6 +67,10 @@ Metrics::Metrics()
 
 void Metrics::count_response(unsigned status) {
   responses_->Add({{"status", std::to_string(status)}}).Increment();
+}
+
+void Metrics::count_request(const std::string& key_name) {
+  requests_->Add({{"key", key_name}}).Increment();
 }
 
 std::string Metrics::text(const SchedulerStatistics& scheduler, const Footprint& memory) const {

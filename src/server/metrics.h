@@ -19,6 +19,8 @@ class Metrics {
 
   // An answer of this HTTP status was begun.
   void count_response(unsigned status);
+  // A request with this key was let in.
+  void count_request(const std::string& key_name);
   // From a request's arrival to its first token, and between the mails of tokens that follow.
   void observe_first_token(double seconds) { first_token_->Observe(seconds); }
   void observe_gap(double seconds) { gap_->Observe(seconds); }
@@ -29,6 +31,7 @@ class Metrics {
  private:
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>* responses_;
+  prometheus::Family<prometheus::Counter>* requests_;
   prometheus::Histogram* first_token_;
   prometheus::Histogram* gap_;
 };

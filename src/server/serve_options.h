@@ -11,8 +11,13 @@
 namespace kakeya::server {
 
 struct ServeOptions {
-  std::string host = "127.0.0.1";  // an address of this machine alone: there are no keys yet
+  std::string host = "127.0.0.1";  // others than the loopback's take keys and TLS
   std::uint16_t port = 8080;       // 0: one that is free
+  std::string socket_path = {};    // of a Unix socket, instead of host and port; empty: none
+  // In PEM, the certificate with its chain; both or none.
+  std::string tls_certificate = {};
+  std::string tls_key = {};
+  std::string keys_file = {};      // Keys::load(); empty: everybody may ask
   std::string model_name = {};     // what requests call the model
   std::int64_t draft_length = -1;  // of every request: kAutoDraftLength
   SchedulerOptions scheduler = {};
@@ -22,7 +27,8 @@ struct ServeOptions {
   std::uint32_t most_header_bytes = 16 << 10;
   // Tokens that a client may leave unread beside what the system's buffers hold.
   std::size_t most_unread_tokens = 1024;
-  std::chrono::seconds header_timeout{60};  // also how long a connection may be idle
+  std::chrono::seconds handshake_timeout{10};  // of TLS
+  std::chrono::seconds header_timeout{60};     // also how long a connection may be idle
   std::chrono::seconds body_timeout{60};
   std::chrono::seconds write_timeout{30};  // of a piece of an answer
 };

@@ -26,10 +26,29 @@ TEST_F(Cli, ServesUntilASignalAndEndsWell) {
 }
 
 TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
-  expect_refusal("serve --host 0.0.0.0", "there are no keys yet");
+  for (const char* host : {"0.0.0.0", "192.168.0.1", "::"}) {
+    expect_refusal(std::string("serve --host ") + host, "give --keys, --tls-cert and --tls-key");
+  }
+  expect_refusal("serve --host example.com", "--host must be an address");
+  expect_refusal("serve --tls-cert /dev/null", "--tls-key");
+  expect_refusal("serve --tls-cert /dev/null --tls-key /dev/null", "--tls-cert must be");
+  expect_refusal("serve --keys /dev/null", "there is no key");
+  expect_refusal("serve --keys /none", "cannot be opened");
+  expect_refusal("serve --socket /tmp/x --port 80", "--socket");
+  expect_refusal("serve --new-key a:b", "name");
   expect_refusal("serve --port 70000", "port");
   expect_refusal("serve --parallel 0", "--parallel");
   expect_refusal("serve --queue -1", "--queue");
+}
+
+TEST_F(Cli, MakesKeysThatItTakes) {
+  const Outcome made = kakeya("serve --new-key ann");
+  EXPECT_EQ(made.exit_code, 0);
+  EXPECT_TRUE(made.out.starts_with("ann:")) << made.out;
+  EXPECT_NE(made.err.find("kakeya-"), std::string::npos) << made.err;
+  EXPECT_EQ(made.out.find("kakeya-"), std::string::npos);
+  std::ofstream(folder_ + "/keys") << made.out << made.out;
+  expect_refusal("serve --keys " + folder_ + "/keys", "line 2: the name 'ann' comes twice");
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 import json
 import pathlib
 import re
+import ssl
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import httpx
 import openai
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -148,6 +151,8 @@ class OpenAi(unittest.TestCase):
         lines = re.findall(r"^curl (?:.*\\\n)*.*", document, re.MULTILINE)
         self.assertGreaterEqual(len(lines), 4)
         for line in lines:
+            if "--cacert" in line:  # of a server with TLS and keys
+                continue
             line = line.replace("http://127.0.0.1:8080", self.address)
             got = subprocess.run(["bash", "-c", line.replace("curl", "curl -sf --max-time 60", 1)],
                                  capture_output=True, text=True)
@@ -159,6 +164,40 @@ class OpenAi(unittest.TestCase):
             ["curl", "-sf", self.address + path, "-H", "Content-Type: application/json",
              "-d", json.dumps(body)], capture_output=True, text=True, check=True)
         return got.stdout
+
+
+class OpenAiOverTls(unittest.TestCase):
+    def test_answers_who_has_a_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, private, keys = (f"{folder}/{name}" for name in ("cert", "key", "keys"))
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                 "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+                 "-keyout", private, "-out", certificate], check=True, capture_output=True)
+            made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], check=True,
+                                  capture_output=True, text=True)
+            pathlib.Path(keys).write_text(made.stdout)
+            server = subprocess.Popen(
+                [KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo", "--keys", keys,
+                 "--tls-cert", certificate, "--tls-key", private], stdout=subprocess.PIPE, text=True)
+            try:
+                address = server.stdout.readline().split()[0]
+                self.assertTrue(address.startswith("https://"))
+                trust = ssl.create_default_context(cafile=certificate)
+
+                def client(key):
+                    return openai.OpenAI(base_url=address + "/v1", api_key=key, max_retries=0,
+                                         http_client=httpx.Client(verify=trust))
+                pieces = client(made.stderr.split()[-1]).chat.completions.create(
+                    model="demo", messages=QUESTION, temperature=0, stream=True)
+                self.assertEqual(
+                    "".join(piece.choices[0].delta.content or "" for piece in pieces), ANSWER)
+                with self.assertRaises(openai.AuthenticationError):
+                    client("another").models.list()
+            finally:
+                server.terminate()
+                server.stdout.close()
+                self.assertEqual(server.wait(timeout=30), 0)
 
 
 if __name__ == "__main__":

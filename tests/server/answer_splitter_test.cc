@@ -62,6 +62,8 @@ TEST_F(AnswerSplitterTest, AThoughtMayBeCutAnywhere) {
 TEST_F(AnswerSplitterTest, AChannelWithoutANameIsAThought) {
   const std::string line = "a line that is longer than the name of any channel\n";
   EXPECT_EQ(split("<|channel>" + line + "next<channel|>said"), Texts(line + "next", "said"));
+  EXPECT_EQ(split("<|channel>this is no name but all of a thought<channel|>said"),
+            Texts("this is no name but all of a thought", "said"));
 }
 
 TEST_F(AnswerSplitterTest, ThoughtsComeBeforeTheirChannelEnds) {
@@ -100,11 +102,11 @@ TEST_F(AnswerSplitterTest, WithoutChannelsNothingChanges) {
   EXPECT_EQ(split(ids("<|channel>thought\na\n<channel|>b"), {}, false), Texts("", "thought\na\nb"));
   // Markers that are text are none.
   std::ifstream file(KAKEYA_DEMO_MODEL "/tokenizer.json");
-  auto json = nlohmann::json::parse(file);
-  for (auto& token : json["added_tokens"]) {
+  auto whole = nlohmann::json::parse(file);
+  for (auto& token : whole["added_tokens"]) {
     if (token["content"] == "<|channel>") token["special"] = false;
   }
-  EXPECT_FALSE(find_channel_markers(Tokenizer::parse(json.dump()).value()));
+  EXPECT_FALSE(find_channel_markers(Tokenizer::parse(whole.dump()).value()));
 }
 
 }  // namespace

@@ -8,11 +8,27 @@ async function refusal(response) {
   } catch {
     // Not an error of this server's.
   }
+  if (response.status === 401) message = "The server asks for a key: give it in the settings.";
   return new Error(message || `the server answered with status ${response.status}`);
 }
 
+// The key that a server may ask for, kept until the tab is closed.
+const KEY = "kakeya.key";
+
+export function key() {
+  return sessionStorage.getItem(KEY) ?? "";
+}
+
+export function setKey(text) {
+  sessionStorage.setItem(KEY, text);
+}
+
+function withKey(headers = {}) {
+  return key() ? { ...headers, Authorization: `Bearer ${key()}` } : headers;
+}
+
 async function get(path) {
-  const response = await fetch(path);
+  const response = await fetch(path, { headers: withKey() });
   if (!response.ok) throw await refusal(response);
   return response;
 }
@@ -36,7 +52,7 @@ async function* eventsOf(stream) {
 export async function streamAnswer(body, signal, onText, onThought) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: withKey({ "Content-Type": "application/json" }),
     body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
     signal,
   });

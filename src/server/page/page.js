@@ -358,8 +358,8 @@ async function connect() {
   try {
     model = await setUpServer();
     notice("");
-  } catch {
-    notice("The server cannot be reached; trying again.");
+  } catch (error) {
+    notice(error instanceof TypeError ? "The server cannot be reached; trying again." : error.message);
     setTimeout(connect, 2000);
   }
 }

@@ -1,10 +1,10 @@
 // Settings of sampling and looks, which this browser keeps, and what the server says about itself.
-import { readMetrics, readProperties } from "./answer.js";
+import { key, readMetrics, readProperties, setKey } from "./answer.js";
 import { make } from "./markdown.js";
 
 const byId = (id) => document.getElementById(id);
 const dialog = byId("settings");
-const fields = [...dialog.querySelectorAll("input")];
+const fields = [...dialog.querySelectorAll(".grid input")];
 const system = dialog.querySelector("[name=system]");
 const KEY = "kakeya.settings";
 
@@ -34,6 +34,7 @@ let conversation = null; // whose system prompt is shown
 export function openSettings(of) {
   conversation = of;
   system.value = of.system;
+  byId("key").value = key();
   for (const field of fields) field.value = settings[field.name] ?? "";
   dialog.showModal();
 }
@@ -55,6 +56,7 @@ export function setUpSettings(onSystem) {
     conversation.system = system.value;
     onSystem(conversation);
   });
+  byId("key").addEventListener("change", () => setKey(byId("key").value.trim()));
   byId("reset").addEventListener("click", () => {
     for (const field of fields) {
       field.value = "";

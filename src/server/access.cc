@@ -1,0 +1,108 @@
+#include "server/access.h"
+
+#include <fmt/format.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/beast/core/string.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "server/local_address.h"
+
+namespace kakeya::server {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+
+Status check_options(const ServeOptions& options) {
+  const bool has_tls = !options.tls_certificate.empty();
+  if (has_tls != !options.tls_key.empty()) {
+    return invalid_argument(
+        "TLS takes two files, ServeOptions::tls_certificate and ServeOptions::tls_key");
+  }
+  if (!options.socket_path.empty()) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::string host, listen_address(options.host));
+  if (is_local_host(options.host) || (has_tls && !options.keys_file.empty())) return {};
+  return invalid_argument(
+      "other machines reach ServeOptions::host {}, which takes keys and TLS: give "
+      "ServeOptions::keys_file, ServeOptions::tls_certificate and ServeOptions::tls_key",
+      host);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
+  KAKEYA_TRY(check_options(options));
+  std::unique_ptr<Access> access(new Access());
+  if (!options.keys_file.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(access->keys_, Keys::load(options.keys_file));
+  }
+  if (!options.tls_certificate.empty()) KAKEYA_TRY(access->open_tls(options));
+  return access;
+}
+
+Status Access::open_tls(const ServeOptions& options) {
+  tls_.emplace(ssl::context::tls_server);
+  ::SSL_CTX_set_min_proto_version(tls_->native_handle(), TLS1_2_VERSION);
+  ::SSL_CTX_set_options(tls_->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  boost::system::error_code failure;
+  // A key that asks for a password is refused; OpenSSL would ask at the terminal.
+  tls_->set_password_callback([](std::size_t, ssl::context::password_purpose) { return ""; },
+                              failure);
+  tls_->use_certificate_chain_file(options.tls_certificate, failure);
+  if (failure) {
+    return invalid_argument(
+        "ServeOptions::tls_certificate must be a certificate in PEM, with its chain, but {} gives: "
+        "{}",
+        options.tls_certificate, failure.message());
+  }
+  tls_->use_private_key_file(options.tls_key, ssl::context::pem, failure);
+  if (failure) {
+    return invalid_argument(
+        "ServeOptions::tls_key must be the certificate's key in PEM, without a password, but {} "
+        "gives: {}",
+        options.tls_key, failure.message());
+  }
+  return {};
+}
+
+bool Access::knows_host(std::string_view host) const {
+  if (is_local_host(host)) return true;
+  const std::string name(without_port(host));
+  boost::system::error_code none;
+  boost::asio::ip::make_address(name, none);
+  if (!none) return keys_.has_value();
+  if (!tls_) return false;
+  X509* const certificate = ::SSL_CTX_get0_certificate(tls_->native_handle());
+  return ::X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
+}
+
+tl::expected<std::string, Denial> Access::admit(std::string_view authorization, bool counts) {
+  if (!keys_) return std::string();
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool bears = authorization.size() > kScheme.size() &&
+                     boost::beast::iequals({authorization.data(), kScheme.size()},
+                                           {kScheme.data(), kScheme.size()});
+  const auto found = keys_->find(bears ? authorization.substr(kScheme.size()) : "");
+  if (!found) {
+    return tl::unexpected(Denial{
+        .refusal = {.message = fmt::format("Authorization: expected Bearer and a key of this "
+                                           "server, got {}",
+                                           authorization.empty() ? "nothing" : "another"),
+                    .code = "invalid_api_key"}});
+  }
+  const std::string& name = keys_->name(*found);
+  if (!counts) return name;
+  const auto seconds = keys_->seconds_until_allowed(*found, std::chrono::steady_clock::now());
+  if (seconds == 0) return name;
+  return tl::unexpected(Denial{
+      .status = 429,
+      .refusal = {.status = StatusCode::kResourceExhausted,
+                  .message = fmt::format("the key '{}' has no request left in this minute", name),
+                  .code = "rate_limit_exceeded"},
+      .retry_after = seconds});
+}
+
+}  // namespace kakeya::server

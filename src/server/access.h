@@ -1,0 +1,51 @@
+// Who may ask, and how: keys, TLS, and the names by which a server may be called.
+#pragma once
+
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kakeya/status.h"
+#include "server/keys.h"
+#include "server/serve_options.h"
+#include "server/status_map.h"
+
+namespace kakeya::server {
+
+// Why a request is not let in.
+struct Denial {
+  unsigned status = 401;  // of HTTP
+  Refusal refusal;
+  std::int64_t retry_after = 0;  // seconds; 0: not said
+};
+
+// Thread-safe.
+class Access {
+ public:
+  // Errors: kInvalidArgument for an address that other machines reach without keys and TLS, for a
+  // certificate and a key of it that are none or not of each other; as Keys::load().
+  static Result<std::unique_ptr<Access>> open(const ServeOptions& options);
+
+  // Null without TLS.
+  boost::asio::ssl::context* tls() const { return tls_ ? &*tls_ : nullptr; }
+
+  // Whether the field Host of a request, with or without a port, is a name of this server: the
+  // loopback's; with TLS one of the certificate's; with keys any address in digits too. A page of
+  // another site reaches this machine by names of its own alone.
+  bool knows_host(std::string_view host) const;
+
+  // The name of the key in a request's field Authorization, empty if there are no keys. A request
+  // that `counts` takes a place in the key's quota.
+  tl::expected<std::string, Denial> admit(std::string_view authorization, bool counts);
+
+ private:
+  Access() = default;
+  Status open_tls(const ServeOptions& options);
+
+  std::optional<Keys> keys_;
+  mutable std::optional<boost::asio::ssl::context> tls_;
+};
+
+}  // namespace kakeya::server
