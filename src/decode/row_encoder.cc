@@ -1,6 +1,7 @@
 #include "decode/row_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -148,7 +149,9 @@ Status RowEncoder::look_ahead(std::span<const TokenId> ids) {
   tokens_.clear();
   KAKEYA_TRY(tokens_.reserve(static_cast<std::int64_t>(ids.size())));
   encode_tokens(ids);
-  KAKEYA_TRY(workspace_.executor().end({}));
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  KAKEYA_TRY(workspace_.executor().end(
+      std::array<ConstRows, 2>{first_rows(key_codes_, rows), first_rows(value_codes_, rows)}));
   looked_ahead_ = static_cast<std::int64_t>(ids.size());
   return {};
 }

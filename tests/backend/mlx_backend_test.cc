@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/memory_budget.h"
+#include "runtime/engine_impl.h"
 
 namespace kakeya {
 namespace {
@@ -86,6 +87,42 @@ TEST_F(MlxNames, OperationsRunTogetherWhenSomethingIsAskedFor) {
   EXPECT_EQ(after.operations, before.operations + 5);
   EXPECT_EQ(after.primitives, before.primitives + 5);
   EXPECT_TRUE(after.fallbacks.empty());
+}
+
+// Activations end with their pass; what was copied or stored stays, the parts around what was
+// written over, too.
+TEST_F(MlxNames, TheEndOfAPassKeepsWhatIsKept) {
+  const Buffer from = allocate(6);
+  const Buffer to = allocate(6);
+  const Rows rows{from.device<float>(), 1, 6};
+  number(rows.data, 6, 1.0F);
+  executor_->add(rows, rows, 1.0F, rows);  // 2 4 6 8 10 12, not run
+  backend_->memory().copy(from.device<std::byte>(), to.device<std::byte>(), 24);
+  const Rows middle{to.device<float>() + 2, 1, 2};
+  executor_->add(middle, middle, 1.0F, middle);
+  const mlx::Counters before = mlx::counters(*backend_);
+  ASSERT_TRUE(executor_->end(std::vector<ConstRows>{middle}).has_value());
+  EXPECT_EQ(mlx::counters(*backend_).evaluations, before.evaluations + 1);
+  EXPECT_EQ(get(to.device<float>(), 6), (Floats{2, 4, 12, 16, 10, 12}));
+  EXPECT_EQ(mlx::counters(*backend_).evaluations, before.evaluations + 1);
+}
+
+// Of the demo model, whose pass has some 1,600 primitives.
+TEST(MlxPasses, AStepIsOneEvaluation) {
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                                        .backend = "mlx",
+                                        .session = {.context = 256, .max_rows = 64},
+                                        .draft = {.source = "none"}})
+                          .value();
+  const auto session = engine->create_session().value();
+  ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
+  const auto evaluations = [&] { return mlx::counters(engine->backend()).evaluations; };
+  // Two parts of the prompt, and a pass for each token behind the first.
+  const std::uint64_t before = evaluations();
+  ASSERT_TRUE(session->generate({.max_tokens = 5, .ignore_model_stop_ids = true}).has_value());
+  EXPECT_EQ(evaluations() - before, 2U + 4U);
+  EXPECT_TRUE(mlx::counters(engine->backend()).fallbacks.empty());
 }
 
 }  // namespace

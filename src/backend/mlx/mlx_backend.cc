@@ -2,13 +2,12 @@
 
 #include <mlx/mlx.h>
 
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "backend/mlx/mlx_executor.h"
 #include "backend/mlx/mlx_matrix.h"
 #include "backend/mlx/mlx_space.h"
+#include "backend/mlx/mlx_status.h"
 #include "base/status.h"
 #include "tensor/finite.h"
 
@@ -16,18 +15,6 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
-
-// Runs `make`, which may throw as MLX does.
-template <typename Make>
-auto caught(const Make& make) -> decltype(make()) {
-  try {
-    return make();
-  } catch (const std::bad_alloc&) {
-    return error(StatusCode::kResourceExhausted, "MLX has no memory left");
-  } catch (const std::exception& exception) {
-    return error(StatusCode::kInternal, "MLX: {}", exception.what());
-  }
-}
 
 // Rows of all stacked matrices, and where one of them lies in memory.
 std::int64_t num_rows(const TensorView& weight) {

@@ -16,8 +16,8 @@ namespace kakeya::mlx {
 std::string_view missing();
 
 // Runs on MLX's CPU device. Products are f32, whatever the weights' type and the mode of computing.
-// What MLX reports as an exception while it runs operations leaves download() and the operations as
-// that exception; where a Status is returned it is kResourceExhausted or kInternal.
+// A pass is run at its end, which says what MLX reports there: kResourceExhausted, kInternal. What
+// MLX reports while it records, or in download(), leaves as its exception.
 // Errors: kUnimplemented if this build has none, kResourceExhausted if the system does not give the
 // addresses.
 Result<std::unique_ptr<Backend>> create_mlx_backend();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "backend/mlx/mlx_status.h"
 #include "tensor/tensor_view.h"
 
 namespace kakeya::mlx {
@@ -42,7 +43,14 @@ void MlxExecutor::begin(const Batch& batch) {
   const Guard guard(space_.mutex());
   Executor::begin(batch);
   reference_.begin(batch);
-  space_.run_kept();
+}
+
+Status MlxExecutor::end(std::span<const ConstRows> read) {
+  const Guard guard(space_.mutex());
+  return caught([&]() -> Status {
+    space_.run_rows(read);
+    return {};
+  });
 }
 
 void MlxExecutor::embed(const Matrix& table, float scale, Rows out) {

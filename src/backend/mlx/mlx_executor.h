@@ -20,8 +20,9 @@ class MlxExecutor final : public Executor {
   MlxExecutor(MlxSpace& space, Buffer scratch)
       : space_(space), s_(space.stream()), scratch_(std::move(scratch)) {}
 
-  // Runs what the last pass stored and nobody asked for.
   void begin(const Batch& batch) override;
+  // Runs the pass, in one evaluation.
+  Status end(std::span<const ConstRows> read) override;
   void embed(const Matrix& table, float scale, Rows out) override;
   void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
   void matmul(ConstRows x, const Matrix& w, Rows out) override;

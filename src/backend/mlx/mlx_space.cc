@@ -123,7 +123,7 @@ void MlxSpace::copy(DevicePointer<const std::byte> from,
   const auto it = first_behind(number(from.address()));
   if (it != names_.end() && it->first <= number(from.address())) {
     if (const auto value = part(from.address(), bytes, it->second.value.dtype())) {
-      write(to.address(), *value);
+      write_kept(to.address(), *value);
       return;
     }
   }
@@ -204,8 +204,22 @@ void MlxSpace::write_kept(void* address, const mx::array& value) {
   if (is_own(address)) kept_.push_back(number(address));
 }
 
-void MlxSpace::run_kept() {
-  if (!kept_.empty()) run({});
+void MlxSpace::run_rows(std::span<const ConstRows> rows) {
+  std::vector<mx::array> wanted;
+  for (const ConstRows& each : rows) {
+    const std::uintptr_t begin = number(each.data.address());
+    const std::uintptr_t end =
+        begin + static_cast<std::uint64_t>(each.count * each.width) * sizeof(float);
+    for (auto it = first_behind(begin); it != names_.end() && it->first < end; ++it) {
+      mx::array& value = it->second.value;
+      if (value.is_available()) continue;
+      value = mx::contiguous(value, false, stream_);
+      wanted.push_back(value);
+    }
+  }
+  if (!wanted.empty() || !kept_.empty()) run(std::move(wanted));
+  // What a pass made on its way is nobody's any more.
+  std::erase_if(names_, [](const auto& name) { return !name.second.value.is_available(); });
 }
 
 void MlxSpace::to_pages(const void* address, std::uint64_t bytes) {
@@ -222,10 +236,28 @@ void MlxSpace::from_pages(void* address, std::uint64_t bytes) {
   const std::uintptr_t end = begin + bytes;
   auto it = first_behind(begin);
   while (it != names_.end() && it->first < end) {
-    const bool whole = it->first >= begin && it->first + it->second.bytes <= end;
-    if (!whole) to_pages(pointer(it->first), it->second.bytes);
+    const std::uintptr_t first = it->first;
+    const std::uintptr_t last = first + it->second.bytes;
+    // What is not overwritten stays, and need not be run for that.
+    const bool in_pages = it->second.in_pages;
+    const auto before = first < begin && !in_pages ? cut(*it, first, begin) : nullptr;
+    const auto behind = last > end && !in_pages ? cut(*it, end, last) : nullptr;
+    const bool kept = std::ranges::find(kept_, first) != kept_.end();
     it = names_.erase(it);
+    if (before) names_.insert_or_assign(first, Named{begin - first, *before, false});
+    if (behind) {
+      it = std::next(names_.insert_or_assign(end, Named{last - end, *behind, false}).first);
+      if (kept) kept_.push_back(end);
+    }
   }
+}
+
+std::unique_ptr<mx::array> MlxSpace::cut(Names::value_type& name,
+                                         std::uintptr_t begin,
+                                         std::uintptr_t end) {
+  auto piece = part(pointer(begin), end - begin, name.second.value.dtype());
+  if (piece == nullptr) to_pages(pointer(name.first), name.second.bytes);  // not of whole numbers
+  return piece;
 }
 
 const std::byte* MlxSpace::bytes_of(Named& named) {

@@ -9,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "backend/mlx/mlx_backend.h"
+#include "backend/rows.h"
 #include "base/memory_space.h"
 #include "kakeya/status.h"
 
@@ -53,8 +55,9 @@ class MlxSpace final : public MemorySpace {
   void write(void* address, mx::array value);
   // The same of rows that later passes read: run with what is asked for next.
   void write_kept(void* address, const mx::array& value);
-  // Runs what write_kept() was given since the last run.
-  void run_kept();
+  // Runs what these rows name, and what write_kept() was given, all at once. Forgets what else was
+  // written and not run.
+  void run_rows(std::span<const ConstRows> rows);
 
   // For host code at these addresses: everything is in the pages,
   void to_pages(const void* address, std::uint64_t bytes);
@@ -75,6 +78,8 @@ class MlxSpace final : public MemorySpace {
   Names::iterator first_behind(std::uintptr_t begin);
   // The part at `address` of a name that holds all of it, flat; null if there is none of `dtype`.
   std::unique_ptr<mx::array> part(const void* address, std::uint64_t bytes, mx::Dtype dtype);
+  // The same of a part of a name that will be gone; null if its bytes are in the pages.
+  std::unique_ptr<mx::array> cut(Names::value_type& name, std::uintptr_t begin, std::uintptr_t end);
   // Computed, in one piece.
   const std::byte* bytes_of(Named& named);
   void run(std::vector<mx::array> wanted);
