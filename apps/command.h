@@ -26,6 +26,7 @@ inline constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 // Each adds its subcommand to `app`; when it is chosen, its exit code is left in `exit_code`.
 void add_run_command(CLI::App& app, int& exit_code);
 void add_serve_command(CLI::App& app, int& exit_code);
+void add_chat_command(CLI::App& app, int& exit_code);
 void add_logits_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);

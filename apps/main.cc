@@ -65,6 +65,7 @@ int run_program(int argc, char** argv) {
       "  kakeya run --prompt \"Count from 5 to 12.\"      one answer of the demo model\n"
       "  kakeya run --chat --model DIR                  a conversation\n"
       "  kakeya serve                                   OpenAI's chat completions over HTTP\n"
+      "  kakeya chat                                    talk to such a server\n"
       "  kakeya doctor                                  what this machine can do\n"
       "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
       "  kakeya eval spec                               is speculation exact, and is it fast\n"
@@ -74,6 +75,7 @@ int run_program(int argc, char** argv) {
   int exit_code = kExitOk;
   add_run_command(app, exit_code);
   add_serve_command(app, exit_code);
+  add_chat_command(app, exit_code);
   add_logits_command(app, exit_code);
   add_inspect_command(app, exit_code);
   add_doctor_command(app, exit_code);

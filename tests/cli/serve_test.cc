@@ -41,6 +41,38 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --queue -1", "--queue");
 }
 
+TEST_F(Cli, ChatsWithAServer) {
+  const std::string url = " chat --temperature 0 --url unix:" + folder_ + "/socket ";
+  const std::string script =
+      std::string(": > ") + folder_ +
+      "/served; printf '%s\\n' 'Count from 5 to 12.' /reset 'Count from 5 to 12.' > " + folder_ +
+      "/lines; " + KAKEYA_BINARY + " serve --new-key ann > " + folder_ + "/keys 2> " + folder_ +
+      "/key; " + KAKEYA_BINARY + " serve " + kDemoFlag + "--keys " + folder_ + "/keys --socket " +
+      folder_ + "/socket > " + folder_ + "/served 2>&1 & server=$!; " +
+      "while ! grep -q temperature " + folder_ + "/served && kill -0 $server; do :; done; " +
+      KAKEYA_BINARY + url + "< " + folder_ + "/lines > " + folder_ +
+      "/refused 2>&1; [ $? = 2 ] || { kill $server; exit 8; }; " +
+      "export KAKEYA_API_KEY=$(tail -n 1 " + folder_ + "/key); " + KAKEYA_BINARY + url + "< " +
+      folder_ + "/lines > " + folder_ + "/talk 2> " + folder_ + "/notes || exit 9; " +
+      "kill $server; wait $server";
+  std::ofstream(folder_ + "/script") << script;
+  const int status = std::system(("bash " + folder_ + "/script").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/served") << slurp(folder_ + "/notes");
+  const std::string answer = "5, 6, 7, 8, 9, 10, 11, 12.\n";
+  EXPECT_EQ(slurp(folder_ + "/talk"), answer + answer);
+  EXPECT_NE(slurp(folder_ + "/refused").find("401"), std::string::npos);
+}
+
+TEST_F(Cli, RefusesToChatWithNobodyWithOneLine) {
+  expect_refusal("chat --url http://127.0.0.1:1", "start `kakeya serve` first");
+  expect_refusal("chat --url unix:/none", "start `kakeya serve` first");
+  for (const char* url : {"ftp://a", "http://", "http://a:b", "http://a:", "http://a/b", "http://[",
+                          "http://a@b", "unix:"}) {
+    expect_refusal(std::string("chat --url '") + url + "'", "the server's address must be");
+  }
+  expect_refusal("chat --key-file /none", "cannot open /none");
+}
+
 TEST_F(Cli, MakesKeysThatItTakes) {
   const Outcome made = kakeya("serve --new-key ann");
   EXPECT_EQ(made.exit_code, 0);

@@ -1,0 +1,184 @@
+// kakeya chat: a conversation with a server, which holds the model.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "command.h"
+#include "failure.h"
+#include "output.h"
+#include "server/chat_client.h"
+#include "terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+struct ChatFlags {
+  std::string url = "http://127.0.0.1:8080";
+  std::string system;
+  std::optional<double> temperature;
+  std::optional<std::int64_t> max_tokens;
+  std::string key_file;
+  std::string authorities;
+};
+
+// Of --key-file, else of the environment; empty: none.
+Result<std::string> key_of(const ChatFlags& flags) {
+  std::string key;
+  if (!flags.key_file.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(key, read_text(flags.key_file));
+    key.resize(key.find_last_not_of(" \t\r\n") + 1);
+  } else if (const char* const given = std::getenv("KAKEYA_API_KEY"); given != nullptr) {
+    key = given;
+  }
+  // It becomes a line of a header.
+  for (const char c : key) {
+    if (c <= ' ' || c > '~') return bad_usage("a key must be one word of ASCII");
+  }
+  return key;
+}
+
+// A line of standard input without its end; nothing at the end of all, or after Ctrl-C.
+std::optional<std::string> next_question() {
+  std::string line;
+  char block[4096];
+  while (std::fgets(block, sizeof(block), stdin) != nullptr) {
+    line += block;
+    if (line.size() > kMostPromptBytes) break;
+    if (!line.ends_with('\n')) continue;
+    line.pop_back();
+    return line;
+  }
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
+nlohmann::json with_system(const std::string& system) {
+  if (system.empty()) return nlohmann::json::array();
+  return nlohmann::json::array({{{"role", "system"}, {"content", system}}});
+}
+
+void show_rate(const server::ChatReply& reply) {
+  if (!stderr_is_terminal()) return;
+  if (reply.stopped) return note("stopped");
+  if (reply.tokens < 2 || reply.seconds <= 0.0) return;
+  note(fmt::format("{} tokens, {:.1f} a second", reply.tokens,
+                   static_cast<double>(reply.tokens - 1) / reply.seconds));
+}
+
+// Answers one line; an error ends the conversation only if the server is gone.
+Status answer(const server::ChatClient& client,
+              const nlohmann::json& options,
+              nlohmann::json& messages) {
+  nlohmann::json body = options;
+  body["messages"] = messages;
+  KAKEYA_ASSIGN_OR_RETURN(const server::ChatReply reply,
+                          client.ask(std::move(body), [](std::string_view piece) {
+                            write_output(piece);
+                            flush_output();
+                          }));
+  print("\n");
+  flush_output();
+  show_rate(reply);
+  messages.push_back({{"role", "assistant"}, {"content", reply.text}});
+  return {};
+}
+
+int talk(const server::ChatClient& client,
+         const nlohmann::json& options,
+         const std::string& system,
+         InterruptGuard& interrupt) {
+  nlohmann::json messages = with_system(system);
+  for (;;) {
+    if (stderr_is_terminal() && stdout_is_terminal()) {
+      print("> ");
+      flush_output();
+    }
+    interrupt.reset();
+    const auto line = next_question();
+    if (!line) break;
+    if (line->empty()) continue;
+    if (*line == "/reset") {
+      messages = with_system(system);
+      note("the conversation begins anew");
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", *line}});
+    const Status answered = answer(client, options, messages);
+    if (answered) continue;
+    const int code = report(answered.error());
+    if (answered.error().code() == StatusCode::kUnavailable) return code;
+    messages.erase(messages.size() - 1);  // the question that was refused
+  }
+  if (stdout_is_terminal()) print("\n");
+  return kExitOk;
+}
+
+int chat(const ChatFlags& flags) {
+  auto address = server::parse_server_url(flags.url);
+  if (!address) return report(address.error());
+  auto key = key_of(flags);
+  if (!key) return report(key.error());
+  InterruptGuard interrupt;
+  const server::ChatClient client(
+      {.address = *address, .key = *key, .authorities = flags.authorities},
+      [&interrupt] { return interrupt.interrupted(); });
+  const auto model = client.model();
+  if (!model && model.error().code() == StatusCode::kUnavailable) {
+    return report(Error(StatusCode::kUnavailable,
+                        fmt::format("{} at {}: start `kakeya serve` first, or give --url",
+                                    model.error().message(), flags.url)));
+  }
+  if (!model) return report(model.error());
+  nlohmann::json options = {{"model", *model}};
+  if (flags.temperature) options["temperature"] = *flags.temperature;
+  if (flags.max_tokens) options["max_tokens"] = *flags.max_tokens;
+  if (stderr_is_terminal()) {
+    note(fmt::format("{} at {}. Ctrl-C stops an answer, Ctrl-D ends, /reset begins anew.", *model,
+                     flags.url));
+  }
+  return talk(client, options, flags.system, interrupt);
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("chat", "Talk to a server from a terminal");
+  auto flags = std::make_shared<ChatFlags>();
+  command
+      ->add_option(
+          "--url", flags->url,
+          "The server: http://HOST[:PORT] (default: http://127.0.0.1:8080), https://... or "
+          "unix:PATH")
+      ->type_name("URL");
+  command->add_option("--system", flags->system, "System prompt")->type_name("TEXT");
+  command
+      ->add_option("--temperature", flags->temperature,
+                   "0: the likeliest token (default: the model's)")
+      ->type_name("T");
+  command->add_option("--max-tokens", flags->max_tokens, "Most tokens of an answer")
+      ->type_name("N");
+  command
+      ->add_option("--key-file", flags->key_file,
+                   "File with the key that the server asks for (default: the environment's "
+                   "KAKEYA_API_KEY)")
+      ->type_name("FILE");
+  command
+      ->add_option("--tls-ca", flags->authorities,
+                   "Certificates to trust for https, in PEM (default: the system's)")
+      ->type_name("FILE");
+  command->footer(
+      "Each line of standard input is a question; the answer comes as it is made. Ctrl-C stops an\n"
+      "answer, Ctrl-D ends, /reset begins the conversation anew. Thoughts are not shown.\n"
+      "\nExamples:\n"
+      "  kakeya serve &                        a server on this machine, then:\n"
+      "  kakeya chat --temperature 0\n"
+      "  kakeya chat --url https://localhost:8080 --tls-ca cert.pem --key-file key\n"
+      "  kakeya chat --url unix:PATH           of `kakeya serve --socket PATH`");
+  command->callback([flags, &exit_code] { exit_code = chat(*flags); });
+}
+
+}  // namespace kakeya::cli
