@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-import httpx
+import httpx2
 import openai
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ class OpenAiOverTls(unittest.TestCase):
 
                 def client(key):
                     return openai.OpenAI(base_url=address + "/v1", api_key=key, max_retries=0,
-                                         http_client=httpx.Client(verify=trust))
+                                         http_client=httpx2.Client(verify=trust))
                 pieces = client(made.stderr.split()[-1]).chat.completions.create(
                     model="demo", messages=QUESTION, temperature=0, stream=True)
                 self.assertEqual(
