@@ -261,9 +261,11 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval spec --sets needle --limit 10\n"
       "  kakeya eval kv                        ways of keeping keys and values: how far from "
       "exact?\n"
+      "  kakeya eval perplexity                how surprised is the model by texts?\n"
       "  kakeya eval gate docs/results         do reports carry what they claim?");
   add_eval_spec_command(*command, exit_code);
   add_eval_kv_command(*command, exit_code);
+  add_eval_perplexity_command(*command, exit_code);
   add_eval_gate_command(*command, exit_code);
 }
 

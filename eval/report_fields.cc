@@ -120,6 +120,20 @@ needles/*/modes/*/same_output count result
 exact flag checked
 )";
 
+constexpr std::string_view kPerplexity = R"(
+options/window count checked
+options/limit count stated
+sets/*/set text stated
+sets/*/tokens count checked
+sets/*/perplexity number checked
+sets/*/low number checked
+sets/*/high number checked
+sets/*/seconds seconds stated
+sets/*/windows/*/text text stated
+sets/*/windows/*/tokens count checked
+sets/*/windows/*/nll number measured
+)";
+
 constexpr std::string_view kPasses = R"(
 bench text checked
 passes/*/rows count checked
@@ -238,6 +252,7 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     std::map<std::string, std::vector<ReportField>, std::less<>> all;
     all["kakeya.eval.spec/2"] = fields_of({kProvenance, kEngine, kSpeculation});
     all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
+    all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
     for (const char* pass : {"decode", "prefill", "verify"}) {
       all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
     }

@@ -311,6 +311,23 @@ TEST_F(Cli, WritesLogitsThatDoNotDependOnTheChunk) {
   EXPECT_EQ(a.substr(a.size() - data), b.substr(b.size() - data));
 }
 
+TEST_F(Cli, EvaluatesPerplexity) {
+  const std::string report = folder_ + "/report.json";
+  const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
+  const Outcome outcome = kakeya("eval perplexity " + kDemoFlag + data +
+                                 "--texts code --limit 1 --window 64 -o " + report);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("95 % interval"), std::string::npos) << outcome.out;
+  const std::string gate = kakeya("eval gate " + report).out;
+  // A build of a commit with changes is one that nobody can quote.
+  EXPECT_TRUE(gate.starts_with("ok ") || gate.find("provenance: dirty") != std::string::npos)
+      << gate;
+  EXPECT_EQ(std::count(gate.begin(), gate.end(), '\n'), 1) << gate;
+  const Outcome text = kakeya("eval perplexity " + kDemoFlag + "--window 8 --file -",
+                              "one two three four five six seven eight nine ten");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+}
+
 TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
   const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
   const std::string report = folder_ + "/report.json";

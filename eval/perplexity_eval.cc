@@ -1,0 +1,114 @@
+#include "perplexity_eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "base/random.h"
+
+namespace kakeya::eval {
+namespace {
+
+double perplexity_of(double nll, std::int64_t tokens) {
+  return std::exp(nll / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
+}
+
+Result<WindowScore> score_window(Engine& engine,
+                                 const EvalPrompt& window,
+                                 const SessionOptions& session_options) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session(session_options));
+  const std::span<const TokenId> ids = window.ids;
+  KAKEYA_TRY(session->append(ids.first(1)));
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenLogprobs> scores, session->score(ids.subspan(1)));
+  WindowScore score{.text = window.id, .tokens = std::ssize(scores), .nll = 0.0};
+  for (const TokenLogprobs& each : scores) score.nll -= static_cast<double>(each.token.logprob);
+  return score;
+}
+
+}  // namespace
+
+std::int64_t PerplexityReport::tokens() const {
+  std::int64_t sum = 0;
+  for (const WindowScore& window : windows) sum += window.tokens;
+  return sum;
+}
+
+double PerplexityReport::perplexity() const {
+  double nll = 0.0;
+  for (const WindowScore& window : windows) nll += window.nll;
+  return perplexity_of(nll, tokens());
+}
+
+Interval perplexity_interval(const std::vector<WindowScore>& windows) {
+  constexpr std::size_t kDraws = 1000;
+  if (windows.empty()) return {};
+  SequenceRng random(1);
+  std::vector<double> values(kDraws);
+  for (double& value : values) {
+    double nll = 0.0;
+    std::int64_t tokens = 0;
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      const WindowScore& drawn = windows[random.below(windows.size())];
+      nll += drawn.nll;
+      tokens += drawn.tokens;
+    }
+    value = perplexity_of(nll, tokens);
+  }
+  std::ranges::sort(values);
+  return {values[kDraws * 25 / 1000], values[kDraws * 975 / 1000 - 1]};
+}
+
+std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window) {
+  std::vector<EvalPrompt> windows;
+  for (const EvalPrompt& text : texts.prompts) {
+    std::span<const TokenId> rest = text.ids;
+    const bool begins = bos_id >= 0;
+    if (begins && !rest.empty() && rest.front() == bos_id) rest = rest.subspan(1);
+    const std::int64_t room = window - (begins ? 1 : 0);
+    while (!rest.empty() && 2 * std::ssize(rest) >= room) {
+      EvalPrompt next{.id = text.id, .ids = {}, .answer = {}};
+      if (begins) next.ids.push_back(bos_id);
+      const auto count = static_cast<std::size_t>(std::min<std::int64_t>(room, std::ssize(rest)));
+      next.ids.insert(next.ids.end(), rest.begin(),
+                      rest.begin() + static_cast<std::ptrdiff_t>(count));
+      rest = rest.subspan(count);
+      if (next.ids.size() >= 2) windows.push_back(std::move(next));
+    }
+  }
+  return windows;
+}
+
+Result<PerplexityReport> evaluate_perplexity(Engine& engine,
+                                             const PromptSet& texts,
+                                             const PerplexityOptions& options) {
+  const auto invalid = [](std::string message) {
+    return Unexpected(Error(StatusCode::kInvalidArgument, std::move(message)));
+  };
+  if (options.window < 2) {
+    return invalid(fmt::format("a window must have 2 tokens or more but has {}", options.window));
+  }
+  const std::vector<EvalPrompt> windows = cut_windows(texts, engine.bos_id(), options.window);
+  if (windows.empty()) {
+    return invalid(fmt::format("{}: expected texts of half a window of {} tokens or more, got none",
+                               texts.name, options.window));
+  }
+  SessionOptions session = options.session;
+  session.context = options.window;
+  session.drafting = false;
+  PerplexityReport report{.set = texts.name, .windows = {}, .seconds = 0.0};
+  const auto start = std::chrono::steady_clock::now();
+  for (const EvalPrompt& window : windows) {
+    auto score = score_window(engine, window, session);
+    if (!score) return Unexpected(score.error().with_context(texts.name + " " + window.id));
+    report.windows.push_back(std::move(score).value());
+    if (options.on_progress) options.on_progress(std::ssize(report.windows), std::ssize(windows));
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace kakeya::eval

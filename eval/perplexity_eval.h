@@ -1,0 +1,57 @@
+// How surprised a model is by texts: the perplexity of windows of tokens, each run from nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kakeya/engine.h"
+#include "kakeya/status.h"
+#include "prompt_set.h"
+
+namespace kakeya::eval {
+
+struct PerplexityOptions {
+  std::int64_t window = 512;    // tokens of a window, its first one included
+  SessionOptions session = {};  // context and drafting are set by the evaluation
+  // Called with the windows that are done and those to be done; may be empty.
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
+};
+
+// The tokens of a window but its first one, which nothing is known of.
+struct WindowScore {
+  std::string text;  // its id
+  std::int64_t tokens = 0;
+  double nll = 0.0;  // negative log-likelihood of all of them, in nats
+};
+
+struct PerplexityReport {
+  std::string set;
+  std::vector<WindowScore> windows;
+  double seconds = 0.0;
+
+  std::int64_t tokens() const;
+  // exp(sum of nll / tokens).
+  double perplexity() const;
+};
+
+// The middle 95 % of the perplexities of 1,000 sets of as many windows, drawn with replacement.
+// The draws are always the same.
+struct Interval {
+  double low = 0.0;
+  double high = 0.0;
+};
+Interval perplexity_interval(const std::vector<WindowScore>& windows);
+
+// Cuts texts into windows: the beginning-of-sequence token if the model has one, then the next
+// tokens of the text. A last one that is shorter than half a window is left out.
+std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window);
+
+// Errors: kInvalidArgument for texts that give no window and windows of less than two tokens; as
+// Session::score, with the text's id.
+Result<PerplexityReport> evaluate_perplexity(Engine& engine,
+                                             const PromptSet& texts,
+                                             const PerplexityOptions& options);
+
+}  // namespace kakeya::eval

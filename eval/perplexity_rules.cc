@@ -1,0 +1,34 @@
+// Reports of `kakeya eval perplexity`.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "perplexity_eval.h"
+#include "report_rules.h"
+
+namespace kakeya::eval {
+
+void check_perplexity(const Report& report, RuleChecks& checks) {
+  const std::int64_t window = count(report["options"]["window"]);
+  for (std::size_t i = 0; i < report["sets"].size(); ++i) {
+    const Report& set = report["sets"][i];
+    const std::string at = fmt::format("sets/{}", i);
+    PerplexityReport rows;
+    for (std::size_t k = 0; k < set["windows"].size(); ++k) {
+      const Report& row = set["windows"][k];
+      rows.windows.push_back({.text = row["text"].get<std::string>(),
+                              .tokens = count(row["tokens"]),
+                              .nll = row["nll"].get<double>()});
+      checks.expect(count(row["tokens"]) >= 1 && count(row["tokens"]) < window, "counts",
+                    fmt::format("{}/windows/{}/tokens", at, k),
+                    fmt::format("expected 1 to {}, got {}", window - 1, count(row["tokens"])));
+    }
+    checks.expect_count(rows.tokens(), set["tokens"], "counts", at + "/tokens");
+    checks.expect_number(rows.perplexity(), set["perplexity"], "headline", at + "/perplexity");
+    const Interval interval = perplexity_interval(rows.windows);
+    checks.expect_number(interval.low, set["low"], "headline", at + "/low");
+    checks.expect_number(interval.high, set["high"], "headline", at + "/high");
+  }
+}
+
+}  // namespace kakeya::eval
