@@ -16,6 +16,7 @@ namespace kakeya::cli {
 void add_eval_spec_command(CLI::App& eval, int& exit_code);
 void add_eval_kv_command(CLI::App& eval, int& exit_code);
 void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
+void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_gate_command(CLI::App& eval, int& exit_code);
 
 // The folder of the public sets: `named`, or where they lie in the repository or as installed.

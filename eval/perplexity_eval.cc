@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "kakeya/status_macros.h"
 
 namespace kakeya::eval {
 namespace {

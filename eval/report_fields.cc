@@ -134,6 +134,32 @@ sets/*/windows/*/tokens count checked
 sets/*/windows/*/nll number measured
 )";
 
+constexpr std::string_view kOverlap = R"(
+options/limit count stated
+options/max_tokens count stated
+options/draft_length count stated
+num_experts count checked
+top_k_experts count checked
+sets/*/set text stated
+sets/*/tokens count result
+sets/*/text/*?/rows count checked
+sets/*/text/*?/blocks count checked
+sets/*/text/*?/distinct count checked
+sets/*/text/*?/mean_distinct number checked
+sets/*/text/*?/uniform number checked
+sets/*/text/*?/by_frequency number result
+sets/*/text/*?/pairs count checked
+sets/*/text/*?/shared count result
+sets/*/drafts/*?/rows count checked
+sets/*/drafts/*?/blocks count checked
+sets/*/drafts/*?/distinct count checked
+sets/*/drafts/*?/mean_distinct number checked
+sets/*/drafts/*?/uniform number checked
+sets/*/drafts/*?/by_frequency number result
+sets/*/drafts/*?/pairs count checked
+sets/*/drafts/*?/shared count result
+)";
+
 constexpr std::string_view kPasses = R"(
 bench text checked
 passes/*/rows count checked
@@ -253,6 +279,7 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     all["kakeya.eval.spec/2"] = fields_of({kProvenance, kEngine, kSpeculation});
     all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
+    all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
     for (const char* pass : {"decode", "prefill", "verify"}) {
       all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
     }

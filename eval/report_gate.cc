@@ -75,6 +75,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.spec/2") check_speculation(report, checks);
   if (kind == "kakeya.eval.kv/2") check_keys_and_values(report, checks);
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
+  if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);
   if (kind == "kakeya.peers/2") check_peers(report, checks);
   if (report.contains("passes")) check_passes(report, checks);

@@ -1,0 +1,62 @@
+// A backend around another one that writes down which experts rows are routed to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace kakeya::eval {
+
+// The experts of the rows of one pass, layer after layer: [layer][row * top_k + rank].
+struct PassRouting {
+  std::int64_t rows = 0;
+  std::vector<std::vector<std::int32_t>> layers;
+};
+
+struct RoutingLog {
+  std::int64_t top_k = 0;
+  std::vector<PassRouting> passes;  // those that routed anything
+};
+
+// Computes what the inner backend does. One executor may run at a time; `log` must outlive it.
+class RoutingBackend final : public Backend {
+ public:
+  RoutingBackend(std::unique_ptr<Backend> inner, RoutingLog& log)
+      : inner_(std::move(inner)), log_(log) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  int num_threads() const override { return inner_->num_threads(); }
+  MemorySpace& memory() const override { return inner_->memory(); }
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute compute,
+                                              MemoryBudget& budget) override {
+    return inner_->load_matrix(weight, compute, budget);
+  }
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return inner_->matrix_bytes(weight, compute);
+  }
+  std::string_view packed_layout() const override { return inner_->packed_layout(); }
+  Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
+                                             Compute compute,
+                                             std::span<const std::byte> packed,
+                                             MemoryBudget& budget) override {
+    return inner_->map_matrix(weight, compute, packed, budget);
+  }
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
+    return inner_->map_table(weight);
+  }
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override;
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    return inner_->executor_bytes(plan);
+  }
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  RoutingLog& log_;
+};
+
+}  // namespace kakeya::eval
