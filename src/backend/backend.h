@@ -287,7 +287,12 @@ class Backend {
   // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.
   virtual Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) = 0;
 
-  // Errors: kResourceExhausted if the scratch exceeds the budget.
+  // Whether sessions may have rows in this format and, with `restored`, rows that are restored.
+  // Asked before there is a session. Errors: kUnimplemented.
+  virtual Status check_rows(KvFormat /*format*/, bool /*restored*/) const { return {}; }
+
+  // Errors: kResourceExhausted if the scratch exceeds the budget; kUnimplemented for shapes that the
+  // backend has no code for.
   virtual Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                             MemoryBudget& budget) = 0;
   // What create_executor will charge.
@@ -296,7 +301,8 @@ class Backend {
 
 struct BackendOptions {
   // "cpu": with the best of instruction_sets() that this machine runs, "cpu/avx2": with this one;
-  // "ref", the specification; "guarded", the same on memory that stands for a device's.
+  // "ref", the specification; "guarded", the same on memory that stands for a device's;
+  // "cuda-emulated": the code for NVIDIA cards, run by the host.
   std::string name = "cpu";
   ThreadPoolOptions threads;
 };

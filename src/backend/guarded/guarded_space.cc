@@ -88,15 +88,26 @@ void GuardedSpace::fill(DevicePointer<std::byte> to, std::byte value, std::uint6
   std::memset(to.address(), static_cast<int>(value), bytes);
 }
 
-bool GuardedSpace::holds(const void* memory, std::uint64_t bytes) const {
-  const auto* const address = static_cast<const std::byte*>(memory);
-  if (address < base_ || address >= base_ + kAddresses) return false;
-  const auto place = static_cast<std::uint64_t>(address - base_);
+bool GuardedSpace::has_address(const void* address) const {
+  const auto* const at = static_cast<const std::byte*>(address);
+  return at >= base_ && at < base_ + kAddresses;
+}
+
+std::span<const std::byte> GuardedSpace::piece_of(const void* address) const {
+  if (!has_address(address)) return {};
+  const auto place = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base_);
   const std::lock_guard lock(mutex_);
   const auto behind = pieces_.upper_bound(place);
-  if (behind == pieces_.begin()) return false;
+  if (behind == pieces_.begin()) return {};
   const auto& [begin, size] = *std::prev(behind);
-  return place + bytes <= begin + size;
+  if (place >= begin + size) return {};
+  return {base_ + begin, size};
+}
+
+bool GuardedSpace::holds(const void* memory, std::uint64_t bytes) const {
+  const std::span<const std::byte> piece = piece_of(memory);
+  const auto* const address = static_cast<const std::byte*>(memory);
+  return !piece.empty() && address + bytes <= piece.data() + piece.size();
 }
 
 void GuardedSpace::open() {

@@ -33,6 +33,11 @@ class GuardedSpace final : public MemorySpace {
   // Whether all of these bytes were allocated here.
   bool holds(const void* memory, std::uint64_t bytes) const;
 
+  // The allocation that `address` lies in; empty if there is none.
+  std::span<const std::byte> piece_of(const void* address) const;
+  // Whether it is one of those that allocations get.
+  bool has_address(const void* address) const;
+
   // Open as long as it, or another one, lives.
   class Access {
    public:

@@ -1,0 +1,71 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <utility>
+
+#include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/cuda_matrix.h"
+#include "backend/cuda/device/attention.h"
+#include "base/status.h"
+
+namespace kakeya::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::unique_ptr<Driver> driver) : driver_(std::move(driver)) {}
+
+  std::string_view name() const override { return driver_->name(); }
+  int num_threads() const override { return 1; }
+  MemorySpace& memory() const override { return driver_->memory(); }
+
+  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                              Compute compute,
+                                              MemoryBudget& budget) override {
+    return cuda::load_matrix(weight, compute, memory(), budget);
+  }
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return cuda::matrix_bytes(weight, compute);
+  }
+  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
+    return std::make_unique<CudaMatrix>(weight);
+  }
+
+  Status check_rows(KvFormat format, bool restored) const override {
+    return cuda::check_rows(format, restored, name());
+  }
+
+  Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
+                                                    MemoryBudget& budget) override {
+    const auto refuse = [&](std::string_view what, std::int64_t most, std::int64_t got) {
+      return error(StatusCode::kUnimplemented, "backend {} has no kernels for {} above {}, got {}",
+                   name(), what, most, got);
+    };
+    if (plan.max_head_dim > device::kMaxHeadDim) {
+      return refuse("heads of sizes", device::kMaxHeadDim, plan.max_head_dim);
+    }
+    if (plan.num_experts > device::kMaxExperts) {
+      return refuse("numbers of experts", device::kMaxExperts, plan.num_experts);
+    }
+    const std::int64_t rows = plan.max_rows * std::max<std::int64_t>(1, plan.top_k_experts);
+    if (rows > Driver::kMostBlocksY) return refuse("passes of rows", Driver::kMostBlocksY, rows);
+    KAKEYA_ASSIGN_OR_RETURN(
+        Buffer scratch, budget.allocate(MemoryClass::kActivations, executor_bytes(plan), memory()));
+    return std::make_unique<CudaExecutor>(*driver_, plan, std::move(scratch), budget);
+  }
+  // Without tables of blocks, which grow with the caches: 16 bytes for each 64 positions.
+  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    return CudaExecutor::scratch_bytes(plan);
+  }
+
+ private:
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(auto driver, create_emulated_driver(options));
+  return std::make_unique<CudaBackend>(std::move(driver));
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,252 @@
+// Rows, products and experts as launches.
+#include "backend/cuda/cuda_executor.h"
+
+#include <algorithm>
+
+#include "backend/cuda/device/rows.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kakeya::cuda {
+namespace {
+
+const CudaMatrix& as_cuda(const Matrix& matrix) {
+  return static_cast<const CudaMatrix&>(matrix);
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// A thread an element of `width`, for each of the rows.
+LaunchShape element_shape(std::int64_t width, std::int64_t rows) {
+  return {ceil_div(width, device::kElementThreads), rows, device::kElementThreads, 0};
+}
+
+// A warp an output.
+LaunchShape product_shape(std::int64_t outputs, std::int64_t blocks_y, bool integers) {
+  const auto words = static_cast<std::uint32_t>(integers ? device::kProductWords : 0);
+  return {ceil_div(outputs, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp,
+          words};
+}
+
+// The parts of the scratch, each on a boundary of 64 bytes.
+struct Layout {
+  std::uint64_t used = 0;
+
+  std::uint64_t take(std::int64_t count, std::uint64_t size) {
+    const std::uint64_t at = used;
+    used += MemoryBudget::charged_bytes(static_cast<std::uint64_t>(count) * size);
+    return at;
+  }
+};
+
+struct ScratchPlaces {
+  std::uint64_t positions;
+  std::uint64_t ids;
+  std::uint64_t hidden;
+  std::uint64_t steps;
+  std::uint64_t codes;
+  std::uint64_t bytes;
+};
+
+ScratchPlaces places_of(const ExecutorPlan& plan) {
+  const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
+  const std::int64_t rounded =
+      std::max({plan.max_rows * std::max(plan.max_matmul_width, plan.hidden_size), hidden});
+  Layout layout;
+  ScratchPlaces places = {};
+  places.positions = layout.take(plan.max_rows, sizeof(std::int64_t));
+  places.ids = layout.take(plan.max_rows, sizeof(std::int32_t));
+  places.hidden = layout.take(hidden, sizeof(float));
+  places.steps = layout.take(ceil_div(rounded, kIntegerBlock), sizeof(float));
+  places.codes = layout.take(rounded, sizeof(std::int8_t));
+  places.bytes = layout.used;
+  return places;
+}
+
+}  // namespace
+
+std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
+  return places_of(plan).bytes;
+}
+
+CudaExecutor::CudaExecutor(Driver& driver,
+                           const ExecutorPlan& plan,
+                           Buffer scratch,
+                           MemoryBudget& budget)
+    : driver_(driver), budget_(budget), plan_(plan), scratch_(std::move(scratch)) {
+  const ScratchPlaces places = places_of(plan);
+  const auto at = [&]<typename T>(T*& pointer, std::uint64_t place) {
+    pointer = reinterpret_cast<T*>(scratch_.data() + place);
+  };
+  at(positions_, places.positions);
+  at(ids_, places.ids);
+  at(hidden_, places.hidden);
+  at(steps_, places.steps);
+  at(codes_, places.codes);
+}
+
+void CudaExecutor::launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+  if (!failure_) return;
+  const Status launched = driver_.launch(kernel, shape, parameters);
+  if (!launched) fail(launched.error());
+}
+
+void CudaExecutor::fail(Error error) {
+  if (failure_) failure_ = Unexpected(std::move(error));
+}
+
+Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
+  if (failure_) return driver_.synchronize();
+  return std::exchange(failure_, {});
+}
+
+device::ProductRows CudaExecutor::product_rows(const float* x,
+                                               std::int64_t count,
+                                               std::int64_t width,
+                                               bool integers) {
+  device::ProductRows rows = {x, count, width, nullptr, nullptr};
+  if (!integers) return rows;
+  rows.codes = codes_;
+  rows.steps = steps_;
+  const device::RoundParams parameters = {x, count, width, codes_, steps_};
+  launch(Kernel::round_rows, product_shape(width / kIntegerBlock, count, false), &parameters);
+  return rows;
+}
+
+void CudaExecutor::embed(const Matrix& table, float scale, Rows out) {
+  const CudaMatrix& matrix = as_cuda(table);
+  const std::span<const TokenId> ids = batch().ids;
+  if (const TensorView* view = matrix.table()) {
+    staged_.resize(static_cast<std::size_t>(out.count * out.width));
+    float* to = staged_.data();
+    for (std::int64_t t = 0; t < out.count; ++t, to += out.width) {
+      copy_to_f32(*view, ids[static_cast<std::size_t>(t)], 0, out.width, to);
+    }
+    for (float& value : staged_) value = scale * value;
+    upload(space(), std::span<const float>(staged_), out.data);
+    return;
+  }
+  KAKEYA_CHECK(out.count <= plan_.max_rows);
+  static_assert(sizeof(TokenId) == sizeof(*ids_));
+  upload(space(), ids, DevicePointer<TokenId>(ids_));
+  const device::EmbedParams parameters = {matrix.weight(), ids_, scale, out.count,
+                                          out.data.address()};
+  launch(Kernel::embed, element_shape(out.width, out.count), &parameters);
+}
+
+void CudaExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
+  const device::NormParams parameters = {x.data.address(), weight.address(), eps,
+                                         x.count,          x.width,          out.data.address()};
+  launch(Kernel::rms_norm,
+         {ceil_div(x.count, device::kNormWarps), 1, device::kNormWarps * dev::kWarp, 0},
+         &parameters);
+}
+
+void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
+  count_bytes(w.bytes());
+  const CudaMatrix& matrix = as_cuda(w);
+  const device::ProductParams parameters = {
+      product_rows(x.data.address(), x.count, x.width, matrix.has_integers()), matrix.weight(),
+      out.data.address()};
+  launch(Kernel::product,
+         product_shape(w.rows(), ceil_div(x.count, device::kProductRowTile), matrix.has_integers()),
+         &parameters);
+}
+
+void CudaExecutor::gated_matmul(
+    ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  count_bytes(gate.bytes() + up.bytes());
+  const bool integers = as_cuda(gate).has_integers() || as_cuda(up).has_integers();
+  const device::GatedProductParams parameters = {
+      product_rows(x.data.address(), x.count, x.width, integers), as_cuda(gate).weight(),
+      as_cuda(up).weight(), activation == GateActivation::kSilu, out.data.address()};
+  launch(Kernel::gated_product,
+         product_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile), integers),
+         &parameters);
+}
+
+void CudaExecutor::gated_multiply(ConstRows gate,
+                                  DevicePointer<const float> other,
+                                  std::int64_t other_stride,
+                                  GateActivation activation,
+                                  Rows out) {
+  const device::GateParams parameters = {
+      gate.data.address(), other.address(), other_stride,      activation == GateActivation::kSilu,
+      gate.count,          gate.width,      out.data.address()};
+  launch(Kernel::gate, element_shape(gate.width, gate.count), &parameters);
+}
+
+void CudaExecutor::gather_logit_rows(ConstRows x, Rows out) {
+  std::int64_t to = 0;
+  for (const Segment& segment : batch().segments) {
+    const std::int64_t from = segment.first_row + segment.rows - segment.logit_rows;
+    space().copy((x.data + from * x.width).as<const std::byte>(),
+                 (out.data + to * x.width).as<std::byte>(),
+                 static_cast<std::uint64_t>(segment.logit_rows * x.width) * sizeof(float));
+    to += segment.logit_rows;
+  }
+}
+
+void CudaExecutor::route(ConstRows logits,
+                         DevicePointer<const float> per_expert_scale,
+                         Routing routing) {
+  const device::RouteParams parameters = {logits.data.address(),      logits.width,
+                                          per_expert_scale.address(), routing.top_k,
+                                          routing.experts.address(),  routing.weights.address()};
+  launch(Kernel::route, {logits.count, 1, dev::kWarp, 0}, &parameters);
+}
+
+void CudaExecutor::experts(ConstRows x,
+                           const ExpertWeights& weights,
+                           const Routing& routing,
+                           GateActivation activation,
+                           Rows out) {
+  const CudaMatrix& gate = as_cuda(*weights.gate);
+  const CudaMatrix& up = as_cuda(*weights.up);
+  const CudaMatrix& down = as_cuda(*weights.down);
+  count_bytes(static_cast<std::uint64_t>(std::min(x.count * routing.top_k, gate.num_matrices())) *
+              (gate.bytes() + up.bytes() + down.bytes()));
+  const bool integers = gate.has_integers() || up.has_integers();
+  const std::int64_t rows = x.count * routing.top_k;
+  const device::ExpertHiddenParams hidden = {
+      product_rows(x.data.address(), x.count, x.width, integers),
+      gate.weight(),
+      up.weight(),
+      activation == GateActivation::kSilu,
+      routing.experts.address(),
+      routing.top_k,
+      hidden_};
+  launch(Kernel::expert_hidden, product_shape(gate.rows(), rows, integers), &hidden);
+  const device::ExpertOutputParams outputs = {
+      product_rows(hidden_, rows, gate.rows(), down.has_integers()),
+      down.weight(),
+      routing.experts.address(),
+      routing.weights.address(),
+      routing.top_k,
+      out.data.address()};
+  launch(Kernel::expert_output, product_shape(down.rows(), x.count, down.has_integers()), &outputs);
+}
+
+void CudaExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
+  const device::AddParams parameters = {a.data.address(), b.data.address(), scale,
+                                        a.count * a.width, out.data.address()};
+  launch(Kernel::add, element_shape(parameters.size, 1), &parameters);
+}
+
+void CudaExecutor::softcap(Rows x, float cap) {
+  const device::SoftcapParams parameters = {x.data.address(), cap, x.count * x.width};
+  launch(Kernel::softcap, element_shape(parameters.size, 1), &parameters);
+}
+
+void CudaExecutor::copy_columns(ConstRows x,
+                                DevicePointer<float> out,
+                                std::int64_t out_width,
+                                std::int64_t column) {
+  const device::CopyColumnsParams parameters = {x.data.address(), x.count,   x.width,
+                                                out.address(),    out_width, column};
+  launch(Kernel::copy_columns, element_shape(x.width, x.count), &parameters);
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,110 @@
+// The operations as launches, one after the other. Meaning: backend/backend.h.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_matrix.h"
+#include "backend/cuda/driver.h"
+
+namespace kakeya::cuda {
+
+class CudaExecutor final : public Executor {
+ public:
+  // `scratch` is of scratch_bytes(plan), in the driver's memory; tables of blocks are charged to
+  // `budget` as caches grow. Both must outlive it.
+  CudaExecutor(Driver& driver, const ExecutorPlan& plan, Buffer scratch, MemoryBudget& budget);
+  static std::uint64_t scratch_bytes(const ExecutorPlan& plan);
+
+  void begin(const Batch& batch) override;
+  // Errors besides those of the seam: kUnimplemented for rows that no kernel reads.
+  Status end(std::span<const ConstRows> read) override;
+  void embed(const Matrix& table, float scale, Rows out) override;
+  void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
+  void matmul(ConstRows x, const Matrix& w, Rows out) override;
+  void gated_matmul(ConstRows x,
+                    const Matrix& gate,
+                    const Matrix& up,
+                    GateActivation activation,
+                    Rows out) override;
+  void gated_multiply(ConstRows gate,
+                      DevicePointer<const float> other,
+                      std::int64_t other_stride,
+                      GateActivation activation,
+                      Rows out) override;
+  void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
+  void apply_rope(Rows x, RopeTable table) override;
+  void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override;
+  void gather_logit_rows(ConstRows x, Rows out) override;
+  void route(ConstRows logits,
+             DevicePointer<const float> per_expert_scale,
+             Routing routing) override;
+  // Counts the bytes of as many experts as rows may be routed to.
+  void experts(ConstRows x,
+               const ExpertWeights& weights,
+               const Routing& routing,
+               GateActivation activation,
+               Rows out) override;
+  void add(ConstRows a, ConstRows b, float scale, Rows out) override;
+  void softcap(Rows x, float cap) override;
+  void copy_columns(ConstRows x,
+                    DevicePointer<float> out,
+                    std::int64_t out_width,
+                    std::int64_t column) override;
+
+ private:
+  // Where the tables of a layer's blocks begin, in all tables; none: kNoTable.
+  struct LayerTables {
+    std::int64_t keys;
+    std::int64_t values;
+  };
+
+  // After a failure nothing runs until end() has told it.
+  void launch(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  void fail(Error error);
+  // Rows for products with weights, of which some may be of integers.
+  device::ProductRows product_rows(const float* x,
+                                   std::int64_t count,
+                                   std::int64_t width,
+                                   bool integers);
+  void upload_tables();
+  std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
+  // `layer` of the segment with this index.
+  device::CachedRows cached_rows(std::size_t segment, std::int64_t layer) const;
+  void store_rows(const float* rows,
+                  const Segment& segment,
+                  const std::uint64_t* blocks,
+                  const device::CachedRows& cache);
+  MemorySpace& space() { return driver_.memory(); }
+
+  Driver& driver_;
+  MemoryBudget& budget_;
+  const ExecutorPlan plan_;
+  Buffer scratch_;
+  // In it.
+  std::int64_t* positions_;
+  std::int32_t* ids_;
+  float* hidden_;
+  float* steps_;
+  std::int8_t* codes_;
+
+  std::vector<std::uint64_t> tables_;  // as they are to be on the device
+  std::vector<std::uint64_t> uploaded_tables_;
+  Buffer device_tables_;
+  std::vector<std::size_t> first_layers_;  // of each segment, in layers_
+  std::vector<LayerTables> layers_;
+  std::vector<float> staged_;  // rows of a table that is in host memory
+  Status failure_;
+};
+
+// Whether there are kernels for such rows of the cache. Errors: kUnimplemented.
+Status check_rows(KvFormat format, bool restored, std::string_view backend);
+
+}  // namespace kakeya::cuda

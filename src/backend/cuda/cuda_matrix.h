@@ -1,0 +1,45 @@
+// Weights in a device's memory, row after row.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "backend/backend.h"
+#include "backend/cuda/device/params.h"
+
+namespace kakeya::cuda {
+
+class CudaMatrix final : public Matrix {
+ public:
+  // `weight.data` is in `owned`.
+  CudaMatrix(const Shape& shape, const device::Weight& weight, Buffer owned)
+      : Matrix(shape.size() == 3 ? shape[0] : 1, weight.rows, weight.cols),
+        weight_(weight),
+        owned_(std::move(owned)) {}
+  // A table whose rows stay in host memory, for embed().
+  explicit CudaMatrix(const TensorView& table)
+      : Matrix(1, table.shape[table.shape.size() - 2], table.shape.back()), table_(table) {}
+
+  const device::Weight& weight() const { return weight_; }
+  bool has_integers() const { return weight_.type == device::WeightType::kIntegers; }
+  // Null where the rows are on the device.
+  const TensorView* table() const { return table_ ? &*table_ : nullptr; }
+
+  std::uint64_t bytes() const override;
+
+ private:
+  device::Weight weight_ = {};
+  Buffer owned_;
+  std::optional<TensorView> table_;
+};
+
+// Copies a weight into the device's memory, charged to `budget`, held as fast_integers() or
+// loaded_dtype() say. Errors: those of Backend::load_matrix().
+Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
+                                            Compute compute,
+                                            MemorySpace& space,
+                                            MemoryBudget& budget);
+// What it charges.
+std::uint64_t matrix_bytes(const TensorView& weight, Compute compute);
+
+}  // namespace kakeya::cuda

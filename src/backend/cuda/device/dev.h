@@ -1,0 +1,20 @@
+// What device code may use, and nothing else: indices, barriers, exchanges between the 32 lanes of
+// a warp, memory, and arithmetic that gives the same bits wherever it runs. Two implementations: by
+// nvcc for cards, and by the host's compiler for the emulator.
+//
+//   KAKEYA_DEVICE            before each function that runs on the device
+//   KAKEYA_UNROLL            before each loop over an array that is to be in registers
+//   lane(), warp(), ...      who is running
+//   sync_block()             all threads of the block; what they wrote is seen behind it
+//   sync_warp()              all lanes of the warp; the same
+//   warp_sums(values), ...   all lanes of the warp take part
+//   Global<T>                the device's memory from an address on
+//   Shared<T>                the block's own memory, in words of 4 bytes
+//   fma(), sqrt(), ...       rounded once, ties to even
+#pragma once
+
+#if defined(__CUDACC__)
+#include "backend/cuda/device/dev_ptx.h"
+#else
+#include "backend/cuda/device/dev_emulated.h"
+#endif

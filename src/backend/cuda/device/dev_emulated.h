@@ -1,0 +1,174 @@
+// dev.h for the emulator: everything that touches memory or other threads is checked.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "backend/cuda/emulated_block.h"
+
+#define KAKEYA_DEVICE inline
+#define KAKEYA_UNROLL
+
+namespace kakeya::cuda::dev {
+
+inline constexpr int kWarp = emulated::kWarp;
+
+using emulated::Place;
+// Of the line that calls, as the default of an argument.
+#define KAKEYA_HERE                    \
+  Place {                              \
+    __builtin_FILE(), __builtin_LINE() \
+  }
+
+inline int thread() {
+  return emulated::running()->thread();
+}
+inline int threads() {
+  return emulated::running()->threads();
+}
+inline int lane() {
+  return thread() % kWarp;
+}
+inline int warp() {
+  return thread() / kWarp;
+}
+inline std::int64_t block_x() {
+  return emulated::running()->block_x();
+}
+inline std::int64_t block_y() {
+  return emulated::running()->block_y();
+}
+
+inline void sync_block(Place place = KAKEYA_HERE) {
+  emulated::running()->sync_block(place);
+}
+inline void sync_warp(Place place = KAKEYA_HERE) {
+  emulated::running()->sync_warp(place);
+}
+
+template <int kCount>
+void warp_sums(float (&values)[kCount], Place place = KAKEYA_HERE) {
+  emulated::running()->exchange(place, values, [](void* const* lanes) {
+    float sums[kWarp][kCount];
+    for (int other = kWarp / 2; other > 0; other /= 2) {
+      for (int l = 0; l < kWarp; ++l) {
+        const auto* mine = static_cast<const float*>(lanes[l]);
+        const auto* theirs = static_cast<const float*>(lanes[l ^ other]);
+        for (int i = 0; i < kCount; ++i) sums[l][i] = mine[i] + theirs[i];
+      }
+      for (int l = 0; l < kWarp; ++l) std::memcpy(lanes[l], sums[l], sizeof(sums[l]));
+    }
+  });
+}
+
+inline float warp_max(float value, Place place = KAKEYA_HERE) {
+  emulated::running()->exchange(place, &value, [](void* const* lanes) {
+    float largest = *static_cast<const float*>(lanes[0]);
+    for (int l = 1; l < kWarp; ++l) {
+      const float theirs = *static_cast<const float*>(lanes[l]);
+      largest = theirs > largest ? theirs : largest;
+    }
+    for (int l = 0; l < kWarp; ++l) *static_cast<float*>(lanes[l]) = largest;
+  });
+  return value;
+}
+
+// The largest value of those with an id >= 0, and its id; of equal ones the lowest id.
+inline void warp_best(float& value, int& id, Place place = KAKEYA_HERE) {
+  struct Candidate {
+    float value;
+    int id;
+  } own = {value, id};
+  emulated::running()->exchange(place, &own, [](void* const* lanes) {
+    Candidate best = *static_cast<const Candidate*>(lanes[0]);
+    for (int l = 1; l < kWarp; ++l) {
+      const Candidate theirs = *static_cast<const Candidate*>(lanes[l]);
+      const bool better = theirs.id >= 0 && (best.id < 0 || theirs.value > best.value ||
+                                             (theirs.value == best.value && theirs.id < best.id));
+      if (better) best = theirs;
+    }
+    for (int l = 0; l < kWarp; ++l) *static_cast<Candidate*>(lanes[l]) = best;
+  });
+  value = own.value;
+  id = own.id;
+}
+
+template <typename T>
+class Global {
+ public:
+  explicit Global(T* address)
+      : address_(address), bounds_(emulated::running()->bounds_of(address)) {}
+
+  T load(std::int64_t index, Place place = KAKEYA_HERE) const {
+    check(index, "reads", place);
+    std::remove_const_t<T> value;
+    std::memcpy(&value, address_ + index, sizeof(value));
+    return value;
+  }
+  void store(std::int64_t index, T value, Place place = KAKEYA_HERE) const {
+    check(index, "writes", place);
+    std::memcpy(address_ + index, &value, sizeof(value));
+  }
+
+ private:
+  void check(std::int64_t index, const char* what, Place place) const {
+    const auto at =
+        reinterpret_cast<std::uintptr_t>(address_) + static_cast<std::uintptr_t>(index) * sizeof(T);
+    if (at < bounds_.begin || at + sizeof(T) > bounds_.end || at % alignof(T) != 0) {
+      emulated::running()->refuse_access(what, at, sizeof(T), alignof(T), bounds_, place);
+    }
+  }
+
+  T* address_;
+  emulated::Bounds bounds_;
+};
+
+template <typename T>
+class Shared {
+  static_assert(sizeof(T) == sizeof(std::uint32_t));
+
+ public:
+  explicit Shared(int first_word) : first_word_(first_word) {}
+  T load(int index, Place place = KAKEYA_HERE) const {
+    return std::bit_cast<T>(emulated::running()->read_shared(first_word_ + index, place));
+  }
+  void store(int index, T value, Place place = KAKEYA_HERE) const {
+    emulated::running()->write_shared(first_word_ + index, std::bit_cast<std::uint32_t>(value),
+                                      place);
+  }
+
+ private:
+  int first_word_;
+};
+
+inline float fma(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline double fma(double a, double b, double c) {
+  return std::fma(a, b, c);
+}
+inline float sqrt(float x) {
+  return std::sqrt(x);
+}
+inline float round_even(float x) {
+  return std::nearbyint(x);
+}
+inline double round_even(double x) {
+  return std::nearbyint(x);
+}
+inline std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+inline float float_of(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline double double_of(std::uint64_t bits) {
+  return std::bit_cast<double>(bits);
+}
+
+#undef KAKEYA_HERE
+
+}  // namespace kakeya::cuda::dev

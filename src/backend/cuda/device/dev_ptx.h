@@ -1,0 +1,121 @@
+// dev.h for cards.
+#pragma once
+
+#include <cstdint>
+
+#define KAKEYA_DEVICE __device__ __forceinline__
+#define KAKEYA_UNROLL _Pragma("unroll")
+
+namespace kakeya::cuda::dev {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+KAKEYA_DEVICE int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+KAKEYA_DEVICE int threads() {
+  return static_cast<int>(blockDim.x);
+}
+KAKEYA_DEVICE int lane() {
+  return thread() % kWarp;
+}
+KAKEYA_DEVICE int warp() {
+  return thread() / kWarp;
+}
+KAKEYA_DEVICE std::int64_t block_x() {
+  return blockIdx.x;
+}
+KAKEYA_DEVICE std::int64_t block_y() {
+  return blockIdx.y;
+}
+
+KAKEYA_DEVICE void sync_block() {
+  __syncthreads();
+}
+KAKEYA_DEVICE void sync_warp() {
+  __syncwarp();
+}
+
+template <int kCount>
+KAKEYA_DEVICE void warp_sums(float (&values)[kCount]) {
+  for (int other = 16; other > 0; other /= 2) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = values[i] + __shfl_xor_sync(kAllLanes, values[i], other);
+    }
+  }
+}
+
+KAKEYA_DEVICE float warp_max(float value) {
+  for (int other = 16; other > 0; other /= 2) {
+    const float theirs = __shfl_xor_sync(kAllLanes, value, other);
+    value = theirs > value ? theirs : value;
+  }
+  return value;
+}
+
+KAKEYA_DEVICE void warp_best(float& value, int& id) {
+  for (int other = 16; other > 0; other /= 2) {
+    const float theirs = __shfl_xor_sync(kAllLanes, value, other);
+    const int their_id = __shfl_xor_sync(kAllLanes, id, other);
+    const bool better =
+        their_id >= 0 && (id < 0 || theirs > value || (theirs == value && their_id < id));
+    if (better) {
+      value = theirs;
+      id = their_id;
+    }
+  }
+}
+
+template <typename T>
+class Global {
+ public:
+  KAKEYA_DEVICE explicit Global(T* address) : address_(address) {}
+  KAKEYA_DEVICE T load(std::int64_t index) const { return address_[index]; }
+  KAKEYA_DEVICE void store(std::int64_t index, T value) const { address_[index] = value; }
+
+ private:
+  T* address_;
+};
+
+template <typename T>
+class Shared {
+ public:
+  KAKEYA_DEVICE explicit Shared(int first_word) {
+    extern __shared__ std::uint32_t words[];
+    address_ = reinterpret_cast<T*>(words + first_word);
+  }
+  KAKEYA_DEVICE T load(int index) const { return address_[index]; }
+  KAKEYA_DEVICE void store(int index, T value) const { address_[index] = value; }
+
+ private:
+  T* address_;
+};
+
+KAKEYA_DEVICE float fma(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+KAKEYA_DEVICE double fma(double a, double b, double c) {
+  return __fma_rn(a, b, c);
+}
+KAKEYA_DEVICE float sqrt(float x) {
+  return __fsqrt_rn(x);
+}
+KAKEYA_DEVICE float round_even(float x) {
+  return rintf(x);
+}
+KAKEYA_DEVICE double round_even(double x) {
+  return rint(x);
+}
+KAKEYA_DEVICE std::uint32_t bits_of(float x) {
+  return __float_as_uint(x);
+}
+KAKEYA_DEVICE float float_of(std::uint32_t bits) {
+  return __uint_as_float(bits);
+}
+KAKEYA_DEVICE double double_of(std::uint64_t bits) {
+  return __longlong_as_double(static_cast<long long>(bits));
+}
+
+}  // namespace kakeya::cuda::dev

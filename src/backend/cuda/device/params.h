@@ -1,0 +1,186 @@
+// What kernels are handed, by value. Pointers are the device's.
+#pragma once
+
+#include <cstdint>
+
+namespace kakeya::cuda::device {
+
+enum class WeightType : std::int32_t { kF32, kF16, kBf16, kIntegers };
+
+// tensor/integer_blocks.h, as the device holds them: 32 columns of a row.
+struct IntegerRun {
+  std::uint32_t codes[8];  // four each, the first one lowest
+  float scales[2];         // for each 16 columns
+  float minimums[2];
+};
+// Read word by word: how many there are, and where the scales begin; the minimums follow.
+inline constexpr int kIntegerRunWords = sizeof(IntegerRun) / sizeof(std::uint32_t);
+inline constexpr int kIntegerScaleWord = 8;
+
+// Stacked matrices [X, rows, cols].
+struct Weight {
+  const void* data;  // of its type; of kIntegers: IntegerRuns
+  std::int64_t rows;
+  std::int64_t cols;
+  WeightType type;
+  bool rounds_rows;  // activations are rounded to bf16 before they meet it
+  // Of integers: as in IntegerFormat.
+  bool has_minimum;
+  bool halves;  // scales are for 16 columns
+  std::int32_t zero;
+};
+
+// x [count, width]; where some weight is of integers, also what it is rounded to.
+struct ProductRows {
+  const float* x;
+  std::int64_t count;
+  std::int64_t width;
+  const std::int8_t* codes;  // [count, width]
+  const float* steps;        // [count, width / 32]
+};
+
+struct EmbedParams {
+  Weight table;
+  const std::int32_t* ids;
+  float scale;
+  std::int64_t count;
+  float* out;
+};
+struct NormParams {
+  const float* x;
+  const float* weight;  // or null
+  float eps;
+  std::int64_t count;
+  std::int64_t width;
+  float* out;
+};
+struct RoundParams {
+  const float* x;
+  std::int64_t count;
+  std::int64_t width;
+  std::int8_t* codes;
+  float* steps;
+};
+struct ProductParams {
+  ProductRows rows;
+  Weight weight;
+  float* out;
+};
+struct GatedProductParams {
+  ProductRows rows;
+  Weight gate;
+  Weight up;
+  bool silu;
+  float* out;
+};
+struct GateParams {
+  const float* gate;
+  const float* other;
+  std::int64_t other_stride;
+  bool silu;
+  std::int64_t count;
+  std::int64_t width;
+  float* out;
+};
+struct RopeTableParams {
+  const std::int64_t* positions;
+  const float* frequencies;
+  std::int64_t num_frequencies;
+  std::int64_t count;
+  std::int64_t half;
+  float* cos;
+  float* sin;
+};
+struct RopeParams {
+  float* x;
+  const float* cos;
+  const float* sin;
+  std::int64_t count;
+  std::int64_t width;
+  std::int64_t half;
+};
+
+enum class RowFormat : std::int32_t { kF32, kBf16, kInt8, kInt4 };
+
+// KvRows, with the tables of its blocks on the device.
+struct CachedRows {
+  const std::uint64_t* keys;  // null: made from the values
+  const std::uint64_t* values;
+  std::int64_t block_slots;
+  std::int64_t capacity;
+  std::int64_t sink;
+  std::int64_t num_kv_heads;
+  std::int64_t head_dim;
+  std::int64_t vector_bytes;
+  RowFormat format;
+};
+
+struct StoreParams {
+  const float* rows;  // [count, K * E]
+  const std::uint64_t* blocks;
+  std::int64_t first_position;
+  CachedRows cache;
+};
+struct AttentionParams {
+  const float* queries;  // [count, H * E]
+  std::int64_t num_heads;
+  std::int64_t first_position;
+  std::int64_t block_end;
+  std::int64_t window;
+  std::int64_t kept;
+  float scale;
+  const float* k_norm;
+  const float* frequencies;
+  std::int64_t num_frequencies;
+  CachedRows cache;
+  float* out;
+};
+struct RouteParams {
+  const float* logits;
+  std::int64_t num_experts;  // at most kMaxExperts
+  const float* per_expert_scale;
+  std::int64_t top_k;
+  std::int32_t* experts;
+  float* weights;
+};
+inline constexpr std::int64_t kMaxExperts = 1024;
+
+struct ExpertHiddenParams {
+  ProductRows rows;
+  Weight gate;
+  Weight up;
+  bool silu;
+  const std::int32_t* experts;
+  std::int64_t top_k;
+  float* hidden;  // [count, top_k, F]
+};
+struct ExpertOutputParams {
+  ProductRows rows;  // the hidden ones, [count * top_k, F]
+  Weight down;
+  const std::int32_t* experts;
+  const float* weights;
+  std::int64_t top_k;
+  float* out;
+};
+struct AddParams {
+  const float* a;
+  const float* b;
+  float scale;
+  std::int64_t size;
+  float* out;
+};
+struct SoftcapParams {
+  float* x;
+  float cap;
+  std::int64_t size;
+};
+struct CopyColumnsParams {
+  const float* x;
+  std::int64_t count;
+  std::int64_t width;
+  float* out;
+  std::int64_t out_width;
+  std::int64_t column;
+};
+
+}  // namespace kakeya::cuda::device

@@ -1,0 +1,169 @@
+// Operations on rows, each element or each row by itself.
+#pragma once
+
+#include "backend/cuda/device/products.h"
+
+namespace kakeya::cuda::device {
+
+inline constexpr int kElementThreads = 128;
+
+// The element of a thread, where a block has kElementThreads of them.
+KAKEYA_DEVICE std::int64_t own_element() {
+  return dev::block_x() * kElementThreads + dev::thread();
+}
+
+// Grid: columns / kElementThreads, rows.
+KAKEYA_DEVICE void embed(const EmbedParams& p) {
+  const std::int64_t d = own_element();
+  if (d >= p.table.cols) return;
+  const std::int64_t id = dev::Global<const std::int32_t>(p.ids).load(dev::block_y());
+  float value;
+  if (p.table.type == WeightType::kIntegers) {
+    const dev::Global<const std::uint32_t> words(static_cast<const std::uint32_t*>(p.table.data));
+    const std::int64_t run = (id * p.table.cols + d) / 32 * kIntegerRunWords;
+    const std::int64_t column = d % 32;
+    const std::int64_t scale = run + kIntegerScaleWord + column / 16;
+    const int code = static_cast<int>(words.load(run + column / 4) >> (8 * (column % 4)) & 255U);
+    const float scaled = dev::float_of(words.load(scale)) * static_cast<float>(code - p.table.zero);
+    value = scaled + dev::float_of(words.load(scale + 2));
+  } else {
+    value = float_weight(p.table, id * p.table.cols + d);
+  }
+  dev::Global<float>(p.out).store(dev::block_y() * p.table.cols + d, p.scale * value);
+}
+
+inline constexpr int kNormSegments = 8;
+inline constexpr int kNormWarps = 4;  // of a block, a row each
+
+// Sums of squares: eight segments of columns, of which lanes take every 32nd; then pairs of lanes;
+// then segments ascending. Grid: rows / kNormWarps.
+KAKEYA_DEVICE void rms_norm(const NormParams& p) {
+  const std::int64_t row = dev::block_x() * kNormWarps + dev::warp();
+  if (row >= p.count) return;
+  const dev::Global<const float> x(p.x);
+  const std::int64_t length = (p.width + kNormSegments - 1) / kNormSegments;
+  float sums[kNormSegments];
+KAKEYA_UNROLL
+  for (int s = 0; s < kNormSegments; ++s) {
+    const std::int64_t last = (s + 1) * length;
+    const std::int64_t end = last < p.width ? last : p.width;
+    float sum = 0.0F;
+    for (std::int64_t d = s * length + dev::lane(); d < end; d += dev::kWarp) {
+      const float value = x.load(row * p.width + d);
+      sum = dev::fma(value, value, sum);
+    }
+    sums[s] = sum;
+  }
+  dev::warp_sums(sums);
+  float total = 0.0F;
+KAKEYA_UNROLL
+  for (int s = 0; s < kNormSegments; ++s) total = total + sums[s];
+  const float scale = 1.0F / dev::sqrt(total / static_cast<float>(p.width) + p.eps);
+  const dev::Global<const float> weight(p.weight);
+  const dev::Global<float> out(p.out);
+  for (std::int64_t d = dev::lane(); d < p.width; d += dev::kWarp) {
+    const float scaled = x.load(row * p.width + d) * scale;
+    out.store(row * p.width + d, p.weight == nullptr ? scaled : scaled * weight.load(d));
+  }
+}
+
+// Grid: columns / kElementThreads, rows.
+KAKEYA_DEVICE void gate(const GateParams& p) {
+  const std::int64_t d = own_element();
+  if (d >= p.width) return;
+  const std::int64_t t = dev::block_y();
+  const float own = dev::Global<const float>(p.gate).load(t * p.width + d);
+  const float other = dev::Global<const float>(p.other).load(t * p.other_stride + d);
+  dev::Global<float>(p.out).store(t * p.width + d, gated(p.silu, own, other));
+}
+
+// Grid: pairs / kElementThreads, rows.
+KAKEYA_DEVICE void rope_table(const RopeTableParams& p) {
+  const std::int64_t i = own_element();
+  if (i >= p.half) return;
+  const std::int64_t position = dev::Global<const std::int64_t>(p.positions).load(dev::block_y());
+  const float frequency =
+      i < p.num_frequencies ? dev::Global<const float>(p.frequencies).load(i) : 0.0F;
+  const Turn turn = turn_by(static_cast<float>(position) * frequency);
+  dev::Global<float>(p.cos).store(dev::block_y() * p.half + i, turn.cos);
+  dev::Global<float>(p.sin).store(dev::block_y() * p.half + i, turn.sin);
+}
+
+// Grid: pairs of all heads / kElementThreads, rows.
+KAKEYA_DEVICE void rope(const RopeParams& p) {
+  const std::int64_t pair = own_element();
+  if (pair >= p.width / 2) return;
+  const std::int64_t i = pair % p.half;
+  const std::int64_t at = dev::block_y() * p.width + pair / p.half * 2 * p.half + i;
+  const dev::Global<float> x(p.x);
+  const float cos = dev::Global<const float>(p.cos).load(dev::block_y() * p.half + i);
+  const float sin = dev::Global<const float>(p.sin).load(dev::block_y() * p.half + i);
+  const float low = x.load(at);
+  const float high = x.load(at + p.half);
+  x.store(at, low * cos - high * sin);
+  x.store(at + p.half, high * cos + low * sin);
+}
+
+// A warp a row: rank after rank the largest that is left. Grid: rows.
+KAKEYA_DEVICE void route(const RouteParams& p) {
+  const std::int64_t t = dev::block_x();
+  const dev::Global<const float> logits(p.logits);
+  const dev::Global<std::int32_t> experts(p.experts);
+  const dev::Global<float> weights(p.weights);
+  const dev::Global<const float> scales(p.per_expert_scale);
+  std::uint32_t taken = 0;  // of the lane's experts: lane + 32 i
+  float largest = 0.0F;
+  double total = 0.0;
+  for (std::int64_t rank = 0; rank < p.top_k; ++rank) {
+    float value = 0.0F;
+    int id = -1;
+    for (int i = 0; i * dev::kWarp + dev::lane() < p.num_experts; ++i) {
+      if ((taken >> i & 1U) != 0) continue;
+      const int expert = i * dev::kWarp + dev::lane();
+      const float logit = logits.load(t * p.num_experts + expert);
+      if (id < 0 || logit > value) {
+        value = logit;
+        id = expert;
+      }
+    }
+    dev::warp_best(value, id);
+    if (id % dev::kWarp == dev::lane()) taken |= 1U << (id / dev::kWarp);
+    if (rank == 0) largest = value;
+    const double power = device::exp(static_cast<double>(value) - largest);
+    total = total + power;
+    if (dev::lane() == 0) experts.store(t * p.top_k + rank, id);
+  }
+  if (dev::lane() != 0) return;
+  for (std::int64_t rank = 0; rank < p.top_k; ++rank) {
+    const std::int32_t id = experts.load(t * p.top_k + rank);
+    const float value = logits.load(t * p.num_experts + id);
+    const double power = device::exp(static_cast<double>(value) - largest) / total;
+    weights.store(t * p.top_k + rank, static_cast<float>(power * scales.load(id)));
+  }
+}
+
+// Grid: elements / kElementThreads.
+KAKEYA_DEVICE void add(const AddParams& p) {
+  const std::int64_t i = own_element();
+  if (i >= p.size) return;
+  const float sum = dev::Global<const float>(p.a).load(i) + dev::Global<const float>(p.b).load(i);
+  dev::Global<float>(p.out).store(i, sum * p.scale);
+}
+
+KAKEYA_DEVICE void softcap(const SoftcapParams& p) {
+  const std::int64_t i = own_element();
+  if (i >= p.size) return;
+  const dev::Global<float> x(p.x);
+  const double cap = p.cap;
+  x.store(i, static_cast<float>(cap * device::tanh(static_cast<double>(x.load(i)) / cap)));
+}
+
+// Grid: columns / kElementThreads, rows.
+KAKEYA_DEVICE void copy_columns(const CopyColumnsParams& p) {
+  const std::int64_t d = own_element();
+  if (d >= p.width) return;
+  const float value = dev::Global<const float>(p.x).load(dev::block_y() * p.width + d);
+  dev::Global<float>(p.out).store(dev::block_y() * p.out_width + p.column + d, value);
+}
+
+}  // namespace kakeya::cuda::device

@@ -1,0 +1,269 @@
+#include "backend/cuda/emulated_block.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace kakeya::cuda::emulated {
+namespace {
+
+thread_local Block* running_block = nullptr;
+
+// Sweeps over all threads for which a warp may have to wait.
+constexpr std::uint64_t kMostStarvedSweeps = 400;
+
+std::string to_text(const Place& place) {
+  const std::string_view file = place.file;
+  const auto slash = file.find_last_of('/');
+  return fmt::format("{}:{}", slash == std::string_view::npos ? file : file.substr(slash + 1),
+                     place.line);
+}
+
+}  // namespace
+
+Block* running() {
+  return running_block;
+}
+
+std::string Block::run(const Work& work,
+                       std::int64_t block_x,
+                       std::int64_t block_y,
+                       SequenceRng& random) {
+  work_ = work;
+  block_x_ = block_x;
+  block_y_ = block_y;
+  const auto threads = static_cast<std::size_t>(work.threads);
+  if (!stacks_.reserve(threads)) return "the system gives no addresses for stacks";
+  threads_.assign(threads, {});
+  warps_.assign(threads / kWarp, {});
+  shared_.assign(work.shared_words, {});
+  ended_ = waiting_ = barriers_ = 0;
+  last_bounds_ = {};
+  failure_.clear();
+  for (std::size_t t = 0; t < threads; ++t) prepare_fiber(stacks_[t], &Block::enter);
+  Block* const before = std::exchange(running_block, this);
+  schedule(random);
+  running_block = before;
+  return std::move(failure_);
+}
+
+// Threads in turn, from a random one on; perhaps one warp waits until no other one can go on.
+void Block::schedule(SequenceRng& random) {
+  const int threads = work_.threads;
+  const auto warps = static_cast<std::uint64_t>(threads / kWarp);
+  int starved = warps > 1 && random.below(2) == 0 ? static_cast<int>(random.below(warps)) : kNobody;
+  std::uint64_t sweeps = random.below(kMostStarvedSweeps);
+  while (ended_ < threads) {
+    bool went_on = false;
+    int t = static_cast<int>(random.below(static_cast<std::uint64_t>(threads)));
+    for (int i = 0; i < threads; ++i, t = t + 1 == threads ? 0 : t + 1) {
+      if (threads_[static_cast<std::size_t>(t)].state != State::kReady) continue;
+      if (t / kWarp == starved) continue;
+      went_on = true;
+      resume(t);
+      if (!failure_.empty()) return;
+    }
+    if (starved != kNobody && (!went_on || sweeps-- == 0)) {
+      starved = kNobody;
+    } else if (!went_on) {
+      failure_ = deadlock();
+      return;
+    }
+  }
+}
+
+std::string Block::deadlock() const {
+  for (std::size_t t = 0; t < threads_.size(); ++t) {
+    if (threads_[t].state == State::kInExchange) {
+      const Warp& warp = warps_[t / kWarp];
+      return fmt::format("thread {}: waits at {} for the {} lanes of its warp that are not there",
+                         t, to_text(warp.place), kWarp - warp.arrived);
+    }
+  }
+  return fmt::format("{} of {} threads wait at the barrier {}, the others never come", waiting_,
+                     work_.threads, to_text(barrier_));
+}
+
+void Block::enter() {
+  enter_fiber(running_block->scheduler_);
+  running_block->work_.body(running_block->work_.parameters);
+  running_block->end_thread();
+}
+
+void Block::resume(int thread) {
+  current_ = thread;
+  switch_fiber(scheduler_, stacks_[static_cast<std::size_t>(thread)]);
+}
+
+void Block::suspend(State state) {
+  const auto self = static_cast<std::size_t>(current_);
+  threads_[self].state = state;
+  switch_fiber(stacks_[self], scheduler_);
+}
+
+void Block::fail(std::string message) {
+  failure_ = fmt::format("thread {}: {}", current_, message);
+  message.clear();
+  // Nobody switches back.
+  for (;;) suspend(State::kEnded);
+}
+
+void Block::end_thread() {
+  Warp& warp = own_warp();
+  if (warp.arrived > 0) {
+    fail(fmt::format("ends while {} lanes of its warp wait for it at {}", warp.arrived,
+                     to_text(warp.place)));
+  }
+  if (waiting_ > 0) {
+    fail(fmt::format("ends while {} threads wait for it at the barrier {}", waiting_,
+                     to_text(barrier_)));
+  }
+  ++warp.ended;
+  ++ended_;
+  for (;;) suspend(State::kEnded);
+}
+
+void Block::sync_block(Place place) {
+  if (ended_ > 0) {
+    fail(fmt::format("reaches the barrier {} which {} threads never will: they have ended",
+                     to_text(place), ended_));
+  }
+  if (waiting_ == 0) {
+    barrier_ = place;
+  } else if (barrier_ != place) {
+    fail(fmt::format("reaches the barrier {} while others wait at {}", to_text(place),
+                     to_text(barrier_)));
+  }
+  if (++waiting_ < work_.threads) {
+    suspend(State::kAtBarrier);
+    return;
+  }
+  waiting_ = 0;
+  ++barriers_;
+  for (Thread& thread : threads_) thread.state = State::kReady;
+}
+
+bool Block::meet(Place place, void* own) {
+  Warp& warp = own_warp();
+  if (warp.ended > 0) {
+    fail(fmt::format("waits at {} for lanes of its warp that have ended", to_text(place)));
+  }
+  if (warp.arrived == 0) {
+    warp.place = place;
+  } else if (warp.place != place) {
+    fail(fmt::format("is at {} while lanes of its warp wait at {}: they diverged", to_text(place),
+                     to_text(warp.place)));
+  }
+  threads_[static_cast<std::size_t>(current_)].own = own;
+  if (++warp.arrived < kWarp) {
+    suspend(State::kInExchange);
+    return false;
+  }
+  warp.arrived = 0;
+  const auto first = static_cast<std::size_t>(current_ / kWarp * kWarp);
+  for (std::size_t l = first; l < first + kWarp; ++l) threads_[l].state = State::kReady;
+  return true;
+}
+
+void Block::sync_warp(Place place) {
+  if (meet(place, nullptr)) ++own_warp().syncs;
+}
+
+void Block::exchange(Place place, void* own, void (*combine)(void* const* lanes)) {
+  if (!meet(place, own)) return;
+  void* lanes[kWarp];
+  const auto first = static_cast<std::size_t>(current_ / kWarp * kWarp);
+  for (std::size_t l = 0; l < kWarp; ++l) lanes[l] = threads_[first + l].own;
+  combine(lanes);
+}
+
+Bounds Block::bounds_of(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (at < last_bounds_.begin || at >= last_bounds_.end) last_bounds_ = memory_.bounds_of(address);
+  return last_bounds_;
+}
+
+void Block::refuse_access(const char* what,
+                          std::uintptr_t address,
+                          std::size_t bytes,
+                          std::size_t alignment,
+                          Bounds bounds,
+                          Place place) {
+  if (bounds.begin == bounds.end) {
+    fail(fmt::format("{} {} bytes at {} through a pointer to no memory of the device", what, bytes,
+                     to_text(place)));
+  }
+  const auto offset = static_cast<std::int64_t>(address - bounds.begin);
+  if (address >= bounds.begin && address + bytes <= bounds.end) {
+    fail(fmt::format("{} {} bytes at {} at byte {} of an allocation, which is not a multiple of {}",
+                     what, bytes, to_text(place), offset, alignment));
+  }
+  fail(fmt::format("{} {} bytes at {} out of bounds: at byte {} of an allocation of {}", what,
+                   bytes, to_text(place), offset, bounds.end - bounds.begin));
+}
+
+Block::Word& Block::shared_word(int word, const char* what, Place place) {
+  if (word < 0 || static_cast<std::size_t>(word) >= shared_.size()) {
+    fail(fmt::format("{} word {} of {} in shared memory at {}", what, word, shared_.size(),
+                     to_text(place)));
+  }
+  return shared_[static_cast<std::size_t>(word)];
+}
+
+Block::Access Block::own_access() const {
+  return {current_, barriers_, warps_[static_cast<std::size_t>(current_ / kWarp)].syncs};
+}
+
+// Whether a barrier lies between that access and this thread, or it is its own.
+bool Block::is_ordered(const Access& access) const {
+  const Access now = own_access();
+  if (access.thread == kNobody || access.thread == current_ || access.barriers < now.barriers) {
+    return true;
+  }
+  if (access.thread == kSeveralWarps) return false;
+  const int warp = access.thread >= kWholeWarp ? access.thread - kWholeWarp : access.thread / kWarp;
+  return warp == current_ / kWarp && access.syncs < now.syncs;
+}
+
+void Block::note_read(Word& word) {
+  Access now = own_access();
+  const Access& before = word.read;
+  if (before.thread != kNobody && before.thread != current_ && before.barriers == now.barriers) {
+    const int own = current_ / kWarp;
+    const int warp = before.thread >= kSeveralWarps ? kNobody
+                     : before.thread >= kWholeWarp  ? before.thread - kWholeWarp
+                                                    : before.thread / kWarp;
+    now.thread = warp == own ? kWholeWarp + own : kSeveralWarps;
+  }
+  word.read = now;
+}
+
+std::uint32_t Block::read_shared(int index, Place place) {
+  Word& word = shared_word(index, "reads", place);
+  if (word.written.thread == kNobody) {
+    fail(fmt::format("reads word {} of shared memory at {}, which nobody wrote", index,
+                     to_text(place)));
+  }
+  if (!is_ordered(word.written)) {
+    fail(
+        fmt::format("reads word {} of shared memory at {} with no barrier since thread {} wrote it",
+                    index, to_text(place), word.written.thread));
+  }
+  note_read(word);
+  return word.value;
+}
+
+void Block::write_shared(int index, std::uint32_t value, Place place) {
+  Word& word = shared_word(index, "writes", place);
+  if (!is_ordered(word.written) || !is_ordered(word.read)) {
+    fail(fmt::format(
+        "writes word {} of shared memory at {} with no barrier since others read or wrote it",
+        index, to_text(place)));
+  }
+  word.value = value;
+  word.written = own_access();
+}
+
+}  // namespace kakeya::cuda::emulated

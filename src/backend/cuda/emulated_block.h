@@ -1,0 +1,138 @@
+// One block of threads in the emulator, as device code sees it: each operation checks that a card
+// would do what the code means, and ends the launch with a message where it would not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/fiber.h"
+#include "base/random.h"
+
+namespace kakeya::cuda::emulated {
+
+inline constexpr int kWarp = 32;
+
+// A line of device code.
+struct Place {
+  const char* file = "";
+  int line = 0;
+  bool operator==(const Place&) const = default;
+};
+
+// Addresses [begin, end) that belong together: nothing else may be reached from one of them.
+struct Bounds {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+};
+
+// Where device code may read and write.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  // Of the allocation around `address`; empty if there is none.
+  virtual Bounds bounds_of(const void* address) const = 0;
+};
+
+class Block {
+ public:
+  explicit Block(const DeviceMemory& memory) : memory_(memory) {}
+
+  struct Work {
+    void (*body)(const void* parameters) = nullptr;
+    const void* parameters = nullptr;
+    int threads = 0;
+    std::uint32_t shared_words = 0;
+  };
+  // Runs all threads of a block. Returns what went wrong, with the thread; empty if nothing did.
+  std::string run(const Work& work,
+                  std::int64_t block_x,
+                  std::int64_t block_y,
+                  SequenceRng& random);
+
+  // What follows is called by the threads.
+  int thread() const { return current_; }
+  int threads() const { return work_.threads; }
+  std::int64_t block_x() const { return block_x_; }
+  std::int64_t block_y() const { return block_y_; }
+
+  void sync_block(Place place);
+  void sync_warp(Place place);
+  // When all lanes of the warp are here, `combine` is handed what each of them has, and writes
+  // there what each of them gets.
+  void exchange(Place place, void* own, void (*combine)(void* const* lanes));
+
+  Bounds bounds_of(const void* address);
+  [[noreturn]] void refuse_access(const char* what,
+                                  std::uintptr_t address,
+                                  std::size_t bytes,
+                                  std::size_t alignment,
+                                  Bounds bounds,
+                                  Place place);
+  std::uint32_t read_shared(int word, Place place);
+  void write_shared(int word, std::uint32_t value, Place place);
+
+ private:
+  enum class State : std::uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+  struct Thread {
+    State state = State::kReady;
+    void* own = nullptr;
+  };
+  struct Warp {
+    int arrived = 0;
+    int ended = 0;
+    int syncs = 0;  // completed ones of sync_warp()
+    Place place;
+  };
+  // When a thread last read or wrote a word.
+  struct Access {
+    int thread = kNobody;
+    int barriers = 0;  // of the block, completed before it
+    int syncs = 0;     // of its warp
+  };
+  struct Word {
+    std::uint32_t value = 0;
+    Access written;
+    Access read;
+  };
+  static constexpr int kNobody = -1;
+  static constexpr int kWholeWarp = 1 << 16;  // readers: several of warp number thread - kWholeWarp
+  static constexpr int kSeveralWarps = 1 << 20;
+
+  static void enter();
+  void schedule(SequenceRng& random);
+  void resume(int thread);
+  void suspend(State state);
+  void end_thread();
+  std::string deadlock() const;
+  [[noreturn]] void fail(std::string message);
+  Word& shared_word(int word, const char* what, Place place);
+  bool is_ordered(const Access& access) const;
+  void note_read(Word& word);
+  Access own_access() const;
+  Warp& own_warp() { return warps_[static_cast<std::size_t>(current_ / kWarp)]; }
+  // Waits for all lanes; true in the last one.
+  bool meet(Place place, void* own);
+
+  const DeviceMemory& memory_;
+  FiberStacks stacks_;
+  Fiber scheduler_;
+  Work work_;
+  std::int64_t block_x_ = 0;
+  std::int64_t block_y_ = 0;
+  int current_ = 0;
+  int ended_ = 0;
+  int waiting_ = 0;  // at the barrier
+  int barriers_ = 0;
+  Place barrier_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<Word> shared_;
+  Bounds last_bounds_;
+  std::string failure_;
+};
+
+// The block whose threads run on this thread of the host.
+Block* running();
+
+}  // namespace kakeya::cuda::emulated

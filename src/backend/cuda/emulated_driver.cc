@@ -1,0 +1,146 @@
+// The emulator as a device: its memory cannot be touched but by kernels and copies.
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/rows.h"
+#include "backend/cuda/emulator.h"
+#include "backend/guarded/guarded_space.h"
+#include "base/status.h"
+
+namespace kakeya::cuda {
+namespace {
+
+using guarded::GuardedSpace;
+
+using Body = void (*)(const void* parameters);
+constexpr Body kBodies[] = {
+#define KAKEYA_KERNEL(name, params) \
+  [](const void* parameters) { device::name(*static_cast<const device::params*>(parameters)); },
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+#undef KAKEYA_KERNEL
+};
+
+// What is allocated holds NaN until it is written.
+class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
+ public:
+  EmulatedSpace(std::unique_ptr<GuardedSpace> pages, bool allows_host_memory)
+      : pages_(std::move(pages)), allows_host_memory_(allows_host_memory) {}
+
+  GuardedSpace& pages() { return *pages_; }
+  std::string_view name() const override { return "cuda-emulated"; }
+  std::byte* allocate(std::uint64_t bytes) override {
+    std::byte* const memory = pages_->allocate(bytes);
+    if (memory != nullptr) pages_->fill(DevicePointer(memory), std::byte{0xff}, bytes);
+    return memory;
+  }
+  void release(std::byte* memory, std::uint64_t bytes) override { pages_->release(memory, bytes); }
+  void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
+    if (is_of_host(to.address())) return host().upload(from, to);
+    pages_->upload(from, to);
+  }
+  void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
+    if (is_of_host(from.address())) return host().download(from, to);
+    pages_->download(from, to);
+  }
+  void copy(DevicePointer<const std::byte> from,
+            DevicePointer<std::byte> to,
+            std::uint64_t bytes) override {
+    if (is_of_host(from.address())) return host().copy(from, to, bytes);
+    pages_->copy(from, to, bytes);
+  }
+  void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override {
+    if (is_of_host(to.address())) return host().fill(to, value, bytes);
+    pages_->fill(to, value, bytes);
+  }
+
+  emulated::Bounds bounds_of(const void* address) const override {
+    const std::span<const std::byte> piece = pages_->piece_of(address);
+    const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+    if (!piece.empty()) return {begin, begin + piece.size()};
+    return address != nullptr && is_of_host(address) ? emulated::Bounds{1, UINTPTR_MAX}
+                                                  : emulated::Bounds{};
+  }
+
+ private:
+  bool is_of_host(const void* address) const {
+    return allows_host_memory_ && !pages_->has_address(address);
+  }
+
+  std::unique_ptr<GuardedSpace> pages_;
+  const bool allows_host_memory_;
+};
+
+class EmulatedDriver final : public Driver {
+ public:
+  EmulatedDriver(std::unique_ptr<GuardedSpace> pages, const EmulatorOptions& options)
+      : space_(std::move(pages), options.allows_host_memory), emulator_(space_, options.seed) {}
+
+  std::string_view name() const override { return "cuda-emulated"; }
+  MemorySpace& memory() override { return space_; }
+
+  Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) override {
+    const std::lock_guard lock(mutex_);
+    const GuardedSpace::Access access(space_.pages());
+    const auto index = static_cast<std::size_t>(kernel);
+    return emulator_.run(kKernelNames[index], kBodies[index], shape, parameters);
+  }
+  Status synchronize() override { return {}; }
+
+ private:
+  EmulatedSpace space_;
+  std::mutex mutex_;  // of what follows
+  emulated::Emulator emulator_;
+};
+
+}  // namespace
+
+namespace emulated {
+
+Status Emulator::run(std::string_view name,
+                     void (*body)(const void* parameters),
+                     const LaunchShape& shape,
+                     const void* parameters) {
+  const auto refuse = [&](std::string_view what, std::int64_t got, std::int64_t most) {
+    return error(StatusCode::kInternal, "kernel {}: {} {}, at most {} are possible", name, got,
+                 what, most);
+  };
+  if (shape.blocks_x > Driver::kMostBlocksX) {
+    return refuse("blocks a row", shape.blocks_x, Driver::kMostBlocksX);
+  }
+  if (shape.blocks_y > Driver::kMostBlocksY) {
+    return refuse("rows of blocks", shape.blocks_y, Driver::kMostBlocksY);
+  }
+  if (shape.threads > Driver::kMostThreads || shape.threads % kWarp != 0) {
+    return refuse("threads, which are to be whole warps", shape.threads, Driver::kMostThreads);
+  }
+  const std::int64_t shared = std::int64_t{4} * shape.shared_words;
+  if (shared > kMostSharedBytes) return refuse("bytes of shared memory", shared, kMostSharedBytes);
+  const auto blocks = static_cast<std::uint64_t>(shape.blocks_x * shape.blocks_y);
+  if (blocks == 0) return {};
+  // All of them, in steps that have no factor in common with their number.
+  std::uint64_t stride = random_.below(blocks) + 1;
+  while (std::gcd(stride, blocks) != 1) ++stride;
+  std::uint64_t block = random_.below(blocks);
+  const Block::Work work = {body, parameters, shape.threads, shape.shared_words};
+  for (std::uint64_t i = 0; i < blocks; ++i, block = (block + stride) % blocks) {
+    const auto x = static_cast<std::int64_t>(block) % shape.blocks_x;
+    const auto y = static_cast<std::int64_t>(block) / shape.blocks_x;
+    const std::string failure = block_.run(work, x, y, random_);
+    if (!failure.empty()) {
+      return error(StatusCode::kInternal, "kernel {}, block ({}, {}), {}", name, x, y, failure);
+    }
+  }
+  return {};
+}
+
+}  // namespace emulated
+
+Result<std::unique_ptr<Driver>> create_emulated_driver(const EmulatorOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(auto pages, GuardedSpace::create());
+  return std::make_unique<EmulatedDriver>(std::move(pages), options);
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,32 @@
+// Runs kernels on the host, block after block in a random order.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/emulated_block.h"
+
+namespace kakeya::cuda::emulated {
+
+// One launch at a time.
+class Emulator {
+ public:
+  // Shared memory of a block, at most.
+  static constexpr std::uint32_t kMostSharedBytes = 227U << 10;
+
+  // The same seed gives the same order.
+  Emulator(const DeviceMemory& memory, std::uint64_t seed) : random_(seed), block_(memory) {}
+
+  // Errors: kInternal "kernel NAME, block (X, Y), thread T: what happened".
+  Status run(std::string_view name,
+             void (*body)(const void* parameters),
+             const LaunchShape& shape,
+             const void* parameters);
+
+ private:
+  SequenceRng random_;
+  Block block_;
+};
+
+}  // namespace kakeya::cuda::emulated

@@ -1,0 +1,11 @@
+// The kernels under their names, for nvcc.
+#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/kernel_list.h"
+#include "backend/cuda/device/rows.h"
+
+#define KAKEYA_KERNEL(name, params)                             \
+  extern "C" __global__ void kakeya_##name(                     \
+      const __grid_constant__ kakeya::cuda::device::params p) { \
+    kakeya::cuda::device::name(p);                              \
+  }
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
