@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/memory_budget.h"
 #include "kakeya/memory.h"
+#include "kv/kv_cache.h"
 #include "model/arena.h"
 
 namespace kakeya {
@@ -58,6 +59,8 @@ class Workspace final : public HostCopies {
   // Thread-safe; waits.
   Turn take_turn() { return Turn(*this); }
 
+  // Whether passes can read and write such a cache. Errors: kUnimplemented.
+  Status check(const KvCacheSpec& cache) const;
   // Makes room for such passes, too. Thread-safe; waits for a turn. Errors: kResourceExhausted;
   // nothing changes then.
   Status reserve(const WorkspacePlan& plan);

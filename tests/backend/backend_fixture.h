@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/host_rows.h"
 #include "backend/mlx/mlx_backend.h"
 #include "twin/test_units.h"
@@ -18,14 +19,19 @@
 namespace kakeya {
 
 struct Configuration {
-  std::string instruction_set;  // empty: the reference; "mlx": that backend
+  std::string instruction_set;  // empty: the reference; "mlx", "cuda_emulated": those backends
   int threads = 1;
 };
 
+// The kernels for NVIDIA cards, of which each number of threads stands for an order in which they
+// run.
+inline const std::string kCudaEmulated = "cuda_emulated";
+
 inline std::string configuration_name(const Configuration& configuration) {
   if (configuration.instruction_set.empty()) return "ref";
-  if (configuration.instruction_set == "mlx") return "mlx";
-  return configuration.instruction_set + "_threads" + std::to_string(configuration.threads);
+  const std::string& set = configuration.instruction_set;
+  if (set == "mlx" || set == kCudaEmulated) return set;
+  return set + "_threads" + std::to_string(configuration.threads);
 }
 
 // Every unit that this machine runs, with each of the thread counts.
@@ -45,12 +51,13 @@ inline std::vector<Configuration> mlx_configurations() {
   return {{"mlx", 1}};
 }
 
-// Both.
+// All of them, and the emulated kernels.
 inline std::vector<Configuration> fast_configurations(const std::vector<int>& thread_counts) {
   std::vector<Configuration> configurations = cpu_configurations(thread_counts);
   for (const Configuration& configuration : mlx_configurations()) {
     configurations.push_back(configuration);
   }
+  configurations.push_back({kCudaEmulated, 1});
   return configurations;
 }
 
@@ -80,15 +87,22 @@ inline ExecutorPlan roomy_plan() {
   return plan;
 }
 
+inline std::unique_ptr<Backend> create_configured_backend(const Configuration& configuration) {
+  const std::string& set = configuration.instruction_set;
+  if (set == kCudaEmulated) {
+    return cuda::create_emulated_backend({.seed = static_cast<std::uint64_t>(configuration.threads),
+                                          .allows_host_memory = true})
+        .value();
+  }
+  BackendOptions options;
+  options.name = set.empty() ? "ref" : set == "mlx" ? "mlx" : "cpu/" + set;
+  options.threads.num_threads = configuration.threads;
+  return test::create_test_backend(options).value();
+}
+
 struct Machine {
   explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan()) {
-    BackendOptions options;
-    options.name = configuration.instruction_set.empty() ? "ref"
-                   : configuration.instruction_set == "mlx"
-                       ? "mlx"
-                       : "cpu/" + configuration.instruction_set;
-    options.threads.num_threads = configuration.threads;
-    backend = test::create_test_backend(options).value();
+    backend = create_configured_backend(configuration);
     executor = backend->create_executor(plan, budget).value();
   }
 

@@ -27,9 +27,16 @@ class IntegerProducts : public testing::TestWithParam<Configuration> {
   Machine cpu_{GetParam()};
 };
 
+// Those that keep the promise of equal bits.
+std::vector<Configuration> integer_configurations() {
+  std::vector<Configuration> configurations = cpu_configurations({1, 2});
+  configurations.push_back({kCudaEmulated, 1});
+  return configurations;
+}
+
 INSTANTIATE_TEST_SUITE_P(AllSets,
                          IntegerProducts,
-                         testing::ValuesIn(cpu_configurations({1, 2})),
+                         testing::ValuesIn(integer_configurations()),
                          [](const auto& test) { return configuration_name(test.param); });
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -238,6 +245,9 @@ TEST_P(IntegerProducts, ChargeWhatWasAnnounced) {
 
 // Bytes that 256 columns take: of Q4_0 those of the file, of the K formats little more.
 TEST_P(IntegerProducts, KeepFewBitsInFew) {
+  if (GetParam().instruction_set == kCudaEmulated) {
+    GTEST_SKIP() << "12 bits a weight, whatever its format";
+  }
   const auto bytes = [&](QuantizedFormat format) {
     TensorView weight = {.shape = {128, 2816}};
     weight.quantization = format;

@@ -29,6 +29,7 @@ struct BackendChoice {
   std::string label() const {
     std::string label = name;
     std::replace(label.begin(), label.end(), '/', '_');
+    std::replace(label.begin(), label.end(), '-', '_');
     return label;
   }
 };

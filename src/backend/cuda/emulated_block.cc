@@ -14,11 +14,15 @@ thread_local Block* running_block = nullptr;
 // Sweeps over all threads for which a warp may have to wait.
 constexpr std::uint64_t kMostStarvedSweeps = 400;
 
+bool is_same(const Place& a, const Place& b) {
+  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+}
+
 std::string to_text(const Place& place) {
-  const std::string_view file = place.file;
+  const std::string_view file = place.file_name();
   const auto slash = file.find_last_of('/');
   return fmt::format("{}:{}", slash == std::string_view::npos ? file : file.substr(slash + 1),
-                     place.line);
+                     place.line());
 }
 
 }  // namespace
@@ -132,7 +136,7 @@ void Block::sync_block(Place place) {
   }
   if (waiting_ == 0) {
     barrier_ = place;
-  } else if (barrier_ != place) {
+  } else if (!is_same(barrier_, place)) {
     fail(fmt::format("reaches the barrier {} while others wait at {}", to_text(place),
                      to_text(barrier_)));
   }
@@ -152,7 +156,7 @@ bool Block::meet(Place place, void* own) {
   }
   if (warp.arrived == 0) {
     warp.place = place;
-  } else if (warp.place != place) {
+  } else if (!is_same(warp.place, place)) {
     fail(fmt::format("is at {} while lanes of its warp wait at {}: they diverged", to_text(place),
                      to_text(warp.place)));
   }

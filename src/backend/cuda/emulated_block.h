@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,7 @@ namespace kakeya::cuda::emulated {
 inline constexpr int kWarp = 32;
 
 // A line of device code.
-struct Place {
-  const char* file = "";
-  int line = 0;
-  bool operator==(const Place&) const = default;
-};
+using Place = std::source_location;
 
 // Addresses [begin, end) that belong together: nothing else may be reached from one of them.
 struct Bounds {

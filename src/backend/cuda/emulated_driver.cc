@@ -61,7 +61,7 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
     if (!piece.empty()) return {begin, begin + piece.size()};
     return address != nullptr && is_of_host(address) ? emulated::Bounds{1, UINTPTR_MAX}
-                                                  : emulated::Bounds{};
+                                                     : emulated::Bounds{};
   }
 
  private:

@@ -6,7 +6,7 @@ namespace kakeya::none {
 namespace {
 
 constexpr std::array kMissing = {
-    MissingBackend{"cuda", "this version has no code for NVIDIA cards"},
+    MissingBackend{"cuda", "this version runs its code for NVIDIA cards only as cuda-emulated, on the host"},
 };
 
 }  // namespace

@@ -167,7 +167,8 @@ struct Seen {
     return (position >= sink_begin && position < sink_end) || (position >= begin && position < end);
   }
   KAKEYA_DEVICE bool meets(std::int64_t first, std::int64_t last) const {
-    return (first < sink_end && last > sink_begin) || (first < end && last > begin);
+    return (sink_begin < sink_end && first < sink_end && last > sink_begin) ||
+           (first < end && last > begin);
   }
 };
 
@@ -258,7 +259,7 @@ KAKEYA_DEVICE void attend_chunk(
     if (row == 0) continue;  // not seen
     const StoredVector value(p.cache.format, row);
     const float weight = powers.load(j);
-KAKEYA_UNROLL
+    KAKEYA_UNROLL
     for (int i = 0; i < kOwnElements; ++i) {
       const int e = own + kChunk * i;
       if (e < p.cache.head_dim) sums[i] = dev::fma(weight, value.load(e), sums[i]);
@@ -269,7 +270,7 @@ KAKEYA_UNROLL
   const auto now = static_cast<float>(device::exp(static_cast<double>(largest) - both));
   all.largest = both;
   all.total = dev::fma(total, now, all.total * before);
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int i = 0; i < kOwnElements; ++i) {
     all.values[i] = dev::fma(sums[i], now, all.values[i] * before);
   }
@@ -294,7 +295,7 @@ KAKEYA_DEVICE void attention(const AttentionParams& p) {
     attend_chunk(p, score, visible, address, all);
   }
   const dev::Global<float> out(p.out);
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int i = 0; i < kOwnElements; ++i) {
     const int e = dev::thread() + kChunk * i;
     if (e < p.cache.head_dim) out.store(query + e, all.values[i] / all.total);

@@ -17,12 +17,6 @@ namespace kakeya::cuda::dev {
 inline constexpr int kWarp = emulated::kWarp;
 
 using emulated::Place;
-// Of the line that calls, as the default of an argument.
-#define KAKEYA_HERE                    \
-  Place {                              \
-    __builtin_FILE(), __builtin_LINE() \
-  }
-
 inline int thread() {
   return emulated::running()->thread();
 }
@@ -42,15 +36,15 @@ inline std::int64_t block_y() {
   return emulated::running()->block_y();
 }
 
-inline void sync_block(Place place = KAKEYA_HERE) {
+inline void sync_block(Place place = Place::current()) {
   emulated::running()->sync_block(place);
 }
-inline void sync_warp(Place place = KAKEYA_HERE) {
+inline void sync_warp(Place place = Place::current()) {
   emulated::running()->sync_warp(place);
 }
 
 template <int kCount>
-void warp_sums(float (&values)[kCount], Place place = KAKEYA_HERE) {
+void warp_sums(float (&values)[kCount], Place place = Place::current()) {
   emulated::running()->exchange(place, values, [](void* const* lanes) {
     float sums[kWarp][kCount];
     for (int other = kWarp / 2; other > 0; other /= 2) {
@@ -64,7 +58,7 @@ void warp_sums(float (&values)[kCount], Place place = KAKEYA_HERE) {
   });
 }
 
-inline float warp_max(float value, Place place = KAKEYA_HERE) {
+inline float warp_max(float value, Place place = Place::current()) {
   emulated::running()->exchange(place, &value, [](void* const* lanes) {
     float largest = *static_cast<const float*>(lanes[0]);
     for (int l = 1; l < kWarp; ++l) {
@@ -77,7 +71,7 @@ inline float warp_max(float value, Place place = KAKEYA_HERE) {
 }
 
 // The largest value of those with an id >= 0, and its id; of equal ones the lowest id.
-inline void warp_best(float& value, int& id, Place place = KAKEYA_HERE) {
+inline void warp_best(float& value, int& id, Place place = Place::current()) {
   struct Candidate {
     float value;
     int id;
@@ -102,13 +96,13 @@ class Global {
   explicit Global(T* address)
       : address_(address), bounds_(emulated::running()->bounds_of(address)) {}
 
-  T load(std::int64_t index, Place place = KAKEYA_HERE) const {
+  T load(std::int64_t index, Place place = Place::current()) const {
     check(index, "reads", place);
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));
     return value;
   }
-  void store(std::int64_t index, T value, Place place = KAKEYA_HERE) const {
+  void store(std::int64_t index, T value, Place place = Place::current()) const {
     check(index, "writes", place);
     std::memcpy(address_ + index, &value, sizeof(value));
   }
@@ -132,10 +126,10 @@ class Shared {
 
  public:
   explicit Shared(int first_word) : first_word_(first_word) {}
-  T load(int index, Place place = KAKEYA_HERE) const {
+  T load(int index, Place place = Place::current()) const {
     return std::bit_cast<T>(emulated::running()->read_shared(first_word_ + index, place));
   }
-  void store(int index, T value, Place place = KAKEYA_HERE) const {
+  void store(int index, T value, Place place = Place::current()) const {
     emulated::running()->write_shared(first_word_ + index, std::bit_cast<std::uint32_t>(value),
                                       place);
   }
@@ -168,7 +162,5 @@ inline float float_of(std::uint32_t bits) {
 inline double double_of(std::uint64_t bits) {
   return std::bit_cast<double>(bits);
 }
-
-#undef KAKEYA_HERE
 
 }  // namespace kakeya::cuda::dev

@@ -32,7 +32,7 @@ KAKEYA_DEVICE void float_products(const ProductRows& in,
   for (std::int64_t begin = 4 * dev::lane(); begin < w.cols; begin += 4 * dev::kWarp) {
     for (std::int64_t k = begin; k < begin + 4 && k < w.cols; ++k) {
       const float weight = float_weight(w, weight_row * w.cols + k);
-KAKEYA_UNROLL
+      KAKEYA_UNROLL
       for (int r = 0; r < kRows; ++r) {
         if (first + r >= in.count) continue;
         const float value = x.load((first + r) * w.cols + k);
@@ -119,13 +119,13 @@ KAKEYA_DEVICE void products(const ProductRows& in,
                             std::int64_t weight_row,
                             std::int64_t first,
                             float (&sums)[kRows]) {
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int r = 0; r < kRows; ++r) sums[r] = 0.0F;
   if (w.type != WeightType::kIntegers) {
     float_products(in, w, weight_row, first, sums);
     return;
   }
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int r = 0; r < kRows; ++r) {
     if (first + r < in.count) sums[r] = integer_product(in, w, weight_row, first + r);
   }
@@ -145,7 +145,7 @@ KAKEYA_DEVICE void product(const ProductParams& p) {
   products(p.rows, p.weight, n, first, sums);
   if (dev::lane() != 0) return;
   const dev::Global<float> out(p.out);
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int r = 0; r < kProductRowTile; ++r) {
     if (first + r < p.rows.count) out.store((first + r) * p.weight.rows + n, sums[r]);
   }
@@ -166,7 +166,7 @@ KAKEYA_DEVICE void gated_product(const GatedProductParams& p) {
   products(p.rows, p.up, n, first, ups);
   if (dev::lane() != 0) return;
   const dev::Global<float> out(p.out);
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int r = 0; r < kProductRowTile; ++r) {
     if (first + r < p.rows.count) {
       out.store((first + r) * p.gate.rows + n, gated(p.silu, gates[r], ups[r]));

@@ -43,7 +43,7 @@ KAKEYA_DEVICE void rms_norm(const NormParams& p) {
   const dev::Global<const float> x(p.x);
   const std::int64_t length = (p.width + kNormSegments - 1) / kNormSegments;
   float sums[kNormSegments];
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int s = 0; s < kNormSegments; ++s) {
     const std::int64_t last = (s + 1) * length;
     const std::int64_t end = last < p.width ? last : p.width;
@@ -56,7 +56,7 @@ KAKEYA_UNROLL
   }
   dev::warp_sums(sums);
   float total = 0.0F;
-KAKEYA_UNROLL
+  KAKEYA_UNROLL
   for (int s = 0; s < kNormSegments; ++s) total = total + sums[s];
   const float scale = 1.0F / dev::sqrt(total / static_cast<float>(p.width) + p.eps);
   const dev::Global<const float> weight(p.weight);

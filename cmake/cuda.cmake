@@ -1,0 +1,17 @@
+# KAKEYA_NVCC: NVIDIA's compiler, with which the kernels of src/backend/cuda are compiled, too. Nothing runs what it
+# makes yet: the build shows that the same source compiles for cards, and a test that it needs no memory for registers.
+set(KAKEYA_CUDA AUTO CACHE STRING "Compile the kernels for NVIDIA cards: ON, OFF, or AUTO where nvcc is found")
+set_property(CACHE KAKEYA_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT KAKEYA_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "KAKEYA_CUDA must be AUTO, ON or OFF but is '${KAKEYA_CUDA}'")
+endif()
+set(KAKEYA_NVCC "")
+if(NOT KAKEYA_CUDA STREQUAL OFF)
+  find_program(KAKEYA_FOUND_NVCC nvcc PATHS /usr/local/cuda/bin)
+  mark_as_advanced(KAKEYA_FOUND_NVCC)
+  if(KAKEYA_FOUND_NVCC)
+    set(KAKEYA_NVCC ${KAKEYA_FOUND_NVCC})
+  elseif(KAKEYA_CUDA STREQUAL ON)
+    message(FATAL_ERROR "KAKEYA_CUDA is ON, but nvcc is not found: KAKEYA_FOUND_NVCC says where it is")
+  endif()
+endif()

@@ -1,0 +1,204 @@
+// The emulator finds what a card would not forgive, and nothing else: each fault planted into a
+// kernel is found for each of 20 orders of its threads, with its kernel and line, and the kernel
+// without the fault gives the same bits in all of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device/dev.h"
+#include "backend/cuda/emulator.h"
+#include "base/memory_budget.h"
+
+namespace kakeya::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kThreads = 128;
+constexpr std::uint64_t kSeeds = 20;
+
+enum class Fault {
+  kNone,
+  kNoBarrierBeforeReading,
+  kNoBarrierBeforeWriting,
+  kUnwrittenShared,
+  kBeyondShared,
+  kBeyondGlobal,
+  kNullPointer,
+  kMisaligned,
+  kSkippedExchange,
+  kOtherExchange,
+  kThreadEndsEarly,
+  kOtherBarrier
+};
+
+struct Parameters {
+  const float* in;
+  float* out;
+  Fault fault;
+};
+
+// Each block reverses its numbers through shared memory, twice, and adds their sum by warps.
+void reverse(const void* raw) {
+  const auto& p = *static_cast<const Parameters*>(raw);
+  const dev::Global<const float> in(p.fault == Fault::kNullPointer ? nullptr : p.in);
+  const dev::Global<float> out(p.out);
+  const dev::Shared<float> shared(0);
+  const int own = dev::thread();
+  const bool is_odd_one = own == 37;
+  const std::int64_t at = dev::block_x() * kThreads + own;
+  float value = in.load(at + (p.fault == Fault::kBeyondGlobal ? kThreads : 0));
+  if (p.fault == Fault::kThreadEndsEarly && is_odd_one) return;
+  if (p.fault != Fault::kUnwrittenShared || !is_odd_one) shared.store(own, value);
+  if (p.fault == Fault::kBeyondShared && is_odd_one) shared.store(kThreads, value);
+  if (p.fault == Fault::kOtherBarrier && is_odd_one) {
+    dev::sync_block();
+  } else if (p.fault != Fault::kNoBarrierBeforeReading) {
+    dev::sync_block();
+  }
+  value = shared.load(kThreads - 1 - own);
+  if (p.fault != Fault::kNoBarrierBeforeWriting) dev::sync_block();
+  shared.store(own, value);
+  dev::sync_block();
+  float sum[1] = {shared.load(kThreads - 1 - own)};
+  if (p.fault == Fault::kOtherExchange && is_odd_one) {
+    sum[0] = dev::warp_max(sum[0]);
+  } else if (p.fault != Fault::kSkippedExchange || !is_odd_one) {
+    dev::warp_sums(sum);
+  }
+  if (p.fault == Fault::kMisaligned) {
+    const auto* const odd = reinterpret_cast<const std::uint16_t*>(p.in) + 1;
+    value += dev::Global<const float>(reinterpret_cast<const float*>(odd)).load(0);
+  }
+  out.store(at, value + sum[0]);
+}
+
+// Arrays that device code may use.
+class Arrays : public emulated::DeviceMemory {
+ public:
+  emulated::Bounds bounds_of(const void* address) const override {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    for (const std::vector<float>* array : {&in, &out}) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(array->data());
+      const std::uintptr_t end = begin + array->size() * sizeof(float);
+      if (at >= begin && at < end) return {begin, end};
+    }
+    return {};
+  }
+
+  std::vector<float> in;
+  std::vector<float> out;
+};
+
+constexpr std::int64_t kBlocks = 3;
+
+Status run(Fault fault, std::uint64_t seed, Arrays& arrays, std::uint32_t shared_words = kThreads) {
+  arrays.in.resize(kBlocks * kThreads);
+  arrays.out.assign(kBlocks * kThreads, 0.0F);
+  for (std::size_t i = 0; i < arrays.in.size(); ++i) {
+    arrays.in[i] = static_cast<float>(i % 97) * 0.1F;
+  }
+  emulated::Emulator emulator(arrays, seed);
+  const Parameters parameters = {arrays.in.data(), arrays.out.data(), fault};
+  return emulator.run("reverse", reverse, {kBlocks, 1, kThreads, shared_words}, &parameters);
+}
+
+struct PlantedFault {
+  Fault fault;
+  std::string message;
+};
+
+TEST(CudaEmulator, FindsPlantedFaultsInEveryOrder) {
+  const std::vector<PlantedFault> faults = {
+      {Fault::kNoBarrierBeforeReading, "shared memory"},
+      {Fault::kNoBarrierBeforeWriting, "with no barrier since"},
+      {Fault::kUnwrittenShared, "which nobody wrote"},
+      {Fault::kBeyondShared, "writes word 128 of 128 in shared memory"},
+      {Fault::kBeyondGlobal, "out of bounds"},
+      {Fault::kNullPointer, "through a pointer to no memory of the device"},
+      {Fault::kMisaligned, "not a multiple of 4"},
+      {Fault::kSkippedExchange, "lanes of its warp"},
+      {Fault::kOtherExchange, "they diverged"},
+      {Fault::kThreadEndsEarly, "barrier"},
+      {Fault::kOtherBarrier, "reaches the barrier"}};
+  for (const PlantedFault& planted : faults) {
+    for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Arrays arrays;
+      const Status status = run(planted.fault, seed, arrays);
+      ASSERT_FALSE(status) << planted.message << ", seed " << seed;
+      EXPECT_EQ(status.error().code(), StatusCode::kInternal);
+      EXPECT_THAT(status.error().message(), HasSubstr("kernel reverse, block ("));
+      EXPECT_THAT(status.error().message(), HasSubstr(", thread "));
+      EXPECT_THAT(status.error().message(), HasSubstr(planted.message));
+      EXPECT_THAT(status.error().message(), HasSubstr("cuda_emulator_test.cc:"));
+    }
+  }
+}
+
+TEST(CudaEmulator, GivesTheSameBitsInEveryOrder) {
+  Arrays first;
+  ASSERT_TRUE(run(Fault::kNone, 1, first));
+  for (std::uint64_t seed = 2; seed <= kSeeds; ++seed) {
+    Arrays other;
+    const Status status = run(Fault::kNone, seed, other);
+    ASSERT_TRUE(status) << status.error().message();
+    EXPECT_EQ(other.out, first.out);
+  }
+}
+
+TEST(CudaEmulator, RefusesLaunchesThatNoCardRuns) {
+  Arrays arrays;
+  const Status status = run(Fault::kNone, 1, arrays, (227U << 10) / 4 + 1);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message(),
+            "kernel reverse: 232452 bytes of shared memory, at most 232448 are possible");
+}
+
+TEST(CudaEmulator, MemoryOfTheDeviceIsNobodyElses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto backend = create_emulated_backend().value();
+  MemoryBudget budget;
+  const Buffer buffer =
+      budget.allocate(MemoryClass::kActivations, 64 * sizeof(float), backend->memory()).value();
+  EXPECT_DEATH(*buffer.as<volatile float>() = 1.0F, "");
+  // What nobody wrote is no number.
+  std::array<float, 1> got = {0.0F};
+  download(backend->memory(), DevicePointer<const float>(buffer.device<float>()),
+           std::span<float>(got));
+  EXPECT_NE(got[0], got[0]);
+}
+
+// A fault of a kernel ends the pass in which it ran, and no other.
+TEST(CudaEmulator, AFaultIsTheStatusOfThePass) {
+  const auto backend = create_emulated_backend().value();
+  MemoryBudget budget;
+  const auto executor = backend->create_executor({}, budget).value();
+  const Buffer buffer =
+      budget.allocate(MemoryClass::kActivations, 64 * sizeof(float), backend->memory()).value();
+  const Rows rows = {buffer.device<float>(), 1, 64};
+  const Rows too_many = {buffer.device<float>(), 3, 64};
+  executor->softcap(too_many, 1.0F);
+  const Status status = executor->end({});
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message(), HasSubstr("kernel softcap, block (1, 0), thread "));
+  executor->softcap(rows, 1.0F);
+  EXPECT_TRUE(executor->end({}));
+}
+
+TEST(CudaEmulator, RefusesRowsThatItHasNoKernelsFor) {
+  const auto backend = create_emulated_backend().value();
+  EXPECT_TRUE(backend->check_rows(KvFormat::kInt4, false));
+  EXPECT_EQ(backend->check_rows(KvFormat::kE8, false).error().message(),
+            "backend cuda-emulated has no kernels for keys and values of type e8; it has those for "
+            "f32, bf16, int8 and int4");
+  EXPECT_EQ(backend->check_rows(KvFormat::kF32, true).error().message(),
+            "backend cuda-emulated has no kernels for restored rows");
+}
+
+}  // namespace
+}  // namespace kakeya::cuda
