@@ -291,8 +291,8 @@ class Backend {
   // Asked before there is a session. Errors: kUnimplemented.
   virtual Status check_rows(KvFormat /*format*/, bool /*restored*/) const { return {}; }
 
-  // Errors: kResourceExhausted if the scratch exceeds the budget; kUnimplemented for shapes that the
-  // backend has no code for.
+  // Errors: kResourceExhausted if the scratch exceeds the budget; kUnimplemented for shapes that
+  // the backend has no code for.
   virtual Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                             MemoryBudget& budget) = 0;
   // What create_executor will charge.

@@ -6,7 +6,8 @@ namespace kakeya::none {
 namespace {
 
 constexpr std::array kMissing = {
-    MissingBackend{"cuda", "this version runs its code for NVIDIA cards only as cuda-emulated, on the host"},
+    MissingBackend{
+        "cuda", "this version runs its code for NVIDIA cards only as cuda-emulated, on the host"},
 };
 
 }  // namespace
