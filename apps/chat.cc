@@ -10,6 +10,7 @@
 #include "command.h"
 #include "failure.h"
 #include "output.h"
+#include "report.h"
 #include "server/chat_client.h"
 #include "terminal.h"
 
@@ -39,21 +40,6 @@ Result<std::string> key_of(const ChatFlags& flags) {
     if (c <= ' ' || c > '~') return bad_usage("a key must be one word of ASCII");
   }
   return key;
-}
-
-// A line of standard input without its end; nothing at the end of all, or after Ctrl-C.
-std::optional<std::string> next_question() {
-  std::string line;
-  char block[4096];
-  while (std::fgets(block, sizeof(block), stdin) != nullptr) {
-    line += block;
-    if (line.size() > kMostPromptBytes) break;
-    if (!line.ends_with('\n')) continue;
-    line.pop_back();
-    return line;
-  }
-  if (line.empty()) return std::nullopt;
-  return line;
 }
 
 nlohmann::json with_system(const std::string& system) {
@@ -92,21 +78,23 @@ int talk(const server::ChatClient& client,
          const std::string& system,
          InterruptGuard& interrupt) {
   nlohmann::json messages = with_system(system);
+  std::string line;
   for (;;) {
     if (stderr_is_terminal() && stdout_is_terminal()) {
       print("> ");
       flush_output();
     }
     interrupt.reset();
-    const auto line = next_question();
-    if (!line) break;
-    if (line->empty()) continue;
-    if (*line == "/reset") {
+    const auto read = read_line(line);
+    if (!read) return report(read.error());
+    if (!*read) break;
+    if (line.empty()) continue;
+    if (line == "/reset") {
       messages = with_system(system);
       note("the conversation begins anew");
       continue;
     }
-    messages.push_back({{"role", "user"}, {"content", *line}});
+    messages.push_back({{"role", "user"}, {"content", line}});
     const Status answered = answer(client, options, messages);
     if (answered) continue;
     const int code = report(answered.error());

@@ -98,13 +98,16 @@ struct Choice {
 
 Connection::Connection(const Service& service) : service_(service) {}
 
-void Connection::run(ClientStream::Socket socket) {
+void Connection::run(ClientStream::Socket socket, bool turned_away) {
   try {
     stream_ = std::make_unique<ClientStream>(std::move(socket), service_.access.tls());
     ErrorCode ignored;
     stream_->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     if (shake_hands()) {
-      while (exchange()) {
+      if (turned_away) {
+        refuse({.status = StatusCode::kUnavailable, .message = "too many connections"});
+      }
+      while (!turned_away && exchange()) {
       }
       close_gently();
     }

@@ -54,8 +54,9 @@ class Connection {
   // Its socket lives there.
   boost::asio::io_context& context() { return io_; }
 
-  // Serves the client until one of both has enough. Throws nothing. On the connection's thread.
-  void run(ClientStream::Socket socket);
+  // Serves the client until one of both has enough, or only tells who is `turned_away` that there
+  // are too many. Throws nothing. On the connection's thread.
+  void run(ClientStream::Socket socket, bool turned_away);
 
   // From any thread: closes it, at once if it waits for a request, else when the answer is over or
   // has not been taken for two seconds.

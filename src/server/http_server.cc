@@ -24,6 +24,10 @@ namespace asio = boost::asio;
 using Socket = ClientStream::Socket;
 using ErrorCode = boost::system::error_code;
 
+// With TLS, beside ServeOptions::most_connections: who is told so takes a handshake, and a thread
+// for it. Yet others are closed without a word.
+constexpr std::size_t kMostTurnedAway = 16;
+
 // In one write that never waits: a socket's buffer is empty and holds as much.
 void turn_away(Socket& socket) {
   static const std::string kBody =
@@ -108,14 +112,13 @@ void HttpServer::State::accept() {
 
 void HttpServer::State::welcome(Socket socket) {
   remove_finished();
-  if (slots.size() >= options.most_connections) {
-    if (access->tls() == nullptr) turn_away(socket);  // no handshake is waited for here
-    return;
-  }
+  const bool full = slots.size() >= options.most_connections;
+  if (full && access->tls() == nullptr) return turn_away(socket);
+  if (slots.size() >= options.most_connections + kMostTurnedAway) return;
   Slot* slot = slots.emplace_back(std::move(next)).get();
   try {
-    slot->thread = std::thread([slot, own = std::move(socket)]() mutable {
-      slot->connection.run(std::move(own));
+    slot->thread = std::thread([slot, full, own = std::move(socket)]() mutable {
+      slot->connection.run(std::move(own), full);
       slot->done = true;
     });
   } catch (const std::system_error&) {

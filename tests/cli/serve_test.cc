@@ -63,6 +63,21 @@ TEST_F(Cli, ChatsWithAServer) {
   EXPECT_NE(slurp(folder_ + "/refused").find("401"), std::string::npos);
 }
 
+TEST_F(Cli, ChatsOverHttp) {
+  const std::string script =
+      std::string(": > ") + folder_ + "/served; " + KAKEYA_BINARY + " serve " + kDemoFlag +
+      "--port 0 > " + folder_ + "/served 2>&1 & server=$!; " + "while ! grep -q temperature " +
+      folder_ + "/served && kill -0 $server; do :; done; " +
+      "url=$(sed -n '1s/^\\(http:[^ ]*\\) .*/\\1/p' " + folder_ + "/served); " +
+      "printf 'Count from 5 to 12.\\r\\nCount from 3 to 8.' | " + KAKEYA_BINARY +
+      " chat --temperature 0 --max-tokens 40 --url $url/v1 > " + folder_ + "/talk 2> " + folder_ +
+      "/notes || exit 9; " + "kill $server; wait $server";
+  std::ofstream(folder_ + "/script") << script;
+  const int status = std::system(("bash " + folder_ + "/script").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/served") << slurp(folder_ + "/notes");
+  EXPECT_EQ(slurp(folder_ + "/talk"), "5, 6, 7, 8, 9, 10, 11, 12.\n3, 4, 5, 6, 7, 8.\n");
+}
+
 TEST_F(Cli, RefusesToChatWithNobodyWithOneLine) {
   expect_refusal("chat --url http://127.0.0.1:1", "start `kakeya serve` first");
   expect_refusal("chat --url unix:/none", "start `kakeya serve` first");

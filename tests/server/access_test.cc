@@ -192,6 +192,15 @@ TEST_F(AccessTest, AHandshakeIsNotWaitedForForever) {
   EXPECT_THROW(silent.receive(), boost::system::system_error);
 }
 
+TEST_F(AccessTest, TurnsAwayWhoIsTooMuchOverTls) {
+  start({.tls_certificate = path("cert"), .tls_key = path("key"), .most_connections = 1});
+  HttpClient first(server_->port());  // its handshake does not come for ten seconds
+  const HttpResponse second = ask_by_tls(request(http::verb::get, "/health", ""));
+  EXPECT_EQ(second.result_int(), 503u);
+  EXPECT_EQ(second["Retry-After"], "1");
+  EXPECT_NE(second.body().find("too many"), std::string::npos);
+}
+
 TEST_F(AccessTest, OtherMachinesTakeKeysAndTls) {
   write_keys();
   const std::string cert = path("cert");
