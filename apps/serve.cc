@@ -5,10 +5,15 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "command.h"
 #include "failure.h"
@@ -17,6 +22,7 @@
 #include "report.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "settings.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -27,6 +33,7 @@ struct ServeFlags {
   server::ServeOptions serve;
   std::string draft_length = "auto";
   std::string new_key;  // the name of a key to be made instead
+  std::string config;
 };
 
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
@@ -102,7 +109,18 @@ void print_welcome(const server::HttpServer& http, const server::ServeOptions& o
   flush_output();
 }
 
+// glibc would raise its bound for large blocks up to 32 MiB as sessions come and go, keep their
+// memory among that of small blocks, and the program would grow for hours. Fixed at where it
+// begins, what a session had goes back to the system; so it does with few heaps for many threads.
+void give_memory_back() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  ::mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
 int serve(ServeFlags& flags) {
+  give_memory_back();
   if (!flags.new_key.empty()) return make_key(flags.new_key);
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
@@ -164,7 +182,7 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
                   "Make a key and end: its line on standard output, the key itself, this once, on "
                   "standard error")
       ->type_name("NAME")
-      ->group(kGroup);
+      ->group(kNotSettings);
   command
       .add_option("--tls-cert", options.tls_certificate,
                   "Serve https (TLS 1.2 or newer) with this certificate and its chain, in PEM")
@@ -183,6 +201,11 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   add_access_flags(*command, *flags);
+  command
+      ->add_option("--config", flags->config,
+                   "Settings in TOML, one a line, by the names of these flags: port = 8080")
+      ->type_name("FILE")
+      ->group(kNotSettings);
   command
       ->add_option("--name", serve_options.model_name,
                    "What requests call the model (default: the name of its folder)")
@@ -209,6 +232,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "/detokenize,\n"
       "/apply-template; GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
+      "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
+      "then from\n--config (or KAKEYA_SERVE_CONFIG).\n"
       "Sampling that a request does not name is what the model's publisher recommends.\n"
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"
@@ -218,7 +243,13 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Count from 5 to "
       "12.\"}],\"stream\":true}'");
-  command->callback([flags, &exit_code] { exit_code = serve(*flags); });
+  command->callback([command, flags, &exit_code] {
+    const std::string prefix = "KAKEYA_SERVE";
+    const char* const file = std::getenv((prefix + "_CONFIG").c_str());
+    if (flags->config.empty() && file != nullptr) flags->config = file;
+    take_settings(*command, prefix, flags->config);
+    exit_code = serve(*flags);
+  });
 }
 
 }  // namespace kakeya::cli

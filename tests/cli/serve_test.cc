@@ -14,7 +14,7 @@ TEST_F(Cli, ServesUntilASignalAndEndsWell) {
         "while ! grep -q temperature " + folder_ + "/out && kill -0 $server; do :; done; " +
         "port=$(sed -n '1s/^http:..127.0.0.1:\\([0-9]*\\) .*/\\1/p' " + folder_ + "/out); " +
         KAKEYA_BINARY + " serve " + kDemoFlag + "--port $port 2> " + folder_ + "/second; " +
-        "[ $? = 2 ] || exit 9; kill -" + signal + " $server; wait $server";
+        "[ $? = 2 ] || { kill $server; exit 9; }; kill -" + signal + " $server; wait $server";
     std::ofstream(folder_ + "/script") << script;
     const int status = std::system(("bash " + folder_ + "/script").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/err");
@@ -41,6 +41,39 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --queue -1", "--queue");
 }
 
+// What is refused tells which value was taken.
+TEST_F(Cli, TakesSettingsFromTheEnvironmentAndAFile) {
+  const std::string file = folder_ + "/serve.toml";
+  const std::string with_file = "serve --config " + file;
+  std::ofstream(file) << "# for a container\nhost = \"192.168.0.1\"\nport = 8081\n";
+  expect_refusal(with_file, "192.168.0.1");
+  expect_refusal(with_file + " --host 192.168.0.2", "192.168.0.2");
+  ::setenv("KAKEYA_SERVE_HOST", "192.168.0.3", 1);
+  expect_refusal("serve", "192.168.0.3");
+  expect_refusal(with_file, "192.168.0.3");
+  expect_refusal(with_file + " --host 192.168.0.2", "192.168.0.2");
+  ::setenv("KAKEYA_SERVE_SOCKET", "/tmp/x", 1);
+  expect_refusal("serve", "--socket");
+  ::unsetenv("KAKEYA_SERVE_HOST");
+  ::unsetenv("KAKEYA_SERVE_SOCKET");
+  ::setenv("KAKEYA_SERVE_CONFIG", file.c_str(), 1);
+  expect_refusal("serve", "192.168.0.1");
+  ::unsetenv("KAKEYA_SERVE_CONFIG");
+  for (const char* name : {"PORT", "PARALLEL"}) {
+    const std::string variable = std::string("KAKEYA_SERVE_") + name;
+    ::setenv(variable.c_str(), "70000x", 1);
+    expect_refusal("serve", variable);
+    ::unsetenv(variable.c_str());
+  }
+  for (const char* text : {"port = 70000", "prot = 80", "new-key = \"ann\"", "[a]\nport = 80",
+                           "config = \"x\"", "port = [1, 2]"}) {
+    std::ofstream(file) << text << "\n";
+    expect_refusal(with_file, file);
+  }
+  expect_refusal("serve --config /none", "/none");
+  expect_refusal("serve --config " + folder_, folder_);
+}
+
 TEST_F(Cli, ChatsWithAServer) {
   const std::string url = " chat --temperature 0 --url unix:" + folder_ + "/socket ";
   const std::string script =
@@ -53,8 +86,8 @@ TEST_F(Cli, ChatsWithAServer) {
       KAKEYA_BINARY + url + "< " + folder_ + "/lines > " + folder_ +
       "/refused 2>&1; [ $? = 2 ] || { kill $server; exit 8; }; " +
       "export KAKEYA_API_KEY=$(tail -n 1 " + folder_ + "/key); " + KAKEYA_BINARY + url + "< " +
-      folder_ + "/lines > " + folder_ + "/talk 2> " + folder_ + "/notes || exit 9; " +
-      "kill $server; wait $server";
+      folder_ + "/lines > " + folder_ + "/talk 2> " + folder_ +
+      "/notes || { kill $server; exit 9; }; " + "kill $server; wait $server";
   std::ofstream(folder_ + "/script") << script;
   const int status = std::system(("bash " + folder_ + "/script").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/served") << slurp(folder_ + "/notes");
@@ -71,7 +104,7 @@ TEST_F(Cli, ChatsOverHttp) {
       "url=$(sed -n '1s/^\\(http:[^ ]*\\) .*/\\1/p' " + folder_ + "/served); " +
       "printf 'Count from 5 to 12.\\r\\nCount from 3 to 8.' | " + KAKEYA_BINARY +
       " chat --temperature 0 --max-tokens 40 --url $url/v1 > " + folder_ + "/talk 2> " + folder_ +
-      "/notes || exit 9; " + "kill $server; wait $server";
+      "/notes || { kill $server; exit 9; }; " + "kill $server; wait $server";
   std::ofstream(folder_ + "/script") << script;
   const int status = std::system(("bash " + folder_ + "/script").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/served") << slurp(folder_ + "/notes");
