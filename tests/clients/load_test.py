@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KAKEYA, SECONDS, CLIENTS = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 # How much the server may have grown when all is over, after a first round of all clients: what the
 # allocator keeps of a crowd's buffers and threads. A leak of 1 KiB a request shows in minutes.
-MOST_GROWTH = 64 << 20
+MOST_GROWTH = 32 << 20
 PAUSE = min(5.0, SECONDS / 5)  # the longest of who stalls
 PATIENCE = 60.0  # seconds; who waits longer for a part of an answer is starved
 QUESTIONS = ("Count from 5 to 12.", "Count from 3 to 8.", "Spell cat.",
