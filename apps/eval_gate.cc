@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "command.h"
 #include "eval_common.h"
 #include "output.h"

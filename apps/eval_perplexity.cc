@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "command.h"
 #include "eval_common.h"
 #include "internal_engine.h"

@@ -34,7 +34,8 @@ double OverlapRow::mean_distinct() const {
   return blocks == 0 ? 0.0 : static_cast<double>(distinct) / static_cast<double>(blocks);
 }
 
-OverlapStatistics::OverlapStatistics(std::int64_t num_experts, std::vector<std::int64_t> lengths)
+OverlapStatistics::OverlapStatistics(std::int64_t num_experts,
+                                     const std::vector<std::int64_t>& lengths)
     : num_experts_(num_experts) {
   for (const std::int64_t length : lengths) rows_.push_back({.rows = length});
 }
@@ -48,8 +49,7 @@ void OverlapStatistics::count_block(std::size_t layer,
   if (row == rows_.end()) return;
   std::vector<std::int32_t> sorted(experts.begin(), experts.end());
   std::ranges::sort(sorted);
-  const auto repeated = std::ranges::unique(sorted);
-  row->distinct += repeated.begin() - sorted.begin();
+  row->distinct += std::unique(sorted.begin(), sorted.end()) - sorted.begin();
   ++row->blocks;
   const auto k = static_cast<std::size_t>(top_k);
   for (std::size_t first = k; first < experts.size(); first += k) {

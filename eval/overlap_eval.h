@@ -34,7 +34,7 @@ struct OverlapRow {
 class OverlapStatistics {
  public:
   // `num_experts`: X; `lengths`: rows of blocks to look at.
-  OverlapStatistics(std::int64_t num_experts, std::vector<std::int64_t> lengths);
+  OverlapStatistics(std::int64_t num_experts, const std::vector<std::int64_t>& lengths);
 
   // Rows of a text that follow one another: `layers` as in PassRouting. Blocks do not overlap.
   void add_text(std::span<const std::vector<std::int32_t>> layers, std::int64_t top_k);

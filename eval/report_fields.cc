@@ -435,8 +435,8 @@ std::vector<FieldProblem> check_fields(const Report& report, std::span<const Rep
     check_presence(report, "", field.names, problems);
   }
   std::ranges::sort(problems, {}, &FieldProblem::at);
-  const auto repeated = std::ranges::unique(problems, {}, &FieldProblem::at);
-  problems.erase(repeated.begin(), repeated.end());
+  const auto same = [](const FieldProblem& a, const FieldProblem& b) { return a.at == b.at; };
+  problems.erase(std::unique(problems.begin(), problems.end(), same), problems.end());
   return problems;
 }
 

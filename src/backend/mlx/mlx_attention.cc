@@ -286,8 +286,8 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
   const mx::array value = mx::reshape(seen_rows(seen, kv, kv.values), shape, s_);
   const mx::array key = kv.keys != nullptr ? mx::reshape(seen_rows(seen, kv, kv.keys), shape, s_)
                                            : derived_keys(input, seen, value);
-  mx::array mask(mx::allocator::malloc(static_cast<std::size_t>(count * keys)),
-                 mx::Shape{count, keys}, mx::bool_);
+  const auto bits = static_cast<std::size_t>(count) * static_cast<std::size_t>(keys);
+  mx::array mask(mx::allocator::malloc(bits), mx::Shape{count, keys}, mx::bool_);
   auto* to = mask.data<bool>();
   for (int t = 0; t < count; ++t) {
     const AttentionInput::Span span = input.seen(input.first_position + t);
