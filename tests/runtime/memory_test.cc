@@ -511,7 +511,7 @@ TEST(Memory, ASessionThatDropsRowsStaysAsItIsForever) {
   generate(turns);
   EXPECT_EQ(engine->footprint().total_reserved(), reserved);
   // Ids are kept. The rest are pages that the system had taken away and brings back: 300 kB were
-  // seen; rows of a token would be 4 kB each.
+  // seen. The rows of full layers alone would be 512 bytes a token, 6 MB in all.
   EXPECT_LT(resident_bytes() - resident, turns * 1000 * 4 + (1 << 20));
 }
 
