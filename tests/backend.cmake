@@ -14,7 +14,7 @@ kakeya_test(thread_pool_test backend/control_group_test.cc backend/thread_pool_t
 kakeya_test(instruction_sets_test twin/instruction_sets_test.cc twin/instructions_test.cc)
 # Of the kernels as they are compiled for cards.
 if(KAKEYA_NVCC)
-  add_test(NAME cuda_device_code COMMAND ${PROJECT_SOURCE_DIR}/tools/check_device_code
+  add_test(NAME cuda_device_code COMMAND ${PROJECT_SOURCE_DIR}/tools/device_code
                                          ${PROJECT_BINARY_DIR}/src/backend/cuda/ptxas.log)
   set_tests_properties(cuda_device_code PROPERTIES LABELS cuda_device_code)
 endif()
