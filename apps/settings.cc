@@ -13,7 +13,7 @@ namespace kakeya::cli {
 namespace {
 
 bool is_setting(const CLI::Option& option) {
-  const std::string name = option.get_single_name();
+  const std::string& name = option.get_single_name();
   return !option.get_lnames().empty() && name != "help" && option.get_group() != kNotSettings;
 }
 

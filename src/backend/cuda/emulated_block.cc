@@ -166,7 +166,7 @@ bool Block::meet(Place place, void* own) {
     return false;
   }
   warp.arrived = 0;
-  const auto first = static_cast<std::size_t>(current_ / kWarp * kWarp);
+  const std::size_t first = static_cast<std::size_t>(current_ / kWarp) * kWarp;
   for (std::size_t l = first; l < first + kWarp; ++l) threads_[l].state = State::kReady;
   return true;
 }
@@ -178,7 +178,7 @@ void Block::sync_warp(Place place) {
 void Block::exchange(Place place, void* own, void (*combine)(void* const* lanes)) {
   if (!meet(place, own)) return;
   void* lanes[kWarp];
-  const auto first = static_cast<std::size_t>(current_ / kWarp * kWarp);
+  const std::size_t first = static_cast<std::size_t>(current_ / kWarp) * kWarp;
   for (std::size_t l = 0; l < kWarp; ++l) lanes[l] = threads_[first + l].own;
   combine(lanes);
 }

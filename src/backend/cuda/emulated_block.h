@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -14,8 +13,22 @@ namespace kakeya::cuda::emulated {
 
 inline constexpr int kWarp = 32;
 
-// A line of device code.
-using Place = std::source_location;
+// A line of device code: std::source_location, which clang 14 lacks with this standard library.
+class Place {
+ public:
+  Place() = default;
+  static Place current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+  const char* file_name() const { return file_; }
+  int line() const { return line_; }
+
+ private:
+  Place(const char* file, int line) : file_(file), line_(line) {}
+
+  const char* file_ = "";
+  int line_ = 0;
+};
 
 // Addresses [begin, end) that belong together: nothing else may be reached from one of them.
 struct Bounds {
