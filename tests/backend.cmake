@@ -12,8 +12,8 @@ kakeya_test(mlx_backend_test backend/mlx_backend_test.cc)
 kakeya_test(thread_pool_test backend/control_group_test.cc backend/thread_pool_test.cc)
 # Named so that the log of `make test` shows which units ran natively and which by a twin.
 kakeya_test(instruction_sets_test twin/instruction_sets_test.cc twin/instructions_test.cc)
-# Of the kernels as they are compiled for cards.
-if(KAKEYA_NVCC)
+# Of the kernels as they are compiled for cards, which builds of single targets leave out.
+if(KAKEYA_NVCC AND NOT KAKEYA_SANITIZE)
   add_test(NAME cuda_device_code COMMAND ${PROJECT_SOURCE_DIR}/tools/device_code
                                          ${PROJECT_BINARY_DIR}/src/backend/cuda/ptxas.log)
   set_tests_properties(cuda_device_code PROPERTIES LABELS cuda_device_code)
