@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <span>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "kakeya/status_macros.h"
 
@@ -101,14 +101,14 @@ Result<PerplexityReport> evaluate_perplexity(Engine& engine,
   session.context = options.window;
   session.drafting = false;
   PerplexityReport report{.set = texts.name, .windows = {}, .seconds = 0.0};
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   for (const EvalPrompt& window : windows) {
     auto score = score_window(engine, window, session);
     if (!score) return Unexpected(score.error().with_context(texts.name + " " + window.id));
     report.windows.push_back(std::move(score).value());
     if (options.on_progress) options.on_progress(std::ssize(report.windows), std::ssize(windows));
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = watch.seconds();
   return report;
 }
 
