@@ -1,5 +1,7 @@
 #include "eval_common.h"
 
+#include <filesystem>
+
 #include "base/status.h"
 
 namespace kakeya::cli {
@@ -15,6 +17,23 @@ Result<std::string> data_folder(const std::string& named) {
 Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   return eval::parse_prompts(text, path == "-" ? "standard input" : path);
+}
+
+Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
+    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes) {
+  const std::filesystem::path folder = std::filesystem::path(engine.model_dir()) / "projections";
+  std::error_code ignored;  // an unreadable folder holds no projection
+  const auto absent = [&](const eval::KvMode& mode) {
+    return !mode.projection.empty() && !std::filesystem::exists(folder / mode.projection, ignored);
+  };
+  if (!by_name) std::erase_if(modes, absent);
+  std::map<std::string, std::shared_ptr<const Projection>> projections;
+  for (const eval::KvMode& mode : modes) {
+    if (mode.projection.empty() || projections.contains(mode.projection)) continue;
+    KAKEYA_ASSIGN_OR_RETURN(projections[mode.projection],
+                            engine.load_projection(folder / mode.projection));
+  }
+  return projections;
 }
 
 nlohmann::ordered_json provenance_json(const std::string& schema,

@@ -107,31 +107,12 @@ Result<std::vector<Job>> read_jobs(const EngineImpl& engine, const KvFlags& flag
   return jobs;
 }
 
-// Loads what the modes restore with. Those whose projection the model does not have are left out,
-// unless they were asked for by name.
-Status load_projections(EngineImpl& engine,
-                        bool by_name,
-                        std::vector<eval::KvMode>& modes,
-                        eval::KvEvalOptions& options) {
-  const std::filesystem::path folder = std::filesystem::path(engine.model_dir()) / "projections";
-  std::error_code ignored;  // an unreadable folder holds no projection
-  const auto absent = [&](const eval::KvMode& mode) {
-    return !mode.projection.empty() && !std::filesystem::exists(folder / mode.projection, ignored);
-  };
-  if (!by_name) std::erase_if(modes, absent);
-  for (const eval::KvMode& mode : modes) {
-    if (mode.projection.empty() || options.projections.contains(mode.projection)) continue;
-    KAKEYA_ASSIGN_OR_RETURN(options.projections[mode.projection],
-                            engine.load_projection(folder / mode.projection));
-  }
-  return {};
-}
-
 Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::vector<Job>& jobs) {
   KvReports reports;
   KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(flags.modes));
   eval::KvEvalOptions options = flags.options;
-  KAKEYA_TRY(load_projections(engine, !flags.modes.empty(), reports.modes, options));
+  KAKEYA_ASSIGN_OR_RETURN(options.projections,
+                          load_projections(engine, !flags.modes.empty(), reports.modes));
   for (const Job& job : jobs) {
     ProgressBar bar(fmt::format("{} {}", job.set.name, job.length));
     options.on_progress = [&](std::int64_t done, std::int64_t total) {

@@ -160,6 +160,44 @@ sets/*/drafts/*?/pairs count checked
 sets/*/drafts/*?/shared count result
 )";
 
+constexpr std::string_view kNeedlesInHaystacks = R"(
+options/lengths/* count checked
+options/depths/* count checked
+options/samples count checked
+options/needles count checked
+options/distractors count stated
+options/hops count checked
+options/seed count stated
+options/max_tokens count stated
+options/chunk count stated
+options/haystack text stated
+modes/*/mode text checked
+modes/*/control? text stated
+samples/*/length count checked
+samples/*/depth count checked
+samples/*/index count checked
+samples/*/sha256 hash result
+samples/*/tokens count checked
+samples/*/needle_at count result
+samples/*/answers count checked
+samples/*/replies/*/mode text checked
+samples/*/replies/*/sha256? hash result
+samples/*/replies/*/found? count measured
+samples/*/replies/*/seconds seconds measured
+samples/*/replies/*/evicted_rows? count measured
+samples/*/replies/*/restored_rows? count measured
+samples/*/replies/*/codes_matter? flag measured
+samples/*/replies/*/error? text stated
+claims/*/mode text checked
+claims/*/length count checked
+claims/*/samples count checked
+claims/*/found count checked
+claims/*/errors count checked
+claims/*/recall? share checked
+claims/*/low? share checked
+claims/*/high? share checked
+)";
+
 constexpr std::string_view kPasses = R"(
 bench text checked
 passes/*/rows count checked
@@ -280,6 +318,7 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
     all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
+    all["kakeya.eval.niah/1"] = fields_of({kProvenance, kEngine, kNeedlesInHaystacks});
     for (const char* pass : {"decode", "prefill", "verify"}) {
       all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
     }

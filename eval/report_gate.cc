@@ -19,7 +19,8 @@ constexpr std::array kRules = {
     GateRule{"counts", "counts agree with one another"},
     GateRule{"headline", "what is claimed is what its samples give"},
     GateRule{"same-run", "each time has its baseline of the same run, as often measured"},
-    GateRule{"samples", "five samples or more behind each ratio of times"},
+    GateRule{"samples",
+             "five samples or more behind each ratio of times, twenty behind a recall by length"},
     GateRule{"long-enough", "what is timed takes a tenth of a second or more"},
     GateRule{"spread", "no sample takes three times another one"},
     GateRule{"lossless",
@@ -76,6 +77,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.kv/2") check_keys_and_values(report, checks);
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
+  if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);
   if (kind == "kakeya.peers/2") check_peers(report, checks);
   if (report.contains("passes")) check_passes(report, checks);

@@ -45,6 +45,7 @@ void check_speculation(const Report& report, RuleChecks& checks);
 void check_keys_and_values(const Report& report, RuleChecks& checks);
 void check_perplexity(const Report& report, RuleChecks& checks);
 void check_overlap(const Report& report, RuleChecks& checks);
+void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
 void check_passes(const Report& report, RuleChecks& checks);
 void check_operations(const Report& report, RuleChecks& checks);
 void check_peers(const Report& report, RuleChecks& checks);

@@ -1,0 +1,386 @@
+// kakeya eval niah: needles in a haystack, by length, depth and way of keeping keys and values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "command.h"
+#include "eval_common.h"
+#include "eval_niah_report.h"
+#include "internal_engine.h"
+#include "needle_prompts.h"
+#include "niah_eval.h"
+#include "niah_journal.h"
+#include "output.h"
+#include "report.h"
+#include "terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+constexpr std::array kHaystacks = {"prose", "code", "wikitext2"};
+
+struct NiahFlags {
+  ModelFlags model;
+  eval::NeedleTask task;
+  std::vector<std::int64_t> lengths = {512, 1024, 2048};
+  std::vector<std::int64_t> depths = {0, 25, 50, 75, 100};
+  std::int64_t samples = 4;  // prompts of a length and depth
+  std::int64_t limit = 0;    // of those; 0: all
+  std::uint64_t seed = 42;
+  std::int64_t max_tokens = 0;  // 0: enough for the answers
+  std::int64_t chunk = 64;
+  std::vector<std::string> modes;
+  std::string haystack = "prose";
+  std::string file;
+  std::string data;
+  std::string resume;
+  std::string out;
+  std::string svg;
+  bool json = false;
+  RunConditions conditions;
+
+  std::int64_t prompts_of_a_place() const { return limit > 0 ? std::min(limit, samples) : samples; }
+};
+
+// How far a run is and how long the rest takes, on standard error: on a terminal one line that
+// changes, elsewhere a line now and then.
+class NiahProgress {
+ public:
+  // `tokens`: of all prompts of all replies, the measure of what is done.
+  NiahProgress(std::int64_t replies, std::int64_t tokens) : replies_(replies), tokens_(tokens) {}
+  ~NiahProgress() {
+    if (drawn_ && stderr_is_terminal()) print_error("\r\033[K");
+  }
+  NiahProgress(const NiahProgress&) = delete;
+  NiahProgress& operator=(const NiahProgress&) = delete;
+
+  // A reply of a prompt of so many tokens is there; `ran`: it was not taken over.
+  void add(std::int64_t tokens, bool ran) {
+    ++done_;
+    done_tokens_ += tokens;
+    if (ran) run_tokens_ += tokens;
+    const double seconds = watch_.seconds();
+    const double pause = stderr_is_terminal() ? 0.5 : 30.0;
+    if (seconds - last_ < pause || run_tokens_ == 0) return;
+    last_ = seconds;
+    const double left =
+        seconds / static_cast<double>(run_tokens_) * static_cast<double>(tokens_ - done_tokens_);
+    const std::string text =
+        fmt::format("{} of {} replies, about {:.0f} s left", done_, replies_, left);
+    print_error("{}", stderr_is_terminal() ? "\r\033[K" + text : text + "\n");
+    drawn_ = true;
+  }
+
+ private:
+  std::int64_t replies_;
+  std::int64_t tokens_;
+  std::int64_t done_ = 0;
+  std::int64_t done_tokens_ = 0;
+  std::int64_t run_tokens_ = 0;
+  Stopwatch watch_;
+  double last_ = 0.0;
+  bool drawn_ = false;
+};
+
+Result<std::vector<std::string>> read_haystack(const NiahFlags& flags) {
+  if (!flags.file.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(flags.file));
+    return std::vector<std::string>{std::move(text)};
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
+  KAKEYA_ASSIGN_OR_RETURN(const auto prompts, read_prompts(std::filesystem::path(folder) /
+                                                           (flags.haystack + ".jsonl")));
+  std::vector<std::string> texts;
+  for (const eval::PromptText& prompt : prompts) texts.push_back(prompt.prompt);
+  return texts;
+}
+
+// All prompts, so that what does not fit is found before anything runs.
+Result<std::vector<eval::NeedlePrompt>> make_prompts(const EngineImpl& engine,
+                                                     const NiahFlags& flags,
+                                                     std::int64_t max_tokens) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, read_haystack(flags));
+  KAKEYA_ASSIGN_OR_RETURN(const auto maker,
+                          eval::NeedlePrompts::create(engine, texts, flags.task, flags.seed));
+  std::vector<eval::NeedlePrompt> prompts;
+  for (const std::int64_t length : flags.lengths) {
+    if (length > engine.max_context() - max_tokens) {
+      return invalid_argument("--lengths: expected at most {} tokens for this model, got {}",
+                              engine.max_context() - max_tokens, length);
+    }
+    for (const std::int64_t depth : flags.depths) {
+      for (std::int64_t index = 0; index < flags.prompts_of_a_place(); ++index) {
+        KAKEYA_ASSIGN_OR_RETURN(eval::NeedlePrompt prompt, maker.make({length, depth, index}));
+        prompts.push_back(std::move(prompt));
+      }
+    }
+  }
+  return prompts;
+}
+
+Result<eval::NiahOptions> prepare_modes(EngineImpl& engine, const NiahFlags& flags) {
+  std::vector<std::string> names = flags.modes;
+  const bool by_name = !names.empty();
+  if (!by_name) names = {"int8", "e8", "drop-full", "restore-full-aux"};
+  names.emplace_back(eval::kExactMode);
+  eval::NiahOptions options;
+  KAKEYA_ASSIGN_OR_RETURN(options.modes, eval::choose_kv_modes(names));
+  KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, by_name, options.modes));
+  const std::int64_t answers = flags.task.hops > 0 ? flags.task.hops + 1 : flags.task.needles;
+  options.max_tokens = flags.max_tokens > 0 ? flags.max_tokens : 16 * answers;
+  options.chunk = flags.chunk;
+  options.hash = ids_sha256;
+  return options;
+}
+
+nlohmann::ordered_json options_json(const NiahFlags& flags, const eval::NiahOptions& options) {
+  return {{"lengths", flags.lengths},
+          {"depths", flags.depths},
+          {"samples", flags.prompts_of_a_place()},
+          {"needles", flags.task.needles},
+          {"distractors", flags.task.distractors},
+          {"hops", flags.task.hops},
+          {"seed", flags.seed},
+          {"max_tokens", options.max_tokens},
+          {"chunk", options.chunk},
+          {"haystack", flags.file.empty() ? flags.haystack : flags.file}};
+}
+
+// Null without --resume.
+Result<std::unique_ptr<eval::NiahJournal>> open_journal(const EngineImpl& engine,
+                                                        const NiahFlags& flags,
+                                                        const eval::NiahOptions& options) {
+  if (flags.resume.empty()) return nullptr;
+  nlohmann::ordered_json run = options_json(flags, options);
+  // Other lengths, depths and numbers of prompts are further ones, no others.
+  for (const char* name : {"lengths", "depths", "samples"}) run.erase(name);
+  run["weights"] = engine.model_fingerprint();
+  run["drafter_weights"] = engine.drafter_fingerprint();
+  run["backend"] = engine.backend_name();
+  run["compute"] = flags.model.compute;
+  KAKEYA_ASSIGN_OR_RETURN(eval::NiahJournal journal, eval::NiahJournal::open(flags.resume, run));
+  return std::make_unique<eval::NiahJournal>(std::move(journal));
+}
+
+// A reply, from the journal if it has it.
+Result<eval::NiahReply> one_reply(EngineImpl& engine,
+                                  const eval::NeedlePrompt& prompt,
+                                  const std::string& prompt_sha256,
+                                  const eval::KvMode& mode,
+                                  const eval::NiahOptions& options,
+                                  eval::NiahJournal* journal,
+                                  bool& ran) {
+  ran = true;
+  if (journal == nullptr) return eval::ask_for_needles(engine, prompt, mode, options);
+  KAKEYA_ASSIGN_OR_RETURN(const eval::NiahReply* known,
+                          journal->find(prompt.place, mode.name, prompt_sha256));
+  ran = known == nullptr;
+  if (known != nullptr) return *known;
+  eval::NiahReply reply;
+  if (journal->attempts(prompt.place, mode.name) < eval::NiahJournal::kMostAttempts) {
+    KAKEYA_TRY(journal->begin(prompt.place, mode.name));
+    reply = eval::ask_for_needles(engine, prompt, mode, options);
+  } else {
+    reply = {.mode = mode.name,
+             .seconds = 1e-9,
+             .error = fmt::format("the program ended {} times while this reply was made",
+                                  eval::NiahJournal::kMostAttempts)};
+  }
+  KAKEYA_TRY(journal->add(prompt.place, prompt_sha256, reply));
+  return reply;
+}
+
+Result<NiahReport> run_niah(EngineImpl& engine,
+                            const NiahFlags& flags,
+                            const eval::NiahOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto prompts, make_prompts(engine, flags, options.max_tokens));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal, open_journal(engine, flags, options));
+  NiahReport report{.modes = {}, .lengths = flags.lengths, .depths = flags.depths};
+  for (const eval::KvMode& mode : options.modes) report.modes.push_back(mode.name);
+  std::int64_t tokens = 0;
+  for (const eval::NeedlePrompt& prompt : prompts) tokens += std::ssize(prompt.ids);
+  const std::int64_t modes = std::ssize(options.modes);
+  NiahProgress progress(std::ssize(prompts) * modes, tokens * modes);
+  for (const eval::NeedlePrompt& prompt : prompts) {
+    eval::NiahSample sample{.place = prompt.place,
+                            .sha256 = ids_sha256(prompt.ids),
+                            .tokens = std::ssize(prompt.ids),
+                            .needle_at = prompt.sentences.front().at,
+                            .answers = std::ssize(prompt.answers),
+                            .replies = {}};
+    for (const eval::KvMode& mode : options.modes) {
+      bool ran = false;
+      KAKEYA_ASSIGN_OR_RETURN(eval::NiahReply reply, one_reply(engine, prompt, sample.sha256, mode,
+                                                               options, journal.get(), ran));
+      sample.replies.push_back(std::move(reply));
+      progress.add(sample.tokens, ran);
+    }
+    report.samples.push_back(std::move(sample));
+  }
+  report.claims = eval::niah_claims(report.samples, report.modes, report.lengths);
+  return report;
+}
+
+nlohmann::ordered_json report_json(const NiahFlags& flags,
+                                   const EngineImpl& engine,
+                                   const eval::NiahOptions& options,
+                                   const NiahReport& report) {
+  nlohmann::ordered_json json =
+      provenance_json("kakeya.eval.niah/1", flags.conditions, flags.model, engine);
+  json["options"] = options_json(flags, options);
+  for (const eval::KvMode& mode : options.modes) {
+    nlohmann::ordered_json entry = {{"mode", mode.name}};
+    if (!mode.control.empty()) entry["control"] = mode.control;
+    json["modes"].push_back(std::move(entry));
+  }
+  for (const eval::NiahSample& sample : report.samples) {
+    json["samples"].push_back(eval::niah_sample_json(sample));
+  }
+  for (const eval::NiahClaim& claim : report.claims) {
+    json["claims"].push_back(eval::niah_claim_json(claim));
+  }
+  return json;
+}
+
+// Each length and depth once, in order.
+void sort_places(NiahFlags& flags) {
+  for (std::vector<std::int64_t>* values : {&flags.lengths, &flags.depths}) {
+    std::ranges::sort(*values);
+    values->erase(std::unique(values->begin(), values->end()), values->end());
+  }
+}
+
+Status eval_niah(NiahFlags& flags) {
+  sort_places(flags);
+  for (const std::string& path : {flags.out, flags.svg}) {
+    if (!path.empty()) KAKEYA_TRY(check_writable(path));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
+                          open_internal_engine(flags.model));
+  KAKEYA_ASSIGN_OR_RETURN(const eval::NiahOptions options, prepare_modes(*engine, flags));
+  KAKEYA_ASSIGN_OR_RETURN(const NiahReport report, run_niah(*engine, flags, options));
+  const nlohmann::ordered_json json = report_json(flags, *engine, options, report);
+  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
+  if (!flags.svg.empty()) {
+    const std::string title =
+        fmt::format("{}, {}", json["model"].get<std::string>(), engine->backend_name());
+    KAKEYA_TRY(write_text(flags.svg, niah_svg(report, title)));
+  }
+  if (flags.json) {
+    print_json(json, 1);
+  } else {
+    print("replies in which every answer was found; {}, {} threads, compute {}\n\n{}",
+          engine->backend_name(), engine->num_threads(), flags.model.compute, format_niah(report));
+  }
+  return {};
+}
+
+void add_niah_task_flags(CLI::App& command, NiahFlags& flags) {
+  constexpr int kMost = static_cast<int>(eval::NeedlePrompts::kMostSentences);
+  command
+      .add_option("--lengths", flags.lengths, "Tokens of prompts, exactly (default: 512,1024,2048)")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, eval::NeedlePrompts::kMostLength))
+      ->type_name("N,N,...");
+  command
+      .add_option("--depths", flags.depths,
+                  "Percent of the haystack before the needle (default: 0,25,50,75,100)")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 100))
+      ->type_name("N,N,...");
+  command
+      .add_option("--samples", flags.samples,
+                  "Prompts of each length and depth (default: 4); 20 of a length make a claim")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N");
+  command.add_option("--limit", flags.limit, "At most so many of them: a short run of a long one")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N");
+  command
+      .add_option("--needles", flags.task.needles, "Codes that one question asks for (default: 1)")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  command
+      .add_option("--distractors", flags.task.distractors,
+                  "Codes of other things, or chains, that nobody asks for (default: 0)")
+      ->check(CLI::Range(0, kMost))
+      ->type_name("N");
+  command
+      .add_option("--hops", flags.task.hops,
+                  "Variables instead of codes: a chain of so many assignments behind the first")
+      ->check(CLI::Range(0, kMost))
+      ->type_name("N");
+  command.add_option("--seed", flags.seed, "Of the prompts (default: 42)");
+  command.add_option("--haystack", flags.haystack, "prose, code or wikitext2 (default: prose)")
+      ->check(CLI::IsMember(std::vector<std::string>(kHaystacks.begin(), kHaystacks.end())))
+      ->type_name("SET");
+  command.add_option("--file", flags.file, "A text file for the haystack instead")
+      ->type_name("FILE");
+  command.add_option("--data", flags.data, "Folder of the sets (default: eval/data, as installed)")
+      ->type_name("DIR");
+}
+
+void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
+  std::vector<std::string> names;
+  for (const eval::KvMode& mode : eval::kv_modes()) names.push_back(mode.name);
+  command
+      .add_option("--modes", flags.modes,
+                  "Ways of keeping keys and values, as eval kv has them, beside exact (default: "
+                  "int8, e8, drop-full, restore-full-aux)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names))
+      ->type_name("A,B,...");
+  command
+      .add_option("-n,--max-tokens", flags.max_tokens,
+                  "Most tokens of a reply (default: 16 an answer)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  command.add_option("--chunk", flags.chunk, "Tokens of one pass (default: 64)")
+      ->check(CLI::Range(2, 1 << 20))
+      ->type_name("N");
+  command
+      .add_option("--resume", flags.resume,
+                  "A journal of replies: those in it are taken over, the others are added")
+      ->type_name("FILE");
+  command.add_option("-o,--out", flags.out, "Write the report as JSON, with a row a reply")
+      ->type_name("REPORT.json");
+  command.add_option("--svg", flags.svg, "Write a heat map")->type_name("FILE.svg");
+  command.add_flag("--json", flags.json, "Print the report as JSON instead of tables");
+}
+
+}  // namespace
+
+void add_eval_niah_command(CLI::App& eval, int& exit_code) {
+  CLI::App* command = eval.add_subcommand(
+      "niah", "Needles in a haystack: what is found, by length, depth and way of keeping rows");
+  auto flags = std::make_shared<NiahFlags>();
+  flags->model.draft = "auto";  // features of projections; the sessions do not draft
+  add_niah_task_flags(*command, *flags);
+  add_niah_run_flags(*command, *flags);
+  add_engine_flags(*command, flags->model);
+  command->footer(
+      "A prompt is a piece of text with sentences such as \"The secret code for the red door is "
+      "4821.\" in it, and a question; an answer counts where it stands in the greedy reply as a "
+      "whole number or word, a reply where all its answers do. Every prompt is asked with all keys "
+      "and values kept (exact) and in the other modes. A recall with Wilson's interval is given "
+      "from 20 prompts on, and of modes that drop or restore rows only if they did.\n"
+      "Examples:\n"
+      "  kakeya eval niah --out report.json --svg recall.svg\n"
+      "  kakeya eval niah --distractors 3 --modes int4,drop\n"
+      "  kakeya eval niah --model DIR --lengths 4096,16384,65536 --hops 2 --resume run.jsonl");
+  command->callback([flags, &exit_code] {
+    const Status done = eval_niah(*flags);
+    exit_code = done ? kExitOk : report(done.error());
+  });
+}
+
+}  // namespace kakeya::cli

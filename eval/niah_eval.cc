@@ -1,0 +1,212 @@
+#include "niah_eval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "runtime/session_impl.h"
+
+namespace kakeya::eval {
+namespace {
+
+struct EvictedRows {
+  std::int64_t evicted = 0;
+  std::int64_t restored = 0;
+  Position last = -1;  // the last evicted position of any restored layer
+  Position first = 0;  // the first one
+};
+
+// What a query at the last position of `length` cannot see of what its layers' windows leave.
+EvictedRows count_evicted(const KvCacheSpec& cache, Position length) {
+  EvictedRows rows;
+  for (const LayerCacheSpec& layer : cache.layers) {
+    if (layer.kept == 0 || layer.is_codes) continue;
+    const Position query = length - 1;
+    const Position last = query - layer.kept;
+    const Position window_start = layer.window == 0 ? 0 : query - layer.window + 1;
+    const Position first = std::max<Position>(layer.sink, window_start);
+    if (last < first) continue;
+    rows.evicted += last - first + 1;
+    if (!layer.restored) continue;
+    rows.first = rows.restored == 0 ? first : std::min(rows.first, first);
+    rows.last = std::max(rows.last, last);
+    rows.restored += last - first + 1;
+  }
+  return rows;
+}
+
+// The logits of the last token, run once more.
+Result<std::vector<float>> logits_again(Timeline& timeline) {
+  KAKEYA_TRY(timeline.run_pending());
+  const std::span<const float> logits = timeline.logits();
+  return std::vector<float>(logits.begin(), logits.end());
+}
+
+// The codes of restored rows, to be taken away and given back.
+class CodesOfRows {
+ public:
+  CodesOfRows(KvCache& cache, KvRun run) : space_(cache.space()) {
+    for (const bool keys : {true, false}) {
+      for (const KvPiece& piece : cache.row_pieces(cache.spec().codes, keys, run)) {
+        std::vector<std::byte>& bytes = bytes_.emplace_back(piece.size);
+        space_.download(piece.data, bytes);
+        pieces_.push_back(piece);
+      }
+    }
+  }
+  void clear() {
+    for (const KvPiece& piece : pieces_) space_.fill(piece.data, std::byte{0}, piece.size);
+  }
+  void give_back() {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) space_.upload(bytes_[i], pieces_[i].data);
+  }
+
+ private:
+  MemorySpace& space_;
+  std::vector<KvPiece> pieces_;
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
+// NiahReply::codes_matter of a session whose prompt was run; the session is as before then.
+Result<bool> codes_matter(Timeline& timeline, const EvictedRows& rows) {
+  const std::span<const float> seen = timeline.logits();
+  const std::vector<float> before(seen.begin(), seen.end());
+  // Positions whose codes the last token itself writes are not among them: they are not evicted.
+  KAKEYA_TRY(timeline.step_back());
+  CodesOfRows codes(timeline.cache(), {.first = rows.first, .last = rows.last + 1});
+  codes.clear();
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> without, logits_again(timeline));
+  KAKEYA_TRY(timeline.step_back());
+  codes.give_back();
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> again, logits_again(timeline));
+  if (again != before) {
+    return error(StatusCode::kInternal, "expected the same logits of the same codes, got others");
+  }
+  return without != before;
+}
+
+const Projection* projection_of(const NiahOptions& options, const KvMode& mode) {
+  const auto found = options.projections.find(mode.projection);
+  return found == options.projections.end() ? nullptr : found->second.get();
+}
+
+Status fill_reply(EngineImpl& engine,
+                  const NeedlePrompt& prompt,
+                  const KvMode& mode,
+                  const NiahOptions& options,
+                  NiahReply& reply) {
+  const Stopwatch prefill;
+  SessionOptions session = mode.session;
+  session.context = std::ssize(prompt.ids) + options.max_tokens;
+  session.max_rows = std::min(options.chunk, session.context);
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto created,
+      engine.create_session(
+          session, {.projection = projection_of(options, mode), .comparison = mode.comparison}));
+  KAKEYA_TRY(created->append(prompt.ids));
+  KAKEYA_TRY(created->prefill());
+  reply.seconds = prefill.seconds();
+  // EngineImpl makes sessions of this kind alone.
+  Timeline& timeline = static_cast<SessionImpl&>(*created).timeline();
+  const EvictedRows rows = count_evicted(timeline.cache().spec(), timeline.position());
+  reply.evicted_rows = rows.evicted;
+  reply.restored_rows = rows.restored;
+  if (rows.restored > 0) {
+    KAKEYA_ASSIGN_OR_RETURN(reply.codes_matter, codes_matter(timeline, rows));
+  }
+  const Stopwatch decode;
+  KAKEYA_ASSIGN_OR_RETURN(const GenerateResult result,
+                          created->generate({.max_tokens = options.max_tokens, .draft_length = 0}));
+  reply.seconds += decode.seconds();
+  reply.sha256 = options.hash(result.ids);
+  const std::string text = tokenizer->decode(result.ids);
+  reply.found = std::ranges::count_if(
+      prompt.answers, [&](const std::string& answer) { return contains_whole(text, answer); });
+  return {};
+}
+
+const KvMode* known_mode(const std::string& name) {
+  const auto found = std::ranges::find(kv_modes(), name, &KvMode::name);
+  return found == kv_modes().end() ? nullptr : &*found;
+}
+
+// Whether a reply shows that its mode did what it is named for.
+bool did_its_work(const KvMode& mode, const NiahReply& reply) {
+  using enum Evicted;
+  const SessionOptions& session = mode.session;
+  if (session.window == 0) return reply.evicted_rows == 0;
+  if (reply.evicted_rows == 0) return false;
+  const bool restores = session.evicted_full == kRestore || session.evicted_sliding == kRestore;
+  if (!restores) return reply.restored_rows == 0;
+  return reply.restored_rows > 0 && reply.codes_matter.value_or(false);
+}
+
+}  // namespace
+
+Interval NiahClaim::interval() const {
+  return wilson_interval(found, samples);
+}
+
+Interval wilson_interval(std::int64_t found, std::int64_t samples) {
+  constexpr double kZ = 1.959963984540054;  // 97.5 % of a normal distribution lie below
+  const auto n = static_cast<double>(samples);
+  const double share = static_cast<double>(found) / n;
+  const double scale = 1.0 + kZ * kZ / n;
+  const double centre = (share + kZ * kZ / (2.0 * n)) / scale;
+  const double half = kZ / scale * std::sqrt(share * (1.0 - share) / n + kZ * kZ / (4.0 * n * n));
+  // Where nothing or everything was found one end is the share itself, but for rounding.
+  return {.low = found == 0 ? 0.0 : centre - half, .high = found == samples ? 1.0 : centre + half};
+}
+
+std::vector<NiahClaim> niah_claims(std::span<const NiahSample> samples,
+                                   std::span<const std::string> modes,
+                                   std::span<const std::int64_t> lengths) {
+  std::vector<NiahClaim> claims;
+  for (std::size_t m = 0; m < modes.size(); ++m) {
+    const KvMode* mode = known_mode(modes[m]);
+    for (const std::int64_t length : lengths) {
+      NiahClaim claim{.mode = modes[m], .length = length};
+      bool worked = mode != nullptr;
+      for (const NiahSample& sample : samples) {
+        if (sample.place.length != length || m >= sample.replies.size()) continue;
+        const NiahReply& reply = sample.replies[m];
+        ++claim.samples;
+        if (!reply.error.empty()) {
+          ++claim.errors;
+          continue;
+        }
+        if (reply.found == sample.answers) ++claim.found;
+        worked = worked && did_its_work(*mode, reply);
+      }
+      claim.made = worked && claim.samples >= kFewestNeedlePrompts;
+      claims.push_back(std::move(claim));
+    }
+  }
+  return claims;
+}
+
+NiahReply ask_for_needles(EngineImpl& engine,
+                          const NeedlePrompt& prompt,
+                          const KvMode& mode,
+                          const NiahOptions& options) {
+  const Stopwatch watch;
+  NiahReply reply{.mode = mode.name};
+  // Whatever goes wrong, the others are still asked.
+  try {
+    if (const Status done = fill_reply(engine, prompt, mode, options, reply); !done) {
+      reply.error = done.error().message();
+    }
+  } catch (const std::exception& thrown) {
+    reply.error = thrown.what();
+  }
+  if (!reply.error.empty()) {
+    reply = {.mode = mode.name, .seconds = watch.seconds(), .error = reply.error.substr(0, 1000)};
+  }
+  return reply;
+}
+
+}  // namespace kakeya::eval

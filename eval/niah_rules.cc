@@ -1,0 +1,111 @@
+// Reports of `kakeya eval niah`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "niah_eval.h"
+#include "report_rules.h"
+
+namespace kakeya::eval {
+namespace {
+
+std::vector<std::string> niah_modes_of(const Report& report) {
+  std::vector<std::string> modes;
+  for (const Report& mode : report["modes"]) modes.push_back(mode["mode"].get<std::string>());
+  return modes;
+}
+
+// The prompts are those that the options ask for, and each was asked in all modes.
+void check_samples(const Report& report,
+                   const std::vector<std::string>& modes,
+                   RuleChecks& checks) {
+  const Report& options = report["options"];
+  const std::int64_t most =
+      std::min<std::int64_t>(count(options["samples"]), std::ssize(report["samples"]));
+  std::vector<NeedlePlace> places;
+  for (const Report& length : options["lengths"]) {
+    for (const Report& depth : options["depths"]) {
+      for (std::int64_t index = 0; index < most; ++index) {
+        places.push_back({count(length), count(depth), index});
+      }
+    }
+  }
+  checks.expect_count(std::ssize(places), Report(report["samples"].size()), "counts", "samples");
+  checks.expect(count(options["samples"]) <= std::ssize(report["samples"]), "counts",
+                "options/samples", "expected no more than there are");
+  checks.expect(count(options["hops"]) == 0 || count(options["needles"]) == 1, "counts",
+                "options/needles", "expected one with hops");
+  const std::int64_t answers =
+      count(options["hops"]) > 0 ? count(options["hops"]) + 1 : count(options["needles"]);
+  const std::vector<NiahSample> samples = niah_samples_of(report);
+  for (std::size_t i = 0; i < std::min(samples.size(), places.size()); ++i) {
+    const NiahSample& sample = samples[i];
+    const std::string at = fmt::format("samples/{}", i);
+    checks.expect(sample.place == places[i], "counts", at,
+                  "expected lengths, depths and numbers in the order of the options");
+    checks.expect(sample.tokens == sample.place.length, "counts", at + "/tokens",
+                  "expected exactly the length");
+    checks.expect(sample.answers == answers, "counts", at + "/answers",
+                  fmt::format("expected {}, got {}", answers, sample.answers));
+    checks.expect(sample.needle_at < sample.tokens, "counts", at + "/needle_at",
+                  "expected a place in the prompt");
+    std::vector<std::string> asked;
+    for (const NiahReply& reply : sample.replies) {
+      asked.push_back(reply.mode);
+      checks.expect(reply.found <= sample.answers, "recall", at + "/replies",
+                    "expected no more answers than the prompt has");
+      checks.expect(reply.error != "not a reply", "fields", at + "/replies",
+                    "expected a reply or an error");
+      checks.expect(reply.restored_rows <= reply.evicted_rows, "alive", at + "/replies",
+                    "expected no more rows restored than evicted");
+    }
+    checks.expect(asked == modes, "same-run", at + "/replies",
+                  "expected a reply in every mode, in their order");
+  }
+}
+
+}  // namespace
+
+void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
+  const std::vector<std::string> modes = niah_modes_of(report);
+  checks.expect(modes.front() == kExactMode, "same-run", "modes/0/mode",
+                "expected the exact mode beside the others");
+  check_samples(report, modes, checks);
+  const std::vector<NiahClaim> claims =
+      niah_claims(niah_samples_of(report), modes,
+                  report["options"]["lengths"].get<std::vector<std::int64_t>>());
+  checks.expect_count(std::ssize(claims), Report(report["claims"].size()), "counts", "claims");
+  for (std::size_t i = 0; i < std::min(claims.size(), report["claims"].size()); ++i) {
+    const NiahClaim& claim = claims[i];
+    const Report& got = report["claims"][i];
+    const std::string at = fmt::format("claims/{}", i);
+    checks.expect(got["mode"] == claim.mode && count(got["length"]) == claim.length, "counts", at,
+                  "expected the modes and lengths in their order");
+    checks.expect_count(claim.samples, got["samples"], "recall", at + "/samples");
+    checks.expect_count(claim.found, got["found"], "recall", at + "/found");
+    checks.expect_count(claim.errors, got["errors"], "recall", at + "/errors");
+    const bool claims_recall = got.contains("recall");
+    if (!claim.made && claims_recall) {
+      const bool few = claim.samples < kFewestNeedlePrompts;
+      checks.expect(
+          false, few ? "samples" : "alive", at + "/recall",
+          few ? fmt::format("expected {} prompts or more behind a recall, got {}",
+                            kFewestNeedlePrompts, claim.samples)
+              : std::string("expected no claim where rows were not evicted or restored as the "
+                            "mode is named"));
+    }
+    checks.expect(!claim.made || claims_recall, "recall", at,
+                  "expected the recall that the samples give");
+    const bool whole =
+        claims_recall == got.contains("low") && claims_recall == got.contains("high");
+    checks.expect(whole, "recall", at, "expected a recall with its interval");
+    if (!claim.made || !claims_recall || !whole) continue;
+    checks.expect_number(claim.recall(), got["recall"], "recall", at + "/recall");
+    checks.expect_number(claim.interval().low, got["low"], "recall", at + "/low");
+    checks.expect_number(claim.interval().high, got["high"], "recall", at + "/high");
+  }
+}
+
+}  // namespace kakeya::eval
