@@ -20,8 +20,10 @@ Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
 }
 
 Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
-    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes) {
-  const std::filesystem::path folder = std::filesystem::path(engine.model_dir()) / "projections";
+    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes, const std::string& named) {
+  const std::filesystem::path folder =
+      named.empty() ? std::filesystem::path(engine.model_dir()) / "projections"
+                    : std::filesystem::path(named);
   std::error_code ignored;  // an unreadable folder holds no projection
   const auto absent = [&](const eval::KvMode& mode) {
     return !mode.projection.empty() && !std::filesystem::exists(folder / mode.projection, ignored);

@@ -31,9 +31,13 @@ Result<std::string> data_folder(const std::string& named);
 Result<std::vector<eval::PromptText>> read_prompts(const std::string& path);
 
 // What the modes restore rows with, by KvMode::projection. Unless they were asked for by name,
-// those whose projection the model does not have are taken out. Errors: as load_projection.
+// those whose projection is not there are taken out. `folder`: of the projections; empty: the
+// model's projections/. Errors: as load_projection.
 Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
-    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes);
+    EngineImpl& engine,
+    bool by_name,
+    std::vector<eval::KvMode>& modes,
+    const std::string& folder = {});
 
 // How a report of the model of `flags` was made.
 nlohmann::ordered_json provenance_json(const std::string& schema,

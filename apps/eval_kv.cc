@@ -37,6 +37,7 @@ struct KvFlags {
   std::vector<std::int64_t> lengths = {512, 1024, 2048, 4096};
   std::int64_t limit = 0;  // texts of a set, prompts of a length; 0: all
   std::string data;
+  std::string projections;  // empty: the model's own
   std::string out;
   bool json = false;
   RunConditions conditions;
@@ -111,8 +112,8 @@ Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::
   KvReports reports;
   KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(flags.modes));
   eval::KvEvalOptions options = flags.options;
-  KAKEYA_ASSIGN_OR_RETURN(options.projections,
-                          load_projections(engine, !flags.modes.empty(), reports.modes));
+  KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, !flags.modes.empty(),
+                                                                reports.modes, flags.projections));
   for (const Job& job : jobs) {
     ProgressBar bar(fmt::format("{} {}", job.set.name, job.length));
     options.on_progress = [&](std::int64_t done, std::int64_t total) {
@@ -202,6 +203,11 @@ void add_kv_flags(CLI::App& command, KvFlags& flags) {
       ->type_name("N");
   command
       .add_option("--data", flags.data, "Folder of the texts (default: eval/data, as installed)")
+      ->type_name("DIR");
+  command
+      .add_option("--projections", flags.projections,
+                  "Folder with the projections that modes restore with, aux, context and token "
+                  "(default: the model's projections/)")
       ->type_name("DIR");
   command
       .add_option("-o,--out", flags.out,

@@ -7,6 +7,7 @@ set(KAKEYA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kakeya)
 if(TARGET kakeya_cli)
   install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(
   TARGETS kakeya
   EXPORT kakeyaTargets

@@ -1,0 +1,5 @@
+kakeya_test(train_test train/reduced_rank_test.cc train/second_moments_test.cc
+            train/train_projection_test.cc train/training_cli_test.cc train/training_text_test.cc)
+target_link_libraries(train_test PRIVATE kakeya_train kakeya_eval)
+target_compile_definitions(train_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_train_cli>")
+add_dependencies(train_test kakeya_train_cli)

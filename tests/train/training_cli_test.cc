@@ -1,0 +1,57 @@
+// kakeya-train as a user meets it; Cli::kakeya() runs it here.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/program.h"
+
+namespace kakeya::test {
+namespace {
+
+const std::string kProjection = "projection " + kDemoFlag;
+
+TEST_F(Cli, TrainsAProjectionAndSaysHow) {
+  const Outcome outcome =
+      kakeya(kProjection + "--tokens 800 --rank 8 --ridge 1e-3 --out " + folder_ + "/mine");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("2 *"), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(slurp(folder_ + "/mine/training.json"));
+  EXPECT_EQ(json["schema"], "kakeya.train.projection/1");
+  EXPECT_EQ(json["command"][0], "kakeya-train");
+  EXPECT_EQ(json["options"]["rank"], 8);
+  EXPECT_EQ(json["options"]["features"], "aux");
+  EXPECT_EQ(json["options"]["layers"], "full");
+  EXPECT_GE(json["training"]["tokens"].get<int>() + json["validation"]["tokens"].get<int>(), 800);
+  ASSERT_EQ(json["layers"].size(), 6U);
+  for (const auto& layer : json["layers"]) {
+    const bool full = layer["layer"] == 2 || layer["layer"] == 5;
+    EXPECT_EQ(layer["fitted"], full);
+    EXPECT_LE(layer["explained_keys"]["training"].get<double>(), 1.0);
+  }
+  const auto config = nlohmann::json::parse(slurp(folder_ + "/mine/f_theta_config.json"));
+  EXPECT_EQ(config["fitted_layers"], (nlohmann::json{2, 5}));
+  expect_refusal(kProjection + "--out " + folder_ + "/mine", "expected no such folder");
+}
+
+TEST_F(Cli, RefusesToTrainInOneLine) {
+  const std::string out = "--out " + folder_ + "/new ";
+  expect_refusal("projection --model /nowhere " + out, "/nowhere");
+  expect_refusal(kProjection, "--out is required");
+  expect_refusal(kProjection + out + "--features own", "--features");
+  expect_refusal(kProjection + out + "--layers some", "--layers");
+  expect_refusal(kProjection + out + "--rank 0", "rank: expected 1 to 256");
+  expect_refusal(kProjection + out + "--rank 257", "rank: expected 1 to 256");
+  expect_refusal(kProjection + out + "--ridge -1", "ridge: expected 0 or more");
+  expect_refusal(kProjection + out + "--tokens 0", "tokens: expected 1 to");
+  expect_refusal(kProjection + out + "--texts /nowhere.txt", "/nowhere.txt");
+  std::ofstream(folder_ + "/short.txt") << "Hello.";
+  expect_refusal(kProjection + out + "--texts " + folder_ + "/short.txt", "short.txt: expected");
+  expect_refusal(kProjection + "--out /nowhere/new", "cannot create a folder beside /nowhere/new");
+  expect_refusal("projection --model " + damaged_model() + " " + out,
+                 "expected a model with a drafter");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/new"));
+}
+
+}  // namespace
+}  // namespace kakeya::test

@@ -1,0 +1,238 @@
+// The kakeya-train program: trains what the engine uses beside a model.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "kakeya/version.h"
+#include "output.h"
+#include "provenance.h"
+#include "train_projection.h"
+
+namespace kakeya::train {
+namespace {
+
+constexpr int kExitBadInput = 2;  // as of kakeya
+
+struct NamedFeatures {
+  const char* name;
+  ProjectionFeatures features;
+};
+constexpr NamedFeatures kFeatures[] = {{"aux", ProjectionFeatures::kAux},
+                                       {"context", ProjectionFeatures::kContext},
+                                       {"token", ProjectionFeatures::kToken}};
+constexpr FittedLayers kLayers[] = {FittedLayers::kFull, FittedLayers::kSliding,
+                                    FittedLayers::kAll};
+
+struct ProjectionFlags {
+  ProjectionTraining training = {
+      .engine = {.num_threads = 0, .pin_threads = false, .draft = {.source = "auto"}}};
+  std::string features = "aux";
+  std::string layers = "full";
+  bool json = false;
+  cli::RunConditions conditions;
+};
+
+// A line of standard error every few seconds, and at the end of a stage.
+class ProgressLines {
+ public:
+  void update(std::string_view stage, std::int64_t done, std::int64_t total) {
+    if (stage != stage_) {
+      stage_ = stage;
+      clock_ = {};
+      printed_ = 0.0;
+    }
+    const double seconds = clock_.seconds();
+    if (done < total && seconds < printed_ + kSeconds) return;
+    printed_ = seconds;
+    const double left = seconds * static_cast<double>(total - done) /
+                        static_cast<double>(std::max<std::int64_t>(done, 1));
+    cli::print_error("{}: {} of {}, {:.0f} s{}\n", stage, done, total, seconds,
+                     done < total ? fmt::format(", about {:.0f} s left", std::ceil(left)) : "");
+  }
+
+ private:
+  static constexpr double kSeconds = 5.0;
+
+  std::string stage_;
+  Stopwatch clock_;
+  double printed_ = 0.0;
+};
+
+nlohmann::ordered_json layers_json(const ProjectionReport& report) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const LayerReport& layer : report.layers) {
+    layers.push_back(
+        {{"layer", layer.layer},
+         {"fitted", layer.fitted},
+         {"explained_keys",
+          {{"training", layer.key_training}, {"validation", layer.key_validation}}},
+         {"explained_values",
+          {{"training", layer.value_training}, {"validation", layer.value_validation}}}});
+  }
+  return layers;
+}
+
+nlohmann::ordered_json report_json(const ProjectionFlags& flags,
+                                   const EngineImpl& engine,
+                                   const ProjectionReport& report) {
+  const ProjectionTraining& training = flags.training;
+  nlohmann::ordered_json json = cli::provenance_json("kakeya.train.projection/1", flags.conditions,
+                                                     engine, training.engine.model_dir, "fast");
+  json["options"] = {{"features", flags.features}, {"layers", flags.layers},
+                     {"rank", training.rank},      {"ridge", training.ridge},
+                     {"seed", training.seed},      {"tokens", training.tokens},
+                     {"texts", training.texts}};
+  json["training"] = {{"documents", report.training_documents},
+                      {"tokens", report.training_tokens},
+                      {"hash", fmt::format("{:016x}", report.training_hash)}};
+  json["validation"] = {{"documents", report.validation_documents},
+                        {"tokens", report.validation_tokens},
+                        {"hash", fmt::format("{:016x}", report.validation_hash)}};
+  json["layers"] = layers_json(report);
+  json["seconds"] = {
+      {"text", report.text_seconds}, {"passes", report.pass_seconds}, {"fit", report.fit_seconds}};
+  return json;
+}
+
+void print_report(const ProjectionTraining& training, const ProjectionReport& report) {
+  std::string text = fmt::format("{:<7} {:>14} {:>12} {:>14} {:>12}\n", "layer", "keys: trained",
+                                 "validation", "values: trained", "validation");
+  for (const LayerReport& layer : report.layers) {
+    text +=
+        fmt::format("{:<7} {:>14.4f} {:>12.4f} {:>15.4f} {:>12.4f}\n",
+                    fmt::format("{}{}", layer.layer, layer.fitted ? " *" : ""), layer.key_training,
+                    layer.key_validation, layer.value_training, layer.value_validation);
+  }
+  cli::print(
+      "{}: rank {}, {} tokens trained on and {} for validation, in {:.0f} s\n"
+      "Share of the energy of raw keys and values that is predicted; * codes are made for these\n\n"
+      "{}",
+      training.out, training.rank, report.training_tokens, report.validation_tokens,
+      report.text_seconds + report.pass_seconds + report.fit_seconds, text);
+}
+
+Status train(ProjectionFlags& flags) {
+  for (const NamedFeatures& named : kFeatures) {
+    if (flags.features == named.name) flags.training.features = named.features;
+  }
+  for (const FittedLayers layers : kLayers) {
+    if (flags.layers == fitted_layers_name(layers)) flags.training.layers = layers;
+  }
+  ProgressLines lines;
+  flags.training.progress = [&](std::string_view stage, std::int64_t done, std::int64_t total) {
+    lines.update(stage, done, total);
+  };
+  std::string json;
+  const auto report = train_projection(
+      flags.training, [&](const EngineImpl& engine, const ProjectionReport& so_far) {
+        json = cli::json_text(report_json(flags, engine, so_far), 1) + "\n";
+        return json;
+      });
+  if (!report) return Unexpected(report.error());
+  if (flags.json) {
+    cli::write_output(json);
+  } else {
+    print_report(flags.training, *report);
+  }
+  return {};
+}
+
+void add_flags(CLI::App& command, ProjectionFlags& flags) {
+  ProjectionTraining& training = flags.training;
+  command.add_option("--model", training.engine.model_dir, "Model folder")
+      ->required()
+      ->type_name("DIR");
+  command
+      .add_option("--draft", training.engine.draft.source,
+                  "Folder of the drafter that features come from (default: the model's drafter/)")
+      ->type_name("DIR");
+  command.add_option("--out", training.out, "New folder for the projection")
+      ->required()
+      ->type_name("DIR");
+  command
+      .add_option("--features", flags.features,
+                  "What codes are made from: aux (tapped layer outputs, the default), context or "
+                  "token (docs/memory.md)")
+      ->check(CLI::IsMember({"aux", "context", "token"}))
+      ->type_name("NAME");
+  command
+      .add_option("--layers", flags.layers,
+                  "Layers that codes are made for: those that will be restored. full (the "
+                  "default), sliding or all")
+      ->check(CLI::IsMember({"full", "sliding", "all"}))
+      ->type_name("NAME");
+  command.add_option("--rank", training.rank, "Elements of a code (default: 96)")->type_name("R");
+  command.add_option("--tokens", training.tokens, "About so many in all (default: 150,000)")
+      ->type_name("N");
+  command
+      .add_option("--texts", training.texts,
+                  "Text files to train on (default: what the model itself writes)")
+      ->type_name("FILE...");
+  command
+      .add_option("--ridge", training.ridge,
+                  "Added to the diagonal of the features' moments, as a share of its mean "
+                  "(default: 1e-6)")
+      ->type_name("X");
+  command.add_option("--seed", training.seed, "Of the model's own text (default: 0)")
+      ->type_name("S");
+  command.add_option("--threads", training.engine.num_threads, "Default: one for each CPU")
+      ->check(CLI::Range(0, EngineOptions::kMostThreads))
+      ->type_name("N");
+  command.add_flag("--json", flags.json, "Print training.json instead of a table");
+  command.footer(
+      "Fits in closed form, within minutes; no text leaves the machine. The folder has what "
+      "`kakeya run --projection DIR` loads, and training.json, which says how it was made.\n"
+      "Examples:\n"
+      "  kakeya-train projection --model models/demo --out my-projection\n"
+      "  kakeya-train projection --model DIR --rank 64 --texts a.txt b.txt --out OUT\n"
+      "  kakeya run --model models/demo --window 64 --evicted-full restore --projection "
+      "my-projection --prompt ...");
+}
+
+int report_failure(std::string_view message) {
+  cli::print_error("kakeya-train: {}\n", message);
+  return kExitBadInput;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Trains what Kakeya uses beside a model.", "kakeya-train");
+  app.set_version_flag("--version", std::string("kakeya-train ") + kVersion);
+  app.require_subcommand(1);
+  CLI::App* command = app.add_subcommand(
+      "projection", "What restores evicted keys and values from small codes (docs/training.md)");
+  ProjectionFlags flags;
+  add_flags(*command, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& failure) {
+    if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
+    return report_failure(fmt::format("{} (see kakeya-train --help)", failure.what()));
+  }
+  const Status done = train(flags);
+  return done ? 0 : report_failure(done.error().message());
+}
+
+}  // namespace
+}  // namespace kakeya::train
+
+int main(int argc, char** argv) {
+  kakeya::cli::open_standard_streams();
+  int exit_code = 2;
+  // Nothing of the library throws; memory may end anywhere.
+  try {
+    exit_code = kakeya::train::run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    exit_code = kakeya::train::report_failure("out of memory");
+  } catch (const std::exception& failure) {
+    exit_code = kakeya::train::report_failure(failure.what());
+  }
+  return kakeya::cli::finish_output(exit_code);
+}

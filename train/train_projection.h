@@ -1,0 +1,73 @@
+// Trains a projection (docs/training.md): texts, passes over them, a fit in closed form, a folder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/projection_config.h"
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::train {
+
+// The layers whose rows are to be restored.
+enum class FittedLayers : std::uint8_t { kFull, kSliding, kAll };
+
+// "full", "sliding", "all".
+std::string_view fitted_layers_name(FittedLayers layers);
+
+struct ProjectionTraining {
+  EngineOptions engine = {};  // model_dir, draft.source, backend, threads, memory_limit
+  ProjectionFeatures features = ProjectionFeatures::kAux;
+  FittedLayers layers = FittedLayers::kFull;
+  std::int64_t rank = 96;
+  std::int64_t tokens = 150'000;
+  std::vector<std::string> texts = {};  // files; none: the model's own text
+  double ridge = 1e-6;
+  std::uint64_t seed = 0;
+  std::string out = {};
+  // Called now and then, with what is done of a stage; may be empty.
+  std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress = {};
+
+  static constexpr std::int64_t kMostTokens = 100'000'000;
+};
+
+// Of one layer: shares of the energy of its raw keys and values that are predicted.
+struct LayerReport {
+  std::int64_t layer = 0;
+  bool fitted = false;  // whether the codes are made for it
+  double key_training = 0.0;
+  double key_validation = 0.0;
+  double value_training = 0.0;
+  double value_validation = 0.0;
+};
+
+struct ProjectionReport {
+  std::int64_t training_documents = 0;
+  std::int64_t training_tokens = 0;
+  std::int64_t validation_documents = 0;
+  std::int64_t validation_tokens = 0;
+  std::uint64_t training_hash = 0;  // XXH3 of the token ids of each part
+  std::uint64_t validation_hash = 0;
+  std::vector<LayerReport> layers;
+  double text_seconds = 0.0;
+  double pass_seconds = 0.0;
+  double fit_seconds = 0.0;
+};
+
+// What is written beside the weights as training.json.
+using DescribeTraining =
+    std::function<std::string(const EngineImpl& engine, const ProjectionReport& report)>;
+
+// The folder appears complete or not at all. The same options give the same weights, bit for bit.
+// Errors: one line each. kFailedPrecondition if `out` is there, or for a model without a drafter;
+// kInvalidArgument for options out of range or too little text; kDataLoss for a model whose rows
+// are not finite; kUnavailable if the disk refuses; of opening and running the model.
+Result<ProjectionReport> train_projection(const ProjectionTraining& training,
+                                          const DescribeTraining& describe);
+
+}  // namespace kakeya::train
