@@ -21,19 +21,19 @@ Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
 
 Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
     EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes, const std::string& named) {
-  const std::filesystem::path folder =
-      named.empty() ? std::filesystem::path(engine.model_dir()) / "projections"
-                    : std::filesystem::path(named);
+  const std::filesystem::path parent =
+      folder.empty() ? std::filesystem::path(engine.model_dir()) / "projections"
+                     : std::filesystem::path(folder);
   std::error_code ignored;  // an unreadable folder holds no projection
   const auto absent = [&](const eval::KvMode& mode) {
-    return !mode.projection.empty() && !std::filesystem::exists(folder / mode.projection, ignored);
+    return !mode.projection.empty() && !std::filesystem::exists(parent / mode.projection, ignored);
   };
   if (!by_name) std::erase_if(modes, absent);
   std::map<std::string, std::shared_ptr<const Projection>> projections;
   for (const eval::KvMode& mode : modes) {
     if (mode.projection.empty() || projections.contains(mode.projection)) continue;
     KAKEYA_ASSIGN_OR_RETURN(projections[mode.projection],
-                            engine.load_projection(folder / mode.projection));
+                            engine.load_projection(parent / mode.projection));
   }
   return projections;
 }

@@ -1,5 +1,7 @@
 kakeya_test(train_test train/reduced_rank_test.cc train/second_moments_test.cc
             train/train_projection_test.cc train/training_cli_test.cc train/training_text_test.cc)
+# Its own copies of products of matrices may be the ones that are linked.
+target_compile_options(train_test PRIVATE -O2)
 target_link_libraries(train_test PRIVATE kakeya_train kakeya_eval)
 target_compile_definitions(train_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_train_cli>")
 add_dependencies(train_test kakeya_train_cli)
