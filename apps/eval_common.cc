@@ -20,7 +20,7 @@ Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
 }
 
 Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
-    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes, const std::string& named) {
+    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes, const std::string& folder) {
   const std::filesystem::path parent =
       folder.empty() ? std::filesystem::path(engine.model_dir()) / "projections"
                      : std::filesystem::path(folder);
