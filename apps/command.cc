@@ -255,6 +255,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.num_threads = flags.threads;
   options.weights_cache = flags.weights_cache;
   options.weights_cache_trust = flags.weights_cache_trust;
+  options.on_note = [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); };
   if (!flags.memory.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
     options.fit_memory = flags.fit_memory;

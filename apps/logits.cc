@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 
+#include "backend/sampler.h"
 #include "base/status.h"
 #include "command.h"
 #include "drafter_tensors.h"
@@ -80,6 +81,10 @@ Status write_logits(const LogitsFlags& flags) {
         std::copy(from, from + width, hidden.data() + (i * count + begin + t) * width);
       }
     }
+  }
+  for (std::int64_t t = 0; t < count; ++t) {
+    const float* row = logits.data() + t * config.vocab_size;
+    KAKEYA_TRY(check_logits({row, static_cast<std::size_t>(config.vocab_size)}, t + 1));
   }
   std::vector<NamedTensor> drafted;
   if (!flags.drafter_golden.empty()) {

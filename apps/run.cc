@@ -294,7 +294,10 @@ int Runner::chat() {
       continue;
     }
     if (line == "/clear") {
-      if (const Status cleared = clear(); !cleared) return report(cleared.error());
+      if (const Status cleared = clear(); !cleared) {
+        const int code = report(cleared.error());
+        if (!interactive) return code;
+      }
       note("The conversation is forgotten.");
       continue;
     }

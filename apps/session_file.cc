@@ -91,7 +91,8 @@ Status SessionFile::replace(const std::function<Status(const std::string& path)>
 
 Status SessionFile::remove() {
   const FolderLock lock(path_);
-  if (identity() != seen_) {
+  const Identity now = identity();
+  if (now.exists && now != seen_) {
     return error(StatusCode::kFailedPrecondition,
                  "{}: another process has written it since it was read here; it stays", path_);
   }

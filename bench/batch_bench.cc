@@ -34,10 +34,15 @@ class BatchBench {
     sample.probe_gb_per_s = cpu::measure_read_bandwidth(pool_);
     const std::uint64_t idle = engine_.footprint().total_reserved();
     last_token_.assign(static_cast<std::size_t>(sessions), 0.0);
+    begun_ = 0;
     failed_ = {};
     KAKEYA_ASSIGN_OR_RETURN(const auto scheduler, start(sessions, sample));
-    // Prompts first: what is measured is decoding alone.
-    while (scheduler->statistics().tokens < sessions) KAKEYA_TRY(step(*scheduler));
+    // Prompts first, to the last one: what is measured is decoding alone.
+    while (begun_ < sessions && scheduler->statistics().running > 0) KAKEYA_TRY(step(*scheduler));
+    if (scheduler->statistics().running < sessions) {
+      return error(StatusCode::kInternal, "of {} sessions some ended before all had begun",
+                   sessions);
+    }
     const SchedulerStatistics before = scheduler->statistics();
     sample.session_bytes = engine_.footprint().total_reserved() - idle;
     sample.gaps.clear();
@@ -68,9 +73,7 @@ class BatchBench {
         request.prompt.push_back(static_cast<TokenId>(
             random_.below(static_cast<std::uint64_t>(engine_.config().vocab_size))));
       }
-      // Some more than are measured: the first comes out of the prompt, and with drafts some
-      // sessions are ahead of others.
-      request.generate = {.max_tokens = 2 * options_.tokens + 32,
+      request.generate = {.max_tokens = longest_answer(sessions),
                           .draft_length = options_.draft_length,
                           .ignore_model_stop_ids = true};
       request.session = engine_.session_options();
@@ -79,6 +82,7 @@ class BatchBench {
         double& last = last_token_[static_cast<std::size_t>(i)];
         const double now = clock_.seconds();
         if (last > 0.0) sample.gaps.push_back(now - last);
+        if (last == 0.0) ++begun_;
         last = now;
         return true;
       };
@@ -88,6 +92,16 @@ class BatchBench {
       KAKEYA_TRY(scheduler->add(std::move(request)));
     }
     return scheduler;
+  }
+
+  // Some more than are measured, for drafts take some sessions ahead of others; and what the first
+  // ones generate while the prompts of the others are run.
+  std::int64_t longest_answer(std::int64_t sessions) const {
+    constexpr std::int64_t kMostDrafts = 15;
+    const std::int64_t drafts =
+        options_.draft_length < 0 ? kMostDrafts : std::min(options_.draft_length, kMostDrafts);
+    const std::int64_t passes = sessions * options_.context / SchedulerOptions().prefill_rows + 1;
+    return 2 * options_.tokens + 32 + passes * (1 + drafts);
   }
 
   Status step(Scheduler& scheduler) {
@@ -101,6 +115,7 @@ class BatchBench {
   SequenceRng random_{1};
   Stopwatch clock_;
   std::vector<double> last_token_;
+  std::int64_t begun_ = 0;  // sessions that have had a token
   Status failed_;
 };
 

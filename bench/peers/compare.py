@@ -371,7 +371,7 @@ def report_of(flags, comparison, rows, conditions):
     return {
         "schema": "kakeya.peers/2",
         "commit": git("rev-parse", "HEAD"),
-        "dirty": git("status", "--porcelain", "--untracked-files=no") != "",
+        "dirty": git("status", "--porcelain", "--untracked-files=no", "--", ":!docs") != "",
         "command": ["bench/peers/compare.py", *without_folders(flags.given)],
         "machine": {
             "cpu": cpu_name(),

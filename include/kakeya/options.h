@@ -109,12 +109,15 @@ struct EngineOptions {
   std::string projection = "auto";
   // A folder where packed weights are kept, a file for each model: the next start maps the file
   // instead of packing the weights again. "beside": where the model is. Empty: none. Files are made
-  // anew when the model's files change, or when they are damaged (docs/weights-cache.md).
+  // anew when the model's files change, or when they are damaged (docs/weights-cache.md). Where the
+  // folder takes none, the weights are packed without.
   std::string weights_cache = {};
   // Maps those files without comparing their bytes with their checksums.
   bool weights_cache_trust = false;
   // Called now and then while loading, with bytes done and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
+  // Called while loading with a line on what was asked for and is done without; may be empty.
+  std::function<void(const std::string& note)> on_note = {};
 };
 
 struct SamplingOptions {

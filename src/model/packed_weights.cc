@@ -143,7 +143,12 @@ Result<std::unique_ptr<PackedWeights>> PackedWeights::open(const std::string& pa
     packed->file_.reset();
     packed->numbers_.clear();
   }
-  KAKEYA_ASSIGN_OR_RETURN(packed->writer_, begin_file(path, key, entries));
+  auto writer = begin_file(path, key, entries);
+  if (writer) {
+    packed->writer_ = std::move(writer).value();
+  } else {
+    packed->failure_ = Unexpected(writer.error());
+  }
   return packed;
 }
 
@@ -169,6 +174,7 @@ Result<PackedMatrix> PackedWeights::take(const PackedEntry& entry) {
 
 Status PackedWeights::add(const PackedEntry& entry, const PackedMatrix& packed) {
   KAKEYA_ASSIGN_OR_RETURN(const std::size_t index, advance(entry));
+  if (!writer_) return {};
   std::vector<EntryPiece> pieces;
   add_pieces(packed.bytes, pieces);
   // The last piece with the zeros after it, as it will be read.
@@ -182,7 +188,10 @@ Status PackedWeights::add(const PackedEntry& entry, const PackedMatrix& packed) 
   add_pieces(last, pieces);
   for (EntryPiece& piece : pieces) {
     piece.checksum = checksum(piece.bytes);
-    KAKEYA_TRY(writer_->write(index, piece.bytes));
+    failure_ = writer_->write(index, piece.bytes);
+    if (failure_) continue;
+    writer_.reset();
+    return {};
   }
   std::size_t next = 0;
   numbers_.push_back(packed.weight_hash);
@@ -199,10 +208,13 @@ Status PackedWeights::finish(std::uint64_t fingerprint) {
     return error(StatusCode::kDataLoss,
                  "{}: these are other weights than the model's: remove the file", path_);
   }
+  if (!writer_) return {};
   numbers_.push_back(fingerprint);
   numbers_.push_back(checksum(std::as_bytes(std::span(numbers_))));
-  KAKEYA_TRY(writer_->write(entries_.size(), std::as_bytes(std::span(numbers_))));
-  return writer_->commit();
+  failure_ = writer_->write(entries_.size(), std::as_bytes(std::span(numbers_)));
+  if (failure_) failure_ = writer_->commit();
+  writer_.reset();
+  return {};
 }
 
 }  // namespace kakeya

@@ -41,8 +41,8 @@ class PackedWeights {
   // Maps the file at `path` if it holds exactly these entries for this key, undamaged. Otherwise
   // begins a new one, which takes its place at finish(). With `trust` the entries' bytes are not
   // compared with their checksums, which `num_threads` threads do while they bring them into
-  // memory. Files that killed writers left in the folder are removed.
-  // Errors: kUnavailable if the folder takes no such file.
+  // memory. Files that killed writers left in the folder are removed. Where the folder takes no
+  // file none is made: see failure().
   struct Reading {
     int num_threads = 1;
     bool trust = false;
@@ -58,13 +58,16 @@ class PackedWeights {
   // The next entry, in memory; valid as long as this object. Errors: kInternal for another name or
   // size than the entry's.
   Result<PackedMatrix> take(const PackedEntry& entry);
-  // Errors: the same; kUnavailable if the disk refuses.
+  // Errors: the same. If the disk refuses, nothing more is written.
   Status add(const PackedEntry& entry, const PackedMatrix& packed);
 
   // After the last entry. `fingerprint` is that of what was loaded (WeightLoader::fingerprint).
   // Errors: kDataLoss if the file has another one, which the key should have told, or was written
-  // to since open(); kInternal if entries are missing; kUnavailable if the disk refuses.
+  // to since open(); kInternal if entries are missing.
   Status finish(std::uint64_t fingerprint);
+
+  // Why no file was made: kUnavailable, naming it. A model loads without one.
+  const Status& failure() const { return failure_; }
 
  private:
   PackedWeights(std::string path, std::span<const PackedEntry> entries);
@@ -82,7 +85,8 @@ class PackedWeights {
   // checksum. The last tensor of the file.
   std::vector<std::uint64_t> numbers_;
   std::optional<SafetensorsFile> file_;
-  std::optional<SafetensorsWriter> writer_;
+  std::optional<SafetensorsWriter> writer_;  // nothing after a failure
+  Status failure_;
 };
 
 }  // namespace kakeya

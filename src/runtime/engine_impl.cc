@@ -232,7 +232,12 @@ std::invoke_result_t<Load, WeightLoader&> EngineImpl::load_weights(
   WeightLoader loader(source, *backend_, budget_, progress, packed);
   KAKEYA_ASSIGN_OR_RETURN(auto weights, load(loader));
   KAKEYA_TRY(source.check_unchanged());
-  if (packed != nullptr) KAKEYA_TRY(packed->finish(loader.fingerprint()));
+  if (packed != nullptr) {
+    KAKEYA_TRY(packed->finish(loader.fingerprint()));
+    if (!packed->failure() && options_.on_note) {
+      options_.on_note("packed weights are not kept: " + packed->failure().error().message());
+    }
+  }
   loaded = {.fingerprint = loader.fingerprint(),
             .source_bytes = loader.source_bytes(),
             .tables = {loader.tables().begin(), loader.tables().end()}};

@@ -172,6 +172,10 @@ TEST_F(CliOutput, SaysThatLogitsAreNotFinite) {
   const std::string run = "run --model " + folder_ + "/model -p x ";
   expect_refusal(run, "are not finite");
   expect_refusal(run + "--draft none --temperature 1", "are not finite");
+  const std::string out = folder_ + "/logits.safetensors";
+  expect_refusal("logits --model " + folder_ + "/model --ids - -o " + out, "are not finite",
+                 "[12, 13]");
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 // Whether a beginning-of-sequence token goes in front of bare text is the tokenizer's word, not

@@ -168,10 +168,10 @@ Result<Value> from_json_at(const nlohmann::ordered_json& json, std::size_t depth
   if (json.is_boolean()) return Value(json.get<bool>());
   if (json.is_number_float()) return Value(json.get<double>());
   if (json.is_string()) return Value(json.get_ref<const std::string&>());
-  if (json.is_number_unsigned() &&
-      json.get<std::uint64_t>() >
-          static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    return invalid_argument("the integer {} exceeds 64 bits", json.get<std::uint64_t>());
+  // Those of 20 digits and more are numbers in floating point to whoever reads JSON.
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (json.is_number_unsigned() && json.get<std::uint64_t>() > kMost) {
+    return Value(json.get<double>());
   }
   if (json.is_number_integer()) return Value(json.get<std::int64_t>());
   if (json.is_array()) {
