@@ -272,7 +272,8 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .window = flags.window,
                      .evicted_full = parse_evicted(flags.evicted_full),
                      .evicted_sliding = parse_evicted(flags.evicted_sliding),
-                     .kv_codes = parse_kv_type(flags.kv_codes)};
+                     .kv_codes = parse_kv_type(flags.kv_codes),
+                     .grow = flags.grow};
   options.projection = flags.projection;
   options.prompt_cache_bytes = flags.prompt_cache_bytes;
   return options;

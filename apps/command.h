@@ -49,6 +49,7 @@ struct ModelFlags {
   std::string model;  // empty: the demo model
   std::string backend = "cpu";
   std::string instruction_set = "auto";
+  bool grow = false;          // SessionOptions::grow
   std::string weights_cache;  // empty: none
   bool weights_cache_trust = false;
   std::string compute = "fast";

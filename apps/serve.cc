@@ -129,6 +129,8 @@ int serve(ServeFlags& flags) {
   if (const Status sound = server::HttpServer::check(flags.serve); !sound) {
     return report(sound.error());
   }
+  // Each request takes what its own text needs, not what the longest would.
+  flags.model.grow = true;
   auto options = engine_options(flags.model);
   if (!options) return report(options.error());
   if (flags.serve.model_name.empty()) {

@@ -49,6 +49,10 @@ struct SessionOptions {
   KvType kv_codes = KvType::kAuto;  // of restored rows
   // False: plain steps only, and nothing in memory for drafts, though the engine has a drafter.
   bool drafting = true;
+  // True: layers that keep every token take memory as they fill, in blocks of at most 64 tokens,
+  // instead of all of it when the session is made. A pass for which there is none is refused with
+  // kResourceExhausted, and the session is as before. A Scheduler sets such a request aside then.
+  bool grow = false;
 
   static constexpr std::int64_t kDefaultContext = 8192;
   static constexpr std::int64_t kMostKept = std::int64_t{1} << 30;  // of sink and of window

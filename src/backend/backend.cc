@@ -48,6 +48,10 @@ void Executor::choose(std::span<SequenceChoice> choices, HostCopies& copies) {
   for (SequenceChoice& choice : choices) choose_on_host(choice, copies.download(choice.logits));
 }
 
+void Executor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) {
+  for (BlockChoice& choice : choices) choose_on_host(choice, copies.download(choice.logits));
+}
+
 std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   const Position last = input.first_position + input.queries.count - 1;
   const AttentionInput::Span first = input.seen(input.first_position);

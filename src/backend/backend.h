@@ -212,8 +212,9 @@ class Executor {
   // x = cap * tanh(x / cap).
   virtual void softcap(Rows x, float cap) = 0;
 
-  // Chooses tokens for each of the sequences. The default does so on the host.
+  // Chooses tokens for each of the sequences, or drafts. The defaults do so on the host.
   virtual void choose(std::span<SequenceChoice> choices, HostCopies& copies);
+  virtual void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies);
 
   // Copies x [T, width] into columns [column, column + width) of rows that are `out_width` wide.
   virtual void copy_columns(ConstRows x,

@@ -1,6 +1,7 @@
 #include "backend/choose.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "backend/logprobs.h"
 #include "base/status.h"
@@ -44,6 +45,16 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
       return;
     }
   }
+}
+
+void choose_on_host(BlockChoice& choice, HostRows logits) {
+  choice.probabilities = logits;
+  for (std::int64_t i = 0; i < std::ssize(choice.out); ++i) {
+    const std::span<float> row = logits.row(i);
+    row[static_cast<std::size_t>(choice.never)] = -std::numeric_limits<float>::infinity();
+    choice.out[static_cast<std::size_t>(i)] = choice.sampler->draft(row, choice.position + i);
+  }
+  choice.sampler->end_drafts();
 }
 
 }  // namespace kakeya

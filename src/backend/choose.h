@@ -40,6 +40,17 @@ struct SequenceChoice {
   Status status = {};
 };
 
+// The rows of one sequence's block of drafts.
+struct BlockChoice {
+  Rows logits = {};             // [drafts, V], of the drafter; overwritten
+  Position position = 0;        // of the first draft
+  Sampler* sampler = nullptr;   // chooses with the noise that the target's choice will meet
+  TokenId never = -1;           // the mask token, which is no text
+  std::span<TokenId> out = {};  // what comes of it
+  // [drafts, V], with AcceptRule::kRejection: what each was drawn from. Valid until the next call.
+  HostRows probabilities = {};
+};
+
 // Gives rows that lie on a device to the host.
 class HostCopies {
  public:
@@ -51,5 +62,6 @@ class HostCopies {
 // The choice on the host, one row after the other, which says what every implementation gives.
 // `logits` are those of the choice.
 void choose_on_host(SequenceChoice& choice, HostRows logits);
+void choose_on_host(BlockChoice& choice, HostRows logits);
 
 }  // namespace kakeya

@@ -91,6 +91,9 @@ class ForwardingExecutor : public Executor {
   void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
     forward<&Executor::choose>("choose", choices, copies);
   }
+  void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override {
+    forward<&Executor::choose_drafts>("choose_drafts", choices, copies);
+  }
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,
                     std::int64_t out_width,

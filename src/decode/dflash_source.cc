@@ -47,6 +47,7 @@ DflashPlan plan_dflash(const DrafterConfig& config, const TimelinePlan& target) 
   // wherever the target can. Blocks may end behind the target's last position.
   plan.context = dflash::plan_context(config, target.context + config.block_size,
                                       std::max(target.max_rows, plan.pass_rows), target.drafter);
+  plan.context.grows = target.cache.grows;
   return plan;
 }
 
@@ -205,11 +206,11 @@ Status DflashSource::draft(std::span<const TokenId> tokens,
                            Sampler& sampler,
                            std::span<TokenId> out) {
   const Workspace::Turn turn = workspace_.take_turn();
-  const Job job{.source = this, .tokens = tokens, .sampler = &sampler, .out = out};
+  const DraftJob job{.source = this, .tokens = tokens, .sampler = &sampler, .out = out};
   return draft_together({&job, 1});
 }
 
-Status DflashSource::draft_together(std::span<const Job> jobs) {
+Status DflashSource::draft_together(std::span<const DraftJob> jobs) {
   if (jobs.empty()) return {};
   KAKEYA_TRY(bring_up_to_date(jobs));
   const DflashSource& any = *jobs.front().source;
@@ -220,7 +221,7 @@ Status DflashSource::draft_together(std::span<const Job> jobs) {
   std::array<TokenId, DrafterConfig::kMaxBlockSize> block;
   block.fill(config.mask_token_id);
   std::int64_t rows = 0;
-  for (const Job& job : jobs) {
+  for (const DraftJob& job : jobs) {
     KvCache& context = job.source->context_;
     // The context is longer than the target's by a block.
     KAKEYA_TRY(context.reserve(std::ssize(job.out) + 1));
@@ -237,22 +238,31 @@ Status DflashSource::draft_together(std::span<const Job> jobs) {
   any.drafter_.forward(builder.batch(), executor, any.activations(rows), logits);
   KAKEYA_TRY(executor.end(std::array<ConstRows, 1>{logits}));
   const std::uint64_t bytes = workspace.bytes_read() - before;
-  const HostRows all = workspace.download(logits);
-  float* own = all.data;
-  for (const Job& job : jobs) {
-    DflashSource& source = *job.source;
+  std::vector<BlockChoice>& choices = workspace.block_choices();
+  choices.clear();
+  std::int64_t first = 0;
+  for (const DraftJob& job : jobs) {
+    const std::int64_t count = std::ssize(job.out);
+    choices.push_back({.logits = rows_from(logits, first, count),
+                       .position = std::ssize(job.tokens),
+                       .sampler = job.sampler,
+                       .never = config.mask_token_id,
+                       .out = job.out});
+    first += count;
+  }
+  executor.choose_drafts(choices, workspace);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    DflashSource& source = *jobs[i].source;
     // The block's rows are not committed: its last tokens are guesses, and even its first one gets
     // its place in the context from the target's taps.
     source.context_.commit(0);
     source.bytes_read_ += bytes / jobs.size();
-    source.logits_ = {own, std::ssize(job.out), all.width};
-    own += source.logits_.count * all.width;
-    source.choose_drafts(job);
+    source.probabilities_ = choices[i].probabilities;
   }
   return {};
 }
 
-Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
+Status DflashSource::bring_up_to_date(std::span<const DraftJob> jobs) {
   if (jobs.size() == 1) return jobs.front().source->bring_context_up_to_date();
   // Those who have little to catch up on do it together.
   BatchBuilder& builder = jobs.front().source->workspace_.other_batch();
@@ -291,14 +301,14 @@ Status DflashSource::bring_up_to_date(std::span<const Job> jobs) {
 
 Status DflashSource::extend_contexts(ConstRows taps,
                                      const Batch& batch,
-                                     std::span<const Job> jobs) {
+                                     std::span<const DraftJob> jobs) {
   const std::uint64_t before = workspace_.bytes_read();
   Executor& executor = workspace_.executor();
   executor.begin(batch);
   drafter_.extend_context(taps, batch, executor, activations(taps.count));
   KAKEYA_TRY(executor.end({}));
   const std::uint64_t bytes = workspace_.bytes_read() - before;
-  for (const Job& job : jobs) {
+  for (const DraftJob& job : jobs) {
     job.source->context_.commit(job.source->waiting_);
     job.source->waiting_ = 0;
     job.source->bytes_read_ += bytes / jobs.size();
@@ -306,19 +316,8 @@ Status DflashSource::extend_contexts(ConstRows taps,
   return {};
 }
 
-void DflashSource::choose_drafts(const Job& job) {
-  const auto first = static_cast<Position>(job.tokens.size());
-  for (std::int64_t i = 0; i < std::ssize(job.out); ++i) {
-    const std::span<float> row = logits_.row(i);
-    row[static_cast<std::size_t>(drafter_.config().mask_token_id)] =
-        -std::numeric_limits<float>::infinity();
-    job.out[static_cast<std::size_t>(i)] = job.sampler->draft(row, first + i);
-  }
-  job.sampler->end_drafts();
-}
-
 std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {
-  return logits_.row(index);
+  return probabilities_.row(index);
 }
 
 Footprint DflashSource::footprint() const {

@@ -42,16 +42,9 @@ Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan);
 // that is where the target's cache ends.
 class DflashSource final : public DraftSource, public TapSink {
  public:
-  // What draft() is asked for one of several sequences.
-  struct Job {
-    DflashSource* source = nullptr;
-    std::span<const TokenId> tokens;
-    Sampler* sampler = nullptr;
-    std::span<TokenId> out;
-  };
   // Drafts for all of them in one pass, within a turn of their workspace, which must have room for
   // their blocks. They have one drafter. Errors: as draft(); nothing that counts has changed then.
-  static Status draft_together(std::span<const Job> jobs);
+  static Status draft_together(std::span<const DraftJob> jobs);
 
   // The workspace grows if it is too small. Errors: kResourceExhausted. What is referred to must
   // outlive it.
@@ -119,11 +112,10 @@ class DflashSource final : public DraftSource, public TapSink {
   Status extend_context(std::int64_t count);
   Status bring_context_up_to_date();
   // Turns what waits in the jobs' sources into context, in as few passes as possible.
-  static Status bring_up_to_date(std::span<const Job> jobs);
+  static Status bring_up_to_date(std::span<const DraftJob> jobs);
   // The same of one batch of the jobs' waiting taps, whose rows are reserved.
-  Status extend_contexts(ConstRows taps, const Batch& batch, std::span<const Job> jobs);
+  Status extend_contexts(ConstRows taps, const Batch& batch, std::span<const DraftJob> jobs);
   std::int64_t taps_width() const;
-  void choose_drafts(const Job& job);
   // Where a pass of so many rows lays out what it makes.
   dflash::DraftActivations activations(std::int64_t rows) const;
 
@@ -133,7 +125,7 @@ class DflashSource final : public DraftSource, public TapSink {
   DflashPlan plan_;
   KvCache context_;
   SharedBlock taps_;          // [tap_rows, num_taps * D]
-  HostRows logits_;           // of the present drafts [n, V], in the workspace
+  HostRows probabilities_;    // of the present drafts [n, V], in the workspace
   std::int64_t waiting_ = 0;  // rows of taps_
   std::uint64_t bytes_read_ = 0;
 };

@@ -20,6 +20,14 @@ struct DraftOffer {
   std::int64_t length = 0;  // most tokens it can propose now; 0: none
 };
 
+// What a drafter is asked for one of several sequences.
+struct DraftJob {
+  DflashSource* source = nullptr;
+  std::span<const TokenId> tokens;  // as of DraftSource::draft
+  Sampler* sampler = nullptr;
+  std::span<TokenId> out;
+};
+
 // One a session, one thread at a time. Nothing allocates after creation, but in forked sessions.
 class DraftSource {
  public:

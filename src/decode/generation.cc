@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "decode/pass.h"
+#include "decode/step.h"
 
 namespace kakeya {
 
@@ -45,7 +45,12 @@ void Generation::add(TokenId id) {
   if (remaining() == 0) stop(StopReason::kMaxTokens);
 }
 
-Status Generation::begin(std::span<float> logits) {
+std::uint64_t Generation::bytes_read() const {
+  return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
+}
+
+Status Generation::begin(std::span<const float> logits) {
+  begun_ = true;
   if (done_) return {};
   if (position() >= timeline_.context()) {
     stop(StopReason::kContext);
@@ -54,17 +59,16 @@ Status Generation::begin(std::span<float> logits) {
   return push_choice(logits);
 }
 
-Status Generation::push_choice(std::span<float> logits) {
-  SequenceChoice choice{.position = position(),
-                        .sampler = &sampler_,
-                        .stop_ids = request_.stop_ids,
-                        .most = 1,
-                        .raw_logits = request_.raw_logits,
-                        .top_logprobs = request_.top_logprobs,
-                        .chosen = chosen_,
-                        .logprobs = &result_.logprobs};
-  choose_on_host(choice, {logits.data(), 1, std::ssize(logits)});
-  KAKEYA_TRY(choice.status);
+// Of a copy, which is overwritten, and where the executor wants it.
+Status Generation::push_choice(std::span<const float> logits) {
+  Workspace& workspace = timeline_.workspace();
+  const Workspace::Turn turn = workspace.take_turn();
+  const Rows row = workspace.logits(1, std::ssize(logits));
+  upload(workspace.memory(), logits, row.data);
+  length_ = 0;
+  SequenceChoice chosen = choice(row);
+  workspace.executor().choose({&chosen, 1}, workspace);
+  KAKEYA_TRY(chosen.status);
   KAKEYA_TRY(timeline_.push({chosen_.data(), 1}));
   add(chosen_.front());
   return {};
@@ -77,9 +81,10 @@ bool Generation::begin_round() {
     return false;
   }
   round_ = {.start_seconds = watch_.seconds()};
+  bytes_before_ = bytes_read();
   length_ = 0;
   most_ = 0;
-  if (source_ == nullptr) return true;
+  if (source_ == nullptr || is_first()) return true;
   offer_ = source_->offer(timeline_.tokens());
   const std::int64_t room = timeline_.context() - position() - 1;
   most_ = std::max<std::int64_t>(0, std::min({offer_.length, remaining() - 1, room}));
@@ -98,14 +103,17 @@ RoundChoice Generation::round_choice() {
           .length = std::max<std::int64_t>(0, request_.draft_length)};
 }
 
-Status Generation::draft() {
-  if (length_ == 0) return {};
-  KAKEYA_TRY(source_->draft(timeline_.tokens(), sampler_, mutable_drafts()));
-  drop_forbidden_drafts();
-  return {};
+void Generation::draft(std::vector<DraftJob>& jobs) {
+  if (length_ == 0) return;
+  const auto out = std::span(drafts_).first(static_cast<std::size_t>(length_));
+  if (DflashSource* drafter = source_->drafter()) {
+    jobs.push_back(
+        {.source = drafter, .tokens = timeline_.tokens(), .sampler = &sampler_, .out = out});
+  } else if (!source_->draft(timeline_.tokens(), sampler_, out)) {
+    length_ = 0;
+  }
 }
 
-// What cannot be accepted need not be verified.
 void Generation::drop_forbidden_drafts() {
   length_ = sampler_.allowed(drafts());
 }
@@ -127,7 +135,10 @@ SequenceChoice Generation::choice(Rows logits) {
           .logprobs = &result_.logprobs};
 }
 
-Status Generation::absorb(const SequenceChoice& choice) {
+Status Generation::commit(const SequenceChoice& choice,
+                          double draft_seconds,
+                          double verify_seconds) {
+  if (is_first()) timeline_.commit(std::ssize(timeline_.pending()) - 1);
   for (std::size_t i = 0; i < static_cast<std::size_t>(choice.count); ++i) {
     const TokenId id = choice.chosen[i];
     timeline_.accept(id);
@@ -135,15 +146,24 @@ Status Generation::absorb(const SequenceChoice& choice) {
     if (i < choice.drafts.size() && id == choice.drafts[i]) ++round_.accepted;
     add(id);
   }
+  if (is_first()) {
+    // It belongs to the prefill.
+    begun_ = true;
+    watch_ = Stopwatch();
+    KAKEYA_TRY(choice.status);
+    return timeline_.finish_chunk();
+  }
+  // A round that an error ends has committed what was chosen before it.
+  if (choice.status || round_.committed > 0) end_round(draft_seconds, verify_seconds);
   return choice.status;
 }
 
-void Generation::end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes) {
+void Generation::end_round(double draft_seconds, double verify_seconds) {
   round_.drafted = static_cast<std::int32_t>(length_);
   round_.kind = length_ == 0 ? DraftKind::kNone : offer_.kind;
   round_.draft_seconds = draft_seconds;
   round_.verify_seconds = verify_seconds;
-  round_.bytes = bytes;
+  round_.bytes = bytes_read() - bytes_before_;
   result_.drafted += round_.drafted;
   result_.accepted += round_.accepted;
   result_.rounds.push_back(round_);
@@ -185,56 +205,29 @@ Status Generation::drop_undelivered() {
 }
 
 void Generation::finish() {
-  result_.decode_seconds = watch_.seconds();
+  result_.decode_seconds += watch_.seconds();
   if (policy_) policy_->end();
-}
-
-Status Generation::choose(Pass& pass) {
-  Workspace& workspace = timeline_.workspace();
-  SequenceChoice chosen = choice(pass.logits(0));
-  workspace.executor().choose({&chosen, 1}, workspace);
-  return absorb(chosen);
-}
-
-Status Generation::verify() {
-  Pass pass(timeline_.workspace());
-  KAKEYA_TRY(timeline_.check_verify(drafts().size()));
-  KAKEYA_TRY(pass.add(timeline_, timeline_.pending(), drafts(), length_ + 1));
-  KAKEYA_TRY(pass.run());
-  return choose(pass);
 }
 
 // All of the text anew, for the token behind it.
 Status Generation::run_again() {
+  const Stopwatch watch;
   timeline_.forget();
   KAKEYA_TRY(timeline_.run_pending());
   KAKEYA_TRY(push_choice(timeline_.logits()));
   ++round_.committed;
+  end_round(0.0, watch.seconds());
   return {};
 }
 
 Status Generation::run_round() {
   const Workspace::Turn turn = timeline_.workspace().take_turn();
   if (!begin_round()) return {};
+  if (timeline_.recomputes()) return run_again();
   plan();
-  const std::int64_t planned = length_;
-  const auto bytes_read = [&] {
-    return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
-  };
-  const std::uint64_t bytes_before = bytes_read();
-  KAKEYA_TRY(draft());
-  const double drafted_at = watch_.seconds();
-  const Status run = timeline_.recomputes() ? run_again() : verify();
-  // A round that an error ends has committed what was chosen before it.
-  if (!run && round_.committed == 0) return run;
-  end_round(drafted_at - round_.start_seconds, watch_.seconds() - drafted_at,
-            bytes_read() - bytes_before);
-  // Of one pass, that is.
-  if (costs_ != nullptr && !timeline_.recomputes()) {
-    if (offer_.kind == DraftKind::kDflash) costs_->learn_drafts(planned, round_.draft_seconds);
-    costs_->learn(length_ + 1, round_.verify_seconds);
-  }
-  return run;
+  StepPart part{.round = this};
+  run_step(timeline_.workspace(), costs_, {&part, 1});
+  return part.status;
 }
 
 Status decode(Timeline& timeline,

@@ -20,6 +20,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "backend/choose.h"
 #include "backend/sampler.h"
@@ -32,8 +33,6 @@
 #include "kakeya/session.h"
 
 namespace kakeya {
-
-class Pass;
 
 struct DecodeRequest {
   std::int64_t max_tokens = 0;
@@ -48,12 +47,11 @@ struct DecodeRequest {
 
 // A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.
 //
-//   begin();                                     the first token, of the prefill's logits
-//   while (begin_round()) {
-//     plan(length); draft();                     draft   \  in one turn
-//     a pass over pending() and drafts();        verify   > of the
-//     absorb(what choice() gave); end_round();   commit  /  workspace
-//     deliver(on_token);                         in no turn: the caller may take its time
+//   begin(logits);             the first token, where the prompt was run; else a first round runs
+//   while (begin_round()) {    what is left of the prompt, and drafts nothing
+//     plan();
+//     run_step();              draft, verify, choose, commit, in one turn of the workspace
+//     deliver(on_token);       in no turn: the caller may take its time
 //   }
 class Generation {
  public:
@@ -71,11 +69,12 @@ class Generation {
   bool done() const { return done_; }
   bool stopped_by_callback() const { return done_ && result_.stop_reason == StopReason::kCallback; }
 
-  // Chooses the first token from `logits` [V], those behind the tokens; they are overwritten.
+  // Chooses the first token from `logits` [V], those behind the tokens, in a turn of the workspace.
   // Errors: kDataLoss for logits that are not finite.
-  Status begin(std::span<float> logits);
+  Status begin(std::span<const float> logits);
 
-  // Begins a round; false if there is none, for the generation is done or the context is full.
+  // Begins a round; false if there is none, for the generation is done or the context is full. Of a
+  // first round all tokens of the timeline that are pending are run.
   bool begin_round();
   // Most drafts of the round that could be committed.
   std::int64_t most_drafts() const { return most_; }
@@ -87,23 +86,22 @@ class Generation {
   void plan();
   // The same question, for whoever chooses for several sequences at once.
   RoundChoice round_choice();
-  // Drafts as many tokens as were planned. Errors: as DraftSource::draft.
-  Status draft();
+  // A round over what is left of the prompt, which gives the first token.
+  bool is_first() const { return !begun_; }
+
+  // For run_step(), in this order.
+  // Drafts as many tokens as were planned, or adds a job to `jobs` that does; none if that fails.
+  void draft(std::vector<DraftJob>& jobs);
+  // Shortens the drafts to those that the constraint allows: others cannot be accepted.
+  void drop_forbidden_drafts();
   std::span<const TokenId> drafts() const {
     return std::span(drafts_).first(static_cast<std::size_t>(length_));
   }
-  // Where they belong, for whoever drafts for several sequences at once.
-  std::span<TokenId> mutable_drafts() {
-    return std::span(drafts_).first(static_cast<std::size_t>(length_));
-  }
-  // For whoever has filled mutable_drafts(): shortens them to those that the constraint allows.
-  void drop_forbidden_drafts();
   // What Executor::choose() is to choose from the logits [1 + drafts, V] of the pass.
   SequenceChoice choice(Rows logits);
-  // Commits the rows of the tokens that were chosen. Errors: of the choice.
-  Status absorb(const SequenceChoice& choice);
-  // What the round took. Whoever ran its passes tells the costs of them.
-  void end_round(double draft_seconds, double verify_seconds, std::uint64_t bytes);
+  // Commits the rows of the tokens that were chosen, and records the round with its share of what
+  // the step took. Errors: of the choice; of Timeline::finish_chunk.
+  Status commit(const SequenceChoice& choice, double draft_seconds, double verify_seconds);
 
   // Gives `on_token` what was chosen since the last call. If it says to stop, later tokens of the
   // round are taken back.
@@ -111,18 +109,12 @@ class Generation {
   // Takes back what was chosen and not delivered, from the timeline, the sampler and the result.
   // Errors: as Timeline::rewind.
   Status drop_undelivered();
-  // Of the last round's end: the time that the generation took.
+  // At its end, once: adds the time that it took to the result.
   void finish();
 
   Timeline& timeline() const { return timeline_; }
-  Sampler& sampler() const { return sampler_; }
-  const DecodeRequest& request() const { return request_; }
-  // The last round; not before there was one.
-  const RoundRecord& last_round() const { return round_; }
-  // Since the generation was made.
-  double seconds() const { return watch_.seconds(); }
 
-  // A whole round of this generation alone. Errors: those of its steps.
+  // A whole round of this generation alone. Errors: those of its step.
   Status run_round();
 
  private:
@@ -130,14 +122,14 @@ class Generation {
   std::int64_t remaining() const {
     return request_.max_tokens - static_cast<std::int64_t>(result_.ids.size());
   }
+  // Bytes that timeline and source have read.
+  std::uint64_t bytes_read() const;
   // Chooses the token behind the last one, of its logits [V], and pushes it.
-  Status push_choice(std::span<float> logits);
-  // Chooses from the logits of a pass of its own, and absorbs that.
-  Status choose(Pass& pass);
+  Status push_choice(std::span<const float> logits);
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);
-  Status verify();
+  void end_round(double draft_seconds, double verify_seconds);
   Status run_again();
 
   Timeline& timeline_;
@@ -155,7 +147,9 @@ class Generation {
   std::array<std::span<const float>, DrafterConfig::kMaxBlockSize> draft_probabilities_{};
   std::array<TokenId, DrafterConfig::kMaxBlockSize + 1> chosen_{};
   RoundRecord round_;
-  std::size_t delivered_ = 0;  // of result.ids
+  std::uint64_t bytes_before_ = 0;  // bytes_read() when it began
+  bool begun_ = false;              // the first token was chosen
+  std::size_t delivered_ = 0;       // of result.ids
   bool done_ = false;
 };
 

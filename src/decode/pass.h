@@ -25,6 +25,9 @@ class Pass {
              std::span<const TokenId> more,
              std::int64_t logit_rows);
 
+  // How many were added.
+  std::int64_t rows() const { return workspace_.target_batch().batch().rows(); }
+
   // Runs all rows. Errors: of Executor::end; nothing may be committed then.
   Status run();
   // The same; logits go to `output` and, if it names points, so do their layer outputs, which the

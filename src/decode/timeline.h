@@ -5,16 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/memory_budget.h"
-#include "decode/comparison.h"
 #include "decode/row_encoder.h"
 #include "decode/tap_sink.h"
+#include "decode/timeline_plan.h"
 #include "decode/workspace.h"
-#include "kakeya/options.h"
 #include "kakeya/session.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
@@ -23,46 +21,11 @@ namespace kakeya {
 
 class Pass;
 
-struct TimelinePlan {
-  KvCacheSpec cache;
-  WorkspacePlan workspace;  // of its passes alone
-  std::int64_t context = 0;
-  std::int64_t max_rows = 0;
-  std::int64_t chunk = 0;       // rows of one pass over a prompt; at most max_rows
-  std::int64_t logit_rows = 1;  // most rows of logits of one pass
-  KvLayerPlan drafter;          // of a drafter's context; its full layers drop what the target's do
-  std::optional<RowEncoderPlan> encoder;  // if rows are restored
-  bool recompute = false;                 // Comparison::recompute
-};
-
 // What rows can be restored with; nothing where it is null.
-struct RestoringConfigs {
-  const ProjectionConfig* projection = nullptr;
-  const DrafterConfig* drafter = nullptr;
-};
 struct RestoringWeights {
   const Projection* projection = nullptr;
   const dflash::Drafter* drafter = nullptr;
 };
-
-// What passes of the target take, of `max_rows` rows, of which `logit_rows` have logits. Sinks of
-// taps say for themselves.
-WorkspacePlan plan_target_passes(const ModelConfig& config,
-                                 std::int64_t max_rows,
-                                 std::int64_t logit_rows);
-
-// What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
-// kInvalidArgument for a context beyond the model's limit, a size that is not positive, a way to
-// keep keys and values that the model's heads do not allow, or rows to be restored from nothing.
-Result<TimelinePlan> plan_timeline(const ModelConfig& config,
-                                   const SessionOptions& options,
-                                   Compute compute,
-                                   std::int64_t logit_rows,
-                                   const RestoringConfigs& restoring = {},
-                                   const Comparison& comparison = {});
-
-// Bytes that Timeline::create will charge, by class, without the workspace.
-Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);
 
 // ForwardOutput for the host, which may read all of it.
 struct HostOutput {
@@ -159,6 +122,9 @@ class Timeline {
   // appends `id`, the token chosen from its logits, which is pending then. Before a further call
   // `id` must have been the draft of that row.
   void accept(TokenId id);
+
+  // Has memory for `length` tokens now, where the session grows. Errors: kResourceExhausted.
+  Status grow(Position length);
 
   // For Pass. Makes room for `rows` rows behind what was run, in cache, encoder and tap sink.
   // Errors: of those; nothing that counts has changed then.

@@ -88,7 +88,11 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
     executor_ = std::move(executor);
     target_batch_ = BatchBuilder(wanted.executor.max_rows, wanted.executor.max_sequences);
     other_batch_ = BatchBuilder(wanted.executor.max_rows, wanted.executor.max_sequences);
-    timelines_.reserve(static_cast<std::size_t>(wanted.executor.max_sequences));
+    const auto sequences = static_cast<std::size_t>(wanted.executor.max_sequences);
+    timelines_.reserve(sequences);
+    draft_jobs_.reserve(sequences);
+    block_choices_.reserve(sequences);
+    choices_.reserve(sequences);
   }
   if (activations.size() > 0) activations_ = std::move(activations);
   if (taps.size() > 0) taps_ = std::move(taps);
@@ -120,6 +124,21 @@ HostRows Workspace::download(Rows rows) {
 Rows Workspace::first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width) {
   KAKEYA_CHECK(static_cast<std::uint64_t>(count * width) * sizeof(float) <= buffer.size());
   return {buffer.device<float>(), count, width};
+}
+
+Workspace::RowLimit::RowLimit(Workspace& workspace, std::int64_t rows) : workspace_(workspace) {
+  const std::lock_guard lock(workspace_.mutex_);
+  place_ = workspace_.row_limits_.insert(rows);
+}
+
+Workspace::RowLimit::~RowLimit() {
+  const std::lock_guard lock(workspace_.mutex_);
+  workspace_.row_limits_.erase(place_);
+}
+
+std::int64_t Workspace::limited_rows(std::int64_t rows) const {
+  const std::lock_guard lock(mutex_);
+  return row_limits_.empty() ? rows : std::min(rows, *row_limits_.begin());
 }
 
 void Workspace::begin_turn() {

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/choose.h"
 #include "base/memory_budget.h"
+#include "decode/draft_source.h"
 #include "kakeya/memory.h"
 #include "kv/kv_cache.h"
 #include "model/arena.h"
@@ -32,6 +35,11 @@ struct WorkspacePlan {
   void include(const WorkspacePlan& other);
   bool operator==(const WorkspacePlan&) const = default;
 };
+
+// Of so many f32 rows.
+inline std::uint64_t float_bytes(std::int64_t rows, std::int64_t width) {
+  return static_cast<std::uint64_t>(rows * width) * sizeof(float);
+}
 
 // Bytes that a workspace of this plan takes, by class.
 Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend);
@@ -58,6 +66,22 @@ class Workspace final : public HostCopies {
   };
   // Thread-safe; waits.
   Turn take_turn() { return Turn(*this); }
+
+  // While it lives, those who run long texts in turns of their own take at most so many rows a
+  // turn: somebody waits for the next token. Thread-safe.
+  class RowLimit {
+   public:
+    RowLimit(Workspace& workspace, std::int64_t rows);
+    ~RowLimit();
+    RowLimit(const RowLimit&) = delete;
+    RowLimit& operator=(const RowLimit&) = delete;
+
+   private:
+    Workspace& workspace_;
+    std::multiset<std::int64_t>::iterator place_;
+  };
+  // `rows`, or as many as the limits allow. Thread-safe.
+  std::int64_t limited_rows(std::int64_t rows) const;
 
   // Whether passes can read and write such a cache. Errors: kUnimplemented.
   Status check(const KvCacheSpec& cache) const;
@@ -88,6 +112,10 @@ class Workspace final : public HostCopies {
   BatchBuilder& other_batch() { return other_batch_; }
   // Of the target's batch, segment by segment.
   std::vector<Timeline*>& timelines() { return timelines_; }
+  // Memory for a step's drafting and choosing.
+  std::vector<DraftJob>& draft_jobs() { return draft_jobs_; }
+  std::vector<BlockChoice>& block_choices() { return block_choices_; }
+  std::vector<SequenceChoice>& choices() { return choices_; }
 
   // Bytes of weights and cached rows that all passes so far have read.
   std::uint64_t bytes_read() const {
@@ -121,7 +149,12 @@ class Workspace final : public HostCopies {
   BatchBuilder target_batch_;
   BatchBuilder other_batch_;
   std::vector<Timeline*> timelines_;
+  std::vector<DraftJob> draft_jobs_;
+  std::vector<BlockChoice> block_choices_;
+  std::vector<SequenceChoice> choices_;
   std::uint64_t bytes_read_ = 0;  // by executors that were replaced
+
+  std::multiset<std::int64_t> row_limits_;  // under mutex_
 
   mutable std::mutex mutex_;  // of what follows, and of changes of plan_
   std::condition_variable turn_ended_;

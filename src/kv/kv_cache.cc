@@ -85,12 +85,26 @@ std::array<KvRun, 2> KvCacheSpec::held_runs(const LayerCacheSpec& layer,
 Footprint KvCacheSpec::estimate() const {
   Footprint footprint;
   for (const LayerCacheSpec& layer : layers) {
+    if (grows_in(layer)) continue;
     const BlockLayout blocks = layout(layer);
     for (std::int64_t g = 0; g < blocks.groups; ++g) {
       const std::int64_t count = blocks.group_begin(g + 1) - blocks.group_begin(g);
       footprint.reserved_bytes(memory_class(layer)) +=
           MemoryBudget::charged_bytes(static_cast<std::uint64_t>(count * blocks.block_bytes));
     }
+  }
+  return footprint;
+}
+
+Footprint KvCacheSpec::growth(Position length) const {
+  Footprint footprint;
+  for (const LayerCacheSpec& layer : layers) {
+    if (!grows_in(layer)) continue;
+    const BlockLayout blocks = layout(layer);
+    const auto count =
+        static_cast<std::uint64_t>(ceil_div(std::min(length, capacity(layer)), blocks.block_slots));
+    footprint.reserved_bytes(memory_class(layer)) +=
+        count * MemoryBudget::charged_bytes(static_cast<std::uint64_t>(blocks.block_bytes));
   }
   return footprint;
 }
@@ -127,6 +141,10 @@ Result<KvCache> KvCache::create(const KvCacheSpec& spec, MemoryBudget& budget, M
   for (const LayerCacheSpec& spec_layer : spec.layers) {
     const BlockLayout layout = spec.layout(spec_layer);
     Layer& layer = cache.layers_.emplace_back(spec, spec_layer);
+    if (spec.grows_in(spec_layer)) {
+      cache.partial_ = true;
+      continue;
+    }
     for (std::int64_t g = 0; g < layout.groups; ++g) {
       const std::int64_t begin = layout.group_begin(g);
       KAKEYA_ASSIGN_OR_RETURN(std::vector<SharedBlock> blocks,
@@ -187,8 +205,8 @@ KvCache KvCache::fork() {
     copy.table_[i].restored.key_decoder = table_[i].restored.key_decoder;
     copy.table_[i].restored.value_decoder = table_[i].restored.value_decoder;
   }
-  forked_ = true;
-  copy.forked_ = true;
+  partial_ = true;
+  copy.partial_ = true;
   return copy;
 }
 
@@ -259,9 +277,19 @@ Status KvCache::reserve(std::int64_t rows) {
                  "SessionOptions::context",
                  spec_.context, length_, rows);
   }
-  if (forked_) KAKEYA_TRY(own_blocks(length_, rows));
+  if (partial_) KAKEYA_TRY(own_blocks(length_, rows));
   reserved_ = rows;
   written_ = std::max(written_, length_ + rows);
+  return {};
+}
+
+Status KvCache::grow(Position length) {
+  std::vector<Fresh> fresh;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (!spec_.grows_in(spec_.layers[i])) continue;
+    KAKEYA_TRY(own_run(i, {length_, std::min(length, spec_.context)}, fresh));
+  }
+  install(std::move(fresh));
   return {};
 }
 
@@ -312,7 +340,7 @@ Status KvCache::prepare_restore(const Extent& extent) {
     return data_loss("[kv] {} tokens of {} written are not what a session of {} can hold",
                      extent.length, extent.written, spec_.context);
   }
-  if (!forked_) return {};  // every block is there
+  if (!partial_) return {};  // every block is there
   std::vector<Fresh> fresh;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     for (const KvRun& run : spec_.held_runs(spec_.layers[i], extent)) {
@@ -355,7 +383,7 @@ std::vector<KvPiece> KvCache::held_rows(std::int64_t index, bool keys, const Ext
 void KvCache::clear() {
   // Shared blocks would only be copied before they are written over.
   for (Layer& layer : layers_) {
-    for (std::size_t b = 0; forked_ && b < layer.blocks.size(); ++b) {
+    for (std::size_t b = 0; partial_ && b < layer.blocks.size(); ++b) {
       if (layer.blocks[b].is_shared()) layer.set(b, {});
     }
   }

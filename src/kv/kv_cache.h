@@ -11,9 +11,10 @@
 // their own for the first positions (the sink).
 //
 // Slots lie in blocks: the keys of the block's slots, then their values. All blocks of a layer are
-// charged and allocated when the cache is created. fork() makes another cache that shares those
-// blocks; from then on a reservation first gives each of the two blocks of their own where it will
-// be written.
+// charged and allocated when the cache is created; of a cache that grows, layers that keep every
+// position get a block when a reservation first reaches it. fork() makes another cache that shares
+// those blocks; from then on a reservation first gives each of the two blocks of their own where it
+// will be written.
 //
 // Invariants
 //   - rows of positions [oldest_held, length) are intact in every ring
@@ -110,12 +111,16 @@ struct KvCacheSpec {
   std::int64_t context = 0;   // most positions
   std::int64_t max_rows = 1;  // most rows reserved at once
   bool of_drafter = false;    // charged as MemoryClass::kDrafter
+  bool grows = false;         // layers that keep every position take memory as they fill
 
   MemoryClass memory_class(const LayerCacheSpec& layer) const;
   std::int64_t capacity(const LayerCacheSpec& layer) const;
   BlockLayout layout(const LayerCacheSpec& layer) const;
   // What KvCache::create will charge.
   Footprint estimate() const;
+  // Whether a layer's blocks come as it fills, and what those of `length` positions are charged.
+  bool grows_in(const LayerCacheSpec& layer) const { return grows && layer.reach() == 0; }
+  Footprint growth(Position length) const;
   // Errors: kInvalidArgument for a format that some layer's heads do not allow.
   Status check() const;
 
@@ -147,10 +152,14 @@ class KvCache {
   std::int64_t max_rows() const { return spec_.max_rows; }
 
   // Makes room for `rows` new positions from length(). Repeating it replaces the reservation.
-  // Allocates only if the cache was forked or is a fork. Errors: kResourceExhausted if the context
-  // is full or the budget refuses a copy of a shared block, kInvalidArgument if rows > max_rows;
-  // nothing changes then.
+  // Allocates only if the cache grows, was forked or is a fork. Errors: kResourceExhausted if the
+  // context is full or the budget refuses a block, kInvalidArgument if rows > max_rows; nothing
+  // changes then.
   Status reserve(std::int64_t rows);
+
+  // Has the memory of the first `length` positions now, where the cache grows. Errors:
+  // kResourceExhausted; nothing changes then.
+  Status grow(Position length);
 
   // Keeps the first `rows` of the reservation, 0 <= rows <= reserved. The rest of it can be
   // committed by further calls until something else is reserved or truncated; rolling a block back
@@ -246,7 +255,7 @@ class KvCache {
   MemorySpace* space_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<KvLayer> table_;
-  bool forked_ = false;  // blocks may be shared, or not there
+  bool partial_ = false;  // blocks may be shared, or not there
   Position length_ = 0;
   std::int64_t reserved_ = 0;
   // Highest position ever written plus one: rows below written_ - capacity are gone from a ring.

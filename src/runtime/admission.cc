@@ -1,12 +1,24 @@
 #include "runtime/admission.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya {
 
-Result<std::uint64_t> Admission::need(const SessionOptions& options, bool logprobs) const {
-  KAKEYA_ASSIGN_OR_RETURN(const SessionNeed need, engine_.session_need(options, logprobs));
+namespace {
+
+// Of a session that grows, beyond what it begins with: else it might be set aside at once.
+constexpr std::int64_t kFirstTokens = 64;
+
+}  // namespace
+
+Result<std::uint64_t> Admission::need(const SessionOptions& options,
+                                      bool logprobs,
+                                      std::int64_t tokens) const {
+  const std::int64_t most = std::min(tokens + kFirstTokens, engine_.session_context(options));
+  KAKEYA_ASSIGN_OR_RETURN(const SessionNeed need, engine_.session_need(options, logprobs, most));
   WorkspacePlan grown = engine_.workspace().reserved_plan();
   const std::uint64_t before = estimate_workspace(grown, engine_.backend()).total_reserved();
   grown.include(need.workspace);

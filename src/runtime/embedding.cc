@@ -69,8 +69,9 @@ Result<std::vector<float>> EngineImpl::embed(std::span<const TokenId> ids,
                        static_cast<std::uint64_t>(chunk * width) * sizeof(float)));
   const std::int64_t final_norm = config_.num_hidden_layers;
   Pool pool(options.pooling, static_cast<std::size_t>(width));
-  for (std::int64_t begin = 0; begin < std::ssize(ids); begin += chunk) {
-    const std::int64_t count = std::min(chunk, std::ssize(ids) - begin);
+  std::int64_t count = 0;
+  for (std::int64_t begin = 0; begin < std::ssize(ids); begin += count) {
+    count = std::min(workspace_->limited_rows(chunk), std::ssize(ids) - begin);
     KAKEYA_TRY(timeline->forward(
         ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
         {.logits = {}, .tap_points = {&final_norm, 1}, .taps = {rows.as<float>(), count, width}}));

@@ -406,11 +406,17 @@ Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& opt
   return parts;
 }
 
-Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options, bool logprobs) const {
+Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options,
+                                             bool logprobs,
+                                             std::int64_t tokens) const {
   KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get(), {}));
   SessionNeed need{.session = estimate_timeline(config_, parts.timeline),
                    .workspace = parts.workspace};
-  if (parts.dflash) need.session += estimate_dflash(drafter_->config(), *parts.dflash);
+  need.session += timeline_growth(parts.timeline, tokens);
+  if (parts.dflash) {
+    need.session += estimate_dflash(drafter_->config(), *parts.dflash);
+    need.session += parts.dflash->context.growth(tokens);
+  }
   std::uint64_t& logits = need.session.reserved_bytes(MemoryClass::kLogits);
   logits += Sampler::bytes(config_.vocab_size);
   if (logprobs) {

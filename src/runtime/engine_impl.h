@@ -122,8 +122,11 @@ class EngineImpl final : public Engine {
                                     const Comparison& comparison = {}) const;
 
   // What create_session() will charge, and the least that its passes need of the workspace.
-  // `logprobs`: its generations want log-probabilities. Thread-safe. Errors: as plan_timeline.
-  Result<SessionNeed> session_need(const SessionOptions& options, bool logprobs) const;
+  // `logprobs`: its generations want log-probabilities. Where the session grows, what `tokens` of
+  // it take is added. Thread-safe. Errors: as plan_timeline.
+  Result<SessionNeed> session_need(const SessionOptions& options,
+                                   bool logprobs,
+                                   std::int64_t tokens) const;
 
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);

@@ -113,6 +113,14 @@ std::unique_ptr<Sequence> RequestQueue::pop_front() {
   return sequence;
 }
 
+void RequestQueue::put_back(std::unique_ptr<Sequence> sequence) {
+  if (sequence->request.deadline) earliest_ = std::min(earliest_, *sequence->request.deadline);
+  const int priority = sequence->request.priority;
+  waiting_.emplace_hint(waiting_.lower_bound(priority), priority, std::move(sequence));
+  const std::lock_guard lock(mutex_);
+  --running_;
+}
+
 std::vector<std::unique_ptr<Sequence>> RequestQueue::take_overdue(Clock::time_point now) {
   std::vector<std::unique_ptr<Sequence>> overdue;
   {

@@ -69,6 +69,8 @@ class RequestQueue {
   Sequence* front();
   // From now on it runs.
   std::unique_ptr<Sequence> pop_front();
+  // It was running and waits again, before all others of its priority.
+  void put_back(std::unique_ptr<Sequence> sequence);
   // It is not in the queue any more, but has not ended.
   std::unique_ptr<Sequence> drop_front();
   // Those that wait and were cancelled, or whose deadline is over. Costs nothing if none was.

@@ -58,8 +58,8 @@ SchedulerImpl::SchedulerImpl(EngineImpl& engine,
   options_.max_logit_rows = std::min(options.max_logit_rows, options.max_rows);
   const auto most = static_cast<std::size_t>(options.max_sequences);
   running_.reserve(most);
-  jobs_.reserve(most);
-  choices_.reserve(most);
+  parts_.reserve(most);
+  sequences_.reserve(most);
   lengths_.reserve(most);
 }
 
@@ -88,13 +88,17 @@ Result<RequestId> SchedulerImpl::add(Request request) {
                  "context of {} tokens is exceeded: the prompt has {} tokens", context,
                  request.prompt.size());
   }
-  const bool logprobs = request.generate.logprobs;
   auto sequence = std::make_unique<Sequence>();
-  KAKEYA_ASSIGN_OR_RETURN(
-      sequence->need,
-      admission_.need(request.session.value_or(engine_.session_options()), logprobs));
   sequence->request = std::move(request);
+  KAKEYA_ASSIGN_OR_RETURN(sequence->need, need_of(*sequence));
   return queue_.add(std::move(sequence));
+}
+
+Result<std::uint64_t> SchedulerImpl::need_of(const Sequence& sequence) const {
+  const Request& request = sequence.request;
+  return admission_.need(request.session.value_or(engine_.session_options()),
+                         request.generate.logprobs,
+                         std::ssize(request.prompt) + std::ssize(sequence.prepared.result.ids));
 }
 
 Status SchedulerImpl::cancel(RequestId id) {
@@ -135,7 +139,6 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   sequence.generation.reset();
   sequence.session.reset();
   sequence.leader = nullptr;
-  sequence.part = -1;
   if (!sequence.request.on_end) return;
   const RequestResult result{.status = std::move(status),
                              .generated = std::move(sequence.prepared.result),
@@ -162,6 +165,7 @@ void SchedulerImpl::end_all() {
 
 void SchedulerImpl::remove_ended() {
   std::erase_if(running_, [](const auto& sequence) { return sequence->id == 0; });
+  if (running_.empty()) row_limit_.reset();
 }
 
 void SchedulerImpl::end_overdue() {
@@ -198,12 +202,17 @@ Status SchedulerImpl::start(Sequence& sequence) {
   KAKEYA_ASSIGN_OR_RETURN(
       auto session, engine_.create_session(request.session.value_or(engine_.session_options())));
   std::unique_ptr<SessionImpl> own(static_cast<SessionImpl*>(session.release()));
+  GenerateResult& result = sequence.prepared.result;
   KAKEYA_TRY(own->append(request.prompt));
+  KAKEYA_TRY(own->append(result.ids));  // of one that was set aside
+  KAKEYA_TRY(own->grow());
   KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
   own->start_from_cache();
-  sequence.queue_seconds = sequence.since_added.seconds();
   sequence.since_admitted = Stopwatch();
-  sequence.prepared.result.prefill_tokens = std::ssize(own->timeline().pending());
+  if (result.ids.empty()) {
+    sequence.queue_seconds = sequence.since_added.seconds();
+    result.prefill_tokens = std::ssize(own->timeline().pending());
+  }
   sequence.session = std::move(own);
   return {};
 }
@@ -266,19 +275,20 @@ Result<bool> SchedulerImpl::step() {
   }
   {
     const Step going_on(*this);
-    run_step();
+    step_once();
   }
   const RequestQueue::Counts counts = queue_.counts();
   return counts.waiting + counts.running > 0;
 }
 
-void SchedulerImpl::run_step() {
+void SchedulerImpl::step_once() {
   if (queue_.is_closed()) return;
   queue_.take_arrived();
   end_overdue();
   admit();
   follow();
   if (!running_.empty()) {
+    if (!row_limit_) row_limit_.emplace(engine_.workspace(), options_.prefill_rows);
     run_pass();
     deliver();
   } else if (queue_.front() != nullptr) {
@@ -288,6 +298,7 @@ void SchedulerImpl::run_step() {
 
 // In no turn: others of the engine need not wait for callbacks.
 void SchedulerImpl::deliver() {
+  bool lacks_memory = false;
   for (const auto& sequence : running_) {
     Status status = std::exchange(sequence->failed, {});
     if (sequence->generation) {
@@ -296,9 +307,42 @@ void SchedulerImpl::deliver() {
       if (!delivered || sequence->generation->stopped_by_callback()) status = std::move(delivered);
     }
     const bool done = sequence->generation && sequence->generation->done();
-    if (!status || done) end(*sequence, std::move(status));
+    if (!done && can_wait_for_memory(*sequence, status)) {
+      lacks_memory = true;
+    } else if (!status || done) {
+      end(*sequence, std::move(status));
+    }
   }
   remove_ended();
+  if (lacks_memory) set_one_aside();
+}
+
+bool SchedulerImpl::can_wait_for_memory(const Sequence& sequence, const Status& status) const {
+  if (status || status.error().code() != StatusCode::kResourceExhausted) return false;
+  if (!sequence.request.session.value_or(engine_.session_options()).grow) return false;
+  return need_of(sequence).has_value();
+}
+
+// One at a time: the others try again in the next step.
+void SchedulerImpl::set_one_aside() {
+  if (running_.empty()) return;
+  auto victim = running_.begin();
+  for (auto other = victim; other != running_.end(); ++other) {
+    if ((*other)->request.priority <= (*victim)->request.priority) victim = other;
+  }
+  const std::unique_ptr<Sequence>& last = *victim;
+  leave_followers(*last);
+  last->session->keep_for_others();
+  if (last->generation) last->generation->finish();
+  last->generation.reset();
+  last->session.reset();
+  last->leader = nullptr;
+  last->seeks = true;
+  last->need = need_of(*last).value_or(last->need);
+  queue_.put_back(std::move(*victim));
+  running_.erase(victim);
+  const std::lock_guard lock(mutex_);
+  ++statistics_.set_aside;
 }
 
 Status SchedulerImpl::deliver_tokens(Sequence& sequence) {

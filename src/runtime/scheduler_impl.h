@@ -5,9 +5,10 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
-#include "decode/pass.h"
+#include "decode/step.h"
 #include "kakeya/scheduler.h"
 #include "runtime/admission.h"
 #include "runtime/request_queue.h"
@@ -51,7 +52,7 @@ class SchedulerImpl final : public Scheduler {
    private:
     SchedulerImpl& scheduler_;
   };
-  void run_step();
+  void step_once();
   // Gives the right to step back. After stop() all requests have ended before that.
   void finish_step();
 
@@ -59,6 +60,8 @@ class SchedulerImpl final : public Scheduler {
   void end_overdue();
   void admit();
   Status start(Sequence& sequence);
+  // Bytes for its session with all tokens that it has. Errors: as Admission::need.
+  Result<std::uint64_t> need_of(const Sequence& sequence) const;
   // Has sequences wait for leaders, and those whose leaders have come far enough go on alone.
   void follow();
   void seek_leader(std::size_t index);
@@ -68,20 +71,22 @@ class SchedulerImpl final : public Scheduler {
 
   // The pass.
   void run_pass();
+  void add_part(Sequence& sequence, const StepPart& part);
   bool has_prompts() const;
   void plan_rounds();
   void plan_drafts(bool prompts);
   void plan_prompts();
-  void draft();
-  void run();
-  Status add_to(Pass& pass, Sequence& sequence);
-  void choose(Pass& pass);
-  void absorb(Sequence& sequence, Pass& pass);
-  Status absorb_prompt(Sequence& sequence, Pass& pass);
+  // Makes the generation behind a prompt and begins its first round; false if no token is wanted.
+  bool begin_generation(Sequence& sequence);
+  void take_part(Sequence& sequence, StepPart& part);
 
   // After it.
   void deliver();
   Status deliver_tokens(Sequence& sequence);
+  // Whether `status` says that memory is missing which others can give.
+  bool can_wait_for_memory(const Sequence& sequence, const Status& status) const;
+  // Gives the memory of the last request of the lowest priority to the others.
+  void set_one_aside();
   void count(Sequence& sequence);
   void end(Sequence& sequence, Status status);
   // With what stop() was told.
@@ -100,20 +105,15 @@ class SchedulerImpl final : public Scheduler {
 
   // Of the thread that steps.
   Sequences running_;
-  std::vector<DflashSource::Job> jobs_;
-  std::vector<SequenceChoice> choices_;
-  std::vector<RoundChoice> lengths_;
+  std::optional<Workspace::RowLimit> row_limit_;  // while some are running
+  std::vector<StepPart> parts_;                   // of the present step
+  std::vector<Sequence*> sequences_;              // whose parts they are
+  std::vector<RoundChoice> lengths_;              // of the parts that are rounds, which come first
   std::size_t first_prompt_ = 0;  // of the running ones, whose prompt comes first in this step
   std::size_t first_round_ = 0;   // whose round does
   bool prompts_turn_ = false;     // where a pass has room for one kind only
-  std::int64_t rounds_ = 0;       // sequences that decode in this step
   std::int64_t rows_ = 0;         // planned for this step
   std::int64_t logit_rows_ = 0;
-  // What the step took, of which each has its share.
-  std::int64_t drafts_ = 0;
-  std::int64_t pass_rows_ = 0;
-  double draft_seconds_ = 0.0;
-  double pass_seconds_ = 0.0;
 };
 
 }  // namespace kakeya

@@ -1,8 +1,7 @@
 // One pass of a scheduler: what it runs, and what its sequences take from it.
 #include <algorithm>
-#include <span>
+#include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/engine_impl.h"
 #include "runtime/scheduler_impl.h"
@@ -11,12 +10,23 @@ namespace kakeya {
 
 void SchedulerImpl::run_pass() {
   const Workspace::Turn turn = engine_.workspace().take_turn();
+  parts_.clear();
+  sequences_.clear();
   rows_ = 0;
   logit_rows_ = 0;
   plan_rounds();
   plan_prompts();
-  draft();
-  run();
+  const StepCost cost = run_step(engine_.workspace(), &engine_.draft_costs(), parts_);
+  for (std::size_t i = 0; i < parts_.size(); ++i) take_part(*sequences_[i], parts_[i]);
+  if (cost.rows == 0) return;
+  const std::lock_guard lock(mutex_);
+  ++statistics_.passes;
+  statistics_.bytes += cost.bytes;
+}
+
+void SchedulerImpl::add_part(Sequence& sequence, const StepPart& part) {
+  parts_.push_back(part);
+  sequences_.push_back(&sequence);
 }
 
 // Every sequence that decodes has a row, if there are enough; else they take turns. Prompts keep
@@ -32,45 +42,34 @@ void SchedulerImpl::plan_rounds() {
     prompts_turn_ = !prompts_turn_;
     room = prompts_turn_ ? 0 : 1;
   }
-  rounds_ = 0;
   std::size_t last = first_round_;  // that has a row
   const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < count && std::ssize(parts_) < room; ++i) {
     Sequence& sequence = *running_[(first_round_ + i) % count];
-    sequence.part = -1;
+    if (!sequence.generation || !sequence.generation->begin_round()) continue;
     sequence.prompt_rows = 0;
-    if (!sequence.generation || rounds_ == room) continue;
-    if (!sequence.generation->begin_round()) continue;
-    sequence.part = 0;
+    add_part(sequence, {.round = &*sequence.generation});
     last = first_round_ + i;
-    ++rounds_;
   }
-  rows_ = rounds_;
-  logit_rows_ = rounds_;
+  rows_ = std::ssize(parts_);
+  logit_rows_ = rows_;
   plan_drafts(prompts);
-  first_round_ = (rounds_ == room ? last + 1 : first_round_ + 1) % count;
+  first_round_ = (rows_ == room ? last + 1 : first_round_ + 1) % count;
 }
 
 // What room there is goes to drafts, in turn, but for the rows of prompts: drafts can wait.
 void SchedulerImpl::plan_drafts(bool prompts) {
   lengths_.clear();
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    if (sequence.part == 0) lengths_.push_back(sequence.generation->round_choice());
-  }
+  for (const StepPart& part : parts_) lengths_.push_back(part.round->round_choice());
   const std::int64_t prompt_rows = prompts ? options_.prefill_rows : 0;
   const std::int64_t prompt_logits = prompts ? 1 : 0;
   choose_together(lengths_, std::min(options_.max_rows - rows_ - prompt_rows,
                                      options_.max_logit_rows - logit_rows_ - prompt_logits));
-  auto choice = lengths_.begin();
-  for (std::size_t i = 0; i < count; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    if (sequence.part < 0) continue;
-    sequence.generation->plan(choice->length);
-    rows_ += choice->length;
-    logit_rows_ += choice->length;
-    ++choice;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const std::int64_t drafts = lengths_[i].length;
+    parts_[i].round->plan(drafts);
+    rows_ += drafts;
+    logit_rows_ += drafts;
   }
 }
 
@@ -83,7 +82,7 @@ bool SchedulerImpl::has_prompts() const {
 // Prompts take turns in being first: a short one does not wait for the end of a long one. Only a
 // prompt's last row has logits; where there is no room for them it waits.
 void SchedulerImpl::plan_prompts() {
-  const std::int64_t most = rounds_ > 0 ? options_.prefill_rows : options_.max_rows;
+  const std::int64_t most = parts_.empty() ? options_.max_rows : options_.prefill_rows;
   std::int64_t room = std::min(most, options_.max_rows - rows_);
   const std::size_t count = running_.size();
   for (std::size_t i = 0; i < count && room > 0; ++i) {
@@ -93,141 +92,47 @@ void SchedulerImpl::plan_prompts() {
     std::int64_t rows = std::min({room, pending, sequence.timeline().chunk()});
     if (rows == pending && logit_rows_ == options_.max_logit_rows) --rows;
     if (rows == 0) continue;
-    if (rows == pending) ++logit_rows_;
-    sequence.prompt_rows = rows;
-    sequence.part = 0;
     room -= rows;
+    sequence.prompt_rows = rows;
+    StepPart part{.prompt = &sequence.timeline(), .rows = rows};
+    if (rows == pending && begin_generation(sequence)) {
+      part = {.round = &*sequence.generation};
+      ++logit_rows_;
+    }
+    add_part(sequence, part);
   }
   ++first_prompt_;
 }
 
-void SchedulerImpl::draft() {
-  const Stopwatch watch;
-  jobs_.clear();
-  drafts_ = 0;
-  std::int64_t tokens = 0;
-  for (const auto& sequence : running_) {
-    if (!sequence->generation || sequence->part < 0) continue;
-    Generation& generation = *sequence->generation;
-    if (generation.drafts().empty()) continue;
-    drafts_ += std::ssize(generation.drafts());
-    DraftSource& source = sequence->session->drafts()->source();
-    if (DflashSource* drafter = source.drafter()) {
-      jobs_.push_back({.source = drafter,
-                       .tokens = generation.timeline().tokens(),
-                       .sampler = &generation.sampler(),
-                       .out = generation.mutable_drafts()});
-      tokens += std::ssize(generation.drafts());
-    } else if (const Status drafted = generation.draft(); !drafted) {
-      generation.plan(0);
-    }
-  }
-  // A budget that refuses a copy costs drafts, not the answer.
-  if (!DflashSource::draft_together(jobs_)) {
-    for (const auto& sequence : running_) {
-      if (sequence->generation && sequence->part >= 0) sequence->generation->plan(0);
-    }
-  }
-  for (const auto& sequence : running_) {
-    if (sequence->generation && sequence->part >= 0) sequence->generation->drop_forbidden_drafts();
-  }
-  draft_seconds_ = watch.seconds();
-  engine_.draft_costs().learn_drafts(tokens, draft_seconds_);
+bool SchedulerImpl::begin_generation(Sequence& sequence) {
+  SessionImpl& session = *sequence.session;
+  PreparedGeneration& prepared = sequence.prepared;
+  return sequence.generation
+      .emplace(sequence.timeline(), session.sampler(),
+               prepared.speculates ? &session.drafts()->source() : nullptr, &engine_.draft_costs(),
+               prepared.request, prepared.result)
+      .begin_round();
 }
 
-void SchedulerImpl::run() {
-  const Stopwatch watch;
-  Pass pass(engine_.workspace());
-  std::int64_t parts = 0;
-  pass_rows_ = 0;
-  bool decodes = true;  // and nothing else
-  for (const auto& sequence : running_) {
-    if (sequence->part < 0) continue;
-    sequence->failed = add_to(pass, *sequence);
-    sequence->part = sequence->failed ? parts++ : -1;
-    decodes = decodes && sequence->generation;
-  }
-  if (parts == 0) return;
-  if (const Status ran = pass.run(); !ran) {
-    for (const auto& sequence : running_) {
-      if (sequence->part >= 0) sequence->failed = ran;
-    }
+void SchedulerImpl::take_part(Sequence& sequence, StepPart& part) {
+  sequence.failed = std::move(part.status);
+  if (sequence.prompt_rows == 0) return;
+  if (!sequence.failed) {
+    // It may be tried again, as a prompt.
+    if (sequence.generation && sequence.generation->is_first()) sequence.generation.reset();
     return;
   }
-  choose(pass);
-  pass_seconds_ = watch.seconds();
-  // Rows of prompts cost less: most of them have no logits.
-  if (decodes) engine_.draft_costs().learn(pass_rows_, pass_seconds_);
-  for (const auto& sequence : running_) {
-    if (sequence->part >= 0) absorb(*sequence, pass);
-  }
-  const std::lock_guard lock(mutex_);
-  ++statistics_.passes;
-  statistics_.bytes += pass.bytes();
-}
-
-Status SchedulerImpl::add_to(Pass& pass, Sequence& sequence) {
-  Timeline& timeline = sequence.timeline();
-  if (sequence.generation) {
-    const auto drafts = sequence.generation->drafts();
-    KAKEYA_TRY(pass.add(timeline, timeline.pending(), drafts, std::ssize(drafts) + 1));
-    pass_rows_ += std::ssize(drafts) + 1;
-    return {};
-  }
-  const auto rows = timeline.pending().first(static_cast<std::size_t>(sequence.prompt_rows));
-  const bool last = rows.size() == timeline.pending().size();
-  KAKEYA_TRY(pass.add(timeline, rows, {}, last ? 1 : 0));
-  pass_rows_ += sequence.prompt_rows;
-  return {};
-}
-
-// The tokens of all rounds in one call.
-void SchedulerImpl::choose(Pass& pass) {
-  choices_.clear();
-  for (const auto& sequence : running_) {
-    if (sequence->part < 0 || !sequence->generation) continue;
-    sequence->choice = std::ssize(choices_);
-    choices_.push_back(sequence->generation->choice(pass.logits(sequence->part)));
-  }
-  engine_.workspace().executor().choose(choices_, engine_.workspace());
-}
-
-void SchedulerImpl::absorb(Sequence& sequence, Pass& pass) {
-  if (!sequence.generation) {
-    sequence.failed = absorb_prompt(sequence, pass);
-    return;
-  }
-  Generation& generation = *sequence.generation;
-  const double drafts = static_cast<double>(generation.drafts().size());
-  sequence.failed = generation.absorb(choices_[static_cast<std::size_t>(sequence.choice)]);
-  // Its share by rows: shares of all add up to the pass.
-  const double part = (drafts + 1.0) / static_cast<double>(pass_rows_);
-  generation.end_round(drafts_ == 0 ? 0.0 : draft_seconds_ * drafts / static_cast<double>(drafts_),
-                       pass_seconds_ * part,
-                       static_cast<std::uint64_t>(static_cast<double>(pass.bytes()) * part));
-}
-
-Status SchedulerImpl::absorb_prompt(Sequence& sequence, Pass& pass) {
-  Timeline& timeline = sequence.timeline();
-  timeline.commit(sequence.prompt_rows);
   {
     const std::lock_guard lock(mutex_);
     statistics_.prompt_rows += sequence.prompt_rows;
   }
-  if (!timeline.pending().empty()) return timeline.finish_chunk();
-  SessionImpl& session = *sequence.session;
-  PreparedGeneration& prepared = sequence.prepared;
-  prepared.result.prefill_seconds = sequence.since_admitted.seconds();
-  sequence.generation.emplace(timeline, session.sampler(),
-                              prepared.speculates ? &session.drafts()->source() : nullptr,
-                              &engine_.draft_costs(), prepared.request, prepared.result);
-  KAKEYA_TRY(sequence.generation->begin(pass.host_logits(sequence.part).row(0)));
-  if (!prepared.result.ids.empty()) {
+  if (!sequence.generation) return;
+  GenerateResult& result = sequence.prepared.result;
+  result.prefill_seconds += sequence.since_admitted.seconds();
+  if (sequence.first_token_seconds == 0.0 && !result.ids.empty()) {
     sequence.first_token_seconds = sequence.since_added.seconds();
   }
-  KAKEYA_TRY(timeline.finish_chunk());
-  session.keep_for_others();
-  return {};
+  sequence.session->keep_for_others();
 }
 
 }  // namespace kakeya

@@ -19,7 +19,7 @@ struct Sequence {
   std::uint64_t need = 0;                // bytes that must be free for its session
   std::unique_ptr<SessionImpl> session;  // null while it waits
   PreparedGeneration prepared;
-  std::optional<Generation> generation;  // there from the first logits on
+  std::optional<Generation> generation;  // there from the prompt's last chunk on
   Stopwatch since_added;
   Stopwatch since_admitted;
   double queue_seconds = 0.0;
@@ -30,10 +30,8 @@ struct Sequence {
   Position shared = 0;
   bool seeks = true;  // a leader, when it is its turn
   std::atomic<bool> cancelled{false};
-  // Of the present step.
-  std::int64_t prompt_rows = 0;  // that it runs; 0 where it decodes
-  std::int64_t part = -1;        // of the pass; -1: none
-  std::int64_t choice = -1;      // of the scheduler's choices, in a round
+  // Of the present step: rows of the prompt that it runs, and what ended it.
+  std::int64_t prompt_rows = 0;
   Status failed;
   // What statistics know of.
   std::int64_t counted_tokens = 0;

@@ -109,6 +109,14 @@ Status SessionImpl::prefill(const PrefillProgress& progress) {
   return run_prompt(start_from_cache(), progress);
 }
 
+Status SessionImpl::grow() {
+  const auto length = static_cast<Position>(timeline_->tokens().size());
+  if (drafts_ != nullptr && drafts_->dflash() != nullptr) {
+    KAKEYA_TRY(drafts_->dflash()->context().grow(length));
+  }
+  return timeline_->grow(length);
+}
+
 Position SessionImpl::start_from_cache() {
   if (!cursor_) return 0;
   const PromptCache::Start start = engine_.prompt_cache->take(*cursor_, parts());

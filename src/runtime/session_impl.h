@@ -84,6 +84,8 @@ class SessionImpl final : public Session {
   Timeline& timeline() { return *timeline_; }
   Sampler& sampler() { return *sampler_; }
   SessionDrafts* drafts() { return drafts_.get(); }  // may be null
+  // Has memory for all tokens now, where the session grows. Errors: kResourceExhausted.
+  Status grow();
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
   Position start_from_cache();
   // Whether both keep the same rows of the same tokens.

@@ -1,8 +1,12 @@
 // What the loops ask of the target: each token of a prompt once, one pass a round, nothing else.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <vector>
+
 #include "decode/generation.h"
 #include "decode/scripted_decoder.h"
+#include "decode/step.h"
 
 namespace kakeya::test {
 namespace {
@@ -95,6 +99,32 @@ TEST(Passes, ARoundIsOnePassOfItsBlock) {
     EXPECT_EQ(decoder.take_passes(), expected) << right;
     EXPECT_EQ(result.rounds.front().committed, static_cast<std::int32_t>(right) + 1);
   }
+}
+
+// Not one more for the first token, which is no round of the result.
+TEST(Passes, AGenerationBeginsWithTheRestOfItsPrompt) {
+  const ScriptedDecoder decoder = make_decoder();
+  ScriptedTarget target(decoder, {.context = 256, .max_rows = 64}, 8);
+  Timeline& timeline = target.timeline();
+  ASSERT_OK(timeline.push(kPrompt));
+  PartlyRight source(7);
+  GenerateResult result;
+  Generation generation(timeline, target.sampler(), &source, nullptr,
+                        {.max_tokens = 9, .draft_length = 7}, result);
+  std::array<StepPart, 1> parts = {{{.prompt = &timeline, .rows = 30}}};
+  EXPECT_EQ(run_step(timeline.workspace(), nullptr, parts).rows, 30);
+  while (generation.begin_round()) {
+    generation.plan();
+    parts = {{{.round = &generation}}};
+    run_step(timeline.workspace(), nullptr, parts);
+    ASSERT_OK(parts.front().status);
+  }
+  EXPECT_EQ(decoder.take_passes(), (std::vector<Pass>{{0, 30, 0}, {30, 20, 1}, {50, 8, 8}}));
+  ASSERT_EQ(result.ids.size(), 9U);
+  ASSERT_EQ(result.rounds.size(), 1U);
+  EXPECT_EQ(result.rounds.front().committed, 8);
+  TokenId last = kPrompt.back();
+  for (const TokenId id : result.ids) EXPECT_EQ(id, last = next_of(last));
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ class Record {
     return fmt::format("{}", static_cast<int>(activation));
   }
   static std::string text(std::int64_t number) { return fmt::format("{}", number); }
-  static std::string text(std::span<SequenceChoice> choices) {
+  template <typename Choice>
+  static std::string text(std::span<Choice> choices) {
     return fmt::format("{}", choices.size());
   }
   static std::string text(const HostCopies&) { return "copies"; }

@@ -192,12 +192,12 @@ TEST(SharedPassTaps, AreThoseOfEachSequence) {
   drafts[1].resize(6);
   drafts[3].resize(6);
   ASSERT_OK(model->workspace().reserve(plan_drafter_passes(drafter->config(), 32, 30, 64)));
-  std::vector<DflashSource::Job> jobs;
+  std::vector<DraftJob> jobs;
   for (std::size_t i = 0; i < 4; ++i) {
-    const DflashSource::Job job{.source = sources[i].get(),
-                                .tokens = timelines[i]->tokens(),
-                                .sampler = &sampler,
-                                .out = drafts[i]};
+    const DraftJob job{.source = sources[i].get(),
+                       .tokens = timelines[i]->tokens(),
+                       .sampler = &sampler,
+                       .out = drafts[i]};
     if (i < 2) {
       ASSERT_OK(sources[i]->draft(job.tokens, sampler, drafts[i]));
     } else {

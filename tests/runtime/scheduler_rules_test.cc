@@ -480,5 +480,34 @@ TEST(SchedulerRules, StatisticsCountWhatWasDelivered) {
   EXPECT_EQ(scheduler->statistics().accepted, accepted);
 }
 
+// A long prompt, score or embedding beside the scheduler must not hold answers up.
+TEST(SchedulerRules, OthersTakeShortTurnsWhileRequestsRun) {
+  const auto engine = open_shared_engine({.name = "cpu"}, "none");
+  const auto scheduler = engine->create_scheduler({.prefill_rows = 16}).value();
+  const auto longest_turn = [&] {
+    const auto session = engine->create_session().value();
+    EXPECT_TRUE(session->append(random_ids(100, 7)).has_value());
+    std::int64_t longest = 0;
+    std::int64_t before = 0;
+    EXPECT_TRUE(session
+                    ->prefill([&](std::int64_t done, std::int64_t /*total*/) {
+                      longest = std::max(longest, done - std::exchange(before, done));
+                      return true;
+                    })
+                    .has_value());
+    return longest;
+  };
+  std::int64_t beside = 0;
+  Request request = plain_request(1, 2);
+  request.on_token = [&](TokenId) {
+    beside = longest_turn();
+    return true;
+  };
+  ASSERT_OK(scheduler->add(std::move(request)));
+  run_all(*scheduler);
+  EXPECT_EQ(beside, 16);
+  EXPECT_EQ(longest_turn(), 64);
+}
+
 }  // namespace
 }  // namespace kakeya::test

@@ -1,0 +1,115 @@
+#include "decode/step.h"
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "decode/dflash_source.h"
+#include "decode/pass.h"
+
+namespace kakeya {
+namespace {
+
+struct Drafted {
+  std::int64_t tokens = 0;
+  double seconds = 0.0;
+};
+
+// Sources without a drafter draft one by one, all others together.
+Drafted draft(Workspace& workspace, DraftCosts* costs, std::span<StepPart> parts) {
+  const Stopwatch watch;
+  std::vector<DraftJob>& jobs = workspace.draft_jobs();
+  jobs.clear();
+  for (const StepPart& part : parts) {
+    if (part.round != nullptr) part.round->draft(jobs);
+  }
+  std::int64_t together = 0;
+  for (const DraftJob& job : jobs) together += std::ssize(job.out);
+  const bool drafted = DflashSource::draft_together(jobs).has_value();
+  Drafted all;
+  for (const StepPart& part : parts) {
+    if (part.round == nullptr) continue;
+    if (!drafted) part.round->plan(0);
+    part.round->drop_forbidden_drafts();
+    all.tokens += std::ssize(part.round->drafts());
+  }
+  all.seconds = watch.seconds();
+  if (costs != nullptr && drafted) costs->learn_drafts(together, all.seconds);
+  return all;
+}
+
+Status add_to(Pass& pass, const StepPart& part) {
+  if (part.round == nullptr) {
+    const auto rows = part.prompt->pending().first(static_cast<std::size_t>(part.rows));
+    return pass.add(*part.prompt, rows, {}, 0);
+  }
+  Timeline& timeline = part.round->timeline();
+  const auto drafts = part.round->drafts();
+  return pass.add(timeline, timeline.pending(), drafts, std::ssize(drafts) + 1);
+}
+
+// The tokens of all rounds in one call; those of rounds[i] come to choices()[i].
+void choose(Workspace& workspace, const Pass& pass, std::span<const StepPart> parts) {
+  std::vector<SequenceChoice>& choices = workspace.choices();
+  choices.clear();
+  std::int64_t index = 0;
+  for (const StepPart& part : parts) {
+    if (!part.status) continue;
+    if (part.round != nullptr) choices.push_back(part.round->choice(pass.logits(index)));
+    ++index;
+  }
+  workspace.executor().choose(choices, workspace);
+}
+
+Status commit_chunk(Timeline& timeline, std::int64_t rows) {
+  timeline.commit(rows);
+  return timeline.finish_chunk();
+}
+
+}  // namespace
+
+StepCost run_step(Workspace& workspace, DraftCosts* costs, std::span<StepPart> parts) {
+  const Workspace::Turn turn = workspace.take_turn();
+  const std::uint64_t before = workspace.bytes_read();
+  const Drafted drafted = draft(workspace, costs, parts);
+
+  const Stopwatch watch;
+  Pass pass(workspace);
+  std::int64_t decoding = 0;  // rows of rounds but first ones
+  for (StepPart& part : parts) {
+    part.status = add_to(pass, part);
+    if (!part.status || part.round == nullptr || part.round->is_first()) continue;
+    decoding += std::ssize(part.round->drafts()) + 1;
+  }
+  const std::int64_t rows = pass.rows();
+  if (rows == 0) return {};
+  if (const Status ran = pass.run(); !ran) {
+    for (StepPart& part : parts) {
+      if (part.status) part.status = ran;
+    }
+    return {};
+  }
+  choose(workspace, pass, parts);
+  const double seconds = watch.seconds();
+  // Rows of prompts cost less: most of them have no logits.
+  if (costs != nullptr && decoding == rows) costs->learn(rows, seconds);
+
+  auto choice = workspace.choices().begin();
+  for (StepPart& part : parts) {
+    if (!part.status) continue;
+    if (part.round == nullptr) {
+      part.status = commit_chunk(*part.prompt, part.rows);
+      continue;
+    }
+    // Its share of what was done together: shares of all add up to it.
+    const auto share = [](std::int64_t part_of, std::int64_t all) {
+      return all == 0 ? 0.0 : static_cast<double>(part_of) / static_cast<double>(all);
+    };
+    const std::int64_t drafts = std::ssize(part.round->drafts());
+    part.status = part.round->commit(*choice++, drafted.seconds * share(drafts, drafted.tokens),
+                                     seconds * share(drafts + 1, rows));
+  }
+  return {.rows = rows, .bytes = workspace.bytes_read() - before};
+}
+
+}  // namespace kakeya

@@ -1,0 +1,213 @@
+#include "decode/timeline_plan.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+// Positions are exact as f32 up to here, as RoPE takes them.
+constexpr std::int64_t kMaxBoundedContext = std::int64_t{1} << 24;
+
+KvFormat kv_format(KvType type, Compute compute) {
+  switch (type) {
+    case KvType::kAuto:
+      break;
+    case KvType::kF32:
+      return KvFormat::kF32;
+    case KvType::kBf16:
+      return KvFormat::kBf16;
+    case KvType::kInt8:
+      return KvFormat::kInt8;
+    case KvType::kInt4:
+      return KvFormat::kInt4;
+    case KvType::kRotatedInt4:
+      return KvFormat::kRotatedInt4;
+    case KvType::kD4:
+      return KvFormat::kD4;
+    case KvType::kE8:
+      return KvFormat::kE8;
+  }
+  return compute == Compute::kF32 ? KvFormat::kF32 : KvFormat::kBf16;
+}
+
+Result<KvLayerPlan> plan_layers(const SessionOptions& options,
+                                KvType type,
+                                Evicted evicted,
+                                Compute compute,
+                                const Comparison& comparison) {
+  KvLayerPlan plan{.format = kv_format(type, compute)};
+  if (evicted == Evicted::kKeep) return plan;
+  plan.restored = evicted == Evicted::kRestore;
+  if (options.window == 0) {
+    return invalid_argument("rows can be {} only behind a window; set SessionOptions::window",
+                            plan.restored ? "restored" : "dropped");
+  }
+  plan.sink = options.sink;
+  plan.kept = options.window;
+  const bool coded = plan.format != KvFormat::kF32 && plan.format != KvFormat::kBf16;
+  if (plan.restored && comparison.restore_blend != 0.0F && coded) {
+    return invalid_argument(
+        "restored rows can be mixed with their own only where rows are f32 or bf16, but here they "
+        "are {}",
+        kv_format_name(plan.format));
+  }
+  return plan;
+}
+
+// The part of the plan that concerns restoring. A row is restored only after its pass, when there
+// is a code of it, so the passes must not be longer than the window.
+Status plan_restoring(const SessionOptions& options,
+                      Compute compute,
+                      std::int64_t logit_rows,
+                      const RestoringConfigs& restoring,
+                      const Comparison& comparison,
+                      KvPlan& plan) {
+  if (restoring.projection == nullptr) {
+    return invalid_argument(
+        "rows can be restored only with a projection; name its folder in "
+        "EngineOptions::projection");
+  }
+  if (!(comparison.restore_blend >= 0.0F && comparison.restore_blend <= 1.0F)) {
+    return invalid_argument("the share of their own in restored rows must be 0 to 1 but is {}",
+                            comparison.restore_blend);
+  }
+  if (!restoring.projection->causal_features && !comparison.recompute) {
+    return invalid_argument(
+        "this projection's features change with every token that follows (causal_features is "
+        "false): it restores rows only where all of the text is run again for each token, as mode "
+        "recompute of `kakeya eval kv` does");
+  }
+  if (options.window < logit_rows) {
+    return invalid_argument(
+        "SessionOptions::window must be {} or more where rows are restored, as many as a draft is "
+        "verified with, but is {}",
+        logit_rows, options.window);
+  }
+  plan.rank = restoring.projection->rank;
+  plan.codes = kv_format(options.kv_codes, compute);
+  plan.blend = comparison.restore_blend;
+  return {};
+}
+
+Result<KvPlan> plan_kv(const SessionOptions& options,
+                       Compute compute,
+                       const Comparison& comparison) {
+  if (options.sink < 0 || options.window < 0) {
+    return invalid_argument(
+        "SessionOptions::sink and SessionOptions::window must be 0 or more but are {} and {}",
+        options.sink, options.window);
+  }
+  if (std::max(options.sink, options.window) > SessionOptions::kMostKept) {
+    return invalid_argument(
+        "SessionOptions::sink and SessionOptions::window must be at most {} but are {} and {}",
+        SessionOptions::kMostKept, options.sink, options.window);
+  }
+  for (const auto& [name, type] :
+       {std::pair("kv_full", options.kv_full), std::pair("kv_sliding", options.kv_sliding),
+        std::pair("kv_drafter", options.kv_drafter), std::pair("kv_codes", options.kv_codes)}) {
+    if (type > KvType::kE8) {
+      return invalid_argument("SessionOptions::{} is no type of rows: {}", name,
+                              static_cast<int>(type));
+    }
+  }
+  for (const auto& [name, evicted] : {std::pair("evicted_full", options.evicted_full),
+                                      std::pair("evicted_sliding", options.evicted_sliding)}) {
+    if (evicted > Evicted::kRestore) {
+      return invalid_argument("SessionOptions::{} is no way to treat rows: {}", name,
+                              static_cast<int>(evicted));
+    }
+  }
+  KvPlan plan{.full = {}, .sliding = {}, .pairs = comparison.kv_pairs};
+  KAKEYA_ASSIGN_OR_RETURN(
+      plan.full, plan_layers(options, options.kv_full, options.evicted_full, compute, comparison));
+  KAKEYA_ASSIGN_OR_RETURN(plan.sliding, plan_layers(options, options.kv_sliding,
+                                                    options.evicted_sliding, compute, comparison));
+  return plan;
+}
+
+std::uint64_t arena_bytes(const ModelConfig& config, std::int64_t max_rows) {
+  Arena measure;
+  Activations::layout(measure, config, max_rows);
+  return measure.used();
+}
+
+}  // namespace
+
+WorkspacePlan plan_target_passes(const ModelConfig& config,
+                                 std::int64_t max_rows,
+                                 std::int64_t logit_rows) {
+  return {.executor = plan_executor(config, max_rows),
+          .activation_bytes = arena_bytes(config, max_rows),
+          .logit_bytes = float_bytes(logit_rows, config.vocab_size)};
+}
+
+Result<TimelinePlan> plan_timeline(const ModelConfig& config,
+                                   const SessionOptions& options,
+                                   Compute compute,
+                                   std::int64_t logit_rows,
+                                   const RestoringConfigs& restoring,
+                                   const Comparison& comparison) {
+  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute, comparison));
+  const bool restores = kv.full.restored || kv.sliding.restored;
+  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, comparison, kv));
+  // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
+  // of the training.
+  const bool bounded =
+      kv.full.kept > 0 && !kv.full.restored && kv.full.kept <= config.max_position_embeddings;
+  const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;
+  if (options.context < 0 || options.context > limit) {
+    return invalid_argument(
+        "SessionOptions::context must be 1 to {} tokens for this model but is {}", limit,
+        options.context);
+  }
+  if (options.max_rows < 1) {
+    return invalid_argument("SessionOptions::max_rows must be at least 1 but is {}",
+                            options.max_rows);
+  }
+  const std::int64_t context = options.context > 0 ? options.context
+                                                   : std::min(config.max_position_embeddings,
+                                                              SessionOptions::kDefaultContext);
+  const std::int64_t most_rows = restores ? options.window : context;
+  const std::int64_t max_rows =
+      std::min({std::max(options.max_rows, logit_rows), most_rows, context});
+  TimelinePlan plan{.cache = plan_cache(config, context, max_rows, kv),
+                    .workspace = {},
+                    .context = context,
+                    .max_rows = max_rows,
+                    .chunk = std::min({options.max_rows, most_rows, context}),
+                    .logit_rows = std::min(logit_rows, max_rows),
+                    .drafter = {.format = kv_format(options.kv_drafter, compute),
+                                .sink = kv.full.sink,
+                                .kept = kv.full.kept},
+                    .encoder = {},
+                    .recompute = comparison.recompute};
+  plan.cache.grows = options.grow;
+  KAKEYA_TRY(plan.cache.check());
+  plan.workspace = plan_target_passes(config, max_rows, plan.logit_rows);
+  if (restores) {
+    plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, context, max_rows,
+                                    plan.drafter.format);
+    plan.encoder->tokens.grows = options.grow;
+    KAKEYA_TRY(plan.encoder->tokens.check());
+    plan.workspace.include(plan.encoder->workspace);
+  }
+  return plan;
+}
+
+Footprint timeline_growth(const TimelinePlan& plan, Position tokens) {
+  Footprint footprint = plan.cache.growth(tokens);
+  if (plan.encoder) footprint += plan.encoder->tokens.growth(tokens);
+  return footprint;
+}
+
+Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan) {
+  Footprint footprint = plan.cache.estimate();
+  footprint.reserved_bytes(MemoryClass::kLogits) +=
+      MemoryBudget::charged_bytes(float_bytes(1, config.vocab_size));
+  if (plan.encoder) footprint += estimate_row_encoder(*plan.encoder);
+  return footprint;
+}
+
+}  // namespace kakeya
