@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "backend/backend.h"
+#include "backend/executor.h"
 
 namespace kakeya {
 

@@ -40,6 +40,7 @@ Request random_request(std::uint64_t seed, const std::vector<SessionMode>& modes
   request.generate.draft_length = drafting ? lengths[random.below(5)] : 0;
   request.session = modes[random.below(modes.size())].options;
   request.session->drafting = drafting && random.below(4) > 0;
+  request.session->grow = random.below(2) == 0;
   request.priority = static_cast<int>(random.below(3));
   return request;
 }

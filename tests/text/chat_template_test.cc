@@ -264,7 +264,12 @@ TEST(ChatTemplateHostility, ContextsAreBounded) {
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(render("{{ x }}", ordered_json::array()));
-  EXPECT_FALSE(render("{{ x }}", {{"x", 18446744073709551615ull}}));
+}
+
+// What generators of schemas write as the largest number of an unsigned type.
+TEST(ChatTemplate, IntegersBeyond64BitsAreNumbersInFloatingPoint) {
+  EXPECT_EQ(render("{{ x }}", {{"x", 9223372036854775807}}).value(), "9223372036854775807");
+  EXPECT_EQ(render("{{ x }}", {{"x", 18446744073709551615ull}}).value(), "1.8446744073709552e+19");
 }
 
 TEST(ChatTemplateHostility, NamespacesThatHoldEachOtherDoNotLeakOrLoop) {
