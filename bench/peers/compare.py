@@ -367,18 +367,25 @@ def without_folders(words):
     return [pathlib.PurePath(word).name if word.startswith("/") else word for word in words]
 
 
-def report_of(flags, comparison, rows, conditions):
+def provenance(program, given, conditions):
+    """What made a report, on which machine, and when."""
     return {
-        "schema": "kakeya.peers/2",
         "commit": git("rev-parse", "HEAD"),
         "dirty": git("status", "--porcelain", "--untracked-files=no", "--", ":!docs") != "",
-        "command": ["bench/peers/compare.py", *without_folders(flags.given)],
+        "command": [program, *without_folders(given)],
         "machine": {
             "cpu": cpu_name(),
             "cpus": os.cpu_count(),
             "system": f"{platform.system()} {platform.release()}",
         },
         "conditions": conditions.report(),
+    }
+
+
+def report_of(flags, comparison, rows, conditions):
+    return {
+        "schema": "kakeya.peers/2",
+        **provenance("bench/peers/compare.py", flags.given, conditions),
         "model": flags.model.name,
         "commands": {name: without_folders(words) for name, words in comparison.commands.items()},
         "pairs": flags.pairs,

@@ -68,6 +68,7 @@ void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
   reader.read(body, "max_tokens", 1, kMostTokens, out.max_tokens);
   reader.read(body, "max_completion_tokens", 1, kMostTokens, out.max_tokens);
   read_stop(reader, body, out.stop_strings);
+  reader.read(body, "ignore_eos", out.ignore_eos);
   std::optional<int> choices;
   reader.read(body, "n", 1, kMostChoices, choices);
   out.choices = choices.value_or(1);

@@ -119,6 +119,7 @@ Outcome<Request> make_request(const Engine& engine,
       wish.max_tokens.value_or(context_of(engine) - std::ssize(request.prompt));
   request.generate.sampling = sampling_of(engine, wish.sampling);
   request.generate.draft_length = draft_length;
+  request.generate.ignore_model_stop_ids = wish.ignore_eos;
   request.generate.logprobs = wish.logprobs;
   request.generate.top_logprobs = wish.top_logprobs;
   return request;

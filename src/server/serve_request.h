@@ -43,6 +43,7 @@ struct ServeRequest {
   std::optional<std::int64_t> max_tokens = {};  // none: what the context leaves
   SamplingWish sampling = {};
   std::vector<std::string> stop_strings = {};
+  bool ignore_eos = false;
   bool logprobs = false;
   int top_logprobs = 0;
   bool stream = false;
