@@ -38,7 +38,11 @@ class BatchBench {
     failed_ = {};
     KAKEYA_ASSIGN_OR_RETURN(const auto scheduler, start(sessions, sample));
     // Prompts first, to the last one: what is measured is decoding alone.
-    while (begun_ < sessions && scheduler->statistics().running > 0) KAKEYA_TRY(step(*scheduler));
+    bool goes_on = true;
+    while (goes_on && begun_ < sessions) {
+      KAKEYA_ASSIGN_OR_RETURN(goes_on, scheduler->step());
+      KAKEYA_TRY(failed_);
+    }
     if (scheduler->statistics().running < sessions) {
       return error(StatusCode::kInternal, "of {} sessions some ended before all had begun",
                    sessions);

@@ -104,6 +104,81 @@ void check_operations(const Report& report, RuleChecks& checks) {
   checks.expect_number(sum, report["seconds"], "headline", "seconds");
 }
 
+void check_sessions(const Report& report, RuleChecks& checks) {
+  const std::vector<double> first = numbers(report["results"][0]["samples"]);
+  for (std::size_t i = 0; i < report["results"].size(); ++i) {
+    const Report& result = report["results"][i];
+    const std::string at = fmt::format("results/{}", i);
+    const std::vector<double> samples = numbers(result["samples"]);
+    checks.expect(samples.size() >= kFewestSamples && samples.size() == first.size(), "samples",
+                  at + "/samples",
+                  fmt::format("expected {} or more, as many as of the first, got {}",
+                              kFewestSamples, samples.size()));
+    std::vector<double> ratios;
+    for (std::size_t k = 0; k < std::min(samples.size(), first.size()); ++k) {
+      ratios.push_back(samples[k] / first[k]);
+    }
+    const auto expect = [&](double expected, const char* field) {
+      checks.expect_number(expected, result[field], "headline", at + "/" + field);
+    };
+    expect(median(samples), "tokens_per_second");
+    expect(smallest(samples), "min_tokens_per_second");
+    expect(largest(samples), "max_tokens_per_second");
+    expect(median(ratios), "ratio");
+  }
+}
+
+namespace {
+
+// Of one server under one load, in every pair the same requests.
+std::vector<double> check_server(const Report& report,
+                                 const Report& measure,
+                                 const char* engine,
+                                 const std::string& at,
+                                 RuleChecks& checks) {
+  const std::int64_t answers = count(measure["clients"]) * count(report["options"]["requests"]);
+  std::vector<double> speeds;
+  std::vector<double> waits;
+  std::vector<double> longest;
+  for (std::size_t k = 0; k < measure["pairs"].size(); ++k) {
+    const Report& sample = measure["pairs"][k][engine];
+    const std::string of = fmt::format("{}/pairs/{}/{}", at, k, engine);
+    checks.expect_count(answers, sample["answers"], "counts", of + "/answers");
+    checks.expect_count(answers * count(report["options"]["tokens"]), sample["tokens"], "counts",
+                        of + "/tokens");
+    speeds.push_back(sample["tokens_per_second"].get<double>());
+    waits.push_back(sample["first_token_seconds"].get<double>());
+    longest.push_back(sample["first_token_seconds_p99"].get<double>());
+  }
+  const Report& claims = measure[engine];
+  const std::string of = at + "/" + engine;
+  checks.expect_number(median(speeds), claims["tokens_per_second"], "headline",
+                       of + "/tokens_per_second");
+  checks.expect_number(median(waits), claims["first_token_seconds"], "headline",
+                       of + "/first_token_seconds");
+  checks.expect_number(median(longest), claims["first_token_seconds_p99"], "headline",
+                       of + "/first_token_seconds_p99");
+  return speeds;
+}
+
+}  // namespace
+
+void check_servers(const Report& report, RuleChecks& checks) {
+  const auto pairs = static_cast<std::size_t>(count(report["options"]["pairs"]));
+  for (std::size_t i = 0; i < report["measures"].size(); ++i) {
+    const Report& measure = report["measures"][i];
+    const std::string at = fmt::format("measures/{}", i);
+    checks.expect(measure["pairs"].size() == pairs && pairs >= kFewestSamples, "same-run", at,
+                  fmt::format("expected {} pairs, {} or more", pairs, kFewestSamples));
+    if (measure["pairs"].empty()) continue;
+    const auto ours = check_server(report, measure, "kakeya", at, checks);
+    const auto theirs = check_server(report, measure, "llama.cpp", at, checks);
+    std::vector<double> ratios;
+    for (std::size_t k = 0; k < ours.size(); ++k) ratios.push_back(ours[k] / theirs[k]);
+    check_summary(measure["ratio"], ratios, at + "/ratio", checks);
+  }
+}
+
 void check_peers(const Report& report, RuleChecks& checks) {
   for (std::size_t i = 0; i < report["measures"].size(); ++i) {
     const Report& measure = report["measures"][i];

@@ -54,6 +54,9 @@ struct FieldProblem {
 // Fields that are missing, are not known or are of another type.
 std::vector<FieldProblem> check_fields(const Report& report, std::span<const ReportField> fields);
 
+// "sets/0/tokens": sets, 0, tokens.
+std::vector<std::string> names_of(std::string_view path);
+
 // The field that stands for a value at `at` ("sets/0/tokens"); null: none.
 const ReportField* find_field(std::span<const ReportField> fields, std::string_view at);
 

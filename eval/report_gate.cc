@@ -79,7 +79,9 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);
+  if (kind == "kakeya.bench.batch/1") check_sessions(report, checks);
   if (kind == "kakeya.peers/2") check_peers(report, checks);
+  if (kind == "kakeya.servers/1") check_servers(report, checks);
   if (report.contains("passes")) check_passes(report, checks);
   return findings;
 }

@@ -48,6 +48,8 @@ void check_overlap(const Report& report, RuleChecks& checks);
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
 void check_passes(const Report& report, RuleChecks& checks);
 void check_operations(const Report& report, RuleChecks& checks);
+void check_sessions(const Report& report, RuleChecks& checks);
+void check_servers(const Report& report, RuleChecks& checks);
 void check_peers(const Report& report, RuleChecks& checks);
 
 }  // namespace kakeya::eval

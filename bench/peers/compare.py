@@ -371,7 +371,7 @@ def provenance(program, given, conditions):
     """What made a report, on which machine, and when."""
     return {
         "commit": git("rev-parse", "HEAD"),
-        "dirty": git("status", "--porcelain", "--untracked-files=no", "--", ":!docs") != "",
+        "dirty": git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs") != "",
         "command": [program, *without_folders(given)],
         "machine": {
             "cpu": cpu_name(),

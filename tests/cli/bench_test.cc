@@ -54,6 +54,17 @@ TEST_F(Bench, PrefillRunsToItsEnd) {
   EXPECT_NE(text.out.find("of the bf16 peak"), std::string::npos) << text.out;
 }
 
+// Prompts of 40 sessions take 40 passes, in which those that came first generate already.
+TEST_F(Bench, BatchMeasuresWhenAllHaveBegun) {
+  const json report =
+      measured("batch " + kDemoFlag + "--repetitions 1 --sessions 1,40 --context 128 --tokens 2");
+  ASSERT_EQ(report["results"].size(), 2U);
+  for (const json& result : report["results"]) {
+    EXPECT_GT(result["tokens_per_second"], 0.0);
+    EXPECT_GT(result["step_bytes"], 0.0);
+  }
+}
+
 TEST_F(Bench, SpeculativeRunsToItsEndAndItsOutputsAreEqual) {
   const json report =
       measured("speculative " + kShort + "--tokens 8 --lengths 1,2 --acceptance 0.8,0.5");
