@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
+#include "drafter_command.h"
 #include "kakeya/version.h"
 #include "output.h"
+#include "progress_lines.h"
 #include "provenance.h"
 #include "train_projection.h"
 
@@ -38,32 +37,6 @@ struct ProjectionFlags {
   std::string layers = "full";
   bool json = false;
   cli::RunConditions conditions;
-};
-
-// A line of standard error every few seconds, and at the end of a stage.
-class ProgressLines {
- public:
-  void update(std::string_view stage, std::int64_t done, std::int64_t total) {
-    if (stage != stage_) {
-      stage_ = stage;
-      clock_ = {};
-      printed_ = 0.0;
-    }
-    const double seconds = clock_.seconds();
-    if (done < total && seconds < printed_ + kSeconds) return;
-    printed_ = seconds;
-    const double left = seconds * static_cast<double>(total - done) /
-                        static_cast<double>(std::max<std::int64_t>(done, 1));
-    cli::print_error("{}: {} of {}, {:.0f} s{}\n", stage, done, total, seconds,
-                     done < total ? fmt::format(", about {:.0f} s left", std::ceil(left)) : "");
-  }
-
- private:
-  static constexpr double kSeconds = 5.0;
-
-  std::string stage_;
-  Stopwatch clock_;
-  double printed_ = 0.0;
 };
 
 nlohmann::ordered_json layers_json(const ProjectionReport& report) {
@@ -210,13 +183,17 @@ int run_program(int argc, char** argv) {
       "projection", "What restores evicted keys and values from small codes (docs/training.md)");
   ProjectionFlags flags;
   add_flags(*command, flags);
+  CLI::App* drafter_command = app.add_subcommand(
+      "drafter", "A drafter, with gradients, on the target's own replies (docs/training.md)");
+  DrafterFlags drafter_flags;
+  add_drafter_flags(*drafter_command, drafter_flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
     return report_failure(fmt::format("{} (see kakeya-train --help)", failure.what()));
   }
-  const Status done = train(flags);
+  const Status done = drafter_command->parsed() ? train_drafter(drafter_flags) : train(flags);
   return done ? 0 : report_failure(done.error().message());
 }
 

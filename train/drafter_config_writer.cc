@@ -1,0 +1,83 @@
+#include "drafter_config_writer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/model_config_parts.h"
+#include "formats/spread_taps.h"
+
+namespace kakeya::train {
+
+Result<std::string> new_drafter_config(const ModelConfig& target,
+                                       std::int64_t layers,
+                                       std::int64_t block_size,
+                                       float embed_scale,
+                                       TokenId mask_id) {
+  constexpr std::int64_t kMostLayers = 64;
+  if (layers < 1 || layers > kMostLayers) {
+    return invalid_argument("layers: expected 1 to {}, got {}", kMostLayers, layers);
+  }
+  if (block_size < DrafterConfig::kMinBlockSize || block_size > DrafterConfig::kMaxBlockSize) {
+    return invalid_argument("block: expected {} to {}, got {}", DrafterConfig::kMinBlockSize,
+                            DrafterConfig::kMaxBlockSize, block_size);
+  }
+  std::int64_t taps =
+      std::min<std::int64_t>(6, std::max<std::int64_t>(1, target.num_hidden_layers / 2));
+  while (taps > 1 && !has_default_taps(target.num_hidden_layers, taps)) --taps;
+  const nlohmann::ordered_json json = {
+      {"architectures", {"DFlashDraftModel"}},
+      {"model_type", "qwen3"},
+      {"attention_bias", false},
+      {"block_size", block_size},
+      {"dflash_config",
+       {{"mask_token_id", mask_id},
+        {"target_layer_ids", default_taps(target.num_hidden_layers, taps)},
+        {"causal", false},
+        {"input_embedding_scale", embed_scale}}},
+      {"dtype", "bfloat16"},
+      {"final_logit_softcapping", target.final_logit_softcapping > 0.0F
+                                      ? nlohmann::ordered_json(target.final_logit_softcapping)
+                                      : nlohmann::ordered_json()},
+      {"head_dim", target.head_dim},
+      {"hidden_act", "silu"},
+      {"hidden_size", target.hidden_size},
+      {"intermediate_size", 2 * target.hidden_size},
+      {"is_causal", false},
+      {"input_embedding_scale", embed_scale},
+      {"layer_types", std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention")},
+      {"max_position_embeddings", target.max_position_embeddings},
+      {"num_attention_heads", target.num_attention_heads},
+      {"num_hidden_layers", layers},
+      {"num_key_value_heads", target.num_key_value_heads},
+      {"num_target_layers", target.num_hidden_layers},
+      {"rms_norm_eps", 1e-6},
+      {"rope_scaling", nullptr},
+      {"rope_theta", 1000000},
+      {"tie_word_embeddings", false},
+      {"vocab_size", target.vocab_size}};
+  return json.dump(2) + "\n";
+}
+
+Result<std::string> read_drafter_config_text(const std::string& dir, std::int64_t block_size) {
+  KAKEYA_TRY(load_drafter_config(dir));  // is a drafter's
+  const std::string path = dir + "/config.json";
+  auto text = read_config_file(path);
+  if (!text) {
+    return error(StatusCode::kUnimplemented,
+                 "{}: expected a drafter's folder to begin with, got another (GGUF files can be "
+                 "converted: kakeya convert)",
+                 dir);
+  }
+  if (block_size == 0) return text;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(*text, nullptr, false);
+  if (!json.is_object()) return invalid_argument("{}: expected a JSON object", path);
+  json["block_size"] = block_size;
+  if (json.contains("dflash_config") && json["dflash_config"].contains("block_size")) {
+    json["dflash_config"]["block_size"] = block_size;
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace kakeya::train
