@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
+#include "drafter_data.h"
 #include "drafter_trainer.h"
 #include "formats/scratch_files.h"
 #include "model/test_model.h"
@@ -85,6 +90,31 @@ TEST_P(MlxDrafterGolden, GivesThePublishedHiddenRowsAndLogitsForEveryMask) {
       got.resize(logits.size());
       EXPECT_LE(max_abs_difference(got, logits), kTolerance) << name;
     }
+  }
+}
+
+// Blocks amid a document against blocks at the end of one that is cut off at their anchors: what a
+// block sees of the text is what there is when it is drafted.
+TEST_P(MlxDrafterGolden, BlocksSeeThePositionsBelowTheirAnchorsOnly) {
+  const auto [drafter, target] = GetParam();
+  const Network network = load(drafter, target);
+  const auto golden = SafetensorsFile::open(network_dir(drafter) + "/golden.safetensors").value();
+  const std::vector<float> taps = golden_floats(golden, "aux");
+  const auto width =
+      std::ssize(network.config.target_layer_ids) * network.config.layers.hidden_size;
+  const DrafterNetwork drafts(network.config, network.borrowed);
+  const std::vector<mx::array> arrays = drafts.arrays(network.weights);
+  const std::vector<std::int32_t> anchors = {20, 3, 11};
+  const std::vector<float> all =
+      values_of(drafts.hidden(arrays, {.taps = taps, .anchors = anchors, .first_ids = {7, 8, 9}}));
+  const std::size_t size = all.size() / anchors.size();
+  for (std::size_t n = 0; n < anchors.size(); ++n) {
+    const std::vector<float> cut(taps.begin(), taps.begin() + anchors[n] * width);
+    const std::vector<float> alone = values_of(drafts.hidden(
+        arrays,
+        {.taps = cut, .anchors = {anchors[n]}, .first_ids = {static_cast<TokenId>(7 + n)}}));
+    const std::span<const float> together = std::span(all).subspan(n * size, size);
+    EXPECT_LE(max_abs_difference(together, alone), kTolerance * root_mean_square(alone)) << n;
   }
 }
 
@@ -203,6 +233,38 @@ TEST(MlxDrafterWeights, AreThoseOfTheFormulas) {
   EXPECT_NEAR(dpace[0], 0.75 + 0.46875, 1e-6);
   EXPECT_NEAR(dpace[1], 0.46875, 1e-6);
   EXPECT_EQ(dpace[2], 0.0F);
+}
+
+TEST(MlxDrafterBlocks, HaveTheReplysOwnTokensForLabelsAndTapsBelowTheAnchors) {
+  Reply reply{.ids = {10, 11, 12, 13, 14, 15}, .prompt = 2};
+  for (int i = 0; i < 12; ++i) reply.taps.push_back(static_cast<float>(i));  // 2 a position
+  EXPECT_EQ(reply.first_anchor(), 2);
+  EXPECT_EQ(reply.num_anchors(), 3);  // 12, 13 and 14, each with a token behind it
+  const std::vector<std::int64_t> anchors = {2, 4};
+  const LabelledBlocks made = make_blocks(reply, anchors, 4, 2);
+  EXPECT_EQ(made.blocks.first_ids, (std::vector<TokenId>{12, 14}));
+  EXPECT_EQ(made.labels, (std::vector<TokenId>{13, 14, 15, 15, -1, -1}));
+  EXPECT_EQ(made.blocks.taps, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+// What a step is made of depends on seed and number alone, and all positions come up.
+TEST(MlxDrafterBlocks, AreDrawnFromAllPositionsAndTheSameAgain) {
+  const std::vector<Reply> replies = {
+      {.ids = {1, 2, 3, 4}, .prompt = 1, .taps = std::vector<float>(8)},
+      {.ids = {5}, .prompt = 1, .taps = std::vector<float>(2)},  // nothing to draft from
+      {.ids = std::vector<TokenId>(14, 6), .prompt = 3, .taps = std::vector<float>(28)}};
+  std::set<std::pair<TokenId, std::int32_t>> seen;
+  for (std::int64_t step = 0; step < 60; ++step) {
+    const auto blocks = draw_blocks(replies, 16, 4, 2, 1, step);
+    const auto again = draw_blocks(replies, 16, 4, 2, 1, step);
+    ASSERT_EQ(blocks.size(), 2U);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(blocks[i].blocks.anchors, again[i].blocks.anchors);
+      const TokenId document = blocks[i].blocks.first_ids.front() == 6 ? 6 : 1;
+      for (const std::int32_t anchor : blocks[i].blocks.anchors) seen.insert({document, anchor});
+    }
+  }
+  EXPECT_EQ(seen.size(), 2U + 10U);
 }
 
 }  // namespace
