@@ -34,6 +34,7 @@ constexpr FlagName kFlagNames[] = {
     {"ServeOptions::host", "--host"},
     {"ServeOptions::socket_path", "--socket"},
     {"ServeOptions::keys_file", "--keys"},
+    {"ServeOptions::log_file", "--log"},
     {"ServeOptions::tls_certificate", "--tls-cert"},
     {"ServeOptions::tls_key", "--tls-key"},
     {"SchedulerOptions::max_sequences", "--parallel"},

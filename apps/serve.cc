@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,32 +40,41 @@ struct ServeFlags {
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
 volatile int signal_pipe = -1;
 
-void on_signal(int /*signal*/) {
+// What is written there.
+constexpr char kStop = 0;
+constexpr char kReload = 1;
+
+void on_signal(int signal) {
   const int kept = errno;
-  const char byte = 0;
+  const char byte = signal == SIGHUP ? kReload : kStop;
   if (::write(signal_pipe, &byte, 1) < 0) errno = kept;
 }
 
 // From its making on SIGINT and SIGTERM are waited for instead of ending the program; the second
-// one ends it.
-class StopSignal {
+// one ends it. So is SIGHUP, any number of times, where there is something to be read anew: else it
+// ends the program as it always did, when its terminal is closed for example.
+class Signals {
  public:
-  StopSignal() {
+  explicit Signals(bool reloads) {
     if (::pipe(ends_.data()) != 0) return;
     signal_pipe = ends_[1];
     struct sigaction action = {};
     action.sa_handler = on_signal;
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+    action.sa_flags = SA_RESTART;
+    if (reloads) ::sigaction(SIGHUP, &action, nullptr);
   }
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
 
   bool works() const { return ends_[0] >= 0; }
-  void wait() const {
-    char byte = 0;
+  // Whether to read anew; false: to stop.
+  bool wait_for_reload() const {
+    char byte = kStop;
     while (::read(ends_[0], &byte, 1) < 0 && errno == EINTR) {
     }
+    return byte == kReload;
   }
 
  private:
@@ -136,19 +146,44 @@ int serve(ServeFlags& flags) {
   if (flags.serve.model_name.empty()) {
     flags.serve.model_name = name_of_model(options->model_dir);
   }
+  const bool reloads = !flags.serve.log_file.empty() || !flags.serve.keys_file.empty();
+  if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
-  const StopSignal stop;
-  if (!stop.works()) {
+  const Signals signals(reloads);
+  if (!signals.works()) {
     return report(Error(StatusCode::kResourceExhausted, "no pipe is to be had for signals"));
   }
   auto http = server::HttpServer::start(**engine, flags.serve);
   if (!http) return report(http.error());
   print_welcome(**http, flags.serve);
-  stop.wait();
+  while (signals.wait_for_reload()) {
+    if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
+  }
   note("stopping");
   (*http)->stop();
   return kExitOk;
+}
+
+void add_log_flags(CLI::App& command, server::ServeOptions& options) {
+  constexpr const char* kGroup = "Log";
+  using server::LogLevel;
+  static const std::map<std::string, LogLevel> kLevels = {
+      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warn", LogLevel::kWarn}};
+  command
+      .add_option("--log", options.log_file,
+                  "Append a line of JSON for each request, without what was asked and answered; - "
+                  "is standard output. SIGHUP opens FILE anew, and reads --keys anew")
+      ->type_name("FILE|-")
+      ->group(kGroup);
+  command
+      .add_option(
+          "--log-level", options.log_level,
+          "debug (/health, /metrics and the page's files too), info (default), or warn (what "
+          "was refused or failed)")
+      ->transform(CLI::CheckedTransformer(kLevels).description(""))
+      ->type_name("debug|info|warn")
+      ->group(kGroup);
 }
 
 // Where it listens, and for whom.
@@ -203,6 +238,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   add_access_flags(*command, *flags);
+  add_log_flags(*command, serve_options);
   command
       ->add_option("--config", flags->config,
                    "Settings in TOML, one a line, by the names of these flags: port = 8080")

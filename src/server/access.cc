@@ -37,10 +37,26 @@ Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
   KAKEYA_TRY(check_options(options));
   std::unique_ptr<Access> access(new Access());
   if (!options.keys_file.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(access->keys_, Keys::load(options.keys_file));
+    access->keys_file_ = options.keys_file;
+    KAKEYA_TRY(access->reload_keys());
   }
   if (!options.tls_certificate.empty()) KAKEYA_TRY(access->open_tls(options));
   return access;
+}
+
+Result<std::size_t> Access::reload_keys() {
+  if (keys_file_.empty()) return 0;
+  KAKEYA_ASSIGN_OR_RETURN(Keys loaded, Keys::load(keys_file_));
+  const auto fresh = std::make_shared<Keys>(std::move(loaded));
+  const std::lock_guard lock(mutex_);
+  if (keys_) fresh->take_quotas(*keys_);
+  keys_ = fresh;
+  return fresh->size();
+}
+
+std::shared_ptr<Keys> Access::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
 }
 
 Status Access::open_tls(const ServeOptions& options) {
@@ -73,19 +89,20 @@ bool Access::knows_host(std::string_view host) const {
   const std::string name(without_port(host));
   boost::system::error_code none;
   boost::asio::ip::make_address(name, none);
-  if (!none) return keys_.has_value();
+  if (!none) return !keys_file_.empty();
   if (!tls_) return false;
   X509* const certificate = ::SSL_CTX_get0_certificate(tls_->native_handle());
   return ::X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
 }
 
 tl::expected<std::string, Denial> Access::admit(std::string_view authorization, bool counts) {
-  if (!keys_) return std::string();
+  const std::shared_ptr<Keys> keys = this->keys();
+  if (!keys) return std::string();
   constexpr std::string_view kScheme = "Bearer ";
   const bool bears = authorization.size() > kScheme.size() &&
                      boost::beast::iequals({authorization.data(), kScheme.size()},
                                            {kScheme.data(), kScheme.size()});
-  const auto found = keys_->find(bears ? authorization.substr(kScheme.size()) : "");
+  const auto found = keys->find(bears ? authorization.substr(kScheme.size()) : "");
   if (!found) {
     return tl::unexpected(Denial{
         .refusal = {.message = fmt::format("Authorization: expected Bearer and a key of this "
@@ -93,9 +110,9 @@ tl::expected<std::string, Denial> Access::admit(std::string_view authorization, 
                                            authorization.empty() ? "nothing" : "another"),
                     .code = "invalid_api_key"}});
   }
-  const std::string& name = keys_->name(*found);
+  const std::string& name = keys->name(*found);
   if (!counts) return name;
-  const auto seconds = keys_->seconds_until_allowed(*found, std::chrono::steady_clock::now());
+  const auto seconds = keys->seconds_until_allowed(*found, std::chrono::steady_clock::now());
   if (seconds == 0) return name;
   return tl::unexpected(Denial{
       .status = 429,

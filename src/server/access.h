@@ -3,6 +3,7 @@
 
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,10 @@ class Access {
   // certificate and a key of it that are none or not of each other; as Keys::load().
   static Result<std::unique_ptr<Access>> open(const ServeOptions& options);
 
+  // Reads the file of keys anew, if there is one; how many there are. What is left of a quota goes
+  // on. Requests that were let in are answered. Errors: as Keys::load(); all stays as it was then.
+  Result<std::size_t> reload_keys();
+
   // Null without TLS.
   boost::asio::ssl::context* tls() const { return tls_ ? &*tls_ : nullptr; }
 
@@ -44,7 +49,11 @@ class Access {
   Access() = default;
   Status open_tls(const ServeOptions& options);
 
-  std::optional<Keys> keys_;
+  std::shared_ptr<Keys> keys() const;
+
+  std::string keys_file_;  // empty: everybody may ask
+  mutable std::mutex mutex_;
+  std::shared_ptr<Keys> keys_;  // under mutex_
   mutable std::optional<boost::asio::ssl::context> tls_;
 };
 

@@ -4,13 +4,28 @@
 
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/basic_stream.hpp>
+#include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace kakeya::server {
+
+// The address of the other end, "unix" of a Unix socket, "unknown" of one that has gone.
+inline std::string peer_of(const boost::asio::generic::stream_protocol::socket& socket) {
+  boost::system::error_code failure;
+  const auto end = socket.remote_endpoint(failure);
+  if (failure) return "unknown";
+  if (end.protocol().family() == AF_UNIX) return "unix";
+  boost::asio::ip::tcp::endpoint peer;
+  if (end.size() > peer.capacity()) return "unknown";
+  std::memcpy(peer.data(), end.data(), end.size());
+  return peer.address().to_string();
+}
 
 // One thread at a time.
 class ClientStream {

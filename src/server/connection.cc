@@ -16,7 +16,6 @@
 
 #include "server/openai_read.h"
 #include "server/page.h"
-#include "server/serve_request.h"
 #include "server/text_routes.h"
 
 namespace kakeya::server {
@@ -46,19 +45,20 @@ constexpr std::chrono::seconds kLastWait{2};
 // How often is looked whether a client that has sent more is still there.
 constexpr std::chrono::milliseconds kLook{250};
 
-std::string next_completion_id(bool of_chat, std::int64_t started) {
-  static std::atomic<std::uint64_t> count = 0;
-  return fmt::format("{}-{:x}-{}", of_chat ? "chatcmpl" : "cmpl", started, ++count);
-}
-
-std::int64_t unix_time() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find('?'));
+}
+
+// What the log calls a path: a client may write anything into one.
+std::string_view known_route(std::string_view path) {
+  const bool known = find_page_file(path) != nullptr ||
+                     std::ranges::find(kRoutes, path, &Route::path) != std::end(kRoutes);
+  return known ? path : "other";
+}
+
+// Asked for all the time, which says little.
+bool is_quiet(std::string_view path) {
+  return path == "/health" || path == "/metrics" || find_page_file(path) != nullptr;
 }
 
 // The beginning of what a client sent, for a message.
@@ -69,40 +69,20 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-// A request that the driver has; ended when this goes, if it has not ended by then.
-class Ticket {
- public:
-  Ticket(Driver& driver, RequestId id, std::shared_ptr<Mailbox> mailbox)
-      : driver_(driver), id_(id), mailbox_(std::move(mailbox)) {}
-  ~Ticket() {
-    mailbox_->close();
-    driver_.cancel(id_);
-  }
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
-
- private:
-  Driver& driver_;
-  RequestId id_;
-  std::shared_ptr<Mailbox> mailbox_;
-};
-
-struct Choice {
-  std::shared_ptr<Mailbox> mailbox;
-  Answer answer;
-  AnswerPiece whole = {};   // of an answer that is not streamed
-  bool said_hello = false;  // of one that is
-  std::unique_ptr<Ticket> ticket = {};
-  std::optional<std::chrono::steady_clock::time_point> last_mail = {};
-};
-
 Connection::Connection(const Service& service) : service_(service) {}
+
+std::string Connection::next_id(std::string_view kind) const {
+  static std::atomic<std::uint64_t> count = 0;
+  return fmt::format("{}-{:x}-{}", kind, service_.started, ++count);
+}
 
 void Connection::run(ClientStream::Socket socket, bool turned_away) {
   try {
     stream_ = std::make_unique<ClientStream>(std::move(socket), service_.access.tls());
     ErrorCode ignored;
     stream_->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    peer_ = peer_of(stream_->socket());
+    record_ = std::make_shared<RequestRecord>(service_.log, peer_);
     if (shake_hands()) {
       if (turned_away) {
         refuse({.status = StatusCode::kUnavailable, .message = "too many connections"});
@@ -114,6 +94,7 @@ void Connection::run(ClientStream::Socket socket, bool turned_away) {
   } catch (const std::exception&) {
     // Memory has run out, which ends this connection alone.
   }
+  record_.reset();
   ErrorCode ignored;
   if (stream_) stream_->socket().close(ignored);
 }
@@ -139,6 +120,10 @@ bool Connection::shake_hands() {
   const ErrorCode failure = finish([&](auto handler) {
     tls->async_handshake(asio::ssl::stream_base::server, std::move(handler));
   });
+  if (failure && !stopping_) {
+    service_.log.add(LogLevel::kWarn, "handshake failed",
+                     {{"peer", peer_}, {"reason", failure.message()}});
+  }
   return !failure && !stopping_;
 }
 
@@ -148,6 +133,10 @@ bool Connection::admit(const HttpFields& fields) {
   };
   version_ = fields.version();
   const bool kept = keep_alive_;
+  const std::string_view path = path_of(text(fields.target()));
+  record_->begin(known_route(path));
+  record_->id = next_id("request");
+  record_->level = is_quiet(path) ? LogLevel::kDebug : LogLevel::kInfo;
   keep_alive_ = false;  // of what is not let in nothing more is read
   // A page in somebody's browser may reach this machine by a name of its own.
   if (!service_.access.knows_host(text(fields[http::field::host]))) {
@@ -156,19 +145,28 @@ bool Connection::admit(const HttpFields& fields) {
                                   .code = "host_not_allowed"})) &&
            false;
   }
-  const std::string_view path = path_of(text(fields.target()));
   // The page asks for the key that the rest takes.
   if (path != "/health" && find_page_file(path) == nullptr) {
     const auto key = service_.access.admit(text(fields[http::field::authorization]),
                                            fields.method() == http::verb::post);
     if (!key) return deny(key.error()) && false;
     if (!key->empty()) service_.metrics.count_request(*key);
+    record_->key_name = *key;
   }
   keep_alive_ = kept;
   return true;
 }
 
 bool Connection::exchange() {
+  record_ = std::make_shared<RequestRecord>(service_.log, peer_);
+  const bool goes_on = read_and_answer();
+  record_->gone = gone_;
+  record_->finish();
+  record_.reset();  // answers that the driver has not ended yet hold it a little longer
+  return goes_on;
+}
+
+bool Connection::read_and_answer() {
   http::request_parser<http::string_body> parser;
   parser.header_limit(service_.options.most_header_bytes);
   parser.body_limit(service_.options.most_body_bytes);
@@ -237,7 +235,8 @@ bool Connection::serve_get(std::string_view path) {
   if (path == "/props") return reply(200, props_json(service_.engine, service_.options));
   if (path == "/metrics") {
     return reply(200,
-                 service_.metrics.text(service_.driver.statistics(), service_.engine.footprint()),
+                 service_.metrics.text(service_.driver.statistics(), service_.engine.footprint(),
+                                       {.lost_log_lines = service_.log.lost()}),
                  {}, "text/plain; version=0.0.4");
   }
   const bool healthy = service_.driver.healthy();
@@ -263,119 +262,6 @@ bool Connection::serve_post(std::string_view path, const HttpRequest& request) {
   if (path == "/tokenize") return reply_with(tokenize(service_.engine, body));
   if (path == "/detokenize") return reply_with(detokenize(service_.engine, body));
   return reply_with(apply_template_route(service_.engine, body));
-}
-
-bool Connection::answer(const Outcome<ServeRequest>& wish) {
-  if (!wish) return refuse(wish.error());
-  const auto known = check_model(service_.options.model_name, wish->model);
-  if (!known) return refuse(known.error());
-  auto prepared = make_request(service_.engine, *wish, service_.options.draft_length);
-  if (!prepared) return refuse(prepared.error());
-  // What is not streamed is taken as it comes, and kept until it is whole.
-  const std::size_t most_unread = wish->stream
-                                      ? service_.options.most_unread_tokens
-                                      : static_cast<std::size_t>(prepared->generate.max_tokens);
-  has_mail_ = false;
-  // A completion is the text as it is.
-  const auto markers = wish->prompt ? std::nullopt : service_.channel_markers;
-  std::vector<Choice> choices;
-  for (int index = 0; index < wish->choices; ++index) {
-    auto answer = Answer::create(service_.tokenizer, wish->stop_strings, markers);
-    if (!answer) {
-      Refusal refusal = refusal_of(answer.error());
-      refusal.parameter = "stop";
-      return refuse(refusal);
-    }
-    auto mailbox = std::make_shared<Mailbox>(
-        most_unread, [this] { asio::post(io_, [this] { has_mail_ = true; }); });
-    Request request = *prepared;
-    request.generate.sampling.seed += static_cast<std::uint64_t>(index);
-    const auto id = service_.driver.submit(std::move(request), mailbox);
-    if (!id) return refuse(refusal_of(id.error()));  // tickets end those before it
-    choices.push_back({.mailbox = mailbox, .answer = std::move(*answer)});
-    choices.back().ticket = std::make_unique<Ticket>(service_.driver, *id, mailbox);
-  }
-  const CompletionWriter writer(service_.tokenizer, *wish,
-                                next_completion_id(!wish->prompt.has_value(), service_.started),
-                                unix_time(), std::ssize(prepared->prompt));
-  watch();
-  const bool served = wish->stream ? stream_answers(choices, writer, wish->include_usage)
-                                   : whole_answers(choices, writer);
-  unwatch();
-  return served && !gone_;
-}
-
-Status Connection::add_mail(Choice& choice, AnswerPiece& piece) {
-  Mail mail = choice.mailbox->take();
-  if (!mail.tokens.empty()) {
-    const auto now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> since = now - choice.last_mail.value_or(arrived_);
-    if (choice.last_mail) {
-      service_.metrics.observe_gap(since.count());
-    } else {
-      service_.metrics.observe_first_token(since.count());
-    }
-    choice.last_mail = now;
-  }
-  Status added = choice.answer.add(std::move(mail), piece);
-  if (choice.answer.finished()) choice.ticket.reset();  // a stop string may have ended it earlier
-  return added;
-}
-
-bool Connection::whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer) {
-  const auto finished = [](const Choice& choice) { return choice.answer.finished(); };
-  while (!std::ranges::all_of(choices, finished)) {
-    if (!wait_for_mail()) return false;
-    for (Choice& choice : choices) {
-      if (finished(choice)) continue;
-      const Status added = add_mail(choice, choice.whole);
-      if (!added) return refuse(refusal_of(added.error()));
-    }
-  }
-  std::vector<WholeAnswer> answers;
-  for (Choice& choice : choices) {
-    answers.push_back({std::move(choice.whole), choice.answer.reason()});
-  }
-  return reply(200, writer.completion(answers));
-}
-
-bool Connection::stream_answers(std::vector<Choice>& choices,
-                                const CompletionWriter& writer,
-                                bool include_usage) {
-  // The first mail tells whether there is an answer at all, which the status line has to say.
-  bool begun = false;
-  std::int64_t tokens = 0;
-  std::size_t unfinished = choices.size();
-  while (unfinished > 0) {
-    if (!wait_for_mail()) return false;
-    std::string events;
-    for (int index = 0; index < static_cast<int>(choices.size()); ++index) {
-      Choice& choice = choices[static_cast<std::size_t>(index)];
-      if (choice.answer.finished()) continue;
-      AnswerPiece piece;
-      const Status added = add_mail(choice, piece);
-      if (!added && !begun && events.empty()) return refuse(refusal_of(added.error()));
-      if (!std::exchange(choice.said_hello, true) && writer.is_chat()) {
-        events += server_event(writer.first_chunk(index));
-      }
-      if (writer.says_anything(piece)) events += server_event(writer.chunk(index, piece));
-      if (!added) {
-        keep_alive_ = false;
-        events += server_event(error_json(refusal_of(added.error())));
-        return (begun || write_stream_header()) && write_piece(events) && end_stream();
-      }
-      if (!choice.answer.finished()) continue;
-      events += server_event(writer.last_chunk(index, choice.answer.reason()));
-      tokens += choice.answer.token_count();
-      --unfinished;
-    }
-    if (events.empty()) continue;
-    if (!std::exchange(begun, true) && !write_stream_header()) return false;
-    if (!write_piece(events)) return false;
-  }
-  std::string rest = include_usage ? server_event(writer.usage_chunk(tokens)) : "";
-  rest += kLastEvent;
-  return write_piece(rest) && end_stream();
 }
 
 bool Connection::wait_for_mail() {

@@ -26,6 +26,7 @@
 #include "server/metrics.h"
 #include "server/openai_write.h"
 #include "server/serve_options.h"
+#include "server/server_log.h"
 #include "server/status_map.h"
 
 namespace kakeya::server {
@@ -38,6 +39,7 @@ struct Service {
   Metrics& metrics;
   const ServeOptions& options;
   Access& access;
+  ServerLog& log;
   std::optional<ChannelMarkers> channel_markers = {};  // of the model
   std::int64_t started = 0;                            // Unix time
 };
@@ -68,9 +70,12 @@ class Connection {
   using HttpFields = boost::beast::http::request_header<>;
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
+  // "KIND-" and what no other request of this server has.
+  std::string next_id(std::string_view kind) const;
   // The next ones return whether the connection goes on.
   bool shake_hands();
   bool exchange();
+  bool read_and_answer();
   // Looks at a header, before anything more of a request is read.
   bool admit(const HttpFields& fields);
   bool route(const HttpRequest& request);
@@ -78,6 +83,10 @@ class Connection {
   bool serve_page(const PageFile& page);
   bool serve_post(std::string_view path, const HttpRequest& request);
   bool answer(const Outcome<ServeRequest>& wish);
+  // Hands the request to the driver, once for each answer it wants. Errors: as Driver::submit().
+  Outcome<std::vector<Choice>> submit(const ServeRequest& wish, const Request& prepared);
+  // What the log says of answers that were given, whole or not.
+  void note_answers(const std::vector<Choice>& choices);
   bool whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer);
   bool stream_answers(std::vector<Choice>& choices,
                       const CompletionWriter& writer,
@@ -126,6 +135,8 @@ class Connection {
   bool watching_ = false;
   bool gone_ = false;                                   // the client
   std::chrono::steady_clock::time_point arrived_ = {};  // the present request
+  std::string peer_;                                    // the client's address
+  std::shared_ptr<RequestRecord> record_;               // of the present request
 };
 
 template <typename Start>

@@ -58,6 +58,7 @@ bool Connection::reply(unsigned status,
                        const Headers& headers,
                        std::string_view content_type) {
   service_.metrics.count_response(status);
+  record_->status = status;
   http::response<http::string_body> response(static_cast<http::status>(status), version_);
   response.set(http::field::server, "kakeya");
   response.set(http::field::content_type,
@@ -74,6 +75,7 @@ bool Connection::reply(unsigned status,
 
 bool Connection::write_stream_header() {
   service_.metrics.count_response(200);
+  record_->status = 200;
   http::response<http::empty_body> response(http::status::ok, version_);
   response.set(http::field::server, "kakeya");
   response.set(http::field::content_type, "text/event-stream");

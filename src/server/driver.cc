@@ -36,9 +36,11 @@ Driver::~Driver() {
   stop();
 }
 
-Result<RequestId> Driver::submit(Request request, std::shared_ptr<Mailbox> mailbox) {
+Result<RequestId> Driver::submit(Request request, std::shared_ptr<Mailbox> mailbox, OnEnd on_end) {
   deliver_to(mailbox, request);
-  request.on_end = [mailbox = std::move(mailbox)](RequestId, const RequestResult& result) {
+  request.on_end = [mailbox = std::move(mailbox), on_end = std::move(on_end)](
+                       RequestId, const RequestResult& result) {
+    if (on_end) on_end(result);
     if (result.status) {
       mailbox->end(result.generated.stop_reason);
     } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -24,9 +25,14 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
+  // What became of a request, also of one whose mailbox nobody reads any more. On the thread that
+  // steps or stops; must be quick.
+  using OnEnd = std::function<void(const RequestResult& result)>;
+
   // Queues a request, whose tokens and end go to `mailbox`; its own callbacks are replaced.
+  // `on_end`, which may be empty, is called before the mailbox gets the end.
   // Errors: as Scheduler::add(); kUnavailable once it stops, or if the scheduler has failed.
-  Result<RequestId> submit(Request request, std::shared_ptr<Mailbox> mailbox);
+  Result<RequestId> submit(Request request, std::shared_ptr<Mailbox> mailbox, OnEnd on_end = {});
 
   // Ends a request before the next pass; nothing happens if it has ended.
   void cancel(RequestId id);

@@ -58,9 +58,11 @@ struct HttpServer::State {
         const Tokenizer& tokenizer,
         ServeOptions chosen,
         std::unique_ptr<Access> who,
+        std::unique_ptr<ServerLog> lines,
         std::unique_ptr<Driver> own)
       : options(std::move(chosen)),
         access(std::move(who)),
+        log(std::move(lines)),
         driver(std::move(own)),
         service{engine,
                 tokenizer,
@@ -68,6 +70,7 @@ struct HttpServer::State {
                 metrics,
                 options,
                 *access,
+                *log,
                 find_channel_markers(tokenizer),
                 std::chrono::duration_cast<std::chrono::seconds>(
                     std::chrono::system_clock::now().time_since_epoch())
@@ -79,6 +82,7 @@ struct HttpServer::State {
 
   const ServeOptions options;
   const std::unique_ptr<Access> access;
+  const std::unique_ptr<ServerLog> log;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver;
   Metrics metrics;
   const Service service;
@@ -113,8 +117,13 @@ void HttpServer::State::accept() {
 void HttpServer::State::welcome(Socket socket) {
   remove_finished();
   const bool full = slots.size() >= options.most_connections;
-  if (full && access->tls() == nullptr) return turn_away(socket);
-  if (slots.size() >= options.most_connections + kMostTurnedAway) return;
+  if (full &&
+      (access->tls() == nullptr || slots.size() >= options.most_connections + kMostTurnedAway)) {
+    log->add(LogLevel::kWarn, "connection refused",
+             {{"peer", peer_of(socket)}, {"reason", "too many connections"}});
+    if (access->tls() == nullptr) turn_away(socket);
+    return;
+  }
   Slot* slot = slots.emplace_back(std::move(next)).get();
   try {
     slot->thread = std::thread([slot, full, own = std::move(socket)]() mutable {
@@ -137,19 +146,24 @@ void HttpServer::State::remove_finished() {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto log, ServerLog::open(options.log_file, options.log_level));
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   KAKEYA_ASSIGN_OR_RETURN(auto driver, Driver::create(engine, options.scheduler));
-  auto state =
-      std::make_unique<State>(engine, *tokenizer, options, std::move(access), std::move(driver));
+  auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(access),
+                                       std::move(log), std::move(driver));
   KAKEYA_TRY(state->listener.listen(options));
   State* shared = state.get();
   state->accept();
   state->thread = std::thread([shared] { shared->io.run(); });
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
+  shared->log->add(LogLevel::kInfo, "started",
+                   {{"address", server->address()}, {"model", options.model_name}});
+  return server;
 }
 
 Status HttpServer::check(const ServeOptions& options) {
   KAKEYA_TRY(Access::open(options));
+  KAKEYA_TRY(ServerLog::open(options.log_file, options.log_level));
   return {};
 }
 
@@ -173,6 +187,21 @@ SchedulerStatistics HttpServer::statistics() const {
   return state_->driver->statistics();
 }
 
+Status HttpServer::reload() {
+  ServerLog& log = *state_->log;
+  const Status opened = log.reopen();
+  if (!opened)
+    log.add(LogLevel::kWarn, "log not opened anew", {{"reason", opened.error().message()}});
+  if (state_->options.keys_file.empty()) return opened;
+  const auto keys = state_->access->reload_keys();
+  if (!keys) {
+    log.add(LogLevel::kWarn, "keys not reloaded", {{"reason", keys.error().message()}});
+    return Unexpected(keys.error());
+  }
+  log.add(LogLevel::kInfo, "keys reloaded", {{"keys", *keys}});
+  return opened;
+}
+
 void HttpServer::stop() {
   const std::lock_guard lock(state_->stopping);
   if (!state_->thread.joinable()) return;
@@ -186,6 +215,7 @@ void HttpServer::stop() {
   for (const auto& slot : state_->slots) slot->connection.stop();
   for (const auto& slot : state_->slots) slot->thread.join();
   state_->slots.clear();
+  state_->log->add(LogLevel::kInfo, "stopped");
 }
 
 }  // namespace kakeya::server

@@ -32,6 +32,10 @@ class HttpServer {
   std::uint16_t port() const;  // 0 of a Unix socket
   SchedulerStatistics statistics() const;
 
+  // For an operator who has changed them: opens the log's file anew and reads the keys anew.
+  // Errors: the first of ServerLog::reopen() and Access::reload_keys(); what fails stays as it was.
+  Status reload();
+
   // Ends what is being answered, with an error that says why, and all connections. Returns when
   // that is done: within seconds.
   void stop();

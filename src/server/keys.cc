@@ -170,4 +170,18 @@ std::int64_t Keys::seconds_until_allowed(std::size_t index, Time now) {
   return 0;
 }
 
+void Keys::take_quotas(const Keys& old) {
+  const std::lock_guard lock(*old.quotas_);
+  for (Entry& entry : entries_) {
+    const auto same = [&entry](const Entry& other) {
+      return other.name == entry.name && other.digest == entry.digest &&
+             other.per_minute == entry.per_minute;
+    };
+    const auto found = std::ranges::find_if(old.entries_, same);
+    if (found == old.entries_.end()) continue;
+    entry.left = found->left;
+    entry.looked = found->looked;
+  }
+}
+
 }  // namespace kakeya::server

@@ -50,6 +50,9 @@ class Keys {
   // seconds there will be one. Times do not go back.
   std::int64_t seconds_until_allowed(std::size_t index, Time now);
 
+  // What is left of the quotas of keys that `old` had by the same name, hash and quota.
+  void take_quotas(const Keys& old);
+
   const std::string& name(std::size_t index) const { return entries_[index].name; }
   std::size_t size() const { return entries_.size(); }
 

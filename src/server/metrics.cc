@@ -73,7 +73,9 @@ void Metrics::count_request(const std::string& key_name) {
   requests_->Add({{"key", key_name}}).Increment();
 }
 
-std::string Metrics::text(const SchedulerStatistics& scheduler, const Footprint& memory) const {
+std::string Metrics::text(const SchedulerStatistics& scheduler,
+                          const Footprint& memory,
+                          const ServerCounts& server) const {
   std::vector<MetricFamily> families = registry_.Collect();
   const auto gauge = [&](const char* name, const char* help, std::int64_t value) {
     families.push_back(family_of(name, help, MetricType::Gauge, static_cast<double>(value)));
@@ -94,6 +96,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler, const Footprint&
   counter("kakeya_accepted_tokens_total", "Drafted tokens that were accepted", scheduler.accepted);
   counter("kakeya_read_bytes_total", "Bytes of weights and cached rows that passes have read",
           static_cast<std::int64_t>(scheduler.bytes));
+  counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
+          static_cast<std::int64_t>(server.lost_log_lines));
   families.push_back(memory_family(memory));
   return prometheus::TextSerializer().Serialize(families);
 }

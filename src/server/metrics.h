@@ -5,12 +5,18 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <cstdint>
 #include <string>
 
 #include "kakeya/memory.h"
 #include "kakeya/scheduler.h"
 
 namespace kakeya::server {
+
+// What the server says of itself now.
+struct ServerCounts {
+  std::uint64_t lost_log_lines = 0;
+};
 
 // Thread-safe.
 class Metrics {
@@ -25,8 +31,10 @@ class Metrics {
   void observe_first_token(double seconds) { first_token_->Observe(seconds); }
   void observe_gap(double seconds) { gap_->Observe(seconds); }
 
-  // All of it in the text format, with what scheduler and ledger say now.
-  std::string text(const SchedulerStatistics& scheduler, const Footprint& memory) const;
+  // All of it in the text format, with what scheduler, ledger and server say now.
+  std::string text(const SchedulerStatistics& scheduler,
+                   const Footprint& memory,
+                   const ServerCounts& server) const;
 
  private:
   prometheus::Registry registry_;

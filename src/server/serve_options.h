@@ -10,6 +10,8 @@
 
 namespace kakeya::server {
 
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn };
+
 struct ServeOptions {
   std::string host = "127.0.0.1";  // others than the loopback's take keys and TLS
   std::uint16_t port = 8080;       // 0: one that is free
@@ -17,9 +19,11 @@ struct ServeOptions {
   // In PEM, the certificate with its chain; both or none.
   std::string tls_certificate = {};
   std::string tls_key = {};
-  std::string keys_file = {};      // Keys::load(); empty: everybody may ask
-  std::string model_name = {};     // what requests call the model
-  std::int64_t draft_length = -1;  // of every request: kAutoDraftLength
+  std::string keys_file = {};            // Keys::load(); empty: everybody may ask
+  std::string log_file = {};             // ServerLog::open(); empty: none, "-": standard output
+  LogLevel log_level = LogLevel::kInfo;  // lines below are left out
+  std::string model_name = {};           // what requests call the model
+  std::int64_t draft_length = -1;        // of every request: kAutoDraftLength
   SchedulerOptions scheduler = {};
 
   std::size_t most_connections = 256;  // others are told to come back

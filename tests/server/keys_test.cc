@@ -111,5 +111,18 @@ TEST(ServerKeys, AQuotaIsOfAMinute) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(keys.seconds_until_allowed(1, at(0)), 0);
 }
 
+TEST(ServerKeys, WhatIsLeftOfAQuotaGoesOnWhenTheFileIsReadAnew) {
+  const Keys::Time now{};
+  Keys keys = parse(fmt::format("ann:{}:1", kHash)).value();
+  EXPECT_EQ(keys.seconds_until_allowed(0, now), 0);
+  Keys same = parse(fmt::format("bob:{}:1\nann:{}:1", std::string(64, '0'), kHash)).value();
+  same.take_quotas(keys);
+  EXPECT_EQ(same.seconds_until_allowed(0, now), 0);
+  EXPECT_EQ(same.seconds_until_allowed(1, now), 60);
+  Keys raised = parse(fmt::format("ann:{}:2", kHash)).value();
+  raised.take_quotas(keys);
+  EXPECT_EQ(raised.seconds_until_allowed(0, now), 0) << "another quota begins anew";
+}
+
 }  // namespace
 }  // namespace kakeya::server
