@@ -5,9 +5,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,8 @@ struct ServeFlags {
   std::string draft_length = "auto";
   std::string new_key;  // the name of a key to be made instead
   std::string config;
+  std::string log_level = "info";
+  double watchdog_seconds = 30.0;
 };
 
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
@@ -135,6 +138,10 @@ int serve(ServeFlags& flags) {
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.serve.draft_length = *draft_length;
+  flags.serve.log_level = flags.log_level == "debug"  ? server::LogLevel::kDebug
+                          : flags.log_level == "info" ? server::LogLevel::kInfo
+                                                      : server::LogLevel::kWarn;
+  flags.serve.watchdog = std::chrono::milliseconds(std::llround(flags.watchdog_seconds * 1000.0));
   // Rather now than when the model is loaded.
   if (const Status sound = server::HttpServer::check(flags.serve); !sound) {
     return report(sound.error());
@@ -165,11 +172,9 @@ int serve(ServeFlags& flags) {
   return kExitOk;
 }
 
-void add_log_flags(CLI::App& command, server::ServeOptions& options) {
+void add_log_flags(CLI::App& command, ServeFlags& flags) {
   constexpr const char* kGroup = "Log";
-  using server::LogLevel;
-  static const std::map<std::string, LogLevel> kLevels = {
-      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warn", LogLevel::kWarn}};
+  server::ServeOptions& options = flags.serve;
   command
       .add_option("--log", options.log_file,
                   "Append a line of JSON for each request, without what was asked and answered; - "
@@ -178,11 +183,19 @@ void add_log_flags(CLI::App& command, server::ServeOptions& options) {
       ->group(kGroup);
   command
       .add_option(
-          "--log-level", options.log_level,
+          "--log-level", flags.log_level,
           "debug (/health, /metrics and the page's files too), info (default), or warn (what "
           "was refused or failed)")
-      ->transform(CLI::CheckedTransformer(kLevels).description(""))
+      ->check(CLI::IsMember({"debug", "info", "warn"}).description(""))
       ->type_name("debug|info|warn")
+      ->group(kGroup);
+  command
+      .add_option(
+          "--watchdog", flags.watchdog_seconds,
+          "A pass that takes longer makes /health say 503, until it has ended (default: 30); "
+          "0: none is too long")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
       ->group(kGroup);
 }
 
@@ -238,7 +251,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
   add_access_flags(*command, *flags);
-  add_log_flags(*command, serve_options);
+  add_log_flags(*command, *flags);
   command
       ->add_option("--config", flags->config,
                    "Settings in TOML, one a line, by the names of these flags: port = 8080")

@@ -235,12 +235,22 @@ bool Connection::serve_get(std::string_view path) {
   if (path == "/props") return reply(200, props_json(service_.engine, service_.options));
   if (path == "/metrics") {
     return reply(200,
-                 service_.metrics.text(service_.driver.statistics(), service_.engine.footprint(),
-                                       {.lost_log_lines = service_.log.lost()}),
+                 service_.metrics.text(
+                     service_.driver.statistics(), service_.engine.footprint(),
+                     {.lost_log_lines = service_.log.lost(), .stalls = service_.driver.stalls()}),
                  {}, "text/plain; version=0.0.4");
   }
-  const bool healthy = service_.driver.healthy();
-  return reply(healthy ? 200 : 503, healthy ? R"({"status":"ok"})" : R"({"status":"unavailable"})");
+  return serve_health();
+}
+
+bool Connection::serve_health() {
+  const auto unwell = [this](std::string_view status, const std::string& reason) {
+    return reply(503, json_text({{"status", status}, {"reason", reason}}));
+  };
+  if (!service_.driver.healthy()) return unwell("unavailable", "no requests are taken");
+  if (!service_.driver.stalled()) return reply(200, R"({"status":"ok"})");
+  const std::chrono::duration<double> limit = service_.options.watchdog;
+  return unwell("stalled", fmt::format("a pass takes longer than {} s", limit.count()));
 }
 
 bool Connection::serve_page(const PageFile& page) {

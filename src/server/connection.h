@@ -80,6 +80,7 @@ class Connection {
   bool admit(const HttpFields& fields);
   bool route(const HttpRequest& request);
   bool serve_get(std::string_view path);
+  bool serve_health();
   bool serve_page(const PageFile& page);
   bool serve_post(std::string_view path, const HttpRequest& request);
   bool answer(const Outcome<ServeRequest>& wish);

@@ -23,12 +23,19 @@ void deliver_to(const std::shared_ptr<Mailbox>& mailbox, Request& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Driver>> Driver::create(Engine& engine, const SchedulerOptions& options) {
+Result<std::unique_ptr<Driver>> Driver::create(Engine& engine,
+                                               const SchedulerOptions& options,
+                                               WatchOptions watch) {
   KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options));
-  return std::unique_ptr<Driver>(new Driver(std::move(scheduler)));
+  return create(std::move(scheduler), std::move(watch));
 }
 
-Driver::Driver(std::unique_ptr<Scheduler> scheduler) : scheduler_(std::move(scheduler)) {
+std::unique_ptr<Driver> Driver::create(std::unique_ptr<Scheduler> scheduler, WatchOptions watch) {
+  return std::unique_ptr<Driver>(new Driver(std::move(scheduler), std::move(watch)));
+}
+
+Driver::Driver(std::unique_ptr<Scheduler> scheduler, WatchOptions watch)
+    : scheduler_(std::move(scheduler)), watchdog_(std::move(watch)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -63,7 +70,9 @@ void Driver::stop() {
 // Until the scheduler is stopped.
 void Driver::run() {
   while (scheduler_->wait(std::chrono::steady_clock::time_point::max())) {
-    const Status stepped = step();
+    watchdog_.begin();
+    const Status stepped = step();  // which throws nothing
+    watchdog_.end();
     if (stepped) continue;
     healthy_ = false;
     scheduler_->stop(stepped);

@@ -11,6 +11,7 @@
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "server/mailbox.h"
+#include "server/watchdog.h"
 
 namespace kakeya::server {
 
@@ -18,7 +19,12 @@ namespace kakeya::server {
 class Driver {
  public:
   // Errors: as Engine::create_scheduler().
-  static Result<std::unique_ptr<Driver>> create(Engine& engine, const SchedulerOptions& options);
+  static Result<std::unique_ptr<Driver>> create(Engine& engine,
+                                                const SchedulerOptions& options,
+                                                WatchOptions watch = {});
+  // Drives any other scheduler.
+  static std::unique_ptr<Driver> create(std::unique_ptr<Scheduler> scheduler,
+                                        WatchOptions watch = {});
 
   // As stop().
   ~Driver();
@@ -42,10 +48,13 @@ class Driver {
 
   // Whether requests are taken.
   bool healthy() const { return healthy_; }
+  // The pass that runs now, and those since the start that took longer than the watchdog's limit.
+  bool stalled() const { return watchdog_.stalled(); }
+  std::int64_t stalls() const { return watchdog_.stalls(); }
   SchedulerStatistics statistics() const { return scheduler_->statistics(); }
 
  private:
-  explicit Driver(std::unique_ptr<Scheduler> scheduler);
+  Driver(std::unique_ptr<Scheduler> scheduler, WatchOptions watch);
 
   void run();
   // One pass. Errors: of a scheduler that cannot go on.
@@ -53,6 +62,7 @@ class Driver {
 
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<bool> healthy_{true};
+  Watchdog watchdog_;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -42,6 +42,14 @@ void turn_away(Socket& socket) {
   socket.shutdown(Socket::shutdown_send, ignored);
 }
 
+WatchOptions watch_options(const ServeOptions& options, ServerLog& log) {
+  const std::chrono::duration<double> limit = options.watchdog;
+  return {
+      .limit = options.watchdog, .on_change = [&log, seconds = limit.count()](bool stalled) {
+        log.add(LogLevel::kWarn, stalled ? "stalled" : "steps go on", {{"limit_seconds", seconds}});
+      }};
+}
+
 }  // namespace
 
 struct HttpServer::State {
@@ -145,10 +153,18 @@ void HttpServer::State::remove_finished() {
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
+  KAKEYA_TRY(check(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options.scheduler));
+  return start(engine, options, std::move(scheduler));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine,
+                                                      const ServeOptions& options,
+                                                      std::unique_ptr<Scheduler> scheduler) {
   KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
   KAKEYA_ASSIGN_OR_RETURN(auto log, ServerLog::open(options.log_file, options.log_level));
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
-  KAKEYA_ASSIGN_OR_RETURN(auto driver, Driver::create(engine, options.scheduler));
+  auto driver = Driver::create(std::move(scheduler), watch_options(options, *log));
   auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(access),
                                        std::move(log), std::move(driver));
   KAKEYA_TRY(state->listener.listen(options));

@@ -19,6 +19,11 @@ class HttpServer {
   // Engine::tokenizer() and Engine::create_scheduler().
   static Result<std::unique_ptr<HttpServer>> start(Engine& engine, const ServeOptions& options);
 
+  // The same over a scheduler of another kind, with the engine's tokens.
+  static Result<std::unique_ptr<HttpServer>> start(Engine& engine,
+                                                   const ServeOptions& options,
+                                                   std::unique_ptr<Scheduler> scheduler);
+
   // What start() refuses of the options, before there is an engine. Errors: as Access::open().
   static Status check(const ServeOptions& options);
 

@@ -98,6 +98,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
           static_cast<std::int64_t>(scheduler.bytes));
   counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
           static_cast<std::int64_t>(server.lost_log_lines));
+  counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",
+          server.stalls);
   families.push_back(memory_family(memory));
   return prometheus::TextSerializer().Serialize(families);
 }

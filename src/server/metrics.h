@@ -16,6 +16,7 @@ namespace kakeya::server {
 // What the server says of itself now.
 struct ServerCounts {
   std::uint64_t lost_log_lines = 0;
+  std::int64_t stalls = 0;  // Driver::stalls()
 };
 
 // Thread-safe.

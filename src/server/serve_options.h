@@ -25,6 +25,7 @@ struct ServeOptions {
   std::string model_name = {};           // what requests call the model
   std::int64_t draft_length = -1;        // of every request: kAutoDraftLength
   SchedulerOptions scheduler = {};
+  std::chrono::milliseconds watchdog{30000};  // most of a pass, else /health says so; 0: any
 
   std::size_t most_connections = 256;  // others are told to come back
   std::size_t most_body_bytes = std::size_t{8} << 20;

@@ -25,6 +25,26 @@ TEST_F(Cli, ServesUntilASignalAndEndsWell) {
   }
 }
 
+TEST_F(Cli, ServesOnAfterAHangupWithAnotherLog) {
+  const std::string log = folder_ + "/log";
+  const std::string keys = folder_ + "/keys";
+  const auto wait_for = [&](const char* event) {
+    return "while ! grep -q '" + std::string(event) + "' " + log +
+           " && kill -0 $server; do :; done; ";
+  };
+  const std::string script =
+      KAKEYA_BINARY " serve --new-key ann > " + keys + " 2> /dev/null; : > " + log +
+      "; " KAKEYA_BINARY " serve " + kDemoFlag + "--port 0 --log " + log + " --keys " + keys +
+      " > /dev/null 2> " + folder_ + "/err & server=$!; " + wait_for("started") + "mv " + log +
+      " " + log + ".1; : > " + log + "; kill -HUP $server; " + wait_for("keys reloaded") +
+      "kill -TERM $server; wait $server";
+  std::ofstream(folder_ + "/script") << script;
+  const int status = std::system(("bash " + folder_ + "/script").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/err");
+  EXPECT_EQ(slurp(log + ".1").find("keys reloaded"), std::string::npos);
+  EXPECT_NE(slurp(log).find("stopped"), std::string::npos);
+}
+
 TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   for (const char* host : {"0.0.0.0", "192.168.0.1", "::"}) {
     expect_refusal(std::string("serve --host ") + host, "give --keys, --tls-cert and --tls-key");
@@ -34,6 +54,9 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --tls-cert /dev/null --tls-key /dev/null", "--tls-cert must be");
   expect_refusal("serve --keys /dev/null", "there is no key");
   expect_refusal("serve --keys /none", "cannot be opened");
+  expect_refusal("serve --log /", "--log");
+  expect_refusal("serve --log-level loud", "--log-level");
+  expect_refusal("serve --watchdog -1", "--watchdog");
   expect_refusal("serve --socket /tmp/x --port 80", "--socket");
   expect_refusal("serve --new-key a:b", "name");
   expect_refusal("serve --port 70000", "port");
