@@ -85,20 +85,20 @@ Result<std::unique_ptr<Matrix>> TimedBackend::named(Result<std::unique_ptr<Matri
 Result<std::unique_ptr<Matrix>> TimedBackend::load_matrix(const TensorView& weight,
                                                           Compute compute,
                                                           MemoryBudget& budget) {
-  return named(inner_->load_matrix(weight, compute, budget), weight.name);
+  return named(inner().load_matrix(weight, compute, budget), weight.name);
 }
 
 Result<std::unique_ptr<Matrix>> TimedBackend::map_matrix(const TensorView& weight,
                                                          Compute compute,
                                                          std::span<const std::byte> packed,
                                                          MemoryBudget& budget) {
-  return named(inner_->map_matrix(weight, compute, packed, budget), weight.name);
+  return named(inner().map_matrix(weight, compute, packed, budget), weight.name);
 }
 
 Result<std::unique_ptr<Executor>> TimedBackend::create_executor(const ExecutorPlan& plan,
                                                                 MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
-  return std::make_unique<TimedExecutor>(std::move(inner), names_, times_);
+  KAKEYA_ASSIGN_OR_RETURN(auto executor, inner().create_executor(plan, budget));
+  return std::make_unique<TimedExecutor>(std::move(executor), names_, times_);
 }
 
 std::vector<OperationTimes> TimedBackend::times() const {

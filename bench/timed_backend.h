@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/forwarding_backend.h"
 
 namespace kakeya::bench {
 
@@ -22,34 +22,22 @@ struct OperationTimes {
 };
 
 // Computes what the inner backend does. One executor may run at a time.
-class TimedBackend final : public Backend {
+class TimedBackend final : public ForwardingBackend {
  public:
   using Times = std::map<std::string, OperationTimes, std::less<>>;
 
-  explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  explicit TimedBackend(std::unique_ptr<Backend> inner) : ForwardingBackend(std::move(inner)) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  int num_threads() const override { return inner_->num_threads(); }
-  MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override;
-  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
-    return inner_->matrix_bytes(weight, compute);
-  }
-  std::string_view packed_layout() const override { return inner_->packed_layout(); }
+  std::string_view packed_layout() const override { return inner().packed_layout(); }
   Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
                                              Compute compute,
                                              std::span<const std::byte> packed,
                                              MemoryBudget& budget) override;
-  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
-    return inner_->map_table(weight);
-  }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override;
-  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
-    return inner_->executor_bytes(plan);
-  }
 
   // Since the last reset(), the longest first.
   std::vector<OperationTimes> times() const;
@@ -59,7 +47,6 @@ class TimedBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> named(Result<std::unique_ptr<Matrix>> matrix,
                                         const std::string& tensor);
 
-  std::unique_ptr<Backend> inner_;
   std::map<const Matrix*, std::string> names_;  // of matrices, as in OperationTimes::name
   Times times_;
 };

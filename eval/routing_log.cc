@@ -40,8 +40,8 @@ class RoutingExecutor final : public ForwardingExecutor<RoutingExecutor> {
 
 Result<std::unique_ptr<Executor>> RoutingBackend::create_executor(const ExecutorPlan& plan,
                                                                   MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
-  return std::make_unique<RoutingExecutor>(std::move(inner), memory(), log_);
+  KAKEYA_ASSIGN_OR_RETURN(auto executor, inner().create_executor(plan, budget));
+  return std::make_unique<RoutingExecutor>(std::move(executor), memory(), log_);
 }
 
 }  // namespace kakeya::eval

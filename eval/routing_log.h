@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/forwarding_backend.h"
 
 namespace kakeya::eval {
 
@@ -22,40 +22,22 @@ struct RoutingLog {
 };
 
 // Computes what the inner backend does. One executor may run at a time; `log` must outlive it.
-class RoutingBackend final : public Backend {
+class RoutingBackend final : public ForwardingBackend {
  public:
   RoutingBackend(std::unique_ptr<Backend> inner, RoutingLog& log)
-      : inner_(std::move(inner)), log_(log) {}
+      : ForwardingBackend(std::move(inner)), log_(log) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  int num_threads() const override { return inner_->num_threads(); }
-  MemorySpace& memory() const override { return inner_->memory(); }
-  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
-                                              Compute compute,
-                                              MemoryBudget& budget) override {
-    return inner_->load_matrix(weight, compute, budget);
-  }
-  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
-    return inner_->matrix_bytes(weight, compute);
-  }
-  std::string_view packed_layout() const override { return inner_->packed_layout(); }
+  std::string_view packed_layout() const override { return inner().packed_layout(); }
   Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
                                              Compute compute,
                                              std::span<const std::byte> packed,
                                              MemoryBudget& budget) override {
-    return inner_->map_matrix(weight, compute, packed, budget);
-  }
-  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
-    return inner_->map_table(weight);
+    return inner().map_matrix(weight, compute, packed, budget);
   }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override;
-  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
-    return inner_->executor_bytes(plan);
-  }
 
  private:
-  std::unique_ptr<Backend> inner_;
   RoutingLog& log_;
 };
 

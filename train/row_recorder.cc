@@ -56,7 +56,7 @@ void RecordedRows::clear() {
 Result<std::unique_ptr<Matrix>> RecordingBackend::load_matrix(const TensorView& weight,
                                                               Compute compute,
                                                               MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(auto matrix, inner_->load_matrix(weight, compute, budget));
+  KAKEYA_ASSIGN_OR_RETURN(auto matrix, inner().load_matrix(weight, compute, budget));
   if (weight.name == "encoder_k.weight") key_encoder_ = matrix.get();
   if (weight.name == "encoder_v.weight") value_encoder_ = matrix.get();
   return matrix;
@@ -64,8 +64,8 @@ Result<std::unique_ptr<Matrix>> RecordingBackend::load_matrix(const TensorView& 
 
 Result<std::unique_ptr<Executor>> RecordingBackend::create_executor(const ExecutorPlan& plan,
                                                                     MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
-  return std::make_unique<RecordingExecutor>(std::move(inner), *this);
+  KAKEYA_ASSIGN_OR_RETURN(auto executor, inner().create_executor(plan, budget));
+  return std::make_unique<RecordingExecutor>(std::move(executor), *this);
 }
 
 }  // namespace kakeya::train

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/forwarding_backend.h"
 
 namespace kakeya::train {
 
@@ -27,36 +27,20 @@ struct RecordedRows {
 // `encoder_v.weight` are multiplied with. Keys and values are those that a session blends into
 // restored rows (Comparison::restore_blend), which every layer stores before they are normed and
 // turned. One executor may run at a time; `rows` must outlive it.
-class RecordingBackend final : public Backend {
+class RecordingBackend final : public ForwardingBackend {
  public:
   RecordingBackend(std::unique_ptr<Backend> inner, RecordedRows& rows)
-      : inner_(std::move(inner)), rows_(rows) {}
+      : ForwardingBackend(std::move(inner)), rows_(rows) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  int num_threads() const override { return inner_->num_threads(); }
-  MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override;
-  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
-    return inner_->matrix_bytes(weight, compute);
-  }
-  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
-    return inner_->map_table(weight);
-  }
-  Status check_rows(KvFormat format, bool restored) const override {
-    return inner_->check_rows(format, restored);
-  }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override;
-  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
-    return inner_->executor_bytes(plan);
-  }
 
  private:
   friend class RecordingExecutor;
 
-  std::unique_ptr<Backend> inner_;
   RecordedRows& rows_;
   const Matrix* key_encoder_ = nullptr;
   const Matrix* value_encoder_ = nullptr;

@@ -184,7 +184,7 @@ Result<std::unique_ptr<Matrix>> ObservingBackend::load_matrix(const TensorView& 
   std::vector<std::unique_ptr<Matrix>> matrices;
   for (std::int64_t i = 0; i < count; ++i) {
     KAKEYA_ASSIGN_OR_RETURN(auto matrix,
-                            inner_->load_matrix(matrix_of(weight, i), compute, budget));
+                            inner().load_matrix(matrix_of(weight, i), compute, budget));
     matrices.push_back(std::move(matrix));
   }
   return std::make_unique<ObservedMatrix>(std::move(matrices), &found->second);
@@ -192,31 +192,31 @@ Result<std::unique_ptr<Matrix>> ObservingBackend::load_matrix(const TensorView& 
 
 std::uint64_t ObservingBackend::matrix_bytes(const TensorView& weight, Compute compute) const {
   const std::int64_t count = matrices_of(weight);
-  return static_cast<std::uint64_t>(count) * inner_->matrix_bytes(matrix_of(weight, 0), compute);
+  return static_cast<std::uint64_t>(count) * inner().matrix_bytes(matrix_of(weight, 0), compute);
 }
 
 Result<std::unique_ptr<Matrix>> ObservingBackend::map_table(const TensorView& weight) {
   std::vector<std::unique_ptr<Matrix>> tables;
-  KAKEYA_ASSIGN_OR_RETURN(auto table, inner_->map_table(weight));
+  KAKEYA_ASSIGN_OR_RETURN(auto table, inner().map_table(weight));
   tables.push_back(std::move(table));
   return std::make_unique<ObservedMatrix>(std::move(tables), nullptr);
 }
 
 Result<std::unique_ptr<Executor>> ObservingBackend::create_executor(const ExecutorPlan& plan,
                                                                     MemoryBudget& budget) {
-  if (!inner_->memory().is_host()) {
+  if (!inner().memory().is_host()) {
     return error(StatusCode::kUnimplemented,
-                 "activations are observed in host memory only: {} has {}", inner_->name(),
-                 inner_->memory().name());
+                 "activations are observed in host memory only: {} has {}", inner().name(),
+                 inner().memory().name());
   }
-  KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
+  KAKEYA_ASSIGN_OR_RETURN(auto executor, inner().create_executor(plan, budget));
   KAKEYA_ASSIGN_OR_RETURN(Buffer memory,
                           budget.allocate(MemoryClass::kActivations, scratch_bytes(plan)));
-  return std::make_unique<ObservingExecutor>(std::move(inner), std::move(memory), plan);
+  return std::make_unique<ObservingExecutor>(std::move(executor), std::move(memory), plan);
 }
 
 std::uint64_t ObservingBackend::executor_bytes(const ExecutorPlan& plan) const {
-  return inner_->executor_bytes(plan) + MemoryBudget::charged_bytes(scratch_bytes(plan));
+  return inner().executor_bytes(plan) + MemoryBudget::charged_bytes(scratch_bytes(plan));
 }
 
 }  // namespace kakeya

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/backend.h"
+#include "backend/forwarding_backend.h"
 #include "calibrate/activation_sums.h"
 
 namespace kakeya {
@@ -15,13 +15,10 @@ namespace kakeya {
 // Computes what the inner backend does; products with experts are made one expert after the other
 // with the same operations, so that the rows between their projections can be seen. The inner
 // backend's memory must be the host's. One executor may run at a time.
-class ObservingBackend final : public Backend {
+class ObservingBackend final : public ForwardingBackend {
  public:
-  explicit ObservingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  explicit ObservingBackend(std::unique_ptr<Backend> inner) : ForwardingBackend(std::move(inner)) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  int num_threads() const override { return inner_->num_threads(); }
-  MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override;
@@ -35,7 +32,6 @@ class ObservingBackend final : public Backend {
   const std::map<std::string, ActivationSums, std::less<>>& sums() const { return sums_; }
 
  private:
-  std::unique_ptr<Backend> inner_;
   std::map<std::string, ActivationSums, std::less<>> sums_;
 };
 

@@ -81,8 +81,7 @@ Result<RequestId> SchedulerImpl::add(Request request) {
     return invalid_argument("token id must be 0 to {} but is {}", vocab_size - 1, id);
   }
   KAKEYA_TRY(validate_generation(request.generate, vocab_size));
-  const std::int64_t context =
-      engine_.session_context(request.session.value_or(engine_.session_options()));
+  const std::int64_t context = engine_.session_context(options_of(request));
   if (std::ssize(request.prompt) > context) {
     return error(StatusCode::kResourceExhausted,
                  "context of {} tokens is exceeded: the prompt has {} tokens", context,
@@ -94,10 +93,13 @@ Result<RequestId> SchedulerImpl::add(Request request) {
   return queue_.add(std::move(sequence));
 }
 
+SessionOptions SchedulerImpl::options_of(const Request& request) const {
+  return request.session.value_or(engine_.session_options());
+}
+
 Result<std::uint64_t> SchedulerImpl::need_of(const Sequence& sequence) const {
   const Request& request = sequence.request;
-  return admission_.need(request.session.value_or(engine_.session_options()),
-                         request.generate.logprobs,
+  return admission_.need(options_of(request), request.generate.logprobs,
                          std::ssize(request.prompt) + std::ssize(sequence.prepared.result.ids));
 }
 
@@ -133,12 +135,7 @@ SchedulerImpl::~SchedulerImpl() {
 void SchedulerImpl::end(Sequence& sequence, Status status) {
   const RequestId id = std::exchange(sequence.id, 0);
   queue_.remove(id, sequence.session != nullptr);
-  leave_followers(sequence);
-  if (sequence.generation) sequence.generation->finish();
-  if (sequence.session != nullptr && status) sequence.session->keep_for_others();
-  sequence.generation.reset();
-  sequence.session.reset();
-  sequence.leader = nullptr;
+  give_up_session(sequence, status.has_value());
   if (!sequence.request.on_end) return;
   const RequestResult result{.status = std::move(status),
                              .generated = std::move(sequence.prepared.result),
@@ -148,6 +145,15 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
     sequence.request.on_end(id, result);
     return {};
   }));
+}
+
+void SchedulerImpl::give_up_session(Sequence& sequence, bool keeps) {
+  leave_followers(sequence);
+  if (sequence.generation) sequence.generation->finish();
+  if (sequence.session != nullptr && keeps) sequence.session->keep_for_others();
+  sequence.generation.reset();
+  sequence.session.reset();
+  sequence.leader = nullptr;
 }
 
 void SchedulerImpl::finish_step() {
@@ -199,8 +205,7 @@ void SchedulerImpl::admit() {
 
 Status SchedulerImpl::start(Sequence& sequence) {
   const Request& request = sequence.request;
-  KAKEYA_ASSIGN_OR_RETURN(
-      auto session, engine_.create_session(request.session.value_or(engine_.session_options())));
+  KAKEYA_ASSIGN_OR_RETURN(auto session, engine_.create_session(options_of(request)));
   std::unique_ptr<SessionImpl> own(static_cast<SessionImpl*>(session.release()));
   GenerateResult& result = sequence.prepared.result;
   KAKEYA_TRY(own->append(request.prompt));
@@ -319,7 +324,7 @@ void SchedulerImpl::deliver() {
 
 bool SchedulerImpl::can_wait_for_memory(const Sequence& sequence, const Status& status) const {
   if (status || status.error().code() != StatusCode::kResourceExhausted) return false;
-  if (!sequence.request.session.value_or(engine_.session_options()).grow) return false;
+  if (!options_of(sequence.request).grow) return false;
   return need_of(sequence).has_value();
 }
 
@@ -330,15 +335,10 @@ void SchedulerImpl::set_one_aside() {
   for (auto other = victim; other != running_.end(); ++other) {
     if ((*other)->request.priority <= (*victim)->request.priority) victim = other;
   }
-  const std::unique_ptr<Sequence>& last = *victim;
-  leave_followers(*last);
-  last->session->keep_for_others();
-  if (last->generation) last->generation->finish();
-  last->generation.reset();
-  last->session.reset();
-  last->leader = nullptr;
-  last->seeks = true;
-  last->need = need_of(*last).value_or(last->need);
+  Sequence& last = **victim;
+  give_up_session(last, true);
+  last.seeks = true;
+  last.need = need_of(last).value_or(last.need);
   queue_.put_back(std::move(*victim));
   running_.erase(victim);
   const std::lock_guard lock(mutex_);

@@ -60,6 +60,7 @@ class SchedulerImpl final : public Scheduler {
   void end_overdue();
   void admit();
   Status start(Sequence& sequence);
+  SessionOptions options_of(const Request& request) const;
   // Bytes for its session with all tokens that it has. Errors: as Admission::need.
   Result<std::uint64_t> need_of(const Sequence& sequence) const;
   // Has sequences wait for leaders, and those whose leaders have come far enough go on alone.
@@ -89,6 +90,8 @@ class SchedulerImpl final : public Scheduler {
   void set_one_aside();
   void count(Sequence& sequence);
   void end(Sequence& sequence, Status status);
+  // Frees its session. `keeps`: the prompt cache shall have what it ran.
+  void give_up_session(Sequence& sequence, bool keeps);
   // With what stop() was told.
   void end_all();
   void remove_ended();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/forwarding_backend.h"
 #include "backend/forwarding_executor.h"
 #include "base/status.h"
 #include "kakeya/scheduler.h"
@@ -47,35 +48,18 @@ class FailingExecutor final : public ForwardingExecutor<FailingExecutor> {
   Failures& failures_;
 };
 
-class FailingBackend final : public Backend {
+class FailingBackend final : public ForwardingBackend {
  public:
   FailingBackend(std::unique_ptr<Backend> inner, Failures& failures)
-      : inner_(std::move(inner)), failures_(failures) {}
+      : ForwardingBackend(std::move(inner)), failures_(failures) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  int num_threads() const override { return inner_->num_threads(); }
-  Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
-                                              Compute compute,
-                                              MemoryBudget& budget) override {
-    return inner_->load_matrix(weight, compute, budget);
-  }
-  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
-    return inner_->matrix_bytes(weight, compute);
-  }
-  Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
-    return inner_->map_table(weight);
-  }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override {
-    KAKEYA_ASSIGN_OR_RETURN(auto inner, inner_->create_executor(plan, budget));
-    return std::make_unique<FailingExecutor>(std::move(inner), failures_);
-  }
-  std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
-    return inner_->executor_bytes(plan);
+    KAKEYA_ASSIGN_OR_RETURN(auto executor, inner().create_executor(plan, budget));
+    return std::make_unique<FailingExecutor>(std::move(executor), failures_);
   }
 
  private:
-  std::unique_ptr<Backend> inner_;
   Failures& failures_;
 };
 
