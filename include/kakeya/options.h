@@ -13,6 +13,8 @@
 
 namespace kakeya {
 
+struct RoundRecord;  // kakeya/session.h
+
 // How products are computed. kF32: bf16 widened, f32 activations: the parity mode. kFast:
 // activations are rounded to bf16 where weights, or stored keys and values, are bf16. Sums are f32
 // (or wider) in both.
@@ -162,6 +164,9 @@ struct GenerateOptions {
   // Called with the log-probabilities of each token, just before its TokenCallback; may be empty.
   // Only with `logprobs`.
   std::function<void(const TokenLogprobs&)> on_logprobs = {};
+  // Called with the record of each round, just before the TokenCallback of its tokens: the first
+  // RoundRecord::accepted of them were drafted. May be empty.
+  std::function<void(const RoundRecord&)> on_round = {};
 };
 
 }  // namespace kakeya

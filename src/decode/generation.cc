@@ -26,6 +26,7 @@ Generation::Generation(Timeline& timeline,
   }
   result_.stop_reason = StopReason::kMaxTokens;
   delivered_ = result_.ids.size();
+  shown_rounds_ = result_.rounds.size();
   done_ = remaining() <= 0;
 }
 
@@ -171,6 +172,10 @@ void Generation::end_round(double draft_seconds, double verify_seconds) {
 }
 
 Status Generation::deliver(const TokenCallback& on_token) {
+  if (shown_rounds_ < result_.rounds.size()) {
+    shown_rounds_ = result_.rounds.size();
+    if (request_.on_round) request_.on_round(result_.rounds.back());
+  }
   const bool shows_logprobs = request_.on_logprobs && !request_.raw_logits.empty();
   if (!on_token && !shows_logprobs) {
     delivered_ = result_.ids.size();

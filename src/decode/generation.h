@@ -43,6 +43,7 @@ struct DecodeRequest {
   std::span<float> raw_logits = {};
   int top_logprobs = 0;
   std::function<void(const TokenLogprobs&)> on_logprobs = {};
+  std::function<void(const RoundRecord&)> on_round = {};
 };
 
 // A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.
@@ -150,6 +151,7 @@ class Generation {
   std::uint64_t bytes_before_ = 0;  // bytes_read() when it began
   bool begun_ = false;              // the first token was chosen
   std::size_t delivered_ = 0;       // of result.ids
+  std::size_t shown_rounds_ = 0;    // of result.rounds
   bool done_ = false;
 };
 

@@ -246,7 +246,8 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
   }
   prepared.request = {.max_tokens = options.max_tokens,
                       .stop_ids = prepared.stop_ids,
-                      .draft_length = options.draft_length};
+                      .draft_length = options.draft_length,
+                      .on_round = options.on_round};
   prepared.speculates = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1 &&
                         !timeline_->recomputes();
   if (sampler_ == nullptr) {

@@ -5,6 +5,20 @@
 #include "base/status.h"
 
 namespace kakeya::server {
+namespace {
+
+// Of the text that `piece` has got behind `before`.
+void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
+  const std::size_t bytes = piece.text.size() - before;
+  if (bytes == 0) return;
+  if (!piece.runs.empty() && piece.runs.back().drafted == drafted) {
+    piece.runs.back().bytes += bytes;
+  } else {
+    piece.runs.push_back({.bytes = bytes, .drafted = drafted});
+  }
+}
+
+}  // namespace
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
                               const std::vector<std::string>& stop_strings,
@@ -17,7 +31,10 @@ Result<Answer> Answer::create(const Tokenizer& tokenizer,
 Status Answer::add(Mail mail, AnswerPiece& piece) {
   for (GeneratedToken& token : mail.tokens) {
     if (finished()) return {};
+    const std::size_t before = piece.text.size();
     if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = FinishReason::kStop;
+    drafted_ = token.drafted;
+    add_run(piece, before, drafted_);
     ++token_count_;
     piece.tokens.push_back(std::move(token));
   }
@@ -26,8 +43,10 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   if (reason == StopReason::kCallback) {
     return error(StatusCode::kCancelled, "the answer was not read in time");
   }
+  const std::size_t before = piece.text.size();
   const bool stopped =
       splitter_.finish(piece.reasoning, piece.text) || reason == StopReason::kStopId;
+  add_run(piece, before, drafted_);
   reason_ = stopped ? FinishReason::kStop : FinishReason::kLength;
   return {};
 }

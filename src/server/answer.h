@@ -2,6 +2,7 @@
 // were.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,10 +16,18 @@
 
 namespace kakeya::server {
 
+// Some text of a piece, all of it of drafted tokens or none. Text belongs to the token that made it
+// final.
+struct TextRun {
+  std::size_t bytes = 0;
+  bool drafted = false;
+};
+
 // What came since the last piece.
 struct AnswerPiece {
   std::string text;
-  std::string reasoning = {};  // what the model thought, if that is told apart
+  std::vector<TextRun> runs = {};  // of the text, one behind the other
+  std::string reasoning = {};      // what the model thought, if that is told apart
   std::vector<GeneratedToken> tokens;
 
   bool empty() const { return text.empty() && reasoning.empty() && tokens.empty(); }
@@ -47,6 +56,7 @@ class Answer {
   explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
 
   AnswerSplitter splitter_;
+  bool drafted_ = false;  // the last token
   FinishReason reason_ = FinishReason::kNone;
   std::int64_t token_count_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "server/driver.h"
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -10,14 +11,25 @@
 namespace kakeya::server {
 namespace {
 
-// Fills `request` so that tokens go to `mailbox`, each with its log-probabilities if there are any.
+// What the scheduler says of the tokens that it is about to give.
+struct Coming {
+  std::optional<TokenLogprobs> logprobs = {};  // of the next one
+  std::int32_t drafted = 0;                    // how many were drafted, before others come
+};
+
+// Fills `request` so that tokens go to `mailbox`, with what there is to say of them.
 void deliver_to(const std::shared_ptr<Mailbox>& mailbox, Request& request) {
-  const auto logprobs = std::make_shared<std::optional<TokenLogprobs>>();
+  const auto coming = std::make_shared<Coming>();
   if (request.generate.logprobs) {
-    request.generate.on_logprobs = [logprobs](const TokenLogprobs& of) { *logprobs = of; };
+    request.generate.on_logprobs = [coming](const TokenLogprobs& of) { coming->logprobs = of; };
   }
-  request.on_token = [mailbox, logprobs](TokenId id) {
-    return mailbox->put({id, std::exchange(*logprobs, std::nullopt)});
+  request.generate.on_round = [coming](const RoundRecord& round) {
+    coming->drafted = round.accepted;
+  };
+  request.on_token = [mailbox, coming](TokenId id) {
+    return mailbox->put({.id = id,
+                         .logprobs = std::exchange(coming->logprobs, std::nullopt),
+                         .drafted = coming->drafted-- > 0});
   };
 }
 

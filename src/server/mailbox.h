@@ -18,6 +18,7 @@ namespace kakeya::server {
 struct GeneratedToken {
   TokenId id = 0;
   std::optional<TokenLogprobs> logprobs = {};
+  bool drafted = false;  // proposed by the drafter, and what the model chose
 };
 
 // How a request ended: with a reason, or an error.

@@ -74,6 +74,7 @@ void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
   out.choices = choices.value_or(1);
   reader.read(body, "stream", out.stream);
   reader.read(body, "return_token_ids", out.return_token_ids);
+  reader.read(body, "return_runs", out.return_runs);
   const Json* options = reader.find(body, "stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return reader.refuse("stream_options", "an object", shown(*options));

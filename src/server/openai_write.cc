@@ -45,6 +45,16 @@ ordered_json ids_json(const AnswerPiece& piece) {
   return ids;
 }
 
+ordered_json runs_json(const AnswerPiece& piece) {
+  ordered_json runs = ordered_json::array();
+  std::size_t begin = 0;
+  for (const TextRun& run : piece.runs) {
+    runs.push_back({{"text", piece.text.substr(begin, run.bytes)}, {"drafted", run.drafted}});
+    begin += run.bytes;
+  }
+  return runs;
+}
+
 ordered_json usage_json(std::int64_t prompt_tokens, std::int64_t completion_tokens) {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
@@ -173,7 +183,7 @@ std::string CompletionWriter::usage_chunk(std::int64_t completion_tokens) const 
   return json_text(json);
 }
 
-// Log-probabilities and ids, if they are wanted.
+// Log-probabilities, ids and what was drafted, if they are wanted.
 void CompletionWriter::add_details(ordered_json& choice, const AnswerPiece& piece) const {
   if (request_.logprobs) {
     choice["logprobs"] =
@@ -182,6 +192,7 @@ void CompletionWriter::add_details(ordered_json& choice, const AnswerPiece& piec
     choice["logprobs"] = nullptr;
   }
   if (request_.return_token_ids) choice["token_ids"] = ids_json(piece);
+  if (request_.return_runs) choice["runs"] = runs_json(piece);
 }
 
 ordered_json CompletionWriter::frame(const char* object, ordered_json choices) const {

@@ -49,6 +49,7 @@ struct ServeRequest {
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
+  bool return_runs = false;  // which of the text was drafted
 };
 
 // Tokens of the default session's context.

@@ -57,7 +57,7 @@ class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--ctx", "32768",
-                                       "--model", ROOT / "models/demo"],
+                                       "--draft-length", "4", "--model", ROOT / "models/demo"],
                                       stdout=subprocess.PIPE, text=True)
         cls.address = cls.server.stdout.readline().split()[0]
         options = webdriver.ChromeOptions()
@@ -212,6 +212,22 @@ class Page(unittest.TestCase):
         self.one(".user [aria-label=Edit]").click()
         self.press("x", Keys.ESCAPE)  # leaves it as it was
         self.assertEqual(self.texts("user"), ["Count from 3 to 8."])
+
+    def test_marks_what_was_drafted(self):
+        self.ask(QUESTION)
+        self.assertRegex(self.text(".assistant .measured"), r"· \d+ % drafted ·")
+        self.assertEqual(self.all("mark"), [])
+        self.one("[aria-label='Mark what was drafted']").click()
+        marked = "".join(element.text for element in self.all("mark"))
+        self.assertGreater(len(marked), 0)
+        self.assertLess(len(marked), len(ANSWER))
+        self.assertEqual(self.texts("assistant"), [ANSWER])
+        self.picture("drafts")
+        self.open()  # it is kept, and so is the setting
+        self.assertEqual(self.texts("assistant"), [ANSWER])
+        self.assertGreater(len(self.all("mark")), 0)
+        self.one("[aria-label='Mark what was drafted']").click()
+        self.assertEqual(self.all("mark"), [])
 
     def test_keeps_several_conversations(self):
         self.ask(QUESTION)

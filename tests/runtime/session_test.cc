@@ -187,6 +187,29 @@ TEST_F(SessionTest, StopsAtAStopIdAMaximumACallbackAndAFullContext) {
   EXPECT_EQ(s->tokens().size(), 64U);
 }
 
+TEST_F(SessionTest, TellsOfARoundBeforeItsTokens) {
+  const auto s = session();
+  ASSERT_OK(s->append(prompt(30)));
+  GenerateOptions options = sampled(3);
+  options.draft_length = 4;
+  std::vector<std::int32_t> seen;  // tokens of the prompt's pass, then of each round
+  std::vector<RoundRecord> rounds;
+  seen.push_back(0);
+  options.on_round = [&](const RoundRecord& round) {
+    rounds.push_back(round);
+    seen.push_back(0);
+  };
+  const auto result = s->generate(options, [&](TokenId) { return ++seen.back() > 0; });
+  ASSERT_OK(result);
+  ASSERT_EQ(rounds.size(), result->rounds.size());
+  ASSERT_GT(result->accepted, 0);
+  EXPECT_EQ(seen.front(), 1);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    EXPECT_EQ(rounds[i].accepted, result->rounds[i].accepted);
+    EXPECT_EQ(seen[i + 1], result->rounds[i].committed);
+  }
+}
+
 TEST_F(SessionTest, RefusesBadInputInOneLineAndStaysUsable) {
   const auto s = session(64, 16);
   const auto message = [](const Status& status) {

@@ -165,12 +165,54 @@ TEST_F(HttpServerTest, StreamsTextInEventsAndSaysWhatWasUsed) {
   const auto [ids, text] = stream_of(response);
   EXPECT_EQ(text, "5, 6, 7, 8, 9, 10, 11, 12.");
   const std::vector<std::string> events = event_texts(response.body());
-  ASSERT_GT(events.size(), 5u);
+  ASSERT_GE(events.size(), 5u);
   EXPECT_EQ(json::parse(events[0])["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(json::parse(events[events.size() - 3])["choices"][0]["finish_reason"], "stop");
   const json usage = json::parse(events[events.size() - 2]);
   EXPECT_TRUE(usage["choices"].empty());
   EXPECT_EQ(usage["usage"]["completion_tokens"], ids.size());
+}
+
+TEST_F(HttpServerTest, SaysWhichTextWasDrafted) {
+  start({.draft_length = 3});
+  json body = request("Count from 5 to 12.");
+  body["return_runs"] = true;
+  const Tokenizer& tokenizer = *engine_->tokenizer().value();
+  const auto session = engine_->create_session().value();
+  const ChatMessage message = {.role = "user", .content = "Count from 5 to 12."};
+  const ChatPrompt prompt = engine_->apply_chat_template({&message, 1}).value();
+  ASSERT_TRUE(session->append(tokenizer.encode(prompt.text, {.plain = prompt.plain}).value()));
+  json expected = json::array();
+  int drafted = 0;
+  GenerateOptions options = {.max_tokens = 60, .draft_length = 3};
+  options.on_round = [&](const RoundRecord& round) { drafted = round.accepted; };
+  const auto on_token = [&](TokenId id) {
+    const bool was_drafted = drafted-- > 0;
+    const std::string text = tokenizer.decode({&id, 1});
+    if (text.empty()) return true;  // the stop id
+    if (expected.empty() || expected.back()["drafted"] != was_drafted) {
+      expected.push_back({{"text", ""}, {"drafted", was_drafted}});
+    }
+    expected.back()["text"] = expected.back()["text"].get<std::string>() + text;
+    return true;
+  };
+  ASSERT_TRUE(session->generate(options, on_token).has_value());
+  ASSERT_GT(expected.size(), 3u);
+  EXPECT_EQ(json::parse(client().post(body).body())["choices"][0]["runs"], expected);
+
+  body["stream"] = true;
+  json streamed = json::array();
+  for (const std::string& event : event_texts(client().post(body).body())) {
+    if (event == "[DONE]") continue;
+    for (const json& run : json::parse(event)["choices"][0].value("runs", json::array())) {
+      if (streamed.empty() || streamed.back()["drafted"] != run["drafted"]) {
+        streamed.push_back({{"text", ""}, {"drafted", run["drafted"]}});
+      }
+      streamed.back()["text"] =
+          streamed.back()["text"].get<std::string>() + run["text"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(streamed, expected);
 }
 
 TEST_F(HttpServerTest, StopStringsAndLengthEndAnswers) {

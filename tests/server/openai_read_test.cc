@@ -23,6 +23,7 @@ TEST(OpenaiRead, ReadsEveryField) {
       R"("max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":3,"min_p":0.125,"seed":-1,)"
       R"("stop":["x","y"],"presence_penalty":1,"frequency_penalty":-1,"logit_bias":{"106":-2.5},)"
       R"("logprobs":true,"top_logprobs":4,"stream":true,"return_token_ids":true,"ignore_eos":true,)"
+      R"("return_runs":true,)"
       R"("stream_options":{"include_usage":true},"chat_template_kwargs":{"enable_thinking":true},"n":3,"user":{"is":["ignored"]})"));
   ASSERT_TRUE(request.has_value()) << request.error().message;
   EXPECT_EQ(request->model, "m");
@@ -43,6 +44,7 @@ TEST(OpenaiRead, ReadsEveryField) {
   EXPECT_TRUE(request->include_usage);
   EXPECT_TRUE(request->chat.enable_thinking);
   EXPECT_TRUE(request->return_token_ids);
+  EXPECT_TRUE(request->return_runs);
   EXPECT_TRUE(request->ignore_eos);
   EXPECT_EQ(request->choices, 3);
 }
@@ -141,6 +143,7 @@ TEST(OpenaiRead, RefusesWrongTypesAndRangesByName) {
       {"stream", "\"yes\""},
       {"stream_options", "true"},
       {"return_token_ids", "0"},
+      {"return_runs", "1"},
       {"ignore_eos", "1"},
       {"n", "17"},
       {"n", "0"},

@@ -46,14 +46,14 @@ async function* eventsOf(stream) {
   }
 }
 
-// Streams an answer to `body`: onText gets each piece, onThought each of what the model
-// thinks. Returns {usage, reason, firstAt, endAt}, in
+// Streams an answer to `body`: onText gets each piece and its runs, [{text, drafted}, ...], onThought
+// each piece of what the model thinks. Returns {usage, reason, firstAt, endAt}, in
 // milliseconds of performance.now(). Throws what the server says, or an AbortError after a stop.
 export async function streamAnswer(body, signal, onText, onThought) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
     headers: withKey({ "Content-Type": "application/json" }),
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, return_runs: true }),
     signal,
   });
   if (!response.ok) throw await refusal(response);
@@ -69,7 +69,7 @@ export async function streamAnswer(body, signal, onText, onThought) {
     result.firstAt ||= result.endAt;
     result.reason = choice.finish_reason ?? result.reason;
     if (choice.delta.reasoning_content) onThought(choice.delta.reasoning_content);
-    if (choice.delta.content) onText(choice.delta.content);
+    if (choice.delta.content) onText(choice.delta.content, choice.runs ?? []);
   }
   throw new Error("the connection ended before the answer did");
 }

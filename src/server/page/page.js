@@ -2,7 +2,7 @@
 import { streamAnswer } from "./answer.js";
 import * as kept from "./conversations.js";
 import { make, markdown, showNodes } from "./markdown.js";
-import { openSettings, sampling, setUpServer, setUpSettings, showServer } from "./settings.js";
+import { openSettings, sampling, setShowsDrafts, setUpServer, setUpSettings, showsDrafts, showServer } from "./settings.js";
 
 const byId = (id) => document.getElementById(id);
 const scroll = byId("scroll");
@@ -47,6 +47,39 @@ function save(conversation) {
 
 // --- Messages
 
+// Notes which of an answer's text was drafted: node.runs has [length, drafted], one behind the other.
+function addRuns(node, runs) {
+  node.runs ??= [];
+  for (const { text, drafted } of runs) {
+    const last = node.runs.at(-1);
+    if (last?.[1] === drafted) last[0] += text.length;
+    else node.runs.push([text.length, drafted]);
+  }
+}
+
+// Formatted, or as it came, with what was drafted marked.
+function answerNodes(node) {
+  if (!showsDrafts() || !node.runs?.length) return markdown(node.text);
+  let end = 0;
+  const parts = node.runs.map(([length, drafted]) => {
+    const text = node.text.slice(end, (end += length));
+    return drafted ? make("mark", {}, text) : text;
+  });
+  return [make("p", { className: "as-it-came" }, ...parts)];
+}
+
+function toggleDrafts(index) {
+  setShowsDrafts(!showsDrafts());
+  show();
+  document.querySelector(`[data-index="${index}"] [aria-pressed]`)?.focus();
+}
+
+function draftsButton(index) {
+  const element = button("drafts", "Mark what was drafted", () => toggleDrafts(index));
+  element.setAttribute("aria-pressed", String(showsDrafts()));
+  return element;
+}
+
 // What is said below an answer.
 function statistics(node) {
   const parts = [];
@@ -55,6 +88,8 @@ function statistics(node) {
     const rate = seconds > 0 ? (usage.completion_tokens - 1) / seconds : 0;
     parts.push(`${usage.completion_tokens} tokens`);
     if (rate > 0) parts.push(`${rate.toFixed(rate < 10 ? 1 : 0)} a second`);
+    const drafted = (node.runs ?? []).reduce((sum, run) => sum + (run[1] ? run[0] : 0), 0);
+    if (drafted > 0) parts.push(`${Math.round((100 * drafted) / node.text.length)} % drafted`);
     parts.push(`first after ${wait.toFixed(2)} s`, `prompt ${usage.prompt_tokens}`);
   }
   if (node.reason === "length") parts.push("cut at its length");
@@ -126,7 +161,7 @@ function fillMessage(element, index) {
   if (editing === index) return element.replaceChildren(...editor(index));
   const text = make("div", { className: "text" });
   if (node.role === "user") text.textContent = node.text;
-  else showNodes(text, markdown(node.text));
+  else showNodes(text, answerNodes(node));
   const parts = [...thoughts(node), text];
   if (node.error) {
     parts.push(make("p", { className: "error" }, make("span", {}, node.error),
@@ -136,6 +171,7 @@ function fillMessage(element, index) {
   if (node.role === "user") {
     tools.push(button("edit", "Edit", () => edit(index)));
   } else {
+    if (node.runs?.length) tools.push(draftsButton(index));
     tools.push(button("copy", "Copy the answer", () => copy(node.text)), button("again", "Answer again", () => again(index)));
   }
   if (!busy) parts.push(make("div", { className: "tools" }, ...tools));
@@ -218,7 +254,7 @@ function painter(node, index) {
       if (!text || answering?.index !== index || answering.conversation !== current) return;
       const follow = atBottom();
       text.querySelector(".waiting")?.remove();
-      showNodes(text, markdown(node.text));
+      showNodes(text, answerNodes(node));
       const shown = text.parentElement.querySelector("details");
       if (shown) shown.lastChild.textContent = node.thought;
       else text.before(...thoughts(node));
@@ -235,6 +271,7 @@ async function fillAnswer(conversation, index) {
   const node = conversation.nodes[index];
   delete node.error;
   delete node.thought;
+  delete node.runs;
   const controller = new AbortController();
   answering = { controller, conversation, index };
   notice("");
@@ -247,8 +284,9 @@ async function fillAnswer(conversation, index) {
   const looking = setInterval(showServer, 1000);
   const body = { model, messages: kept.messagesBefore(conversation, index), ...sampling() };
   try {
-    const { usage, reason, firstAt, endAt } = await streamAnswer(body, controller.signal, (piece) => {
+    const { usage, reason, firstAt, endAt } = await streamAnswer(body, controller.signal, (piece, runs) => {
       node.text += piece;
+      addRuns(node, runs);
       paint();
     }, (piece) => {
       node.thought = (node.thought ?? "") + piece;

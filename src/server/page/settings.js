@@ -8,7 +8,7 @@ const fields = [...dialog.querySelectorAll(".grid input")];
 const system = dialog.querySelector("[name=system]");
 const KEY = "kakeya.settings";
 
-let settings = {}; // {theme, and each field that is set}
+let settings = {}; // {theme, drafts, and each field that is set}
 try {
   settings = JSON.parse(localStorage.getItem(KEY)) ?? {};
 } catch {
@@ -27,6 +27,16 @@ function save() {
 export function sampling() {
   const set = fields.filter((field) => typeof settings[field.name] === "number");
   return Object.fromEntries(set.map((field) => [field.name, settings[field.name]]));
+}
+
+// Whether answers show which of their text was drafted.
+export function showsDrafts() {
+  return settings.drafts === true;
+}
+
+export function setShowsDrafts(shows) {
+  settings.drafts = shows;
+  save();
 }
 
 let conversation = null; // whose system prompt is shown
