@@ -264,13 +264,15 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval perplexity                how surprised is the model by texts?\n"
       "  kakeya eval overlap                   how many experts does a block of drafts load?\n"
       "  kakeya eval niah                      are codes found that are hidden in a long text?\n"
-      "  kakeya eval gate docs/results         do reports carry what they claim?");
+      "  kakeya eval gate docs/results         do reports carry what they claim?\n"
+      "  kakeya eval report docs/results       a page with their charts");
   add_eval_spec_command(*command, exit_code);
   add_eval_kv_command(*command, exit_code);
   add_eval_perplexity_command(*command, exit_code);
   add_eval_overlap_command(*command, exit_code);
   add_eval_niah_command(*command, exit_code);
   add_eval_gate_command(*command, exit_code);
+  add_eval_report_command(*command, exit_code);
 }
 
 }  // namespace kakeya::cli

@@ -1,5 +1,6 @@
 #include "eval_common.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/status.h"
@@ -36,6 +37,27 @@ Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projection
                             engine.load_projection(parent / mode.projection));
   }
   return projections;
+}
+
+Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths) {
+  std::vector<std::string> found;
+  for (const std::string& path : paths) {
+    std::error_code failed;
+    if (!std::filesystem::is_directory(path, failed)) {
+      found.push_back(path);
+      continue;
+    }
+    const std::size_t before = found.size();
+    for (const auto& entry : std::filesystem::directory_iterator(path, failed)) {
+      if (entry.path().extension() == ".json") found.push_back(entry.path().string());
+    }
+    if (found.size() == before) {
+      return Unexpected(
+          Error(StatusCode::kNotFound, path + ": expected reports (*.json), got none"));
+    }
+    std::sort(found.begin() + static_cast<std::ptrdiff_t>(before), found.end());
+  }
+  return found;
 }
 
 nlohmann::ordered_json provenance_json(const std::string& schema,

@@ -22,6 +22,7 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
 void add_eval_gate_command(CLI::App& eval, int& exit_code);
+void add_eval_report_command(CLI::App& eval, int& exit_code);
 
 // The folder of the public sets: `named`, or where they lie in the repository or as installed.
 // Errors: kNotFound.
@@ -38,6 +39,10 @@ Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projection
     bool by_name,
     std::vector<eval::KvMode>& modes,
     const std::string& folder = {});
+
+// Files of reports: those named, and what lies in named folders (*.json), in order. Errors:
+// kNotFound for a folder without any.
+Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths);
 
 // How a report of the model of `flags` was made.
 nlohmann::ordered_json provenance_json(const std::string& schema,

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,28 +19,6 @@ struct GateFlags {
   std::vector<std::string> paths;
   bool rules = false;
 };
-
-// The files themselves, and what lies in folders, in order.
-Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths) {
-  std::vector<std::string> found;
-  for (const std::string& path : paths) {
-    std::error_code failed;
-    if (!std::filesystem::is_directory(path, failed)) {
-      found.push_back(path);
-      continue;
-    }
-    const std::size_t before = found.size();
-    for (const auto& entry : std::filesystem::directory_iterator(path, failed)) {
-      if (entry.path().extension() == ".json") found.push_back(entry.path().string());
-    }
-    if (found.size() == before) {
-      return Unexpected(
-          Error(StatusCode::kNotFound, path + ": expected reports (*.json), got none"));
-    }
-    std::sort(found.begin() + static_cast<std::ptrdiff_t>(before), found.end());
-  }
-  return found;
-}
 
 // Whether the report passes; says so.
 Result<bool> judge(const std::string& path) {

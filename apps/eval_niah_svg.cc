@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "eval_niah_report.h"
+#include "markup.h"
 
 namespace kakeya::cli {
 namespace {
@@ -43,23 +44,9 @@ std::string colour_of(double share) {
                      mixed(&Colour::blue));
 }
 
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else if (static_cast<unsigned char>(c) >= ' ') {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
 std::string text_at(int x, int y, const std::string& text, const std::string& more = "") {
   return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more.empty() ? "" : " " + more,
-                     escaped(text));
+                     eval::escape_markup(text));
 }
 
 // Where a panel is drawn.

@@ -269,7 +269,8 @@ constexpr std::string_view kSessions = R"(
 bench text stated
 context count stated
 tokens count stated
-draft_length count stated
+draft_length number stated
+arriving count stated
 results/*/sessions count stated
 results/*/tokens_per_second number checked
 results/*/min_tokens_per_second number checked
@@ -277,6 +278,8 @@ results/*/max_tokens_per_second number checked
 results/*/ratio number checked
 results/*/gap_seconds seconds result
 results/*/gap_seconds_p99 seconds result
+results/*/gap_seconds_max seconds result
+results/*/step_seconds seconds result
 results/*/step_bytes number result
 results/*/probe_gb_per_s number result
 results/*/percent_of_probe number result

@@ -328,6 +328,28 @@ TEST_F(Cli, EvaluatesPerplexity) {
   EXPECT_EQ(text.exit_code, 0) << text.err;
 }
 
+TEST_F(Cli, MakesAPageOfReports) {
+  const std::string results = std::string(KAKEYA_SOURCE_DIR) + "/docs/results";
+  const std::string page = folder_ + "/page.html";
+  const Outcome outcome =
+      kakeya("eval report " + results + " --against " + results + " --out " + page);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("no difference seen"), std::string::npos);
+  const std::string html = slurp(page);
+  EXPECT_NE(html.find("<h2>niah</h2>"), std::string::npos);
+  EXPECT_NE(html.find("<h2>What has changed</h2>"), std::string::npos);
+  for (const auto& [arguments, says] : std::vector<std::pair<std::string, std::string>>{
+           {"eval report " + results + " --out /nowhere/page.html", "/nowhere/page.html"},
+           {"eval report " + folder_ + "/none.json --out " + page, "none.json"},
+           {"eval report " + results + "/kv.json --against " + results + "/spec.json --out " + page,
+            "kakeya.eval.spec/2"}}) {
+    const Outcome refused = kakeya(arguments);
+    EXPECT_NE(refused.exit_code, 0) << arguments;
+    EXPECT_NE(refused.err.find(says), std::string::npos) << refused.err;
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
 TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
   const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
   const std::string report = folder_ + "/report.json";

@@ -1,0 +1,234 @@
+#include "report_claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/median.h"
+#include "report_rules.h"
+
+namespace kakeya::eval {
+namespace {
+
+constexpr const char* kSpread = "least and most of the samples";
+constexpr const char* kInterval = "95 % interval";
+
+std::string text_of(const Report& value) {
+  return value.get<std::string>();
+}
+
+double number_of(const Report& value) {
+  return value.get<double>();
+}
+
+Claim claim_of_samples(std::string name, std::vector<double> samples) {
+  Claim claim{.name = std::move(name), .value = median(samples)};
+  if (samples.size() > 1) claim.interval = {smallest(samples), largest(samples)};
+  claim.samples = std::move(samples);
+  return claim;
+}
+
+// Element by element, of as many as both have.
+std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < std::min(of.size(), to.size()); ++i) result.push_back(of[i] / to[i]);
+  return result;
+}
+
+std::vector<ClaimGroup> speculation_claims(const Report& report) {
+  ClaimGroup time{.title = "Time of decoding with drafts",
+                  .unit = "times plain decoding",
+                  .better = Better::kLess,
+                  .reference = 1.0,
+                  .interval = kSpread};
+  ClaimGroup tokens{.title = "Tokens of a round", .unit = "tokens", .better = Better::kMore};
+  for (const Report& set : report["sets"]) {
+    const std::string name = text_of(set["set"]);
+    time.claims.push_back(claim_of_samples(
+        name, ratios(numbers(set["speculative_seconds"]), numbers(set["plain_seconds"]))));
+    tokens.claims.push_back({.name = name, .value = number_of(set["tokens_per_round"])});
+  }
+  return {std::move(time), std::move(tokens)};
+}
+
+std::vector<ClaimGroup> keys_and_values_claims(const Report& report) {
+  std::vector<ClaimGroup> groups;
+  for (const Report& text : report["texts"]) {
+    const std::string of =
+        fmt::format("{}, {} tokens", text_of(text["set"]), count(text["length"]));
+    ClaimGroup far{.title = "How far from exact: " + of,
+                   .unit = "mean divergence, nats",
+                   .better = Better::kLess};
+    ClaimGroup bytes{
+        .title = "Keys and values: " + of, .unit = "bytes a token", .better = Better::kLess};
+    for (const Report& mode : text["modes"]) {
+      const std::string name = text_of(mode["mode"]);
+      far.claims.push_back({.name = name, .value = number_of(mode["mean_kl"])});
+      bytes.claims.push_back({.name = name, .value = number_of(mode["kv_bytes_per_token"])});
+    }
+    groups.push_back(std::move(far));
+    groups.push_back(std::move(bytes));
+  }
+  return groups;
+}
+
+std::vector<ClaimGroup> perplexity_claims(const Report& report) {
+  ClaimGroup group{
+      .title = "Perplexity", .unit = "perplexity", .better = Better::kLess, .interval = kInterval};
+  for (const Report& set : report["sets"]) {
+    group.claims.push_back({.name = text_of(set["set"]),
+                            .value = number_of(set["perplexity"]),
+                            .interval = {{number_of(set["low"]), number_of(set["high"])}}});
+  }
+  return {std::move(group)};
+}
+
+std::vector<ClaimGroup> overlap_claims(const Report& report) {
+  std::vector<ClaimGroup> groups;
+  for (const char* kind : {"text", "drafts"}) {
+    ClaimGroup group{.title = kind == std::string("text") ? "Experts that neighbouring rows load"
+                                                          : "Experts that drafted blocks load",
+                     .unit = "of what independent routing would load",
+                     .better = Better::kLess,
+                     .reference = 1.0};
+    for (const Report& set : report["sets"]) {
+      for (const Report& block : set[kind]) {
+        group.claims.push_back(
+            {.name = fmt::format("{}, {} rows", text_of(set["set"]), count(block["rows"])),
+             .value = number_of(block["mean_distinct"]) / number_of(block["uniform"])});
+      }
+    }
+    if (!group.claims.empty()) groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::vector<ClaimGroup> needle_claims(const Report& report) {
+  std::map<std::int64_t, ClaimGroup> by_length;
+  for (const Report& claim : report["claims"]) {
+    if (!claim.contains("recall")) continue;
+    ClaimGroup& group = by_length[count(claim["length"])];
+    Claim row{.name = text_of(claim["mode"]), .value = number_of(claim["recall"])};
+    if (claim.contains("low") && claim.contains("high")) {
+      row.interval = {number_of(claim["low"]), number_of(claim["high"])};
+    }
+    group.claims.push_back(std::move(row));
+  }
+  std::vector<ClaimGroup> groups;
+  for (auto& [length, group] : by_length) {
+    group.title = fmt::format("Needles found, {} tokens", length);
+    group.unit = "share found";
+    group.better = Better::kMore;
+    group.interval = kInterval;
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::vector<ClaimGroup> pass_claims(const Report& report) {
+  ClaimGroup speed{
+      .title = "Speed of passes", .unit = "tokens/s", .better = Better::kMore, .interval = kSpread};
+  ClaimGroup share{.title = "Bytes read",
+                   .unit = "% of the bandwidth probed in the same second",
+                   .better = Better::kMore,
+                   .reference = 100.0};
+  for (const Report& pass : report["passes"]) {
+    const double rows = number_of(pass["rows"]);
+    const std::string name = rows == 1.0 ? "1 row" : fmt::format("{} rows", rows);
+    std::vector<double> speeds;
+    for (const double seconds : numbers(pass["sample_seconds"])) speeds.push_back(rows / seconds);
+    speed.claims.push_back(claim_of_samples(name, std::move(speeds)));
+    share.claims.push_back({.name = name, .value = number_of(pass["percent_of_probe"])});
+  }
+  return {std::move(speed), std::move(share)};
+}
+
+std::vector<ClaimGroup> operation_claims(const Report& report) {
+  ClaimGroup group{.title = "Where a pass spends its time", .unit = "ms", .better = Better::kLess};
+  for (const Report& operation : report["operations"]) {
+    group.claims.push_back(
+        {.name = text_of(operation["name"]), .value = 1e3 * number_of(operation["seconds"])});
+  }
+  group.claims.push_back({.name = "other", .value = 1e3 * number_of(report["other_seconds"])});
+  return {std::move(group)};
+}
+
+std::vector<ClaimGroup> session_claims(const Report& report) {
+  ClaimGroup speed{.title = "Sessions that decode together",
+                   .unit = "tokens/s of all",
+                   .better = Better::kMore,
+                   .interval = kSpread};
+  ClaimGroup gap{.title = "Longest gap of 99 in 100 tokens", .unit = "ms", .better = Better::kLess};
+  for (const Report& result : report["results"]) {
+    const std::string name = fmt::format("{} sessions", count(result["sessions"]));
+    speed.claims.push_back(claim_of_samples(name, numbers(result["samples"])));
+    gap.claims.push_back({.name = name, .value = 1e3 * number_of(result["gap_seconds_p99"])});
+  }
+  return {std::move(speed), std::move(gap)};
+}
+
+std::vector<ClaimGroup> peer_claims(const Report& report) {
+  ClaimGroup group{.title = "Speed beside llama.cpp",
+                   .unit = "times llama.cpp's",
+                   .better = Better::kMore,
+                   .reference = 1.0,
+                   .interval = kSpread};
+  for (const Report& measure : report["measures"]) {
+    const Report& engines = measure["engines"];
+    group.claims.push_back(claim_of_samples(
+        text_of(measure["measure"]),
+        ratios(numbers(engines["llama.cpp"]["seconds"]), numbers(engines["kakeya"]["seconds"]))));
+  }
+  return {std::move(group)};
+}
+
+std::vector<ClaimGroup> server_claims(const Report& report) {
+  ClaimGroup speed{.title = "Tokens a second beside llama-server",
+                   .unit = "times llama-server's",
+                   .better = Better::kMore,
+                   .reference = 1.0,
+                   .interval = kSpread};
+  ClaimGroup wait{.title = "Wait for the first token",
+                  .unit = "ms",
+                  .better = Better::kLess,
+                  .interval = kSpread};
+  for (const Report& measure : report["measures"]) {
+    const std::string name = fmt::format("{} clients", count(measure["clients"]));
+    std::map<std::string, std::vector<double>> speeds;
+    std::map<std::string, std::vector<double>> waits;
+    for (const char* engine : {"kakeya", "llama.cpp"}) {
+      for (const Report& pair : measure["pairs"]) {
+        speeds[engine].push_back(number_of(pair[engine]["tokens_per_second"]));
+        waits[engine].push_back(1e3 * number_of(pair[engine]["first_token_seconds"]));
+      }
+      wait.claims.push_back(claim_of_samples(name + ", " + engine, waits[engine]));
+    }
+    speed.claims.push_back(claim_of_samples(name, ratios(speeds["kakeya"], speeds["llama.cpp"])));
+  }
+  return {std::move(speed), std::move(wait)};
+}
+
+}  // namespace
+
+std::vector<ClaimGroup> claims_of(const Report& report) {
+  static const std::map<std::string, std::function<std::vector<ClaimGroup>(const Report&)>,
+                        std::less<>>
+      kKinds = {{"kakeya.eval.spec/2", speculation_claims},
+                {"kakeya.eval.kv/2", keys_and_values_claims},
+                {"kakeya.eval.perplexity/1", perplexity_claims},
+                {"kakeya.eval.overlap/1", overlap_claims},
+                {"kakeya.eval.niah/1", needle_claims},
+                {"kakeya.bench.decode/1", pass_claims},
+                {"kakeya.bench.prefill/1", pass_claims},
+                {"kakeya.bench.verify/1", pass_claims},
+                {"kakeya.bench.operations/1", operation_claims},
+                {"kakeya.bench.batch/1", session_claims},
+                {"kakeya.peers/2", peer_claims},
+                {"kakeya.servers/1", server_claims}};
+  const auto kind = kKinds.find(report["schema"].get<std::string>());
+  return kind == kKinds.end() ? std::vector<ClaimGroup>() : kind->second(report);
+}
+
+}  // namespace kakeya::eval
