@@ -25,6 +25,7 @@ nlohmann::ordered_json batch_json(const BatchFlags& flags,
   json["context"] = flags.options.context;
   json["tokens"] = flags.options.tokens;
   json["draft_length"] = flags.options.draft_length;
+  json["arriving"] = flags.options.arriving;
   json["results"] = nlohmann::ordered_json::array();
   for (const bench::BatchResult& r : results) {
     json["results"].push_back({{"sessions", r.sessions},
@@ -34,6 +35,8 @@ nlohmann::ordered_json batch_json(const BatchFlags& flags,
                                {"ratio", r.ratio},
                                {"gap_seconds", r.gap_seconds},
                                {"gap_seconds_p99", r.gap_seconds_p99},
+                               {"gap_seconds_max", r.gap_seconds_max},
+                               {"step_seconds", r.step_seconds},
                                {"step_bytes", r.step_bytes},
                                {"probe_gb_per_s", r.probe_gb_per_s},
                                {"percent_of_probe", r.percent_of_probe},
@@ -52,16 +55,21 @@ void print_batch(const BatchFlags& flags,
         : flags.options.draft_length < 0
             ? "drafts as long as pays"
             : fmt::format("{} drafts a round", flags.options.draft_length));
-  print("{:>8} {:>9} {:>19} {:>7} {:>9} {:>8} {:>8} {:>8} {:>7} {:>11}\n", "sessions", "tokens/s",
-        "(least - most)", "times", "each", "gap ms", "p99 ms", "MB/step", "%probe",
-        "sessions take");
+  if (flags.options.arriving > 0) {
+    print("measured while a prompt of {} tokens runs beside them\n", flags.options.arriving);
+  }
+  print("{:>8} {:>9} {:>19} {:>7} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>11}\n", "sessions",
+        "tokens/s", "(least - most)", "times", "each", "gap ms", "p99 ms", "most ms", "step ms",
+        "MB/step", "%probe", "sessions take");
   for (const bench::BatchResult& r : results) {
-    print("{:>8} {:>9.1f} {:>19} {:>7.2f} {:>9.1f} {:>8.2f} {:>8.2f} {:>8.1f} {:>6.0f}% {:>11}\n",
-          r.sessions, r.tokens_per_second,
-          fmt::format("({:.1f} - {:.1f})", r.min_tokens_per_second, r.max_tokens_per_second),
-          r.ratio, r.tokens_per_second / static_cast<double>(r.sessions), 1e3 * r.gap_seconds,
-          1e3 * r.gap_seconds_p99, 1e-6 * r.step_bytes, r.percent_of_probe,
-          format_bytes(r.session_bytes));
+    print(
+        "{:>8} {:>9.1f} {:>19} {:>7.2f} {:>9.1f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.1f} "
+        "{:>6.0f}% {:>11}\n",
+        r.sessions, r.tokens_per_second,
+        fmt::format("({:.1f} - {:.1f})", r.min_tokens_per_second, r.max_tokens_per_second), r.ratio,
+        r.tokens_per_second / static_cast<double>(r.sessions), 1e3 * r.gap_seconds,
+        1e3 * r.gap_seconds_p99, 1e3 * r.gap_seconds_max, 1e3 * r.step_seconds, 1e-6 * r.step_bytes,
+        r.percent_of_probe, format_bytes(r.session_bytes));
   }
 }
 
@@ -108,6 +116,11 @@ void add_batch_bench(CLI::App& bench, int& exit_code) {
       ->add_option("--draft-length", flags->options.draft_length,
                    "Drafts of a round; -1: as many as pay (default: 0)")
       ->check(CLI::Range(-1, 63))
+      ->type_name("N");
+  command
+      ->add_option("--arriving", flags->options.arriving,
+                   "A prompt of N tokens comes while they decode, and is what is measured")
+      ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   add_pass_flags(*command, flags->bench);
   command->callback([flags, &exit_code] { exit_code = batch_bench(*flags); });

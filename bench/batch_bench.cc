@@ -18,8 +18,9 @@ namespace {
 struct BatchSample {
   double tokens_per_second = 0.0;
   std::vector<double> gaps;
+  std::vector<double> steps;  // seconds
   double step_bytes = 0.0;
-  double step_seconds = 0.0;
+  double step_seconds = 0.0;  // the mean
   double probe_gb_per_s = 0.0;
   std::uint64_t session_bytes = 0;
 };
@@ -49,15 +50,26 @@ class BatchBench {
     }
     const SchedulerStatistics before = scheduler->statistics();
     sample.session_bytes = engine_.footprint().total_reserved() - idle;
+    if (options_.arriving > 0) KAKEYA_TRY(add_arriving(*scheduler));
     sample.gaps.clear();
     const Stopwatch watch;
     // Nobody has ended yet, so that every pass is of all sessions.
-    while (scheduler->statistics().running == sessions &&
-           scheduler->statistics().tokens - before.tokens < sessions * options_.tokens) {
+    const auto goes_on_measuring = [&] {
+      const SchedulerStatistics now = scheduler->statistics();
+      if (now.running + now.waiting < sessions) return false;
+      return options_.arriving > 0 ? !arrived_
+                                   : now.tokens - before.tokens < sessions * options_.tokens;
+    };
+    while (goes_on_measuring()) {
+      const Stopwatch step_watch;
       KAKEYA_TRY(step(*scheduler));
+      sample.steps.push_back(step_watch.seconds());
     }
     const double seconds = watch.seconds();
     const SchedulerStatistics after = scheduler->statistics();
+    if (options_.arriving > 0 && (!arrived_ || after.running < sessions)) {
+      return error(StatusCode::kInternal, "some sessions ended before the prompt had run");
+    }
     const auto passes = static_cast<double>(after.passes - before.passes);
     sample.tokens_per_second = static_cast<double>(after.tokens - before.tokens) / seconds;
     sample.step_bytes = static_cast<double>(after.bytes - before.bytes) / passes;
@@ -69,14 +81,10 @@ class BatchBench {
   Result<std::unique_ptr<Scheduler>> start(std::int64_t sessions, BatchSample& sample) {
     KAKEYA_ASSIGN_OR_RETURN(
         auto scheduler,
-        engine_.create_scheduler({.max_sequences = sessions,
+        engine_.create_scheduler({.max_sequences = sessions + (options_.arriving > 0 ? 1 : 0),
                                   .max_logit_rows = std::max<std::int64_t>(128, sessions * 16)}));
     for (std::int64_t i = 0; i < sessions; ++i) {
-      Request request;
-      for (std::int64_t t = 0; t < options_.context; ++t) {
-        request.prompt.push_back(static_cast<TokenId>(
-            random_.below(static_cast<std::uint64_t>(engine_.config().vocab_size))));
-      }
+      Request request{.prompt = random_prompt(options_.context)};
       request.generate = {.max_tokens = longest_answer(sessions),
                           .draft_length = options_.draft_length,
                           .ignore_model_stop_ids = true};
@@ -98,13 +106,37 @@ class BatchBench {
     return scheduler;
   }
 
+  Status add_arriving(Scheduler& scheduler) {
+    arrived_ = false;
+    Request request{.prompt = random_prompt(options_.arriving)};
+    request.generate = {.max_tokens = 1, .ignore_model_stop_ids = true};
+    request.session = engine_.session_options();
+    request.session->context = options_.arriving + 1;
+    request.on_end = [this](RequestId, const RequestResult& result) {
+      arrived_ = true;
+      if (!result.status && failed_) failed_ = result.status;
+    };
+    KAKEYA_TRY(scheduler.add(std::move(request)));
+    return {};
+  }
+
+  std::vector<TokenId> random_prompt(std::int64_t tokens) {
+    const auto vocab = static_cast<std::uint64_t>(engine_.config().vocab_size);
+    std::vector<TokenId> prompt;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      prompt.push_back(static_cast<TokenId>(random_.below(vocab)));
+    }
+    return prompt;
+  }
+
   // Some more than are measured, for drafts take some sessions ahead of others; and what the first
   // ones generate while the prompts of the others are run.
   std::int64_t longest_answer(std::int64_t sessions) const {
     constexpr std::int64_t kMostDrafts = 15;
     const std::int64_t drafts =
         options_.draft_length < 0 ? kMostDrafts : std::min(options_.draft_length, kMostDrafts);
-    const std::int64_t passes = sessions * options_.context / SchedulerOptions().prefill_rows + 1;
+    const std::int64_t prompts = sessions * options_.context + options_.arriving;
+    const std::int64_t passes = prompts / SchedulerOptions().prefill_rows + 2;
     return 2 * options_.tokens + 32 + passes * (1 + drafts);
   }
 
@@ -120,6 +152,7 @@ class BatchBench {
   Stopwatch clock_;
   std::vector<double> last_token_;
   std::int64_t begun_ = 0;  // sessions that have had a token
+  bool arrived_ = false;    // the prompt that comes while they decode has run
   Status failed_;
 };
 
@@ -135,11 +168,13 @@ BatchResult summarise(std::int64_t sessions,
                       const std::vector<BatchSample>& first) {
   BatchResult result{.sessions = sessions};
   std::vector<double> gaps;
+  std::vector<double> steps;
   std::vector<double> ratios;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     result.samples.push_back(samples[i].tokens_per_second);
     ratios.push_back(samples[i].tokens_per_second / first[i].tokens_per_second);
     gaps.insert(gaps.end(), samples[i].gaps.begin(), samples[i].gaps.end());
+    steps.insert(steps.end(), samples[i].steps.begin(), samples[i].steps.end());
   }
   std::sort(gaps.begin(), gaps.end());
   result.tokens_per_second = median(result.samples);
@@ -149,7 +184,9 @@ BatchResult summarise(std::int64_t sessions,
   if (!gaps.empty()) {
     result.gap_seconds = gaps[gaps.size() / 2];
     result.gap_seconds_p99 = gaps[gaps.size() * 99 / 100];
+    result.gap_seconds_max = gaps.back();
   }
+  if (!steps.empty()) result.step_seconds = median(std::move(steps));
   result.step_bytes = median_of(samples, [](const BatchSample& s) { return s.step_bytes; });
   result.probe_gb_per_s = median_of(samples, [](const BatchSample& s) { return s.probe_gb_per_s; });
   result.percent_of_probe = median_of(samples, [](const BatchSample& s) {

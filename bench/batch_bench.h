@@ -14,6 +14,9 @@ struct BatchBenchOptions {
   std::int64_t context = 64;  // tokens of each prompt
   std::int64_t tokens = 32;   // of each answer that are measured
   std::int64_t draft_length = 0;
+  // With a prompt of so many tokens that comes while they decode, it is measured until that has
+  // its first token; 0: none comes.
+  std::int64_t arriving = 0;
   int repetitions = 5;
   std::function<void(int done, int total)> on_progress;  // may be empty
 };
@@ -27,8 +30,10 @@ struct BatchResult {
   double ratio = 0.0;            // to that of the first number of sessions in the same repetition
   double gap_seconds = 0.0;      // between two tokens of a session: the median, and 99 of 100
   double gap_seconds_p99 = 0.0;  // are at most so long
-  double step_bytes = 0.0;       // weights and cached rows that a pass reads
-  double probe_gb_per_s = 0.0;   // read bandwidth of the same second
+  double gap_seconds_max = 0.0;
+  double step_seconds = 0.0;    // of a pass: the median
+  double step_bytes = 0.0;      // weights and cached rows that a pass reads
+  double probe_gb_per_s = 0.0;  // read bandwidth of the same second
   double percent_of_probe = 0.0;
   std::uint64_t session_bytes = 0;   // that the sessions take in all
   std::vector<double> samples = {};  // tokens a second of each repetition

@@ -65,6 +65,15 @@ TEST_F(Bench, BatchMeasuresWhenAllHaveBegun) {
   }
 }
 
+// Its pieces have 128 rows, which need more experts than those that only decode.
+TEST_F(Bench, BatchMeasuresWhileAPromptArrives) {
+  const std::string flags = "batch " + kDemoFlag + "--repetitions 1 --sessions 2 --tokens 2 ";
+  const json alone = measured(flags)["results"][0];
+  const json beside = measured(flags + "--arriving 1300 --draft-length -1")["results"][0];
+  EXPECT_GT(beside["step_bytes"], alone["step_bytes"]);
+  EXPECT_GE(beside["gap_seconds_max"], beside["step_seconds"]);
+}
+
 TEST_F(Bench, SpeculativeRunsToItsEndAndItsOutputsAreEqual) {
   const json report =
       measured("speculative " + kShort + "--tokens 8 --lengths 1,2 --acceptance 0.8,0.5");
