@@ -148,6 +148,10 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
           "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
           "prints the plan; other commands refuse")
       ->type_name("BYTES");
+  command
+      .add_option("--device-memory", flags.device_memory,
+                  "The same of a card's memory, as a size (default: what is free there)")
+      ->type_name("BYTES");
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
@@ -240,6 +244,42 @@ Result<std::int64_t> parse_draft_length(const std::string& text) {
   return length;
 }
 
+namespace {
+
+struct ByteSize {
+  double value = 0.0;
+  bool is_fraction = false;  // of what there is
+};
+
+// `expected` is what the error says.
+Result<ByteSize> parse_size(std::string_view flag,
+                            std::string_view expected,
+                            bool allows_fraction,
+                            const std::string& text) {
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1.0},     {"B", 1.0},       {"KB", 1e3},        {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12},  {"KiB", 1024.0},  {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+      {"K", 1024.0}, {"M", 1048576.0}, {"G", 0x1p30},
+  };
+  std::size_t used = 0;
+  double value = -1.0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {  // not a number: refused below
+  }
+  const std::string unit = text.substr(std::min(used, text.size()));
+  const auto* found = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                   [&](const auto& entry) { return unit == entry.first; });
+  const bool is_fraction = unit.empty() && value < 1.0;
+  if (used == 0 || found == std::end(kUnits) || !(value > 0.0) || value * found->second > 0x1p62 ||
+      (is_fraction && !allows_fraction)) {
+    return invalid_argument("{} must be {} but is '{}'", flag, expected, text);
+  }
+  return ByteSize{value * found->second, is_fraction};
+}
+
+}  // namespace
+
 Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
   KAKEYA_TRY(read_draft_flags(flags, options.draft));
@@ -263,6 +303,13 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
     // Rather refused than killed by the system.
     options.memory_limit = available_memory();
   }
+  if (!flags.device_memory.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(
+        const ByteSize size,
+        parse_size("--device-memory", "a size such as 512MiB or 4GB", false, flags.device_memory));
+    options.device_memory_limit = static_cast<std::uint64_t>(size.value);
+    options.fit_memory = flags.fit_memory;
+  }
   options.session = {.context = flags.context,
                      .max_rows = flags.chunk,
                      .kv_full = parse_kv_type(flags.kv_full),
@@ -280,33 +327,17 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
 }
 
 Result<std::uint64_t> parse_bytes(const std::string& text) {
-  constexpr std::pair<const char*, double> kUnits[] = {
-      {"", 1.0},     {"B", 1.0},       {"KB", 1e3},        {"MB", 1e6},     {"GB", 1e9},
-      {"TB", 1e12},  {"KiB", 1024.0},  {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
-      {"K", 1024.0}, {"M", 1048576.0}, {"G", 0x1p30},
-  };
-  std::size_t used = 0;
-  double value = -1.0;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {  // not a number: refused below
-  }
-  const std::string unit = text.substr(std::min(used, text.size()));
-  const auto* found = std::find_if(std::begin(kUnits), std::end(kUnits),
-                                   [&](const auto& entry) { return unit == entry.first; });
-  if (used == 0 || found == std::end(kUnits) || !(value > 0.0) || value * found->second > 0x1p62) {
-    return invalid_argument(
-        "--memory must be a size such as 512MiB or 4GB, or a fraction such as 0.5, but is '{}'",
-        text);
-  }
+  KAKEYA_ASSIGN_OR_RETURN(
+      const ByteSize size,
+      parse_size("--memory", "a size such as 512MiB or 4GB, or a fraction such as 0.5,", true,
+                 text));
   const std::uint64_t machine = physical_memory();
-  if (value * found->second > static_cast<double>(machine)) {
+  if (size.value > static_cast<double>(machine)) {
     return invalid_argument("--memory must be at most what this machine has, {}, but is '{}'",
                             format_bytes(machine), text);
   }
-  const bool fraction = unit.empty() && value < 1.0;
-  return static_cast<std::uint64_t>(fraction ? value * static_cast<double>(physical_memory())
-                                             : value * found->second);
+  return static_cast<std::uint64_t>(size.is_fraction ? size.value * static_cast<double>(machine)
+                                                     : size.value);
 }
 
 nlohmann::ordered_json ledger_json(const Footprint& footprint) {

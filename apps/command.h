@@ -54,6 +54,7 @@ struct ModelFlags {
   bool weights_cache_trust = false;
   std::string compute = "fast";
   std::string memory;
+  std::string device_memory;
   std::string kv_full = "auto";
   std::string kv_sliding = "auto";
   std::string kv_drafter = "auto";
@@ -70,7 +71,7 @@ struct ModelFlags {
   std::string draft = "none";
   std::string mask_mode = "auto";
   std::string embed_scale = "auto";
-  bool fit_memory = false;  // with --memory: EngineOptions::fit_memory
+  bool fit_memory = false;  // with a limit: EngineOptions::fit_memory
   std::uint64_t prompt_cache_bytes = 0;
 };
 // Which model and how it is run.
@@ -80,8 +81,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 // What drafts, and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);
 
-// Errors: kInvalidArgument for a malformed --memory, kNotFound if there is no demo model to default
-// to.
+// Errors: kInvalidArgument for a malformed --memory or --device-memory, kNotFound if there is no
+// demo model to default to.
 Result<EngineOptions> engine_options(const ModelFlags& flags);
 
 // "512MiB", "2GB", "1048576", or a fraction of this machine's memory such as "0.5".

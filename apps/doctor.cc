@@ -167,8 +167,15 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
     sets[std::string(set.name)] = set.supported;
   }
   nlohmann::ordered_json available;
+  nlohmann::ordered_json devices = nlohmann::ordered_json::object();
   for (const BackendSupport& backend : machine.backends) {
-    available[std::string(backend.name)] = backend.missing.empty() ? "available" : backend.missing;
+    const std::string name(backend.name);
+    available[name] = backend.missing.empty() ? "available" : backend.missing;
+    if (!backend.device) continue;
+    devices[name] = {{"name", backend.device->name},
+                     {"capability", backend.device->capability},
+                     {"memory_bytes", backend.device->memory_bytes},
+                     {"free_bytes", backend.device->free_bytes}};
   }
   return {{"version", kVersion},
           {"system", machine.system},
@@ -179,6 +186,7 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
           {"instruction_set", machine.instruction_set},
           {"instruction_sets", sets},
           {"backends", available},
+          {"devices", devices},
           {"read_gb_per_s", machine.read_gb_per_s}};
 }
 
@@ -194,6 +202,12 @@ void print_machine(const Machine& machine) {
           backend.missing.empty() ? "" : fmt::format(" (not available: {})", backend.missing));
   }
   print("\n");
+  for (const BackendSupport& backend : machine.backends) {
+    if (!backend.device) continue;
+    const DeviceDescription& device = *backend.device;
+    print("{:<18}{}, compute capability {}, {} in all, {} free\n", backend.name, device.name,
+          device.capability, format_bytes(device.memory_bytes), format_bytes(device.free_bytes));
+  }
   print("instruction sets ");
   for (const InstructionSetSupport& set : machine.instruction_sets) {
     print(" {}{}", set.name,

@@ -8,12 +8,36 @@ kakeya_test(golden_ops_test backend/golden_ops_test.cc)
 kakeya_test(backend_allocation_test backend/allocation_test.cc)
 kakeya_test(guarded_backend_test backend/guarded_backend_test.cc)
 kakeya_test(cuda_emulator_test backend/cuda_emulator_test.cc)
+# Built as the driver library is named, in a folder of its own.
+add_library(kakeya_fake_libcuda SHARED backend/fake_libcuda.cc)
+target_include_directories(kakeya_fake_libcuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(kakeya_fake_libcuda PRIVATE kakeya kakeya_compile_options fmt::fmt)
+set_target_properties(
+  kakeya_fake_libcuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+                                 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_libcuda)
+if(NOT APPLE)
+  # What it has of the library is its own.
+  target_link_options(kakeya_fake_libcuda PRIVATE -Wl,--exclude-libs,ALL)
+endif()
+kakeya_test(cuda_driver_test backend/cuda_driver_test.cc)
+target_compile_definitions(cuda_driver_test PRIVATE KAKEYA_FAKE_LIBCUDA="$<TARGET_FILE:kakeya_fake_libcuda>")
+add_dependencies(cuda_driver_test kakeya_fake_libcuda)
+if(KAKEYA_NVCC)
+  cmake_path(GET KAKEYA_NVCC PARENT_PATH folder)
+  find_path(KAKEYA_CUDA_HEADERS cuda.h HINTS ${folder}/../include NO_DEFAULT_PATH)
+  mark_as_advanced(KAKEYA_CUDA_HEADERS)
+  if(KAKEYA_CUDA_HEADERS)
+    target_sources(cuda_driver_test PRIVATE backend/libcuda_header_test.cc)
+    set_source_files_properties(backend/libcuda_header_test.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_include_directories(cuda_driver_test SYSTEM PRIVATE ${KAKEYA_CUDA_HEADERS})
+  endif()
+endif()
 kakeya_test(mlx_backend_test backend/mlx_backend_test.cc)
 kakeya_test(thread_pool_test backend/control_group_test.cc backend/thread_pool_test.cc)
 # Named so that the log of `make test` shows which units ran natively and which by a twin.
 kakeya_test(instruction_sets_test twin/instruction_sets_test.cc twin/instructions_test.cc)
-# Of the kernels as they are compiled for cards, which builds of single targets leave out.
-if(KAKEYA_NVCC AND NOT KAKEYA_SANITIZE)
+# Of the kernels as they are compiled for cards.
+if(KAKEYA_NVCC)
   add_test(NAME cuda_device_code COMMAND ${PROJECT_SOURCE_DIR}/tools/device_code
                                          ${PROJECT_BINARY_DIR}/src/backend/cuda/ptxas.log)
   set_tests_properties(cuda_device_code PROPERTIES LABELS cuda_device_code)

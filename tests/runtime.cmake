@@ -16,6 +16,7 @@ endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
+            cli/cuda_test.cc
             cli/flag_names_test.cc
             cli/serve_test.cc
             cli/session_file_test.cc
@@ -23,7 +24,12 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/convert_test.cc c
 target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
-add_dependencies(cli_test kakeya_cli)
+target_compile_definitions(cli_test PRIVATE KAKEYA_FAKE_LIBCUDA_FOLDER="$<TARGET_FILE_DIR:kakeya_fake_libcuda>")
+if(KAKEYA_NVCC)
+  math(EXPR major "${KAKEYA_CUDA_DRIVER} / 1000")
+  target_compile_definitions(cli_test PRIVATE KAKEYA_HAS_DEVICE_CODE KAKEYA_CUDA_DRIVER="${major}")
+endif()
+add_dependencies(cli_test kakeya_cli kakeya_fake_libcuda)
 kakeya_test(speculative_test decode/dflash_source_test.cc decode/passes_test.cc decode/replay_test.cc
             decode/shared_pass_test.cc
             decode/speculative_test.cc decode/stream_distribution_test.cc)

@@ -83,8 +83,8 @@ class Constraint;  // constraint.h
 struct EngineOptions {
   std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
   // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
-  // reference; "guarded", the same on memory that stands for a device's. `kakeya doctor` lists
-  // them.
+  // reference; "guarded", the same on memory that stands for a device's; "cuda", an NVIDIA card, or
+  // "cuda/1", another one. `kakeya doctor` lists them.
   std::string backend = "cpu";
   Compute compute = Compute::kFast;
   static constexpr int kMostThreads = 1024;
@@ -94,7 +94,7 @@ struct EngineOptions {
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
   // The same of the memory of a device, for backends whose memory is not the host's: weights,
-  // sessions and passes lie there then.
+  // sessions and passes lie there then. Never more than what is free there.
   std::uint64_t device_memory_limit = std::numeric_limits<std::uint64_t>::max();
   // Most bytes, within memory_limit, of a cache of what sessions have run: one whose tokens begin
   // like those of another, with the same options, starts from there instead of running them again

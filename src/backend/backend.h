@@ -88,19 +88,31 @@ class Backend {
 struct BackendOptions {
   // "cpu": with the best of instruction_sets() that this machine runs, "cpu/avx2": with this one;
   // "ref", the specification; "guarded", the same on memory that stands for a device's;
-  // "cuda-emulated": the code for NVIDIA cards, run by the host.
+  // "cuda": an NVIDIA card, "cuda/1": another one than the first; "cuda-emulated": its code, run by
+  // the host.
   std::string name = "cpu";
   ThreadPoolOptions threads;
 };
 
-// Errors: kInvalidArgument for an unknown name or instruction set, kFailedPrecondition for an
-// instruction set that this machine lacks, kUnimplemented for a backend that is not in this build.
+// Errors: kInvalidArgument for an unknown name, instruction set or card, kFailedPrecondition for an
+// instruction set or a card that this machine lacks, kUnavailable for a card that does not work,
+// kUnimplemented for a backend that is not in this build.
 Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options);
 
-// All backends there are; `missing` says why one is not in this build, and is empty otherwise.
+// A device that has memory of its own.
+struct DeviceDescription {
+  std::string name;
+  std::string capability;  // the generation, as its maker counts: "9.0"
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t free_bytes = 0;
+};
+
+// All backends there are; `missing` says why one cannot be had in this build or on this machine,
+// and is empty otherwise. Asks drivers of devices, which may take a second.
 struct BackendSupport {
   std::string_view name;
-  std::string_view missing;
+  std::string missing;
+  std::optional<DeviceDescription> device;
 };
 std::vector<BackendSupport> backends();
 

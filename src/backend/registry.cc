@@ -3,9 +3,9 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/instruction_set.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_driver.h"
 #include "backend/guarded/guarded_backend.h"
 #include "backend/mlx/mlx_backend.h"
-#include "backend/none/missing_backends.h"
 #include "backend/ref/ref_backend.h"
 #include "base/status.h"
 
@@ -18,24 +18,30 @@ Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
   if (name == "ref") return ref::create_ref_backend();
   if (name == "guarded") return guarded::create_guarded_backend();
   if (name == "cuda-emulated") return cuda::create_emulated_backend();
+  if (name == "cuda") return cuda::create_cuda_backend();
+  if (name.starts_with("cuda/")) return cuda::create_cuda_backend(name.substr(5));
   if (name == "mlx") return mlx::create_mlx_backend();
-  for (const none::MissingBackend& missing : none::missing_backends()) {
-    if (name != missing.name) continue;
-    return error(StatusCode::kUnimplemented, "backend {} is not available: {}", name,
-                 missing.reason);
-  }
   return invalid_argument(
-      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, mlx, ref, guarded or cuda-emulated "
-      "but "
-      "is '{}'",
+      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, cuda, cuda/CARD, mlx, ref, guarded "
+      "or cuda-emulated but is '{}'",
       name);
 }
 
 std::vector<BackendSupport> backends() {
-  std::vector<BackendSupport> found = {
-      {"cpu", ""}, {"ref", ""}, {"guarded", ""}, {"cuda-emulated", ""}, {"mlx", mlx::missing()}};
-  for (const none::MissingBackend& missing : none::missing_backends()) {
-    found.push_back({missing.name, missing.reason});
+  std::vector<BackendSupport> found = {{"cpu", "", {}},
+                                       {"ref", "", {}},
+                                       {"guarded", "", {}},
+                                       {"cuda-emulated", "", {}},
+                                       {"mlx", std::string(mlx::missing()), {}},
+                                       {"cuda", "", {}}};
+  BackendSupport& cuda = found.back();
+  const auto card = cuda::examine_card();
+  if (card) {
+    cuda.device = DeviceDescription{
+        card->name, fmt::format("{}.{}", card->capability_major, card->capability_minor),
+        card->memory_bytes, card->free_bytes};
+  } else {
+    cuda.missing = card.error().message();
   }
   return found;
 }

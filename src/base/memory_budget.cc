@@ -129,9 +129,12 @@ Result<Buffer> MemoryBudget::try_allocate(MemoryClass memory_class,
   if (buffer.data_ == nullptr) {
     release(memory_class, charged, space);
     missing = charged;
-    return error(StatusCode::kResourceExhausted, "{} has no {} for {}",
+    KAKEYA_TRY(space.status());
+    const auto free = space.free_bytes();
+    return error(StatusCode::kResourceExhausted, "{} has no {} for {}{}",
                  space.is_host() ? "the system" : space.name(), format_bytes(bytes),
-                 memory_class_name(memory_class));
+                 memory_class_name(memory_class),
+                 free ? fmt::format(", {} are free", format_bytes(*free)) : "");
   }
   buffer.budget_ = this;
   buffer.space_ = &space;

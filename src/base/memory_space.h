@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "base/device_pointer.h"
+#include "kakeya/status.h"
 
 namespace kakeya {
 
@@ -23,6 +25,10 @@ class MemorySpace {
   virtual std::string_view name() const = 0;
   // Whether host code may read and write at its addresses.
   virtual bool is_host() const { return false; }
+  // What may still be allocated, by whatever process; none if nobody knows.
+  virtual std::optional<std::uint64_t> free_bytes() const { return std::nullopt; }
+  // Errors: why nothing of it can be used any more.
+  virtual Status status() const { return {}; }
 
   // `bytes` > 0 bytes, aligned to kAlignment and not initialised; null if there is no more.
   static constexpr std::size_t kAlignment = 64;  // a cache line, and a 512-bit vector

@@ -190,6 +190,20 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   return footprint += estimate_workspace(workspace, *backend_);
 }
 
+void EngineImpl::limit_to_free_memory() {
+  const auto free = backend_->memory().free_bytes();
+  if (!free || *free >= options_.device_memory_limit) return;
+  device_has_less_ = true;
+  options_.device_memory_limit = *free;
+  budget_.set_device_limit(*free);
+}
+
+std::string EngineImpl::session_memory_limit_text() const {
+  const std::string bytes = format_bytes(session_memory_limit());
+  if (!device_has_less_) return fmt::format("memory limit of {}", bytes);
+  return fmt::format("memory of {}, of which {} is free,", backend_->memory().name(), bytes);
+}
+
 Status EngineImpl::fit_session(const Sources& sources) {
   const SessionOptions asked = options_.session;
   const std::optional<DrafterConfig> drafter = drafter_config_;
@@ -209,10 +223,9 @@ Status EngineImpl::fit_session(const Sources& sources) {
                                given_up ? ", drafter not loaded" : "", need->to_string());
     if (need->total_reserved() <= session_memory_limit()) return {};
   }
-  return error(
-      StatusCode::kResourceExhausted,
-      "memory limit of {} is too small: at the least, this model and one session take a {}",
-      format_bytes(session_memory_limit()), memory_plan_);
+  return error(StatusCode::kResourceExhausted,
+               "{} is too small: at the least, this model and one session take a {}",
+               session_memory_limit_text(), memory_plan_);
 }
 
 template <typename Load>
@@ -245,14 +258,15 @@ std::invoke_result_t<Load, WeightLoader&> EngineImpl::load_weights(
 }
 
 Status EngineImpl::load(Sources sources) {
+  limit_to_free_memory();
   workspace_ = std::make_unique<Workspace>(*backend_, budget_);
   if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
   KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
   if (need.total_reserved() > session_memory_limit()) {
     return error(StatusCode::kResourceExhausted,
-                 "memory limit of {} is too small: this model and one session of {} tokens need {}",
-                 format_bytes(session_memory_limit()), session_context(), need.to_string());
+                 "{} is too small: this model and one session of {} tokens need {}",
+                 session_memory_limit_text(), session_context(), need.to_string());
   }
   std::uint64_t before = 0;  // bytes of the checkpoints that are loaded
   const auto progress = [&](std::uint64_t done) {

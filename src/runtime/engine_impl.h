@@ -153,6 +153,10 @@ class EngineImpl final : public Engine {
   std::uint64_t session_memory_limit() const {
     return backend_->memory().is_host() ? options_.memory_limit : options_.device_memory_limit;
   }
+  // Rather refused before anything is loaded than in the middle.
+  void limit_to_free_memory();
+  // "memory limit of 3.0 GiB": for errors.
+  std::string session_memory_limit_text() const;
 
   // Where weights come from; `drafter` is null without one.
   struct Sources {
@@ -215,6 +219,7 @@ class EngineImpl final : public Engine {
   ModelConfig config_;
   GenerationConfig generation_config_;
   EngineOptions options_;
+  bool device_has_less_ = false;          // than its limit in the options was
   std::unique_ptr<Backend> backend_;      // before everything that lies in its memory
   MemoryBudget budget_;                   // before everything that is charged to it
   std::unique_ptr<Workspace> workspace_;  // of all sessions; it grows with the first ones

@@ -71,6 +71,7 @@ const BackendChoice kCudaEmulated = {.name = "cuda-emulated"};
 std::vector<BackendChoice> network_backends() {
   std::vector<BackendChoice> backends = all_backends();
   backends.push_back(kCudaEmulated);
+  for (const BackendChoice& card : card_backends()) backends.push_back(card);
   return backends;
 }
 
@@ -95,6 +96,9 @@ std::vector<NetworkCase> equality_cases(std::size_t test) {
     }
   }
   if (test == 0) cases.push_back({kNetworks[0], kCudaEmulated});
+  for (const BackendChoice& card : card_backends()) {
+    for (const char* network : kNetworks) cases.push_back({network, card});
+  }
   return cases;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "backend/mlx/mlx_backend.h"
@@ -45,6 +46,11 @@ std::vector<BackendChoice> selectable_backends(int num_threads) {
     return choice.name.find("twin") != std::string::npos;
   });
   return choices;
+}
+
+std::vector<BackendChoice> card_backends() {
+  if (std::getenv("KAKEYA_TEST_CARD") == nullptr) return {};
+  return {{.name = "cuda"}};
 }
 
 std::unique_ptr<TestModel> TestModel::load(const std::string& dir,

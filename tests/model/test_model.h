@@ -49,6 +49,9 @@ std::vector<BackendChoice> all_backends(int num_threads = 1);
 // Those that options select: without twins. For tests that open an engine.
 std::vector<BackendChoice> selectable_backends(int num_threads = 1);
 
+// "cuda" where KAKEYA_TEST_CARD is set, for tools/gpu/session: there is a card then. Else none.
+std::vector<BackendChoice> card_backends();
+
 // The folder of a small network with a golden.
 inline std::string network_dir(const std::string& name) {
   return std::string(KAKEYA_TEST_DATA) + "/networks/" + name;

@@ -36,6 +36,7 @@ std::vector<GreedyCase> greedy_cases() {
 std::vector<BackendChoice> demo_backends() {
   std::vector<BackendChoice> choices = selectable_backends(2);
   std::erase_if(choices, [](const BackendChoice& choice) { return choice.name == "guarded"; });
+  for (const BackendChoice& card : card_backends()) choices.push_back(card);
   return choices;
 }
 

@@ -1,7 +1,9 @@
 #include "backend/cuda/cuda_backend.h"
 
+#include <charconv>
 #include <utility>
 
+#include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_matrix.h"
 #include "backend/cuda/device/attention.h"
@@ -63,9 +65,26 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver) {
+  return std::make_unique<CudaBackend>(std::move(driver));
+}
+
+Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card) {
+  CardOptions options;
+  const char* const end = card.data() + card.size();
+  const auto [parsed, failure] = std::from_chars(card.data(), end, options.device);
+  if (failure != std::errc() || parsed != end || options.device < 0) {
+    return invalid_argument(
+        "EngineOptions::backend must be cuda or cuda/NUMBER of a card but is 'cuda/{}'", card);
+  }
+  auto driver = create_cuda_driver(options);
+  if (!driver) return Unexpected(driver.error().with_context("backend cuda is not available"));
+  return create_backend_on(std::move(driver).value());
+}
+
 Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(auto driver, create_emulated_driver(options));
-  return std::make_unique<CudaBackend>(std::move(driver));
+  return create_backend_on(std::move(driver));
 }
 
 }  // namespace kakeya::cuda

@@ -1,8 +1,8 @@
-// The backend for NVIDIA cards, on an emulated one: the kernels of device/ run on the host
-// (emulator.h).
+// The backend for NVIDIA cards: on one of them, or on one that the host plays (emulator.h).
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "backend/backend.h"
 #include "backend/cuda/driver.h"
@@ -12,6 +12,12 @@ namespace kakeya::cuda {
 // Products of quantised weights are those of fast_integers(), bit for bit. Others are f32 sums in
 // the order that device/products.h says, of activations rounded to bf16 where fast_integers()'s
 // mode and weights of bf16 ask for it. Attention is f32 in either mode.
+std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver);
+
+// On the card with this number, counted from 0. Errors: those of create_cuda_driver();
+// kInvalidArgument for what is no number.
+Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card = "0");
+
 // Errors: those of create_emulated_driver().
 Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options = {});
 

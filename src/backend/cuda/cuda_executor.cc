@@ -97,8 +97,10 @@ void CudaExecutor::fail(Error error) {
   if (failure_) failure_ = Unexpected(std::move(error));
 }
 
+// Waits also for a pass that failed: nothing of it may run on into the next one.
 Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
-  if (failure_) return driver_.synchronize();
+  const Status all = driver_.synchronize();
+  if (failure_) return all;
   return std::exchange(failure_, {});
 }
 

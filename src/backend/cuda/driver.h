@@ -40,13 +40,15 @@ class Driver {
   static constexpr int kMostThreads = 1024;
 
   virtual ~Driver() = default;
-  // "cuda-emulated": for reports.
+  // "cuda", "cuda-emulated": for reports.
   virtual std::string_view name() const = 0;
   virtual MemorySpace& memory() = 0;
   // Runs the kernel after all before it, and before copies that follow; `parameters` are of its
-  // type. A launch without blocks does nothing. Errors: kInternal, with kernel, block and thread.
+  // type and are copied. A launch without blocks does nothing. Errors: kInternal, with the kernel;
+  // those of synchronize().
   virtual Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) = 0;
-  // Waits for all launches. Errors: what one of them came to.
+  // Waits for all launches. Errors: what a launch or a copy came to, kUnavailable if the device
+  // does not work any more.
   virtual Status synchronize() = 0;
 };
 

@@ -15,8 +15,7 @@ namespace {
 
 using guarded::GuardedSpace;
 
-using Body = void (*)(const void* parameters);
-constexpr Body kBodies[] = {
+constexpr emulated::KernelBody kBodies[] = {
 #define KAKEYA_KERNEL(name, params) \
   [](const void* parameters) { device::name(*static_cast<const device::params*>(parameters)); },
     KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
@@ -84,8 +83,8 @@ class EmulatedDriver final : public Driver {
   Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) override {
     const std::lock_guard lock(mutex_);
     const GuardedSpace::Access access(space_.pages());
-    const auto index = static_cast<std::size_t>(kernel);
-    return emulator_.run(kKernelNames[index], kBodies[index], shape, parameters);
+    return emulator_.run(kKernelNames[static_cast<std::size_t>(kernel)],
+                         emulated::kernel_body(kernel), shape, parameters);
   }
   Status synchronize() override { return {}; }
 
@@ -99,8 +98,12 @@ class EmulatedDriver final : public Driver {
 
 namespace emulated {
 
+KernelBody kernel_body(Kernel kernel) {
+  return kBodies[static_cast<std::size_t>(kernel)];
+}
+
 Status Emulator::run(std::string_view name,
-                     void (*body)(const void* parameters),
+                     KernelBody body,
                      const LaunchShape& shape,
                      const void* parameters) {
   const auto refuse = [&](std::string_view what, std::int64_t got, std::int64_t most) {

@@ -9,6 +9,11 @@
 
 namespace kakeya::cuda::emulated {
 
+using KernelBody = void (*)(const void* parameters);
+
+// A kernel of device/, compiled for the host: what each thread runs.
+KernelBody kernel_body(Kernel kernel);
+
 // One launch at a time.
 class Emulator {
  public:
@@ -20,7 +25,7 @@ class Emulator {
 
   // Errors: kInternal "kernel NAME, block (X, Y), thread T: what happened".
   Status run(std::string_view name,
-             void (*body)(const void* parameters),
+             KernelBody body,
              const LaunchShape& shape,
              const void* parameters);
 

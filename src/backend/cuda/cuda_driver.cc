@@ -1,0 +1,199 @@
+#include "backend/cuda/cuda_driver.h"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <string_view>
+#include <utility>
+
+#include "backend/cuda/card_stream.h"
+#include "base/status.h"
+
+namespace kakeya::cuda {
+namespace {
+
+using libcuda::Code;
+using libcuda::Table;
+
+// What the kernels are compiled for, and later ones.
+constexpr int kLeastCapability = 8;
+// A block has these without asking.
+constexpr std::uint32_t kUsualSharedBytes = 48U << 10;
+constexpr std::size_t kNumKernels = std::size(kKernelNames);
+
+struct KernelHandle {
+  libcuda::Function* function = nullptr;
+  std::uint32_t shared_bytes = kUsualSharedBytes;  // that a block may have
+};
+
+// More than a card takes stays more than it takes.
+unsigned to_unsigned(std::int64_t blocks) {
+  return static_cast<unsigned>(std::min<std::int64_t>(blocks, UINT_MAX));
+}
+
+class CudaDriver final : public Driver {
+ public:
+  explicit CudaDriver(std::unique_ptr<CardStream> stream)
+      : stream_(std::move(stream)), space_(*stream_) {}
+  ~CudaDriver() override {
+    const CardStream::Turn turn(*stream_);
+    stream_->wait();
+    if (module_ != nullptr) stream_->table().unload_module(module_);
+  }
+
+  std::string_view name() const override { return "cuda"; }
+  MemorySpace& memory() override { return space_; }
+  const CardSpace& space() const { return space_; }
+
+  // Errors: kUnavailable.
+  Status load(const DeviceImage& image);
+  Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) override;
+  Status synchronize() override {
+    const CardStream::Turn turn(*stream_);
+    stream_->wait();
+    return stream_->failure();
+  }
+
+ private:
+  // Lets blocks of the kernel have so much shared memory.
+  Code allow(KernelHandle& kernel, std::uint32_t shared_bytes);
+
+  const std::unique_ptr<CardStream> stream_;
+  CardSpace space_;
+  libcuda::Module* module_ = nullptr;
+  std::array<KernelHandle, kNumKernels> kernels_;
+};
+
+Status CudaDriver::load(const DeviceImage& image) {
+  const CardStream::Turn turn(*stream_);
+  const Table& table = stream_->table();
+  const auto refused = [&](std::string_view what, Code code) {
+    return error(StatusCode::kUnavailable, "{} does not load {}: {}", stream_->name(), what,
+                 libcuda::describe(table, code));
+  };
+  Code code = table.load_module(&module_, image.bytes.data());
+  if (code != libcuda::kSuccess) {
+    module_ = nullptr;
+    return refused("the kernels", code);
+  }
+  for (std::size_t i = 0; i < kNumKernels; ++i) {
+    const std::string symbol = fmt::format("kakeya_{}", kKernelNames[i]);
+    code = table.get_function(&kernels_[i].function, module_, symbol.c_str());
+    if (code != libcuda::kSuccess) return refused(symbol, code);
+  }
+  return {};
+}
+
+Code CudaDriver::allow(KernelHandle& kernel, std::uint32_t shared_bytes) {
+  if (shared_bytes <= kernel.shared_bytes) return libcuda::kSuccess;
+  const Code code = stream_->table().set_attribute(
+      kernel.function, libcuda::kMostDynamicSharedBytes, static_cast<int>(shared_bytes));
+  if (code == libcuda::kSuccess) kernel.shared_bytes = shared_bytes;
+  return code;
+}
+
+Status CudaDriver::launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0) return {};
+  const CardStream::Turn turn(*stream_);
+  if (!stream_->works()) return stream_->failure();
+  const auto index = static_cast<std::size_t>(kernel);
+  const std::uint32_t shared_bytes = shape.shared_words * 4;
+  Code code = allow(kernels_[index], shared_bytes);
+  if (code == libcuda::kSuccess) {
+    // The library copies what the kernel is handed before it returns.
+    void* arguments[] = {const_cast<void*>(parameters)};
+    code = stream_->table().launch(kernels_[index].function, to_unsigned(shape.blocks_x),
+                                   to_unsigned(shape.blocks_y), 1,
+                                   static_cast<unsigned>(shape.threads), 1, 1, shared_bytes,
+                                   stream_->stream(), arguments, nullptr);
+  }
+  if (code == libcuda::kSuccess) {
+    stream_->set_last_kernel(kKernelNames[index]);
+    return {};
+  }
+  // It may be the failure of a kernel before it.
+  if (!stream_->wait()) return stream_->failure();
+  return error(StatusCode::kInternal, "{} refuses kernel {}: {}", stream_->name(),
+               kKernelNames[index], libcuda::describe(stream_->table(), code));
+}
+
+struct FoundCard {
+  Table table;
+  int device = 0;
+  Card card;
+};
+
+Status check_driver(const Table& table, int least) {
+  int version = 0;
+  if (table.driver_version(&version) == libcuda::kSuccess && version >= least) return {};
+  return error(StatusCode::kFailedPrecondition,
+               "the NVIDIA driver is too old: it knows CUDA {}, expected {} or later",
+               libcuda::version_text(version), libcuda::version_text(least));
+}
+
+// Errors: of those of create_cuda_driver() all before there is a context.
+Result<FoundCard> find_card(const CardOptions& options) {
+  if (options.image.bytes.empty()) {
+    return error(StatusCode::kUnimplemented,
+                 "this build was made without nvcc and has no code for cards");
+  }
+  FoundCard found;
+  KAKEYA_ASSIGN_OR_RETURN(found.table, libcuda::open(options.library));
+  const Table& table = found.table;
+  KAKEYA_TRY(check_driver(table, options.image.least_driver));
+  int count = 0;
+  if (table.device_count(&count) != libcuda::kSuccess || options.device >= count) {
+    return error(count == 0 ? StatusCode::kFailedPrecondition : StatusCode::kInvalidArgument,
+                 "expected a card with number {}, but the NVIDIA driver shows {}, counted from 0",
+                 options.device, count);
+  }
+  std::array<char, 256> name = {};
+  Card& card = found.card;
+  int& device = found.device;
+  for (const Code code :
+       {table.get_device(&device, options.device),
+        table.device_name(name.data(), static_cast<int>(name.size()) - 1, device),
+        table.device_attribute(&card.capability_major, libcuda::kCapabilityMajor, device),
+        table.device_attribute(&card.capability_minor, libcuda::kCapabilityMinor, device)}) {
+    if (code == libcuda::kSuccess) continue;
+    return error(StatusCode::kUnavailable, "the NVIDIA driver says nothing of card {}: {}",
+                 options.device, libcuda::describe(table, code));
+  }
+  card.name = name.data();
+  if (card.capability_major >= kLeastCapability) return found;
+  return error(StatusCode::kFailedPrecondition,
+               "card {}, {}, has compute capability {}.{}, expected {}.0 or later", options.device,
+               card.name, card.capability_major, card.capability_minor, kLeastCapability);
+}
+
+struct OpenCard {
+  Card card;
+  std::unique_ptr<CudaDriver> driver;
+};
+
+Result<OpenCard> open_card(const CardOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(FoundCard found, find_card(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto stream, CardStream::open(found.table, found.device,
+                                                        fmt::format("cuda:{}", options.device)));
+  OpenCard open = {std::move(found.card), std::make_unique<CudaDriver>(std::move(stream))};
+  KAKEYA_TRY(open.driver->load(options.image));
+  return open;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Driver>> create_cuda_driver(const CardOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(OpenCard open, open_card(options));
+  return std::move(open.driver);
+}
+
+Result<Card> examine_card(const CardOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(OpenCard open, open_card(options));
+  if (const auto amount = open.driver->space().amount()) {
+    open.card.memory_bytes = amount->all;
+    open.card.free_bytes = amount->free;
+  }
+  return std::move(open.card);
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,548 @@
+// Work is put off until somebody waits for it, as a card may do: what is uploaded is read then,
+// and so it shows whether the caller keeps it that long.
+#include "backend/fake_libcuda.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/rows.h"
+#include "backend/cuda/emulator.h"
+#include "backend/cuda/libcuda.h"
+#include "backend/guarded/guarded_space.h"
+
+namespace kakeya::cuda::fake {
+namespace {
+
+using guarded::GuardedSpace;
+using libcuda::Address;
+using libcuda::Code;
+
+constexpr Code kSuccess = 0;
+constexpr Code kInvalidValue = 1;
+constexpr Code kOutOfMemory = 2;
+constexpr Code kNotInitialized = 3;
+constexpr Code kNoDevice = 100;
+constexpr Code kInvalidDevice = 101;
+constexpr Code kInvalidImage = 200;
+constexpr Code kInvalidContext = 201;
+constexpr Code kNotFound = 500;
+constexpr Code kIllegalAddress = 700;
+constexpr Code kOutOfResources = 701;
+
+struct KnownError {
+  Code code;
+  const char* name;
+  const char* text;
+};
+constexpr KnownError kErrors[] = {
+    {kInvalidValue, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {kNoDevice, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {kNotFound, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {kOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+     "too many resources requested for launch"},
+};
+
+constexpr std::size_t kParameterBytes[] = {
+#define KAKEYA_KERNEL(name, params) sizeof(device::params),
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+#undef KAKEYA_KERNEL
+};
+
+struct Settings {
+  std::int64_t devices = 1;
+  std::int64_t driver = 13000;
+  std::int64_t capability = 90;
+  std::int64_t memory = std::int64_t{8} << 30;
+  std::int64_t fail_allocation = 0;
+  std::int64_t fail_launch = 0;
+  std::int64_t fault_launch = 0;
+  std::int64_t eager = 0;
+
+  static Settings read() {
+    Settings settings;
+    const std::pair<const char*, std::int64_t*> names[] = {
+        {"devices", &settings.devices},
+        {"driver", &settings.driver},
+        {"capability", &settings.capability},
+        {"memory", &settings.memory},
+        {"fail_allocation", &settings.fail_allocation},
+        {"fail_launch", &settings.fail_launch},
+        {"fault_launch", &settings.fault_launch},
+        {"eager", &settings.eager}};
+    const char* const text = std::getenv(kSettings);
+    std::istringstream words(text == nullptr ? "" : text);
+    for (std::string word; words >> word;) {
+      const std::size_t equals = word.find('=');
+      const auto* const found =
+          std::find_if(std::begin(names), std::end(names),
+                       [&](const auto& name) { return word.substr(0, equals) == name.first; });
+      if (equals == std::string::npos || found == std::end(names)) {
+        std::fprintf(stderr, "%s: unknown word %s\n", kSettings, word.c_str());
+        std::abort();
+      }
+      *found->second = std::stoll(word.substr(equals + 1));
+    }
+    return settings;
+  }
+};
+
+class Memory final : public emulated::DeviceMemory {
+ public:
+  emulated::Bounds bounds_of(const void* address) const override {
+    const std::span<const std::byte> piece = pages_->piece_of(address);
+    const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+    return piece.empty() ? emulated::Bounds{} : emulated::Bounds{begin, begin + piece.size()};
+  }
+  GuardedSpace& pages() const { return *pages_; }
+  bool holds(Address address, std::size_t bytes) const {
+    return pages_->holds(reinterpret_cast<const void*>(address), bytes);
+  }
+
+ private:
+  const std::unique_ptr<GuardedSpace> pages_ = GuardedSpace::create().value();
+};
+
+DevicePointer<std::byte> pointer(Address address) {
+  return DevicePointer<std::byte>(reinterpret_cast<std::byte*>(address));
+}
+
+// Handles are addresses of these.
+struct Handle {
+  bool is_there = false;
+};
+
+struct KernelHandle {
+  Kernel kernel = {};
+  int shared_bytes = 48 << 10;
+};
+
+struct Library {
+  std::mutex mutex;
+  bool started = false;
+  Settings settings;
+  Record record;
+  Memory memory;
+  emulated::Emulator emulator{memory, 1};
+  std::int64_t retained = 0;
+  Handle context;
+  Handle stream;
+  Handle module;
+  std::array<KernelHandle, std::size(kKernelNames)> kernels;
+  std::vector<std::function<Code()>> work;  // put off
+  std::int64_t tried_allocations = 0;       // since cuInit()
+  std::int64_t tried_launches = 0;
+  Code failure = kSuccess;  // of the context; it stays
+
+  Code misuse(Code code, const std::string& what) {
+    ++record.misuses;
+    std::snprintf(record.misuse, sizeof(record.misuse), "%s", what.c_str());
+    return code;
+  }
+  void run_all() {
+    for (const auto& piece : work) {
+      if (failure == kSuccess) failure = piece();
+    }
+    work.clear();
+  }
+};
+
+Library& library() {
+  static Library made;
+  return made;
+}
+
+thread_local std::vector<libcuda::Context*> contexts;
+
+// A call that needs a context.
+class Call {
+ public:
+  explicit Call(const char* name) : lock_(library().mutex) {
+    ++library().record.calls;
+    code_ = library().failure;
+    if (contexts.empty() || !library().context.is_there) {
+      code_ = library().misuse(kInvalidContext, fmt::format("{} without a context", name));
+    }
+  }
+  Code code() const { return code_; }
+  bool fails() const { return code_ != kSuccess; }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  Code code_ = kSuccess;
+};
+
+bool is_stream(const libcuda::Stream* stream) {
+  return library().stream.is_there && reinterpret_cast<const Handle*>(stream) == &library().stream;
+}
+
+// Puts a copy off.
+Code put_off(const char* name,
+             const libcuda::Stream* stream,
+             std::initializer_list<Address> places,
+             std::size_t bytes,
+             std::function<void()> work) {
+  const Call call(name);
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  for (const Address place : places) {
+    if (bytes == 0 || !lib.memory.holds(place, bytes)) {
+      return lib.misuse(kInvalidValue, fmt::format("{} beyond an allocation", name));
+    }
+  }
+  if (!is_stream(stream)) return lib.misuse(kInvalidValue, fmt::format("{}: no stream", name));
+  lib.work.emplace_back([work = std::move(work)] {
+    work();
+    return kSuccess;
+  });
+  return kSuccess;
+}
+
+Code run_kernel(const KernelHandle& kernel,
+                const LaunchShape& shape,
+                const std::vector<std::byte>& parameters,
+                bool faults) {
+  if (faults) return kIllegalAddress;
+  Library& lib = library();
+  const GuardedSpace::Access access(lib.memory.pages());
+  const Status ran =
+      lib.emulator.run(kKernelNames[static_cast<std::size_t>(kernel.kernel)],
+                       emulated::kernel_body(kernel.kernel), shape, parameters.data());
+  if (ran) return kSuccess;
+  std::snprintf(lib.record.kernel_failure, sizeof(lib.record.kernel_failure), "%s",
+                ran.error().message().c_str());
+  return kIllegalAddress;
+}
+
+}  // namespace
+}  // namespace kakeya::cuda::fake
+
+using namespace kakeya;              // NOLINT
+using namespace kakeya::cuda;        // NOLINT
+using namespace kakeya::cuda::fake;  // NOLINT
+using libcuda::Address;
+using libcuda::Code;
+
+extern "C" {
+
+Record* kakeya_fake_cuda_record() {
+  return &library().record;
+}
+
+Code cuInit(unsigned flags) {
+  Library& lib = library();
+  const std::lock_guard<std::mutex> lock(lib.mutex);
+  lib.settings = Settings::read();
+  lib.tried_allocations = 0;
+  lib.tried_launches = 0;
+  if (flags != 0) return kInvalidValue;
+  if (lib.settings.devices == 0) return kNoDevice;
+  lib.started = true;
+  return kSuccess;
+}
+
+Code cuDriverGetVersion(int* version) {
+  *version = static_cast<int>(library().settings.driver);
+  return kSuccess;
+}
+
+Code cuGetErrorName(Code code, const char** name) {
+  for (const KnownError& known : kErrors) {
+    if (known.code != code) continue;
+    *name = known.name;
+    return kSuccess;
+  }
+  return kInvalidValue;
+}
+
+Code cuGetErrorString(Code code, const char** text) {
+  for (const KnownError& known : kErrors) {
+    if (known.code != code) continue;
+    *text = known.text;
+    return kSuccess;
+  }
+  return kInvalidValue;
+}
+
+Code cuDeviceGetCount(int* count) {
+  if (!library().started) return kNotInitialized;
+  *count = static_cast<int>(library().settings.devices);
+  return kSuccess;
+}
+
+Code cuDeviceGet(int* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= library().settings.devices) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+Code cuDeviceGetName(char* name, int bytes, int /*device*/) {
+  std::snprintf(name, static_cast<std::size_t>(bytes), "Stand-in");
+  return kSuccess;
+}
+
+Code cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
+  const auto capability = static_cast<int>(library().settings.capability);
+  if (attribute == libcuda::kCapabilityMajor) {
+    *value = capability / 10;
+  } else if (attribute == libcuda::kCapabilityMinor) {
+    *value = capability % 10;
+  } else {
+    return kInvalidValue;
+  }
+  return kSuccess;
+}
+
+Code cuDevicePrimaryCtxRetain(libcuda::Context** context, int /*device*/) {
+  Library& lib = library();
+  const std::lock_guard<std::mutex> lock(lib.mutex);
+  if (!lib.started) return kNotInitialized;
+  if (lib.retained++ == 0) lib.failure = kSuccess;
+  ++lib.record.objects;
+  lib.context.is_there = true;
+  *context = reinterpret_cast<libcuda::Context*>(&lib.context);
+  return kSuccess;
+}
+
+Code cuDevicePrimaryCtxRelease_v2(int /*device*/) {
+  Library& lib = library();
+  const std::lock_guard<std::mutex> lock(lib.mutex);
+  if (lib.retained == 0) return lib.misuse(kInvalidContext, "release of no context");
+  --lib.record.objects;
+  lib.context.is_there = --lib.retained > 0;
+  return kSuccess;
+}
+
+Code cuCtxPushCurrent_v2(libcuda::Context* context) {
+  contexts.push_back(context);
+  return kSuccess;
+}
+
+Code cuCtxPopCurrent_v2(libcuda::Context** context) {
+  if (contexts.empty()) return library().misuse(kInvalidContext, "pop of no context");
+  *context = contexts.back();
+  contexts.pop_back();
+  return kSuccess;
+}
+
+Code cuStreamCreate(libcuda::Stream** stream, unsigned flags) {
+  const Call call("cuStreamCreate");
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  if (flags != libcuda::kNonBlocking || lib.stream.is_there) {
+    return lib.misuse(kInvalidValue, "expected one stream, apart from the default one");
+  }
+  lib.stream.is_there = true;
+  ++lib.record.objects;
+  *stream = reinterpret_cast<libcuda::Stream*>(&lib.stream);
+  return kSuccess;
+}
+
+Code cuStreamDestroy_v2(libcuda::Stream* stream) {
+  const Call call("cuStreamDestroy");
+  Library& lib = library();
+  if (!is_stream(stream)) return lib.misuse(kInvalidValue, "destroys no stream");
+  lib.stream.is_there = false;
+  lib.work.clear();
+  --lib.record.objects;
+  return kSuccess;
+}
+
+Code cuStreamSynchronize(libcuda::Stream* stream) {
+  const Call call("cuStreamSynchronize");
+  if (call.fails()) return call.code();
+  if (!is_stream(stream)) return library().misuse(kInvalidValue, "waits for no stream");
+  library().run_all();
+  return library().failure;
+}
+
+Code cuModuleLoadData(libcuda::Module** module, const void* image) {
+  const Call call("cuModuleLoadData");
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  std::uint32_t magic = 0;
+  std::memcpy(&magic, image, sizeof(magic));
+  if (magic != kImageMagic) return kInvalidImage;
+  for (std::size_t i = 0; i < lib.kernels.size(); ++i) {
+    lib.kernels[i] = {.kernel = static_cast<Kernel>(i)};
+  }
+  lib.module.is_there = true;
+  ++lib.record.objects;
+  *module = reinterpret_cast<libcuda::Module*>(&lib.module);
+  return kSuccess;
+}
+
+Code cuModuleUnload(libcuda::Module* module) {
+  const Call call("cuModuleUnload");
+  Library& lib = library();
+  if (reinterpret_cast<Handle*>(module) != &lib.module || !lib.module.is_there) {
+    return lib.misuse(kInvalidValue, "unloads no module");
+  }
+  if (!lib.work.empty() && lib.failure == kSuccess) lib.misuse(kSuccess, "unloads what runs");
+  lib.module.is_there = false;
+  --lib.record.objects;
+  return kSuccess;
+}
+
+Code cuModuleGetFunction(libcuda::Function** function, libcuda::Module* module, const char* name) {
+  const Call call("cuModuleGetFunction");
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  if (reinterpret_cast<Handle*>(module) != &lib.module) return kInvalidValue;
+  for (std::size_t i = 0; i < lib.kernels.size(); ++i) {
+    if (name != fmt::format("kakeya_{}", kKernelNames[i])) continue;
+    *function = reinterpret_cast<libcuda::Function*>(&lib.kernels[i]);
+    return kSuccess;
+  }
+  return kNotFound;
+}
+
+Code cuFuncSetAttribute(libcuda::Function* function, int attribute, int value) {
+  const Call call("cuFuncSetAttribute");
+  if (call.fails()) return call.code();
+  constexpr auto kMost = static_cast<int>(emulated::Emulator::kMostSharedBytes);
+  if (attribute != libcuda::kMostDynamicSharedBytes || value > kMost) return kInvalidValue;
+  ++library().record.attributes;
+  reinterpret_cast<KernelHandle*>(function)->shared_bytes = value;
+  return kSuccess;
+}
+
+Code cuLaunchKernel(libcuda::Function* function,
+                    unsigned blocks_x,
+                    unsigned blocks_y,
+                    unsigned blocks_z,
+                    unsigned threads_x,
+                    unsigned threads_y,
+                    unsigned threads_z,
+                    unsigned shared_bytes,
+                    libcuda::Stream* stream,
+                    void** parameters,
+                    void** extra) {
+  const Call call("cuLaunchKernel");
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  ++lib.record.launches;
+  const std::int64_t number = ++lib.tried_launches;
+  if (number == lib.settings.fail_launch) return kOutOfResources;
+  const auto& kernel = *reinterpret_cast<KernelHandle*>(function);
+  if (blocks_x == 0 || blocks_y == 0 || blocks_x > Driver::kMostBlocksX ||
+      blocks_y > Driver::kMostBlocksY || threads_x > Driver::kMostThreads) {
+    return lib.misuse(kInvalidValue, "a launch of sizes that no card runs");
+  }
+  if (blocks_z != 1 || threads_y != 1 || threads_z != 1 || extra != nullptr || !is_stream(stream)) {
+    return lib.misuse(kInvalidValue, "a launch that is not one of ours");
+  }
+  if (shared_bytes > static_cast<unsigned>(kernel.shared_bytes)) {
+    return lib.misuse(kInvalidValue, "more shared memory than was asked for before");
+  }
+  const auto* const from = static_cast<const std::byte*>(parameters[0]);
+  const LaunchShape shape = {blocks_x, blocks_y, static_cast<int>(threads_x), shared_bytes / 4};
+  lib.work.emplace_back(
+      [kernel, shape, faults = number == lib.settings.fault_launch,
+       handed = std::vector<std::byte>(
+           from, from + kParameterBytes[static_cast<std::size_t>(kernel.kernel)])] {
+        return run_kernel(kernel, shape, handed, faults);
+      });
+  if (lib.settings.eager != 0) lib.run_all();
+  return kSuccess;
+}
+
+Code cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  const Call call("cuMemGetInfo");
+  if (call.fails()) return call.code();
+  *total = static_cast<std::size_t>(library().settings.memory);
+  *free = *total - static_cast<std::size_t>(library().record.bytes);
+  return kSuccess;
+}
+
+Code cuMemAlloc_v2(Address* address, std::size_t bytes) {
+  const Call call("cuMemAlloc");
+  if (call.fails()) return call.code();
+  Library& lib = library();
+  if (bytes == 0) return lib.misuse(kInvalidValue, "allocates nothing");
+  if (++lib.tried_allocations == lib.settings.fail_allocation) return kOutOfMemory;
+  if (lib.record.bytes + bytes > static_cast<std::uint64_t>(lib.settings.memory)) {
+    return kOutOfMemory;
+  }
+  std::byte* const memory = lib.memory.pages().allocate(bytes);
+  if (memory == nullptr) return kOutOfMemory;
+  lib.memory.pages().fill(DevicePointer(memory), std::byte{0xff}, bytes);
+  lib.record.bytes += bytes;
+  ++lib.record.allocations;
+  *address = reinterpret_cast<std::uintptr_t>(memory);
+  return kSuccess;
+}
+
+// Also of a context that failed, which the library would refuse: it is all gone then.
+Code cuMemFree_v2(Address address) {
+  const Call call("cuMemFree");
+  if (call.code() == kInvalidContext) return call.code();
+  Library& lib = library();
+  const auto piece = lib.memory.pages().piece_of(reinterpret_cast<const void*>(address));
+  if (piece.empty() || reinterpret_cast<std::uintptr_t>(piece.data()) != address) {
+    return lib.misuse(kInvalidValue, "releases what is not allocated");
+  }
+  if (!lib.work.empty() && lib.failure == kSuccess) {
+    lib.misuse(kSuccess, "releases what work may still use");
+  }
+  lib.record.bytes -= piece.size();
+  ++lib.record.releases;
+  lib.memory.pages().release(const_cast<std::byte*>(piece.data()), piece.size());
+  return call.code();
+}
+
+Code cuMemcpyHtoDAsync_v2(Address to,
+                          const void* from,
+                          std::size_t bytes,
+                          libcuda::Stream* stream) {
+  return put_off("cuMemcpyHtoD", stream, {to}, bytes, [=] {
+    library().memory.pages().upload({static_cast<const std::byte*>(from), bytes}, pointer(to));
+  });
+}
+
+Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, libcuda::Stream* stream) {
+  return put_off("cuMemcpyDtoH", stream, {from}, bytes, [=] {
+    library().memory.pages().download(pointer(from), {static_cast<std::byte*>(to), bytes});
+  });
+}
+
+Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, libcuda::Stream* stream) {
+  if (to < from + bytes && from < to + bytes) {
+    return library().misuse(kInvalidValue, "copies between pieces that overlap");
+  }
+  return put_off("cuMemcpyDtoD", stream, {to, from}, bytes,
+                 [=] { library().memory.pages().copy(pointer(from), pointer(to), bytes); });
+}
+
+Code cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, libcuda::Stream* stream) {
+  return put_off("cuMemsetD8", stream, {to}, bytes, [=] {
+    library().memory.pages().fill(pointer(to), static_cast<std::byte>(value), bytes);
+  });
+}
+
+}  // extern "C"
+
+// It has what the table asks for, as the table says.
+#define KAKEYA_FUNCTION(name, symbol, parameters) \
+  static_assert(std::is_same_v<decltype(&symbol), decltype(libcuda::Table::name)>);
+KAKEYA_LIBCUDA_FUNCTIONS(KAKEYA_FUNCTION)
+#undef KAKEYA_FUNCTION

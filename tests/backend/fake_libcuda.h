@@ -1,0 +1,36 @@
+// A stand-in for NVIDIA's driver library, for tests of what calls it: fake_libcuda.cc is built as
+// libcuda.so.1 and runs kernels on the emulator.
+#pragma once
+
+#include <cstdint>
+
+namespace kakeya::cuda::fake {
+
+// What it counts and finds, of the whole process.
+struct Record {
+  std::int64_t allocations = 0;  // that succeeded
+  std::int64_t releases = 0;
+  std::uint64_t bytes = 0;   // allocated now
+  std::int64_t objects = 0;  // contexts, streams and modules that are there now
+  std::int64_t launches = 0;
+  std::int64_t attributes = 0;    // that were set
+  std::int64_t calls = 0;         // with a context
+  std::int64_t misuses = 0;       // calls that a card's library would refuse, or should
+  char misuse[256] = {};          // the last of them
+  char kernel_failure[512] = {};  // what the emulator said
+};
+
+// What is to go wrong, and what the card is: words in this variable, read by cuInit(), as
+// "devices=0 driver=12040 capability=75 memory=1000000 fail_allocation=3 fail_launch=5
+// fault_launch=7 eager=1": which allocation finds no memory, which launch is refused, and which one
+// fails while it runs, counted from 1 since cuInit(); whether kernels run when they are launched.
+inline constexpr const char* kSettings = "KAKEYA_FAKE_CUDA";
+
+// The function of the library that gives its record.
+inline constexpr const char* kRecordSymbol = "kakeya_fake_cuda_record";
+using RecordFunction = Record* (*)();
+
+// What a module begins with, as the files that nvcc makes.
+inline constexpr std::uint32_t kImageMagic = 0xba55ed50U;
+
+}  // namespace kakeya::cuda::fake

@@ -1,0 +1,38 @@
+// What src/backend/cuda/libcuda.h declares is what NVIDIA's own header does, as far as calls can
+// tell: the compiler is the test.
+#include <cuda.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "backend/cuda/libcuda.h"
+
+namespace kakeya::cuda {
+namespace {
+
+// Pointers of whatever; enumerations and numbers of the same size.
+template <typename Ours, typename Theirs>
+constexpr bool is_same_word = std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+                              sizeof(Ours) == sizeof(Theirs);
+
+template <typename Ours, typename Theirs>
+struct SameCall : std::false_type {};
+template <typename R, typename... A, typename S, typename... B>
+requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<is_same_word<R, S> && (is_same_word<A, B> && ...)> {
+};
+
+#define KAKEYA_FUNCTION(name, symbol, parameters) \
+  static_assert(SameCall<decltype(libcuda::Table::name), decltype(&::symbol)>::value);
+KAKEYA_LIBCUDA_FUNCTIONS(KAKEYA_FUNCTION)
+#undef KAKEYA_FUNCTION
+
+static_assert(libcuda::kSuccess == CUDA_SUCCESS);
+static_assert(libcuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(libcuda::kCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(libcuda::kCapabilityMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(libcuda::kMostDynamicSharedBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+static_assert(libcuda::kNonBlocking == CU_STREAM_NON_BLOCKING);
+
+}  // namespace
+}  // namespace kakeya::cuda
