@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -22,19 +20,6 @@
 namespace kakeya::cli {
 namespace {
 
-struct NamedSet {
-  const char* name;
-  const char* file;
-  eval::PromptForm form;
-};
-
-constexpr std::array kSets = {
-    NamedSet{"humaneval", "humaneval.jsonl", eval::PromptForm::kRaw},
-    NamedSet{"humaneval-chat", "humaneval.jsonl", eval::PromptForm::kChat},
-    NamedSet{"mt_bench", "mt_bench.jsonl", eval::PromptForm::kChat},
-    NamedSet{"needle", "needle.jsonl", eval::PromptForm::kChat},
-};
-
 struct EvalFlags {
   ModelFlags model;
   eval::SpeculationEvalOptions options;
@@ -48,43 +33,19 @@ struct EvalFlags {
   RunConditions conditions;
 };
 
-// A set before a model has seen it.
-struct SetText {
-  std::string name;
-  eval::PromptForm form = eval::PromptForm::kChat;
-  std::vector<eval::PromptText> prompts;
-};
-
-Result<SetText> read_set(const EvalFlags& flags,
-                         const std::string& name,
-                         const std::string& path,
-                         eval::PromptForm form) {
-  SetText set{.name = name, .form = form, .prompts = {}};
-  KAKEYA_ASSIGN_OR_RETURN(set.prompts, read_prompts(path));
-  const auto limit = static_cast<std::size_t>(flags.limit);
-  if (limit > 0 && set.prompts.size() > limit) set.prompts.resize(limit);
-  return set;
-}
-
 // The sets of --sets, then that of --prompts; all public ones if neither is given.
 Result<std::vector<SetText>> read_sets(const EvalFlags& flags) {
   std::vector<SetText> sets;
   const bool all = flags.sets.empty() && flags.prompts.empty();
-  for (const NamedSet& named : kSets) {
+  for (const NamedSet& named : named_sets()) {
     const bool chosen =
         std::find(flags.sets.begin(), flags.sets.end(), named.name) != flags.sets.end();
     if (!all && !chosen) continue;
-    KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
-    KAKEYA_ASSIGN_OR_RETURN(
-        SetText set,
-        read_set(flags, named.name, std::filesystem::path(folder) / named.file, named.form));
+    KAKEYA_ASSIGN_OR_RETURN(SetText set, read_named_set(named, flags.data, flags.limit));
     sets.push_back(std::move(set));
   }
   if (!flags.prompts.empty()) {
-    const std::string name =
-        flags.prompts == "-" ? "stdin" : std::filesystem::path(flags.prompts).stem().string();
-    KAKEYA_ASSIGN_OR_RETURN(SetText set,
-                            read_set(flags, name, flags.prompts, eval::PromptForm::kChat));
+    KAKEYA_ASSIGN_OR_RETURN(SetText set, read_own_set(flags.prompts, flags.limit));
     sets.push_back(std::move(set));
   }
   return sets;
@@ -177,7 +138,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
 
 void add_spec_flags(CLI::App& command, EvalFlags& flags) {
   std::vector<std::string> names;
-  for (const NamedSet& set : kSets) names.emplace_back(set.name);
+  for (const NamedSet& set : named_sets()) names.emplace_back(set.name);
   command.add_option("--sets", flags.sets, "Public prompt sets (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
@@ -264,6 +225,9 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval perplexity                how surprised is the model by texts?\n"
       "  kakeya eval overlap                   how many experts does a block of drafts load?\n"
       "  kakeya eval niah                      are codes found that are hidden in a long text?\n"
+      "  kakeya eval longrun                   memory and latency of an hour of decoding\n"
+      "  kakeya eval multitenant               do requests that share passes get their own "
+      "answers?\n"
       "  kakeya eval gate docs/results         do reports carry what they claim?\n"
       "  kakeya eval report docs/results       a page with their charts");
   add_eval_spec_command(*command, exit_code);
@@ -271,6 +235,8 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   add_eval_perplexity_command(*command, exit_code);
   add_eval_overlap_command(*command, exit_code);
   add_eval_niah_command(*command, exit_code);
+  add_eval_longrun_command(*command, exit_code);
+  add_eval_multitenant_command(*command, exit_code);
   add_eval_gate_command(*command, exit_code);
   add_eval_report_command(*command, exit_code);
 }

@@ -1,11 +1,36 @@
 #include "eval_common.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <utility>
 
+#include "backend/cpu/probe.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 
 namespace kakeya::cli {
+namespace {
+
+constexpr std::array kNamedSets = {
+    NamedSet{"humaneval", "humaneval.jsonl", eval::PromptForm::kRaw},
+    NamedSet{"humaneval-chat", "humaneval.jsonl", eval::PromptForm::kChat},
+    NamedSet{"mt_bench", "mt_bench.jsonl", eval::PromptForm::kChat},
+    NamedSet{"needle", "needle.jsonl", eval::PromptForm::kChat},
+};
+
+Result<SetText> read_set_text(const std::string& name,
+                              const std::string& path,
+                              eval::PromptForm form,
+                              std::int64_t limit) {
+  SetText set{.name = name, .form = form, .prompts = {}};
+  KAKEYA_ASSIGN_OR_RETURN(set.prompts, read_prompts(path));
+  const auto most = static_cast<std::size_t>(limit);
+  if (limit > 0 && set.prompts.size() > most) set.prompts.resize(most);
+  return set;
+}
+
+}  // namespace
 
 Result<std::string> data_folder(const std::string& named) {
   if (!named.empty()) return named;
@@ -18,6 +43,25 @@ Result<std::string> data_folder(const std::string& named) {
 Result<std::vector<eval::PromptText>> read_prompts(const std::string& path) {
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   return eval::parse_prompts(text, path == "-" ? "standard input" : path);
+}
+
+std::span<const NamedSet> named_sets() {
+  return kNamedSets;
+}
+
+Result<SetText> read_named_set(const NamedSet& named, const std::string& data, std::int64_t limit) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(data));
+  return read_set_text(named.name, std::filesystem::path(folder) / named.file, named.form, limit);
+}
+
+Result<SetText> read_own_set(const std::string& path, std::int64_t limit) {
+  const std::string name = path == "-" ? "stdin" : std::filesystem::path(path).stem().string();
+  return read_set_text(name, path, eval::PromptForm::kChat, limit);
+}
+
+double probe_gb_per_s(const Engine& engine) {
+  ThreadPool pool({.num_threads = engine.num_threads()});
+  return cpu::measure_read_bandwidth(pool);
 }
 
 Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(

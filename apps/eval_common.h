@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ void add_eval_kv_command(CLI::App& eval, int& exit_code);
 void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
+void add_eval_longrun_command(CLI::App& eval, int& exit_code);
+void add_eval_multitenant_command(CLI::App& eval, int& exit_code);
 void add_eval_gate_command(CLI::App& eval, int& exit_code);
 void add_eval_report_command(CLI::App& eval, int& exit_code);
 
@@ -30,6 +33,30 @@ Result<std::string> data_folder(const std::string& named);
 
 // The prompts of a file, or of standard input for "-". Errors: as read_text and parse_prompts.
 Result<std::vector<eval::PromptText>> read_prompts(const std::string& path);
+
+// A public set of prompts.
+struct NamedSet {
+  const char* name;
+  const char* file;
+  eval::PromptForm form;
+};
+std::span<const NamedSet> named_sets();
+
+// A set before a model has seen it.
+struct SetText {
+  std::string name;
+  eval::PromptForm form = eval::PromptForm::kChat;
+  std::vector<eval::PromptText> prompts;
+};
+// The first `limit` prompts (0: all) of a public set in the folder `data`, as data_folder() takes
+// it. Errors: as data_folder and read_prompts.
+Result<SetText> read_named_set(const NamedSet& named, const std::string& data, std::int64_t limit);
+// The same of the user's own file, or standard input. Errors: as read_prompts.
+Result<SetText> read_own_set(const std::string& path, std::int64_t limit);
+
+// GB/s (1e9 bytes) that as many threads as the engine's read from memory now; 0 if there is no
+// memory to measure it in.
+double probe_gb_per_s(const Engine& engine);
 
 // What the modes restore rows with, by KvMode::projection. Unless they were asked for by name,
 // those whose projection is not there are taken out. `folder`: of the projections; empty: the

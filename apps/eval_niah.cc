@@ -51,17 +51,11 @@ struct NiahFlags {
   std::int64_t prompts_of_a_place() const { return limit > 0 ? std::min(limit, samples) : samples; }
 };
 
-// How far a run is and how long the rest takes, on standard error: on a terminal one line that
-// changes, elsewhere a line now and then.
+// How far a run is and how long the rest takes.
 class NiahProgress {
  public:
   // `tokens`: of all prompts of all replies, the measure of what is done.
   NiahProgress(std::int64_t replies, std::int64_t tokens) : replies_(replies), tokens_(tokens) {}
-  ~NiahProgress() {
-    if (drawn_ && stderr_is_terminal()) print_error("\r\033[K");
-  }
-  NiahProgress(const NiahProgress&) = delete;
-  NiahProgress& operator=(const NiahProgress&) = delete;
 
   // A reply of a prompt of so many tokens is there; `ran`: it was not taken over.
   void add(std::int64_t tokens, bool ran) {
@@ -69,15 +63,11 @@ class NiahProgress {
     done_tokens_ += tokens;
     if (ran) run_tokens_ += tokens;
     const double seconds = watch_.seconds();
-    const double pause = stderr_is_terminal() ? 0.5 : 30.0;
-    if (seconds - last_ < pause || run_tokens_ == 0) return;
-    last_ = seconds;
+    if (!line_.is_due(seconds) || run_tokens_ == 0) return;
     const double left =
         seconds / static_cast<double>(run_tokens_) * static_cast<double>(tokens_ - done_tokens_);
-    const std::string text =
-        fmt::format("{} of {} replies, about {:.0f} s left", done_, replies_, left);
-    print_error("{}", stderr_is_terminal() ? "\r\033[K" + text : text + "\n");
-    drawn_ = true;
+    line_.show(seconds,
+               fmt::format("{} of {} replies, about {:.0f} s left", done_, replies_, left));
   }
 
  private:
@@ -87,8 +77,7 @@ class NiahProgress {
   std::int64_t done_tokens_ = 0;
   std::int64_t run_tokens_ = 0;
   Stopwatch watch_;
-  double last_ = 0.0;
-  bool drawn_ = false;
+  ProgressLine line_;
 };
 
 Result<std::vector<std::string>> read_haystack(const NiahFlags& flags) {

@@ -60,6 +60,24 @@ void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
   std::fflush(stderr);
 }
 
+ProgressLine::~ProgressLine() {
+  if (drawn_ && stderr_is_terminal()) print_error("\r\033[K");
+}
+
+bool ProgressLine::is_due(double seconds) const {
+  return seconds - last_seconds_ >= (stderr_is_terminal() ? 0.5 : 30.0);
+}
+
+void ProgressLine::show(double seconds, std::string_view text) {
+  last_seconds_ = seconds;
+  drawn_ = true;
+  if (stderr_is_terminal()) {
+    print_error("\r\033[K{}", text);
+  } else {
+    print_error("{}\n", text);
+  }
+}
+
 InterruptGuard::InterruptGuard() {
   interrupts = 0;
   struct sigaction action = {};

@@ -30,6 +30,24 @@ class ProgressBar {
   int drawn_percent_ = -1;
 };
 
+// How far something long is, in words, on stderr: on a terminal one line that changes, elsewhere a
+// line every half minute. Erased when destroyed.
+class ProgressLine {
+ public:
+  ProgressLine() = default;
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // Whether the last line is old enough for another one; `seconds`: since whatever began.
+  bool is_due(double seconds) const;
+  void show(double seconds, std::string_view text);
+
+ private:
+  double last_seconds_ = 0.0;
+  bool drawn_ = false;
+};
+
 // While it lives Ctrl-C sets a flag instead of ending the program; a second one during the same
 // reply ends it.
 class InterruptGuard {

@@ -19,9 +19,9 @@ Result<std::unique_ptr<Timeline>> timeline_of(EngineImpl& engine, std::size_t co
 }
 
 // Two models side by side over one window after the other.
-class Comparison {
+class ModelComparison {
  public:
-  Comparison(EngineImpl& reference, EngineImpl& other)
+  ModelComparison(EngineImpl& reference, EngineImpl& other)
       : reference_(reference),
         other_(other),
         vocab_size_(static_cast<std::size_t>(reference.vocab_size())),
@@ -46,14 +46,15 @@ class Comparison {
   std::uint64_t total_ = 0;
 };
 
-Status Comparison::run(std::span<const std::vector<TokenId>> windows,
-                       const DifferenceProgress& progress) {
+Status ModelComparison::run(std::span<const std::vector<TokenId>> windows,
+                            const DifferenceProgress& progress) {
   for (const auto& window : windows) total_ += window.size();
   for (const auto& window : windows) KAKEYA_TRY(run_window(window, progress));
   return {};
 }
 
-Status Comparison::run_window(std::span<const TokenId> ids, const DifferenceProgress& progress) {
+Status ModelComparison::run_window(std::span<const TokenId> ids,
+                                   const DifferenceProgress& progress) {
   KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline_of(reference_, ids.size()));
   KAKEYA_ASSIGN_OR_RETURN(const auto other, timeline_of(other_, ids.size()));
   for (std::size_t begin = 0; begin < ids.size(); begin += kMaxRows) {
@@ -71,7 +72,7 @@ Status Comparison::run_window(std::span<const TokenId> ids, const DifferenceProg
   return {};
 }
 
-Status Comparison::compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows) {
+Status ModelComparison::compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows) {
   const std::size_t end = std::min(begin + rows, ids.size() - 1);
   for (std::size_t position = begin; position < end; ++position) {
     const std::size_t offset = (position - begin) * vocab_size_;
@@ -97,7 +98,7 @@ Result<DistributionStatistics> compare_models(EngineImpl& reference,
     return invalid_argument("expected models of one vocabulary, got {} and {} tokens",
                             reference.vocab_size(), other.vocab_size());
   }
-  Comparison comparison(reference, other);
+  ModelComparison comparison(reference, other);
   KAKEYA_TRY(comparison.run(windows, progress));
   return std::move(comparison).statistics();
 }

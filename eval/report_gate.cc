@@ -17,6 +17,7 @@ constexpr std::array kRules = {
     GateRule{"fields", "all its fields are there, of their types, and no others"},
     GateRule{"provenance", "made from a commit without changes, by a command that is named"},
     GateRule{"counts", "counts agree with one another"},
+    GateRule{"gap", "the rows of a long run follow one another, from its beginning to its end"},
     GateRule{"headline", "what is claimed is what its samples give"},
     GateRule{"same-run", "each time has its baseline of the same run, as often measured"},
     GateRule{"samples",
@@ -78,6 +79,8 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
+  if (kind == "kakeya.longrun/1") check_longrun(report, checks);
+  if (kind == "kakeya.multitenant/1") check_multitenant(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);
   if (kind == "kakeya.bench.batch/1") check_sessions(report, checks);
   if (kind == "kakeya.peers/2") check_peers(report, checks);

@@ -46,6 +46,8 @@ void check_keys_and_values(const Report& report, RuleChecks& checks);
 void check_perplexity(const Report& report, RuleChecks& checks);
 void check_overlap(const Report& report, RuleChecks& checks);
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
+void check_longrun(const Report& report, RuleChecks& checks);
+void check_multitenant(const Report& report, RuleChecks& checks);
 void check_passes(const Report& report, RuleChecks& checks);
 void check_operations(const Report& report, RuleChecks& checks);
 void check_sessions(const Report& report, RuleChecks& checks);

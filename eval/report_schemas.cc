@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "report_fields.h"
+#include "report_tables.h"
 
 namespace kakeya::eval {
 namespace {
@@ -355,6 +356,8 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
     all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
     all["kakeya.eval.niah/1"] = fields_of({kProvenance, kEngine, kNeedlesInHaystacks});
+    all["kakeya.longrun/1"] = fields_of({kProvenance, kEngine, kLongRunFields});
+    all["kakeya.multitenant/1"] = fields_of({kProvenance, kEngine, kMultitenantFields});
     for (const char* pass : {"decode", "prefill", "verify"}) {
       all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
     }

@@ -165,6 +165,37 @@ TEST_F(BadInputs, OfSizes) {
   });
 }
 
+// Of evaluations that run for long.
+TEST_F(BadInputs, OfLongRuns) {
+  expect_rows({
+      {"$K eval longrun -m $M --minutes 0", 2, "--minutes must"},
+      {"$K eval longrun -m $M --minutes -1", 2, "--minutes must"},
+      {"$K eval longrun -m $M --minutes nan", 2, "--minutes must"},
+      {"$K eval longrun -m $M --minutes 1e300", 2, "--minutes must"},
+      {"$K eval longrun -m $M --minutes soon", 2, "--minutes"},
+      {"$K eval longrun -m $M --tokens 5", 2, "--tokens"},
+      {"$K eval longrun -m $M --tokens 600 --minutes 1", 2, "--tokens"},
+      {"$K eval longrun -m $M --bucket-minutes 0", 2, "--bucket-minutes must"},
+      {"$K eval longrun -m $M --bucket-minutes nan", 2, "--bucket-minutes must"},
+      {"$K eval longrun -m $M --bucket-minutes 0.001", 2, "at most 1000 buckets, got 60000"},
+      {"$K eval longrun -m $M --sessions 0", 2, "--sessions"},
+      {"$K eval longrun -m $M --set poems", 2, "poems"},
+      {"$K eval longrun -m $M --prompts /dev/null", 2, "holds no prompt"},
+      {"$K eval longrun -m $M --temperature nan", 2, "--temperature"},
+      {"$K eval longrun -m $M --ctx 16", 2, "--ctx must be twice the longest prompt"},
+      {"$K eval longrun -m $M --draft-length few", 2, "--draft-length"},
+      {"$K eval longrun -m $M -o $D/none/x.json", 2, "none"},
+      {"$K eval multitenant -m $M --sessions 0", 2, "--sessions"},
+      {"$K eval multitenant -m $M --sessions 1025", 2, "--sessions"},
+      {"$K eval multitenant -m $M --pairs 0", 2, "--pairs"},
+      {"$K eval multitenant -m $M --max-tokens 0", 2, "--max-tokens"},
+      {"$K eval multitenant -m $M --temperature 0", 2, "--temperature"},
+      {"$K eval multitenant -m $M --data $D", 2, "humaneval.jsonl"},
+      {"$K eval multitenant -m $M --draft $D/none", 2, "none"},
+      {"$K eval multitenant -m $M -o $D/none/x.json", 2, "none"},
+  });
+}
+
 TEST_F(BadInputs, OfFiles) {
   const auto ids = [](const std::string& text) {
     return Row{

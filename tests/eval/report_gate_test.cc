@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "eval/made_reports.h"
 #include "formats/scratch_files.h"
 
 namespace kakeya::eval {
@@ -23,7 +24,10 @@ namespace {
 using testing::Contains;
 using testing::Field;
 
+// A report that is kept, or one that is made up: "made-longrun", "made-multitenant".
 Report kept(const std::string& name) {
+  if (name == "made-longrun") return made_longrun_report(kept("niah"));
+  if (name == "made-multitenant") return made_multitenant_report(kept("niah"));
   return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
 }
 
@@ -33,6 +37,7 @@ std::vector<std::string> kept_names() {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
+  names.insert(names.end(), {"made-longrun", "made-multitenant"});
   return names;
 }
 
@@ -94,6 +99,103 @@ std::vector<Doctored> doctored_needles() {
       {"alive", "niah",
        [](Report& r) { needle_reply(r, "restore-full-aux")["codes_matter"] = false; }},
       {"alive", "niah", [](Report& r) { needle_reply(r, "exact")["evicted_rows"] = 3; }},
+  };
+}
+
+std::vector<Doctored> doctored_long_runs() {
+  constexpr const char* kMade = "made-longrun";
+  const auto bucket = [](Report& r, std::size_t index) -> Report& { return r["buckets"][index]; };
+  return {
+      {"gap", kMade, [](Report& r) { r["complete"] = false; }},
+      // A bucket is gone: the last one, or one before it.
+      {"gap", kMade, [](Report& r) { r["buckets"].erase(5); }},
+      {"gap", kMade, [](Report& r) { r["buckets"].erase(2); }},
+      {"gap", kMade, [=](Report& r) { bucket(r, 3)["begin_seconds"] = 1810.0; }},
+      {"gap", kMade, [=](Report& r) { bucket(r, 0)["begin_seconds"] = 1.0; }},
+      {"gap", kMade,
+       [=](Report& r) {
+         bucket(r, 2)["end_seconds"] = 1700.0;
+         bucket(r, 3)["begin_seconds"] = 1700.0;
+       }},
+      {"gap", kMade, [](Report& r) { r["seconds"] = 7200.0; }},
+      {"gap", kMade, [](Report& r) { r["options"]["minutes"] = 120.0; }},
+      {"counts", kMade, [](Report& r) { r["tokens"] = 99000000; }},
+      {"counts", kMade, [=](Report& r) { bucket(r, 1)["tokens"] = 1900000; }},
+      {"counts", kMade, [](Report& r) { r["conversations"] = 9; }},
+      {"counts", kMade, [=](Report& r) { bucket(r, 1)["accepted"] = 900000; }},
+      {"counts", kMade, [](Report& r) { r["options"]["tokens"] = 100; }},
+      {"counts", kMade, [](Report& r) { r["prompts"].erase(1); }},
+      {"samples", kMade, [=](Report& r) { bucket(r, 4)["rounds"] = 50; }},
+      {"samples", kMade, [](Report& r) { r["options"]["buckets"] = 5; }},
+      {"long-enough", kMade, [=](Report& r) { bucket(r, 1)["end_seconds"] = 600.05; }},
+      {"headline", kMade, [=](Report& r) { bucket(r, 1)["tokens_per_second"] = 9000.0; }},
+      {"headline", kMade, [](Report& r) { r["verdict"]["p50_ratio"] = 1.0; }},
+      {"headline", kMade, [=](Report& r) { bucket(r, 5)["p50_ms"] = 1.0; }},
+      {"headline", kMade, [=](Report& r) { bucket(r, 2)["p95_ms"] = 0.5; }},
+      // More than the bucket's time.
+      {"headline", kMade, [=](Report& r) { bucket(r, 2)["rounds"] = 1500000; }},
+      {"bytes", kMade, [=](Report& r) { bucket(r, 3)["ledger_bytes"] = 25000064; }},
+      {"bytes", kMade, [](Report& r) { r["verdict"]["flat"] = false; }},
+      {"bytes", kMade, [](Report& r) { r["verdict"]["resident_growth"] = 0; }},
+      {"lossless", kMade, [](Report& r) { r["prompts"][0]["equal"] = 307; }},
+      {"lossless", kMade, [](Report& r) { r["prompts"][0].erase("sha256"); }},
+      {"lossless", kMade, [](Report& r) { r["verdict"]["answers_equal"] = false; }},
+      {"lossless", kMade,
+       [](Report& r) {
+         r["failures"].push_back(
+             {{"conversation", 3}, {"prompt", "a"}, {"seconds", 1.0}, {"error", "no memory"}});
+       }},
+      {"drafts-ran", kMade, [](Report& r) { r["options"]["draft_length"] = "0"; }},
+  };
+}
+
+std::vector<Doctored> doctored_tenants() {
+  constexpr const char* kMade = "made-multitenant";
+  const auto request = [](Report& r, std::size_t arm) -> Report& {
+    return r["arms"][arm]["requests"][1];
+  };
+  return {
+      {"lossless", kMade, [=](Report& r) { request(r, 0)["sha256"] = std::string(64, 'a'); }},
+      {"lossless", kMade, [=](Report& r) { request(r, 1)["differs_at"] = 3; }},
+      {"lossless", kMade, [](Report& r) { r["outputs_equal"] = false; }},
+      {"lossless", kMade, [=](Report& r) { request(r, 2)["error"] = "no memory"; }},
+      {"fields", kMade, [=](Report& r) { request(r, 2).erase("solo_sha256"); }},
+      {"counts", kMade, [](Report& r) { r["arms"][2]["requests"].erase(1); }},
+      {"counts", kMade, [](Report& r) { r["options"]["sessions"] = 4; }},
+      {"counts", kMade, [=](Report& r) { request(r, 3)["prompt_tokens"] = 61; }},
+      {"counts", kMade, [=](Report& r) { request(r, 4)["prompt_tokens"] = 11; }},
+      {"counts", kMade, [=](Report& r) { request(r, 0)["tokens"] = 20; }},
+      {"counts", kMade, [=](Report& r) { request(r, 3)["accepted"] = 22; }},
+      {"never-past-the-end", kMade, [=](Report& r) { request(r, 0)["tokens"] = 33; }},
+      {"never-past-the-end", kMade, [=](Report& r) { request(r, 4)["tokens"] = 31; }},
+      {"same-run", kMade, [](Report& r) { r["arms"].erase(1); }},
+      {"same-run", kMade, [](Report& r) { r["arms"][3]["sampled"] = false; }},
+      {"same-run", kMade, [](Report& r) { r["arms"][0]["solo_seconds"].erase(0); }},
+      {"samples", kMade,
+       [](Report& r) {
+         r["options"]["pairs"] = 1;
+         for (const char* name : {"solo_seconds", "together_seconds"}) {
+           r["arms"][0][name] = {0.3};
+         }
+       }},
+      {"long-enough", kMade, [](Report& r) { r["arms"][0]["solo_seconds"][2] = 0.09; }},
+      {"spread", kMade, [](Report& r) { r["arms"][0]["together_seconds"][2] = 0.5; }},
+      {"headline", kMade, [](Report& r) { r["arms"][0]["throughput_ratio"] = 3.0; }},
+      {"headline", kMade, [](Report& r) { r["arms"][0]["together_tokens_per_second"] = 3.0; }},
+      {"headline", kMade, [=](Report& r) { request(r, 0)["tokens_per_second"] = 999.0; }},
+      {"headline", kMade, [=](Report& r) { request(r, 0)["first_token_seconds"] = 0.2; }},
+      {"headline", kMade, [](Report& r) { r["arms"][1]["longest_wait_seconds"] = 0.01; }},
+      {"headline", kMade, [](Report& r) { r["arms"][1]["longest_gap_seconds"] = 0.001; }},
+      {"headline", kMade, [](Report& r) { r["arms"][4]["fairness"] = 1.0; }},
+      {"headline", kMade, [](Report& r) { r["arms"][4].erase("fairness"); }},
+      {"headline", kMade, [](Report& r) { r["arms"][0]["fairness"] = 1.0; }},
+      {"bytes", kMade, [](Report& r) { r["arms"][0]["bytes_ratio"] = 0.5; }},
+      {"bytes", kMade, [](Report& r) { r["arms"][0]["alone_bytes"] = 0; }},
+      {"drafts-ran", kMade, [=](Report& r) { request(r, 0)["drafted"] = 5; }},
+      {"drafts-ran", kMade,
+       [](Report& r) {
+         for (Report& row : r["arms"][2]["requests"]) row["drafted"] = 0;
+       }},
   };
 }
 
@@ -173,7 +275,9 @@ std::vector<Doctored> all_doctored() {
 TEST(ReportGate, EachRuleRejectsADoctoredReport) {
   std::set<std::string> rules;
   std::vector<Doctored> all = all_doctored();
-  for (Doctored& doctored : doctored_needles()) all.push_back(std::move(doctored));
+  for (const auto& more : {doctored_needles(), doctored_long_runs(), doctored_tenants()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
   for (const Doctored& doctored : all) {
     Report report = kept(doctored.report);
     doctored.doctor(report);

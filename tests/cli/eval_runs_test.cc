@@ -1,0 +1,101 @@
+// `kakeya eval longrun` and `kakeya eval multitenant` as a user meets them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/program.h"
+
+namespace kakeya::test {
+namespace {
+
+const std::string kTwoPrompts = "{\"prompt\": \"Count from 5 to 12.\"}\n{\"prompt\": \"Hello\"}\n";
+const std::string kLongRun =
+    "eval longrun " + kDemoFlag + "--prompts - --ctx 200 --chunk 32 --window 48 ";
+const std::string kTenants =
+    "eval multitenant " + kDemoFlag + "--prompts - --sessions 3 --max-tokens 12 --pairs 1 ";
+
+nlohmann::json parsed(const Outcome& outcome) {
+  return nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+}
+
+TEST_F(Cli, DecodesForLongAndReportsBuckets) {
+  const std::string report = folder_ + "/report.json";
+  const Outcome outcome = kakeya(kLongRun + "--tokens 1800 -o " + report, kTwoPrompts);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* expected :
+       {"1800 tokens in ", "the ledger grew by 0 bytes", "p99 ms", "all equal the first one"}) {
+    EXPECT_NE(outcome.out.find(expected), std::string::npos) << expected << "\n" << outcome.out;
+  }
+  const auto json = nlohmann::json::parse(slurp(report));
+  EXPECT_EQ(json["schema"], "kakeya.longrun/1");
+  EXPECT_EQ(json["complete"], true);
+  ASSERT_EQ(json["buckets"].size(), 6U);
+  std::int64_t tokens = 0;
+  for (const auto& row : json["buckets"]) tokens += row["tokens"].get<std::int64_t>();
+  EXPECT_EQ(tokens, 1800);
+  EXPECT_EQ(json["verdict"]["ledger_growth"], 0);
+  EXPECT_GT(json["buckets"][0]["resident_bytes"], json["buckets"][0]["ledger_bytes"]);
+  // It is too short for a claim, and its commit may have changes; all else is in order.
+  const std::string gate = kakeya("eval gate " + report).out;
+  for (const char* rule : {"fields:", "counts:", "gap:", "headline:", "bytes:", "lossless:"}) {
+    EXPECT_EQ(gate.find(rule), std::string::npos) << gate;
+  }
+}
+
+TEST_F(Cli, ALongRunThatIsInterruptedReportsWhatThereIs) {
+  const Outcome outcome = kakeya(kLongRun + "--minutes 10 --json", kTwoPrompts,
+                                 "timeout --foreground --preserve-status -s INT 3 ");
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  const auto json = parsed(outcome);
+  ASSERT_TRUE(json.is_object()) << outcome.err;
+  EXPECT_EQ(json["complete"], false);
+  EXPECT_GT(json["tokens"], 0);
+  EXPECT_EQ(json["buckets"].size(), 1U);
+  EXPECT_LT(json["seconds"], 60.0);
+}
+
+TEST_F(Cli, LongRunsOfASchedulerAreReportedTheSameWay) {
+  const Outcome outcome =
+      kakeya(kLongRun + "--tokens 1800 --sessions 3 --draft none --json", kTwoPrompts);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = parsed(outcome);
+  EXPECT_EQ(json["options"]["sessions"], 3);
+  EXPECT_EQ(json["verdict"]["ledger_growth"], 0);
+  for (const auto& row : json["buckets"]) EXPECT_EQ(row["drafted"], 0);
+}
+
+TEST_F(Cli, ComparesRequestsThatSharePassesWithEachAlone) {
+  const std::string report = folder_ + "/report.json";
+  const Outcome outcome = kakeya(kTenants + "-o " + report, kTwoPrompts);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("id for id"), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(slurp(report));
+  EXPECT_EQ(json["schema"], "kakeya.multitenant/1");
+  EXPECT_EQ(json["outputs_equal"], true);
+  ASSERT_EQ(json["arms"].size(), 5U);
+  for (const auto& arm : json["arms"]) EXPECT_EQ(arm["requests"].size(), 3U);
+  const std::string gate = kakeya("eval gate " + report).out;
+  for (const char* rule : {"fields:", "counts:", "headline:", "bytes:", "lossless:", "past-the"}) {
+    EXPECT_EQ(gate.find(rule), std::string::npos) << gate;
+  }
+  // Nothing drafts: three arms.
+  const Outcome plain = kakeya(kTenants + "--draft none --json", kTwoPrompts);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_EQ(parsed(plain)["arms"].size(), 3U);
+}
+
+// A prompt that is longer than the context.
+TEST_F(Cli, ARequestThatFailsIsNamedAndTheExitCodeSaysSo) {
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += "the sea ";
+  const std::string prompts = "{\"prompt\": \"Hi\"}\n{\"prompt\": \"" + words + "\"}\n";
+  const Outcome outcome = kakeya(kTenants + "--ctx 40", prompts);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.out.find("greedy: request 1 (2) failed: "), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("id for id"), std::string::npos) << outcome.out;
+}
+
+}  // namespace
+}  // namespace kakeya::test

@@ -1,0 +1,87 @@
+#include "eval/made_reports.h"
+
+#include <string>
+
+#include "longrun_eval.h"
+#include "multitenant_eval.h"
+
+namespace kakeya::eval {
+namespace {
+
+Report with_provenance(const Report& of, const std::string& schema) {
+  Report report;
+  for (const char* name :
+       {"schema", "version", "commit", "dirty", "command", "machine", "conditions", "model",
+        "weights", "drafter_weights", "backend", "threads", "compute"}) {
+    report[name] = of.at(name);
+  }
+  report["schema"] = schema;
+  return report;
+}
+
+}  // namespace
+
+Report made_longrun_report(const Report& provenance) {
+  Report report = with_provenance(provenance, "kakeya.longrun/1");
+  report["options"] = {
+      {"minutes", 60.0},           {"tokens", 0},        {"buckets", 6}, {"sessions", 1},
+      {"context", 8192},           {"window", 1024},     {"sink", 4},    {"evicted_full", "drop"},
+      {"evicted_sliding", "keep"}, {"set", "mt_bench"},  {"prompts", 2}, {"draft", "auto"},
+      {"draft_length", "auto"},    {"temperature", 1.0}, {"seed", 0}};
+  report["probe_gb_per_s"] = {{"before", 40.0}, {"after", 41.0}};
+  LongRunReport run{.complete = true, .seconds = 3600.25};
+  for (int i = 0; i < 6; ++i) {
+    run.buckets.push_back({.begin_seconds = 600.0 * i,
+                           .end_seconds = i == 5 ? run.seconds : 600.0 * (i + 1),
+                           .conversations = 100 + i,
+                           .rounds = 500000,
+                           .tokens = 900000 + 1000 * i,
+                           .drafted = 800000,
+                           .accepted = 400000 + i,
+                           .p50_ms = 1.0 + 0.01 * i,
+                           .p95_ms = 1.5,
+                           .p99_ms = 2.0 + 0.1 * i,
+                           .ledger_bytes = 25000000,
+                           .resident_bytes = 60000000 + 4096U * static_cast<unsigned>(i)});
+  }
+  run.prompts = {{.prompt = "a", .answers = 308, .equal = 308, .sha256 = std::string(64, '1')},
+                 {.prompt = "b", .answers = 307, .equal = 307, .sha256 = std::string(64, '2')}};
+  add_longrun_json(report, run);
+  return report;
+}
+
+Report made_multitenant_report(const Report& provenance) {
+  Report report = with_provenance(provenance, "kakeya.multitenant/1");
+  report["options"] = {{"sessions", 3},          {"pairs", 5},         {"max_tokens", 32},
+                       {"context", 200},         {"limit", 0},         {"draft", "auto"},
+                       {"draft_length", "auto"}, {"temperature", 1.0}, {"seed", 1}};
+  report["probe_gb_per_s"] = {{"before", 40.0}, {"after", 41.0}};
+  const TenantOptions options{.hash = [](std::span<const TokenId> ids) {
+    return std::string(64, static_cast<char>('0' + ids.size() % 10));
+  }};
+  std::vector<TenantArmReport> arms;
+  for (const TenantArm& arm : tenant_arms(true)) {
+    TenantArmReport& made = arms.emplace_back();
+    made.arm = arm;
+    for (int i = 0; i < 3; ++i) {
+      TenantRequest& request = made.requests.emplace_back();
+      request.prompt = std::to_string(i);
+      request.prompt_tokens = arm.equal_lengths ? 10 : 10 + 50 * i;
+      TenantAnswer answer{.first_token_seconds = 0.01 * (i + 1),
+                          .longest_gap_seconds = 0.002 * (3 - i),
+                          .seconds = 0.1 + 0.01 * i};
+      answer.ids.resize(arm.equal_lengths ? 32 : 12 + 7 * static_cast<std::size_t>(i));
+      if (arm.drafts) answer.drafted = 20 + i;
+      if (arm.drafts) answer.accepted = 10;
+      compare_tenant(request, answer, answer, options);
+    }
+    made.solo_seconds = {0.30, 0.31, 0.29, 0.30, 0.32};
+    made.together_seconds = {0.13, 0.14, 0.13, 0.15, 0.13};
+    made.alone_bytes = 1000000;
+    made.together_bytes = 3000000;
+  }
+  add_tenants_json(report, arms);
+  return report;
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,14 @@
+// Reports that keep every rule, of runs that were made up: of kinds of which the repository keeps
+// none.
+#pragma once
+
+#include "report_gate.h"
+
+namespace kakeya::eval {
+
+// An hour in six buckets. `provenance`: a report whose commit, machine and engine are taken over.
+Report made_longrun_report(const Report& provenance);
+// Three requests at once, in five arms.
+Report made_multitenant_report(const Report& provenance);
+
+}  // namespace kakeya::eval
