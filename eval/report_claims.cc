@@ -210,6 +210,51 @@ std::vector<ClaimGroup> server_claims(const Report& report) {
   return {std::move(speed), std::move(wait)};
 }
 
+std::vector<ClaimGroup> long_run_claims(const Report& report) {
+  ClaimGroup time{.title = "A round, by bucket",
+                  .unit = "ms, median and 95 of 100",
+                  .better = Better::kLess,
+                  .interval = "median and 95 of 100 rounds"};
+  ClaimGroup memory{.title = "Memory, by bucket", .unit = "MiB", .better = Better::kLess};
+  for (const Report& bucket : report["buckets"]) {
+    const std::string name = fmt::format("from {:.0f} s on", number_of(bucket["begin_seconds"]));
+    const double median_ms = number_of(bucket["p50_ms"]);
+    time.claims.push_back(
+        {.name = name, .value = median_ms, .interval = {{median_ms, number_of(bucket["p95_ms"])}}});
+    for (const char* kind : {"ledger", "resident"}) {
+      memory.claims.push_back({.name = fmt::format("{}, {}", name, kind),
+                               .value = number_of(bucket[fmt::format("{}_bytes", kind)]) / 0x1p20});
+    }
+  }
+  return {std::move(time), std::move(memory)};
+}
+
+std::vector<ClaimGroup> multitenant_claims(const Report& report) {
+  ClaimGroup speed{.title = "All requests together",
+                   .unit = "times one after the other",
+                   .better = Better::kMore,
+                   .reference = 1.0,
+                   .interval = kSpread};
+  ClaimGroup fairness{.title = "Fairness, where lengths are equal",
+                      .unit = "Jain's index",
+                      .better = Better::kMore};
+  ClaimGroup bytes{.title = "Memory of all together",
+                   .unit = "times what they take alone, added up",
+                   .better = Better::kLess,
+                   .reference = 1.0};
+  for (const Report& arm : report["arms"]) {
+    const std::string name = text_of(arm["arm"]);
+    speed.claims.push_back(claim_of_samples(
+        name, ratios(numbers(arm["solo_seconds"]), numbers(arm["together_seconds"]))));
+    bytes.claims.push_back({.name = name, .value = number_of(arm["bytes_ratio"])});
+    if (!arm.contains("fairness")) continue;
+    fairness.claims.push_back({.name = name, .value = number_of(arm["fairness"])});
+  }
+  std::vector<ClaimGroup> groups = {std::move(speed), std::move(bytes)};
+  if (!fairness.claims.empty()) groups.push_back(std::move(fairness));
+  return groups;
+}
+
 }  // namespace
 
 std::vector<ClaimGroup> claims_of(const Report& report) {
@@ -225,6 +270,8 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
                 {"kakeya.bench.verify/1", pass_claims},
                 {"kakeya.bench.operations/1", operation_claims},
                 {"kakeya.bench.batch/1", session_claims},
+                {"kakeya.longrun/1", long_run_claims},
+                {"kakeya.multitenant/1", multitenant_claims},
                 {"kakeya.peers/2", peer_claims},
                 {"kakeya.servers/1", server_claims}};
   const auto kind = kKinds.find(report["schema"].get<std::string>());

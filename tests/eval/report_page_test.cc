@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "claim_chart.h"
+#include "eval/made_reports.h"
 
 namespace kakeya::eval {
 namespace {
@@ -54,6 +55,20 @@ TEST(ReportClaims, EveryReportThatIsKeptHasSome) {
     for (const ClaimGroup& group : groups) EXPECT_FALSE(group.claims.empty()) << entry.path();
   }
   EXPECT_GT(reports, 10U);
+}
+
+TEST(ReportClaims, OfLongRunsAreBucketsAndOfManyTenantsArms) {
+  const Report longrun = made_longrun_report(kept("spec"));
+  const auto buckets = claims_of(longrun);
+  ASSERT_EQ(buckets.size(), 2U);
+  ASSERT_EQ(buckets[0].claims.size(), longrun["buckets"].size());
+  EXPECT_EQ(buckets[0].claims[0].value, longrun["buckets"][0]["p50_ms"]);
+  EXPECT_EQ(buckets[1].claims.size(), 2 * longrun["buckets"].size());
+  const Report tenants = made_multitenant_report(kept("spec"));
+  const auto arms = claims_of(tenants);
+  ASSERT_EQ(arms.size(), 3U);
+  ASSERT_EQ(arms[0].claims.size(), tenants["arms"].size());
+  EXPECT_NEAR(arms[0].claims[0].value, tenants["arms"][0]["throughput_ratio"], 1e-9);
 }
 
 TEST(ReportChanges, OfARunAgainstItselfThereAreNone) {
