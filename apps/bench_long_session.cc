@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "bench_flags.h"
 #include "command.h"
-#include "machine_memory.h"
 #include "output.h"
+#include "system_facts.h"
 #include "terminal.h"
 
 namespace kakeya::cli {

@@ -32,7 +32,7 @@ void exit_on_lost_files() {
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
-  ::sigemptyset(&action.sa_mask);
+  sigemptyset(&action.sa_mask);
   ::sigaction(SIGBUS, &action, nullptr);
 }
 

@@ -18,15 +18,10 @@
 #include "flag_names.h"
 #include "machine_memory.h"
 #include "output.h"
+#include "system_facts.h"
 
 namespace kakeya::cli {
 namespace {
-
-// The folder of this program, empty if the system does not say.
-std::filesystem::path program_folder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-}
 
 Result<std::string> default_model() {
   const std::string folder = find_shared_folder("models/demo", "config.json");
@@ -119,7 +114,7 @@ std::uint64_t physical_memory() {
 }  // namespace
 
 std::string find_shared_folder(const std::string& path, const std::string& file) {
-  const std::filesystem::path program = program_folder();
+  const auto program = std::filesystem::path(program_path()).parent_path();
   // Never the present folder: a foreign checkout would be run without a word.
   const std::filesystem::path candidates[] = {
       program / ".." / ".." / ".." / path,

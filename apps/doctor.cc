@@ -15,6 +15,7 @@
 #include "machine_memory.h"
 #include "output.h"
 #include "runtime/model_text.h"
+#include "system_facts.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -42,9 +43,9 @@ Machine examine() {
   utsname name = {};
   ::uname(&name);
   machine.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
-  machine.cpu = proc_value("/proc/cpuinfo", "model name");
+  machine.cpu = cpu_name();
   machine.cpus = available_cpus();
-  machine.memory_bytes = meminfo_bytes("MemTotal");
+  machine.memory_bytes = machine_memory();
   machine.available_bytes = available_memory();
   machine.instruction_sets = instruction_sets();
   machine.backends = backends();

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/control_group.h"
+#include "system_facts.h"
 
 namespace kakeya::cli {
 namespace {
@@ -35,31 +36,8 @@ std::uint64_t left_in_address_space() {
 
 }  // namespace
 
-std::string proc_value(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(':');
-    if (!line.starts_with(key) || colon == std::string::npos) continue;
-    const auto begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "unknown";
-}
-
-std::uint64_t resident_memory() {
-  std::ifstream file("/proc/self/statm");
-  std::uint64_t size = 0;
-  std::uint64_t resident = 0;
-  if (!(file >> size >> resident)) return 0;
-  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-std::uint64_t meminfo_bytes(const std::string& key) {
-  return 1024 * std::strtoull(proc_value("/proc/meminfo", key).c_str(), nullptr, 10);
-}
-
 std::uint64_t available_memory() {
-  const std::uint64_t machine = meminfo_bytes("MemAvailable");
+  const std::uint64_t machine = free_machine_memory();
   return std::min({machine == 0 ? kNoLimit : machine, left_in_address_space(),
                    control_group_limits().memory_left});
 }

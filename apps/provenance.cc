@@ -13,6 +13,7 @@
 #include "commit.h"
 #include "kakeya/version.h"
 #include "output.h"
+#include "system_facts.h"
 
 namespace kakeya::cli {
 namespace {
@@ -34,20 +35,10 @@ std::string read_all(const char* path) {
 // Words of the command line, without the folder of the program, which is no matter of the reader.
 nlohmann::ordered_json command_json() {
   nlohmann::ordered_json words = nlohmann::ordered_json::array();
-  std::istringstream arguments(read_all("/proc/self/cmdline"));
-  for (std::string word; std::getline(arguments, word, '\0');) {
+  for (const std::string& word : command_words()) {
     words.push_back(words.empty() ? word.substr(word.rfind('/') + 1) : word);
   }
   return words;
-}
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 }  // namespace

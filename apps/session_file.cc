@@ -13,6 +13,7 @@
 
 #include "base/atomic_file.h"
 #include "base/status.h"
+#include "base/system_names.h"
 
 namespace kakeya::cli {
 namespace {
@@ -59,8 +60,8 @@ SessionFile::Identity SessionFile::identity() const {
           .device = file.st_dev,
           .inode = file.st_ino,
           .size = file.st_size,
-          .seconds = file.st_mtim.tv_sec,
-          .nanoseconds = file.st_mtim.tv_nsec};
+          .seconds = modified_at(file).tv_sec,
+          .nanoseconds = modified_at(file).tv_nsec};
 }
 
 bool SessionFile::look() {

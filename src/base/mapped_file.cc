@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/system_names.h"
 
 namespace kakeya {
 namespace {
@@ -50,8 +51,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   file.path_ = path;
   file.size_ = static_cast<std::size_t>(info.st_size);
   file.number_ = info.st_ino;
-  file.modified_ns_ = nanoseconds(info.st_mtim);
-  file.changed_ns_ = nanoseconds(info.st_ctim);
+  file.modified_ns_ = nanoseconds(modified_at(info));
+  file.changed_ns_ = nanoseconds(changed_at(info));
   if (file.size_ > 0) {
     void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) {
@@ -92,7 +93,8 @@ std::string MappedFile::identity() const {
 Status MappedFile::check_unchanged() const {
   struct stat info = {};
   if (::stat(path_.c_str(), &info) != 0 || info.st_ino != number_) return {};
-  if (static_cast<std::size_t>(info.st_size) == size_ && nanoseconds(info.st_mtim) == modified_ns_)
+  if (static_cast<std::size_t>(info.st_size) == size_ &&
+      nanoseconds(modified_at(info)) == modified_ns_)
     return {};
   return data_loss("{}: written to while it was read: it had {} bytes and has {}", path_, size_,
                    info.st_size);
@@ -101,7 +103,7 @@ Status MappedFile::check_unchanged() const {
 void MappedFile::advise_huge_pages(std::span<const std::byte> part) {
   if (part.empty()) return;
   const Pages pages(part);
-  ::madvise(pages.begin, pages.bytes, MADV_HUGEPAGE);
+  kakeya::advise_huge_pages(pages.begin, pages.bytes);
 }
 
 void MappedFile::populate(std::span<const std::byte> part) {

@@ -1,9 +1,9 @@
 #include "base/memory_space.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
+
+#include "base/system_names.h"
 
 namespace kakeya {
 namespace {
@@ -22,7 +22,7 @@ class HostSpace final : public MemorySpace {
     const std::uint64_t alignment = huge ? kHugePage : kAlignment;
     void* data = nullptr;
     if (::posix_memalign(&data, alignment, bytes) != 0) return nullptr;
-    if (huge) ::madvise(data, bytes, MADV_HUGEPAGE);  // advice only: failure costs speed, not truth
+    if (huge) advise_huge_pages(data, bytes);
     return static_cast<std::byte*>(data);
   }
   void release(std::byte* memory, std::uint64_t /*bytes*/) override { std::free(memory); }

@@ -1,8 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -46,31 +43,6 @@ bool spin_until(std::chrono::nanoseconds time, Done&& done) {
   }
 }
 
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    }
-  }
-  return cpus;
-}
-
-// Lets a thread run on one CPU only. Failure (a cpuset that changed) costs speed only.
-void pin_to(pid_t thread, int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  ::sched_setaffinity(thread, sizeof(set), &set);
-}
-
-pid_t this_thread() {
-  thread_local const pid_t kId = ::gettid();
-  return kId;
-}
-
 // How long the last items of others may still take when `items` of one's own took `time`: a thread
 // that is not ready by then has lost its CPU.
 std::chrono::nanoseconds patience_after(Clock::duration time, std::int64_t items) {
@@ -80,7 +52,7 @@ std::chrono::nanoseconds patience_after(Clock::duration time, std::int64_t items
 }  // namespace
 
 struct alignas(64) ThreadPool::Worker {
-  std::atomic<pid_t> id{0};         // the system's number of the thread
+  std::atomic<ThreadNumber> id{0};  // the system's number of the thread
   std::atomic<int> cpu{-1};         // where it is pinned; -1: nowhere
   std::atomic<bool> inside{false};  // may be in a job
   bool away = false;                // on a CPU that was lent to it; the caller's note
@@ -164,7 +136,7 @@ void ThreadPool::run(std::int64_t count, Function function, void* context) {
 // Lets the workers that are still inside the job go on where this thread runs, which must sleep
 // then.
 void ThreadPool::lend_cpu() {
-  const int cpu = ::sched_getcpu();
+  const int cpu = current_cpu();
   for (const std::unique_ptr<Worker>& worker : workers_) {
     if (!worker->inside.load()) continue;
     worker->away = true;
@@ -182,14 +154,9 @@ void ThreadPool::take_workers_home() {
 // Gives the caller of the job the CPU of this worker, which goes to the one that no worker has:
 // there the caller has lost its time to another process, or soon will.
 void ThreadPool::change_places_with_caller(Worker& self) {
-  const pid_t caller = caller_.load(std::memory_order_relaxed);
   const int cpu = self.cpu.load();
-  cpu_set_t may_use;
-  if (::sched_getaffinity(caller, sizeof(may_use), &may_use) != 0 || !CPU_ISSET(cpu, &may_use))
-    return;
+  if (!move_to(caller_.load(std::memory_order_relaxed), cpu)) return;
   self.cpu = spare_cpu_.exchange(cpu);
-  pin_to(caller, cpu);
-  ::sched_setaffinity(caller, sizeof(may_use), &may_use);  // moves it no further
   pin_to(self.id.load(), self.cpu.load());
 }
 

@@ -5,8 +5,6 @@
 // neighbour").
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,6 +12,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "base/cpu_affinity.h"
 
 namespace kakeya {
 
@@ -68,7 +68,7 @@ class ThreadPool {
   Function function_ = nullptr;
   void* context_ = nullptr;
   std::int64_t count_ = 0;
-  std::atomic<pid_t> caller_{0};  // the system's number of the thread that runs the job
+  std::atomic<ThreadNumber> caller_{0};  // the thread that runs the job
   alignas(64) std::atomic<std::int64_t> next_item_{0};
 
   // job number << 32 | open << 31 | workers inside. One word, so that a worker can only enter a job

@@ -1,6 +1,7 @@
 #include "convert/tokenizer_check.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>

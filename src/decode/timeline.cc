@@ -216,7 +216,8 @@ Status Timeline::run_with_logits(const LogitsCallback& look) {
   KAKEYA_TRY(own_logits());
   while (!pending().empty()) {
     const Position first = cache_.length();
-    const std::int64_t rows = std::min(std::ssize(pending()), workspace_.limited_rows(most));
+    const std::int64_t rows =
+        std::min<std::int64_t>(std::ssize(pending()), workspace_.limited_rows(most));
     Pass pass(workspace_);
     KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, rows));
     KAKEYA_TRY(pass.run());

@@ -57,7 +57,8 @@ class Header {
     put(GgufValueType::kArray);
     put(value_type<T>());
     put<std::uint64_t>(values.size());
-    for (const auto& value : values) put(value);
+    // A vector of bools gives no bools but what stands for them.
+    for (const auto& value : values) put(static_cast<const T&>(value));
   }
 
   void put_value(const GgufValue& value) {

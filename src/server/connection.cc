@@ -24,6 +24,12 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
+#ifdef POLLRDHUP
+constexpr short kPeerHasEnded = POLLRDHUP;
+#else
+constexpr short kPeerHasEnded = POLLHUP;  // BSD's kernels say so for either direction
+#endif
+
 struct Route {
   std::string_view path;
   http::verb verb;
@@ -302,7 +308,7 @@ void Connection::look_again() {
 }
 
 bool Connection::is_open() {
-  pollfd socket = {.fd = stream_->socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+  pollfd socket = {.fd = stream_->socket().native_handle(), .events = kPeerHasEnded, .revents = 0};
   return ::poll(&socket, 1, 0) == 0;
 }
 
