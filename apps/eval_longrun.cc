@@ -13,9 +13,9 @@
 #include "eval_common.h"
 #include "internal_engine.h"
 #include "longrun_eval.h"
-#include "machine_memory.h"
 #include "output.h"
 #include "report.h"
+#include "system_facts.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
