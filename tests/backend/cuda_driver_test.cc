@@ -190,6 +190,20 @@ TEST_F(CudaDriver, ServesSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(CudaDriver, IsOneOfSeveralOnACard) {
+  const auto first = create();
+  Floats floats(*first, {1.0F});
+  {
+    const auto second = create();
+    Floats others(*second, {3.0F});
+    ASSERT_TRUE(floats.add());
+    ASSERT_TRUE(others.add());
+    EXPECT_EQ(others.read(), std::vector<float>{6.0F});
+  }
+  ASSERT_TRUE(floats.add());
+  EXPECT_EQ(floats.read(), std::vector<float>{4.0F});
+}
+
 TEST_F(CudaDriver, ALaunchThatIsRefusedEndsItsPassAndNoOther) {
   set("fail_launch=2");
   const auto backend = create_backend_on(create());

@@ -145,8 +145,8 @@ struct Library {
   emulated::Emulator emulator{memory, 1};
   std::int64_t retained = 0;
   Handle context;
-  Handle stream;
-  Handle module;
+  std::array<Handle, 8> streams;
+  std::array<Handle, 8> modules;
   std::array<KernelHandle, std::size(kKernelNames)> kernels;
   std::vector<std::function<Code()>> work;  // put off
   std::int64_t tried_allocations = 0;       // since cuInit()
@@ -191,8 +191,26 @@ class Call {
   Code code_ = kSuccess;
 };
 
+template <typename Thing>
+bool is_there(const std::array<Handle, 8>& handles, const Thing* thing) {
+  return std::any_of(handles.begin(), handles.end(), [&](const Handle& handle) {
+    return handle.is_there && &handle == reinterpret_cast<const Handle*>(thing);
+  });
+}
+
 bool is_stream(const libcuda::Stream* stream) {
-  return library().stream.is_there && reinterpret_cast<const Handle*>(stream) == &library().stream;
+  return is_there(library().streams, stream);
+}
+
+// One that is free; null if there are too many.
+Handle* make(std::array<Handle, 8>& handles) {
+  for (Handle& handle : handles) {
+    if (handle.is_there) continue;
+    handle.is_there = true;
+    ++library().record.objects;
+    return &handle;
+  }
+  return nullptr;
 }
 
 // Puts a copy off.
@@ -348,21 +366,19 @@ Code cuStreamCreate(libcuda::Stream** stream, unsigned flags) {
   const Call call("cuStreamCreate");
   if (call.fails()) return call.code();
   Library& lib = library();
-  if (flags != libcuda::kNonBlocking || lib.stream.is_there) {
-    return lib.misuse(kInvalidValue, "expected one stream, apart from the default one");
+  if (flags != libcuda::kNonBlocking) {
+    return lib.misuse(kInvalidValue, "expected a stream apart from the default one");
   }
-  lib.stream.is_there = true;
-  ++lib.record.objects;
-  *stream = reinterpret_cast<libcuda::Stream*>(&lib.stream);
-  return kSuccess;
+  *stream = reinterpret_cast<libcuda::Stream*>(make(lib.streams));
+  return *stream == nullptr ? kOutOfResources : kSuccess;
 }
 
 Code cuStreamDestroy_v2(libcuda::Stream* stream) {
   const Call call("cuStreamDestroy");
   Library& lib = library();
   if (!is_stream(stream)) return lib.misuse(kInvalidValue, "destroys no stream");
-  lib.stream.is_there = false;
-  lib.work.clear();
+  if (!lib.work.empty() && lib.failure == kSuccess) lib.misuse(kSuccess, "destroys what runs");
+  reinterpret_cast<Handle*>(stream)->is_there = false;
   --lib.record.objects;
   return kSuccess;
 }
@@ -385,20 +401,18 @@ Code cuModuleLoadData(libcuda::Module** module, const void* image) {
   for (std::size_t i = 0; i < lib.kernels.size(); ++i) {
     lib.kernels[i] = {.kernel = static_cast<Kernel>(i)};
   }
-  lib.module.is_there = true;
-  ++lib.record.objects;
-  *module = reinterpret_cast<libcuda::Module*>(&lib.module);
-  return kSuccess;
+  *module = reinterpret_cast<libcuda::Module*>(make(lib.modules));
+  return *module == nullptr ? kOutOfResources : kSuccess;
 }
 
 Code cuModuleUnload(libcuda::Module* module) {
   const Call call("cuModuleUnload");
   Library& lib = library();
-  if (reinterpret_cast<Handle*>(module) != &lib.module || !lib.module.is_there) {
+  if (!is_there(lib.modules, module)) {
     return lib.misuse(kInvalidValue, "unloads no module");
   }
   if (!lib.work.empty() && lib.failure == kSuccess) lib.misuse(kSuccess, "unloads what runs");
-  lib.module.is_there = false;
+  reinterpret_cast<Handle*>(module)->is_there = false;
   --lib.record.objects;
   return kSuccess;
 }
@@ -407,7 +421,7 @@ Code cuModuleGetFunction(libcuda::Function** function, libcuda::Module* module, 
   const Call call("cuModuleGetFunction");
   if (call.fails()) return call.code();
   Library& lib = library();
-  if (reinterpret_cast<Handle*>(module) != &lib.module) return kInvalidValue;
+  if (!is_there(lib.modules, module)) return kInvalidValue;
   for (std::size_t i = 0; i < lib.kernels.size(); ++i) {
     if (name != fmt::format("kakeya_{}", kKernelNames[i])) continue;
     *function = reinterpret_cast<libcuda::Function*>(&lib.kernels[i]);
