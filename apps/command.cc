@@ -184,6 +184,14 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add_kv_flags(command, flags);
 }
 
+void add_draft_length_flag(CLI::App& command, std::string& length) {
+  command
+      .add_option("--draft-length", length,
+                  "Tokens drafted in a round: auto (what is fastest here, the default) or N")
+      ->type_name("auto|N")
+      ->group("Speculation");
+}
+
 void add_draft_flags(CLI::App& command, ModelFlags& flags) {
   const std::string group = "Speculation";
   flags.draft = "auto";

@@ -80,6 +80,8 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags);
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // What drafts, and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);
+// --draft-length, for parse_draft_length().
+void add_draft_length_flag(CLI::App& command, std::string& length);
 
 // Errors: kInvalidArgument for a malformed --memory or --device-memory, kNotFound if there is no
 // demo model to default to.

@@ -185,10 +185,7 @@ void add_eval_spec_command(CLI::App& eval, int& exit_code) {
   auto flags = std::make_shared<EvalFlags>();
   add_spec_flags(*spec, *flags);
   add_draft_flags(*spec, flags->model);
-  spec->add_option("--draft-length", flags->draft_length,
-                   "Tokens drafted in a round: auto (what is fastest here, the default) or N")
-      ->type_name("auto|N")
-      ->group("Speculation");
+  add_draft_length_flag(*spec, flags->draft_length);
   spec->add_flag("--forced-rejection", flags->options.forced_rejection,
                  "Replace every draft by a wrong one: what drafting costs when nothing is accepted")
       ->group("Speculation");

@@ -227,11 +227,7 @@ void add_eval_longrun_command(CLI::App& eval, int& exit_code) {
   flags->model.evicted_full = "drop";
   add_longrun_flags(*command, *flags);
   add_draft_flags(*command, flags->model);
-  command
-      ->add_option("--draft-length", flags->draft_length,
-                   "Tokens drafted in a round: auto (what is fastest here, the default) or N")
-      ->type_name("auto|N")
-      ->group("Speculation");
+  add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
   command->footer(
       "A conversation is a prompt and an answer that goes on, whatever stop ids it has, until the "

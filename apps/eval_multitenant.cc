@@ -213,11 +213,7 @@ void add_eval_multitenant_command(CLI::App& eval, int& exit_code) {
   flags->options.sampling = {.temperature = 1.0F, .seed = 1};
   add_tenant_flags(*command, *flags);
   add_draft_flags(*command, flags->model);
-  command
-      ->add_option("--draft-length", flags->draft_length,
-                   "Tokens drafted in a round: auto (what is fastest here, the default) or N")
-      ->type_name("auto|N")
-      ->group("Speculation");
+  add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
   command->footer(
       "Greedy and sampled, with drafts and without, every request is asked among the others and "

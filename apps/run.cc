@@ -452,11 +452,7 @@ void add_sampling_flags(CLI::App& command, RunFlags& flags) {
 void add_speculation_flags(CLI::App& command, RunFlags& flags) {
   add_draft_flags(command, flags.model);
   const std::string group = "Speculation";
-  command
-      .add_option("--draft-length", flags.draft_length,
-                  "Tokens drafted in a round: auto (what is fastest here, the default) or N")
-      ->type_name("auto|N")
-      ->group(group);
+  add_draft_length_flag(command, flags.draft_length);
   command
       .add_option_function<std::string>(
           "--accept",

@@ -272,11 +272,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                    "Most requests that wait; others get 429 (default: 4096)")
       ->type_name("N");
   add_draft_flags(*command, flags->model);
-  command
-      ->add_option("--draft-length", flags->draft_length,
-                   "Tokens drafted in a round: auto (what is fastest here, the default) or N")
-      ->type_name("auto|N")
-      ->group("Speculation");
+  add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, "
