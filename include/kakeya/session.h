@@ -104,10 +104,10 @@ class Session {
   // depend on how tokens are divided between calls, nor on SessionOptions::max_rows. The session
   // goes on behind the tokens, as after prefill(). To score a whole text, append Engine::bos_id()
   // first. Errors: kFailedPrecondition without tokens before these, as nothing says how likely a
-  // first one is; as append(), kInvalidArgument for top_logprobs out of range, kUnimplemented with
-  // SessionOptions::recompute; nothing changes then. kResourceExhausted for the memory of the
-  // logits and kDataLoss for logits that are not finite, after which the tokens may have been
-  // added.
+  // first one is; as append(); kInvalidArgument for top_logprobs out of range. Nothing changes
+  // then. kResourceExhausted for the memory of the logits; kDataLoss for logits that are not
+  // finite. The tokens may have been added by then, in part or all of them; truncate() takes them
+  // back.
   virtual Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids,
                                                    int top_logprobs = 0) = 0;
 

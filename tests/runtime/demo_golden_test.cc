@@ -8,6 +8,7 @@
 
 #include "model/test_model.h"
 #include "runtime/engine_impl.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -51,13 +52,21 @@ std::unique_ptr<EngineImpl> open_demo(const BackendChoice& choice, Compute compu
   return std::move(engine).value();
 }
 
+// MLX's CPU takes ten times as long as the kernels here: a third of the prompts, in the short form.
+std::vector<GreedyCase> greedy_cases_for(const BackendChoice& choice) {
+  std::vector<GreedyCase> cases = greedy_cases();
+  std::size_t index = 0;
+  if (choice.name == "mlx") std::erase_if(cases, [&](const auto&) { return !is_run(index++, 3); });
+  return cases;
+}
+
 class DemoGolden : public testing::TestWithParam<BackendChoice> {};
 
 // Every line of greedy.jsonl, all ids, in f32.
 TEST_P(DemoGolden, ContinuesEveryPromptWithTheSameTokens) {
   if (GetParam().name == "ref") GTEST_SKIP() << "minutes of plain loops: see the logits below";
   const auto engine = open_demo(GetParam(), Compute::kF32);
-  for (const GreedyCase& expected : greedy_cases()) {
+  for (const GreedyCase& expected : greedy_cases_for(GetParam())) {
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(expected.prompt_ids));
     const auto result = session->generate({.max_tokens = expected.max_tokens});
@@ -66,25 +75,25 @@ TEST_P(DemoGolden, ContinuesEveryPromptWithTheSameTokens) {
   }
 }
 
-// Fast mode rounds activations to bf16, so near ties may fall the other way: at least 22 of 24.
+// Fast mode rounds activations to bf16, so near ties may fall the other way: 2 of 24 at most.
 TEST_P(DemoGolden, ContinuesAlmostEveryPromptWithTheSameTextInTheFastMode) {
   if (GetParam().name == "ref") GTEST_SKIP() << "minutes of plain loops: see the logits below";
   const auto engine = open_demo(GetParam(), Compute::kFast);
   const Tokenizer& tokenizer = **engine->tokenizer();
-  int equal = 0;
-  for (const GreedyCase& expected : greedy_cases()) {
+  int different = 0;
+  for (const GreedyCase& expected : greedy_cases_for(GetParam())) {
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(expected.prompt_ids));
     const auto result = session->generate({.max_tokens = expected.max_tokens});
     ASSERT_OK(result);
     const bool same = tokenizer.decode(result->ids) == expected.text;
-    equal += same ? 1 : 0;
+    different += same ? 0 : 1;
     if (!same) {
       std::printf("differs: %s\n  expected: %s\n  got:      %s\n", expected.prompt.c_str(),
                   expected.text.c_str(), tokenizer.decode(result->ids).c_str());
     }
   }
-  EXPECT_GE(equal, 22);
+  EXPECT_LE(different, 2);
 }
 
 // Three texts of 40, 300 and 1,100 tokens: the last 24 rows of logits and of every hidden state,

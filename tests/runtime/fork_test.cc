@@ -47,7 +47,7 @@ class ForkTest : public testing::Test {
 // times; beside each runs a session that was never forked and does the same.
 TEST_F(ForkTest, ParentAndForkGoOnAsIfTheyWereAlone) {
   for (const auto* engine : {&plain_, &drafting_}) {
-    for (const SessionMode& mode : session_modes()) {
+    for (const SessionMode& mode : session_modes_from(0)) {
       // Without a drafter the same code runs: a few modes will do.
       if (engine == &plain_ && !mode.few) continue;
       const auto create = [&] { return create_session(**engine, mode); };

@@ -17,6 +17,7 @@
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 #include "runtime/session_modes.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -114,9 +115,11 @@ TEST(PromptCache, GivesTheSameTokensInEveryMode) {
   for (const char* draft : {"none", "auto", "chain"}) {
     const auto plain = open_engine(caching_options(draft, 0));
     const auto engine = open_engine(caching_options(draft, kPlenty));
-    for (const SessionMode& mode : session_modes()) {
-      if (draft != std::string("auto") && !mode.few) continue;
+    for (const SessionMode& mode : session_modes_from(1)) {
       const bool all = mode.name == std::string("auto");
+      const bool one_drafter = draft == std::string("auto");
+      // Without a drafter, and with two, the same code keeps rows: a few modes will do.
+      if (!one_drafter && !(thorough() ? mode.few : all)) continue;
       for (const float temperature : all ? std::vector{0.0F, 1.0F} : std::vector{1.0F}) {
         const GenerateOptions options = generation(20, temperature);
         const Ids prompt = random_ids(330, temperature > 0 ? 1 : 2);
@@ -152,7 +155,7 @@ TEST(PromptCache, RandomTextsGiveTheSameTokens) {
       SequenceRng random(limit + 7);
       auto used = engine->create_session().value();
       std::int64_t kept = 0;
-      for (int i = 0; i < 20; ++i) {
+      for (int i = 0; i < by_form(12, 20); ++i) {
         Ids prompt;
         for (std::uint64_t piece = 0; piece < 1 + random.below(4); ++piece) {
           const Ids next = random_ids(190, 10 * piece + random.below(2));
@@ -175,7 +178,7 @@ TEST(PromptCache, RandomTextsGiveTheSameTokens) {
         kept += answer.kept;
         ASSERT_LE(cached_bytes(*engine), limit);
       }
-      EXPECT_GT(kept, 1000) << draft << ", " << limit;
+      EXPECT_GT(kept, by_form(400, 1000)) << draft << ", " << limit;
     }
   }
 }

@@ -2,12 +2,14 @@
 // model with the projection of token features.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
 #include "decode/comparison.h"
 #include "kakeya/engine.h"
 #include "runtime/engine_handle.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 
@@ -59,6 +61,17 @@ inline std::vector<SessionMode> session_modes() {
            dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore),
            true,
            {.restore_blend = 0.5F}}};
+}
+
+// All of them in the long form. In the short one: the few, and of the others every second, from the
+// one of this index on, so that two tests have all between them.
+inline std::vector<SessionMode> session_modes_from(std::size_t first) {
+  std::vector<SessionMode> modes;
+  std::size_t other = first;
+  for (const SessionMode& mode : session_modes()) {
+    if (mode.few || is_run(other++, 2)) modes.push_back(mode);
+  }
+  return modes;
 }
 
 }  // namespace kakeya::test
