@@ -222,6 +222,8 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval perplexity                how surprised is the model by texts?\n"
       "  kakeya eval overlap                   how many experts does a block of drafts load?\n"
       "  kakeya eval niah                      are codes found that are hidden in a long text?\n"
+      "  kakeya eval humaneval --run-code      how many functions does it complete?\n"
+      "  kakeya eval gsm8k                     how many word problems does it solve?\n"
       "  kakeya eval longrun                   memory and latency of an hour of decoding\n"
       "  kakeya eval multitenant               do requests that share passes get their own "
       "answers?\n"
@@ -232,6 +234,8 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   add_eval_perplexity_command(*command, exit_code);
   add_eval_overlap_command(*command, exit_code);
   add_eval_niah_command(*command, exit_code);
+  add_eval_humaneval_command(*command, exit_code);
+  add_eval_gsm8k_command(*command, exit_code);
   add_eval_longrun_command(*command, exit_code);
   add_eval_multitenant_command(*command, exit_code);
   add_eval_gate_command(*command, exit_code);

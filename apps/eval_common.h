@@ -22,6 +22,8 @@ void add_eval_kv_command(CLI::App& eval, int& exit_code);
 void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
+void add_eval_humaneval_command(CLI::App& eval, int& exit_code);
+void add_eval_gsm8k_command(CLI::App& eval, int& exit_code);
 void add_eval_longrun_command(CLI::App& eval, int& exit_code);
 void add_eval_multitenant_command(CLI::App& eval, int& exit_code);
 void add_eval_gate_command(CLI::App& eval, int& exit_code);

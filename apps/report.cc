@@ -105,6 +105,10 @@ std::string ids_sha256(std::span<const TokenId> ids) {
       bytes.push_back(static_cast<char>((value >> shift) & 0xff));
     }
   }
+  return text_sha256(bytes);
+}
+
+std::string text_sha256(std::string_view bytes) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {

@@ -1,7 +1,5 @@
 #include "niah_journal.h"
 
-#include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -10,10 +8,6 @@ namespace kakeya::eval {
 namespace {
 
 constexpr const char* kSchema = "kakeya.eval.niah.journal/1";
-
-std::string one_line(const Report& json) {
-  return json.dump(-1, ' ', false, Report::error_handler_t::replace);
-}
 
 Report place_json(const NeedlePlace& place) {
   return {{"length", place.length}, {"depth", place.depth}, {"index", place.index}};
@@ -36,68 +30,15 @@ std::string text_at(const Report& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// What is not as this run has it; empty: nothing.
-std::string difference(const Report& there, const Report& here) {
-  for (const auto& [name, value] : here.items()) {
-    const auto found = there.is_object() ? there.find(name) : there.end();
-    if (!there.is_object() || found == there.end()) return name + ", which is not there";
-    if (*found != value) {
-      return name + ": " + one_line(*found).substr(0, 80) + " instead of " +
-             one_line(value).substr(0, 80);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<NiahJournal> NiahJournal::open(const std::string& path, const Report& run) {
-  NiahJournal journal(path);
-  std::error_code failed;
-  std::string text;
-  if (std::filesystem::exists(path, failed)) {
-    if (!std::filesystem::is_regular_file(path, failed) ||
-        std::filesystem::file_size(path, failed) > kMostBytes || failed) {
-      return data_loss("{}: expected a journal of at most {} bytes", path, kMostBytes);
-    }
-    std::ifstream file(path, std::ios::binary);
-    text = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    // The program ended while it wrote the last line.
-    text.resize(text.rfind('\n') + 1);
-    KAKEYA_TRY(journal.read(text, run));
-    std::filesystem::resize_file(path, text.size(), failed);
-  }
-  journal.file_.open(path, std::ios::binary | std::ios::app);
-  if (!journal.file_ || failed) {
-    return error(StatusCode::kNotFound, "{}: expected a file that can be written", path);
-  }
-  if (text.empty()) KAKEYA_TRY(journal.write({{"schema", kSchema}, {"run", run}}));
+  NiahJournal journal;
+  KAKEYA_ASSIGN_OR_RETURN(
+      journal.file_,
+      JournalFile::open(path, {.schema = kSchema, .of = "eval niah", .run = run},
+                        [&](const Report& line) { return journal.take_line(line); }));
   return journal;
-}
-
-Status NiahJournal::read(const std::string& text, const Report& run) {
-  std::size_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    const Report line = Report::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                      text.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
-                                      /*allow_exceptions=*/false);
-    begin = end + 1;
-    if (++number == 1) {
-      if (!line.is_object() || text_at(line, "schema") != kSchema) {
-        return data_loss("{}: expected a journal of eval niah, got something else", path_);
-      }
-      const auto there = line.find("run");
-      const std::string differs = difference(there == line.end() ? Report() : *there, run);
-      if (differs.empty()) continue;
-      return Unexpected(Error(StatusCode::kFailedPrecondition,
-                              path_ + " is of another run; it differs in " + differs));
-    }
-    if (const Status taken = take_line(line); !taken) {
-      return data_loss("{}:{}: {}", path_, number, taken.error().message());
-    }
-  }
-  return {};
 }
 
 Status NiahJournal::take_line(const Report& line) {
@@ -123,7 +64,7 @@ Result<const NiahReply*> NiahJournal::find(const NeedlePlace& place,
   if (found == replies_.end()) return nullptr;
   if (found->second.prompt_sha256 != prompt_sha256) {
     return error(StatusCode::kFailedPrecondition,
-                 "{} has a reply to another prompt of length {}, depth {}, number {}", path_,
+                 "{} has a reply to another prompt of length {}, depth {}, number {}", file_.path(),
                  place.length, place.depth, place.index);
   }
   return &found->second.reply;
@@ -138,7 +79,7 @@ Status NiahJournal::begin(const NeedlePlace& place, const std::string& mode) {
   ++attempts_[key_of(place, mode)];
   Report line = place_json(place);
   line["begin"] = mode;
-  return write(line);
+  return file_.write(line);
 }
 
 Status NiahJournal::add(const NeedlePlace& place,
@@ -148,14 +89,7 @@ Status NiahJournal::add(const NeedlePlace& place,
   line["prompt_sha256"] = prompt_sha256;
   line["reply"] = niah_reply_json(reply);
   replies_[key_of(place, reply.mode)] = {prompt_sha256, reply};
-  return write(line);
-}
-
-Status NiahJournal::write(const Report& line) {
-  // A program that is killed leaves what the system has; no more is needed.
-  file_ << one_line(line) << '\n' << std::flush;
-  if (file_) return {};
-  return error(StatusCode::kUnavailable, "{}: expected a file that takes another line", path_);
+  return file_.write(line);
 }
 
 }  // namespace kakeya::eval

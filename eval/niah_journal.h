@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <string>
 #include <tuple>
 
+#include "journal_file.h"
 #include "niah_eval.h"
 
 namespace kakeya::eval {
@@ -18,12 +18,8 @@ class NiahJournal {
  public:
   // A prompt that ended the program so often while a reply to it was made is not asked again.
   static constexpr int kMostAttempts = 3;
-  static constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 
-  // Reads the file, if there is one, of which a last line without an end is dropped; makes one
-  // otherwise. `run`: what must be the same for replies to be taken over. Errors: kNotFound for a
-  // file that cannot be written, kDataLoss for what is no journal, with the line,
-  // kFailedPrecondition for that of another run, naming what differs.
+  // `run`: what must be the same for replies to be taken over. Errors: as JournalFile::open.
   static Result<NiahJournal> open(const std::string& path, const Report& run);
 
   // The reply to the prompt of this hash at this place; null: none yet. Errors: kFailedPrecondition
@@ -49,13 +45,10 @@ class NiahJournal {
     std::string prompt_sha256;
     NiahReply reply;
   };
-  explicit NiahJournal(std::string path) : path_(std::move(path)) {}
-  Status read(const std::string& text, const Report& run);
+  NiahJournal() = default;
   Status take_line(const Report& line);
-  Status write(const Report& line);
 
-  std::string path_;
-  std::ofstream file_;
+  JournalFile file_;
   std::map<Key, Known> replies_;
   std::map<Key, int> attempts_;
 };

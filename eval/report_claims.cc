@@ -127,6 +127,22 @@ std::vector<ClaimGroup> needle_claims(const Report& report) {
   return groups;
 }
 
+std::vector<ClaimGroup> task_claims(const Report& report) {
+  const Report& summary = report["summary"];
+  const bool code = report["options"]["task"] == "humaneval";
+  const std::string name = code ? "HumanEval" : "GSM8K";
+  ClaimGroup score{.title = "Problems solved",
+                   .unit = code ? "pass@1" : "exact match",
+                   .better = Better::kMore,
+                   .interval = kInterval};
+  score.claims.push_back({.name = name,
+                          .value = number_of(summary["score"]),
+                          .interval = {{number_of(summary["low"]), number_of(summary["high"])}}});
+  ClaimGroup tokens{.title = "Tokens of a round", .unit = "tokens", .better = Better::kMore};
+  tokens.claims.push_back({.name = name, .value = number_of(summary["tokens_per_round"])});
+  return {std::move(score), std::move(tokens)};
+}
+
 std::vector<ClaimGroup> pass_claims(const Report& report) {
   ClaimGroup speed{
       .title = "Speed of passes", .unit = "tokens/s", .better = Better::kMore, .interval = kSpread};
@@ -265,6 +281,7 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
                 {"kakeya.eval.perplexity/1", perplexity_claims},
                 {"kakeya.eval.overlap/1", overlap_claims},
                 {"kakeya.eval.niah/1", needle_claims},
+                {"kakeya.eval.task/1", task_claims},
                 {"kakeya.bench.decode/1", pass_claims},
                 {"kakeya.bench.prefill/1", pass_claims},
                 {"kakeya.bench.verify/1", pass_claims},

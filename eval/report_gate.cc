@@ -21,7 +21,8 @@ constexpr std::array kRules = {
     GateRule{"headline", "what is claimed is what its samples give"},
     GateRule{"same-run", "each time has its baseline of the same run, as often measured"},
     GateRule{"samples",
-             "five samples or more behind each ratio of times, twenty behind a recall by length"},
+             "five samples or more behind each ratio of times, twenty behind a recall by length or "
+             "a score"},
     GateRule{"long-enough", "what is timed takes a tenth of a second or more"},
     GateRule{"spread", "no sample takes three times another one"},
     GateRule{"lossless",
@@ -31,7 +32,10 @@ constexpr std::array kRules = {
     GateRule{"exact-is-exact", "the exact mode differs in nothing"},
     GateRule{"alive", "rows that are said to be restored or dropped change the output"},
     GateRule{"bytes", "bytes add up, and a mode that saves them has fewer"},
-    GateRule{"recall", "answers that were found are of prompts that were asked, five or more"},
+    GateRule{
+        "recall",
+        "answers that were found are of prompts that were asked, five or more; a score is that "
+        "of its rows"},
     GateRule{"within-the-machine", "no more bytes a second than twice what the probe read"},
 };
 
@@ -79,6 +83,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
+  if (kind == "kakeya.eval.task/1") check_tasks(report, checks);
   if (kind == "kakeya.longrun/1") check_longrun(report, checks);
   if (kind == "kakeya.multitenant/1") check_multitenant(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);

@@ -46,6 +46,7 @@ void check_keys_and_values(const Report& report, RuleChecks& checks);
 void check_perplexity(const Report& report, RuleChecks& checks);
 void check_overlap(const Report& report, RuleChecks& checks);
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
+void check_tasks(const Report& report, RuleChecks& checks);
 void check_longrun(const Report& report, RuleChecks& checks);
 void check_multitenant(const Report& report, RuleChecks& checks);
 void check_passes(const Report& report, RuleChecks& checks);

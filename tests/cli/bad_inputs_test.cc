@@ -196,6 +196,28 @@ TEST_F(BadInputs, OfLongRuns) {
   });
 }
 
+TEST_F(BadInputs, OfProblems) {
+  expect_rows({
+      {"$K eval humaneval -m $M", 2, "--run-code"},
+      {"$K eval humaneval -m $M --run-code --python $D/none", 2, "none: expected a Python"},
+      {"$K eval humaneval -m $M --run-code --python /bin/true", 2, "expected a Python"},
+      {"$K eval humaneval -m $M --run-code --seconds 0", 2, "--seconds must"},
+      {"$K eval humaneval -m $M --run-code --seconds nan", 2, "--seconds must"},
+      {"$K eval humaneval -m $M --run-code --data /dev/null", 2, "holds no problem"},
+      {"$K eval gsm8k -m $M --run-code", 2, "--run-code"},
+      {"$K eval gsm8k -m $M --data $D/none", 2, "none"},
+      {"$K eval gsm8k -m $M --data /dev/null", 2, "holds no problem"},
+      {"echo '{}' | $K eval gsm8k -m $M --data -", 2, "standard input:1: question"},
+      {"echo '[' | $K eval gsm8k -m $M --data -", 2, "standard input:1: "},
+      {"$K eval gsm8k -m $M --limit 0", 2, "--limit"},
+      {"$K eval gsm8k -m $M --max-tokens 0", 2, "--max-tokens"},
+      {"$K eval gsm8k -m $M --ctx 64 --max-tokens 40", 2, "gsm8k/1: expected a prompt"},
+      {"$K eval gsm8k -m $M --draft-length few", 2, "--draft-length"},
+      {"$K eval gsm8k -m $M -o $D/none/x.json", 2, "none"},
+      {"$K eval gsm8k -m $M --limit 1 --resume $D", 2, "expected a journal"},
+  });
+}
+
 TEST_F(BadInputs, OfFiles) {
   const auto ids = [](const std::string& text) {
     return Row{

@@ -1,9 +1,11 @@
 #include "eval/made_reports.h"
 
 #include <string>
+#include <vector>
 
 #include "longrun_eval.h"
 #include "multitenant_eval.h"
+#include "task_eval.h"
 
 namespace kakeya::eval {
 namespace {
@@ -82,6 +84,67 @@ Report made_multitenant_report(const Report& provenance) {
   }
   add_tenants_json(report, arms);
   return report;
+}
+
+namespace {
+
+// A reply of `index` + 10 tokens.
+TaskReply made_task_reply(std::int64_t index) {
+  TaskReply reply{.id = std::to_string(index),
+                  .prompt_sha256 = std::string(64, 'a'),
+                  .prompt_tokens = 50 + index,
+                  .sha256 = std::string(64, static_cast<char>('0' + index % 10)),
+                  .tokens = 10 + index,
+                  .rounds = 5,
+                  .drafted = 20 + index,
+                  .accepted = 5 + index,
+                  .prefill_seconds = 0.01,
+                  .decode_seconds = 0.02 + 0.001 * static_cast<double>(index)};
+  reply.plain_sha256 = reply.sha256;
+  return reply;
+}
+
+Report made_task_report(const Report& provenance,
+                        const std::string& task,
+                        const std::vector<TaskReply>& replies) {
+  Report report = with_provenance(provenance, "kakeya.eval.task/1");
+  report["draft"] = "auto";
+  report["options"] = {{"task", task}, {"prompt", "chat"},       {"max_tokens", 64},
+                       {"limit", 24},  {"draft_length", "auto"}, {"compare_plain", true}};
+  report["problems_sha256"] = std::string(64, 'b');
+  for (const TaskReply& reply : replies) report["rows"].push_back(task_reply_json(reply));
+  report["summary"] = task_summary_json(task_summary(replies));
+  return report;
+}
+
+}  // namespace
+
+Report made_humaneval_report(const Report& provenance) {
+  std::vector<TaskReply> replies;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    replies.push_back(made_task_reply(i));
+    replies.back().judgement.verdict = static_cast<TaskVerdict>(i % 5);
+    if (i % 5 == 1) replies.back().judgement.detail = "AssertionError";
+  }
+  Report report = made_task_report(provenance, "humaneval", replies);
+  report["python"] = {{"version", "3.11.2"},
+                      {"seconds", 3.0},
+                      {"network_blocked", true},
+                      {"files_blocked", true},
+                      {"unconfined", false}};
+  return report;
+}
+
+Report made_gsm8k_report(const Report& provenance) {
+  std::vector<TaskReply> replies;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    replies.push_back(made_task_reply(i));
+    const TaskProblem problem = {.answer = std::to_string(i)};
+    const std::string reply = i % 3 == 0 ? "none" : "#### " + std::to_string(i / 2 * 2);
+    replies.back().judgement = judge_number(problem, reply);
+    replies.back().expected = problem.answer;
+  }
+  return made_task_report(provenance, "gsm8k", replies);
 }
 
 }  // namespace kakeya::eval

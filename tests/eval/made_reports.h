@@ -10,5 +10,8 @@ namespace kakeya::eval {
 Report made_longrun_report(const Report& provenance);
 // Three requests at once, in five arms.
 Report made_multitenant_report(const Report& provenance);
+// 24 problems each, of all verdicts that there are, with drafts and compared with plain decoding.
+Report made_humaneval_report(const Report& provenance);
+Report made_gsm8k_report(const Report& provenance);
 
 }  // namespace kakeya::eval

@@ -71,6 +71,18 @@ TEST(ReportClaims, OfLongRunsAreBucketsAndOfManyTenantsArms) {
   EXPECT_NEAR(arms[0].claims[0].value, tenants["arms"][0]["throughput_ratio"], 1e-9);
 }
 
+TEST(ReportClaims, OfProblemsAreTheScoreAndTokensOfARound) {
+  const Report code = made_humaneval_report(kept("spec"));
+  const auto groups = claims_of(code);
+  const Claim& score = group_of(groups, "pass@1").claims.at(0);
+  EXPECT_EQ(score.value, code["summary"]["score"]);
+  EXPECT_EQ(score.interval->first, code["summary"]["low"]);
+  EXPECT_EQ(score.interval->second, code["summary"]["high"]);
+  EXPECT_EQ(group_of(groups, "tokens").claims.at(0).value, code["summary"]["tokens_per_round"]);
+  const auto numbers = claims_of(made_gsm8k_report(kept("spec")));
+  EXPECT_EQ(group_of(numbers, "exact match").claims.size(), 1U);
+}
+
 TEST(ReportChanges, OfARunAgainstItselfThereAreNone) {
   for (const char* name : {"spec", "niah", "kv", "decode-slice"}) {
     const Report report = kept(name);

@@ -1,0 +1,231 @@
+#include "task_eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "base/status.h"
+#include "kakeya/text_generation.h"
+#include "prompt_set.h"
+
+namespace kakeya::eval {
+namespace {
+
+// A reply of one token takes no time to decode.
+constexpr double kShortestSeconds = 1e-9;
+
+// What a program cannot know before it has run to its end.
+std::string new_word() {
+  std::random_device random;
+  std::string word;
+  for (int i = 0; i < 4; ++i) word += fmt::format("{:08x}", random());
+  return word;
+}
+
+// The last line that is not empty, with what can be printed of it.
+std::string last_line(std::string_view output) {
+  constexpr std::size_t kMostCharacters = 200;
+  while (!output.empty() && (output.back() == '\n' || output.back() == ' ')) {
+    output.remove_suffix(1);
+  }
+  const std::size_t line = output.rfind('\n');
+  if (line != std::string_view::npos) output.remove_prefix(line + 1);
+  std::string text(output.substr(0, kMostCharacters));
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+// Continues a prompt, of whose beginning the session may have run some.
+Result<TextResult> continue_prompt(Session& session,
+                                   const Tokenizer& tokenizer,
+                                   std::span<const TokenId> prompt,
+                                   const TextOptions& options) {
+  if (const auto kept = session.sync(prompt); !kept) return Unexpected(kept.error());
+  return generate_text(session, tokenizer, options);
+}
+
+}  // namespace
+
+std::string verdict_name(TaskVerdict verdict) {
+  switch (verdict) {
+    case TaskVerdict::kPassed:
+      return "passed";
+    case TaskVerdict::kFailed:
+      return "failed";
+    case TaskVerdict::kTimedOut:
+      return "timed_out";
+    case TaskVerdict::kCrashed:
+      return "crashed";
+    case TaskVerdict::kNoAnswer:
+      break;
+  }
+  return "no_answer";
+}
+
+Judgement judge_number(const TaskProblem& problem, std::string_view reply) {
+  Judgement judgement{.got = number_of(reply)};
+  if (judgement.got.empty()) return judgement;
+  judgement.verdict = judgement.got == problem.answer ? TaskVerdict::kPassed : TaskVerdict::kFailed;
+  return judgement;
+}
+
+Result<Judgement> judge_code(const TaskProblem& problem,
+                             std::string_view reply,
+                             bool raw,
+                             const PythonRunner& python) {
+  const std::string code = code_of(reply, raw);
+  if (code.empty()) return Judgement{};
+  const std::string word = new_word();
+  KAKEYA_ASSIGN_OR_RETURN(
+      const PythonRun run,
+      python.run(task_program(problem, code, raw) + "\nimport os\nos.write(1, b'" + word + "')\n"));
+  switch (run.end) {
+    case RunEnd::kTimedOut:
+      return Judgement{.verdict = TaskVerdict::kTimedOut};
+    case RunEnd::kSignal:
+      return Judgement{.verdict = TaskVerdict::kCrashed,
+                       .detail = fmt::format("signal {}", run.code)};
+    case RunEnd::kTooMuchOutput:
+      return Judgement{
+          .verdict = TaskVerdict::kFailed,
+          .detail = fmt::format("wrote more than {} bytes", python.limits().output_bytes)};
+    case RunEnd::kExited:
+      break;
+  }
+  const bool reached_end = run.output.find(word) != std::string::npos;
+  if (run.code == 0 && reached_end) return Judgement{.verdict = TaskVerdict::kPassed};
+  if (run.code == 0) {
+    return Judgement{.verdict = TaskVerdict::kFailed, .detail = "ended before the test did"};
+  }
+  return Judgement{.verdict = TaskVerdict::kFailed, .detail = last_line(run.output)};
+}
+
+double TaskSummary::score() const {
+  return problems == 0 ? 0.0 : static_cast<double>(passed) / static_cast<double>(problems);
+}
+
+double TaskSummary::tokens_per_round() const {
+  return rounds == 0 ? 0.0 : static_cast<double>(tokens - problems) / static_cast<double>(rounds);
+}
+
+double TaskSummary::tokens_per_second() const {
+  return static_cast<double>(tokens - problems) / std::max(decode_seconds, kShortestSeconds);
+}
+
+TaskSummary task_summary(std::span<const TaskReply> replies) {
+  TaskSummary summary{.problems = std::ssize(replies)};
+  std::int64_t compared = 0;
+  std::int64_t equal = 0;
+  for (const TaskReply& reply : replies) {
+    switch (reply.judgement.verdict) {
+      case TaskVerdict::kPassed:
+        ++summary.passed;
+        break;
+      case TaskVerdict::kFailed:
+        ++summary.failed;
+        break;
+      case TaskVerdict::kTimedOut:
+        ++summary.timed_out;
+        break;
+      case TaskVerdict::kCrashed:
+        ++summary.crashed;
+        break;
+      case TaskVerdict::kNoAnswer:
+        ++summary.no_answer;
+        break;
+    }
+    summary.tokens += reply.tokens;
+    summary.rounds += reply.rounds;
+    summary.drafted += reply.drafted;
+    summary.accepted += reply.accepted;
+    summary.decode_seconds += reply.decode_seconds;
+    if (!reply.plain_sha256) continue;
+    ++compared;
+    if (*reply.plain_sha256 == reply.sha256) ++equal;
+  }
+  if (compared > 0 && compared == summary.problems) summary.equal_plain = equal;
+  return summary;
+}
+
+Result<std::unique_ptr<TaskEvaluation>> TaskEvaluation::create(
+    EngineImpl& engine, std::span<const TaskProblem> problems, const TaskOptions& options) {
+  std::unique_ptr<TaskEvaluation> evaluation(new TaskEvaluation(engine, problems, options));
+  KAKEYA_TRY(evaluation->prepare());
+  return evaluation;
+}
+
+Status TaskEvaluation::prepare() {
+  std::vector<PromptText> texts;
+  for (const TaskProblem& problem : problems_) {
+    PromptText& text = texts.emplace_back();
+    text.id = problem.id;
+    text.prompt = task_prompt(options_.kind, problem, options_.raw);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(PromptSet set,
+                          encode_prompts(engine_, task_name(options_.kind), texts,
+                                         options_.raw ? PromptForm::kRaw : PromptForm::kChat));
+  KAKEYA_ASSIGN_OR_RETURN(session_, engine_.create_session(options_.session));
+  if (options_.compare_plain) {
+    SessionOptions plain = options_.session;
+    plain.drafting = false;
+    KAKEYA_ASSIGN_OR_RETURN(plain_, engine_.create_session(plain));
+  }
+  for (std::size_t i = 0; i < problems_.size(); ++i) {
+    EvalPrompt& prompt = set.prompts[i];
+    if (std::ssize(prompt.ids) + options_.max_tokens > session_->context()) {
+      return invalid_argument(
+          "{}: expected a prompt and a reply of at most {} tokens together, got {} and {}",
+          prompt.id, session_->context(), prompt.ids.size(), options_.max_tokens);
+    }
+    questions_.push_back({.id = prompt.id,
+                          .prompt_sha256 = options_.hash(prompt.ids),
+                          .prompt_tokens = std::ssize(prompt.ids),
+                          .expected = problems_[i].answer});
+    prompts_.push_back(std::move(prompt.ids));
+  }
+  return {};
+}
+
+Result<TaskReply> TaskEvaluation::ask(std::size_t index) {
+  TaskReply reply = questions_[index];
+  if (const Status done = fill(index, reply); !done) {
+    return Unexpected(done.error().with_context(reply.id));
+  }
+  return reply;
+}
+
+Status TaskEvaluation::fill(std::size_t index, TaskReply& reply) {
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine_.tokenizer());
+  TextOptions text;
+  text.stop_strings = task_stops(options_.kind, options_.raw);
+  text.generate.max_tokens = options_.max_tokens;
+  text.generate.draft_length = options_.draft_length;
+  KAKEYA_ASSIGN_OR_RETURN(const TextResult said,
+                          continue_prompt(*session_, *tokenizer, prompts_[index], text));
+  const GenerateResult& result = said.tokens;
+  reply.sha256 = options_.hash(result.ids);
+  reply.tokens = std::ssize(result.ids);
+  reply.rounds = std::ssize(result.rounds);
+  reply.drafted = result.drafted;
+  reply.accepted = result.accepted;
+  reply.prefill_seconds = std::max(result.prefill_seconds, kShortestSeconds);
+  reply.decode_seconds = std::max(result.decode_seconds, kShortestSeconds);
+  if (plain_ != nullptr) {
+    text.generate.draft_length = 0;
+    KAKEYA_ASSIGN_OR_RETURN(const TextResult plain,
+                            continue_prompt(*plain_, *tokenizer, prompts_[index], text));
+    reply.plain_sha256 = options_.hash(plain.tokens.ids);
+  }
+  if (options_.kind == TaskKind::kGsm8k) {
+    reply.judgement = judge_number(problems_[index], said.text);
+    return {};
+  }
+  KAKEYA_ASSIGN_OR_RETURN(reply.judgement,
+                          judge_code(problems_[index], said.text, options_.raw, *options_.python));
+  return {};
+}
+
+}  // namespace kakeya::eval
