@@ -13,6 +13,10 @@
 // every other request waits meanwhile. What a callback or a constraint throws ends its own request
 // with kInternal, and no other. docs/scheduler.md says what a step runs.
 //
+// A request generates, unless it asks for the embedding of its prompt, or for the log-probabilities
+// of its tokens. Prompts of all three kinds are run in chunks of the same passes, and cancel(),
+// deadlines, priorities and memory are the same.
+//
 // Requests whose sessions grow (SessionOptions::grow) are admitted as soon as there is memory for
 // their prompts. Where it ends while they run, the last one of the lowest priority is set aside: it
 // waits for memory, and goes on where it was. What it gives does not change.
@@ -25,6 +29,8 @@
 #include <optional>
 #include <vector>
 
+#include "kakeya/embedding.h"
+#include "kakeya/logprobs.h"
 #include "kakeya/memory.h"
 #include "kakeya/options.h"
 #include "kakeya/session.h"
@@ -41,7 +47,8 @@ struct SchedulerOptions {
   // Most rows of prompts in one pass while other requests decode: no answer waits longer for its
   // next token than a pass of so many rows takes.
   std::int64_t prefill_rows = 128;
-  // Most rows of one pass whose logits are looked at: one a request that decodes, and one a draft.
+  // Most rows of one pass whose logits are looked at: one a request that decodes, one a draft, and
+  // those that are scored.
   std::int64_t max_logit_rows = 128;
 
   static constexpr std::int64_t kMostSequences = 1024;
@@ -50,23 +57,36 @@ struct SchedulerOptions {
 
 using RequestId = std::uint64_t;
 
+// How likely each token of a text is behind those before it, as Session::score() says.
+struct ScoreOptions {
+  std::int64_t first = 1;  // index of the first token that is scored, 1 to the text's length - 1
+  int top_logprobs = 0;    // so many of the likeliest tokens there, 0 to kMostTopLogprobs
+};
+
 // How a request ended.
 struct RequestResult {
   // The error of a request that could not go on: kCancelled, kDeadlineExceeded, kResourceExhausted;
   // kUnavailable where a device failed.
   Status status;
-  GenerateResult generated;  // what there was until then
+  GenerateResult generated;  // what there was until then; of its prompt in any case
   // From add() until it began to run; 0 if it never did.
   double queue_seconds = 0.0;
   // From add() until its first token was chosen; 0 if none was.
   double first_token_seconds = 0.0;
+  std::vector<float> embedding = {};       // [hidden_size]; of a request that asked, and succeeded
+  std::vector<TokenLogprobs> scores = {};  // of ScoreOptions::first and later tokens; the same
 };
 
 struct Request {
   std::vector<TokenId> prompt;  // not empty
   GenerateOptions generate = {};
-  std::optional<SessionOptions> session = {};  // the engine's if there are none
-  int priority = 0;                            // higher ones start first
+  // At most one of the next two. With one of them nothing is generated, `generate` and `on_token`
+  // are not looked at, and the result comes by on_end.
+  std::optional<EmbeddingOptions> embedding = {};  // the same bits as Engine::embed()
+  std::optional<ScoreOptions> score = {};          // the same numbers as Session::score()
+  // If there are none: the engine's or, of an embedding, those that Engine::embed() uses.
+  std::optional<SessionOptions> session = {};
+  int priority = 0;  // higher ones start first
   // From then on the request ends with kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
   // Called for each token, after the pass that gave it; false ends the request after it. If it
@@ -92,13 +112,15 @@ struct SchedulerStatistics {
 
 class Scheduler {
  public:
-  // As stop() with kCancelled. Not from a callback.
+  // As stop() with kCancelled. Not from a callback. The memory of its passes stays with the engine,
+  // for later ones: Engine::footprint() does not become smaller by it.
   virtual ~Scheduler() = default;
 
-  // Queues a request. Errors: kInvalidArgument for an empty prompt, ids outside the vocabulary or
-  // options out of range; kResourceExhausted if the context or the queue is too small for it, or
-  // if its session would not fit into the memory limit were it alone; after stop(), what that was
-  // told.
+  // Queues a request. Errors: kInvalidArgument for an empty prompt, ids outside the vocabulary,
+  // options out of range, a text to embed that is longer than Engine::max_context(), or one that is
+  // to be embedded and scored; kResourceExhausted if the context or the queue is too small for it,
+  // or if its session would not fit into the memory limit were it alone; after stop(), what that
+  // was told.
   virtual Result<RequestId> add(Request request) = 0;
 
   // Ends a request before the next pass, with kCancelled. Errors: kNotFound if it has ended.

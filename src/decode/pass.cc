@@ -24,9 +24,11 @@ Status Pass::add(Timeline& timeline,
 
 Status Pass::run() {
   if (workspace_.timelines().empty()) return {};
-  const std::int64_t vocab_size = workspace_.timelines().front()->decoder().config().vocab_size;
+  const ModelConfig& config = workspace_.timelines().front()->decoder().config();
   const std::int64_t count = workspace_.target_batch().batch().logit_rows();
-  return run_into({.logits = workspace_.logits(count, vocab_size)});
+  ForwardOutput output{.logits = workspace_.logits(count, config.vocab_size)};
+  if (keeps_hidden_) output.hidden = workspace_.hidden(rows(), config.hidden_size);
+  return run_into(output);
 }
 
 Status Pass::run_into(ForwardOutput output) {
@@ -56,7 +58,7 @@ Status Pass::run_into(ForwardOutput output) {
                           static_cast<std::size_t>(segment.rows)),
         taps, static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
   }
-  return executor.end(std::array<ConstRows, 2>{output.logits, output.taps});
+  return executor.end(std::array<ConstRows, 3>{output.logits, output.taps, output.hidden});
 }
 
 Rows Pass::logits(std::int64_t index) const {
@@ -69,6 +71,14 @@ Rows Pass::logits(std::int64_t index) const {
   const std::int64_t width = workspace_.timelines()[at]->decoder().config().vocab_size;
   const Rows all = workspace_.logits(batch.logit_rows(), width);
   return rows_from(all, first, batch.segments[at].logit_rows);
+}
+
+HostRows Pass::host_hidden(std::int64_t index) const {
+  const auto at = static_cast<std::size_t>(index);
+  const Segment& segment = workspace_.target_batch().batch().segments[at];
+  const std::int64_t width = workspace_.timelines()[at]->decoder().config().hidden_size;
+  return workspace_.download(
+      rows_from(workspace_.hidden(rows(), width), segment.first_row, segment.rows));
 }
 
 }  // namespace kakeya

@@ -25,6 +25,9 @@ class Pass {
              std::span<const TokenId> more,
              std::int64_t logit_rows);
 
+  // The last hidden rows of the pass shall be kept, for which the workspace has room.
+  void keep_hidden() { keeps_hidden_ = true; }
+
   // How many were added.
   std::int64_t rows() const { return workspace_.target_batch().batch().rows(); }
 
@@ -38,12 +41,15 @@ class Pass {
   Rows logits(std::int64_t index) const;
   // The same for the host.
   HostRows host_logits(std::int64_t index) const { return workspace_.download(logits(index)); }
+  // The last hidden rows [rows, D] of that part, for the host; they were to be kept.
+  HostRows host_hidden(std::int64_t index) const;
   // Bytes of weights and cached rows that it read.
   std::uint64_t bytes() const { return bytes_; }
 
  private:
   Workspace& workspace_;
   Workspace::Turn turn_;
+  bool keeps_hidden_ = false;
   std::uint64_t bytes_ = 0;
 };
 

@@ -41,7 +41,9 @@ Drafted draft(Workspace& workspace, DraftCosts* costs, std::span<StepPart> parts
 Status add_to(Pass& pass, const StepPart& part) {
   if (part.round == nullptr) {
     const auto rows = part.prompt->pending().first(static_cast<std::size_t>(part.rows));
-    return pass.add(*part.prompt, rows, {}, 0);
+    KAKEYA_TRY(pass.add(*part.prompt, rows, {}, part.logit_rows));
+    if (part.reader != nullptr && part.logit_rows == 0) pass.keep_hidden();
+    return {};
   }
   Timeline& timeline = part.round->timeline();
   const auto drafts = part.round->drafts();
@@ -61,8 +63,17 @@ void choose(Workspace& workspace, const Pass& pass, std::span<const StepPart> pa
   workspace.executor().choose(choices, workspace);
 }
 
-Status commit_chunk(Timeline& timeline, std::int64_t rows) {
-  timeline.commit(rows);
+// `index`: of the part in the pass.
+Status commit_chunk(const Pass& pass, std::int64_t index, const StepPart& part) {
+  Timeline& timeline = *part.prompt;
+  if (part.reader != nullptr) {
+    const HostRows rows = part.logit_rows > 0 ? pass.host_logits(index) : pass.host_hidden(index);
+    const Position first = timeline.position() + part.rows - rows.count;
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      KAKEYA_TRY(part.reader->read(first + i, rows.row(i)));
+    }
+  }
+  timeline.commit(part.rows);
   return timeline.finish_chunk();
 }
 
@@ -95,10 +106,12 @@ StepCost run_step(Workspace& workspace, DraftCosts* costs, std::span<StepPart> p
   if (costs != nullptr && decoding == rows) costs->learn(rows, seconds);
 
   auto choice = workspace.choices().begin();
+  std::int64_t index = -1;
   for (StepPart& part : parts) {
     if (!part.status) continue;
+    ++index;
     if (part.round == nullptr) {
-      part.status = commit_chunk(*part.prompt, part.rows);
+      part.status = commit_chunk(pass, index, part);
       continue;
     }
     // Its share of what was done together: shares of all add up to it.

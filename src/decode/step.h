@@ -4,6 +4,7 @@
 //   draft    what the rounds have planned, in one pass of the drafter
 //   verify   all rows in one pass of the target
 //   choose   the tokens behind every row that has logits, in one call
+//   read     rows of chunks, where somebody wants them
 //   commit   of each round the rows of the tokens that were chosen, of each chunk all rows
 #pragma once
 
@@ -12,18 +13,23 @@
 
 #include "decode/draft_costs.h"
 #include "decode/generation.h"
+#include "decode/row_reader.h"
 #include "decode/timeline.h"
 #include "decode/workspace.h"
 #include "kakeya/status.h"
 
 namespace kakeya {
 
-// What one sequence has in a step: a round, or a chunk of a prompt, whose rows have no logits. The
-// last chunk of a prompt that is to be continued is a round: that of the first token.
+// What one sequence has in a step: a round, or a chunk of a prompt. The last chunk of a prompt that
+// is to be continued is a round: that of the first token.
 struct StepPart {
   Generation* round = nullptr;  // begun and planned
   Timeline* prompt = nullptr;   // where there is no round
   std::int64_t rows = 0;        // of the prompt's pending tokens
+  // Of the last ones of these, for `reader`; if it gets none, it gets the hidden rows of all. The
+  // workspace has room for them.
+  std::int64_t logit_rows = 0;
+  RowReader* reader = nullptr;  // of the prompt's rows; null: nobody looks at them
   // What ended this part of the step; the others do not mind.
   Status status = {};
 };

@@ -206,12 +206,16 @@ Status Timeline::run_chunk(std::int64_t rows, bool last) {
   return finish_chunk();
 }
 
+// Many rows share the reading of weights, but each has V logits.
+std::int64_t Timeline::most_logit_rows() const {
+  constexpr std::int64_t kMostLogits = std::int64_t{4} << 20;
+  return std::clamp<std::int64_t>(kMostLogits / decoder_.config().vocab_size, 1, plan_.chunk);
+}
+
 Status Timeline::run_with_logits(const LogitsCallback& look) {
   KAKEYA_CHECK(encoder_ == nullptr || !encoder_->looks_ahead());
-  // Many rows share the reading of weights, but each has V logits.
-  constexpr std::int64_t kMostLogits = std::int64_t{4} << 20;
   const ModelConfig& config = decoder_.config();
-  const auto most = std::clamp<std::int64_t>(kMostLogits / config.vocab_size, 1, plan_.chunk);
+  const std::int64_t most = most_logit_rows();
   KAKEYA_TRY(workspace_.reserve(plan_target_passes(config, most, most)));
   KAKEYA_TRY(own_logits());
   while (!pending().empty()) {

@@ -96,8 +96,11 @@ class Timeline {
   // order, within a turn. The workspace gets room for the logits of a chunk. Afterwards logits()
   // holds the last one's. Errors: those of `look`, after which tokens may be left;
   // kResourceExhausted.
+  // Of at most most_logit_rows() tokens a turn.
   using LogitsCallback = std::function<Status(Position position, std::span<const float> logits)>;
   Status run_with_logits(const LogitsCallback& look);
+  // Most rows of one pass whose logits are for the host to look at.
+  std::int64_t most_logit_rows() const;
 
   // Whether decoding shall forget() before each token.
   bool recomputes() const { return plan_.recompute; }

@@ -1,6 +1,8 @@
 #include "decode/workspace.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -29,13 +31,15 @@ void WorkspacePlan::include(const WorkspacePlan& other) {
   logit_bytes = std::max(logit_bytes, other.logit_bytes);
   draft_logit_bytes = std::max(draft_logit_bytes, other.draft_logit_bytes);
   tap_bytes = std::max(tap_bytes, other.tap_bytes);
+  hidden_bytes = std::max(hidden_bytes, other.hidden_bytes);
 }
 
 Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend) {
+  const std::uint64_t copies = backend.memory().is_host() ? 1 : 2;  // as Workspace::download says
   const std::uint64_t activations = MemoryBudget::charged_bytes(plan.activation_bytes) +
                                     MemoryBudget::charged_bytes(plan.tap_bytes) +
+                                    copies * MemoryBudget::charged_bytes(plan.hidden_bytes) +
                                     backend.executor_bytes(plan.executor);
-  const std::uint64_t copies = backend.memory().is_host() ? 1 : 2;  // as Workspace::download says
   const std::uint64_t logits = copies * (MemoryBudget::charged_bytes(plan.logit_bytes) +
                                          MemoryBudget::charged_bytes(plan.draft_logit_bytes));
   Footprint footprint;
@@ -57,30 +61,30 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
   const Turn turn = take_turn();
   WorkspacePlan wanted = plan_;
   wanted.include(plan);
-  // What there is stays until everything new is there, for the budget may refuse.
-  const auto grown = [&](MemoryClass memory_class, std::uint64_t had, std::uint64_t bytes,
-                         MemorySpace& space) -> Result<Buffer> {
-    if (bytes == had) return Buffer();
-    return budget_.allocate(memory_class, bytes, space);
+  struct Part {
+    Buffer Workspace::*buffer;
+    MemoryClass memory_class;
+    std::uint64_t WorkspacePlan::*bytes;
+    bool is_copy = false;  // for the host
   };
-  MemorySpace& own = memory();
-  KAKEYA_ASSIGN_OR_RETURN(
-      Buffer activations,
-      grown(MemoryClass::kActivations, plan_.activation_bytes, wanted.activation_bytes, own));
-  KAKEYA_ASSIGN_OR_RETURN(Buffer taps,
-                          grown(MemoryClass::kActivations, plan_.tap_bytes, wanted.tap_bytes, own));
-  KAKEYA_ASSIGN_OR_RETURN(Buffer logits,
-                          grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes, own));
-  KAKEYA_ASSIGN_OR_RETURN(Buffer draft_logits, grown(MemoryClass::kLogits, plan_.draft_logit_bytes,
-                                                     wanted.draft_logit_bytes, own));
-  Buffer host_logits;
-  Buffer host_draft_logits;
-  if (!own.is_host()) {
-    MemorySpace& host = MemorySpace::host();
-    KAKEYA_ASSIGN_OR_RETURN(
-        host_logits, grown(MemoryClass::kLogits, plan_.logit_bytes, wanted.logit_bytes, host));
-    KAKEYA_ASSIGN_OR_RETURN(host_draft_logits, grown(MemoryClass::kLogits, plan_.draft_logit_bytes,
-                                                     wanted.draft_logit_bytes, host));
+  using Plan = WorkspacePlan;
+  constexpr std::array kParts = {
+      Part{&Workspace::activations_, MemoryClass::kActivations, &Plan::activation_bytes},
+      Part{&Workspace::taps_, MemoryClass::kActivations, &Plan::tap_bytes},
+      Part{&Workspace::hidden_, MemoryClass::kActivations, &Plan::hidden_bytes},
+      Part{&Workspace::logits_, MemoryClass::kLogits, &Plan::logit_bytes},
+      Part{&Workspace::draft_logits_, MemoryClass::kLogits, &Plan::draft_logit_bytes},
+      Part{&Workspace::host_hidden_, MemoryClass::kActivations, &Plan::hidden_bytes, true},
+      Part{&Workspace::host_logits_, MemoryClass::kLogits, &Plan::logit_bytes, true},
+      Part{&Workspace::host_draft_logits_, MemoryClass::kLogits, &Plan::draft_logit_bytes, true}};
+  // What there is stays until everything new is there, for the budget may refuse.
+  std::array<Buffer, kParts.size()> grown;
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    const Part& part = kParts[i];
+    const std::uint64_t bytes = wanted.*part.bytes;
+    if (bytes == plan_.*part.bytes || (part.is_copy && memory().is_host())) continue;
+    MemorySpace& space = part.is_copy ? MemorySpace::host() : memory();
+    KAKEYA_ASSIGN_OR_RETURN(grown[i], budget_.allocate(part.memory_class, bytes, space));
   }
   if (executor_ == nullptr || wanted.executor != plan_.executor) {
     KAKEYA_ASSIGN_OR_RETURN(auto executor, backend_.create_executor(wanted.executor, budget_));
@@ -94,12 +98,9 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
     block_choices_.reserve(sequences);
     choices_.reserve(sequences);
   }
-  if (activations.size() > 0) activations_ = std::move(activations);
-  if (taps.size() > 0) taps_ = std::move(taps);
-  if (logits.size() > 0) logits_ = std::move(logits);
-  if (draft_logits.size() > 0) draft_logits_ = std::move(draft_logits);
-  if (host_logits.size() > 0) host_logits_ = std::move(host_logits);
-  if (host_draft_logits.size() > 0) host_draft_logits_ = std::move(host_draft_logits);
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    if (grown[i].size() > 0) this->*kParts[i].buffer = std::move(grown[i]);
+  }
   const std::lock_guard lock(mutex_);
   plan_ = wanted;
   return {};
@@ -112,10 +113,12 @@ HostRows Workspace::download(Rows rows) {
     return address >= buffer.as<float>() &&
            address < buffer.as<float>() + buffer.size() / sizeof(float);
   };
-  const bool drafts = inside(draft_logits_);
-  KAKEYA_CHECK(drafts || inside(logits_));
-  const Buffer& from = drafts ? draft_logits_ : logits_;
-  const Buffer& to = drafts ? host_draft_logits_ : host_logits_;
+  KAKEYA_CHECK(inside(draft_logits_) || inside(logits_) || inside(hidden_));
+  const auto [from, to] = [&]() -> std::pair<const Buffer&, const Buffer&> {
+    if (inside(draft_logits_)) return {draft_logits_, host_draft_logits_};
+    if (inside(hidden_)) return {hidden_, host_hidden_};
+    return {logits_, host_logits_};
+  }();
   const HostRows copy{to.as<float>() + (address - from.as<float>()), rows.count, rows.width};
   kakeya::download(memory(), DevicePointer<const float>(rows.data), copy.all());
   return copy;

@@ -30,6 +30,7 @@ struct WorkspacePlan {
   std::uint64_t logit_bytes = 0;       // of one pass of the target
   std::uint64_t draft_logit_bytes = 0;
   std::uint64_t tap_bytes = 0;
+  std::uint64_t hidden_bytes = 0;  // last hidden rows of one pass; only where somebody reads them
 
   // Whatever either of the two needs.
   void include(const WorkspacePlan& other);
@@ -103,8 +104,11 @@ class Workspace final : public HostCopies {
   Rows taps(std::int64_t count, std::int64_t width) const {
     return first_rows(taps_, count, width);
   }
-  // Rows of logits() or draft_logits() where host code may read and overwrite them: themselves if
-  // the backend's memory is the host's, else a copy. Valid until a pass gives others.
+  Rows hidden(std::int64_t count, std::int64_t width) const {
+    return first_rows(hidden_, count, width);
+  }
+  // Rows of logits(), draft_logits() or hidden() where host code may read and overwrite them:
+  // themselves if the backend's memory is the host's, else a copy. Valid until a pass gives others.
   HostRows download(Rows rows) override;
   MemorySpace& memory() const { return backend_.memory(); }
   // Memory to put a batch together in, of the target's passes and of all others.
@@ -142,9 +146,11 @@ class Workspace final : public HostCopies {
   Buffer logits_;
   Buffer draft_logits_;
   Buffer taps_;
-  // Copies of the logits; empty where the host reads them themselves.
+  Buffer hidden_;
+  // Copies of these; empty where the host reads them themselves.
   Buffer host_logits_;
   Buffer host_draft_logits_;
+  Buffer host_hidden_;
   std::unique_ptr<Executor> executor_;
   BatchBuilder target_batch_;
   BatchBuilder other_batch_;

@@ -50,6 +50,8 @@ struct ForwardOutput {
   Rows logits;  // [n, V], of the rows for which the batch wants them, in its order
   std::span<const std::int64_t> tap_points = {};
   Rows taps = {};  // [T, num_taps * D], in the order of the points; ignored without any
+  // [T, D], the last layer's output after the final norm, apart from any taps; empty: not wanted.
+  Rows hidden = {};
 };
 
 // Copies the tapped rows of one pass to where the caller wants them.

@@ -16,12 +16,14 @@ constexpr std::int64_t kFirstTokens = 64;
 
 Result<std::uint64_t> Admission::need(const SessionOptions& options,
                                       bool logprobs,
-                                      std::int64_t tokens) const {
+                                      std::int64_t tokens,
+                                      const WorkspacePlan& passes) const {
   const std::int64_t most = std::min(tokens + kFirstTokens, engine_.session_context(options));
   KAKEYA_ASSIGN_OR_RETURN(const SessionNeed need, engine_.session_need(options, logprobs, most));
   WorkspacePlan grown = engine_.workspace().reserved_plan();
   const std::uint64_t before = estimate_workspace(grown, engine_.backend()).total_reserved();
   grown.include(need.workspace);
+  grown.include(passes);
   const std::uint64_t growth =
       estimate_workspace(grown, engine_.backend()).total_reserved() - before;
   const std::uint64_t bytes = need.session.total_reserved() + growth;

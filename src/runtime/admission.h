@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "decode/workspace.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 
@@ -17,12 +18,14 @@ class Admission {
   explicit Admission(EngineImpl& engine) : engine_(engine) {}
 
   // What a session of these options takes; one that grows, with `tokens` tokens and some more.
-  // `logprobs`: its generation wants log-probabilities. Errors: kInvalidArgument for options out of
+  // `logprobs`: its generation wants log-probabilities. `passes`: what they must have room for
+  // besides. Errors: kInvalidArgument for options out of
   // range or that cannot share passes; kResourceExhausted, with the need by class, if it would not
   // fit were nobody else there.
   Result<std::uint64_t> need(const SessionOptions& options,
                              bool logprobs,
-                             std::int64_t tokens) const;
+                             std::int64_t tokens,
+                             const WorkspacePlan& passes = {}) const;
   // Whether so much would fit if nobody else were there.
   bool can_ever_have(std::uint64_t bytes) const;
   // Whether so much is free, or would be if the prompt cache gave way.

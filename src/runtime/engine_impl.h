@@ -128,6 +128,9 @@ class EngineImpl final : public Engine {
                                    bool logprobs,
                                    std::int64_t tokens) const;
 
+  // Of the session that reads a text of so many tokens, to embed it.
+  SessionOptions embedding_session(std::int64_t tokens) const;
+
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
 

@@ -33,6 +33,18 @@ Status overdue(const Sequence& sequence, RequestQueue::Clock::time_point now) {
   return error(StatusCode::kDeadlineExceeded, "the deadline of request {} is over", sequence.id);
 }
 
+// What is wanted of the prompt.
+Status check_wish(const Request& request, std::int64_t vocab_size, std::int64_t max_context) {
+  const std::int64_t tokens = std::ssize(request.prompt);
+  if (request.embedding && request.score) {
+    return invalid_argument(
+        "a request must have Request::embedding or Request::score but has both: make two of it");
+  }
+  if (request.embedding) return check_embedding(tokens, max_context, *request.embedding);
+  if (request.score) return check_score(tokens, *request.score);
+  return validate_generation(request.generate, vocab_size);
+}
+
 // What `call` says; if it throws, kInternal with what it threw.
 template <typename Call>
 Status guarded(const char* what, const Call& call) {
@@ -80,7 +92,7 @@ Result<RequestId> SchedulerImpl::add(Request request) {
     if (id >= 0 && id < vocab_size) continue;
     return invalid_argument("token id must be 0 to {} but is {}", vocab_size - 1, id);
   }
-  KAKEYA_TRY(validate_generation(request.generate, vocab_size));
+  KAKEYA_TRY(check_wish(request, vocab_size, engine_.max_context()));
   const std::int64_t context = engine_.session_context(options_of(request));
   if (std::ssize(request.prompt) > context) {
     return error(StatusCode::kResourceExhausted,
@@ -94,13 +106,24 @@ Result<RequestId> SchedulerImpl::add(Request request) {
 }
 
 SessionOptions SchedulerImpl::options_of(const Request& request) const {
-  return request.session.value_or(engine_.session_options());
+  if (request.session) return *request.session;
+  if (request.embedding) return engine_.embedding_session(std::ssize(request.prompt));
+  return engine_.session_options();
 }
 
 Result<std::uint64_t> SchedulerImpl::need_of(const Sequence& sequence) const {
   const Request& request = sequence.request;
   return admission_.need(options_of(request), request.generate.logprobs,
-                         std::ssize(request.prompt) + std::ssize(sequence.prepared.result.ids));
+                         std::ssize(request.prompt) + std::ssize(sequence.prepared.result.ids),
+                         passes_of(request));
+}
+
+WorkspacePlan SchedulerImpl::passes_of(const Request& request) const {
+  WorkspacePlan plan;
+  if (request.embedding) {
+    plan.hidden_bytes = float_bytes(options_.max_rows, engine_.hidden_size());
+  }
+  return plan;
 }
 
 Status SchedulerImpl::cancel(RequestId id) {
@@ -137,10 +160,11 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   queue_.remove(id, sequence.session != nullptr);
   give_up_session(sequence, status.has_value());
   if (!sequence.request.on_end) return;
-  const RequestResult result{.status = std::move(status),
-                             .generated = std::move(sequence.prepared.result),
-                             .queue_seconds = sequence.queue_seconds,
-                             .first_token_seconds = sequence.first_token_seconds};
+  RequestResult result{.status = std::move(status),
+                       .generated = std::move(sequence.prepared.result),
+                       .queue_seconds = sequence.queue_seconds,
+                       .first_token_seconds = sequence.first_token_seconds};
+  if (sequence.reader && result.status) result.status = sequence.reader->finish(result);
   static_cast<void>(guarded("on_end", [&]() -> Status {
     sequence.request.on_end(id, result);
     return {};
@@ -150,6 +174,8 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
 void SchedulerImpl::give_up_session(Sequence& sequence, bool keeps) {
   leave_followers(sequence);
   if (sequence.generation) sequence.generation->finish();
+  // Nothing goes on behind a text that was embedded.
+  keeps = keeps && !sequence.request.embedding;
   if (sequence.session != nullptr && keeps) sequence.session->keep_for_others();
   sequence.generation.reset();
   sequence.session.reset();
@@ -208,11 +234,15 @@ Status SchedulerImpl::start(Sequence& sequence) {
   KAKEYA_ASSIGN_OR_RETURN(auto session, engine_.create_session(options_of(request)));
   std::unique_ptr<SessionImpl> own(static_cast<SessionImpl*>(session.release()));
   GenerateResult& result = sequence.prepared.result;
-  KAKEYA_TRY(own->append(request.prompt));
-  KAKEYA_TRY(own->append(result.ids));  // of one that was set aside
-  KAKEYA_TRY(own->grow());
-  KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
-  own->start_from_cache();
+  if (request.embedding || request.score) {
+    KAKEYA_TRY(start_reading(sequence, *own));
+  } else {
+    KAKEYA_TRY(own->append(request.prompt));
+    KAKEYA_TRY(own->append(result.ids));  // of one that was set aside
+    KAKEYA_TRY(own->grow());
+    KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
+    own->start_from_cache();
+  }
   sequence.since_admitted = Stopwatch();
   if (result.ids.empty()) {
     sequence.queue_seconds = sequence.since_added.seconds();
@@ -220,6 +250,25 @@ Status SchedulerImpl::start(Sequence& sequence) {
   }
   sequence.session = std::move(own);
   return {};
+}
+
+Status SchedulerImpl::start_reading(Sequence& sequence, SessionImpl& session) {
+  const Request& request = sequence.request;
+  const std::span<const TokenId> prompt(request.prompt);
+  sequence.seeks = false;  // rows that are taken over cannot be read
+  if (request.embedding) {
+    KAKEYA_TRY(engine_.workspace().reserve(passes_of(request)));
+    sequence.reader = std::make_unique<EmbeddingReader>(*request.embedding, engine_.hidden_size());
+    KAKEYA_TRY(session.append(prompt));
+    return session.grow();
+  }
+  // The prompt cache must not know of the tokens that are scored: it has no logits.
+  const auto first = static_cast<std::size_t>(request.score->first);
+  sequence.reader = std::make_unique<ScoreReader>(prompt, *request.score);
+  KAKEYA_TRY(session.append(prompt.first(first)));
+  session.start_from_cache();
+  KAKEYA_TRY(session.append(prompt.subspan(first)));
+  return session.grow();
 }
 
 // Only those that were admitted before can lead, so there are no circles.
@@ -311,7 +360,7 @@ void SchedulerImpl::deliver() {
       Status delivered = deliver_tokens(*sequence);
       if (!delivered || sequence->generation->stopped_by_callback()) status = std::move(delivered);
     }
-    const bool done = sequence->generation && sequence->generation->done();
+    const bool done = sequence->done();
     if (!done && can_wait_for_memory(*sequence, status)) {
       lacks_memory = true;
     } else if (!status || done) {

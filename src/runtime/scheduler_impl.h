@@ -60,6 +60,10 @@ class SchedulerImpl final : public Scheduler {
   void end_overdue();
   void admit();
   Status start(Sequence& sequence);
+  // Of a request that generates nothing: gives its session the tokens, and the sequence a reader.
+  Status start_reading(Sequence& sequence, SessionImpl& session);
+  // What its passes need of the workspace beside rows and logits.
+  WorkspacePlan passes_of(const Request& request) const;
   SessionOptions options_of(const Request& request) const;
   // Bytes for its session with all tokens that it has. Errors: as Admission::need.
   Result<std::uint64_t> need_of(const Sequence& sequence) const;
@@ -74,6 +78,10 @@ class SchedulerImpl final : public Scheduler {
   void run_pass();
   void add_part(Sequence& sequence, const StepPart& part);
   bool has_prompts() const;
+  // So many rows of logits are left to the prompts that are waiting to be run.
+  std::int64_t prompt_logits() const;
+  // Of the prompt's next `rows` rows those that there is room for, with the logits that they want.
+  std::int64_t fitting_rows(const Sequence& sequence, std::int64_t rows) const;
   void plan_rounds();
   void plan_drafts(bool prompts);
   void plan_prompts();

@@ -62,9 +62,8 @@ void SchedulerImpl::plan_drafts(bool prompts) {
   lengths_.clear();
   for (const StepPart& part : parts_) lengths_.push_back(part.round->round_choice());
   const std::int64_t prompt_rows = prompts ? options_.prefill_rows : 0;
-  const std::int64_t prompt_logits = prompts ? 1 : 0;
   choose_together(lengths_, std::min(options_.max_rows - rows_ - prompt_rows,
-                                     options_.max_logit_rows - logit_rows_ - prompt_logits));
+                                     options_.max_logit_rows - logit_rows_ - prompt_logits()));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::int64_t drafts = lengths_[i].length;
     parts_[i].round->plan(drafts);
@@ -79,8 +78,31 @@ bool SchedulerImpl::has_prompts() const {
   });
 }
 
-// Prompts take turns in being first: a short one does not wait for the end of a long one. Only a
-// prompt's last row has logits; where there is no room for them it waits.
+// One for the last row of a prompt, some for rows that are scored.
+std::int64_t SchedulerImpl::prompt_logits() const {
+  std::int64_t most = 0;
+  for (const auto& sequence : running_) {
+    if (sequence->generation || sequence->leader != nullptr) continue;
+    const Timeline& timeline = sequence->timeline();
+    const std::int64_t rows =
+        std::min<std::int64_t>(std::ssize(timeline.pending()), options_.prefill_rows);
+    const std::int64_t wanted =
+        std::min(timeline.position() + rows - sequence->logits_from(), timeline.most_logit_rows());
+    most = std::max({most, std::int64_t{1}, std::min(wanted, options_.max_logit_rows / 2)});
+  }
+  return most;
+}
+
+std::int64_t SchedulerImpl::fitting_rows(const Sequence& sequence, std::int64_t rows) const {
+  const Timeline& timeline = sequence.timeline();
+  const std::int64_t room =
+      std::min(options_.max_logit_rows - logit_rows_, timeline.most_logit_rows());
+  const Position before = sequence.logits_from() - timeline.position();  // rows without logits
+  return before >= rows ? rows : std::min(rows, std::max<Position>(before, 0) + room);
+}
+
+// Prompts take turns in being first: a short one does not wait for the end of a long one. Where
+// there is no room for the logits that a row wants, it waits.
 void SchedulerImpl::plan_prompts() {
   const std::int64_t most = parts_.empty() ? options_.max_rows : options_.prefill_rows;
   std::int64_t room = std::min(most, options_.max_rows - rows_);
@@ -89,13 +111,19 @@ void SchedulerImpl::plan_prompts() {
     Sequence& sequence = *running_[(first_prompt_ + i) % count];
     if (sequence.generation || sequence.leader != nullptr) continue;
     const std::int64_t pending = std::ssize(sequence.timeline().pending());
-    std::int64_t rows = std::min({room, pending, sequence.timeline().chunk()});
-    if (rows == pending && logit_rows_ == options_.max_logit_rows) --rows;
+    const std::int64_t rows =
+        fitting_rows(sequence, std::min({room, pending, sequence.timeline().chunk()}));
     if (rows == 0) continue;
     room -= rows;
     sequence.prompt_rows = rows;
     StepPart part{.prompt = &sequence.timeline(), .rows = rows};
-    if (rows == pending && begin_generation(sequence)) {
+    if (sequence.reader) {
+      part.logit_rows = std::clamp<std::int64_t>(
+          sequence.timeline().position() + rows - sequence.logits_from(), 0, rows);
+      const bool reads = part.logit_rows > 0 || sequence.logits_from() == PromptReader::kNever;
+      part.reader = reads ? sequence.reader.get() : nullptr;
+      logit_rows_ += part.logit_rows;
+    } else if (rows == pending && begin_generation(sequence)) {
       part = {.round = &*sequence.generation};
       ++logit_rows_;
     }
@@ -126,13 +154,13 @@ void SchedulerImpl::take_part(Sequence& sequence, StepPart& part) {
     const std::lock_guard lock(mutex_);
     statistics_.prompt_rows += sequence.prompt_rows;
   }
-  if (!sequence.generation) return;
+  if (!sequence.generation && !sequence.done()) return;
   GenerateResult& result = sequence.prepared.result;
   result.prefill_seconds += sequence.since_admitted.seconds();
   if (sequence.first_token_seconds == 0.0 && !result.ids.empty()) {
     sequence.first_token_seconds = sequence.since_added.seconds();
   }
-  sequence.session->keep_for_others();
+  if (sequence.generation) sequence.session->keep_for_others();
 }
 
 }  // namespace kakeya

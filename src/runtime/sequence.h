@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "decode/generation.h"
 #include "kakeya/scheduler.h"
+#include "runtime/prompt_reader.h"
 #include "runtime/session_impl.h"
 
 namespace kakeya {
@@ -20,6 +21,8 @@ struct Sequence {
   std::unique_ptr<SessionImpl> session;  // null while it waits
   PreparedGeneration prepared;
   std::optional<Generation> generation;  // there from the prompt's last chunk on
+  // While it runs, of one that generates nothing; such a one has no generation.
+  std::unique_ptr<PromptReader> reader;
   Stopwatch since_added;
   Stopwatch since_admitted;
   double queue_seconds = 0.0;
@@ -39,6 +42,14 @@ struct Sequence {
   std::int64_t counted_accepted = 0;
 
   Timeline& timeline() const { return session->timeline(); }
+  // Whether there is nothing left to run, of one that runs.
+  bool done() const {
+    return reader ? timeline().pending().empty() : generation && generation->done();
+  }
+  // The first position whose logits are wanted of the prompt.
+  Position logits_from() const {
+    return reader ? reader->logits_from() : std::ssize(timeline().tokens()) - 1;
+  }
 };
 
 }  // namespace kakeya

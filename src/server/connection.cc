@@ -272,9 +272,7 @@ bool Connection::serve_post(std::string_view path, const HttpRequest& request) {
   const std::string& body = request.body();
   if (path == "/v1/chat/completions") return answer(read_chat_request(body));
   if (path == "/v1/completions") return answer(read_completion_request(body));
-  if (path == "/v1/embeddings") {
-    return reply_with(embeddings(service_.engine, service_.options.model_name, body));
-  }
+  if (path == "/v1/embeddings") return embed(body);
   if (path == "/tokenize") return reply_with(tokenize(service_.engine, body));
   if (path == "/detokenize") return reply_with(detokenize(service_.engine, body));
   return reply_with(apply_template_route(service_.engine, body));

@@ -46,6 +46,8 @@ struct Service {
 
 struct PageFile;
 
+struct EmbeddingWish;
+
 // One answer that a request is given, and what became of it so far.
 struct Choice;
 
@@ -86,6 +88,9 @@ class Connection {
   bool answer(const Outcome<ServeRequest>& wish);
   // Hands the request to the driver, once for each answer it wants. Errors: as Driver::submit().
   Outcome<std::vector<Choice>> submit(const ServeRequest& wish, const Request& prepared);
+  bool embed(std::string_view body);
+  // Their vectors, in order. Errors: as Driver::submit(), and those of the first one that fails.
+  Outcome<std::vector<std::vector<float>>> embed_texts(const EmbeddingWish& wish);
   // What the log says of answers that were given, whole or not.
   void note_answers(const std::vector<Choice>& choices);
   bool whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer);

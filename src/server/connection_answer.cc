@@ -8,6 +8,7 @@
 
 #include "server/connection.h"
 #include "server/serve_request.h"
+#include "server/ticket.h"
 
 namespace kakeya::server {
 namespace {
@@ -21,24 +22,6 @@ std::int64_t unix_time() {
 }  // namespace
 
 namespace asio = boost::asio;
-
-// A request that the driver has; ended when this goes, if it has not ended by then.
-class Ticket {
- public:
-  Ticket(Driver& driver, RequestId id, std::shared_ptr<Mailbox> mailbox)
-      : driver_(driver), id_(id), mailbox_(std::move(mailbox)) {}
-  ~Ticket() {
-    mailbox_->close();
-    driver_.cancel(id_);
-  }
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
-
- private:
-  Driver& driver_;
-  RequestId id_;
-  std::shared_ptr<Mailbox> mailbox_;
-};
 
 struct Choice {
   std::shared_ptr<Mailbox> mailbox;

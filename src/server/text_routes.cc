@@ -170,43 +170,46 @@ Outcome<std::string> apply_template_route(const Engine& engine, std::string_view
   return json_text({{"prompt", chat->text}});
 }
 
-Outcome<std::string> embeddings(Engine& engine,
-                                std::string_view model_name,
-                                std::string_view body) {
+Outcome<EmbeddingWish> read_embeddings(const Engine& engine,
+                                       std::string_view model_name,
+                                       std::string_view body) {
   const auto request = read_embedding_request(body);
   if (!request) return tl::unexpected(request.error());
   if (auto known = check_model(model_name, request->model); !known) {
     return tl::unexpected(std::move(known).error());
   }
   // All are looked at before the first one is run.
-  std::vector<std::vector<TokenId>> texts;
-  std::int64_t tokens = 0;
+  EmbeddingWish wish = {.texts = {}, .options = request->options, .base64 = request->base64};
   for (const RawPrompt& input : request->inputs) {
     auto ids = input.ids.empty() ? encode_text(engine, input.text, engine.max_context(), "input")
                                  : Outcome<std::vector<TokenId>>(input.ids);
     if (!ids) return tl::unexpected(std::move(ids).error());
-    tokens += std::ssize(*ids);
-    texts.push_back(std::move(*ids));
+    wish.tokens += std::ssize(*ids);
+    wish.texts.push_back(std::move(*ids));
   }
-  if (tokens > kMostEmbeddingTokens) {
-    return tl::unexpected(Refusal{
-        .message =
-            fmt::format("input: expected at most {} tokens, got {}", kMostEmbeddingTokens, tokens),
-        .parameter = "input",
-        .code = "context_length_exceeded"});
+  if (wish.tokens > kMostEmbeddingTokens) {
+    return tl::unexpected(
+        Refusal{.message = fmt::format("input: expected at most {} tokens, got {}",
+                                       kMostEmbeddingTokens, wish.tokens),
+                .parameter = "input",
+                .code = "context_length_exceeded"});
   }
+  return wish;
+}
+
+std::string embeddings_json(const EmbeddingWish& wish,
+                            std::string_view model_name,
+                            const std::vector<std::vector<float>>& vectors) {
   ordered_json data = ordered_json::array();
-  for (const std::vector<TokenId>& ids : texts) {
-    const auto vector = engine.embed(ids, request->options);
-    if (!vector) return tl::unexpected(refusal_of(vector.error()));
+  for (const std::vector<float>& vector : vectors) {
     data.push_back({{"object", "embedding"},
                     {"index", data.size()},
-                    {"embedding", vector_json(*vector, request->base64)}});
+                    {"embedding", vector_json(vector, wish.base64)}});
   }
   return json_text({{"object", "list"},
                     {"data", std::move(data)},
                     {"model", model_name},
-                    {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}});
+                    {"usage", {{"prompt_tokens", wish.tokens}, {"total_tokens", wish.tokens}}}});
 }
 
 std::string props_json(const Engine& engine, const ServeOptions& options) {

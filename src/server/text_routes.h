@@ -1,11 +1,13 @@
-// Routes that need none of the scheduler's passes. Each reads a body and gives the answer's JSON,
-// or says what is wrong with the body.
+// Routes that generate nothing. Each reads a body and gives the answer's JSON, or says what is
+// wrong with the body; that of embeddings in two steps, for the scheduler runs the texts in
+// between.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kakeya/engine.h"
 #include "server/serve_options.h"
@@ -28,8 +30,20 @@ Outcome<std::string> detokenize(const Engine& engine, std::string_view body);
 Outcome<std::string> apply_template_route(const Engine& engine, std::string_view body);
 
 // POST /v1/embeddings: {"model", "input", "encoding_format", "pooling"}. The last token's vector,
-// or with "pooling": "mean" that of all; of length 1 both. Runs passes of its own.
-Outcome<std::string> embeddings(Engine& engine, std::string_view model_name, std::string_view body);
+// or with "pooling": "mean" that of all; of length 1 both.
+struct EmbeddingWish {
+  std::vector<std::vector<TokenId>> texts;
+  std::int64_t tokens = 0;  // of all
+  EmbeddingOptions options = {};
+  bool base64 = false;
+};
+Outcome<EmbeddingWish> read_embeddings(const Engine& engine,
+                                       std::string_view model_name,
+                                       std::string_view body);
+// `vectors`: one for each text, in their order.
+std::string embeddings_json(const EmbeddingWish& wish,
+                            std::string_view model_name,
+                            const std::vector<std::vector<float>>& vectors);
 
 // GET /props: what is served, and how.
 std::string props_json(const Engine& engine, const ServeOptions& options);

@@ -30,6 +30,14 @@ inline std::vector<TokenId> answer_alone(Engine& engine, const Request& request)
   return session->generate(request.generate).value().ids;
 }
 
+// At most so many steps.
+inline void run_all(Scheduler& scheduler, int most = 5000) {
+  for (int i = 0; i < most; ++i) {
+    if (!scheduler.step().value()) return;
+  }
+  FAIL() << "steps do not end";
+}
+
 // Those that a request can choose.
 inline std::vector<SessionMode> shared_modes() {
   std::vector<SessionMode> modes = session_modes();

@@ -48,14 +48,6 @@ struct Ends {
   }
 };
 
-// At most so many steps.
-void run_all(Scheduler& scheduler, int most = 5000) {
-  for (int i = 0; i < most; ++i) {
-    if (!scheduler.step().value()) return;
-  }
-  FAIL() << "steps do not end";
-}
-
 TEST(SchedulerRules, AStepSaysTrueWhileARequestIsQueued) {
   const auto engine = open_shared_engine({.name = "cpu"}, "none");
   for (const bool cancels : {false, true}) {

@@ -296,6 +296,51 @@ TEST_F(HttpServerTest, AClientThatGoesAwayEndsItsRequest) {
   }
 }
 
+// Of texts of ids that differ, more than have a place at a time.
+json embedding_body(std::size_t texts, std::size_t tokens) {
+  json body = {{"model", "demo"}, {"input", json::array()}};
+  for (std::size_t i = 0; i < texts; ++i) {
+    body["input"].push_back(std::vector<TokenId>(tokens, 100 + static_cast<TokenId>(i)));
+  }
+  return body;
+}
+
+TEST_F(HttpServerTest, EmbeddingsAreTheEnginesBesideAnswers) {
+  ServeOptions options;
+  options.scheduler = {.max_sequences = 2, .max_waiting = 3};  // no room for all at once
+  start(options);
+  json asked = request("Count from 5 to 12.");
+  HttpClient answered = client();
+  answered.send({}, http::verb::post, "/v1/chat/completions", asked.dump());
+  const json body = embedding_body(20, 150);
+  HttpClient client = this->client();
+  client.send({}, http::verb::post, "/v1/embeddings", body.dump());
+  const HttpResponse response = client.receive();
+  ASSERT_EQ(response.result_int(), 200u) << response.body();
+  const json data = json::parse(response.body())["data"];
+  ASSERT_EQ(data.size(), 20u);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    EXPECT_EQ(data[i]["index"], i);
+    EXPECT_EQ(data[i]["embedding"].get<std::vector<float>>(),
+              engine_->embed(body["input"][i].get<std::vector<TokenId>>()).value());
+  }
+  EXPECT_EQ(ids_of(answered.receive()), expected_ids(asked));
+  EXPECT_GE(server_->statistics().prompt_rows, 20 * 150);
+  client.send({}, http::verb::post, "/v1/embeddings", R"({"model":"demo","input":[-1,5]})");
+  expect_error(client.receive(), 400, "token id");
+}
+
+TEST_F(HttpServerTest, AClientThatGoesAwayEndsItsEmbeddings) {
+  const std::int64_t before = server_->statistics().prompt_rows;
+  {
+    HttpClient client = this->client();
+    client.send({}, http::verb::post, "/v1/embeddings", embedding_body(4, 16000).dump());
+    while (server_->statistics().prompt_rows == before) std::this_thread::yield();
+  }
+  wait_until_idle();
+  EXPECT_LT(server_->statistics().prompt_rows - before, 4 * 16000);
+}
+
 TEST_F(HttpServerTest, StoppingTellsWhoIsBeingAnswered) {
   json body = endless();
   body["stream"] = true;

@@ -41,6 +41,9 @@ void Gemma4::forward(const Batch& batch,
 
   executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
   taps.write(config().num_hidden_layers, a.normed);
+  if (output.hidden.count > 0) {
+    executor.copy_columns(a.normed, output.hidden.data, output.hidden.width, 0);
+  }
   if (output.logits.count == 0) return;
   executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
   if (config().final_logit_softcapping > 0.0F) {

@@ -35,6 +35,9 @@ void Qwen3::forward(const Batch& batch,
   }
   executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
   taps.write(config().num_hidden_layers, a.normed);
+  if (output.hidden.count > 0) {
+    executor.copy_columns(a.normed, output.hidden.data, output.hidden.width, 0);
+  }
   if (output.logits.count == 0) return;
   executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
 }
