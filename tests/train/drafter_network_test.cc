@@ -203,6 +203,51 @@ TEST(MlxDrafterGradient, IsThatOfFiniteDifferencesForEveryTensor) {
   }
 }
 
+// The blocks that tools/golden_gradients.py made up, over the context of a drafter's golden.
+LabelledBlocks golden_blocks(const SafetensorsFile& made, const std::string& drafter) {
+  const auto golden = SafetensorsFile::open(network_dir(drafter) + "/golden.safetensors").value();
+  LabelledBlocks blocks;
+  blocks.blocks.taps = golden_floats(golden, "aux");
+  blocks.blocks.anchors = golden_ids(made, "anchors");
+  blocks.blocks.first_ids = golden_ids(made, "first_ids");
+  blocks.labels = golden_ids(made, "labels");
+  return blocks;
+}
+
+// Against JAX's differentiation of a loss that was written apart, in f64. Every tensor's numbers
+// within 1e-4 of its gradient's root mean square, and its length: f32 sums in another order.
+TEST(MlxDrafterGradient, IsThatOfAnotherLibraryForEveryTensor) {
+  for (const auto& [drafter, target] :
+       {std::pair{"dflash-gemma4", "gemma4-moe"}, std::pair{"dflash-qwen3", "qwen3-untied"}}) {
+    const Network network = load(drafter, target);
+    const auto made = SafetensorsFile::open(std::string(KAKEYA_TEST_DATA) + "/train/gradients-" +
+                                            drafter + ".safetensors")
+                          .value();
+    const std::vector<LabelledBlocks> blocks = {golden_blocks(made, drafter)};
+    const DrafterNetwork drafts(network.config, network.borrowed);
+    for (const auto& [kind, weights] :
+         {std::pair{"decay", DepthWeights{.parameter = 3.0}},
+          std::pair{"dpace", DepthWeights{DepthWeights::Kind::kDpace, 0.5}}}) {
+      const auto got = loss_and_gradients(drafts, network.weights, blocks, weights);
+      ASSERT_OK(got);
+      EXPECT_NEAR(got->loss, golden_floats(made, std::string(kind) + ".loss")[0], 1e-5);
+      for (std::size_t i = 0; i < network.weights.size(); ++i) {
+        const std::string name = std::string(kind) + "." + network.weights[i].name;
+        const std::vector<float>& gradient = got->gradients[i];
+        const float rms = root_mean_square(gradient);
+        const double length = rms * std::sqrt(static_cast<double>(gradient.size()));
+        const float expected_length = golden_floats(made, name + ".norm")[0];
+        EXPECT_NEAR(length, expected_length, 1e-4 * expected_length) << name;
+        const std::vector<float> some = golden_floats(made, name + ".some");
+        ASSERT_EQ(some.size(), (gradient.size() + 14) / 15) << name;
+        for (std::size_t j = 0; j < some.size(); ++j) {
+          ASSERT_NEAR(gradient[15 * j], some[j], 1e-4 * rms) << name << " " << 15 * j;
+        }
+      }
+    }
+  }
+}
+
 TEST(MlxDrafterStep, RefusesALossThatIsNotFiniteAndLeavesTheState) {
   const Network network = load("dflash-qwen3", "qwen3-untied");
   const DrafterNetwork drafts(network.config, network.borrowed);
