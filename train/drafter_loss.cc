@@ -79,7 +79,7 @@ LossSum block_loss(const DrafterNetwork& network,
   const mx::array chosen =
       mx::squeeze(mx::take_along_axis(logits, mx::expand_dims(labels.ids, -1), -1), -1);
   const mx::array log_p = chosen - mx::logsumexp(logits, -1);
-  const mx::array weight = mx::stop_gradient(depth_weights(depth, log_p, labels.valid));
+  const mx::array weight = depth_weights(depth, log_p, labels.valid);
   return {mx::negative(mx::sum(weight * log_p)), mx::sum(weight)};
 }
 
