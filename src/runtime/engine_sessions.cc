@@ -1,0 +1,172 @@
+// What an engine makes: sessions, their timelines, schedulers; what they will take, and what tells
+// them apart.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/sampler.h"
+#include "base/status.h"
+#include "runtime/engine_impl.h"
+#include "runtime/scheduler_impl.h"
+#include "runtime/session_impl.h"
+
+namespace kakeya {
+
+Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
+                                              std::int64_t logit_rows,
+                                              const Projection* projection,
+                                              const Comparison& comparison) const {
+  return plan_timeline(config_, options, options_.compute, logit_rows,
+                       restoring_configs(projection), comparison);
+}
+
+std::int64_t EngineImpl::block_rows() const {
+  if (drafter_config_ && drafter_drafts_) return drafter_config_->block_size;
+  return draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
+}
+
+std::int64_t EngineImpl::verify_rows(const SessionOptions& options) const {
+  return options.drafting ? block_rows() : 1;
+}
+
+std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
+  if (!options.drafting) return "none";
+  std::string text = draft_choice_.ngram ? "ngram" : "";
+  if (drafter_ != nullptr && drafter_drafts_) {
+    text += fmt::format("{}{} mask {} embeddings {}", text.empty() ? "" : " ", drafter_fingerprint_,
+                        static_cast<int>(options_.draft.mask), drafter_->embed_scale());
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
+                                               const Projection* projection) const {
+  if (!plan.encoder) return "none";
+  return fmt::format("{}{} {:016x} features of {} embeddings {}",
+                     projection_features_name(plan.encoder->features),
+                     plan.encoder->whole_text ? " of the whole text" : "",
+                     projection->fingerprint(), drafter_fingerprint_, drafter_->embed_scale());
+}
+
+std::int64_t EngineImpl::session_context(const SessionOptions& options) const {
+  return options.context > 0
+             ? options.context
+             : std::min(config_.max_position_embeddings, SessionOptions::kDefaultContext);
+}
+
+Result<std::unique_ptr<Timeline>> EngineImpl::create_timeline(const SessionOptions& options,
+                                                              std::int64_t logit_rows,
+                                                              const Projection* projection,
+                                                              const Comparison& comparison) {
+  if (projection == nullptr) projection = projection_.get();
+  KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
+                          plan_session(options, logit_rows, projection, comparison));
+  return Timeline::create(*decoder_, *workspace_, plan, budget_,
+                          {.projection = projection, .drafter = drafter_.get()});
+}
+
+Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options) {
+  return create_session(options, {});
+}
+
+Result<EngineImpl::SessionPlan> EngineImpl::plan_parts(const SessionOptions& options,
+                                                       const Projection* projection,
+                                                       const Comparison& comparison) const {
+  SessionPlan parts;
+  KAKEYA_ASSIGN_OR_RETURN(parts.timeline,
+                          plan_session(options, verify_rows(options), projection, comparison));
+  parts.workspace = parts.timeline.workspace;
+  if (!options.drafting || drafter_ == nullptr || !drafter_drafts_) return parts;
+  parts.dflash = plan_dflash(drafter_->config(), parts.timeline);
+  KAKEYA_TRY(parts.dflash->context.check());
+  parts.workspace.include(parts.dflash->workspace);
+  return parts;
+}
+
+Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options,
+                                             bool logprobs,
+                                             std::int64_t tokens) const {
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get(), {}));
+  SessionNeed need{.session = estimate_timeline(config_, parts.timeline),
+                   .workspace = parts.workspace};
+  need.session += timeline_growth(parts.timeline, tokens);
+  if (parts.dflash) {
+    need.session += estimate_dflash(drafter_->config(), *parts.dflash);
+    need.session += parts.dflash->context.growth(tokens);
+  }
+  std::uint64_t& logits = need.session.reserved_bytes(MemoryClass::kLogits);
+  logits += Sampler::bytes(config_.vocab_size);
+  if (logprobs) {
+    const auto width = static_cast<std::uint64_t>(config_.vocab_size);
+    logits += MemoryBudget::charged_bytes(width * sizeof(float));
+  }
+  return need;
+}
+
+Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
+                                                            const SessionExtras& extras) {
+  const Projection* projection =
+      extras.projection == nullptr ? projection_.get() : extras.projection;
+  KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts,
+                          plan_parts(options, projection, extras.comparison));
+  const TimelinePlan& plan = parts.timeline;
+  KAKEYA_TRY(workspace_->reserve(parts.workspace));  // for both, so that it grows once
+  KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
+                          Timeline::create(*decoder_, *workspace_, plan, budget_,
+                                           {.projection = projection, .drafter = drafter_.get()}));
+  KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
+  std::unique_ptr<DflashSource> dflash;
+  if (parts.dflash) {
+    KAKEYA_ASSIGN_OR_RETURN(dflash,
+                            DflashSource::create(*drafter_, *workspace_, *parts.dflash, budget_));
+    timeline->set_tap_sink(dflash.get());
+  }
+  std::unique_ptr<SessionDrafts> drafts;
+  if (dflash != nullptr || (options.drafting && draft_choice_.ngram)) {
+    drafts = std::make_unique<SessionDrafts>(std::move(dflash), draft_choice_.ngram);
+    if (extras.wrapper) drafts->wrap(extras.wrapper);
+  }
+  return std::make_unique<SessionImpl>(
+      std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
+      SessionSurroundings{.owner = extras.owner,
+                          .budget = budget_,
+                          .draft_costs = draft_costs_,
+                          .prompt_cache = prompt_cache_.get(),
+                          .model_stop_ids = stop_ids_,
+                          .suppressed = generation_config_.suppress_tokens,
+                          .tables = tables_.get()},
+      session_key({.model = model_fingerprint_,
+                   .drafter = draft_fingerprint(options),
+                   .projection = projection_fingerprint(plan, projection),
+                   .tokenizer = text_.tokenizer_fingerprint(),
+                   .chat_template = text_.template_fingerprint()},
+                  options_.compute, backend_->name(), plan));
+}
+
+Status EngineImpl::reserve_passes(std::int64_t max_sequences,
+                                  std::int64_t max_rows,
+                                  std::int64_t logit_rows) {
+  WorkspacePlan plan = plan_target_passes(config_, max_rows, logit_rows);
+  // A projection reads the taps of a drafter that does not draft.
+  if (drafter_ != nullptr) plan.tap_bytes = tap_bytes(drafter_->config(), max_rows);
+  if (drafter_ != nullptr && drafter_drafts_) {
+    // Each sequence's block has a row more than drafts.
+    const std::int64_t blocks = logit_rows + max_sequences;
+    plan.include(plan_drafter_passes(drafter_->config(), blocks, logit_rows, max_rows));
+  }
+  plan.executor.max_sequences = max_sequences;
+  return workspace_->reserve(plan);
+}
+
+Result<std::unique_ptr<Scheduler>> EngineImpl::create_scheduler(const SchedulerOptions& options) {
+  return SchedulerImpl::create(*this, options, nullptr);
+}
+
+Result<std::unique_ptr<Session>> EngineImpl::create_session() {
+  return create_session(options_.session);
+}
+
+}  // namespace kakeya
