@@ -81,6 +81,7 @@ int run_program(int argc, char** argv) {
   add_doctor_command(app, exit_code);
   add_bench_command(app, exit_code);
   add_eval_command(app, exit_code);
+  add_bridge_command(app, exit_code);
   add_convert_command(app, exit_code);
   add_quantize_command(app, exit_code);
   add_completion_command(app, exit_code);

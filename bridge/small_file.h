@@ -1,0 +1,53 @@
+// Small files of folders that others may write into: no link is followed, and no more is read than
+// was agreed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "kakeya/status.h"
+
+namespace kakeya::bridge {
+
+// Closes a file's or a folder's number; -1: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.number_, -1));
+    return *this;
+  }
+  void reset(int number = -1);
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// Who may use what is made.
+enum class Sharing : std::uint8_t {
+  kOwner,  // modes 0700 and 0600
+  kUmask,  // what the process's umask leaves of 0777 and 0666: places that two sides share
+};
+
+// A folder of `parent` (AT_FDCWD: the present one), made if it is not there; links are not
+// followed. Errors: kUnavailable.
+Result<Descriptor> open_folder(int parent,
+                               const std::string& name,
+                               Sharing sharing = Sharing::kOwner);
+
+// A regular file of `folder` with at most `most` bytes. Errors: kNotFound; kFailedPrecondition for
+// a link, a folder or a device; kResourceExhausted if it is longer, of which nothing is read.
+Result<std::string> read_small_file(int folder, const std::string& name, std::size_t most);
+
+// Takes the place of whatever had the name, a link included, in one step. Errors: kUnavailable.
+Status write_small_file(int folder,
+                        const std::string& name,
+                        const std::string& text,
+                        Sharing sharing = Sharing::kOwner);
+
+}  // namespace kakeya::bridge

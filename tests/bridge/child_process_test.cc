@@ -1,0 +1,105 @@
+// What a check gets of the program that starts it: nothing but its arguments.
+#include "child_process.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "formats/scratch_files.h"
+
+namespace kakeya::bridge {
+namespace {
+
+using testing::HasSubstr;
+
+ChildRun shell(const std::string& script, const ChildLimits& limits = {}) {
+  return run_child({"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin"}, "/", limits).value();
+}
+
+TEST(BridgeChild, SeesNothingOfTheEnvironment) {
+  ::setenv("KAKEYA_SECRET", "hidden", 1);
+  const ChildRun run = run_child({"/usr/bin/env"}, {"ONE=1"}, "/", {}).value();
+  EXPECT_EQ(run.output, "ONE=1\n");
+}
+
+TEST(BridgeChild, HasNoFileOfItsCaller) {
+  // Without FD_CLOEXEC, as a library might open it.
+  const ScratchFolder folder;
+  const int key = ::open(folder.write("key", "secret").c_str(), O_RDONLY);
+  const int high = ::fcntl(key, F_DUPFD, 200);
+  const std::string numbers[] = {std::to_string(key), std::to_string(high)};
+  for (const std::string& number : numbers) {
+    EXPECT_EQ(shell("cat /dev/fd/" + number).output, "") << number;
+  }
+  EXPECT_EQ(shell("cat; echo end").output, "end\n");
+  ::close(key);
+  ::close(high);
+}
+
+TEST(BridgeChild, KeepsBothStreamsApartAndWithinTheirBounds) {
+  const ChildRun run = shell("echo out; seq 1 5000 >&2; exit 3");
+  EXPECT_EQ(run.output, "out\n");
+  EXPECT_EQ(run.messages.size(), 4096U);
+  EXPECT_TRUE(run.messages.ends_with("4999\n5000\n"));
+  EXPECT_EQ(run.end, ChildEnd::kExited);
+  EXPECT_EQ(run.code, 3);
+  const ChildRun loud = shell("while :; do echo 12345678; done", {.output_bytes = 100});
+  EXPECT_EQ(loud.end, ChildEnd::kTooMuchOutput);
+  EXPECT_EQ(loud.output.size(), 100U);
+  EXPECT_EQ(shell("printf 1234", {.output_bytes = 4}).end, ChildEnd::kExited);
+  // One that exits at once has printed too much all the same.
+  EXPECT_EQ(shell("printf 12345", {.output_bytes = 4}).end, ChildEnd::kTooMuchOutput);
+}
+
+TEST(BridgeChild, EndsInTimeThoughItPrintsForEver) {
+  const Stopwatch clock;
+  EXPECT_EQ(shell("while :; do echo x >&2; done", {.seconds = 0.3}).end, ChildEnd::kTimedOut);
+  EXPECT_LT(clock.seconds(), 10.0);
+}
+
+TEST(BridgeChild, EndsWithAllOfItsGroup) {
+  const ScratchFolder folder;
+  const std::string late = folder.path("late");
+  // Also where the first one exits by itself.
+  for (const char* first : {"sleep 60", "exit 0"}) {
+    const Stopwatch clock;
+    shell("(trap '' TERM HUP; sleep 1; echo x > " + late + ") & " + first, {.seconds = 0.2});
+    EXPECT_LT(clock.seconds(), 10.0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  EXPECT_NE(::access(late.c_str(), F_OK), 0);
+}
+
+TEST(BridgeChild, EndsWhenItsCallerIsStopped) {
+  std::atomic<bool> stop = true;
+  const ChildRun run = run_child({"/bin/sleep", "60"}, {}, "/", {.seconds = 30.0}, &stop).value();
+  EXPECT_EQ(run.end, ChildEnd::kStopped);
+}
+
+TEST(BridgeChild, SaysHowItEnded) {
+  const ChildRun killed = shell("kill -9 $$");
+  EXPECT_EQ(killed.end, ChildEnd::kSignal);
+  EXPECT_EQ(killed.code, 9);
+  const auto missing = run_child({"/nowhere/program"}, {}, "/", {});
+  ASSERT_FALSE(missing);
+  EXPECT_THAT(missing.error().message(), HasSubstr("/nowhere/program: expected a program"));
+}
+
+TEST(BridgeChild, WritesNoLongerFileThanItMay) {
+  const ScratchFolder folder;
+  const ChildRun run = shell("head -c 100000 /dev/zero > " + folder.path("long") + "; echo $?",
+                             {.file_bytes = 4096});
+  EXPECT_NE(run.output, "0\n");
+  EXPECT_EQ(std::filesystem::file_size(folder.path("long")), 4096U);
+}
+
+}  // namespace
+}  // namespace kakeya::bridge
