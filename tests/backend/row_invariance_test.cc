@@ -237,17 +237,20 @@ struct BlockMemory {
   }
 };
 
+bool is_rotated(KvFormat format) {
+  return format == KvFormat::kRotatedInt4 || format == KvFormat::kD4 || format == KvFormat::kE8;
+}
+
 // Appends block after block through a ring as a session does, and each time compares with single
 // rows over a cache that never wrapped and lies in one piece.
 TEST_P(RowInvariance, AttentionOverRingWraps) {
   // On host memory mlx copies all rows for each operation, and emulated kernels are slow: fewer of
-  // them, which still wrap rings.
+  // them, which still wrap rings. Those meet half of the rings.
   const bool is_slow = GetParam() == kCudaEmulated;
   const std::int64_t length = GetParam() == "mlx" || is_slow ? 180 : 460;
   std::size_t index = 0;
   for (const Ring& ring : kRings) {
-    if (index++ % 2 == 1 && is_slow) continue;
-    if (!alone_.backend->check_rows(ring.format, false)) continue;
+    if (index++ % 2 == 1 && is_slow && !is_rotated(ring.format)) continue;
     const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
     const std::int64_t width = ring.heads * ring.head_dim;
     const auto keys = random_floats(static_cast<std::size_t>(length * kv_width), 10, 2.0F);

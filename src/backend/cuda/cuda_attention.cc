@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/device/attention.h"
 #include "backend/cuda/device/rows.h"
+#include "backend/cuda/device/store.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -17,7 +18,7 @@ LaunchShape pair_shape(std::int64_t pairs, std::int64_t rows) {
           device::kElementThreads, 0};
 }
 
-std::optional<device::RowFormat> row_format(KvFormat format) {
+device::RowFormat row_format(KvFormat format) {
   switch (format) {
     case KvFormat::kF32:
       return device::RowFormat::kF32;
@@ -28,27 +29,20 @@ std::optional<device::RowFormat> row_format(KvFormat format) {
     case KvFormat::kInt4:
       return device::RowFormat::kInt4;
     case KvFormat::kRotatedInt4:
+      return device::RowFormat::kRotatedInt4;
     case KvFormat::kD4:
+      return device::RowFormat::kD4;
     case KvFormat::kE8:
       break;
   }
-  return std::nullopt;
+  return device::RowFormat::kE8;
 }
 
 }  // namespace
 
-Status check_rows(KvFormat format, bool restored, std::string_view backend) {
-  if (restored) {
-    return error(StatusCode::kUnimplemented, "backend {} has no kernels for restored rows",
-                 backend);
-  }
-  if (!row_format(format)) {
-    return error(StatusCode::kUnimplemented,
-                 "backend {} has no kernels for keys and values of type {}; it has those for f32, "
-                 "bf16, int8 and int4",
-                 backend, kv_format_name(format));
-  }
-  return {};
+Status check_rows(bool restored, std::string_view backend) {
+  if (!restored) return {};
+  return error(StatusCode::kUnimplemented, "backend {} has no kernels for restored rows", backend);
 }
 
 void CudaExecutor::begin(const Batch& batch) {
@@ -59,8 +53,7 @@ void CudaExecutor::begin(const Batch& batch) {
   for (const Segment& segment : batch.segments) {
     first_layers_.push_back(layers_.size());
     for (const KvLayer& layer : segment.layers) {
-      if (const Status known = check_rows(layer.rows.format, layer.is_restored, driver_.name());
-          !known) {
+      if (const Status known = check_rows(layer.is_restored, driver_.name()); !known) {
         fail(known.error());
       }
       const std::int64_t keys = add_table(layer.rows.keys, layer.rows);
@@ -106,7 +99,7 @@ device::CachedRows CudaExecutor::cached_rows(std::size_t segment, std::int64_t l
           rows.num_kv_heads,
           rows.head_dim,
           rows.vector_bytes(),
-          row_format(rows.format).value_or(device::RowFormat::kF32)};
+          row_format(rows.format)};
 }
 
 void CudaExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
@@ -137,7 +130,8 @@ void CudaExecutor::store_rows(const float* rows,
   const std::int64_t width = cache.num_kv_heads * cache.head_dim;
   const device::StoreParams parameters = {rows + segment.first_row * width, blocks,
                                           batch().first_position(segment), cache};
-  launch(Kernel::store, {cache.num_kv_heads, segment.rows, dev::kWarp, 0}, &parameters);
+  const std::uint32_t words = device::is_rotated(cache.format) ? device::kStoreWords : 0;
+  launch(Kernel::store, {cache.num_kv_heads, segment.rows, dev::kWarp, words}, &parameters);
 }
 
 void CudaExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {

@@ -32,8 +32,8 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaMatrix>(weight);
   }
 
-  Status check_rows(KvFormat format, bool restored) const override {
-    return cuda::check_rows(format, restored, name());
+  Status check_rows(KvFormat /*format*/, bool restored) const override {
+    return cuda::check_rows(restored, name());
   }
 
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,

@@ -105,6 +105,6 @@ class CudaExecutor final : public Executor {
 };
 
 // Whether there are kernels for such rows of the cache. Errors: kUnimplemented.
-Status check_rows(KvFormat format, bool restored, std::string_view backend);
+Status check_rows(bool restored, std::string_view backend);
 
 }  // namespace kakeya::cuda

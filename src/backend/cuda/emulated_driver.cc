@@ -6,6 +6,7 @@
 
 #include "backend/cuda/device/attention.h"
 #include "backend/cuda/device/rows.h"
+#include "backend/cuda/device/store.h"
 #include "backend/cuda/emulator.h"
 #include "backend/guarded/guarded_space.h"
 #include "base/status.h"

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/attention.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/rows.h"
+#include "backend/cuda/device/store.h"
 
 #define KAKEYA_KERNEL(name, params)                             \
   extern "C" __global__ void kakeya_##name(                     \

@@ -8,6 +8,7 @@
 //   sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
+//   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   Global<T>                the device's memory from an address on
 //   Shared<T>                the block's own memory, in words of 4 bytes
 //   fma(), sqrt(), ...       rounded once, ties to even

@@ -58,6 +58,27 @@ void warp_sums(float (&values)[kCount], Place place = Place::current()) {
   });
 }
 
+template <int kCount>
+void warp_swap(float (&values)[kCount], int apart, Place place = Place::current()) {
+  struct Offer {
+    float values[kCount];
+    int apart;
+  } own;
+  std::memcpy(own.values, values, sizeof(values));
+  own.apart = apart;
+  emulated::running()->exchange(place, &own, [](void* const* lanes) {
+    float got[kWarp][kCount];
+    for (int l = 0; l < kWarp; ++l) {
+      const int other = l ^ static_cast<const Offer*>(lanes[l])->apart;
+      std::memcpy(got[l], static_cast<const Offer*>(lanes[other])->values, sizeof(got[l]));
+    }
+    for (int l = 0; l < kWarp; ++l) {
+      std::memcpy(static_cast<Offer*>(lanes[l])->values, got[l], sizeof(got[l]));
+    }
+  });
+  std::memcpy(values, own.values, sizeof(values));
+}
+
 inline float warp_max(float value, Place place = Place::current()) {
   emulated::running()->exchange(place, &value, [](void* const* lanes) {
     float largest = *static_cast<const float*>(lanes[0]);

@@ -47,6 +47,12 @@ KAKEYA_DEVICE void warp_sums(float (&values)[kCount]) {
   }
 }
 
+template <int kCount>
+KAKEYA_DEVICE void warp_swap(float (&values)[kCount], int apart) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = __shfl_xor_sync(kAllLanes, values[i], apart);
+}
+
 KAKEYA_DEVICE float warp_max(float value) {
   for (int other = 16; other > 0; other /= 2) {
     const float theirs = __shfl_xor_sync(kAllLanes, value, other);

@@ -100,7 +100,8 @@ struct RopeParams {
   std::int64_t half;
 };
 
-enum class RowFormat : std::int32_t { kF32, kBf16, kInt8, kInt4 };
+// KvFormat.
+enum class RowFormat : std::int32_t { kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
 
 // KvRows, with the tables of its blocks on the device.
 struct CachedRows {

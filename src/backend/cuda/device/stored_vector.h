@@ -1,0 +1,109 @@
+// Rows of the cache as kernels read them. Formats as in tensor/kv_format.h.
+#pragma once
+
+#include "backend/cuda/device/head_vector.h"
+#include "backend/cuda/device/lattice.h"
+#include "backend/cuda/device/params.h"
+
+namespace kakeya::cuda::device {
+
+// Where the vector of a kv head lies in the row of a position.
+KAKEYA_DEVICE std::uint64_t vector_address(const CachedRows& rows,
+                                           const std::uint64_t* blocks,
+                                           std::int64_t position,
+                                           std::int64_t head) {
+  const std::int64_t slot = position < rows.sink
+                                ? position
+                                : rows.sink + (position - rows.sink) % (rows.capacity - rows.sink);
+  const std::uint64_t block =
+      dev::Global<const std::uint64_t>(blocks).load(slot / rows.block_slots);
+  return block + static_cast<std::uint64_t>((slot % rows.block_slots * rows.num_kv_heads + head) *
+                                            rows.vector_bytes);
+}
+
+// A stored vector, read element by element.
+class StoredVector {
+ public:
+  KAKEYA_DEVICE StoredVector(RowFormat format, int size, std::uint64_t address)
+      : format_(format),
+        size_(size),
+        bytes_(reinterpret_cast<const std::uint8_t*>(address)),
+        halves_(reinterpret_cast<const std::uint16_t*>(address)),
+        words_(reinterpret_cast<const std::uint32_t*>(address)) {
+    if (is_rotated(format)) scale_ = dev::float_of(words_.load(0));
+    if (format != RowFormat::kInt8) return;
+    // Not aligned where heads have an odd size.
+    std::uint32_t bits = 0;
+    for (int i = 0; i < 4; ++i) bits |= static_cast<std::uint32_t>(bytes_.load(i)) << (8 * i);
+    scale_ = dev::float_of(bits);
+  }
+
+  // Of rotated vectors: what they all are multiplied by, once they are rotated back.
+  KAKEYA_DEVICE float scale() const { return scale_; }
+
+  // Of rotated vectors: of what hadamard() and scale() make the vector.
+  KAKEYA_DEVICE float load(int e) const {
+    switch (format_) {
+      case RowFormat::kF32:
+        return dev::float_of(words_.load(e));
+      case RowFormat::kBf16:
+        return bf16_to_float(halves_.load(e));
+      case RowFormat::kInt8:
+        return scale_ * static_cast<float>(static_cast<std::int8_t>(bytes_.load(4 + e)));
+      case RowFormat::kInt4:
+        return load_int4(e);
+      case RowFormat::kRotatedInt4:
+      case RowFormat::kD4:
+      case RowFormat::kE8:
+        break;
+    }
+    const int blocks = size_ / block_elements(format_);
+    return coordinate(format_, load_code(e % blocks), e / blocks);
+  }
+
+ private:
+  KAKEYA_DEVICE float load_int4(int e) const {
+    const int group = e / 32 * 18;
+    const int i = e % 32;
+    const unsigned fields = bytes_.load(group + 2 + i % 16);
+    const int code = static_cast<int>(i < 16 ? fields & 15U : fields >> 4) - 8;
+    return bf16_to_float(halves_.load(group / 2)) * static_cast<float>(code);
+  }
+
+  // Behind the four bytes of the scale.
+  KAKEYA_DEVICE std::uint32_t load_code(int block) const {
+    if (format_ == RowFormat::kE8) return words_.load(1 + block);
+    if (format_ == RowFormat::kD4) return halves_.load(2 + block);
+    return bytes_.load(4 + block);
+  }
+
+  RowFormat format_;
+  int size_;
+  dev::Global<const std::uint8_t> bytes_;
+  dev::Global<const std::uint16_t> halves_;
+  dev::Global<const std::uint32_t> words_;
+  float scale_ = 0.0F;
+};
+
+// The vector at `address`, by a warp. Rotated ones are rotated back, or stay as they are.
+KAKEYA_DEVICE void load_vector(const Held& held,
+                               const CachedRows& rows,
+                               std::uint64_t address,
+                               bool stays_rotated,
+                               float (&x)[kHeld]) {
+  const StoredVector stored(rows.format, held.size(), address);
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    if (!held.uses(k)) continue;
+    const int e = held.element(k);
+    x[k] = e < 0 ? 0.0F : stored.load(e);
+  }
+  if (!is_rotated(rows.format)) return;
+  if (!stays_rotated) hadamard(held, x);
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    if (held.uses(k)) x[k] = x[k] * stored.scale();
+  }
+}
+
+}  // namespace kakeya::cuda::device
