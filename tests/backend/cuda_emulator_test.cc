@@ -190,12 +190,5 @@ TEST(CudaEmulator, AFaultIsTheStatusOfThePass) {
   EXPECT_TRUE(executor->end({}));
 }
 
-TEST(CudaEmulator, RefusesRowsThatItHasNoKernelsFor) {
-  const auto backend = create_emulated_backend().value();
-  EXPECT_TRUE(backend->check_rows(KvFormat::kE8, false));
-  EXPECT_EQ(backend->check_rows(KvFormat::kF32, true).error().message(),
-            "backend cuda-emulated has no kernels for restored rows");
-}
-
 }  // namespace
 }  // namespace kakeya::cuda

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/emulator.h"

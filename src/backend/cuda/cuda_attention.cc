@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
 #include "base/check.h"
@@ -40,11 +40,6 @@ device::RowFormat row_format(KvFormat format) {
 
 }  // namespace
 
-Status check_rows(bool restored, std::string_view backend) {
-  if (!restored) return {};
-  return error(StatusCode::kUnimplemented, "backend {} has no kernels for restored rows", backend);
-}
-
 void CudaExecutor::begin(const Batch& batch) {
   Executor::begin(batch);
   tables_.clear();
@@ -53,11 +48,10 @@ void CudaExecutor::begin(const Batch& batch) {
   for (const Segment& segment : batch.segments) {
     first_layers_.push_back(layers_.size());
     for (const KvLayer& layer : segment.layers) {
-      if (const Status known = check_rows(layer.is_restored, driver_.name()); !known) {
-        fail(known.error());
-      }
-      const std::int64_t keys = add_table(layer.rows.keys, layer.rows);
-      layers_.push_back({keys, add_table(layer.rows.values, layer.rows)});
+      LayerTables& tables = layers_.emplace_back();
+      tables.rows = add_tables(layer.rows);
+      tables.own = add_tables(layer.restored.own);
+      tables.codes = add_tables(layer.restored.codes);
     }
   }
   upload_tables();
@@ -73,6 +67,11 @@ std::int64_t CudaExecutor::add_table(const DevicePointer<std::byte>* blocks, con
   return at;
 }
 
+CudaExecutor::RowTables CudaExecutor::add_tables(const KvRows& rows) {
+  const std::int64_t keys = add_table(rows.keys, rows);
+  return {keys, add_table(rows.values, rows)};
+}
+
 // Most passes find the tables as they were.
 void CudaExecutor::upload_tables() {
   if (tables_ == uploaded_tables_) return;
@@ -86,10 +85,7 @@ void CudaExecutor::upload_tables() {
   uploaded_tables_ = tables_;
 }
 
-device::CachedRows CudaExecutor::cached_rows(std::size_t segment, std::int64_t layer) const {
-  const auto index = static_cast<std::size_t>(layer);
-  const KvRows& rows = batch().segments[segment].layers[index].rows;
-  const LayerTables& tables = layers_[first_layers_[segment] + index];
+device::CachedRows CudaExecutor::cached_rows(const KvRows& rows, const RowTables& tables) const {
   const auto* const all = device_tables_.as<std::uint64_t>();
   return {tables.keys == kNoTable ? nullptr : all + tables.keys,
           tables.values == kNoTable ? nullptr : all + tables.values,
@@ -100,6 +96,11 @@ device::CachedRows CudaExecutor::cached_rows(std::size_t segment, std::int64_t l
           rows.head_dim,
           rows.vector_bytes(),
           row_format(rows.format)};
+}
+
+const CudaExecutor::LayerTables& CudaExecutor::layer_tables(std::size_t segment,
+                                                            std::int64_t layer) const {
+  return layers_[first_layers_[segment] + static_cast<std::size_t>(layer)];
 }
 
 void CudaExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
@@ -123,10 +124,10 @@ void CudaExecutor::apply_rope(Rows x, RopeTable table) {
   launch(Kernel::rope, pair_shape(x.width / 2, x.count), &parameters);
 }
 
-void CudaExecutor::store_rows(const float* rows,
-                              const Segment& segment,
-                              const std::uint64_t* blocks,
-                              const device::CachedRows& cache) {
+void CudaExecutor::store_vectors(const float* rows,
+                                 const Segment& segment,
+                                 const std::uint64_t* blocks,
+                                 const device::CachedRows& cache) {
   const std::int64_t width = cache.num_kv_heads * cache.head_dim;
   const device::StoreParams parameters = {rows + segment.first_row * width, blocks,
                                           batch().first_position(segment), cache};
@@ -134,17 +135,30 @@ void CudaExecutor::store_rows(const float* rows,
   launch(Kernel::store, {cache.num_kv_heads, segment.rows, dev::kWarp, words}, &parameters);
 }
 
+void CudaExecutor::store_rows(ConstRows keys,
+                              ConstRows values,
+                              const Segment& segment,
+                              const device::CachedRows& cache) {
+  if (cache.keys != nullptr) store_vectors(keys.data.address(), segment, cache.keys, cache);
+  store_vectors(values.data.address(), segment, cache.values, cache);
+}
+
 void CudaExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
-    const device::CachedRows cache = cached_rows(s, layer);
     const Segment& segment = batch().segments[s];
-    if (cache.keys != nullptr) store_rows(keys.data.address(), segment, cache.keys, cache);
-    store_rows(values.data.address(), segment, cache.values, cache);
+    const KvRows& rows = segment.layers[static_cast<std::size_t>(layer)].rows;
+    store_rows(keys, values, segment, cached_rows(rows, layer_tables(s, layer).rows));
   }
 }
 
-// Rows of sequences that restore some are refused when the pass begins.
-void CudaExecutor::store_own_kv(ConstRows /*keys*/, ConstRows /*values*/, std::int64_t /*layer*/) {}
+void CudaExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (std::size_t s = 0; s < batch().segments.size(); ++s) {
+    const Segment& segment = batch().segments[s];
+    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
+    if (restored.blend == 0.0F) continue;
+    store_rows(keys, values, segment, cached_rows(restored.own, layer_tables(s, layer).own));
+  }
+}
 
 void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
@@ -154,6 +168,7 @@ void CudaExecutor::attention(ConstRows queries,
     const AttentionInput input =
         attention_input(batch(), batch().segments[s], queries, settings, layer);
     count_bytes(attention_bytes(input));
+    const LayerTables& tables = layer_tables(s, layer);
     const KeyDerivation& derivation = settings.derivation;
     const std::int64_t num_heads = queries.width / input.layer.rows.head_dim;
     const device::AttentionParams parameters = {
@@ -167,10 +182,24 @@ void CudaExecutor::attention(ConstRows queries,
         derivation.k_norm.address(),
         derivation.inverse_frequencies.data.address(),
         derivation.inverse_frequencies.size,
-        cached_rows(s, layer),
+        cached_rows(input.layer.rows, tables.rows),
         out.data.address() + batch().segments[s].first_row * out.width};
-    launch(Kernel::attention,
-           {num_heads, input.queries.count, device::kChunk, device::kAttentionWords}, &parameters);
+    LaunchShape shape = {num_heads, input.queries.count, device::kChunk, device::kAttentionWords};
+    if (!input.layer.is_restored) {
+      launch(Kernel::attention, shape, &parameters);
+      continue;
+    }
+    const RestoredRows& restored = input.layer.restored;
+    const device::RestoredAttentionParams with_codes = {parameters,
+                                                        cached_rows(restored.codes, tables.codes),
+                                                        cached_rows(restored.own, tables.own),
+                                                        restored.key_decoder.address(),
+                                                        restored.value_decoder.address(),
+                                                        restored.blend,
+                                                        settings.normalise_values,
+                                                        settings.rms_norm_eps};
+    shape.shared_words = device::kVectorWord + 2 * device::restoring_words(restored.codes.head_dim);
+    launch(Kernel::restored_attention, shape, &with_codes);
   }
 }
 

@@ -32,10 +32,6 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaMatrix>(weight);
   }
 
-  Status check_rows(KvFormat /*format*/, bool restored) const override {
-    return cuda::check_rows(restored, name());
-  }
-
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override {
     const auto refuse = [&](std::string_view what, std::int64_t most, std::int64_t got) {

@@ -19,7 +19,6 @@ class CudaExecutor final : public Executor {
   static std::uint64_t scratch_bytes(const ExecutorPlan& plan);
 
   void begin(const Batch& batch) override;
-  // Errors besides those of the seam: kUnimplemented for rows that no kernel reads.
   Status end(std::span<const ConstRows> read) override;
   void embed(const Matrix& table, float scale, Rows out) override;
   void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
@@ -60,10 +59,16 @@ class CudaExecutor final : public Executor {
                     std::int64_t column) override;
 
  private:
-  // Where the tables of a layer's blocks begin, in all tables; none: kNoTable.
-  struct LayerTables {
+  // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
+  struct RowTables {
     std::int64_t keys;
     std::int64_t values;
+  };
+  // Of a layer's KvLayer.
+  struct LayerTables {
+    RowTables rows;
+    RowTables own;
+    RowTables codes;
   };
 
   // After a failure nothing runs until end() has told it.
@@ -76,12 +81,18 @@ class CudaExecutor final : public Executor {
                                    bool integers);
   void upload_tables();
   std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
-  // `layer` of the segment with this index.
-  device::CachedRows cached_rows(std::size_t segment, std::int64_t layer) const;
-  void store_rows(const float* rows,
+  RowTables add_tables(const KvRows& rows);
+  // Of `layer` of the segment with this index.
+  const LayerTables& layer_tables(std::size_t segment, std::int64_t layer) const;
+  device::CachedRows cached_rows(const KvRows& rows, const RowTables& tables) const;
+  void store_rows(ConstRows keys,
+                  ConstRows values,
                   const Segment& segment,
-                  const std::uint64_t* blocks,
                   const device::CachedRows& cache);
+  void store_vectors(const float* rows,
+                     const Segment& segment,
+                     const std::uint64_t* blocks,
+                     const device::CachedRows& cache);
   MemorySpace& space() { return driver_.memory(); }
 
   Driver& driver_;
@@ -103,8 +114,5 @@ class CudaExecutor final : public Executor {
   std::vector<float> staged_;  // rows of a table that is in host memory
   Status failure_;
 };
-
-// Whether there are kernels for such rows of the cache. Errors: kUnimplemented.
-Status check_rows(bool restored, std::string_view backend);
 
 }  // namespace kakeya::cuda

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/emulator.h"

@@ -45,37 +45,59 @@ KAKEYA_DEVICE Seen seen_by(const AttentionParams& p, std::int64_t position) {
   return {first, larger(first, sink), begin, larger(position + 1, p.block_end)};
 }
 
-// One query, as the threads of its block know it.
-struct Query {
+// The keys and values of one head that were stored.
+struct StoredRows {
   const AttentionParams& p;
-  std::int64_t kv_head;
-  Seen seen;
+  std::int64_t head;
   Held held;
-  float elements[kHeld];
 
   KAKEYA_DEVICE bool makes_keys() const { return p.cache.keys == nullptr; }
+  KAKEYA_DEVICE bool keys_stay_rotated() const {
+    return is_rotated(p.cache.format) && !makes_keys();
+  }
+  KAKEYA_DEVICE bool values_stay_rotated() const { return is_rotated(p.cache.format); }
 
-  // Makes the key of a stored value.
-  KAKEYA_DEVICE void derive(std::int64_t position, float (&x)[kHeld]) const {
+  KAKEYA_DEVICE void multiply_by_norm(float (&x)[kHeld]) const {
     const dev::Global<const float> norm(p.k_norm);
     KAKEYA_UNROLL
     for (int k = 0; k < kHeld; ++k) {
       const int e = held.element(k);
       if (e >= 0) x[k] = x[k] * norm.load(e);
     }
+  }
+  KAKEYA_DEVICE void turn_key(std::int64_t position, float (&x)[kHeld]) const {
     turn(position, dev::Global<const float>(p.frequencies), p.num_frequencies, x);
   }
 
-  KAKEYA_DEVICE void load_key(std::int64_t position, float (&x)[kHeld]) const {
+  KAKEYA_DEVICE void load_key(std::int64_t position, bool stays_rotated, float (&x)[kHeld]) const {
     const std::uint64_t* const blocks = makes_keys() ? p.cache.values : p.cache.keys;
-    load_vector(held, p.cache, vector_address(p.cache, blocks, position, kv_head), !makes_keys(),
-                x);
-    if (makes_keys()) derive(position, x);
+    load_vector(held, p.cache, vector_address(p.cache, blocks, position, head), stays_rotated, x);
+    if (!makes_keys()) return;
+    multiply_by_norm(x);
+    turn_key(position, x);
   }
-
+  KAKEYA_DEVICE void load_key(std::int64_t position, float (&x)[kHeld]) const {
+    load_key(position, keys_stay_rotated(), x);
+  }
+  KAKEYA_DEVICE void load_value(std::int64_t position,
+                                bool stays_rotated,
+                                float (&x)[kHeld]) const {
+    load_vector(held, p.cache, vector_address(p.cache, p.cache.values, position, head),
+                stays_rotated, x);
+  }
   KAKEYA_DEVICE void load_value(std::int64_t position, float (&x)[kHeld]) const {
-    load_vector(held, p.cache, vector_address(p.cache, p.cache.values, position, kv_head), true, x);
+    load_value(position, values_stay_rotated(), x);
   }
+};
+
+// A query of one head, as the threads of its block know it, and where it finds keys and values.
+template <typename Rows>
+struct Query {
+  const Rows& rows;
+  Seen seen;
+  Held held;
+  float scale;
+  float elements[kHeld];
 };
 
 // What was seen so far: the largest score and the sum of powers, the same in all threads, and
@@ -92,21 +114,23 @@ KAKEYA_DEVICE std::int64_t first_key(std::int64_t first) {
 }
 
 // The score of each thread's key in a chunk; minus infinity where the query does not see it.
-KAKEYA_DEVICE float own_score(const Query& query, std::int64_t first) {
+template <typename Rows>
+KAKEYA_DEVICE float own_score(const Query<Rows>& query, std::int64_t first) {
   float score = dev::float_of(0xff800000U);
   for (int j = 0; j < dev::kWarp; ++j) {
     const std::int64_t position = first_key(first) + j;
     if (!query.seen.holds(position)) continue;
     float key[kHeld] = {};
-    query.load_key(position, key);
+    query.rows.load_key(position, key);
     const float product = dot(query.held, query.elements, key);
-    if (dev::lane() == j) score = product * query.p.scale;
+    if (dev::lane() == j) score = product * query.scale;
   }
   return score;
 }
 
 // Adds the chunk that begins at `first`, of which the query sees some keys.
-KAKEYA_DEVICE void attend_chunk(const Query& query, std::int64_t first, Attended& all) {
+template <typename Rows>
+KAKEYA_DEVICE void attend_chunk(const Query<Rows>& query, std::int64_t first, Attended& all) {
   const dev::Shared<float> powers(0);
   const dev::Shared<float> of_warps(kWarpsWord);
   const float score = own_score(query, first);
@@ -128,7 +152,7 @@ KAKEYA_DEVICE void attend_chunk(const Query& query, std::int64_t first, Attended
     const std::int64_t position = first_key(first) + j;
     if (!query.seen.holds(position)) continue;
     float value[kHeld] = {};
-    query.load_value(position, value);
+    query.rows.load_value(position, value);
     const float weight = powers.load(dev::kWarp * dev::warp() + j);
     KAKEYA_UNROLL
     for (int k = 0; k < kHeld; ++k) {
@@ -147,26 +171,20 @@ KAKEYA_DEVICE void attend_chunk(const Query& query, std::int64_t first, Attended
   dev::sync_block();  // before the next chunk's scores
 }
 
-// A block a query of one head. Grid: heads, rows.
-KAKEYA_DEVICE void attention(const AttentionParams& p) {
+// By a block, one query of a head.
+template <typename Rows>
+KAKEYA_DEVICE void attend(const AttentionParams& p, const Rows& rows, const Seen& seen) {
   const Held held(static_cast<int>(p.cache.head_dim));
-  const std::int64_t head = dev::block_x();
-  const std::int64_t at = (dev::block_y() * p.num_heads + head) * p.cache.head_dim;
-  Query query = {p,
-                 head / (p.num_heads / p.cache.num_kv_heads),
-                 seen_by(p, p.first_position + dev::block_y()),
-                 held,
-                 {}};
+  const std::int64_t at = (dev::block_y() * p.num_heads + dev::block_x()) * p.cache.head_dim;
+  Query<Rows> query = {rows, seen, held, p.scale, {}};
   const dev::Global<const float> q(p.queries);
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int e = held.element(k);
     if (e >= 0) query.elements[k] = q.load(at + e);
   }
-  const bool are_rotated = is_rotated(p.cache.format);
-  if (are_rotated && !query.makes_keys()) hadamard(held, query.elements);
+  if (rows.keys_stay_rotated()) hadamard(held, query.elements);
   Attended all = {dev::float_of(0xff800000U), 0.0F, {}};
-  const Seen& seen = query.seen;
   for (std::int64_t first = seen.sink_begin / kChunk * kChunk; first < seen.end; first += kChunk) {
     if (seen.meets(first, first + kChunk)) attend_chunk(query, first, all);
   }
@@ -185,13 +203,24 @@ KAKEYA_DEVICE void attention(const AttentionParams& p) {
     if (!held.uses(k)) continue;
     all.values[k] = (all.values[k] + others.load(dev::kWarp * k + dev::lane())) / all.total;
   }
-  if (are_rotated) hadamard(held, all.values);
+  if (rows.values_stay_rotated()) hadamard(held, all.values);
   const dev::Global<float> out(p.out);
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int e = held.element(k);
     if (e >= 0) out.store(at + e, all.values[k]);
   }
+}
+
+// The kv head of the block's query.
+KAKEYA_DEVICE std::int64_t own_kv_head(const AttentionParams& p) {
+  return dev::block_x() / (p.num_heads / p.cache.num_kv_heads);
+}
+
+// Grid: heads, rows.
+KAKEYA_DEVICE void attention(const AttentionParams& p) {
+  const StoredRows rows = {p, own_kv_head(p), Held(static_cast<int>(p.cache.head_dim))};
+  attend(p, rows, seen_by(p, p.first_position + dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device

@@ -136,6 +136,17 @@ struct AttentionParams {
   CachedRows cache;
   float* out;
 };
+// RestoredRows and what AttentionSettings say of them.
+struct RestoredAttentionParams {
+  AttentionParams attention;
+  CachedRows codes;
+  CachedRows own;  // read where blend is not 0
+  const float* key_decoder;
+  const float* value_decoder;
+  float blend;
+  bool normalise_values;
+  float eps;
+};
 struct RouteParams {
   const float* logits;
   std::int64_t num_experts;  // at most kMaxExperts

@@ -1,6 +1,7 @@
 // Operations on rows, each element or each row by itself.
 #pragma once
 
+#include "backend/cuda/device/norm.h"
 #include "backend/cuda/device/products.h"
 
 namespace kakeya::cuda::device {
@@ -32,37 +33,19 @@ KAKEYA_DEVICE void embed(const EmbedParams& p) {
   dev::Global<float>(p.out).store(dev::block_y() * p.table.cols + d, p.scale * value);
 }
 
-inline constexpr int kNormSegments = 8;
 inline constexpr int kNormWarps = 4;  // of a block, a row each
 
-// Sums of squares: eight segments of columns, of which lanes take every 32nd; then pairs of lanes;
-// then segments ascending. Grid: rows / kNormWarps.
+// Grid: rows / kNormWarps.
 KAKEYA_DEVICE void rms_norm(const NormParams& p) {
   const std::int64_t row = dev::block_x() * kNormWarps + dev::warp();
   if (row >= p.count) return;
   const dev::Global<const float> x(p.x);
-  const std::int64_t length = (p.width + kNormSegments - 1) / kNormSegments;
-  float sums[kNormSegments];
-  KAKEYA_UNROLL
-  for (int s = 0; s < kNormSegments; ++s) {
-    const std::int64_t last = (s + 1) * length;
-    const std::int64_t end = last < p.width ? last : p.width;
-    float sum = 0.0F;
-    for (std::int64_t d = s * length + dev::lane(); d < end; d += dev::kWarp) {
-      const float value = x.load(row * p.width + d);
-      sum = dev::fma(value, value, sum);
-    }
-    sums[s] = sum;
-  }
-  dev::warp_sums(sums);
-  float total = 0.0F;
-  KAKEYA_UNROLL
-  for (int s = 0; s < kNormSegments; ++s) total = total + sums[s];
-  const float scale = 1.0F / dev::sqrt(total / static_cast<float>(p.width) + p.eps);
+  const float factor =
+      norm_factor([&](std::int64_t d) { return x.load(row * p.width + d); }, p.width, p.eps);
   const dev::Global<const float> weight(p.weight);
   const dev::Global<float> out(p.out);
   for (std::int64_t d = dev::lane(); d < p.width; d += dev::kWarp) {
-    const float scaled = x.load(row * p.width + d) * scale;
+    const float scaled = x.load(row * p.width + d) * factor;
     out.store(row * p.width + d, p.weight == nullptr ? scaled : scaled * weight.load(d));
   }
 }

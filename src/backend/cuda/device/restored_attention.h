@@ -1,0 +1,128 @@
+// Attention of queries that see evicted rows, restored from codes. Meaning: RestoredRows in
+// backend/batch.h. Each query restores the rows that it sees by itself.
+#pragma once
+
+#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/norm.h"
+
+namespace kakeya::cuda::device {
+
+// Shared words of each warp, behind what attention has: a vector, or a code.
+KAKEYA_DEVICE int restoring_words(std::int64_t rank) {
+  return rank > kMaxHeadDim ? static_cast<int>(rank) : kMaxHeadDim;
+}
+
+// The keys and values of one head: those of positions [begin, end) are restored.
+struct RestoringRows {
+  const RestoredAttentionParams& p;
+  StoredRows stored;
+  std::int64_t begin;
+  std::int64_t end;
+  dev::Shared<float> words;  // the warp's own
+
+  // Restored rows are not rotated, so that none stays so.
+  KAKEYA_DEVICE bool keys_stay_rotated() const { return false; }
+  KAKEYA_DEVICE bool values_stay_rotated() const { return false; }
+
+  KAKEYA_DEVICE void load_key(std::int64_t position, float (&x)[kHeld]) const {
+    if (position < begin || position >= end) return stored.load_key(position, false, x);
+    restore(position, p.codes.keys, p.key_decoder, p.own.keys, x);
+    norm(x);
+    if (stored.makes_keys()) round_as_stored(x);
+    stored.multiply_by_norm(x);
+    stored.turn_key(position, x);
+    if (!stored.makes_keys()) round_as_stored(x);
+  }
+
+  KAKEYA_DEVICE void load_value(std::int64_t position, float (&x)[kHeld]) const {
+    if (position < begin || position >= end) return stored.load_value(position, false, x);
+    restore(position, p.codes.values, p.value_decoder, p.own.values, x);
+    if (p.normalise_values) norm(x);
+    round_as_stored(x);
+  }
+
+ private:
+  // The code at a position, into `words`.
+  KAKEYA_DEVICE void load_code(std::int64_t position, const std::uint64_t* blocks) const {
+    const std::uint64_t address = vector_address(p.codes, blocks, position, 0);
+    const int rank = static_cast<int>(p.codes.head_dim);
+    if (is_rotated(p.codes.format)) {
+      const Held held(rank);
+      float code[kHeld] = {};
+      load_vector(held, p.codes, address, false, code);
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        const int r = held.element(k);
+        if (r >= 0) words.store(r, code[k]);
+      }
+    } else {
+      const StoredVector code(p.codes.format, rank, address);
+      for (int r = dev::lane(); r < rank; r += dev::kWarp) words.store(r, code.load(r));
+    }
+    dev::sync_warp();
+  }
+
+  // What the projection would have given, about: fma by fma, as the rank ascends.
+  KAKEYA_DEVICE void restore(std::int64_t position,
+                             const std::uint64_t* codes,
+                             const float* decoder,
+                             const std::uint64_t* own,
+                             float (&x)[kHeld]) const {
+    load_code(position, codes);
+    const Held& held = stored.held;
+    const std::int64_t stride = p.attention.cache.num_kv_heads * held.size();
+    const dev::Global<const float> rows(decoder + stored.head * held.size());
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) x[k] = 0.0F;
+    for (int r = 0; r < static_cast<int>(p.codes.head_dim); ++r) {
+      const float code = words.load(r);
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        const int e = held.element(k);
+        if (e >= 0) x[k] = dev::fma(code, rows.load(r * stride + e), x[k]);
+      }
+    }
+    dev::sync_warp();
+    if (p.blend == 0.0F) return;
+    float exact[kHeld] = {};
+    load_vector(held, p.own, vector_address(p.own, own, position, stored.head), false, exact);
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) x[k] = p.blend * exact[k] + (1.0F - p.blend) * x[k];
+  }
+
+  KAKEYA_DEVICE void norm(float (&x)[kHeld]) const {
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int e = stored.held.element(k);
+      if (e >= 0) words.store(e, x[k]);
+    }
+    dev::sync_warp();
+    const float factor = norm_factor(
+        [&](std::int64_t e) { return words.load(static_cast<int>(e)); }, stored.held.size(), p.eps);
+    dev::sync_warp();
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) x[k] = x[k] * factor;
+  }
+
+  // Restored rows are as exact as stored ones where those are bf16.
+  KAKEYA_DEVICE void round_as_stored(float (&x)[kHeld]) const {
+    if (p.attention.cache.format != RowFormat::kBf16) return;
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) x[k] = bf16_to_float(float_to_bf16(x[k]));
+  }
+};
+
+// Grid: heads, rows.
+KAKEYA_DEVICE void restored_attention(const RestoredAttentionParams& p) {
+  Seen seen = seen_by(p.attention, p.attention.first_position + dev::block_y());
+  const RestoringRows rows = {
+      p,
+      {p.attention, own_kv_head(p.attention), Held(static_cast<int>(p.attention.cache.head_dim))},
+      seen.sink_end,
+      seen.begin,
+      dev::Shared<float>(kVectorWord + dev::warp() * restoring_words(p.codes.head_dim))};
+  seen.sink_end = seen.begin;
+  attend(p.attention, rows, seen);
+}
+
+}  // namespace kakeya::cuda::device
