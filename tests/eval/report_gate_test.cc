@@ -309,7 +309,7 @@ std::vector<Doctored> all_doctored() {
       {"lossless", "spec", [](Report& r) { r["outputs_equal"] = false; }},
       {"drafts-ran", "spec-never", [](Report& r) { r["sets"][0]["drafted"] = 5; }},
       {"drafts-ran", "spec-rejection", [](Report& r) { r["sets"][0]["accepted"] = 5; }},
-      {"drafts-ran", "spec", [](Report& r) { r["sets"][3]["speedup"] = 1.5; }},
+      {"drafts-ran", "spec-rejection", [](Report& r) { r["sets"][0]["speedup"] = 1.5; }},
       {"never-past-the-end", "spec", [](Report& r) { r["sets"][2]["tokens"] = 200000; }},
       {"exact-is-exact", "kv", [](Report& r) { text_mode(r, 0)["mean_kl"] = 0.001; }},
       {"exact-is-exact", "kv", [](Report& r) { r["needles"][0]["modes"][0]["same_output"] = 7; }},
