@@ -202,22 +202,22 @@ inline void add_integer_runs(const IntegerRows& x,
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       const Index sum = run * kParts + part;
-      Ints integers[kRows];
+      QuadSum<kBits> integers[kRows];
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) integers[r] = splat_int(x.offsets[sum * x.rows + first + r]);
+      for (int r = 0; r < kRows; ++r) integers[r].begin(x.offsets[sum * x.rows + first + r]);
 #pragma GCC unroll 8
       for (int quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
         const Ints w = load_quad<kBits>(at.codes, quad);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          integers[r] = dot_quads<kBits>(integers[r], w, row_codes + r * kIntegerRun + quad * 4);
+          integers[r].add(w, row_codes + r * kIntegerRun + quad * 4);
         }
       }
       const Vec scale = runs.scales(at, part);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec step = splat(x.steps[run * x.rows + first + r]);
-        totals[r] = fused_multiply_add(to_float(integers[r]), mul(scale, step), totals[r]);
+        totals[r] = fused_multiply_add(to_float(integers[r].total()), mul(scale, step), totals[r]);
       }
       if (!has_minimum) continue;
       const Vec minimum = runs.minimums(at, part);
