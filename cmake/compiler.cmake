@@ -25,6 +25,11 @@ if(KAKEYA_SANITIZE)
       kakeya_compile_options
       INTERFACE -fsanitize-coverage-ignorelist=${CMAKE_CURRENT_LIST_DIR}/not_fuzzed.txt)
   endif()
+  if(KAKEYA_SANITIZE MATCHES "address")
+    target_compile_options(
+      kakeya_compile_options
+      INTERFACE -fsanitize-ignorelist=${CMAKE_CURRENT_LIST_DIR}/not_sanitized.txt)
+  endif()
   if(KAKEYA_SANITIZE MATCHES "undefined")
     target_compile_options(kakeya_compile_options INTERFACE -fno-sanitize-recover=undefined)
   endif()
