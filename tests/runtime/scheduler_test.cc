@@ -23,11 +23,15 @@
 namespace kakeya::test {
 namespace {
 
-// A request of any kind.
-Request random_request(std::uint64_t seed, const std::vector<SessionMode>& modes, bool drafting) {
+// A request of any kind, of an engine with so many ids.
+Request random_request(std::uint64_t seed,
+                       const std::vector<SessionMode>& modes,
+                       bool drafting,
+                       std::int64_t vocab_size) {
   SequenceRng random(seed);
   Request request;
   request.prompt = random_ids(1 + random.below(90), seed + 1);
+  for (TokenId& id : request.prompt) id %= static_cast<TokenId>(vocab_size);
   request.generate = {.max_tokens = static_cast<std::int64_t>(random.below(40)),
                       .sampling = {.seed = seed},
                       .ignore_model_stop_ids = random.below(2) == 0};
@@ -45,14 +49,17 @@ Request random_request(std::uint64_t seed, const std::vector<SessionMode>& modes
   return request;
 }
 
-void expect_solo_answers(Engine& engine, std::uint64_t seed, int count, const std::string& what) {
+void expect_solo_answers(Engine& engine,
+                         const std::vector<SessionMode>& modes,
+                         std::uint64_t seed,
+                         int count,
+                         const std::string& what) {
   SequenceRng random(seed);
   const SchedulerOptions options{.max_sequences = 1 + static_cast<std::int64_t>(random.below(24)),
                                  .max_rows = 32 + static_cast<std::int64_t>(random.below(96)),
                                  .prefill_rows = 1 + static_cast<std::int64_t>(random.below(64)),
                                  .max_logit_rows = 2 + static_cast<std::int64_t>(random.below(30))};
   const auto scheduler = engine.create_scheduler(options).value();
-  const std::vector<SessionMode> modes = shared_modes();
   std::map<RequestId, Request> requests;
   std::map<RequestId, std::vector<TokenId>> streamed;
   std::map<RequestId, RequestResult> results;
@@ -64,7 +71,7 @@ void expect_solo_answers(Engine& engine, std::uint64_t seed, int count, const st
     // Some at once, others while those run.
     while (added < count && (added < 3 || random.below(4) == 0)) {
       Request request = random_request(seed * 1000 + static_cast<std::uint64_t>(added++), modes,
-                                       random.below(4) > 0);
+                                       random.below(4) > 0, engine.vocab_size());
       Request sent = request;
       const auto id = std::make_shared<RequestId>(0);
       const std::size_t stop_after = random.below(6) == 0 ? 1 + random.below(9) : 1000;
@@ -112,7 +119,7 @@ TEST(SchedulerTest, SixtyFourRaggedRequestsGetTheAnswersOfSessionsOfTheirOwn) {
   for (const BackendChoice& choice : selectable_backends()) {
     const auto engine = open_shared_engine(choice);
     const int fast = first ? 64 : by_form(4, 64);
-    expect_solo_answers(*engine, 1, in_plain_loops(choice) ? by_form(1, 3) : fast, choice.label());
+    expect_solo_answers(*engine, shared_modes(), 1, in_plain_loops(choice) ? by_form(1, 3) : fast, choice.label());
     if (!in_plain_loops(choice)) first = false;
   }
 }
@@ -125,7 +132,30 @@ TEST(SchedulerTest, RandomSchedulesGiveSoloAnswers) {
 #endif
   const auto engine = open_shared_engine({.name = "cpu"});
   for (std::uint64_t seed = 2; seed < last_schedule; ++seed) {
-    expect_solo_answers(*engine, seed, 12, "schedule " + std::to_string(seed));
+    expect_solo_answers(*engine, shared_modes(), seed, 12, "schedule " + std::to_string(seed));
+  }
+}
+
+// Many more of a network whose windows are eight tokens long, so that rings wrap all the time.
+TEST(SchedulerTest, RandomSchedulesOfASmallNetworkGiveSoloAnswers) {
+#ifdef KAKEYA_SANITIZED
+  const auto last_schedule = static_cast<std::uint64_t>(by_form(20, 500));
+#else
+  const auto last_schedule = std::uint64_t{500};
+#endif
+  const auto engine =
+      Engine::open({.model_dir = std::string(KAKEYA_TEST_DATA) + "/networks/gemma4-moe",
+                    .num_threads = 1,
+                    .draft = {.source = "ngram"}})
+          .value();
+  // Not all formats: its heads are small, and it has no projection.
+  std::vector<SessionMode> modes = shared_modes();
+  std::erase_if(modes, [&](const SessionMode& mode) {
+    return !engine->create_session(mode.options).has_value();
+  });
+  ASSERT_GE(modes.size(), 5U);
+  for (std::uint64_t seed = 0; seed < last_schedule; ++seed) {
+    expect_solo_answers(*engine, modes, seed, 5, "schedule " + std::to_string(seed));
   }
 }
 
