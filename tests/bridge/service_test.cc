@@ -159,6 +159,7 @@ TEST_P(BridgeChecks, RefusesShellCharactersAndPathsInParameters) {
     expect_refusal(i < 4   ? "count: expected a whole number of 0 to 9"
                    : i < 8 ? "model: expected a name"
                            : "mark has no parameter 'depth'");
+    ASSERT_TRUE(answer(asked.id));
     EXPECT_EQ(answer(asked.id)->end, "refused");
   }
 }
