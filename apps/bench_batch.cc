@@ -33,10 +33,14 @@ nlohmann::ordered_json batch_json(const BatchFlags& flags,
                                {"min_tokens_per_second", r.min_tokens_per_second},
                                {"max_tokens_per_second", r.max_tokens_per_second},
                                {"ratio", r.ratio},
+                               {"plain_ratio", r.plain_ratio},
+                               {"min_plain_ratio", r.min_plain_ratio},
+                               {"max_plain_ratio", r.max_plain_ratio},
                                {"gap_seconds", r.gap_seconds},
                                {"gap_seconds_p99", r.gap_seconds_p99},
                                {"gap_seconds_max", r.gap_seconds_max},
                                {"step_seconds", r.step_seconds},
+                               {"chunk_times", r.chunk_times},
                                {"step_bytes", r.step_bytes},
                                {"probe_gb_per_s", r.probe_gb_per_s},
                                {"percent_of_probe", r.percent_of_probe},
@@ -70,6 +74,14 @@ void print_batch(const BatchFlags& flags,
         r.tokens_per_second / static_cast<double>(r.sessions), 1e3 * r.gap_seconds,
         1e3 * r.gap_seconds_p99, 1e3 * r.gap_seconds_max, 1e3 * r.step_seconds, 1e-6 * r.step_bytes,
         r.percent_of_probe, format_bytes(r.session_bytes));
+    if (r.plain_ratio > 0.0) {
+      print("{:>8} {:.2f} ({:.2f} - {:.2f}) times as many tokens a second as without drafts\n", "",
+            r.plain_ratio, r.min_plain_ratio, r.max_plain_ratio);
+    }
+    if (r.chunk_times > 0.0) {
+      print("{:>8} passes take at most {:.2f} times those of the prompt's chunks alone\n", "",
+            r.chunk_times);
+    }
   }
 }
 
@@ -117,6 +129,8 @@ void add_batch_bench(CLI::App& bench, int& exit_code) {
                    "Drafts of a round; -1: as many as pay (default: 0)")
       ->check(CLI::Range(-1, 63))
       ->type_name("N");
+  command->add_flag("--compare-plain", flags->options.compare_plain,
+                    "Without drafts, too, in turns, and how much the drafts gain");
   command
       ->add_option("--arriving", flags->options.arriving,
                    "A prompt of N tokens comes while they decode, and is what is measured")

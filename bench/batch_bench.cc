@@ -1,7 +1,10 @@
 #include "batch_bench.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "backend/cpu/probe.h"
@@ -17,8 +20,10 @@ namespace {
 // One repetition with one number of sessions.
 struct BatchSample {
   double tokens_per_second = 0.0;
+  double plain_ratio = 0.0;
   std::vector<double> gaps;
-  std::vector<double> steps;  // seconds
+  std::vector<double> steps;        // seconds
+  std::vector<double> chunk_times;  // of the prompt that arrives, by its chunks
   double step_bytes = 0.0;
   double step_seconds = 0.0;  // the mean
   double probe_gb_per_s = 0.0;
@@ -30,13 +35,28 @@ class BatchBench {
   BatchBench(EngineImpl& engine, const BatchBenchOptions& options)
       : engine_(engine), options_(options), pool_({.num_threads = engine.num_threads()}) {}
 
+  // With options.compare_plain the sessions decode without drafts first.
   Result<BatchSample> measure(std::int64_t sessions) {
+    if (!options_.compare_plain) return measure(sessions, options_.draft_length);
+    KAKEYA_ASSIGN_OR_RETURN(const BatchSample plain, measure(sessions, 0));
+    KAKEYA_ASSIGN_OR_RETURN(BatchSample sample, measure(sessions, options_.draft_length));
+    sample.plain_ratio = sample.tokens_per_second / plain.tokens_per_second;
+    return sample;
+  }
+
+ private:
+  Result<BatchSample> measure(std::int64_t sessions, std::int64_t draft_length) {
+    draft_length_ = draft_length;
     BatchSample sample;
     sample.probe_gb_per_s = cpu::measure_read_bandwidth(pool_);
+    failed_ = {};  // what the end of the scheduler before this one did to its sessions
+    std::vector<double> alone;
+    if (options_.arriving > 0) {
+      KAKEYA_ASSIGN_OR_RETURN(alone, run_alone());
+    }
     const std::uint64_t idle = engine_.footprint().total_reserved();
     last_token_.assign(static_cast<std::size_t>(sessions), 0.0);
     begun_ = 0;
-    failed_ = {};
     KAKEYA_ASSIGN_OR_RETURN(const auto scheduler, start(sessions, sample));
     // Prompts first, to the last one: what is measured is decoding alone.
     bool goes_on = true;
@@ -70,6 +90,11 @@ class BatchBench {
     if (options_.arriving > 0 && (!arrived_ || after.running < sessions)) {
       return error(StatusCode::kInternal, "some sessions ended before the prompt had run");
     }
+    // Where there are more sessions than rows, prompts wait for their turn, and chunks differ.
+    if (alone.size() == sample.steps.size()) {
+      std::transform(sample.steps.begin(), sample.steps.end(), alone.begin(),
+                     std::back_inserter(sample.chunk_times), std::divides());
+    }
     const auto passes = static_cast<double>(after.passes - before.passes);
     sample.tokens_per_second = static_cast<double>(after.tokens - before.tokens) / seconds;
     sample.step_bytes = static_cast<double>(after.bytes - before.bytes) / passes;
@@ -77,7 +102,6 @@ class BatchBench {
     return sample;
   }
 
- private:
   Result<std::unique_ptr<Scheduler>> start(std::int64_t sessions, BatchSample& sample) {
     KAKEYA_ASSIGN_OR_RETURN(
         auto scheduler,
@@ -86,7 +110,7 @@ class BatchBench {
     for (std::int64_t i = 0; i < sessions; ++i) {
       Request request{.prompt = random_prompt(options_.context)};
       request.generate = {.max_tokens = longest_answer(sessions),
-                          .draft_length = options_.draft_length,
+                          .draft_length = draft_length_,
                           .ignore_model_stop_ids = true};
       request.session = engine_.session_options();
       request.session->context = options_.context + request.generate.max_tokens;
@@ -104,6 +128,22 @@ class BatchBench {
       KAKEYA_TRY(scheduler->add(std::move(request)));
     }
     return scheduler;
+  }
+
+  // Seconds of each chunk's pass of a prompt like the one that arrives, with nobody beside it.
+  Result<std::vector<double>> run_alone() {
+    const SchedulerOptions defaults;
+    KAKEYA_ASSIGN_OR_RETURN(
+        const auto scheduler,
+        engine_.create_scheduler({.max_sequences = 1, .max_rows = defaults.prefill_rows}));
+    KAKEYA_TRY(add_arriving(*scheduler));
+    std::vector<double> seconds;
+    while (!arrived_) {
+      const Stopwatch watch;
+      KAKEYA_TRY(step(*scheduler));
+      seconds.push_back(watch.seconds());
+    }
+    return seconds;
   }
 
   Status add_arriving(Scheduler& scheduler) {
@@ -134,7 +174,7 @@ class BatchBench {
   std::int64_t longest_answer(std::int64_t sessions) const {
     constexpr std::int64_t kMostDrafts = 15;
     const std::int64_t drafts =
-        options_.draft_length < 0 ? kMostDrafts : std::min(options_.draft_length, kMostDrafts);
+        draft_length_ < 0 ? kMostDrafts : std::min(draft_length_, kMostDrafts);
     const std::int64_t prompts = sessions * options_.context + options_.arriving;
     const std::int64_t passes = prompts / SchedulerOptions().prefill_rows + 2;
     return 2 * options_.tokens + 32 + passes * (1 + drafts);
@@ -147,6 +187,7 @@ class BatchBench {
 
   EngineImpl& engine_;
   const BatchBenchOptions& options_;
+  std::int64_t draft_length_ = 0;
   ThreadPool pool_;  // of the probe
   SequenceRng random_{1};
   Stopwatch clock_;
@@ -170,17 +211,29 @@ BatchResult summarise(std::int64_t sessions,
   std::vector<double> gaps;
   std::vector<double> steps;
   std::vector<double> ratios;
+  std::vector<std::vector<double>> chunks(samples.front().chunk_times.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     result.samples.push_back(samples[i].tokens_per_second);
     ratios.push_back(samples[i].tokens_per_second / first[i].tokens_per_second);
     gaps.insert(gaps.end(), samples[i].gaps.begin(), samples[i].gaps.end());
     steps.insert(steps.end(), samples[i].steps.begin(), samples[i].steps.end());
+    for (std::size_t c = 0; c < samples[i].chunk_times.size() && c < chunks.size(); ++c) {
+      chunks[c].push_back(samples[i].chunk_times[c]);
+    }
+  }
+  for (std::vector<double>& chunk : chunks) {
+    result.chunk_times = std::max(result.chunk_times, median(std::move(chunk)));
   }
   std::sort(gaps.begin(), gaps.end());
   result.tokens_per_second = median(result.samples);
   result.min_tokens_per_second = *std::min_element(result.samples.begin(), result.samples.end());
   result.max_tokens_per_second = *std::max_element(result.samples.begin(), result.samples.end());
   result.ratio = median(ratios);
+  const auto plain_ratio = [](const BatchSample& s) { return s.plain_ratio; };
+  const auto [least, most] = std::ranges::minmax(samples | std::views::transform(plain_ratio));
+  result.plain_ratio = median_of(samples, plain_ratio);
+  result.min_plain_ratio = least;
+  result.max_plain_ratio = most;
   if (!gaps.empty()) {
     result.gap_seconds = gaps[gaps.size() / 2];
     result.gap_seconds_p99 = gaps[gaps.size() * 99 / 100];

@@ -69,9 +69,13 @@ TEST_F(Bench, BatchMeasuresWhenAllHaveBegun) {
 TEST_F(Bench, BatchMeasuresWhileAPromptArrives) {
   const std::string flags = "batch " + kDemoFlag + "--repetitions 1 --sessions 2 --tokens 2 ";
   const json alone = measured(flags)["results"][0];
-  const json beside = measured(flags + "--arriving 1300 --draft-length -1")["results"][0];
+  const json beside = measured(flags + "--arriving 1300 --draft-length -1 --compare-plain")["results"][0];
   EXPECT_GT(beside["step_bytes"], alone["step_bytes"]);
   EXPECT_GE(beside["gap_seconds_max"], beside["step_seconds"]);
+  EXPECT_EQ(alone["chunk_times"], 0.0);
+  EXPECT_EQ(alone["plain_ratio"], 0.0);
+  EXPECT_GT(beside["chunk_times"], 0.0);
+  EXPECT_GT(beside["plain_ratio"], 0.0);
 }
 
 TEST_F(Bench, SpeculativeRunsToItsEndAndItsOutputsAreEqual) {
