@@ -70,40 +70,6 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
               "How the codes of restored rows are stored; types as above");
 }
 
-void add_kv_flags(CLI::App& command, ModelFlags& flags) {
-  const std::string group = kKvGroup;
-  const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
-    add_kv_type(command, name, value, help);
-  };
-  add_type("--kv-full", flags.kv_full,
-           "How full layers store them: auto (f32 or bf16, by --compute), f32, bf16, int8, int4, "
-           "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
-  add_type("--kv-sliding", flags.kv_sliding, "The same of sliding layers");
-  add_type("--kv-drafter", flags.kv_drafter, "The same of the drafter's context");
-  command
-      .add_option("--window", flags.window,
-                  "Evict tokens that lie N or more before the present one (default: none). "
-                  "--evicted-full and --evicted-sliding say what becomes of them")
-      ->check(CLI::Range(1, 1 << 30))
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--sink", flags.sink, "Never evict the first N tokens (default: 4)")
-      ->check(CLI::Range(0, 1 << 30))
-      ->type_name("N")
-      ->group(group);
-  const auto add_evicted = [&](const char* name, std::string& value, const std::string& help) {
-    command.add_option(name, value, help)
-        ->check(CLI::IsMember({"keep", "drop", "restore"}))
-        ->type_name("WHAT")
-        ->group(group);
-  };
-  add_evicted("--evicted-full", flags.evicted_full,
-              "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
-              "restore (about what they were, from a small code a token)");
-  add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
-  add_restore_flags(command, flags);
-}
-
 // Of the machine, or as much as the control group of the process may have.
 std::uint64_t physical_memory() {
   const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
@@ -170,6 +136,40 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
       ->type_name("DIR|beside");
   command.add_flag("--weights-cache-trust", flags.weights_cache_trust,
                    "Map packed weights without looking whether they are damaged");
+}
+
+void add_kv_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = kKvGroup;
+  const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
+    add_kv_type(command, name, value, help);
+  };
+  add_type("--kv-full", flags.kv_full,
+           "How full layers store them: auto (f32 or bf16, by --compute), f32, bf16, int8, int4, "
+           "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
+  add_type("--kv-sliding", flags.kv_sliding, "The same of sliding layers");
+  add_type("--kv-drafter", flags.kv_drafter, "The same of the drafter's context");
+  command
+      .add_option("--window", flags.window,
+                  "Evict tokens that lie N or more before the present one (default: none). "
+                  "--evicted-full and --evicted-sliding say what becomes of them")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--sink", flags.sink, "Never evict the first N tokens (default: 4)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  const auto add_evicted = [&](const char* name, std::string& value, const std::string& help) {
+    command.add_option(name, value, help)
+        ->check(CLI::IsMember({"keep", "drop", "restore"}))
+        ->type_name("WHAT")
+        ->group(group);
+  };
+  add_evicted("--evicted-full", flags.evicted_full,
+              "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
+              "restore (about what they were, from a small code a token)");
+  add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
+  add_restore_flags(command, flags);
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {

@@ -77,7 +77,9 @@ struct ModelFlags {
 };
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);
-// These, and what its sessions have.
+// How its sessions keep keys and values.
+void add_kv_flags(CLI::App& command, ModelFlags& flags);
+// All of these, and how many tokens its sessions have.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // What drafts, and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);

@@ -33,14 +33,15 @@ struct EvalFlags {
   RunConditions conditions;
 };
 
-// The sets of --sets, then that of --prompts; all public ones if neither is given.
+// The sets of --sets, then that of --prompts; if neither is given, all public ones but those that
+// are run by name only.
 Result<std::vector<SetText>> read_sets(const EvalFlags& flags) {
   std::vector<SetText> sets;
-  const bool all = flags.sets.empty() && flags.prompts.empty();
+  const bool none_named = flags.sets.empty() && flags.prompts.empty();
   for (const NamedSet& named : named_sets()) {
     const bool chosen =
         std::find(flags.sets.begin(), flags.sets.end(), named.name) != flags.sets.end();
-    if (!all && !chosen) continue;
+    if (!chosen && (!none_named || named.only_by_name)) continue;
     KAKEYA_ASSIGN_OR_RETURN(SetText set, read_named_set(named, flags.data, flags.limit));
     sets.push_back(std::move(set));
   }
@@ -139,7 +140,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
 void add_spec_flags(CLI::App& command, EvalFlags& flags) {
   std::vector<std::string> names;
   for (const NamedSet& set : named_sets()) names.emplace_back(set.name);
-  command.add_option("--sets", flags.sets, "Public prompt sets (default: all)")
+  command.add_option("--sets", flags.sets, "Public prompt sets (default: all but code)")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
       ->type_name("A,B,...");
@@ -198,6 +199,7 @@ void add_eval_spec_command(CLI::App& eval, int& exit_code) {
       "Examples:\n"
       "  kakeya eval spec --out report.json\n"
       "  kakeya eval spec --forced-rejection\n"
+      "  kakeya eval spec --sets code --max-tokens 256\n"
       "  kakeya eval spec --model DIR --draft DIR --sets mt_bench --limit 20 --pairs 1\n"
       "  kakeya eval spec --prompts mine.jsonl --temperature 0.8 --seed 7");
   spec->callback([flags, &exit_code] {
@@ -220,6 +222,8 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "  kakeya eval kv                        ways of keeping keys and values: how far from "
       "exact?\n"
       "  kakeya eval perplexity                how surprised is the model by texts?\n"
+      "  kakeya eval kl                        how far do flags or another file take it from "
+      "exact?\n"
       "  kakeya eval overlap                   how many experts does a block of drafts load?\n"
       "  kakeya eval niah                      are codes found that are hidden in a long text?\n"
       "  kakeya eval humaneval --run-code      how many functions does it complete?\n"
@@ -232,6 +236,7 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   add_eval_spec_command(*command, exit_code);
   add_eval_kv_command(*command, exit_code);
   add_eval_perplexity_command(*command, exit_code);
+  add_eval_kl_command(*command, exit_code);
   add_eval_overlap_command(*command, exit_code);
   add_eval_niah_command(*command, exit_code);
   add_eval_humaneval_command(*command, exit_code);

@@ -17,6 +17,8 @@ constexpr std::array kNamedSets = {
     NamedSet{"humaneval-chat", "humaneval.jsonl", eval::PromptForm::kChat},
     NamedSet{"mt_bench", "mt_bench.jsonl", eval::PromptForm::kChat},
     NamedSet{"needle", "needle.jsonl", eval::PromptForm::kChat},
+    // Files of code, some 6,000 tokens each, that are continued.
+    NamedSet{"code", "code.jsonl", eval::PromptForm::kRaw, /*only_by_name=*/true},
 };
 
 Result<SetText> read_set_text(const std::string& name,

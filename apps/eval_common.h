@@ -20,6 +20,7 @@ namespace kakeya::cli {
 void add_eval_spec_command(CLI::App& eval, int& exit_code);
 void add_eval_kv_command(CLI::App& eval, int& exit_code);
 void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
+void add_eval_kl_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
 void add_eval_humaneval_command(CLI::App& eval, int& exit_code);
@@ -41,6 +42,7 @@ struct NamedSet {
   const char* name;
   const char* file;
   eval::PromptForm form;
+  bool only_by_name = false;  // left out where all are wanted
 };
 std::span<const NamedSet> named_sets();
 

@@ -42,6 +42,7 @@ Result<std::vector<SetText>> read_tenant_sets(const TenantFlags& flags) {
     return sets;
   }
   for (const NamedSet& named : named_sets()) {
+    if (named.only_by_name) continue;
     if (std::string_view(named.name) == "humaneval-chat") continue;  // the texts of another one
     KAKEYA_ASSIGN_OR_RETURN(SetText set, read_named_set(named, flags.data, flags.limit));
     sets.push_back(std::move(set));

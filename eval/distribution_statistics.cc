@@ -54,6 +54,13 @@ void DistributionStatistics::add(const PositionDifference& difference) {
   same_tops_ += difference.same_top ? 1 : 0;
 }
 
+void DistributionStatistics::add(const DistributionStatistics& more) {
+  divergences_.insert(divergences_.end(), more.divergences_.begin(), more.divergences_.end());
+  reference_nll_sum_ += more.reference_nll_sum_;
+  nll_sum_ += more.nll_sum_;
+  same_tops_ += more.same_tops_;
+}
+
 double DistributionStatistics::mean(double sum) const {
   return divergences_.empty() ? 0.0 : sum / static_cast<double>(divergences_.size());
 }

@@ -34,13 +34,15 @@ TokenId top_token(std::span<const float> logits);
 class DistributionStatistics {
  public:
   void add(const PositionDifference& difference);
+  void add(const DistributionStatistics& more);
 
   std::int64_t positions() const { return static_cast<std::int64_t>(divergences_.size()); }
   double mean_divergence() const;
   // Nearest rank: the smallest divergence that at least `percent` of the positions do not exceed;
   // 0 < percent <= 100.
   double divergence_percentile(double percent) const;
-  // Share of the positions with the same most likely token.
+  // Positions with the same most likely token, and their share.
+  std::int64_t same_tops() const { return same_tops_; }
   double top_agreement() const;
   // Means of -ln of the next token's probability, and e to the power of them.
   double reference_nll() const;

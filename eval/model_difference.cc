@@ -12,10 +12,11 @@ namespace {
 constexpr std::size_t kMaxRows = 128;
 
 Result<std::unique_ptr<Timeline>> timeline_of(EngineImpl& engine, std::size_t context) {
-  return engine.create_timeline({.context = static_cast<std::int64_t>(context),
-                                 .max_rows = static_cast<std::int64_t>(std::min(kMaxRows, context)),
-                                 .drafting = false},
-                                1);
+  SessionOptions options = engine.session_options();
+  options.context = static_cast<std::int64_t>(context);
+  options.max_rows = static_cast<std::int64_t>(std::min(kMaxRows, context));
+  options.drafting = false;
+  return engine.create_timeline(options, 1);
 }
 
 // Two models side by side over one window after the other.
@@ -29,7 +30,7 @@ class ModelComparison {
         other_logits_(kMaxRows * vocab_size_) {}
 
   Status run(std::span<const std::vector<TokenId>> windows, const DifferenceProgress& progress);
-  DistributionStatistics statistics() && { return std::move(statistics_); }
+  std::vector<DistributionStatistics> statistics() && { return std::move(statistics_); }
 
  private:
   Status run_window(std::span<const TokenId> ids, const DifferenceProgress& progress);
@@ -39,9 +40,9 @@ class ModelComparison {
   EngineImpl& reference_;
   EngineImpl& other_;
   std::size_t vocab_size_;
-  std::vector<float> reference_logits_;  // [kMaxRows, V]
-  std::vector<float> other_logits_;      // [kMaxRows, V]
-  DistributionStatistics statistics_;
+  std::vector<float> reference_logits_;             // [kMaxRows, V]
+  std::vector<float> other_logits_;                 // [kMaxRows, V]
+  std::vector<DistributionStatistics> statistics_;  // of the windows
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
@@ -49,7 +50,10 @@ class ModelComparison {
 Status ModelComparison::run(std::span<const std::vector<TokenId>> windows,
                             const DifferenceProgress& progress) {
   for (const auto& window : windows) total_ += window.size();
-  for (const auto& window : windows) KAKEYA_TRY(run_window(window, progress));
+  for (const auto& window : windows) {
+    statistics_.emplace_back();
+    KAKEYA_TRY(run_window(window, progress));
+  }
   return {};
 }
 
@@ -83,17 +87,18 @@ Status ModelComparison::compare(std::span<const TokenId> ids, std::size_t begin,
       return error(StatusCode::kInternal, "expected finite logits, got others at position {}",
                    position);
     }
-    statistics_.add(difference);
+    statistics_.back().add(difference);
   }
   return {};
 }
 
 }  // namespace
 
-Result<DistributionStatistics> compare_models(EngineImpl& reference,
-                                              EngineImpl& other,
-                                              std::span<const std::vector<TokenId>> windows,
-                                              const DifferenceProgress& progress) {
+Result<std::vector<DistributionStatistics>> compare_windows(
+    EngineImpl& reference,
+    EngineImpl& other,
+    std::span<const std::vector<TokenId>> windows,
+    const DifferenceProgress& progress) {
   if (reference.vocab_size() != other.vocab_size()) {
     return invalid_argument("expected models of one vocabulary, got {} and {} tokens",
                             reference.vocab_size(), other.vocab_size());
@@ -101,6 +106,17 @@ Result<DistributionStatistics> compare_models(EngineImpl& reference,
   ModelComparison comparison(reference, other);
   KAKEYA_TRY(comparison.run(windows, progress));
   return std::move(comparison).statistics();
+}
+
+Result<DistributionStatistics> compare_models(EngineImpl& reference,
+                                              EngineImpl& other,
+                                              std::span<const std::vector<TokenId>> windows,
+                                              const DifferenceProgress& progress) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<DistributionStatistics> all,
+                          compare_windows(reference, other, windows, progress));
+  DistributionStatistics whole;
+  for (const DistributionStatistics& window : all) whole.add(window);
+  return whole;
 }
 
 }  // namespace kakeya::eval

@@ -18,9 +18,17 @@ namespace kakeya::eval {
 using DifferenceProgress = std::function<Status(std::uint64_t done, std::uint64_t total)>;
 
 // Runs every window of tokens, each from nothing, through both models and compares their
-// distributions at every position that has a next token. Keeps the logits of one pass. Errors:
+// distributions at every position that has a next token; one of the result is of one window.
+// Sessions keep keys and values as their engine does. Keeps the logits of one pass. Errors:
 // kInvalidArgument for vocabularies of different sizes; those of the sessions and of `progress`;
 // kInternal for logits that are not finite.
+Result<std::vector<DistributionStatistics>> compare_windows(
+    EngineImpl& reference,
+    EngineImpl& other,
+    std::span<const std::vector<TokenId>> windows,
+    const DifferenceProgress& progress);
+
+// The same of all windows together.
 Result<DistributionStatistics> compare_models(EngineImpl& reference,
                                               EngineImpl& other,
                                               std::span<const std::vector<TokenId>> windows,

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap.h"
 #include "kv_modes.h"
 #include "needle_prompts.h"
-#include "perplexity_eval.h"
 #include "report_fields.h"
 #include "runtime/engine_impl.h"
 

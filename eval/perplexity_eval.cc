@@ -1,21 +1,20 @@
 #include "perplexity_eval.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/random.h"
-#include "kakeya/status_macros.h"
+#include "base/status.h"
 
 namespace kakeya::eval {
 namespace {
 
-double perplexity_of(double nll, std::int64_t tokens) {
-  return std::exp(nll / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
+std::vector<GroupSum> sums_of(const std::vector<WindowScore>& windows) {
+  std::vector<GroupSum> sums;
+  for (const WindowScore& window : windows) sums.push_back({window.nll, window.tokens});
+  return sums;
 }
 
 Result<WindowScore> score_window(Engine& engine,
@@ -39,28 +38,12 @@ std::int64_t PerplexityReport::tokens() const {
 }
 
 double PerplexityReport::perplexity() const {
-  double nll = 0.0;
-  for (const WindowScore& window : windows) nll += window.nll;
-  return perplexity_of(nll, tokens());
+  return std::exp(mean_of(sums_of(windows)));
 }
 
 Interval perplexity_interval(const std::vector<WindowScore>& windows) {
-  constexpr std::size_t kDraws = 1000;
-  if (windows.empty()) return {};
-  SequenceRng random(1);
-  std::vector<double> values(kDraws);
-  for (double& value : values) {
-    double nll = 0.0;
-    std::int64_t tokens = 0;
-    for (std::size_t i = 0; i < windows.size(); ++i) {
-      const WindowScore& drawn = windows[random.below(windows.size())];
-      nll += drawn.nll;
-      tokens += drawn.tokens;
-    }
-    value = perplexity_of(nll, tokens);
-  }
-  std::ranges::sort(values);
-  return {values[kDraws * 25 / 1000], values[kDraws * 975 / 1000 - 1]};
+  const Interval nll = mean_interval(sums_of(windows));
+  return {std::exp(nll.low), std::exp(nll.high)};
 }
 
 std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window) {
@@ -83,20 +66,25 @@ std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std:
   return windows;
 }
 
+Result<std::vector<EvalPrompt>> windows_of(const PromptSet& texts,
+                                           TokenId bos_id,
+                                           std::int64_t window) {
+  if (window < 2) {
+    return invalid_argument("a window must have 2 tokens or more but has {}", window);
+  }
+  std::vector<EvalPrompt> windows = cut_windows(texts, bos_id, window);
+  if (windows.empty()) {
+    return invalid_argument("{}: expected texts of half a window of {} tokens or more, got none",
+                            texts.name, window);
+  }
+  return windows;
+}
+
 Result<PerplexityReport> evaluate_perplexity(Engine& engine,
                                              const PromptSet& texts,
                                              const PerplexityOptions& options) {
-  const auto invalid = [](std::string message) {
-    return Unexpected(Error(StatusCode::kInvalidArgument, std::move(message)));
-  };
-  if (options.window < 2) {
-    return invalid(fmt::format("a window must have 2 tokens or more but has {}", options.window));
-  }
-  const std::vector<EvalPrompt> windows = cut_windows(texts, engine.bos_id(), options.window);
-  if (windows.empty()) {
-    return invalid(fmt::format("{}: expected texts of half a window of {} tokens or more, got none",
-                               texts.name, options.window));
-  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<EvalPrompt> windows,
+                          windows_of(texts, engine.bos_id(), options.window));
   SessionOptions session = options.session;
   session.context = options.window;
   session.drafting = false;

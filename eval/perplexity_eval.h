@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap.h"
 #include "kakeya/engine.h"
 #include "kakeya/status.h"
 #include "prompt_set.h"
@@ -36,20 +37,19 @@ struct PerplexityReport {
   double perplexity() const;
 };
 
-// The middle 95 % of the perplexities of 1,000 sets of as many windows, drawn with replacement.
-// The draws are always the same.
-struct Interval {
-  double low = 0.0;
-  double high = 0.0;
-};
+// The middle 95 % of the perplexities that mean_interval() draws.
 Interval perplexity_interval(const std::vector<WindowScore>& windows);
 
 // Cuts texts into windows: the beginning-of-sequence token if the model has one, then the next
 // tokens of the text. A last one that is shorter than half a window is left out.
 std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window);
+// The same. Errors: kInvalidArgument for texts that give no window and windows of less than two
+// tokens.
+Result<std::vector<EvalPrompt>> windows_of(const PromptSet& texts,
+                                           TokenId bos_id,
+                                           std::int64_t window);
 
-// Errors: kInvalidArgument for texts that give no window and windows of less than two tokens; as
-// Session::score, with the text's id.
+// Errors: as windows_of; as Session::score, with the text's id.
 Result<PerplexityReport> evaluate_perplexity(Engine& engine,
                                              const PromptSet& texts,
                                              const PerplexityOptions& options);

@@ -9,7 +9,7 @@
 namespace kakeya::eval {
 namespace {
 
-using Interval = std::pair<double, double>;
+using Bounds = std::pair<double, double>;
 
 double median_drawn_anew(const std::vector<double>& samples, SequenceRng& random) {
   std::vector<double> drawn(samples.size());
@@ -18,7 +18,7 @@ double median_drawn_anew(const std::vector<double>& samples, SequenceRng& random
 }
 
 // The bootstrap's percentiles (Efron, 1979).
-Interval ratio_interval(const Claim& before, const Claim& after) {
+Bounds ratio_interval(const Claim& before, const Claim& after) {
   constexpr std::size_t kDraws = 2000;
   SequenceRng random(1);
   std::vector<double> ratios(kDraws);
@@ -30,7 +30,7 @@ Interval ratio_interval(const Claim& before, const Claim& after) {
 }
 
 // `interval` of a difference, which is none at `none`.
-Verdict verdict_of(const Interval& interval, double none, Better better) {
+Verdict verdict_of(const Bounds& interval, double none, Better better) {
   if (interval.first <= none && none <= interval.second) return Verdict::kUndecided;
   if (better == Better::kNeither) return Verdict::kOther;
   return (interval.first > none) == (better == Better::kMore) ? Verdict::kBetter : Verdict::kWorse;
@@ -52,8 +52,8 @@ ClaimChange change_of(const ClaimGroup& group, const Claim& before, const Claim&
     change.verdict = Verdict::kEqual;
   } else if (before.interval && after.interval) {
     // The difference, where one interval is as far as can be from the other.
-    const Interval difference = {after.interval->first - before.interval->second,
-                                 after.interval->second - before.interval->first};
+    const Bounds difference = {after.interval->first - before.interval->second,
+                               after.interval->second - before.interval->first};
     change.verdict = verdict_of(difference, 0.0, group.better);
   }
   return change;

@@ -85,6 +85,19 @@ std::vector<ClaimGroup> perplexity_claims(const Report& report) {
   return {std::move(group)};
 }
 
+std::vector<ClaimGroup> divergence_claims(const Report& report) {
+  ClaimGroup group{.title = "How far from the reference",
+                   .unit = "mean divergence, nats",
+                   .better = Better::kLess,
+                   .interval = kInterval};
+  for (const Report& set : report["sets"]) {
+    group.claims.push_back({.name = text_of(set["set"]),
+                            .value = number_of(set["mean"]),
+                            .interval = {{number_of(set["low"]), number_of(set["high"])}}});
+  }
+  return {std::move(group)};
+}
+
 std::vector<ClaimGroup> overlap_claims(const Report& report) {
   std::vector<ClaimGroup> groups;
   for (const char* kind : {"text", "drafts"}) {
@@ -279,6 +292,7 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
       kKinds = {{"kakeya.eval.spec/2", speculation_claims},
                 {"kakeya.eval.kv/2", keys_and_values_claims},
                 {"kakeya.eval.perplexity/1", perplexity_claims},
+                {"kakeya.eval.kl/1", divergence_claims},
                 {"kakeya.eval.overlap/1", overlap_claims},
                 {"kakeya.eval.niah/1", needle_claims},
                 {"kakeya.eval.task/1", task_claims},

@@ -81,6 +81,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.spec/2") check_speculation(report, checks);
   if (kind == "kakeya.eval.kv/2") check_keys_and_values(report, checks);
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
+  if (kind == "kakeya.eval.kl/1") check_divergence(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
   if (kind == "kakeya.eval.task/1") check_tasks(report, checks);

@@ -44,6 +44,7 @@ void check_provenance(const Report& report, RuleChecks& checks);
 void check_speculation(const Report& report, RuleChecks& checks);
 void check_keys_and_values(const Report& report, RuleChecks& checks);
 void check_perplexity(const Report& report, RuleChecks& checks);
+void check_divergence(const Report& report, RuleChecks& checks);
 void check_overlap(const Report& report, RuleChecks& checks);
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
 void check_tasks(const Report& report, RuleChecks& checks);

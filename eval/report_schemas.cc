@@ -133,6 +133,33 @@ sets/*/windows/*/tokens count checked
 sets/*/windows/*/nll number measured
 )";
 
+constexpr std::string_view kDivergence = R"(
+options/length count checked
+options/limit count stated
+reference/model text stated
+reference/weights hash result
+reference/backend text stated
+reference/compute text stated
+sets/*/set text stated
+sets/*/tokens count checked
+sets/*/mean number checked
+sets/*/low number checked
+sets/*/high number checked
+sets/*/median number result
+sets/*/p99 number result
+sets/*/most number result
+sets/*/top_agreement share checked
+sets/*/reference_perplexity number checked
+sets/*/perplexity number checked
+sets/*/seconds seconds stated
+sets/*/windows/*/text text stated
+sets/*/windows/*/tokens count checked
+sets/*/windows/*/divergence number measured
+sets/*/windows/*/reference_nll number measured
+sets/*/windows/*/nll number measured
+sets/*/windows/*/same_top count checked
+)";
+
 constexpr std::string_view kOverlap = R"(
 options/limit count stated
 options/max_tokens count stated
@@ -325,10 +352,14 @@ results/*/tokens_per_second number checked
 results/*/min_tokens_per_second number checked
 results/*/max_tokens_per_second number checked
 results/*/ratio number checked
+results/*/plain_ratio? number result
+results/*/min_plain_ratio? number result
+results/*/max_plain_ratio? number result
 results/*/gap_seconds seconds result
 results/*/gap_seconds_p99 seconds result
 results/*/gap_seconds_max seconds result
 results/*/step_seconds seconds result
+results/*/chunk_times? number result
 results/*/step_bytes number result
 results/*/probe_gb_per_s number result
 results/*/percent_of_probe number result
@@ -402,6 +433,7 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     all["kakeya.eval.spec/2"] = fields_of({kProvenance, kEngine, kSpeculation});
     all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
+    all["kakeya.eval.kl/1"] = fields_of({kProvenance, kEngine, kDivergence});
     all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
     all["kakeya.eval.niah/1"] = fields_of({kProvenance, kEngine, kNeedlesInHaystacks});
     all["kakeya.eval.task/1"] = fields_of({kProvenance, kEngine, kTasks});

@@ -29,7 +29,7 @@ TEST(BridgePresets, BecomeArgumentVectors) {
   EXPECT_THAT(
       command_of(preset("perplexity"), values, programs(), "/out").value(),
       ElementsAre("/bin/kakeya", "eval", "perplexity", "--json", "--model", "/models/big one",
-                  "--backend", "cpu", "--texts", "prose", "--window", "512", "--limit", "2"));
+                  "--backend", "cpu", "--texts", "prose", "--length", "512", "--limit", "2"));
   const Values plain = check_parameters(preset("mac-report"), Json::object()).value();
   EXPECT_THAT(command_of(preset("mac-report"), plain, programs(), "/out").value(),
               ElementsAre("/tools/mac_report", "--out", "/out", "--build", "/build", "--prompts",

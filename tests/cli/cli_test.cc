@@ -315,7 +315,7 @@ TEST_F(Cli, EvaluatesPerplexity) {
   const std::string report = folder_ + "/report.json";
   const std::string data = std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data ";
   const Outcome outcome = kakeya("eval perplexity " + kDemoFlag + data +
-                                 "--texts code --limit 1 --window 64 -o " + report);
+                                 "--texts code --limit 1 --length 64 --kv-full int8 -o " + report);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("95 % interval"), std::string::npos) << outcome.out;
   const std::string gate = kakeya("eval gate " + report).out;
@@ -323,9 +323,26 @@ TEST_F(Cli, EvaluatesPerplexity) {
   EXPECT_TRUE(gate.starts_with("ok ") || gate.find("provenance: dirty") != std::string::npos)
       << gate;
   EXPECT_EQ(std::count(gate.begin(), gate.end(), '\n'), 1) << gate;
-  const Outcome text = kakeya("eval perplexity " + kDemoFlag + "--window 8 --file -",
+  const Outcome text = kakeya("eval perplexity " + kDemoFlag + "--length 8 --file -",
                               "one two three four five six seven eight nine ten");
   EXPECT_EQ(text.exit_code, 0) << text.err;
+}
+
+TEST_F(Cli, EvaluatesHowFarFlagsAreFromExact) {
+  const std::string report = folder_ + "/report.json";
+  const std::string some =
+      std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data --texts code --limit 1 --length 64 ";
+  const Outcome outcome = kakeya("eval kl " + kDemoFlag + some + "--kv-full int4 -o " + report);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("95 % interval"), std::string::npos) << outcome.out;
+  const nlohmann::json written = nlohmann::json::parse(slurp(report));
+  EXPECT_EQ(written["reference"]["compute"], "f32");
+  EXPECT_EQ(written["reference"]["weights"], written["weights"]);
+  EXPECT_GT(written["sets"][0]["mean"], 0.0);
+  const std::string gate = kakeya("eval gate " + report).out;
+  EXPECT_TRUE(gate.starts_with("ok ") || gate.find("provenance: dirty") != std::string::npos)
+      << gate;
+  EXPECT_EQ(std::count(gate.begin(), gate.end(), '\n'), 1) << gate;
 }
 
 TEST_F(Cli, MakesAPageOfReports) {

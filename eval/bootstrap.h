@@ -1,0 +1,27 @@
+// How far a mean would move had other samples been drawn: the bootstrap (Efron, 1979).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace kakeya::eval {
+
+struct Interval {
+  double low = 0.0;
+  double high = 0.0;
+};
+
+// Values that belong together, such as those of one window of tokens.
+struct GroupSum {
+  double sum = 0.0;
+  std::int64_t count = 0;
+};
+
+// The sum of all over their count; 0 without any.
+double mean_of(std::span<const GroupSum> groups);
+
+// The middle 95 % of the means of 1,000 sets of as many groups, drawn with replacement. The draws
+// are always the same. {0, 0} without groups.
+Interval mean_interval(std::span<const GroupSum> groups);
+
+}  // namespace kakeya::eval

@@ -1,0 +1,72 @@
+#include "divergence_eval.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "perplexity_eval.h"
+
+namespace kakeya::eval {
+namespace {
+
+WindowDivergence row_of(const std::string& text, const DistributionStatistics& window) {
+  const auto tokens = static_cast<double>(window.positions());
+  return {.text = text,
+          .tokens = window.positions(),
+          .divergence = window.mean_divergence() * tokens,
+          .reference_nll = window.reference_nll() * tokens,
+          .nll = window.nll() * tokens,
+          .same_top = window.same_tops()};
+}
+
+}  // namespace
+
+DivergenceTotals divergence_totals(const std::vector<WindowDivergence>& windows) {
+  const auto groups = [&](double WindowDivergence::*sum) {
+    std::vector<GroupSum> all;
+    for (const WindowDivergence& window : windows) all.push_back({window.*sum, window.tokens});
+    return all;
+  };
+  const std::vector<GroupSum> divergences = groups(&WindowDivergence::divergence);
+  DivergenceTotals totals{
+      .mean = mean_of(divergences),
+      .interval = mean_interval(divergences),
+      .reference_perplexity = std::exp(mean_of(groups(&WindowDivergence::reference_nll))),
+      .perplexity = std::exp(mean_of(groups(&WindowDivergence::nll)))};
+  std::int64_t same = 0;
+  for (const WindowDivergence& window : windows) {
+    totals.tokens += window.tokens;
+    same += window.same_top;
+  }
+  if (totals.tokens > 0) {
+    totals.top_agreement = static_cast<double>(same) / static_cast<double>(totals.tokens);
+  }
+  return totals;
+}
+
+Result<DivergenceReport> evaluate_divergence(EngineImpl& reference,
+                                             EngineImpl& other,
+                                             const PromptSet& texts,
+                                             std::int64_t window,
+                                             const DifferenceProgress& progress) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<EvalPrompt> windows,
+                          windows_of(texts, reference.bos_id(), window));
+  std::vector<std::vector<TokenId>> ids;
+  for (const EvalPrompt& each : windows) ids.push_back(each.ids);
+  const Stopwatch watch;
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<DistributionStatistics> statistics,
+                          compare_windows(reference, other, ids, progress));
+  DivergenceReport report{.set = texts.name, .windows = {}, .seconds = watch.seconds()};
+  DistributionStatistics whole;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    report.windows.push_back(row_of(windows[i].id, statistics[i]));
+    whole.add(statistics[i]);
+  }
+  report.median = whole.divergence_percentile(50.0);
+  report.p99 = whole.divergence_percentile(99.0);
+  report.most = whole.divergence_percentile(100.0);
+  return report;
+}
+
+}  // namespace kakeya::eval
