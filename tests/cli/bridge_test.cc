@@ -39,7 +39,7 @@ class CliBridge : public Cli {
   void expect_round_trip(const std::string& where) {
     introduce();
     const std::string doctor = request("doctor", where);
-    const std::string perplexity = request("perplexity texts=prose limit=1 window=64", where);
+    const std::string perplexity = request("perplexity texts=prose limit=1 length=64", where);
     Outcome fetched = kakeya("bridge fetch" + home("asker"));
     EXPECT_EQ(fetched.exit_code, 1);
     EXPECT_NE(fetched.out.find("waits " + doctor), std::string::npos) << fetched.out;
