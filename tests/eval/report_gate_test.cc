@@ -261,6 +261,20 @@ std::vector<Doctored> doctored_tasks() {
   };
 }
 
+std::vector<Doctored> doctored_divergences() {
+  const auto window = [](Report& r) -> Report& { return r["sets"][0]["windows"][0]; };
+  return {
+      {"counts", "kl", [=](Report& r) { window(r)["tokens"] = 5000; }},
+      {"counts", "kl", [=](Report& r) { window(r)["same_top"] = 512; }},
+      {"exact-is-exact", "kl", [=](Report& r) { window(r)["divergence"] = 0.0; }},
+      {"headline", "kl", [](Report& r) { r["sets"][1]["mean"] = 0.0; }},
+      {"headline", "kl", [](Report& r) { r["sets"][1]["high"] = 0.0; }},
+      {"headline", "kl", [](Report& r) { r["sets"][1]["top_agreement"] = 1.0; }},
+      {"headline", "kl", [](Report& r) { r["sets"][2]["perplexity"] = 1.5; }},
+      {"headline", "kl", [](Report& r) { r["sets"][2]["p99"] = 1e6; }},
+  };
+}
+
 std::vector<Doctored> all_doctored() {
   return {
       {"schema", "spec", [](Report& r) { r["schema"] = "kakeya.eval.spec/9"; }},
@@ -337,8 +351,8 @@ std::vector<Doctored> all_doctored() {
 TEST(ReportGate, EachRuleRejectsADoctoredReport) {
   std::set<std::string> rules;
   std::vector<Doctored> all = all_doctored();
-  for (const auto& more :
-       {doctored_needles(), doctored_long_runs(), doctored_tenants(), doctored_tasks()}) {
+  for (const auto& more : {doctored_needles(), doctored_long_runs(), doctored_tenants(),
+                           doctored_tasks(), doctored_divergences()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   for (const Doctored& doctored : all) {
