@@ -69,7 +69,8 @@ TEST_F(Bench, BatchMeasuresWhenAllHaveBegun) {
 TEST_F(Bench, BatchMeasuresWhileAPromptArrives) {
   const std::string flags = "batch " + kDemoFlag + "--repetitions 1 --sessions 2 --tokens 2 ";
   const json alone = measured(flags)["results"][0];
-  const json beside = measured(flags + "--arriving 1300 --draft-length -1 --compare-plain")["results"][0];
+  const json beside =
+      measured(flags + "--arriving 1300 --draft-length -1 --compare-plain")["results"][0];
   EXPECT_GT(beside["step_bytes"], alone["step_bytes"]);
   EXPECT_GE(beside["gap_seconds_max"], beside["step_seconds"]);
   EXPECT_EQ(alone["chunk_times"], 0.0);

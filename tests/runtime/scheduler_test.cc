@@ -119,7 +119,8 @@ TEST(SchedulerTest, SixtyFourRaggedRequestsGetTheAnswersOfSessionsOfTheirOwn) {
   for (const BackendChoice& choice : selectable_backends()) {
     const auto engine = open_shared_engine(choice);
     const int fast = first ? 64 : by_form(4, 64);
-    expect_solo_answers(*engine, shared_modes(), 1, in_plain_loops(choice) ? by_form(1, 3) : fast, choice.label());
+    expect_solo_answers(*engine, shared_modes(), 1, in_plain_loops(choice) ? by_form(1, 3) : fast,
+                        choice.label());
     if (!in_plain_loops(choice)) first = false;
   }
 }
