@@ -92,7 +92,7 @@ Status make_bridge_key(const BridgeFlags& flags) {
                           bridge::Peers::line(flags.name, key.public_key()));
   std::error_code failed;
   std::filesystem::create_directories(std::filesystem::path(home).parent_path(), failed);
-  KAKEYA_ASSIGN_OR_RETURN(const bridge::Descriptor folder, bridge::open_folder(AT_FDCWD, home));
+  KAKEYA_ASSIGN_OR_RETURN(const Descriptor folder, bridge::open_folder(AT_FDCWD, home));
   KAKEYA_TRY(key.save(home + "/key"));
   KAKEYA_TRY(bridge::write_small_file(folder.get(), "key.pub", line + "\n"));
   print("{}\n", line);

@@ -6,8 +6,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/child_process.h"
 #include "base/status.h"
-#include "child_process.h"
+#include "base/temporary_folder.h"
 #include "formats/printable.h"
 #include "job.h"
 #include "mailbox.h"
@@ -67,7 +68,7 @@ std::string last_line(const std::string& text) {
 class Errand {
  public:
   static Result<Errand> begin(const std::string& git, const std::atomic<bool>* stop) {
-    KAKEYA_ASSIGN_OR_RETURN(ScratchSpace scratch, ScratchSpace::make());
+    KAKEYA_ASSIGN_OR_RETURN(TemporaryFolder scratch, TemporaryFolder::create());
     Errand errand(git, std::move(scratch), stop);
     KAKEYA_TRY(errand.run({"init", "--quiet", "--bare", "--template="}));
     return errand;
@@ -92,7 +93,9 @@ class Errand {
     environment.push_back("GIT_INDEX_FILE=" + folder() + "/index");
     const ChildLimits limits = {
         .seconds = kGitSeconds, .output_bytes = most, .file_bytes = kMostFetchedBytes};
-    KAKEYA_ASSIGN_OR_RETURN(ChildRun run, run_child(words, environment, folder(), limits, stop_));
+    KAKEYA_ASSIGN_OR_RETURN(
+        ChildRun run,
+        run_child({.words = words, .environment = environment, .folder = folder()}, limits, stop_));
     if (run.end == ChildEnd::kExited && run.code == 0) return std::move(run.output);
     const char* const why = run.end == ChildEnd::kTimedOut        ? "took too long"
                             : run.end == ChildEnd::kTooMuchOutput ? "printed too much"
@@ -104,11 +107,11 @@ class Errand {
   }
 
  private:
-  Errand(std::string git, ScratchSpace scratch, const std::atomic<bool>* stop)
+  Errand(std::string git, TemporaryFolder scratch, const std::atomic<bool>* stop)
       : git_(std::move(git)), scratch_(std::move(scratch)), stop_(stop) {}
 
   std::string git_;
-  ScratchSpace scratch_;
+  TemporaryFolder scratch_;
   const std::atomic<bool>* stop_;
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "child_process.h"
+#include "base/child_process.h"
 #include "envelope.h"
 #include "kakeya/status.h"
 

@@ -9,8 +9,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/child_process.h"
 #include "base/status.h"
-#include "child_process.h"
+#include "base/temporary_folder.h"
 #include "formats/printable.h"
 
 namespace kakeya::bridge {
@@ -93,14 +94,16 @@ Result<Outcome> Service::run(const Job& job) {
     return invalid_argument("this machine runs no preset '{}'", printable(job.preset));
   }
   KAKEYA_ASSIGN_OR_RETURN(const Values values, check_parameters(*preset, job.parameters));
-  KAKEYA_ASSIGN_OR_RETURN(const ScratchSpace scratch, ScratchSpace::make());
+  KAKEYA_ASSIGN_OR_RETURN(const TemporaryFolder scratch, TemporaryFolder::create());
   const std::string out = scratch.path() + "/out";
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> words,
                           command_of(*preset, values, options_.programs, out));
   Outcome outcome{.started = options_.now(), .limit_seconds = preset->seconds};
   KAKEYA_ASSIGN_OR_RETURN(
       ChildRun ran,
-      run_child(words, check_environment(scratch.path()), scratch.path(),
+      run_child({.words = words,
+                 .environment = check_environment(scratch.path()),
+                 .folder = scratch.path()},
                 {.seconds = preset->seconds, .output_bytes = preset->output_bytes}, options_.stop));
   outcome.end = end_name(ran.end);
   outcome.code = ran.code;

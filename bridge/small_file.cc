@@ -15,11 +15,6 @@
 
 namespace kakeya::bridge {
 
-void Descriptor::reset(int number) {
-  if (number_ >= 0) ::close(number_);
-  number_ = number;
-}
-
 Result<Descriptor> open_folder(int parent, const std::string& name, Sharing sharing) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   const mode_t mode = sharing == Sharing::kOwner ? 0700 : 0777;

@@ -5,28 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "base/descriptor.h"
 #include "kakeya/status.h"
 
 namespace kakeya::bridge {
-
-// Closes a file's or a folder's number; -1: none.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.number_, -1));
-    return *this;
-  }
-  void reset(int number = -1);
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Who may use what is made.
 enum class Sharing : std::uint8_t {

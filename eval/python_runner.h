@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/child_process.h"
 #include "confinement.h"
 #include "kakeya/status.h"
 
@@ -14,19 +15,6 @@ struct PythonLimits {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // of addresses
   std::uint64_t file_bytes = std::uint64_t{1} << 20;    // of each file it writes
   std::uint64_t output_bytes = std::uint64_t{1} << 16;  // of both streams together
-};
-
-enum class RunEnd : std::uint8_t {
-  kExited,
-  kSignal,
-  kTimedOut,  // wall time or time of the processor
-  kTooMuchOutput,
-};
-
-struct PythonRun {
-  RunEnd end = RunEnd::kExited;
-  int code = 0;             // the exit code, or the signal
-  std::string output = {};  // both streams, at most output_bytes
 };
 
 // May be used on several threads at once.
@@ -44,9 +32,10 @@ class PythonRunner {
   const PythonLimits& limits() const { return limits_; }
 
   // Runs a program, isolated from the user's own packages and environment, in an empty folder that
-  // is removed afterwards, and ends all of its process group. Errors: kUnavailable if there is no
-  // process or folder for it, or its confinement failed.
-  Result<PythonRun> run(const std::string& program) const;
+  // is removed afterwards, and ends all of its process group. Both streams are its output; it timed
+  // out, too, if it took more of a processor's time than it may of wall time. Errors: kUnavailable
+  // if there is no process or folder for it, or its confinement failed.
+  Result<ChildRun> run(const std::string& program) const;
 
  private:
   explicit PythonRunner(const PythonLimits& limits) : limits_(limits) {}

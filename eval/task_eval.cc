@@ -80,19 +80,20 @@ Result<Judgement> judge_code(const TaskProblem& problem,
   if (code.empty()) return Judgement{};
   const std::string word = new_word();
   KAKEYA_ASSIGN_OR_RETURN(
-      const PythonRun run,
+      const ChildRun run,
       python.run(task_program(problem, code, raw) + "\nimport os\nos.write(1, b'" + word + "')\n"));
   switch (run.end) {
-    case RunEnd::kTimedOut:
+    case ChildEnd::kTimedOut:
       return Judgement{.verdict = TaskVerdict::kTimedOut};
-    case RunEnd::kSignal:
+    case ChildEnd::kSignal:
       return Judgement{.verdict = TaskVerdict::kCrashed,
                        .detail = fmt::format("signal {}", run.code)};
-    case RunEnd::kTooMuchOutput:
+    case ChildEnd::kTooMuchOutput:
       return Judgement{
           .verdict = TaskVerdict::kFailed,
           .detail = fmt::format("wrote more than {} bytes", python.limits().output_bytes)};
-    case RunEnd::kExited:
+    case ChildEnd::kStopped:  // nobody stops it
+    case ChildEnd::kExited:
       break;
   }
   const bool reached_end = run.output.find(word) != std::string::npos;

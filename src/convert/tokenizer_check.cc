@@ -1,11 +1,8 @@
 #include "convert/tokenizer_check.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -14,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "base/temporary_folder.h"
 #include "formats/gguf.h"
 #include "formats/printable.h"
 #include "kakeya/tokenizer.h"
@@ -40,27 +38,6 @@ constexpr std::string_view kPage =
 
 constexpr int kRandomTexts = 64;
 constexpr int kTokensOfAText = 32;
-
-// A file that is gone with its folder.
-class TemporaryFile {
- public:
-  TemporaryFile() {
-    std::error_code failure;
-    std::string folder = std::filesystem::temp_directory_path(failure) / "kakeya-XXXXXX";
-    if (!failure && ::mkdtemp(folder.data()) != nullptr) folder_ = folder;
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-  bool exists() const { return !folder_.empty(); }
-  std::string path() const { return folder_ + "/tokenizer.gguf"; }
-
- private:
-  std::string folder_;
-};
 
 // The expressions that cut text, wherever they stand in "pre_tokenizer".
 void collect_patterns(const nlohmann::json& value, std::vector<std::string>& patterns) {
@@ -175,15 +152,16 @@ Status same_patterns(const std::string& path, std::string_view source, std::stri
 }  // namespace
 
 Status check_gguf_tokenizer(const std::string& path, std::span<const GgufMetadata> metadata) {
-  const TemporaryFile file;
-  if (!file.exists()) {
+  const auto folder = TemporaryFolder::create();
+  if (!folder) {
     return error(StatusCode::kUnavailable,
                  "{}: cannot make a temporary folder to check its tokenizer in (TMPDIR)", path);
   }
+  const std::string file = folder->path() + "/tokenizer.gguf";
   std::vector<GgufMetadata> all = {{"general.architecture", std::string("tokenizer")}};
   all.insert(all.end(), metadata.begin(), metadata.end());
-  KAKEYA_TRY(write_gguf(file.path(), all, {}));
-  KAKEYA_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::open(file.path()));
+  KAKEYA_TRY(write_gguf(file, all, {}));
+  KAKEYA_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::open(file));
   KAKEYA_ASSIGN_OR_RETURN(const std::string written_json, gguf_tokenizer_json(gguf));
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer written, Tokenizer::parse(written_json));
   KAKEYA_ASSIGN_OR_RETURN(const MappedFile source_file, MappedFile::open(path));

@@ -1,5 +1,5 @@
 // What a check gets of the program that starts it: nothing but its arguments.
-#include "child_process.h"
+#include "base/child_process.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,18 +15,23 @@
 #include "base/clock.h"
 #include "formats/scratch_files.h"
 
-namespace kakeya::bridge {
+namespace kakeya {
 namespace {
 
 using testing::HasSubstr;
 
 ChildRun shell(const std::string& script, const ChildLimits& limits = {}) {
-  return run_child({"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin"}, "/", limits).value();
+  return run_child({.words = {"/bin/sh", "-c", script},
+                    .environment = {"PATH=/usr/bin:/bin"},
+                    .folder = "/"},
+                   limits)
+      .value();
 }
 
 TEST(BridgeChild, SeesNothingOfTheEnvironment) {
   ::setenv("KAKEYA_SECRET", "hidden", 1);
-  const ChildRun run = run_child({"/usr/bin/env"}, {"ONE=1"}, "/", {}).value();
+  const ChildRun run =
+      run_child({.words = {"/usr/bin/env"}, .environment = {"ONE=1"}, .folder = "/"}, {}).value();
   EXPECT_EQ(run.output, "ONE=1\n");
 }
 
@@ -80,7 +85,8 @@ TEST(BridgeChild, EndsWithAllOfItsGroup) {
 
 TEST(BridgeChild, EndsWhenItsCallerIsStopped) {
   std::atomic<bool> stop = true;
-  const ChildRun run = run_child({"/bin/sleep", "60"}, {}, "/", {.seconds = 30.0}, &stop).value();
+  const ChildRun run =
+      run_child({.words = {"/bin/sleep", "60"}, .folder = "/"}, {.seconds = 30.0}, &stop).value();
   EXPECT_EQ(run.end, ChildEnd::kStopped);
 }
 
@@ -88,9 +94,36 @@ TEST(BridgeChild, SaysHowItEnded) {
   const ChildRun killed = shell("kill -9 $$");
   EXPECT_EQ(killed.end, ChildEnd::kSignal);
   EXPECT_EQ(killed.code, 9);
-  const auto missing = run_child({"/nowhere/program"}, {}, "/", {});
-  ASSERT_FALSE(missing);
-  EXPECT_THAT(missing.error().message(), HasSubstr("/nowhere/program: expected a program"));
+}
+
+TEST(BridgeChild, SaysWhyItDidNotBecomeTheProgram) {
+  const auto message = [](const ChildProgram& program) {
+    const auto run = run_child(program, {});
+    return run ? "it ran" : run.error().message();
+  };
+  const ScratchFolder folder;
+  for (const std::string& file : {std::string("/nowhere/program"), folder.write("text", "none")}) {
+    EXPECT_EQ(message({.words = {file}, .folder = "/"}), file + ": expected a program that runs");
+  }
+  EXPECT_THAT(message({.words = {"/bin/true"}, .folder = "/nowhere"}), HasSubstr("a folder"));
+  ChildProgram confined{.words = {"/bin/true"}, .folder = "/"};
+  confined.confine = [] { return false; };
+  EXPECT_THAT(message(confined), HasSubstr("a system that confines it"));
+  confined.confine = [] { return true; };
+  EXPECT_EQ(message(confined), "it ran");
+}
+
+TEST(BridgeChild, ReadsItsInputAndWritesOneStreamIfSoWished) {
+  const std::string text(200000, 'x');  // more than a pipe holds
+  const ChildRun run = run_child({.words = {"/bin/sh", "-c", "wc -c; echo said >&2"},
+                                  .environment = {"PATH=/usr/bin:/bin"},
+                                  .folder = "/",
+                                  .input = text,
+                                  .one_stream = true},
+                                 {})
+                           .value();
+  EXPECT_EQ(run.output, "200000\nsaid\n");
+  EXPECT_EQ(run.messages, "");
 }
 
 TEST(BridgeChild, WritesNoLongerFileThanItMay) {
@@ -102,4 +135,4 @@ TEST(BridgeChild, WritesNoLongerFileThanItMay) {
 }
 
 }  // namespace
-}  // namespace kakeya::bridge
+}  // namespace kakeya

@@ -32,7 +32,7 @@ class PythonPrograms : public testing::Test {
     if (!python) GTEST_SKIP() << "there is no python3";
     python_.emplace(std::move(python).value());
   }
-  PythonRun run(const std::string& program) const { return python_->run(program).value(); }
+  ChildRun run(const std::string& program) const { return python_->run(program).value(); }
   PythonRunner with(const PythonLimits& limits) const {
     return PythonRunner::create(python_->path(), limits).value();
   }
@@ -112,14 +112,14 @@ TEST_F(PythonPrograms, WhatDoesNotEndIsEnded) {
         "import signal, time\nfor s in (1, 2, 3, 15, 24): signal.signal(s, signal.SIG_IGN)\n"
         "while True: time.sleep(1)",
         "import os, time\nos.close(1)\nos.close(2)\ntime.sleep(100)"}) {
-    EXPECT_EQ(quick.run(program).value().end, RunEnd::kTimedOut) << program;
+    EXPECT_EQ(quick.run(program).value().end, ChildEnd::kTimedOut) << program;
   }
   EXPECT_LT(watch.seconds(), 60.0);
 }
 
 TEST_F(PythonPrograms, OutputMemoryAndFilesAreBounded) {
-  const PythonRun loud = run("while True: print('x' * 1000)");
-  EXPECT_EQ(loud.end, RunEnd::kTooMuchOutput);
+  const ChildRun loud = run("while True: print('x' * 1000)");
+  EXPECT_EQ(loud.end, ChildEnd::kTooMuchOutput);
   EXPECT_EQ(loud.output.size(), python_->limits().output_bytes);
   EXPECT_THAT(run("x = bytearray(1 << 31)").output, HasSubstr("MemoryError"));
   EXPECT_THAT(
@@ -129,7 +129,7 @@ TEST_F(PythonPrograms, OutputMemoryAndFilesAreBounded) {
 }
 
 TEST_F(PythonPrograms, StartInAnEmptyFolderThatIsRemoved) {
-  const PythonRun first =
+  const ChildRun first =
       run("import os\nprint(os.listdir('.'), os.getcwd(), end='')\n"
           "os.makedirs('a/b')\nopen('a/b/c', 'w').write('x')\nos.symlink('/', 'root')");
   ASSERT_THAT(first.output, testing::StartsWith("[] /"));
@@ -163,7 +163,7 @@ TEST_F(PythonPrograms, OtherProcessesAndTheNetworkAreOutOfReach) {
                        "print('done')"),
            std::string("import os\nos.chmod('/tmp', 0o700)\nprint('done')"),
        }) {
-    const PythonRun tried = run(program);
+    const ChildRun tried = run(program);
     EXPECT_THAT(tried.output, Not(HasSubstr("done"))) << program;
     EXPECT_THAT(tried.output, HasSubstr("Error")) << program;
   }

@@ -1,4 +1,4 @@
-#include "child_process.h"
+#include "base/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,22 +10,24 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
+#include <memory>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/status.h"
-#include "small_file.h"
 
-namespace kakeya::bridge {
+namespace kakeya {
 namespace {
 
 constexpr std::size_t kMostMessages = 4096;
-constexpr int kNotStarted = 127;  // as shells say it
+constexpr int kRefusalFile = 3;  // in the child
+
+// Said by a child that does not become the program.
+enum class Refusal : char { kFolder = 1, kConfinement, kProgram };
 
 Unexpected no_child(const char* what) {
   return error(StatusCode::kUnavailable, "expected {}, got: {}", what, std::strerror(errno));
@@ -36,9 +38,11 @@ struct ChildStart {
   std::vector<char*> words = {};
   std::vector<char*> environment = {};
   const char* folder = nullptr;
+  const std::function<bool()>* confine = nullptr;
   int input = -1;
   int output = -1;
   int messages = -1;
+  int refusal = -1;  // for a Refusal
   std::uint64_t file_bytes = 0;
 };
 
@@ -48,26 +52,35 @@ void limit_child(int resource, std::uint64_t most) {
   ::setrlimit(static_cast<decltype(RLIMIT_CORE)>(resource), &value);
 }
 
+[[noreturn]] void refuse(Refusal why) {
+  const char byte = static_cast<char>(why);
+  [[maybe_unused]] const ssize_t written = ::write(kRefusalFile, &byte, 1);
+  ::_exit(1);
+}
+
 [[noreturn]] void become(const ChildStart& start) {
   ::setpgid(0, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
   ::dup2(start.input, STDIN_FILENO);
   ::dup2(start.output, STDOUT_FILENO);
   ::dup2(start.messages, STDERR_FILENO);
+  // Behind the others, one of which may have this number.
+  ::dup2(start.refusal, kRefusalFile);
+  ::fcntl(kRefusalFile, F_SETFD, FD_CLOEXEC);
   // Whatever the caller has open, with or without FD_CLOEXEC.
   rlimit files = {};
   ::getrlimit(RLIMIT_NOFILE, &files);
   const int most = static_cast<int>(std::min<rlim_t>(files.rlim_cur, 1 << 16));
-  for (int file = STDERR_FILENO + 1; file < most; ++file) ::close(file);
+  for (int file = kRefusalFile + 1; file < most; ++file) ::close(file);
   limit_child(RLIMIT_CORE, 0);
   if (start.file_bytes > 0) limit_child(RLIMIT_FSIZE, start.file_bytes);
-  if (::chdir(start.folder) == 0) {
-    ::execve(start.words.front(), start.words.data(), start.environment.data());
-  }
-  ::_exit(kNotStarted);
+  if (::chdir(start.folder) != 0) refuse(Refusal::kFolder);
+  if (*start.confine && !(*start.confine)()) refuse(Refusal::kConfinement);
+  ::execve(start.words.front(), start.words.data(), start.environment.data());
+  refuse(Refusal::kProgram);
 }
 
-// One of the two streams that are read.
+// A pipe from the child, of which what is there is read.
 class Stream {
  public:
   // False if there is no pipe.
@@ -101,6 +114,26 @@ class Stream {
   Descriptor from_;
   Descriptor to_;
 };
+
+// A file that nobody else knows, to be read from its beginning.
+Result<Descriptor> input_of(const std::string& text) {
+  if (text.empty()) {
+    Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (nothing.get() < 0) return no_child("/dev/null");
+    return nothing;
+  }
+  // Removed by the system when it is closed.
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
+  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fflush(file.get()) != 0) {
+    return no_child("a temporary file");
+  }
+  Descriptor input(::fcntl(::fileno(file.get()), F_DUPFD_CLOEXEC, 0));
+  file.reset();  // it may move the place to read from, which both share
+  if (input.get() < 0 || ::lseek(input.get(), 0, SEEK_SET) != 0)
+    return no_child("a temporary file");
+  return input;
+}
 
 // A child that is not waited for yet.
 class Watched {
@@ -166,52 +199,44 @@ class Watched {
 
 }  // namespace
 
-Result<ChildRun> run_child(const std::vector<std::string>& words,
-                           const std::vector<std::string>& environment,
-                           const std::string& folder,
+Result<ChildRun> run_child(const ChildProgram& program,
                            const ChildLimits& limits,
                            const std::atomic<bool>* stop) {
-  if (::access(words.front().c_str(), X_OK) != 0) {
-    return error(StatusCode::kUnavailable, "{}: expected a program: {}", words.front(),
-                 std::strerror(errno));
-  }
-  ChildStart start{.folder = folder.c_str(), .file_bytes = limits.file_bytes};
+  ChildStart start{.folder = program.folder.c_str(),
+                   .confine = &program.confine,
+                   .file_bytes = limits.file_bytes};
   // exec() promises to leave them as they are.
-  for (const std::string& each : words) start.words.push_back(const_cast<char*>(each.c_str()));
-  for (const std::string& each : environment) {
+  for (const std::string& each : program.words) {
+    start.words.push_back(const_cast<char*>(each.c_str()));
+  }
+  for (const std::string& each : program.environment) {
     start.environment.push_back(const_cast<char*>(each.c_str()));
   }
   start.words.push_back(nullptr);
   start.environment.push_back(nullptr);
-  const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  KAKEYA_ASSIGN_OR_RETURN(const Descriptor input, input_of(program.input));
   Stream output;
   Stream messages;
-  if (input.get() < 0 || !output.open() || !messages.open()) return no_child("a pipe");
+  Stream refusal;
+  if (!output.open() || !messages.open() || !refusal.open()) return no_child("a pipe");
   start.input = input.get();
   start.output = output.writer();
-  start.messages = messages.writer();
+  start.messages = program.one_stream ? output.writer() : messages.writer();
+  start.refusal = refusal.writer();
   const pid_t process = ::fork();
   if (process < 0) return no_child("a process");
   if (process == 0) become(start);
   ::setpgid(process, process);  // whichever of the two comes first
-  output.close_writer();
-  messages.close_writer();
-  return Watched(process, output, messages).watch(limits, stop);
-}
-
-Result<ScratchSpace> ScratchSpace::make() {
-  ScratchSpace scratch;
-  std::error_code failed;
-  std::string path =
-      (std::filesystem::temp_directory_path(failed) / "kakeya-bridge-XXXXXX").string();
-  if (failed || ::mkdtemp(path.data()) == nullptr) return no_child("a temporary folder");
-  scratch.path_ = path;
-  return scratch;
-}
-
-ScratchSpace::~ScratchSpace() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  for (Stream* stream : {&output, &messages, &refusal}) stream->close_writer();
+  ChildRun run = Watched(process, output, messages).watch(limits, stop);
+  std::string refused;
+  refusal.read(refused, 1, /*last=*/false);
+  if (refused.empty()) return run;
+  const auto why = static_cast<Refusal>(refused.front());
+  return error(StatusCode::kUnavailable, "{}: expected {}", program.words.front(),
+               why == Refusal::kFolder        ? "a folder that can be entered"
+               : why == Refusal::kConfinement ? "a system that confines it"
+                                              : "a program that runs");
 }
 
 Result<std::string> find_system_program(const std::string& name) {
@@ -225,4 +250,4 @@ Result<std::string> find_system_program(const std::string& name) {
   return error(StatusCode::kNotFound, "there is no {} in {}", name, kProgramFolders);
 }
 
-}  // namespace kakeya::bridge
+}  // namespace kakeya

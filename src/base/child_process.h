@@ -4,13 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kakeya/status.h"
 
-namespace kakeya::bridge {
+namespace kakeya {
 
 struct ChildLimits {
   double seconds = 60.0;                                // of wall time
@@ -28,37 +28,29 @@ struct ChildRun {
   double seconds = 0.0;
 };
 
-// Runs the file words[0] with these words in `folder`, with this environment and no other, no
-// input, and no open file but its output. It has a process group of its own, all of which is killed
-// when it ends, by itself or by a limit, or `stop` (null: none) becomes true. A process that leaves
-// the group is not. One thread at a time, in a program of one thread. Errors: kUnavailable if the
-// program cannot be started.
-Result<ChildRun> run_child(const std::vector<std::string>& words,
-                           const std::vector<std::string>& environment,
-                           const std::string& folder,
+// What is to be run.
+struct ChildProgram {
+  std::vector<std::string> words;             // words[0]: the file
+  std::vector<std::string> environment = {};  // "NAME=VALUE", and nothing else
+  std::string folder = {};                    // where it begins
+  std::string input = {};                     // what it can read
+  bool one_stream = false;  // standard error goes into the output, and there are no messages
+  // Called in the child before the program takes its place. Between fork and exec: it may neither
+  // allocate nor lock. False: the program is not run.
+  std::function<bool()> confine = {};
+};
+
+// Runs a program that has no open file but its streams, and a process group of its own. All of the
+// group is killed when the program ends, by itself or by a limit, or `stop` (null: none) becomes
+// true; a process that leaves the group is not. Any thread. Errors: kUnavailable if there is no
+// process for it, its folder cannot be entered, `confine` returns false or the file is no program.
+Result<ChildRun> run_child(const ChildProgram& program,
                            const ChildLimits& limits,
                            const std::atomic<bool>* stop = nullptr);
-
-// A folder for a child, mode 0700, that is removed with all that is in it.
-class ScratchSpace {
- public:
-  // Errors: kUnavailable.
-  static Result<ScratchSpace> make();
-  ScratchSpace(ScratchSpace&& other) noexcept : path_(std::move(other.path_)) {
-    other.path_.clear();
-  }
-  ScratchSpace& operator=(ScratchSpace&&) = delete;
-  ~ScratchSpace();
-  const std::string& path() const { return path_; }
-
- private:
-  ScratchSpace() = default;
-  std::string path_;
-};
 
 // Where programs of the system are looked for, whatever the caller's environment says.
 inline constexpr const char* kProgramFolders = "/usr/bin:/bin:/usr/local/bin:/opt/homebrew/bin";
 // The path of one of them. Errors: kNotFound.
 Result<std::string> find_system_program(const std::string& name);
 
-}  // namespace kakeya::bridge
+}  // namespace kakeya
