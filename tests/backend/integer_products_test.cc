@@ -1,6 +1,10 @@
 // Products with quantised weights, where they are fast: every instruction set, thread count and
 // number of rows gives the bits of the reference.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
+#include <variant>
 
 #include "backend/backend_fixture.h"
 #include "formats/quantized_tensors.h"
@@ -259,6 +263,85 @@ TEST_P(IntegerProducts, KeepFewBitsInFew) {
   EXPECT_EQ(bytes(QuantizedFormat::kQ5K), 212);  // 176
   EXPECT_EQ(bytes(QuantizedFormat::kQ6K), 212);  // 210
   EXPECT_EQ(bytes(QuantizedFormat::kQ80), 272);
+}
+
+// MLX multiplies codes by f32: what they stand for, but for the order of sums.
+class MlxQuantizedWeights : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+    mlx_.emplace(Configuration{"mlx"});
+  }
+  std::vector<float> product(const Matrix& matrix, const std::vector<float>& x) {
+    const std::int64_t rows = std::ssize(x) / matrix.cols();
+    std::vector<float> out(static_cast<std::size_t>(rows * matrix.rows()), NAN);
+    mlx_->executor->matmul(rows_of(x, matrix.cols()), matrix, rows_of(out, matrix.rows()));
+    return out;
+  }
+  std::unique_ptr<Matrix> load(const TensorView& weight, Compute compute) {
+    return mlx_->backend->load_matrix(weight, compute, mlx_->budget).value();
+  }
+  // In groups that MLX has.
+  static bool stays_quantized(const TensorView& weight) {
+    if (std::holds_alternative<AffineGroups>(weight.quantization)) return true;
+    const auto integers = integer_format(weight);
+    return integers && integers->group >= 32;
+  }
+
+  std::optional<Machine> mlx_;
+};
+
+TEST_F(MlxQuantizedWeights, GiveTheProductsOfWhatTheyStandForInFewerBytes) {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kColumns = 512;
+  const auto x = random_floats(5 * kColumns, 9);
+  int kept = 0;
+  for (const auto& [name, tensor] : tensors_of_every_format({kRows, kColumns}, 5)) {
+    const std::uint64_t before = mlx_->budget.footprint().reserved_bytes(MemoryClass::kWeights);
+    const auto matrix = load(tensor.view, Compute::kFast);
+    const std::uint64_t charged =
+        mlx_->budget.footprint().reserved_bytes(MemoryClass::kWeights) - before;
+    EXPECT_EQ(charged, mlx_->backend->matrix_bytes(tensor.view, Compute::kFast)) << name;
+    EXPECT_LE(matrix->bytes(), charged) << name;
+    const auto exact = load(tensor.view, Compute::kF32);
+    EXPECT_EQ(exact->bytes(), kRows * kColumns * 4) << name;
+    if (stays_quantized(tensor.view)) {
+      ++kept;
+      // Eight bits, and eight bytes for 32 columns.
+      EXPECT_LE(matrix->bytes(), kRows * kColumns * 10 / 8) << name;
+    } else {
+      EXPECT_EQ(matrix->bytes(), exact->bytes()) << name;
+    }
+    const auto expected = product(*exact, x);
+    const auto got = product(*matrix, x);
+    float largest = 0.0F;
+    for (const float value : expected) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      // Sums of 512 in another order.
+      ASSERT_NEAR(got[i], expected[i], 1e-5F * largest) << name << " " << i;
+    }
+    // A row alone.
+    const std::vector<float> last(x.end() - kColumns, x.end());
+    const auto alone = product(*matrix, last);
+    EXPECT_EQ(std::memcmp(alone.data(), got.data() + 4 * kRows, alone.size() * sizeof(float)), 0)
+        << name;
+  }
+  EXPECT_GE(kept, 18 + 6);
+}
+
+TEST_F(MlxQuantizedWeights, GiveTheirRows) {
+  const std::vector<TokenId> ids = {3, 39, 0};
+  for (const auto& [name, tensor] : tensors_of_every_format({40, 256}, 6)) {
+    const std::vector<float> values = to_f32(tensor.view).value();
+    const auto table = load(tensor.view, Compute::kFast);
+    std::vector<float> out(ids.size() * 256, NAN);
+    mlx_->embed(*table, ids, 2.0F, rows_of(out, 256));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const float value = 2.0F * values[static_cast<std::size_t>(ids[i / 256]) * 256 + i % 256];
+      // A sum that is rounded once more, of numbers of the size of its parts.
+      ASSERT_NEAR(out[i], value, 1e-5F * std::max(1.0F, std::abs(value))) << name << " " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -137,8 +137,6 @@ void expect_same_bits(const std::string& network, const BackendChoice& choice, C
 TEST_P(SharedPass, GivesEachSequenceTheBitsOfAPassOfItsOwn) {
   std::size_t combination = GetParam().size();
   for (const BackendChoice& choice : test::all_backends(2)) {
-    // Its rows differ in the last bits beside those of other sequences: docs/apple.md.
-    if (choice.name == "mlx") continue;
     for (const Compute compute : {Compute::kF32, Compute::kFast}) {
       if (choice.name == "ref" && compute == Compute::kFast) continue;
       if (test::is_run(combination++, 2)) expect_same_bits(GetParam(), choice, compute);

@@ -131,24 +131,33 @@ void MlxExecutor::store_rows(const mx::array& rows,
   }
 }
 
+// Those of the batch whose rows of a layer the reference reads and writes.
+std::vector<Segment> MlxExecutor::referred(std::int64_t layer, bool also_restored) const {
+  std::vector<Segment> segments;
+  for (const Segment& segment : batch().segments) {
+    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
+    if (!is_plain(kv.rows.format) || (also_restored && kv.is_restored)) segments.push_back(segment);
+  }
+  return segments;
+}
+
 void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   const auto guard = start();
-  for (const Segment& segment : batch().segments) {
-    const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
-    if (!is_plain(kv.format)) {
-      return fall_back("store_kv", [&] {
-        space_.to_pages(values.data.address(), bytes_in(values));
-        if (keys.data) {
-          space_.to_pages(keys.data.address(), bytes_in(keys));
-        }
-        kv_to_pages(layer);
-        kv_from_pages(layer);
-        reference_.store_kv(keys, values, layer);
-      });
-    }
+  const std::vector<Segment> others = referred(layer, /*also_restored=*/false);
+  if (!others.empty()) {
+    fall_back("store_kv", others, [&] {
+      space_.to_pages(values.data.address(), bytes_in(values));
+      if (keys.data) {
+        space_.to_pages(keys.data.address(), bytes_in(keys));
+      }
+      kv_to_pages(layer, others);
+      kv_from_pages(layer, others);
+      reference_.store_kv(keys, values, layer);
+    });
   }
   for (const Segment& segment : batch().segments) {
     const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
+    if (!is_plain(kv.format)) continue;
     if (kv.keys != nullptr) store_rows(read(keys), segment, kv, kv.keys);
     store_rows(read(values), segment, kv, kv.values);
   }
@@ -160,11 +169,11 @@ void MlxExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t la
     return segment.layers[static_cast<std::size_t>(layer)].restored.blend != 0.0F;
   });
   if (!any) return;
-  fall_back("store_own_kv", [&] {
+  fall_back("store_own_kv", batch().segments, [&] {
     space_.to_pages(values.data.address(), bytes_in(values));
     space_.to_pages(keys.data.address(), bytes_in(keys));
-    kv_to_pages(layer);
-    kv_from_pages(layer);
+    kv_to_pages(layer, batch().segments);
+    kv_from_pages(layer, batch().segments);
     reference_.store_own_kv(keys, values, layer);
   });
 }
@@ -311,35 +320,49 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
                      mx::Shape{count, to_int(input.queries.width)}, s_);
 }
 
+void MlxExecutor::refer_attention(std::span<const Segment> segments,
+                                  ConstRows queries,
+                                  const AttentionSettings& settings,
+                                  std::int64_t layer,
+                                  Rows out) {
+  fall_back("attention", segments, [&] {
+    space_.to_pages(queries.data.address(), bytes_in(queries));
+    space_.from_pages(out.data.address(), bytes_in(out));
+    const KeyDerivation& derivation = settings.derivation;
+    const std::int64_t head_dim =
+        segments.front().layers[static_cast<std::size_t>(layer)].rows.head_dim;
+    if (derivation.k_norm) {
+      space_.to_pages(derivation.k_norm.address(),
+                      static_cast<std::uint64_t>(head_dim) * sizeof(float));
+    }
+    if (derivation.inverse_frequencies.size > 0) {
+      space_.to_pages(
+          derivation.inverse_frequencies.data.address(),
+          static_cast<std::uint64_t>(derivation.inverse_frequencies.size) * sizeof(float));
+    }
+    kv_to_pages(layer, segments);
+    reference_.attention(queries, settings, layer, out);
+  });
+}
+
+// A sequence's rows come from MLX or from the reference, whoever else is in the pass: the two
+// differ in the last bits.
 void MlxExecutor::attention(ConstRows queries,
                             const AttentionSettings& settings,
                             std::int64_t layer,
                             Rows out) {
   const auto guard = start();
-  const bool plain = std::ranges::all_of(batch().segments, [&](const Segment& segment) {
-    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    return is_plain(kv.rows.format) && !kv.is_restored;
-  });
-  if (!plain) {
-    return fall_back("attention", [&] {
-      const auto bytes = static_cast<std::uint64_t>(queries.count * queries.width) * sizeof(float);
-      space_.to_pages(queries.data.address(), bytes);
-      space_.from_pages(out.data.address(), bytes);
-      const KeyDerivation& derivation = settings.derivation;
-      const std::int64_t head_dim =
-          batch().segments[0].layers[static_cast<std::size_t>(layer)].rows.head_dim;
-      if (derivation.k_norm)
-        space_.to_pages(derivation.k_norm.address(), static_cast<std::uint64_t>(head_dim) * 4);
-      if (derivation.inverse_frequencies.size > 0) {
-        space_.to_pages(derivation.inverse_frequencies.data.address(),
-                        static_cast<std::uint64_t>(derivation.inverse_frequencies.size) * 4);
-      }
-      kv_to_pages(layer);
-      reference_.attention(queries, settings, layer, out);
-    });
-  }
+  const std::vector<Segment> others = referred(layer, /*also_restored=*/true);
+  if (!others.empty()) refer_attention(others, queries, settings, layer, out);
+  if (others.size() == batch().segments.size()) return;
   std::vector<mx::array> outputs;
+  auto other = others.begin();
   for (const Segment& segment : batch().segments) {
+    if (other != others.end() && other->first_row == segment.first_row) {
+      ++other;
+      outputs.push_back(read(rows_from(out, segment.first_row, segment.rows)));
+      continue;
+    }
     const AttentionInput input = attention_input(batch(), segment, queries, settings, layer);
     count_bytes(attention_bytes(input));
     outputs.push_back(attend(input));
@@ -348,16 +371,22 @@ void MlxExecutor::attention(ConstRows queries,
 }
 
 template <typename Operation>
-void MlxExecutor::fall_back(std::string_view name, const Operation& operation) {
+void MlxExecutor::fall_back(std::string_view name,
+                            std::span<const Segment> segments,
+                            const Operation& operation) {
   ++space_.counters().fallbacks[std::string(name)];
   const std::uint64_t before = reference_.bytes_read();
+  Batch some = batch();
+  some.segments = segments;
+  reference_.begin(some);
   operation();
+  reference_.begin(batch());
   count_bytes(reference_.bytes_read() - before);
 }
 
-void MlxExecutor::kv_to_pages(std::int64_t layer) {
+void MlxExecutor::kv_to_pages(std::int64_t layer, std::span<const Segment> segments) {
   const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.to_pages(block, bytes); };
-  for (const Segment& segment : batch().segments) {
+  for (const Segment& segment : segments) {
     const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
     for_each_block(kv.rows, use);
     if (!kv.is_restored && kv.restored.blend == 0.0F) continue;
@@ -371,9 +400,9 @@ void MlxExecutor::kv_to_pages(std::int64_t layer) {
   }
 }
 
-void MlxExecutor::kv_from_pages(std::int64_t layer) {
+void MlxExecutor::kv_from_pages(std::int64_t layer, std::span<const Segment> segments) {
   const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.from_pages(block, bytes); };
-  for (const Segment& segment : batch().segments) {
+  for (const Segment& segment : segments) {
     const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
     for_each_block(kv.rows, use);
     if (kv.restored.blend != 0.0F) for_each_block(kv.restored.own, use);

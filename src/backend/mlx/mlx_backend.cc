@@ -16,17 +16,6 @@ namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
 
-// Rows of all stacked matrices, and where one of them lies in memory.
-std::int64_t num_rows(const TensorView& weight) {
-  return num_elements(weight.shape) / weight.shape.back();
-}
-std::int64_t source_row(const TensorView& weight, std::int64_t row) {
-  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
-  const std::int64_t stride =
-      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
-  return row / rows * stride + row % rows;
-}
-
 class MlxBackend final : public Backend {
  public:
   explicit MlxBackend(std::unique_ptr<MlxSpace> space) : space_(std::move(space)) {}
@@ -37,31 +26,24 @@ class MlxBackend final : public Backend {
   MlxSpace& space() const { return *space_; }
 
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
-                                              Compute /*compute*/,
+                                              Compute compute,
                                               MemoryBudget& budget) override {
-    for (std::int64_t row = 0; row < num_rows(weight); ++row) {
+    const std::int64_t rows = num_elements(weight.shape) / weight.shape.back();
+    for (std::int64_t row = 0; row < rows; ++row) {
       if (find_non_finite(weight, source_row(weight, row), 1)) {
         return data_loss("not all numbers are finite");
       }
     }
-    const std::uint64_t bytes = static_cast<std::uint64_t>(num_elements(weight.shape)) * kFloat;
-    KAKEYA_ASSIGN_OR_RETURN(Buffer charged, budget.allocate(MemoryClass::kWeights, bytes, *space_));
+    KAKEYA_ASSIGN_OR_RETURN(
+        Buffer charged,
+        budget.allocate(MemoryClass::kWeights, loaded_bytes(weight, compute), *space_));
     return caught([&]() -> Result<std::unique_ptr<Matrix>> {
-      mx::Shape shape;
-      for (const std::int64_t length : weight.shape) shape.push_back(static_cast<int>(length));
-      mx::array values(mx::allocator::malloc(bytes), std::move(shape), mx::float32);
-      auto* to = values.data<float>();
-      const std::int64_t width = weight.shape.back();
-      for (std::int64_t row = 0; row < num_rows(weight); ++row, to += width) {
-        copy_to_f32(weight, source_row(weight, row), 0, width, to);
-      }
-      return std::make_unique<MlxMatrix>(weight.shape, std::move(values), std::move(charged));
+      return load_weights(weight, compute, std::move(charged));
     });
   }
 
-  std::uint64_t matrix_bytes(const TensorView& weight, Compute /*compute*/) const override {
-    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(num_elements(weight.shape)) *
-                                       kFloat);
+  std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
+    return MemoryBudget::charged_bytes(loaded_bytes(weight, compute));
   }
 
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {

@@ -67,7 +67,7 @@ void MlxExecutor::embed(const Matrix& table, float scale, Rows out) {
     return write(out, mx::multiply(rows, mx::array(scale), s_));
   }
   const mx::array wanted(ids.data(), mx::Shape{to_int(out.count)}, mx::int32);
-  write(out, mx::multiply(mx::take(matrix.values(), wanted, 0, s_), mx::array(scale), s_));
+  write(out, mx::multiply(matrix.rows_of(wanted, s_), mx::array(scale), s_));
 }
 
 void MlxExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
@@ -80,7 +80,7 @@ void MlxExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float
 void MlxExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   const auto guard = start();
   count_bytes(w.bytes());
-  write(out, mx::matmul(read(x), mx::transpose(as_mlx(w).values(), s_), s_));
+  write(out, as_mlx(w).times(read(x), s_));
 }
 
 void MlxExecutor::gated_matmul(
@@ -88,9 +88,8 @@ void MlxExecutor::gated_matmul(
   const auto guard = start();
   count_bytes(gate.bytes() + up.bytes());
   const mx::array rows = read(x);
-  const mx::array gates = mx::matmul(rows, mx::transpose(as_mlx(gate).values(), s_), s_);
-  const mx::array ups = mx::matmul(rows, mx::transpose(as_mlx(up).values(), s_), s_);
-  write(out, mx::multiply(activated(activation, gates), ups, s_));
+  const mx::array gates = as_mlx(gate).times(rows, s_);
+  write(out, mx::multiply(activated(activation, gates), as_mlx(up).times(rows, s_), s_));
 }
 
 void MlxExecutor::gated_multiply(ConstRows gate,
@@ -160,8 +159,7 @@ void MlxExecutor::experts(ConstRows x,
   const mx::array factors =
       space_.read(routing.weights.address(), mx::Shape{count, top_k, 1}, mx::float32);
   const auto product = [&](const mx::array& rows, const Matrix* matrix) {
-    return mx::gather_mm(rows, mx::swapaxes(as_mlx(*matrix).values(), 1, 2, s_), std::nullopt,
-                         chosen, false, s_);
+    return as_mlx(*matrix).times_chosen(rows, chosen, s_);
   };
   const mx::array rows =
       space_.read(x.data.address(), mx::Shape{count, 1, 1, to_int(x.width)}, mx::float32);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -100,11 +101,19 @@ class MlxExecutor final : public Executor {
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
   mx::array zeros(std::int64_t rows, std::int64_t width);
 
-  // Runs `operation` of the reference on what lies in the pages.
+  // Runs `operation` of the reference for some of the batch's segments, on what lies in the pages.
   template <typename Operation>
-  void fall_back(std::string_view name, const Operation& operation);
-  void kv_to_pages(std::int64_t layer);
-  void kv_from_pages(std::int64_t layer);
+  void fall_back(std::string_view name,
+                 std::span<const Segment> segments,
+                 const Operation& operation);
+  std::vector<Segment> referred(std::int64_t layer, bool also_restored) const;
+  void refer_attention(std::span<const Segment> segments,
+                       ConstRows queries,
+                       const AttentionSettings& settings,
+                       std::int64_t layer,
+                       Rows out);
+  void kv_to_pages(std::int64_t layer, std::span<const Segment> segments);
+  void kv_from_pages(std::int64_t layer, std::span<const Segment> segments);
 
   MlxSpace& space_;
   const mx::Stream s_;

@@ -1,8 +1,10 @@
-// Weights as MLX arrays of f32.
+// Weights as MLX arrays: f32, or codes that MLX multiplies as they are.
 #pragma once
 
 #include <mlx/mlx.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -10,32 +12,68 @@
 
 namespace kakeya::mlx {
 
+// MLX's affine form, in which a code q stands for scale * q + bias; codes are a string of bits,
+// lowest first, in words of 32 (tensor/affine_format.h).
+struct AffineWeights {
+  ::mlx::core::array codes;   // [..., N, K * bits / 32]
+  ::mlx::core::array scales;  // [..., N, K / group_size], f32
+  ::mlx::core::array biases;  // the same
+  int group_size = 0;
+  int bits = 0;
+
+  std::uint64_t bytes() const { return codes.nbytes() + scales.nbytes() + biases.nbytes(); }
+};
+
 class MlxMatrix final : public Matrix {
  public:
-  // `charged` is what the budget holds for the array; its memory is never touched.
+  // Values of f32, [N, K] or [X, N, K]. `charged` is what the budget holds for the arrays; its
+  // memory is never touched.
   MlxMatrix(const Shape& shape, ::mlx::core::array values, Buffer charged) : MlxMatrix(shape) {
     values_ = std::move(values);
+    charged_ = std::move(charged);
+  }
+  MlxMatrix(const Shape& shape, AffineWeights affine, Buffer charged) : MlxMatrix(shape) {
+    affine_ = std::move(affine);
     charged_ = std::move(charged);
   }
   // A table whose rows stay where they are, for embed().
   explicit MlxMatrix(const TensorView& table) : MlxMatrix(table.shape) { table_ = table; }
 
-  // [N, K] or [X, N, K]
-  const ::mlx::core::array& values() const { return *values_; }
-  // Where rows are read from host memory; null if they are in values().
+  // Where rows are read from host memory; null if they are in arrays, which all that follows needs.
   const TensorView* table() const { return table_ ? &*table_ : nullptr; }
 
-  std::uint64_t bytes() const override {
-    return static_cast<std::uint64_t>(rows() * (table_ ? table_->row_bytes() : cols() * 4));
-  }
+  // x [T, K] times the transposed matrix: [T, N].
+  ::mlx::core::array times(const ::mlx::core::array& x, ::mlx::core::Stream s) const;
+  // x [T, A, 1, K] times those of the stacked matrices that `chosen` [T, B] names, each transposed;
+  // A is B or 1: [T, B, 1, N].
+  ::mlx::core::array times_chosen(const ::mlx::core::array& x,
+                                  const ::mlx::core::array& chosen,
+                                  ::mlx::core::Stream s) const;
+  // Rows `ids` [T] as f32 [T, K].
+  ::mlx::core::array rows_of(const ::mlx::core::array& ids, ::mlx::core::Stream s) const;
+
+  std::uint64_t bytes() const override;
 
  private:
   explicit MlxMatrix(const Shape& shape)
       : Matrix(shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()) {}
 
+  // One of them.
   std::optional<::mlx::core::array> values_;
+  std::optional<AffineWeights> affine_;
   std::optional<TensorView> table_;
   Buffer charged_;
 };
+
+// Where a row of all stacked matrices lies, counted as rows lie in memory.
+std::int64_t source_row(const TensorView& weight, std::int64_t row);
+
+// What a weight takes, without the budget's rounding.
+std::uint64_t loaded_bytes(const TensorView& weight, Compute compute);
+
+// A weight of finite numbers as arrays. With Compute::kFast, integers in groups of 32 to 128
+// columns stay codes; all else becomes f32. What is charged is loaded_bytes(). May throw what MLX
+// throws.
+std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight, Compute compute, Buffer charged);
 
 }  // namespace kakeya::mlx

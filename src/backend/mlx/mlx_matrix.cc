@@ -1,0 +1,184 @@
+#include "backend/mlx/mlx_matrix.h"
+
+#include <cstring>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "backend/mlx/mlx_space.h"
+#include "tensor/integer_blocks.h"
+
+namespace kakeya::mlx {
+namespace {
+
+constexpr int kWordBits = 32;
+constexpr int kSmallestGroup = 32;  // of MLX
+
+// Rows of all stacked matrices.
+std::int64_t num_rows(const TensorView& weight) {
+  return num_elements(weight.shape) / weight.shape.back();
+}
+
+// How MLX can keep a weight, if it can: an MLX checkpoint's own format, else that of its integers.
+std::optional<AffineFormat> kept_format(const TensorView& weight, Compute compute) {
+  if (compute == Compute::kF32) return std::nullopt;
+  if (const auto* groups = std::get_if<AffineGroups>(&weight.quantization)) return groups->format;
+  const std::optional<IntegerFormat> integers = integer_format(weight);
+  if (!integers || integers->group < kSmallestGroup) return std::nullopt;
+  const AffineFormat format{.bits = integers->bits,
+                            .group_size = static_cast<int>(integers->group)};
+  if (!affine_format_exists(format)) return std::nullopt;
+  if (weight.shape.back() % format.group_size != 0) return std::nullopt;
+  return format;
+}
+
+// One row's codes, scales and biases.
+struct AffineRowOut {
+  std::byte* codes;
+  float* scales;
+  float* biases;
+};
+
+// Codes, one to a byte, as a string of bits, which is one of whole bytes.
+void pack_codes(std::span<const std::uint8_t> codes, int bits, std::byte* to) {
+  std::uint64_t held = 0;
+  int count = 0;
+  for (const std::uint8_t code : codes) {
+    held |= static_cast<std::uint64_t>(code) << count;
+    for (count += bits; count >= 8; count -= 8, held >>= 8) *to++ = static_cast<std::byte>(held);
+  }
+}
+
+void copy_affine_row(const TensorView& weight,
+                     std::int64_t row,
+                     const AffineGroups& groups,
+                     const AffineRowOut& out) {
+  const std::int64_t columns = weight.shape.back();
+  const std::int64_t count = columns / groups.format.group_size;
+  std::memcpy(out.codes, weight.data + row * weight.row_bytes(),
+              static_cast<std::size_t>(weight.row_bytes()));
+  const TensorView scales{.data = groups.scales, .shape = {row + 1, count}, .dtype = groups.dtype};
+  const TensorView biases{.data = groups.biases, .shape = {row + 1, count}, .dtype = groups.dtype};
+  copy_to_f32(scales, row, 0, count, out.scales);
+  copy_to_f32(biases, row, 0, count, out.biases);
+}
+
+// scale * (q - zero) + minimum is scale * q + (minimum - scale * zero).
+void convert_integer_row(const TensorView& weight,
+                         std::int64_t row,
+                         const AffineFormat& format,
+                         const AffineRowOut& out) {
+  const int zero = integer_format(weight)->zero;
+  std::vector<IntegerBlock> blocks(static_cast<std::size_t>(weight.shape.back() / kIntegerBlock));
+  read_integer_blocks(weight, row, 0, blocks);
+  std::int64_t column = 0;
+  for (const IntegerBlock& block : blocks) {
+    pack_codes(block.codes, format.bits, out.codes + column * format.bits / 8);
+    const std::int64_t group = column / format.group_size;
+    out.scales[group] = block.scales[0];
+    out.biases[group] = block.minimums[0] - block.scales[0] * static_cast<float>(zero);
+    column += kIntegerBlock;
+  }
+}
+
+mx::array new_array(const mx::Shape& shape, mx::Dtype type) {
+  std::size_t bytes = mx::size_of(type);
+  for (const auto length : shape) bytes *= static_cast<std::size_t>(length);
+  return mx::array(mx::allocator::malloc(bytes), mx::Shape(shape), type);
+}
+
+mx::Shape with_columns(const TensorView& weight, std::int64_t columns) {
+  mx::Shape shape;
+  for (const std::int64_t length : weight.shape) shape.push_back(to_int(length));
+  shape.back() = to_int(columns);
+  return shape;
+}
+
+AffineWeights load_affine(const TensorView& weight, const AffineFormat& format) {
+  const std::int64_t columns = weight.shape.back();
+  const std::int64_t groups = columns / format.group_size;
+  const std::int64_t code_bytes = affine_code_bytes(format, columns);
+  AffineWeights affine{
+      .codes = new_array(with_columns(weight, columns * format.bits / kWordBits), mx::uint32),
+      .scales = new_array(with_columns(weight, groups), mx::float32),
+      .biases = new_array(with_columns(weight, groups), mx::float32),
+      .group_size = format.group_size,
+      .bits = format.bits};
+  AffineRowOut out{.codes = affine.codes.data<std::byte>(),
+                   .scales = affine.scales.data<float>(),
+                   .biases = affine.biases.data<float>()};
+  const auto* stored = std::get_if<AffineGroups>(&weight.quantization);
+  for (std::int64_t row = 0; row < num_rows(weight); ++row) {
+    const std::int64_t from = source_row(weight, row);
+    if (stored != nullptr) {
+      copy_affine_row(weight, from, *stored, out);
+    } else {
+      convert_integer_row(weight, from, format, out);
+    }
+    out.codes += code_bytes;
+    out.scales += groups;
+    out.biases += groups;
+  }
+  return affine;
+}
+
+}  // namespace
+
+std::int64_t source_row(const TensorView& weight, std::int64_t row) {
+  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
+  const std::int64_t stride =
+      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
+  return row / rows * stride + row % rows;
+}
+
+mx::array MlxMatrix::times(const mx::array& x, mx::Stream s) const {
+  if (!affine_) return mx::matmul(x, mx::transpose(*values_, s), s);
+  return mx::quantized_matmul(x, affine_->codes, affine_->scales, affine_->biases,
+                              /*transpose=*/true, affine_->group_size, affine_->bits, "affine", s);
+}
+
+mx::array MlxMatrix::times_chosen(const mx::array& x, const mx::array& chosen, mx::Stream s) const {
+  if (!affine_) {
+    return mx::gather_mm(x, mx::swapaxes(*values_, 1, 2, s), std::nullopt, chosen, false, s);
+  }
+  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, std::nullopt, chosen,
+                        /*transpose=*/true, affine_->group_size, affine_->bits, "affine",
+                        std::nullopt, /*sorted_indices=*/false, s);
+}
+
+mx::array MlxMatrix::rows_of(const mx::array& ids, mx::Stream s) const {
+  if (!affine_) return mx::take(*values_, ids, 0, s);
+  return mx::dequantize(mx::take(affine_->codes, ids, 0, s), mx::take(affine_->scales, ids, 0, s),
+                        mx::take(affine_->biases, ids, 0, s), affine_->group_size, affine_->bits,
+                        "affine", std::nullopt, std::nullopt, s);
+}
+
+std::uint64_t MlxMatrix::bytes() const {
+  if (affine_) return affine_->bytes() / static_cast<std::uint64_t>(num_matrices());
+  return static_cast<std::uint64_t>(rows() * (table_ ? table_->row_bytes() : cols() * 4));
+}
+
+std::uint64_t loaded_bytes(const TensorView& weight, Compute compute) {
+  const auto format = kept_format(weight, compute);
+  const std::int64_t columns = weight.shape.back();
+  const std::int64_t row = format ? affine_code_bytes(*format, columns) +
+                                        columns / format->group_size * 2 * std::int64_t{4}
+                                  : columns * std::int64_t{4};
+  return static_cast<std::uint64_t>(num_rows(weight) * row);
+}
+
+std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight, Compute compute, Buffer charged) {
+  if (const auto format = kept_format(weight, compute)) {
+    return std::make_unique<MlxMatrix>(weight.shape, load_affine(weight, *format),
+                                       std::move(charged));
+  }
+  const std::int64_t width = weight.shape.back();
+  mx::array values = new_array(with_columns(weight, width), mx::float32);
+  auto* to = values.data<float>();
+  for (std::int64_t row = 0; row < num_rows(weight); ++row, to += width) {
+    copy_to_f32(weight, source_row(weight, row), 0, width, to);
+  }
+  return std::make_unique<MlxMatrix>(weight.shape, std::move(values), std::move(charged));
+}
+
+}  // namespace kakeya::mlx
