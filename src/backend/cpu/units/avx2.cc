@@ -19,6 +19,7 @@ inline constexpr bool kTiledRows = false;
 #include "backend/cpu/units/products.h"
 #include "backend/cpu/units/widened_products.h"
 #include "backend/cpu/units/integers.h"
+#include "backend/cpu/units/quad_sum_avx2.h"
 #include "backend/cpu/units/vector_integers.h"
 #include "backend/cpu/units/table.h"
 // clang-format on

@@ -13,6 +13,18 @@ namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 inline constexpr Index kIntegerPrefetchBytes = 4096;
 
+// An offset and the products of quads, added up for each lane. quad_sum_avx2.h has another one.
+template <int kBits>
+class QuadSum {
+ public:
+  void begin(std::int32_t offset) { sum_ = splat_int(offset); }
+  void add(const Ints& codes, const std::byte* x) { sum_ = dot_quads<kBits>(sum_, codes, x); }
+  Ints total() const { return sum_; }
+
+ private:
+  Ints sum_;
+};
+
 // One block of rows rounded to int8.
 struct IntegerRows {
   const std::byte* codes;

@@ -279,46 +279,6 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   const __m256i xs = _mm256_set1_epi32(quad);
   return {dot_quads<kBits>(sum.low, codes.low, xs), dot_quads<kBits>(sum.high, codes.high, xs)};
 }
-// An offset and the products of quads, added up for each lane.
-template <int kBits>
-class QuadSum {
- public:
-  void begin(std::int32_t offset) { sum_ = splat_int(offset); }
-  void add(Ints codes, const std::byte* x) { sum_ = dot_quads<kBits>(sum_, codes, x); }
-  Ints total() const { return sum_; }
-
- private:
-  Ints sum_;
-};
-#ifndef __AVXVNNI__
-// Sixteen products of four bits by eight are below 2^15: those of a run are added as words, and
-// widened once.
-template <>
-class QuadSum<4> {
- public:
-  void begin(std::int32_t offset) {
-    offset_ = offset;
-    words_ = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-  }
-  void add(Ints codes, const std::byte* x) {
-    std::int32_t quad = 0;
-    __builtin_memcpy(&quad, x, sizeof(quad));
-    const __m256i xs = _mm256_set1_epi32(quad);
-    words_.low = _mm256_add_epi16(words_.low, _mm256_maddubs_epi16(codes.low, xs));
-    words_.high = _mm256_add_epi16(words_.high, _mm256_maddubs_epi16(codes.high, xs));
-  }
-  Ints total() const {
-    const __m256i offset = _mm256_set1_epi32(offset_);
-    return for_halves(words_, [&](__m256i words) {
-      return _mm256_add_epi32(offset, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
-    });
-  }
-
- private:
-  std::int32_t offset_;
-  Ints words_;
-};
-#endif
 // The numbers of `a` and `b`, rounded to whole ones, as 32 int16: a0-3 b0-3 a4-7 b4-7 ...
 inline Ints round_to_words(Vec a, Vec b) {
   return {_mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(b.low)),

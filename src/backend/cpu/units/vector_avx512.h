@@ -236,17 +236,6 @@ inline Ints dot_quads(Ints sum, Ints codes, const std::byte* x) {
   }
 #endif
 }
-// An offset and the products of quads, added up for each lane.
-template <int kBits>
-class QuadSum {
- public:
-  void begin(std::int32_t offset) { sum_ = splat_int(offset); }
-  void add(Ints codes, const std::byte* x) { sum_ = dot_quads<kBits>(sum_, codes, x); }
-  Ints total() const { return sum_; }
-
- private:
-  Ints sum_;
-};
 // The numbers of `a` and `b`, rounded to whole ones, as 32 int16: a0-3 b0-3 a4-7 b4-7 ...
 inline Ints round_to_words(Vec a, Vec b) {
   return _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));

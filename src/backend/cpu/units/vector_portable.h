@@ -225,17 +225,6 @@ inline Ints dot_quads(const Ints& sum, const Ints& codes, const std::byte* x) {
   }
   return r;
 }
-// An offset and the products of quads, added up for each lane.
-template <int kBits>
-class QuadSum {
- public:
-  void begin(std::int32_t offset) { sum_ = splat_int(offset); }
-  void add(const Ints& codes, const std::byte* x) { sum_ = dot_quads<kBits>(sum_, codes, x); }
-  Ints total() const { return sum_; }
-
- private:
-  Ints sum_;
-};
 // Whole numbers in [-128, 127].
 inline void store_int8(std::byte* p, const Vec& x) {
   for (int i = 0; i < 16; ++i) {
