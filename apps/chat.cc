@@ -1,46 +1,27 @@
 // kakeya chat: a conversation with a server, which holds the model.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "command.h"
-#include "failure.h"
 #include "output.h"
 #include "report.h"
 #include "server/chat_client.h"
+#include "server_flags.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
 namespace {
 
 struct ChatFlags {
-  std::string url = "http://127.0.0.1:8080";
+  ServerFlags server{.url = "http://127.0.0.1:8080"};
   std::string system;
   std::optional<double> temperature;
   std::optional<std::int64_t> max_tokens;
-  std::string key_file;
-  std::string authorities;
 };
-
-// Of --key-file, else of the environment; empty: none.
-Result<std::string> key_of(const ChatFlags& flags) {
-  std::string key;
-  if (!flags.key_file.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(key, read_text(flags.key_file));
-    key.resize(key.find_last_not_of(" \t\r\n") + 1);
-  } else if (const char* const given = std::getenv("KAKEYA_API_KEY"); given != nullptr) {
-    key = given;
-  }
-  // It becomes a line of a header.
-  for (const char c : key) {
-    if (c <= ' ' || c > '~') return bad_usage("a key must be one word of ASCII");
-  }
-  return key;
-}
 
 nlohmann::json with_system(const std::string& system) {
   if (system.empty()) return nlohmann::json::array();
@@ -106,19 +87,16 @@ int talk(const server::ChatClient& client,
 }
 
 int chat(const ChatFlags& flags) {
-  auto address = server::parse_server_url(flags.url);
-  if (!address) return report(address.error());
-  auto key = key_of(flags);
-  if (!key) return report(key.error());
+  auto server = client_options(flags.server);
+  if (!server) return report(server.error());
   InterruptGuard interrupt;
-  const server::ChatClient client(
-      {.address = *address, .key = *key, .authorities = flags.authorities},
-      [&interrupt] { return interrupt.interrupted(); });
+  const server::ChatClient client(std::move(*server),
+                                  [&interrupt] { return interrupt.interrupted(); });
   const auto model = client.model();
   if (!model && model.error().code() == StatusCode::kUnavailable) {
     return report(Error(StatusCode::kUnavailable,
                         fmt::format("{} at {}: start `kakeya serve` first, or give --url",
-                                    model.error().message(), flags.url)));
+                                    model.error().message(), flags.server.url)));
   }
   if (!model) return report(model.error());
   nlohmann::json options = {{"model", *model}};
@@ -126,7 +104,7 @@ int chat(const ChatFlags& flags) {
   if (flags.max_tokens) options["max_tokens"] = *flags.max_tokens;
   if (stderr_is_terminal()) {
     note(fmt::format("{} at {}. Ctrl-C stops an answer, Ctrl-D ends, /reset begins anew.", *model,
-                     flags.url));
+                     flags.server.url));
   }
   return talk(client, options, flags.system, interrupt);
 }
@@ -136,12 +114,7 @@ int chat(const ChatFlags& flags) {
 void add_chat_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("chat", "Talk to a server from a terminal");
   auto flags = std::make_shared<ChatFlags>();
-  command
-      ->add_option(
-          "--url", flags->url,
-          "The server: http://HOST[:PORT] (default: http://127.0.0.1:8080), https://... or "
-          "unix:PATH")
-      ->type_name("URL");
+  add_server_flags(*command, flags->server, "The server");
   command->add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   command
       ->add_option("--temperature", flags->temperature,
@@ -149,15 +122,6 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->type_name("T");
   command->add_option("--max-tokens", flags->max_tokens, "Most tokens of an answer")
       ->type_name("N");
-  command
-      ->add_option("--key-file", flags->key_file,
-                   "File with the key that the server asks for (default: the environment's "
-                   "KAKEYA_API_KEY)")
-      ->type_name("FILE");
-  command
-      ->add_option("--tls-ca", flags->authorities,
-                   "Certificates to trust for https, in PEM (default: the system's)")
-      ->type_name("FILE");
   command->footer(
       "Each line of standard input is a question; the answer comes as it is made. Ctrl-C stops an\n"
       "answer, Ctrl-D ends, /reset begins the conversation anew. Thoughts are not shown.\n"

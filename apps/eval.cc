@@ -237,6 +237,7 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   add_eval_kv_command(*command, exit_code);
   add_eval_perplexity_command(*command, exit_code);
   add_eval_kl_command(*command, exit_code);
+  add_eval_drafter_parity_command(*command, exit_code);
   add_eval_overlap_command(*command, exit_code);
   add_eval_niah_command(*command, exit_code);
   add_eval_humaneval_command(*command, exit_code);

@@ -8,6 +8,8 @@
 #include "backend/cpu/probe.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "output.h"
+#include "report.h"
 
 namespace kakeya::cli {
 namespace {
@@ -104,6 +106,28 @@ Result<std::vector<std::string>> find_reports(const std::vector<std::string>& pa
     std::sort(found.begin() + static_cast<std::ptrdiff_t>(before), found.end());
   }
   return found;
+}
+
+void add_report_flags(CLI::App& command, ReportFlags& flags, const std::string& rows) {
+  command.add_option("-o,--out", flags.out, "Write the report as JSON, with a row a " + rows)
+      ->type_name("REPORT.json");
+  command.add_flag("--json", flags.json, "Print the report as JSON instead of a table");
+}
+
+Status check_report_file(const ReportFlags& flags) {
+  return flags.out.empty() ? Status() : check_writable(flags.out);
+}
+
+Status give_report(const ReportFlags& flags,
+                   const nlohmann::ordered_json& report,
+                   const std::string& table) {
+  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(report, 1) + "\n"));
+  if (flags.json) {
+    print_json(report);
+  } else {
+    print("{}", table);
+  }
+  return {};
 }
 
 nlohmann::ordered_json provenance_json(const std::string& schema,

@@ -21,6 +21,7 @@ void add_eval_spec_command(CLI::App& eval, int& exit_code);
 void add_eval_kv_command(CLI::App& eval, int& exit_code);
 void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
 void add_eval_kl_command(CLI::App& eval, int& exit_code);
+void add_eval_drafter_parity_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
 void add_eval_humaneval_command(CLI::App& eval, int& exit_code);
@@ -74,6 +75,21 @@ Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projection
 // Files of reports: those named, and what lies in named folders (*.json), in order. Errors:
 // kNotFound for a folder without any.
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths);
+
+// Where a report goes: -o and --json.
+struct ReportFlags {
+  std::string out;
+  bool json = false;
+};
+// `rows`: what the report has a row of, such as "window".
+void add_report_flags(CLI::App& command, ReportFlags& flags, const std::string& rows);
+// Whether the file of -o can be written, before a long piece of work. Errors: as check_writable.
+Status check_report_file(const ReportFlags& flags);
+// Writes the report into the file of -o, and prints it with --json, else `table`. Errors: as
+// write_text.
+Status give_report(const ReportFlags& flags,
+                   const nlohmann::ordered_json& report,
+                   const std::string& table);
 
 // How a report of the model of `flags` was made.
 nlohmann::ordered_json provenance_json(const std::string& schema,

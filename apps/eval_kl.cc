@@ -12,8 +12,6 @@
 #include "eval_common.h"
 #include "eval_texts.h"
 #include "internal_engine.h"
-#include "output.h"
-#include "report.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -25,8 +23,7 @@ struct DivergenceFlags {
   std::string reference_backend = "cpu";
   std::string reference_compute = "f32";
   TextSetFlags texts;
-  std::string out;
-  bool json = false;
+  ReportFlags report;
   RunConditions conditions;
 };
 
@@ -119,21 +116,17 @@ nlohmann::ordered_json report_json(const DivergenceFlags& flags,
 }
 
 Status eval_kl(const DivergenceFlags& flags) {
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const auto reference, open_internal_engine(reference_flags(flags)));
   KAKEYA_ASSIGN_OR_RETURN(const auto engine, open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const auto reports, run_sets(*reference, *engine, flags.texts));
   const nlohmann::ordered_json json = report_json(flags, *reference, *engine, reports);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print("{} with compute {} against {} with compute {}; windows of {} tokens\n\n{}",
-          json["model"].get<std::string>(), flags.model.compute,
-          json["reference"]["model"].get<std::string>(), flags.reference_compute,
-          flags.texts.length, format_sets(reports));
-  }
-  return {};
+  const std::string table =
+      fmt::format("{} with compute {} against {} with compute {}; windows of {} tokens\n\n{}",
+                  json["model"].get<std::string>(), flags.model.compute,
+                  json["reference"]["model"].get<std::string>(), flags.reference_compute,
+                  flags.texts.length, format_sets(reports));
+  return give_report(flags.report, json, table);
 }
 
 void add_reference_flags(CLI::App& command, DivergenceFlags& flags) {
@@ -164,9 +157,7 @@ void add_eval_kl_command(CLI::App& eval, int& exit_code) {
   auto flags = std::make_shared<DivergenceFlags>();
   add_reference_flags(*command, *flags);
   add_text_set_flags(*command, flags->texts);
-  command->add_option("-o,--out", flags->out, "Write the report as JSON, with a row a window")
-      ->type_name("REPORT.json");
-  command->add_flag("--json", flags->json, "Print the report as JSON instead of a table");
+  add_report_flags(*command, flags->report, "window");
   add_engine_flags(*command, flags->model);
   add_kv_flags(*command, flags->model);
   command->footer(

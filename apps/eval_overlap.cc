@@ -13,9 +13,7 @@
 #include "command.h"
 #include "eval_common.h"
 #include "internal_engine.h"
-#include "output.h"
 #include "overlap_eval.h"
-#include "report.h"
 #include "routing_log.h"
 #include "terminal.h"
 
@@ -38,8 +36,7 @@ struct OverlapFlags {
   std::vector<std::string> sets;
   std::string data;
   std::int64_t limit = 20;
-  std::string out;
-  bool json = false;
+  ReportFlags report;
   RunConditions conditions;
 };
 
@@ -109,7 +106,7 @@ std::string format_reports(const std::vector<eval::OverlapReport>& reports, std:
 }
 
 Status eval_overlap(OverlapFlags& flags) {
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   eval::RoutingLog log;
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model, [&](std::unique_ptr<Backend> inner) {
@@ -146,14 +143,10 @@ Status eval_overlap(OverlapFlags& flags) {
                             {"text", rows_json(report.text)},
                             {"drafts", rows_json(report.drafts)}});
   }
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print("{} experts, {} of them a row; distinct experts of a block, mean over layers\n\n{}",
-          config.num_experts, config.top_k_experts, format_reports(reports, config.top_k_experts));
-  }
-  return {};
+  const std::string table = fmt::format(
+      "{} experts, {} of them a row; distinct experts of a block, mean over layers\n\n{}",
+      config.num_experts, config.top_k_experts, format_reports(reports, config.top_k_experts));
+  return give_report(flags.report, json, table);
 }
 
 }  // namespace
@@ -185,8 +178,7 @@ void add_eval_overlap_command(CLI::App& eval, int& exit_code) {
   command
       ->add_option("--data", flags->data, "Folder of the sets (default: eval/data, as installed)")
       ->type_name("DIR");
-  command->add_option("-o,--out", flags->out, "Write the report as JSON")->type_name("REPORT.json");
-  command->add_flag("--json", flags->json, "Print the report as JSON instead of a table");
+  add_report_flags(*command, flags->report, "set");
   add_draft_flags(*command, flags->model);
   add_engine_flags(*command, flags->model);
   command->footer(

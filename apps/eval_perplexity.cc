@@ -12,9 +12,7 @@
 #include "eval_common.h"
 #include "eval_texts.h"
 #include "internal_engine.h"
-#include "output.h"
 #include "perplexity_eval.h"
-#include "report.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -23,8 +21,7 @@ namespace {
 struct PerplexityFlags {
   ModelFlags model;
   TextSetFlags texts;
-  std::string out;
-  bool json = false;
+  ReportFlags report;
   RunConditions conditions;
 };
 
@@ -55,7 +52,7 @@ std::string format_sets(const std::vector<eval::PerplexityReport>& reports) {
 }
 
 Status eval_perplexity(const PerplexityFlags& flags) {
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets,
@@ -77,15 +74,11 @@ Status eval_perplexity(const PerplexityFlags& flags) {
       provenance_json("kakeya.eval.perplexity/1", flags.conditions, flags.model, *engine);
   json["options"] = {{"window", flags.texts.length}, {"limit", flags.texts.limit}};
   for (const eval::PerplexityReport& report : reports) json["sets"].push_back(set_json(report));
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print("windows of {} tokens, each from nothing; {}, {} threads, compute {}\n\n{}",
-          flags.texts.length, engine->backend_name(), engine->num_threads(), flags.model.compute,
-          format_sets(reports));
-  }
-  return {};
+  const std::string table =
+      fmt::format("windows of {} tokens, each from nothing; {}, {} threads, compute {}\n\n{}",
+                  flags.texts.length, engine->backend_name(), engine->num_threads(),
+                  flags.model.compute, format_sets(reports));
+  return give_report(flags.report, json, table);
 }
 
 }  // namespace
@@ -94,9 +87,7 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code) {
   CLI::App* command = eval.add_subcommand("perplexity", "How surprised a model is by texts");
   auto flags = std::make_shared<PerplexityFlags>();
   add_text_set_flags(*command, flags->texts);
-  command->add_option("-o,--out", flags->out, "Write the report as JSON, with a row a window")
-      ->type_name("REPORT.json");
-  command->add_flag("--json", flags->json, "Print the report as JSON instead of a table");
+  add_report_flags(*command, flags->report, "window");
   add_engine_flags(*command, flags->model);
   add_kv_flags(*command, flags->model);
   command->footer(

@@ -1,4 +1,6 @@
 // kakeya eval humaneval and kakeya eval gsm8k: problems with a right answer.
+#include "eval_tasks.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -14,67 +16,12 @@
 #include "eval_common.h"
 #include "internal_engine.h"
 #include "niah_eval.h"
-#include "output.h"
 #include "report.h"
 #include "task_eval.h"
 #include "task_journal.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 namespace {
-
-struct TaskFlags {
-  eval::TaskKind kind = eval::TaskKind::kGsm8k;
-  ModelFlags model;
-  std::string data;
-  std::int64_t limit = 0;  // problems; 0: all
-  std::int64_t max_tokens = 512;
-  bool raw = false;
-  std::string draft_length = "auto";
-  bool compare_plain = false;
-  std::string resume;
-  std::string out;
-  bool json = false;
-  // Of code.
-  bool run_code = false;
-  bool unconfined = false;
-  std::string python = "python3";
-  eval::PythonLimits limits;
-  RunConditions conditions;
-
-  bool runs_code() const { return kind == eval::TaskKind::kHumanEval; }
-};
-
-struct TaskSet {
-  std::vector<eval::TaskProblem> problems;
-  std::string sha256;  // of the file
-};
-
-// How far a run is and how long the rest takes.
-class TaskProgress {
- public:
-  explicit TaskProgress(std::size_t problems) : problems_(problems) {}
-  // `ran`: the reply was not taken over.
-  void add(bool ran, bool passed) {
-    ++done_;
-    if (ran) ++run_;
-    if (passed) ++passed_;
-    const double seconds = watch_.seconds();
-    if (run_ == 0 || !line_.is_due(seconds)) return;
-    const double left =
-        seconds / static_cast<double>(run_) * static_cast<double>(problems_ - done_);
-    line_.show(seconds, fmt::format("{} of {} problems, {} solved, about {:.0f} s left", done_,
-                                    problems_, passed_, left));
-  }
-
- private:
-  std::size_t problems_;
-  std::size_t done_ = 0;
-  std::size_t run_ = 0;
-  std::size_t passed_ = 0;
-  Stopwatch watch_;
-  ProgressLine line_;
-};
 
 Result<TaskSet> read_problems(const TaskFlags& flags) {
   std::string path = flags.data;
@@ -119,14 +66,6 @@ nlohmann::ordered_json task_options_json(const TaskFlags& flags) {
           {"draft_length", flags.draft_length},  {"compare_plain", flags.compare_plain}};
 }
 
-nlohmann::ordered_json python_json(const TaskFlags& flags, const eval::PythonRunner& python) {
-  return {{"version", python.version()},
-          {"seconds", flags.limits.seconds},
-          {"network_blocked", python.confinement().network},
-          {"files_blocked", python.confinement().files},
-          {"unconfined", flags.unconfined}};
-}
-
 // None without --resume.
 Result<std::optional<eval::TaskJournal>> open_task_journal(const EngineImpl& engine,
                                                            const TaskFlags& flags,
@@ -165,19 +104,12 @@ Result<std::vector<eval::TaskReply>> ask_all(eval::TaskEvaluation& evaluation,
   return replies;
 }
 
-std::string format_summary(const TaskFlags& flags, const eval::TaskSummary& summary) {
-  const auto interval = eval::wilson_interval(summary.passed, summary.problems);
+// Behind the score: how the engine came to the replies.
+std::string format_passes(const eval::TaskSummary& summary) {
+  const eval::TaskPasses passes = summary.passes.value_or(eval::TaskPasses{});
   std::string text = fmt::format(
-      "{} of {} problems: {} {:.3f} ({:.3f} to {:.3f} at 95 %)\n", summary.passed, summary.problems,
-      flags.runs_code() ? "pass@1" : "exact match", summary.score(), interval.low, interval.high);
-  text += fmt::format("{} wrong", summary.failed);
-  if (flags.runs_code()) {
-    text += fmt::format(", {} timed out, {} crashed", summary.timed_out, summary.crashed);
-  }
-  text += fmt::format(", {} without an answer\n", summary.no_answer);
-  text += fmt::format("{} tokens, {:.2f} a round, {:.1f} a second; {} of {} drafts accepted\n",
-                      summary.tokens, summary.tokens_per_round(), summary.tokens_per_second(),
-                      summary.accepted, summary.drafted);
+      "{} tokens, {:.2f} a round, {:.1f} a second; {} of {} drafts accepted\n", summary.tokens,
+      summary.tokens_per_round(), summary.tokens_per_second(), passes.accepted, passes.drafted);
   if (summary.equal_plain) {
     text += fmt::format("{} of {} replies equal those without drafts\n", *summary.equal_plain,
                         summary.problems);
@@ -186,21 +118,16 @@ std::string format_summary(const TaskFlags& flags, const eval::TaskSummary& summ
 }
 
 // False: a reply is not that of plain decoding.
-Result<bool> eval_task(TaskFlags& flags) {
+Result<bool> eval_engine_task(const TaskFlags& flags,
+                              const TaskSet& set,
+                              const eval::PythonRunner* python) {
   eval::TaskOptions options{.kind = flags.kind,
                             .raw = flags.raw,
                             .max_tokens = flags.max_tokens,
                             .compare_plain = flags.compare_plain,
+                            .python = python,
                             .hash = ids_sha256};
-  // Not so where it is no number.
-  if (!(flags.limits.seconds >= 0.1 && flags.limits.seconds <= 3600.0)) {
-    return invalid_argument("--seconds must be 0.1 to 3600, got {}", flags.limits.seconds);
-  }
   KAKEYA_ASSIGN_OR_RETURN(options.draft_length, parse_draft_length(flags.draft_length));
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
-  KAKEYA_ASSIGN_OR_RETURN(const TaskSet set, read_problems(flags));
-  KAKEYA_ASSIGN_OR_RETURN(const std::optional<eval::PythonRunner> python, open_python(flags));
-  if (python) options.python = &*python;
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   options.session = engine->session_options();
@@ -215,17 +142,28 @@ Result<bool> eval_task(TaskFlags& flags) {
   json["draft"] = flags.model.draft;
   json["options"] = task_options_json(flags);
   json["problems_sha256"] = set.sha256;
-  if (python) json["python"] = python_json(flags, *python);
-  for (const eval::TaskReply& reply : replies) json["rows"].push_back(eval::task_reply_json(reply));
-  json["summary"] = eval::task_summary_json(summary);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json, 1);
-  } else {
-    print("{}; {}, {} threads, compute {}\n{}", eval::task_name(flags.kind), engine->backend_name(),
-          engine->num_threads(), flags.model.compute, format_summary(flags, summary));
-  }
+  if (python != nullptr) json["python"] = python_json(flags, *python);
+  const std::string lines =
+      fmt::format("{}; {}, {} threads, compute {}\n{}{}", eval::task_name(flags.kind),
+                  engine->backend_name(), engine->num_threads(), flags.model.compute,
+                  format_score(flags, summary), format_passes(summary));
+  KAKEYA_TRY(give_task_report(flags, replies, summary, lines, std::move(json)));
   return summary.equal_plain.value_or(summary.problems) == summary.problems;
+}
+
+// As eval_engine_task.
+Result<bool> eval_task(const TaskFlags& flags) {
+  // Not so where it is no number.
+  if (!(flags.limits.seconds >= 0.1 && flags.limits.seconds <= 3600.0)) {
+    return invalid_argument("--seconds must be 0.1 to 3600, got {}", flags.limits.seconds);
+  }
+  KAKEYA_TRY(check_report_file(flags.report));
+  KAKEYA_ASSIGN_OR_RETURN(const TaskSet set, read_problems(flags));
+  KAKEYA_ASSIGN_OR_RETURN(const std::optional<eval::PythonRunner> python, open_python(flags));
+  const eval::PythonRunner* const runner = python ? &*python : nullptr;
+  if (!flags.is_served()) return eval_engine_task(flags, set, runner);
+  KAKEYA_TRY(eval_served_task(flags, set, runner));
+  return true;
 }
 
 void add_task_flags(CLI::App& command, TaskFlags& flags) {
@@ -246,9 +184,29 @@ void add_task_flags(CLI::App& command, TaskFlags& flags) {
       .add_option("--resume", flags.resume,
                   "A journal of replies: those in it are taken over, the others are added")
       ->type_name("FILE");
-  command.add_option("-o,--out", flags.out, "Write the report as JSON, with a row a problem")
-      ->type_name("REPORT.json");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead");
+  add_report_flags(command, flags.report, "problem");
+}
+
+// Of --url; what belongs to an engine of this process cannot stand beside it.
+void add_served_flags(CLI::App& command, TaskFlags& flags) {
+  constexpr const char* kGroup = "Server";
+  add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",
+                   kGroup);
+  CLI::Option* const url = command.get_option("--url");
+  for (const char* name : {"--raw", "--compare-plain", "--model", "--draft", "--draft-length"}) {
+    url->excludes(command.get_option(name));
+  }
+  command
+      .add_option("--model-name", flags.model_name,
+                  "The server's name of the model (default: the first that it lists)")
+      ->needs(url)
+      ->type_name("NAME")
+      ->group(kGroup);
+  command.add_option("--parallel", flags.parallel, "Most requests at a time (default: 1)")
+      ->check(CLI::Range(1, 256))
+      ->needs(url)
+      ->type_name("N")
+      ->group(kGroup);
 }
 
 void add_code_flags(CLI::App& command, TaskFlags& flags) {
@@ -279,6 +237,7 @@ CLI::App* add_task_command(CLI::App& eval,
   add_draft_flags(*command, flags->model);
   add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
+  add_served_flags(*command, *flags);
   command->callback([flags, &exit_code] {
     const auto equal = eval_task(*flags);
     if (!equal) {
@@ -291,6 +250,39 @@ CLI::App* add_task_command(CLI::App& eval,
 }
 
 }  // namespace
+
+nlohmann::ordered_json python_json(const TaskFlags& flags, const eval::PythonRunner& python) {
+  return {{"version", python.version()},
+          {"seconds", flags.limits.seconds},
+          {"network_blocked", python.confinement().network},
+          {"files_blocked", python.confinement().files},
+          {"unconfined", flags.unconfined}};
+}
+
+std::string format_score(const TaskFlags& flags, const eval::TaskSummary& summary) {
+  const auto interval = eval::wilson_interval(summary.passed, summary.problems);
+  std::string text = fmt::format(
+      "{} of {} problems: {} {:.3f} ({:.3f} to {:.3f} at 95 %)\n", summary.passed, summary.problems,
+      flags.runs_code() ? "pass@1" : "exact match", summary.score(), interval.low, interval.high);
+  text += fmt::format("{} wrong", summary.failed);
+  if (flags.runs_code()) {
+    text += fmt::format(", {} timed out, {} crashed", summary.timed_out, summary.crashed);
+  }
+  text += fmt::format(", {} without an answer\n", summary.no_answer);
+  return text;
+}
+
+Status give_task_report(const TaskFlags& flags,
+                        const std::vector<eval::TaskReply>& replies,
+                        const eval::TaskSummary& summary,
+                        const std::string& lines,
+                        nlohmann::ordered_json report) {
+  for (const eval::TaskReply& reply : replies) {
+    report["rows"].push_back(eval::task_reply_json(reply));
+  }
+  report["summary"] = eval::task_summary_json(summary);
+  return give_report(flags.report, report, lines);
+}
 
 void add_eval_humaneval_command(CLI::App& eval, int& exit_code) {
   auto flags = std::make_shared<TaskFlags>();
@@ -307,7 +299,8 @@ void add_eval_humaneval_command(CLI::App& eval, int& exit_code) {
       "Examples:\n"
       "  kakeya eval humaneval --run-code --out report.json\n"
       "  kakeya eval humaneval --run-code --model DIR --draft DIR --compare-plain\n"
-      "  kakeya eval humaneval --run-code --model DIR --raw --resume run.jsonl");
+      "  kakeya eval humaneval --run-code --model DIR --raw --resume run.jsonl\n"
+      "  kakeya eval humaneval --run-code --url http://127.0.0.1:8080 --parallel 8");
 }
 
 void add_eval_gsm8k_command(CLI::App& eval, int& exit_code) {
@@ -320,7 +313,8 @@ void add_eval_gsm8k_command(CLI::App& eval, int& exit_code) {
       "test set. The share that matches has Wilson's interval; the gate wants 20 problems.\n"
       "Examples:\n"
       "  kakeya eval gsm8k --out report.json\n"
-      "  kakeya eval gsm8k --model DIR --data test.jsonl --resume run.jsonl");
+      "  kakeya eval gsm8k --model DIR --data test.jsonl --resume run.jsonl\n"
+      "  kakeya eval gsm8k --url http://127.0.0.1:8080 --parallel 8");
 }
 
 }  // namespace kakeya::cli

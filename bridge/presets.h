@@ -41,7 +41,7 @@ struct Preset {
   bool reports_into_folder = false;
 };
 
-// doctor, niah, perplexity, mac-report.
+// doctor, niah, perplexity, drafter-parity, code, mac-report.
 std::span<const Preset> known_presets();
 // Null: there is none.
 const Preset* find_preset(std::span<const Preset> presets, std::string_view name);

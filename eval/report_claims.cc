@@ -151,9 +151,19 @@ std::vector<ClaimGroup> task_claims(const Report& report) {
   score.claims.push_back({.name = name,
                           .value = number_of(summary["score"]),
                           .interval = {{number_of(summary["low"]), number_of(summary["high"])}}});
+  if (!summary.contains("tokens_per_round")) return {std::move(score)};  // of a server
   ClaimGroup tokens{.title = "Tokens of a round", .unit = "tokens", .better = Better::kMore};
   tokens.claims.push_back({.name = name, .value = number_of(summary["tokens_per_round"])});
   return {std::move(score), std::move(tokens)};
+}
+
+std::vector<ClaimGroup> parity_claims(const Report& report) {
+  ClaimGroup agreement{
+      .title = "Drafted tokens that are the reference's", .unit = "share", .better = Better::kMore};
+  agreement.claims.push_back(
+      {.name = text_of(report["backend"]) + " against " + text_of(report["reference"]["backend"]),
+       .value = number_of(report["totals"]["agreement"])});
+  return {std::move(agreement)};
 }
 
 std::vector<ClaimGroup> pass_claims(const Report& report) {
@@ -293,9 +303,11 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
                 {"kakeya.eval.kv/2", keys_and_values_claims},
                 {"kakeya.eval.perplexity/1", perplexity_claims},
                 {"kakeya.eval.kl/1", divergence_claims},
+                {"kakeya.eval.drafter-parity/1", parity_claims},
                 {"kakeya.eval.overlap/1", overlap_claims},
                 {"kakeya.eval.niah/1", needle_claims},
                 {"kakeya.eval.task/1", task_claims},
+                {"kakeya.eval.served-task/1", task_claims},
                 {"kakeya.bench.decode/1", pass_claims},
                 {"kakeya.bench.prefill/1", pass_claims},
                 {"kakeya.bench.verify/1", pass_claims},

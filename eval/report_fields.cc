@@ -48,6 +48,10 @@ std::string not_of_type(const Report& value, FieldType type) {
       return is_time(text) ? "" : "a time such as 2026-11-23T18:53:06Z";
     case FieldType::kCount:
       return value.is_number_integer() && is_number(value, 0.0, kMost) ? "" : "a count";
+    case FieldType::kLimit:
+      return value == -1 || (value.is_number_integer() && is_number(value, 0.0, kMost))
+                 ? ""
+                 : "a count, or -1";
     case FieldType::kNumber:
       return is_number(value, 0.0, kMost) ? "" : "a number of 0 or more";
     case FieldType::kSeconds:

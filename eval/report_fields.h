@@ -19,6 +19,7 @@ enum class FieldType : std::uint8_t {
   kHash,     // 32 or 64 of them
   kTime,     // 2026-11-23T18:53:06Z
   kCount,    // an integer, 0 or more
+  kLimit,    // a count, or -1: as many as pay
   kNumber,   // finite, 0 or more
   kSeconds,  // finite, more than 0
   kShare,    // 0 to 1

@@ -82,9 +82,11 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.kv/2") check_keys_and_values(report, checks);
   if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
   if (kind == "kakeya.eval.kl/1") check_divergence(report, checks);
+  if (kind == "kakeya.eval.drafter-parity/1") check_drafter_parity(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
   if (kind == "kakeya.eval.task/1") check_tasks(report, checks);
+  if (kind == "kakeya.eval.served-task/1") check_served_tasks(report, checks);
   if (kind == "kakeya.longrun/1") check_longrun(report, checks);
   if (kind == "kakeya.multitenant/1") check_multitenant(report, checks);
   if (kind == "kakeya.bench.operations/1") check_operations(report, checks);

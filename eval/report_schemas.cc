@@ -224,54 +224,6 @@ claims/*/low? share checked
 claims/*/high? share checked
 )";
 
-constexpr std::string_view kTasks = R"(
-draft text stated
-options/task text checked
-options/prompt text checked
-options/max_tokens count stated
-options/limit count stated
-options/draft_length text stated
-options/compare_plain flag checked
-problems_sha256 hash result
-python?/version text stated
-python?/seconds seconds stated
-python?/network_blocked flag checked
-python?/files_blocked flag checked
-python?/unconfined flag checked
-rows/*/id text measured
-rows/*/prompt_sha256 hash result
-rows/*/prompt_tokens count result
-rows/*/sha256 hash result
-rows/*/plain_sha256? hash measured
-rows/*/tokens count measured
-rows/*/rounds count measured
-rows/*/drafted count measured
-rows/*/accepted count measured
-rows/*/prefill_seconds seconds stated
-rows/*/decode_seconds seconds measured
-rows/*/verdict text measured
-rows/*/detail? text stated
-rows/*/expected? text measured
-rows/*/got? text measured
-summary/problems count checked
-summary/passed count checked
-summary/failed count checked
-summary/timed_out count checked
-summary/crashed count checked
-summary/no_answer count checked
-summary/score share checked
-summary/low share checked
-summary/high share checked
-summary/tokens count checked
-summary/rounds count checked
-summary/drafted count checked
-summary/accepted count checked
-summary/decode_seconds seconds checked
-summary/tokens_per_round number checked
-summary/tokens_per_second number checked
-summary/equal_plain? count checked
-)";
-
 constexpr std::string_view kPasses = R"(
 bench text checked
 passes/*/rows count checked
@@ -345,7 +297,7 @@ constexpr std::string_view kSessions = R"(
 bench text stated
 context count stated
 tokens count stated
-draft_length number stated
+draft_length limit stated
 arriving count stated
 results/*/sessions count stated
 results/*/tokens_per_second number checked
@@ -396,11 +348,11 @@ answers count checked
 
 FieldType field_type(const std::string& name) {
   static const std::map<std::string, FieldType> kTypes = {
-      {"text", FieldType::kText},       {"commit", FieldType::kCommit},
-      {"hash", FieldType::kHash},       {"time", FieldType::kTime},
-      {"count", FieldType::kCount},     {"number", FieldType::kNumber},
-      {"seconds", FieldType::kSeconds}, {"share", FieldType::kShare},
-      {"flag", FieldType::kFlag}};
+      {"text", FieldType::kText},   {"commit", FieldType::kCommit},
+      {"hash", FieldType::kHash},   {"time", FieldType::kTime},
+      {"count", FieldType::kCount}, {"number", FieldType::kNumber},
+      {"limit", FieldType::kLimit}, {"seconds", FieldType::kSeconds},
+      {"share", FieldType::kShare}, {"flag", FieldType::kFlag}};
   return kTypes.at(name);
 }
 
@@ -434,9 +386,11 @@ const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields()
     all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
     all["kakeya.eval.kl/1"] = fields_of({kProvenance, kEngine, kDivergence});
+    all["kakeya.eval.drafter-parity/1"] = fields_of({kProvenance, kEngine, kDrafterParityFields});
     all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
     all["kakeya.eval.niah/1"] = fields_of({kProvenance, kEngine, kNeedlesInHaystacks});
-    all["kakeya.eval.task/1"] = fields_of({kProvenance, kEngine, kTasks});
+    all["kakeya.eval.task/1"] = fields_of({kProvenance, kEngine, kTaskFields, kTaskPassFields});
+    all["kakeya.eval.served-task/1"] = fields_of({kProvenance, kTaskFields, kServedTaskFields});
     all["kakeya.longrun/1"] = fields_of({kProvenance, kEngine, kLongRunFields});
     all["kakeya.multitenant/1"] = fields_of({kProvenance, kEngine, kMultitenantFields});
     for (const char* pass : {"decode", "prefill", "verify"}) {

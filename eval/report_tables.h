@@ -1,4 +1,5 @@
-// Tables of fields of the reports of long and shared runs, for report_schemas.cc.
+// Tables of fields of the reports of long and shared runs, of tasks and of drafters, for
+// report_schemas.cc.
 #pragma once
 
 #include <string_view>
@@ -8,5 +9,10 @@ namespace kakeya::eval {
 // A line a field: path, type, role, as report_schemas.cc reads them.
 extern const std::string_view kLongRunFields;
 extern const std::string_view kMultitenantFields;
+// Of tasks: what all reports have, those of an engine, and those of a server.
+extern const std::string_view kTaskFields;
+extern const std::string_view kTaskPassFields;
+extern const std::string_view kServedTaskFields;
+extern const std::string_view kDrafterParityFields;
 
 }  // namespace kakeya::eval

@@ -104,20 +104,32 @@ Result<Judgement> judge_code(const TaskProblem& problem,
   return Judgement{.verdict = TaskVerdict::kFailed, .detail = last_line(run.output)};
 }
 
+Result<Judgement> judge(TaskKind kind,
+                        const TaskProblem& problem,
+                        std::string_view reply,
+                        bool raw,
+                        const PythonRunner* python) {
+  if (kind == TaskKind::kGsm8k) return judge_number(problem, reply);
+  return judge_code(problem, reply, raw, *python);
+}
+
 double TaskSummary::score() const {
   return problems == 0 ? 0.0 : static_cast<double>(passed) / static_cast<double>(problems);
 }
 
 double TaskSummary::tokens_per_round() const {
-  return rounds == 0 ? 0.0 : static_cast<double>(tokens - problems) / static_cast<double>(rounds);
+  if (!passes || passes->rounds == 0) return 0.0;
+  return static_cast<double>(tokens - problems) / static_cast<double>(passes->rounds);
 }
 
 double TaskSummary::tokens_per_second() const {
-  return static_cast<double>(tokens - problems) / std::max(decode_seconds, kShortestSeconds);
+  // A server need not say how many tokens a reply has.
+  const std::int64_t decoded = std::max<std::int64_t>(tokens - problems, 0);
+  return static_cast<double>(decoded) / std::max(decode_seconds, kShortestSeconds);
 }
 
 TaskSummary task_summary(std::span<const TaskReply> replies) {
-  TaskSummary summary{.problems = std::ssize(replies)};
+  TaskSummary summary{.problems = std::ssize(replies), .passes = TaskPasses{}};
   std::int64_t compared = 0;
   std::int64_t equal = 0;
   for (const TaskReply& reply : replies) {
@@ -139,10 +151,13 @@ TaskSummary task_summary(std::span<const TaskReply> replies) {
         break;
     }
     summary.tokens += reply.tokens;
-    summary.rounds += reply.rounds;
-    summary.drafted += reply.drafted;
-    summary.accepted += reply.accepted;
     summary.decode_seconds += reply.decode_seconds;
+    if (!reply.passes) summary.passes.reset();
+    if (summary.passes) {
+      summary.passes->rounds += reply.passes->rounds;
+      summary.passes->drafted += reply.passes->drafted;
+      summary.passes->accepted += reply.passes->accepted;
+    }
     if (!reply.plain_sha256) continue;
     ++compared;
     if (*reply.plain_sha256 == reply.sha256) ++equal;
@@ -183,7 +198,7 @@ Status TaskEvaluation::prepare() {
     }
     questions_.push_back({.id = prompt.id,
                           .prompt_sha256 = options_.hash(prompt.ids),
-                          .prompt_tokens = std::ssize(prompt.ids),
+                          .passes = TaskPasses{.prompt_tokens = std::ssize(prompt.ids)},
                           .expected = problems_[i].answer});
     prompts_.push_back(std::move(prompt.ids));
   }
@@ -209,23 +224,19 @@ Status TaskEvaluation::fill(std::size_t index, TaskReply& reply) {
   const GenerateResult& result = said.tokens;
   reply.sha256 = options_.hash(result.ids);
   reply.tokens = std::ssize(result.ids);
-  reply.rounds = std::ssize(result.rounds);
-  reply.drafted = result.drafted;
-  reply.accepted = result.accepted;
-  reply.prefill_seconds = std::max(result.prefill_seconds, kShortestSeconds);
   reply.decode_seconds = std::max(result.decode_seconds, kShortestSeconds);
+  reply.passes->rounds = std::ssize(result.rounds);
+  reply.passes->drafted = result.drafted;
+  reply.passes->accepted = result.accepted;
+  reply.passes->prefill_seconds = std::max(result.prefill_seconds, kShortestSeconds);
   if (plain_ != nullptr) {
     text.generate.draft_length = 0;
     KAKEYA_ASSIGN_OR_RETURN(const TextResult plain,
                             continue_prompt(*plain_, *tokenizer, prompts_[index], text));
     reply.plain_sha256 = options_.hash(plain.tokens.ids);
   }
-  if (options_.kind == TaskKind::kGsm8k) {
-    reply.judgement = judge_number(problems_[index], said.text);
-    return {};
-  }
-  KAKEYA_ASSIGN_OR_RETURN(reply.judgement,
-                          judge_code(problems_[index], said.text, options_.raw, *options_.python));
+  KAKEYA_ASSIGN_OR_RETURN(reply.judgement, judge(options_.kind, problems_[index], said.text,
+                                                 options_.raw, options_.python));
   return {};
 }
 

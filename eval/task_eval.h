@@ -47,19 +47,32 @@ Result<Judgement> judge_code(const TaskProblem& problem,
                              bool raw,
                              const PythonRunner& python);
 
-// What became of one problem.
-struct TaskReply {
-  std::string id = {};
-  std::string prompt_sha256 = {};  // of the prompt's ids
+// The verdict on a reply. `python` is for code, and may be null else. Errors: as judge_code.
+Result<Judgement> judge(TaskKind kind,
+                        const TaskProblem& problem,
+                        std::string_view reply,
+                        bool raw,
+                        const PythonRunner* python);
+
+// How an engine came to a reply. A server says nothing of it.
+struct TaskPasses {
   std::int64_t prompt_tokens = 0;
-  std::string sha256 = {};                       // of the reply's ids
-  std::optional<std::string> plain_sha256 = {};  // of those without drafts, if that was asked for
-  std::int64_t tokens = 0;                       // 1 or more
-  std::int64_t rounds = 0;                       // passes after the prefill
+  std::int64_t rounds = 0;  // passes after the prefill
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;
   double prefill_seconds = 0.0;
+};
+
+// What became of one problem.
+struct TaskReply {
+  std::string id = {};
+  // Of the ids of prompt and reply; of their texts where a server answered.
+  std::string prompt_sha256 = {};
+  std::string sha256 = {};
+  std::optional<std::string> plain_sha256 = {};  // of ids without drafts, if that was asked for
+  std::int64_t tokens = 0;                       // of an engine 1 or more
   double decode_seconds = 0.0;
+  std::optional<TaskPasses> passes = {};
   Judgement judgement = {};
   std::string expected = {};  // of GSM8K
 };
@@ -73,10 +86,9 @@ struct TaskSummary {
   std::int64_t crashed = 0;
   std::int64_t no_answer = 0;
   std::int64_t tokens = 0;
-  std::int64_t rounds = 0;
-  std::int64_t drafted = 0;
-  std::int64_t accepted = 0;
   double decode_seconds = 0.0;
+  // Added up, but for prompts; none if a reply has none.
+  std::optional<TaskPasses> passes = {};
   // Replies whose ids are those without drafts; none if a reply was not made both ways.
   std::optional<std::int64_t> equal_plain = {};
 

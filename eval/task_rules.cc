@@ -1,4 +1,4 @@
-// Reports of `kakeya eval humaneval` and `kakeya eval gsm8k`.
+// Reports of `kakeya eval humaneval` and `kakeya eval gsm8k`, by an engine or a server.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,29 +14,11 @@
 namespace kakeya::eval {
 namespace {
 
-// A problem's row by itself.
-void check_row(const Report& report,
-               const TaskReply& reply,
-               const std::string& at,
-               RuleChecks& checks) {
-  const Report& options = report["options"];
-  const std::int64_t most = count(options["max_tokens"]);
-  checks.expect(reply.tokens >= 1 && reply.tokens <= most, "never-past-the-end", at + "/tokens",
-                fmt::format("expected 1 to {}, got {}", most, reply.tokens));
-  // The first token comes of the prompt; a round gives one and those accepted, of which some may
-  // lie behind the reply's end.
-  const std::int64_t decoded = reply.tokens - 1;
-  checks.expect(reply.rounds <= decoded && reply.rounds + reply.accepted >= decoded, "counts",
-                at + "/rounds",
-                fmt::format("expected rounds and accepted drafts to give {} tokens, got {} and {}",
-                            decoded, reply.rounds, reply.accepted));
-  checks.expect(reply.accepted <= reply.drafted, "counts", at + "/accepted",
-                "expected no more accepted than drafted tokens");
-  const bool drafts = report["draft"] != "none" && options["draft_length"] != "0";
-  checks.expect(drafts || reply.drafted == 0, "drafts-ran", at + "/drafted",
-                "expected no drafts where none were asked for");
-  checks.expect(reply.plain_sha256.has_value() == options["compare_plain"].get<bool>(), "lossless",
-                at + "/plain_sha256", "expected it where replies are compared, and only there");
+// The verdict follows from what else a row says, where that is a number.
+void check_verdict(const Report& options,
+                   const TaskReply& reply,
+                   const std::string& at,
+                   RuleChecks& checks) {
   if (options["task"] == "humaneval") {
     checks.expect(reply.expected.empty() && reply.judgement.got.empty(), "fields", at,
                   "expected no number where code is asked for");
@@ -51,6 +33,29 @@ void check_row(const Report& report,
   checks.expect(
       judged.verdict == verdict, "recall", at + "/verdict",
       fmt::format("expected {}, got {}", verdict_name(verdict), verdict_name(judged.verdict)));
+}
+
+// What an engine says of a row.
+void check_passes_of_row(const Report& report,
+                         const TaskReply& reply,
+                         const std::string& at,
+                         RuleChecks& checks) {
+  const Report& options = report["options"];
+  const TaskPasses passes = reply.passes.value_or(TaskPasses{});
+  // The first token comes of the prompt; a round gives one and those accepted, of which some may
+  // lie behind the reply's end.
+  const std::int64_t decoded = reply.tokens - 1;
+  checks.expect(passes.rounds <= decoded && passes.rounds + passes.accepted >= decoded, "counts",
+                at + "/rounds",
+                fmt::format("expected rounds and accepted drafts to give {} tokens, got {} and {}",
+                            decoded, passes.rounds, passes.accepted));
+  checks.expect(passes.accepted <= passes.drafted, "counts", at + "/accepted",
+                "expected no more accepted than drafted tokens");
+  const bool drafts = report["draft"] != "none" && options["draft_length"] != "0";
+  checks.expect(drafts || passes.drafted == 0, "drafts-ran", at + "/drafted",
+                "expected no drafts where none were asked for");
+  checks.expect(reply.plain_sha256.has_value() == options["compare_plain"].get<bool>(), "lossless",
+                at + "/plain_sha256", "expected it where replies are compared, and only there");
 }
 
 // What kept code from doing harm is there where code ran.
@@ -70,11 +75,7 @@ void check_confinement(const Report& report, RuleChecks& checks) {
   }
 }
 
-void check_summary(const Report& report,
-                   const std::vector<TaskReply>& replies,
-                   RuleChecks& checks) {
-  const TaskSummary summary = task_summary(replies);
-  const Report& got = report["summary"];
+void check_summary(const TaskSummary& summary, const Report& got, RuleChecks& checks) {
   const auto interval = wilson_interval(summary.passed, summary.problems);
   for (const auto& [name, expected] : {std::pair("problems", summary.problems),
                                        {"passed", summary.passed},
@@ -88,17 +89,23 @@ void check_summary(const Report& report,
        {std::pair("score", summary.score()), {"low", interval.low}, {"high", interval.high}}) {
     checks.expect_number(expected, got[name], "recall", std::string("summary/") + name);
   }
-  for (const auto& [name, expected] : {std::pair("tokens", summary.tokens),
-                                       {"rounds", summary.rounds},
-                                       {"drafted", summary.drafted},
-                                       {"accepted", summary.accepted}}) {
-    checks.expect_count(expected, got[name], "counts", std::string("summary/") + name);
-  }
+  checks.expect_count(summary.tokens, got["tokens"], "counts", "summary/tokens");
   for (const auto& [name, expected] : {std::pair("decode_seconds", summary.decode_seconds),
-                                       {"tokens_per_round", summary.tokens_per_round()},
                                        {"tokens_per_second", summary.tokens_per_second()}}) {
     checks.expect_number(expected, got[name], "headline", std::string("summary/") + name);
   }
+}
+
+// The part of a summary that an engine's reports have besides.
+void check_summary_of_passes(const TaskSummary& summary, const Report& got, RuleChecks& checks) {
+  const TaskPasses passes = summary.passes.value_or(TaskPasses{});
+  for (const auto& [name, expected] : {std::pair("rounds", passes.rounds),
+                                       {"drafted", passes.drafted},
+                                       {"accepted", passes.accepted}}) {
+    checks.expect_count(expected, got[name], "counts", std::string("summary/") + name);
+  }
+  checks.expect_number(summary.tokens_per_round(), got["tokens_per_round"], "headline",
+                       "summary/tokens_per_round");
   const bool compared = got.contains("equal_plain");
   checks.expect(compared == summary.equal_plain.has_value(), "lossless", "summary/equal_plain",
                 "expected it where all replies were also made without drafts, and only there");
@@ -108,25 +115,27 @@ void check_summary(const Report& report,
                 "expected no reply to differ from that without drafts");
 }
 
-}  // namespace
-
-void check_tasks(const Report& report, RuleChecks& checks) {
+// What reports of engines and of servers have in common. Returns the rows.
+std::vector<TaskReply> check_replies(const Report& report,
+                                     std::int64_t fewest_tokens,
+                                     RuleChecks& checks) {
   const Report& options = report["options"];
   checks.expect(options["task"] == "humaneval" || options["task"] == "gsm8k", "schema",
                 "options/task", "expected humaneval or gsm8k");
-  checks.expect(options["prompt"] == "chat" || options["prompt"] == "raw", "schema",
-                "options/prompt", "expected chat or raw");
   check_confinement(report, checks);
+  const std::int64_t most = count(options["max_tokens"]);
   std::vector<TaskReply> replies;
   std::set<std::string> ids;
   for (const Report& row : report["rows"]) {
     const std::string at = fmt::format("rows/{}", replies.size());
-    auto reply = parse_task_reply(row);
-    checks.expect(reply.has_value(), "fields", at, "expected a reply with a verdict");
-    replies.push_back(std::move(reply).value_or(TaskReply{}));
-    checks.expect(ids.insert(replies.back().id).second, "counts", at + "/id",
-                  "expected each problem once");
-    check_row(report, replies.back(), at, checks);
+    auto parsed = parse_task_reply(row);
+    checks.expect(parsed.has_value(), "fields", at, "expected a reply with a verdict");
+    const TaskReply& reply = replies.emplace_back(std::move(parsed).value_or(TaskReply{}));
+    checks.expect(ids.insert(reply.id).second, "counts", at + "/id", "expected each problem once");
+    checks.expect(reply.tokens >= fewest_tokens && reply.tokens <= most, "never-past-the-end",
+                  at + "/tokens",
+                  fmt::format("expected {} to {}, got {}", fewest_tokens, most, reply.tokens));
+    check_verdict(options, reply, at, checks);
   }
   const std::int64_t limit = count(options["limit"]);
   checks.expect(limit == 0 || std::ssize(replies) <= limit, "counts", "rows",
@@ -134,7 +143,26 @@ void check_tasks(const Report& report, RuleChecks& checks) {
   checks.expect(std::ssize(replies) >= kFewestProblems, "samples", "rows",
                 fmt::format("expected {} problems or more behind a score, got {}", kFewestProblems,
                             replies.size()));
-  check_summary(report, replies, checks);
+  check_summary(task_summary(replies), report["summary"], checks);
+  return replies;
+}
+
+}  // namespace
+
+void check_tasks(const Report& report, RuleChecks& checks) {
+  const Report& options = report["options"];
+  checks.expect(options["prompt"] == "chat" || options["prompt"] == "raw", "schema",
+                "options/prompt", "expected chat or raw");
+  const std::vector<TaskReply> replies = check_replies(report, 1, checks);
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    check_passes_of_row(report, replies[i], fmt::format("rows/{}", i), checks);
+  }
+  check_summary_of_passes(task_summary(replies), report["summary"], checks);
+}
+
+void check_served_tasks(const Report& report, RuleChecks& checks) {
+  // A server need not say how many tokens a reply has.
+  check_replies(report, 0, checks);
 }
 
 }  // namespace kakeya::eval

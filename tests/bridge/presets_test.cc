@@ -50,7 +50,8 @@ TEST(BridgePresets, AreWhole) {
       EXPECT_TRUE(parse_parameters(each, {name + "=" + value})) << each.name << " " << name;
     }
   }
-  EXPECT_THAT(names, ElementsAre("doctor", "mac-report", "niah", "perplexity"));
+  EXPECT_THAT(names,
+              ElementsAre("code", "doctor", "drafter-parity", "mac-report", "niah", "perplexity"));
 }
 
 TEST(BridgePresets, RefuseWhatIsOutOfBounds) {

@@ -77,6 +77,63 @@ TEST_F(Cli, EvaluatesWordProblemsAndGoesOnWhereItEnded) {
   EXPECT_NE(other.err.find("it differs in prompt"), std::string::npos) << other.err;
 }
 
+// Runs a command of the shell while a server of the demo model listens at `socket`.
+int while_served(const std::string& folder, const std::string& socket, const std::string& command) {
+  const std::string script = KAKEYA_BINARY " serve " + kDemoFlag + "--socket " + socket + " > " +
+                             folder + "/served 2>&1 & server=$!; while ! grep -q temperature " +
+                             folder + "/served && kill -0 $server; do :; done; " + command +
+                             "; code=$?; kill $server; wait $server; exit $code";
+  std::ofstream(folder + "/script") << script;
+  return WEXITSTATUS(std::system(("bash " + folder + "/script").c_str()));
+}
+
+TEST_F(Cli, AsksAServerWordProblems) {
+  std::ofstream(folder_ + "/problems.jsonl") << counting_problems();
+  const std::string of_problems = "--max-tokens 48 --data " + folder_ + "/problems.jsonl ";
+  const std::string socket = folder_ + "/socket";
+  const std::string served = folder_ + "/served.json";
+  const std::string journal = folder_ + "/run.jsonl";
+  const std::string run = std::string(KAKEYA_BINARY) + " eval gsm8k " + of_problems +
+                          "--parallel 4 --url unix:" + socket + " --resume " + journal;
+  EXPECT_EQ(while_served(folder_, socket,
+                         run + " --limit 7 > /dev/null && " + run + " -o " + served + " > " +
+                             folder_ + "/said 2> " + folder_ + "/err"),
+            0)
+      << slurp(folder_ + "/err") << slurp(folder_ + "/served");
+  EXPECT_NE(slurp(folder_ + "/said").find("of 20 problems: exact match"), std::string::npos);
+  const std::string begun = slurp(journal);
+  EXPECT_EQ(std::count(begun.begin(), begun.end(), '\n'), 21);
+  const auto json = nlohmann::json::parse(slurp(served));
+  const std::string gate = kakeya("eval gate " + served).out;
+  EXPECT_TRUE(passes_gate(gate)) << gate;
+  // The server says what an engine of this process says.
+  const Outcome own = kakeya("eval gsm8k " + kDemoFlag + of_problems + "--json");
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  const auto rows = nlohmann::json::parse(own.out)["rows"];
+  ASSERT_EQ(json["rows"].size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const char* name : {"id", "verdict", "expected", "got", "tokens"}) {
+      EXPECT_EQ(json["rows"][i].value(name, nlohmann::json()),
+                rows[i].value(name, nlohmann::json()))
+          << i << " " << name;
+    }
+  }
+  // It is gone, and the journal is of another server.
+  expect_refusal("eval gsm8k " + of_problems + "--url unix:" + socket, "cannot be reached");
+  expect_refusal(
+      "eval gsm8k " + of_problems + "--model-name m --url unix:/none --resume " + journal,
+      "it differs in");
+}
+
+TEST_F(Cli, AsksAServerOnlyWhatAServerCanDo) {
+  const std::string run = "eval gsm8k --url http://127.0.0.1:1 ";
+  for (const char* flag : {"--raw", "--compare-plain", "--model m", "--draft none"}) {
+    expect_refusal(run + flag, "--url");
+  }
+  expect_refusal("eval gsm8k --parallel 2", "--url");
+  expect_refusal("eval gsm8k --url 127.0.0.1:1", "http://HOST");
+}
+
 TEST_F(Cli, EvaluatesPublicWordProblems) {
   const Outcome outcome = kakeya(kNumbers + "--limit 2 --json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "drafter_parity.h"
 #include "longrun_eval.h"
 #include "multitenant_eval.h"
 #include "task_eval.h"
@@ -92,14 +93,14 @@ namespace {
 TaskReply made_task_reply(std::int64_t index) {
   TaskReply reply{.id = std::to_string(index),
                   .prompt_sha256 = std::string(64, 'a'),
-                  .prompt_tokens = 50 + index,
                   .sha256 = std::string(64, static_cast<char>('0' + index % 10)),
                   .tokens = 10 + index,
-                  .rounds = 5,
-                  .drafted = 20 + index,
-                  .accepted = 5 + index,
-                  .prefill_seconds = 0.01,
-                  .decode_seconds = 0.02 + 0.001 * static_cast<double>(index)};
+                  .decode_seconds = 0.02 + 0.001 * static_cast<double>(index),
+                  .passes = TaskPasses{.prompt_tokens = 50 + index,
+                                       .rounds = 5,
+                                       .drafted = 20 + index,
+                                       .accepted = 5 + index,
+                                       .prefill_seconds = 0.01}};
   reply.plain_sha256 = reply.sha256;
   return reply;
 }
@@ -145,6 +146,53 @@ Report made_gsm8k_report(const Report& provenance) {
     replies.back().expected = problem.answer;
   }
   return made_task_report(provenance, "gsm8k", replies);
+}
+
+Report made_served_report(const Report& provenance) {
+  const Report of_engine = made_gsm8k_report(provenance);
+  Report report = with_provenance(provenance, "kakeya.eval.served-task/1");
+  for (const char* name : {"weights", "drafter_weights", "backend", "threads", "compute"}) {
+    report.erase(name);
+  }
+  report["server"] = "http://127.0.0.1:8080";
+  report["options"] = {{"task", "gsm8k"}, {"max_tokens", 64}, {"limit", 24}, {"parallel", 4}};
+  report["problems_sha256"] = of_engine["problems_sha256"];
+  std::vector<TaskReply> replies;
+  for (const Report& row : of_engine["rows"]) {
+    replies.push_back(parse_task_reply(row).value());
+    replies.back().passes.reset();
+    replies.back().plain_sha256.reset();
+    report["rows"].push_back(task_reply_json(replies.back()));
+  }
+  report["summary"] = task_summary_json(task_summary(replies));
+  return report;
+}
+
+Report made_parity_report(const Report& provenance) {
+  Report report = with_provenance(provenance, "kakeya.eval.drafter-parity/1");
+  report["draft"] = "auto";
+  report["reference"] = {{"drafter_weights", report["drafter_weights"]},
+                         {"backend", "ref"},
+                         {"compute", "f32"},
+                         {"draft", "auto"}};
+  report["options"] = {{"set", "humaneval"}, {"limit", 3}, {"blocks", 2}, {"block_tokens", 5}};
+  std::vector<ParityBlock> blocks;
+  for (int i = 0; i < 6; ++i) {
+    blocks.push_back(
+        {.reference = {i, 2, 3, 4}, .drafted = {3, 2, 3, 4}, .difference = 0.1 * i + 0.05});
+    report["rows"].push_back({{"prompt", std::to_string(i / 2)},
+                              {"context", 40 + 5 * (i % 2)},
+                              {"reference", blocks.back().reference},
+                              {"drafted", blocks.back().drafted},
+                              {"difference", blocks.back().difference}});
+  }
+  const ParityTotals totals = parity_totals(blocks);
+  report["totals"] = {{"blocks", totals.blocks},
+                      {"tokens", totals.tokens},
+                      {"equal", totals.equal},
+                      {"agreement", totals.agreement()},
+                      {"largest_difference", totals.largest_difference}};
+  return report;
 }
 
 }  // namespace kakeya::eval

@@ -13,5 +13,7 @@ Report made_multitenant_report(const Report& provenance);
 // 24 problems each, of all verdicts that there are, with drafts and compared with plain decoding.
 Report made_humaneval_report(const Report& provenance);
 Report made_gsm8k_report(const Report& provenance);
+Report made_served_report(const Report& provenance);  // of word problems
+Report made_parity_report(const Report& provenance);
 
 }  // namespace kakeya::eval

@@ -28,6 +28,8 @@ using testing::Field;
 Report kept(const std::string& name) {
   if (name == "made-humaneval") return made_humaneval_report(kept("niah"));
   if (name == "made-gsm8k") return made_gsm8k_report(kept("niah"));
+  if (name == "made-served") return made_served_report(kept("niah"));
+  if (name == "made-parity") return made_parity_report(kept("niah"));
   if (name == "made-longrun") return made_longrun_report(kept("niah"));
   if (name == "made-multitenant") return made_multitenant_report(kept("niah"));
   return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
@@ -39,7 +41,8 @@ std::vector<std::string> kept_names() {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
-  names.insert(names.end(), {"made-longrun", "made-multitenant", "made-humaneval", "made-gsm8k"});
+  names.insert(names.end(), {"made-longrun", "made-multitenant", "made-humaneval", "made-gsm8k",
+                             "made-served", "made-parity"});
   return names;
 }
 
@@ -201,9 +204,29 @@ std::vector<Doctored> doctored_tenants() {
   };
 }
 
+std::vector<Doctored> doctored_parity() {
+  constexpr const char* kParity = "made-parity";
+  return {
+      {"fields", kParity, [](Report& r) { r["reference"].erase("backend"); }},
+      {"fields", kParity, [](Report& r) { r["rows"][2]["drafted"][1] = "2"; }},
+      {"samples", kParity,
+       [](Report& r) {
+         while (r["rows"].size() > 4) r["rows"].erase(0);
+       }},
+      {"counts", kParity, [](Report& r) { r["rows"][2]["drafted"].erase(1); }},
+      {"counts", kParity, [](Report& r) { r["rows"][2]["drafted"][1] = 7; }},
+      {"counts", kParity, [](Report& r) { r["totals"]["equal"] = 24; }},
+      {"counts", kParity, [](Report& r) { r["options"]["block_tokens"] = 6; }},
+      {"headline", kParity, [](Report& r) { r["totals"]["agreement"] = 1.0; }},
+      {"headline", kParity, [](Report& r) { r["totals"]["largest_difference"] = 0.1; }},
+      {"exact-is-exact", kParity, [](Report& r) { r["rows"][0]["difference"] = 0.0; }},
+  };
+}
+
 std::vector<Doctored> doctored_tasks() {
   constexpr const char* kCode = "made-humaneval";
   constexpr const char* kNumbers = "made-gsm8k";
+  constexpr const char* kServed = "made-served";
   const auto row = [](Report& r) -> Report& { return r["rows"][7]; };
   return {
       {"schema", kCode, [](Report& r) { r["options"]["task"] = "mbpp"; }},
@@ -258,6 +281,18 @@ std::vector<Doctored> doctored_tasks() {
       {"lossless", kCode, [=](Report& r) { row(r).erase("plain_sha256"); }},
       {"lossless", kCode, [](Report& r) { r["summary"].erase("equal_plain"); }},
       {"lossless", kCode, [](Report& r) { r["options"]["compare_plain"] = false; }},
+      // Of a server, which says nothing of drafts.
+      {"schema", kServed, [](Report& r) { r["options"]["task"] = "mbpp"; }},
+      {"fields", kServed, [](Report& r) { r.erase("server"); }},
+      {"fields", kServed, [=](Report& r) { row(r)["rounds"] = 3; }},
+      {"fields", kServed, [](Report& r) { r["summary"]["tokens_per_round"] = 3.0; }},
+      {"fields", kServed, [](Report& r) { r["weights"] = std::string(64, 'a'); }},
+      {"recall", kServed, [](Report& r) { r["summary"]["passed"] = 20; }},
+      {"recall", kServed, [=](Report& r) { row(r)["verdict"] = "passed"; }},
+      {"counts", kServed, [](Report& r) { r["summary"]["tokens"] = 1; }},
+      {"headline", kServed, [](Report& r) { r["summary"]["tokens_per_second"] = 5000.0; }},
+      {"never-past-the-end", kServed, [=](Report& r) { row(r)["tokens"] = 65; }},
+      {"provenance", kServed, [](Report& r) { r["python"] = kept("made-humaneval")["python"]; }},
   };
 }
 
@@ -352,7 +387,7 @@ TEST(ReportGate, EachRuleRejectsADoctoredReport) {
   std::set<std::string> rules;
   std::vector<Doctored> all = all_doctored();
   for (const auto& more : {doctored_needles(), doctored_long_runs(), doctored_tenants(),
-                           doctored_tasks(), doctored_divergences()}) {
+                           doctored_tasks(), doctored_divergences(), doctored_parity()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   for (const Doctored& doctored : all) {

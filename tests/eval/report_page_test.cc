@@ -81,6 +81,17 @@ TEST(ReportClaims, OfProblemsAreTheScoreAndTokensOfARound) {
   EXPECT_EQ(group_of(groups, "tokens").claims.at(0).value, code["summary"]["tokens_per_round"]);
   const auto numbers = claims_of(made_gsm8k_report(kept("spec")));
   EXPECT_EQ(group_of(numbers, "exact match").claims.size(), 1U);
+  // A server says nothing of rounds.
+  const auto served = claims_of(made_served_report(kept("spec")));
+  ASSERT_EQ(served.size(), 1U);
+  EXPECT_EQ(served[0].claims.at(0).value, numbers[0].claims.at(0).value);
+}
+
+TEST(ReportClaims, OfDraftersIsTheShareOfEqualTokens) {
+  const Report parity = made_parity_report(kept("spec"));
+  const auto groups = claims_of(parity);
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].claims.at(0).value, parity["totals"]["agreement"]);
 }
 
 TEST(ReportChanges, OfARunAgainstItselfThereAreNone) {

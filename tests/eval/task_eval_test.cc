@@ -61,10 +61,10 @@ TEST_F(TaskEval, RepliesAreTheSameWithDraftsAndWithout) {
       EXPECT_EQ(reply.plain_sha256, reply.sha256) << reply.id;
       EXPECT_GE(reply.tokens, 1);
       EXPECT_LE(reply.tokens, options_.max_tokens);
-      EXPECT_LE(reply.rounds, reply.tokens - 1);
-      EXPECT_GE(reply.rounds + reply.accepted, reply.tokens - 1);
+      EXPECT_LE(reply.passes->rounds, reply.tokens - 1);
+      EXPECT_GE(reply.passes->rounds + reply.passes->accepted, reply.tokens - 1);
       EXPECT_GT(reply.decode_seconds, 0.0);
-      accepted += reply.accepted;
+      accepted += reply.passes->accepted;
       // In a session that has answered another problem, and again.
       EXPECT_EQ(drafted->ask(i).value().sha256, reply.sha256);
     }
@@ -114,7 +114,9 @@ TEST_F(TaskEval, AJournalGivesRepliesBackAsTheyWere) {
 TEST(TaskSummaries, AddUp) {
   std::vector<TaskReply> replies(4);
   for (std::size_t i = 0; i < replies.size(); ++i) {
-    replies[i] = {.tokens = 11, .rounds = 4, .drafted = 9, .accepted = 6, .decode_seconds = 0.5};
+    replies[i] = {.tokens = 11,
+                  .decode_seconds = 0.5,
+                  .passes = TaskPasses{.rounds = 4, .drafted = 9, .accepted = 6}};
     replies[i].judgement.verdict = static_cast<TaskVerdict>(i);
   }
   TaskSummary summary = task_summary(replies);

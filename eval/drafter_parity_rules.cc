@@ -1,0 +1,38 @@
+// Reports of `kakeya eval drafter-parity`.
+#include <fmt/format.h>
+
+#include "drafter_parity.h"
+#include "report_rules.h"
+
+namespace kakeya::eval {
+
+void check_drafter_parity(const Report& report, RuleChecks& checks) {
+  const std::int64_t proposed = count(report["options"]["block_tokens"]) - 1;
+  std::vector<ParityBlock> blocks;
+  for (const Report& row : report["rows"]) {
+    const std::string at = fmt::format("rows/{}", blocks.size());
+    ParityBlock& block = blocks.emplace_back();
+    block.reference = row["reference"].get<std::vector<TokenId>>();
+    block.drafted = row["drafted"].get<std::vector<TokenId>>();
+    block.difference = row["difference"].get<double>();
+    checks.expect(std::ssize(block.reference) == proposed && std::ssize(block.drafted) == proposed,
+                  "counts", at,
+                  fmt::format("expected {} tokens of each, got {} and {}", proposed,
+                              block.reference.size(), block.drafted.size()));
+    checks.expect(block.difference > 0.0 || block.reference == block.drafted, "exact-is-exact", at,
+                  "expected the same tokens where no logit differs");
+  }
+  const ParityTotals totals = parity_totals(blocks);
+  const Report& got = report["totals"];
+  checks.expect(totals.tokens >= kFewestParityTokens, "samples", "rows",
+                fmt::format("expected {} tokens or more behind an agreement, got {}",
+                            kFewestParityTokens, totals.tokens));
+  checks.expect_count(totals.blocks, got["blocks"], "counts", "totals/blocks");
+  checks.expect_count(totals.tokens, got["tokens"], "counts", "totals/tokens");
+  checks.expect_count(totals.equal, got["equal"], "counts", "totals/equal");
+  checks.expect_number(totals.agreement(), got["agreement"], "headline", "totals/agreement");
+  checks.expect_number(totals.largest_difference, got["largest_difference"], "headline",
+                       "totals/largest_difference");
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,40 @@
+// Problems with a right answer, asked of a server that holds the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "task_eval.h"
+
+namespace kakeya::eval {
+
+// What a server answers to a user's message.
+struct ServedText {
+  std::string text = {};
+  std::int64_t tokens = 0;  // 0: the server does not say
+  double seconds = 0.0;     // from the first piece of text to the last
+};
+
+struct ServedTaskOptions {
+  TaskKind kind = TaskKind::kGsm8k;
+  std::int64_t parallel = 1;             // most requests at a time
+  const PythonRunner* python = nullptr;  // for code; outlives the evaluation
+  // Called by `parallel` threads at once.
+  std::function<Result<ServedText>(const std::string& prompt)> ask = {};
+  std::function<std::string(std::string_view)> hash = {};  // of texts
+};
+
+// The reply to a problem before it is asked: its id, prompt and right answer.
+TaskReply served_question(const TaskProblem& problem, const ServedTaskOptions& options);
+
+// Asks, and gives `take` each reply as it comes, on the caller's thread, with its problem's index.
+// The first error ends it, after the answers that are under way. Errors: of `ask` and judge_code(),
+// with the problem's id; of `take`.
+Status ask_server(std::span<const TaskProblem> problems,
+                  const ServedTaskOptions& options,
+                  const std::function<Status(std::size_t, TaskReply)>& take);
+
+}  // namespace kakeya::eval
