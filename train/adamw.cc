@@ -20,7 +20,8 @@ double learning_rate(const AdamWOptions& options, std::int64_t step) {
   if (done + 1.0 <= warm_up) return options.rate * (done + 1.0) / warm_up;
   const double left = std::max(1.0, steps - warm_up);
   const double share = std::min(1.0, (done - warm_up) / left);
-  return options.rate * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+  const double falling = 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+  return options.rate * (options.least_rate + (1.0 - options.least_rate) * falling);
 }
 
 AdamW::AdamW(const DrafterWeights& weights) {

@@ -17,7 +17,8 @@ struct AdamWOptions {
   double decay = 0.01;    // of matrices, times the rate
   double clip = 1.0;      // longest gradient
   double warm_up = 0.04;  // share of the steps in which the rate grows; then it falls like a cosine
-  std::int64_t steps = 1;  // of the whole training
+  double least_rate = 0.0;  // to this share of the highest
+  std::int64_t steps = 1;   // of the whole training
 };
 
 // Learning rate of step 0, 1 ... steps - 1.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
@@ -35,6 +36,8 @@ struct ProjectionFlags {
       .engine = {.num_threads = 0, .pin_threads = false, .draft = {.source = "auto"}}};
   std::string features = "aux";
   std::string layers = "full";
+  std::string loss = "closed";
+  std::string init = "closed";
   bool json = false;
   cli::RunConditions conditions;
 };
@@ -53,6 +56,35 @@ nlohmann::ordered_json layers_json(const ProjectionReport& report) {
   return layers;
 }
 
+// Of steps by gradient.
+nlohmann::ordered_json losses_json(const ProjectionReport& report) {
+  nlohmann::ordered_json losses = nlohmann::ordered_json::array();
+  for (const LossReport& loss : report.losses) {
+    losses.push_back({{"step", loss.point.step},
+                      {"loss", loss.point.loss ? nlohmann::ordered_json(*loss.point.loss)
+                                               : nlohmann::ordered_json()},
+                      {"validation_loss", loss.point.validation_loss},
+                      {"explained_keys", loss.explained_keys},
+                      {"explained_values", loss.explained_values}});
+  }
+  return losses;
+}
+
+void add_steps(const ProjectionFlags& flags,
+               const ProjectionReport& report,
+               nlohmann::ordered_json& json) {
+  if (report.losses.empty()) return;
+  json["options"]["init"] = flags.init;
+  json["options"]["minutes"] = flags.training.gradient.minutes;
+  json["options"]["learning_rate"] = report.rate;
+  json["steps"] = report.steps;
+  json["kept_rows"] = {{"training", report.captured_training},
+                       {"validation", report.captured_validation},
+                       {"bytes", report.captured_bytes}};
+  json["losses"] = losses_json(report);
+  json["seconds"]["steps"] = report.step_seconds;
+}
+
 nlohmann::ordered_json report_json(const ProjectionFlags& flags,
                                    const EngineImpl& engine,
                                    const ProjectionReport& report) {
@@ -62,7 +94,7 @@ nlohmann::ordered_json report_json(const ProjectionFlags& flags,
   json["options"] = {{"features", flags.features}, {"layers", flags.layers},
                      {"rank", training.rank},      {"ridge", training.ridge},
                      {"seed", training.seed},      {"tokens", training.tokens},
-                     {"texts", training.texts}};
+                     {"texts", training.texts},    {"loss", flags.loss}};
   json["training"] = {{"documents", report.training_documents},
                       {"tokens", report.training_tokens},
                       {"hash", fmt::format("{:016x}", report.training_hash)}};
@@ -72,6 +104,7 @@ nlohmann::ordered_json report_json(const ProjectionFlags& flags,
   json["layers"] = layers_json(report);
   json["seconds"] = {
       {"text", report.text_seconds}, {"passes", report.pass_seconds}, {"fit", report.fit_seconds}};
+  add_steps(flags, report, json);
   return json;
 }
 
@@ -89,7 +122,7 @@ void print_report(const ProjectionTraining& training, const ProjectionReport& re
       "Share of the energy of raw keys and values that is predicted; * codes are made for these\n\n"
       "{}",
       training.out, training.rank, report.training_tokens, report.validation_tokens,
-      report.text_seconds + report.pass_seconds + report.fit_seconds, text);
+      report.text_seconds + report.pass_seconds + report.fit_seconds + report.step_seconds, text);
 }
 
 Status train(ProjectionFlags& flags) {
@@ -99,16 +132,23 @@ Status train(ProjectionFlags& flags) {
   for (const FittedLayers layers : kLayers) {
     if (flags.layers == fitted_layers_name(layers)) flags.training.layers = layers;
   }
+  for (const auto& [name, loss] : kProjectionLosses) {
+    if (flags.loss == name) flags.training.gradient.loss = loss;
+  }
+  if (flags.init == "random") flags.training.gradient.init = ProjectionInit::kRandom;
   ProgressLines lines;
   flags.training.progress = [&](std::string_view stage, std::int64_t done, std::int64_t total) {
     lines.update(stage, done, total);
   };
+  flags.training.on_line = [](const std::string& line) { cli::print_error("{}\n", line); };
   std::string json;
   const auto report = train_projection(
-      flags.training, [&](const EngineImpl& engine, const ProjectionReport& so_far) {
+      flags.training,
+      [&](const EngineImpl& engine, const ProjectionReport& so_far) {
         json = cli::json_text(report_json(flags, engine, so_far), 1) + "\n";
         return json;
-      });
+      },
+      projection_refiner());
   if (!report) return Unexpected(report.error());
   if (flags.json) {
     cli::write_output(json);
@@ -116,6 +156,39 @@ Status train(ProjectionFlags& flags) {
     print_report(flags.training, *report);
   }
   return {};
+}
+
+void add_gradient_flags(CLI::App& command, ProjectionFlags& flags) {
+  GradientTraining& gradient = flags.training.gradient;
+  std::vector<std::string> names;
+  for (const auto& [name, loss] : kProjectionLosses) names.emplace_back(name);
+  command
+      .add_option("--loss", flags.loss,
+                  "What is left least of: closed (squares, in closed form, the default) or, by "
+                  "steps on MLX, mse, relmse, cos_mag or combined (docs/training.md)")
+      ->check(CLI::IsMember(names))
+      ->type_name("NAME");
+  command
+      .add_option("--init", flags.init,
+                  "What steps begin with: closed (the fit in closed form, the default) or random")
+      ->check(CLI::IsMember({"closed", "random"}))
+      ->type_name("NAME");
+  auto* minutes = command.add_option("--minutes", gradient.minutes,
+                                     "Of steps; turned into a number of steps by measuring some");
+  minutes->type_name("M");
+  command.add_option("--steps", gradient.steps, "Instead of minutes")
+      ->type_name("N")
+      ->excludes(minutes);
+  command
+      .add_option("--learning-rate", gradient.rate,
+                  "Highest change of a step, as a share of a matrix's numbers at the start "
+                  "(default: 0.003, from random ones 0.05)")
+      ->type_name("X");
+  command
+      .add_option("--rows", gradient.rows,
+                  "Most rows that are kept in memory for steps; a tenth more for validation "
+                  "(default: 32,768)")
+      ->type_name("N");
 }
 
 void add_flags(CLI::App& command, ProjectionFlags& flags) {
@@ -154,18 +227,23 @@ void add_flags(CLI::App& command, ProjectionFlags& flags) {
                   "Added to the diagonal of the features' moments, as a share of its mean "
                   "(default: 1e-6)")
       ->type_name("X");
-  command.add_option("--seed", training.seed, "Of the model's own text (default: 0)")
+  add_gradient_flags(command, flags);
+  command
+      .add_option("--seed", training.seed,
+                  "Of the model's own text, the order of steps and random weights (default: 0)")
       ->type_name("S");
   command.add_option("--threads", training.engine.num_threads, "Default: one for each CPU")
       ->check(CLI::Range(0, EngineOptions::kMostThreads))
       ->type_name("N");
   command.add_flag("--json", flags.json, "Print training.json instead of a table");
   command.footer(
-      "Fits in closed form, within minutes; no text leaves the machine. The folder has what "
+      "Fits in closed form, within minutes; --loss goes on by gradient, in a build with MLX. No "
+      "text leaves the machine. The folder has what "
       "`kakeya run --projection DIR` loads, and training.json, which says how it was made.\n"
       "Examples:\n"
       "  kakeya-train projection --model models/demo --out my-projection\n"
       "  kakeya-train projection --model DIR --rank 64 --texts a.txt b.txt --out OUT\n"
+      "  kakeya-train projection --model DIR --loss combined --minutes 10 --out OUT\n"
       "  kakeya run --model models/demo --window 64 --evicted-full restore --projection "
       "my-projection --prompt ...");
 }

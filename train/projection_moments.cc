@@ -102,11 +102,13 @@ Status add_documents(EngineImpl& engine,
                      std::span<const std::vector<TokenId>> documents,
                      const TextProgress& progress,
                      ThreadPool& pool,
-                     ProjectionMoments& moments) {
+                     ProjectionMoments& moments,
+                     const OnDocument& on_document) {
   const std::int64_t total = count_tokens(documents);
   std::int64_t done = 0;
   if (progress) progress(0, total);
-  for (const std::vector<TokenId>& ids : documents) {
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const std::vector<TokenId>& ids = documents[i];
     // Nothing is evicted, so that the passes are the exact model's.
     const auto length = std::ssize(ids);
     const SessionOptions options = {.context = length,
@@ -122,6 +124,7 @@ Status add_documents(EngineImpl& engine,
     KAKEYA_TRY(timeline->push(ids));
     KAKEYA_TRY(timeline->run_pending());
     KAKEYA_TRY(moments.add(recorded, kSink, pool));
+    if (on_document) on_document(i);
     done += length;
     if (progress) progress(done, total);
   }

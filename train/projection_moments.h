@@ -1,7 +1,9 @@
 // Runs texts through a model and sums up what a projection of it is fitted to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,15 +54,19 @@ class ProjectionMoments {
 // Positions before it are kept for ever by the sessions that restore rows, as they do by default.
 inline constexpr std::int64_t kSink = 4;
 
+// Called with the number of a document behind its passes, when its rows are those recorded.
+using OnDocument = std::function<void(std::size_t number)>;
+
 // Runs each document in a session of its own and adds its rows from kSink on. `projection`: any of
-// the engine's with the features that are wanted; `recorded`: of the engine's backend. Errors: of
-// the session.
+// the engine's with the features that are wanted; `recorded`: of the engine's backend;
+// `on_document` may be empty. Errors: of the session.
 Status add_documents(EngineImpl& engine,
                      const Projection& projection,
                      RecordedRows& recorded,
                      std::span<const std::vector<TokenId>> documents,
                      const TextProgress& progress,
                      ThreadPool& pool,
-                     ProjectionMoments& moments);
+                     ProjectionMoments& moments,
+                     const OnDocument& on_document = {});
 
 }  // namespace kakeya::train

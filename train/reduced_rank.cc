@@ -52,6 +52,14 @@ Status check_options(const SecondMoments& moments, const ReducedRankOptions& opt
   return {};
 }
 
+// The features' moments with the ridge on their diagonal.
+Eigen::MatrixXd regular_features(const SecondMoments& moments, const ReducedRankOptions& options) {
+  Eigen::MatrixXd regular = moments.features();
+  const double mean = regular.trace() / static_cast<double>(regular.rows());
+  regular.diagonal().array() += options.ridge * mean;
+  return regular;
+}
+
 // Decoders of targets that the code was not made for: the regression of the target on the code.
 void decode_others(const SecondMoments& moments,
                    const Eigen::MatrixXd& regular,
@@ -88,9 +96,7 @@ Result<ReducedRankFit> fit_reduced_rank(const SecondMoments& moments,
     }
     fitted.push_back(i);
   }
-  Eigen::MatrixXd regular = moments.features();
-  const double mean = regular.trace() / static_cast<double>(regular.rows());
-  regular.diagonal().array() += options.ridge * mean;
+  const Eigen::MatrixXd regular = regular_features(moments, options);
   const Eigen::LLT<Eigen::MatrixXd> factor(regular);
   if (factor.info() != Eigen::Success) {
     return invalid_argument(
@@ -118,15 +124,23 @@ Result<ReducedRankFit> fit_reduced_rank(const SecondMoments& moments,
   return fit;
 }
 
+void refit_others(const SecondMoments& moments,
+                  const ReducedRankOptions& options,
+                  ReducedRankFit& fit) {
+  decode_others(moments, regular_features(moments, options), options, fit);
+}
+
 double explained_energy(const SecondMoments& moments,
                         const ReducedRankFit& fit,
                         std::size_t target) {
   const double energy = moments.energy(target);
   if (energy == 0.0) return 0.0;
   // |y - D E f|^2 = |y|^2 - 2 tr(D E f y^T) + tr(D E f f^T E^T D^T)
-  const Eigen::MatrixXd map = fit.decoders[target] * fit.encoder;  // [W, F]
-  const double agreement = (map.transpose().array() * moments.cross(target).array()).sum();
-  const double size = ((map * moments.features()).array() * map.array()).sum();
+  const Eigen::MatrixXd& decoder = fit.decoders[target];
+  const Eigen::MatrixXd crossed = fit.encoder * moments.cross(target);  // [R, W]
+  const Eigen::MatrixXd codes = fit.encoder * moments.features() * fit.encoder.transpose();
+  const double agreement = (crossed.transpose().array() * decoder.array()).sum();
+  const double size = ((decoder * codes).array() * decoder.array()).sum();
   return (2.0 * agreement - size) / energy;
 }
 

@@ -41,6 +41,12 @@ std::int64_t most_rank(std::int64_t num_features,
 Result<ReducedRankFit> fit_reduced_rank(const SecondMoments& moments,
                                         const ReducedRankOptions& options);
 
+// Makes the decoders of the targets that are not fitted anew: the regression of each on the code
+// that there is. What fit_reduced_rank() ends with. `options`: of that fit; moments that it took.
+void refit_others(const SecondMoments& moments,
+                  const ReducedRankOptions& options,
+                  ReducedRankFit& fit);
+
 // The share of a target's squares that the fit predicts, at most 1: of the rows it was made from or
 // of others. 0 for a target without any.
 double explained_energy(const SecondMoments& moments,

@@ -1,7 +1,8 @@
 #include "train_projection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "calibrate/text_windows.h"
+#include "projection_matrices.h"
 #include "projection_moments.h"
 #include "projection_writer.h"
 #include "reduced_rank.h"
@@ -25,7 +27,12 @@ namespace {
 constexpr std::int64_t kLeastDocuments = 20;
 constexpr std::int64_t kLeastWindow = 32;
 
-constexpr std::array kSides = {Side::kKeys, Side::kValues};
+// Of the rows that are kept for steps, so many are besides kept for the loss on validation text.
+constexpr std::int64_t kHeldOutRows = 10;
+
+std::int64_t most_kept(const GradientTraining& gradient) {
+  return gradient.rows == 0 ? GradientTraining::kDefaultRows : gradient.rows;
+}
 
 bool is_wanted(FittedLayers layers, const ModelConfig& target, std::int64_t layer) {
   if (layers == FittedLayers::kAll) return true;
@@ -50,6 +57,8 @@ class Training {
   Status take_text();
   Status run_passes();
   Status fit();
+  Status refine(const RefineProjection& refine);
+  void describe_layers();
   Status write(const DescribeTraining& describe);
   ProjectionReport report() && { return std::move(report_); }
 
@@ -60,7 +69,17 @@ class Training {
   // For each target of a side's moments, whether codes are made for it.
   std::vector<bool> fitted_targets(const ProjectionMoments& moments, Side side) const;
   std::vector<std::int64_t> fitted_layers() const;
-  void describe_layers();
+  ReducedRankOptions fit_options(Side side) const;
+  Status check_moments(const ProjectionMoments& moments, std::string_view text) const;
+  // For add_documents(): takes down the rows of documents that are chosen, where steps want them.
+  OnDocument capture_from(const std::vector<std::vector<TokenId>>& documents,
+                          std::int64_t most_rows,
+                          std::vector<CapturedDocument>& captured);
+  Status take_point(const RefinementPoint& point,
+                    std::int64_t steps,
+                    const ProjectionMatrices& matrices);
+  double explained(const ProjectionMoments& moments, Side side, std::size_t index) const;
+  bool has_steps() const { return options_.gradient.loss != ProjectionLoss::kClosed; }
 
   const ProjectionTraining& options_;
   AtomicFolder& folder_;
@@ -72,6 +91,9 @@ class Training {
   std::optional<ProjectionMoments> training_;
   std::optional<ProjectionMoments> validation_;
   std::vector<ReducedRankFit> fits_;  // of keys, of values
+  CapturePlan plan_;
+  std::vector<CapturedDocument> captured_training_;
+  std::vector<CapturedDocument> captured_validation_;
   ProjectionReport report_;
 };
 
@@ -121,6 +143,7 @@ Status Training::open() {
   }
   const DrafterConfig& drafter = engine_->drafter()->config();
   config_ = make_projection_config(target(), drafter, options_.features, options_.rank);
+  plan_ = make_capture_plan(target(), config_, fitted_layers());
   return check_rank();
 }
 
@@ -147,6 +170,17 @@ Status Training::take_text() {
   return {};
 }
 
+OnDocument Training::capture_from(const std::vector<std::vector<TokenId>>& documents,
+                                  std::int64_t most_rows,
+                                  std::vector<CapturedDocument>& captured) {
+  if (!has_steps()) return {};
+  return [this, &captured,
+          chosen = choose_documents(documents, most_rows, options_.seed)](std::size_t number) {
+    if (!chosen[number] || std::ssize(recorded_.key_features) <= kSink * plan_.num_features) return;
+    captured.push_back(capture(plan_, recorded_));
+  };
+}
+
 Status Training::run_passes() {
   const Stopwatch clock;
   // Features are those that a projection is given; this one makes nothing of them.
@@ -156,10 +190,14 @@ Status Training::run_passes() {
   KAKEYA_ASSIGN_OR_RETURN(const auto projection, engine_->load_projection(folder_.path()));
   training_.emplace(target(), config_);
   validation_.emplace(target(), config_);
+  const std::int64_t most = most_kept(options_.gradient);
   KAKEYA_TRY(add_documents(*engine_, *projection, recorded_, text_.training, progress("passes"),
-                           pool_, *training_));
+                           pool_, *training_,
+                           capture_from(text_.training, most, captured_training_)));
+  const std::int64_t most_held_out = std::max(most / kHeldOutRows, GradientTraining::kLeastRows);
   KAKEYA_TRY(add_documents(*engine_, *projection, recorded_, text_.validation,
-                           progress("validation"), pool_, *validation_));
+                           progress("validation"), pool_, *validation_,
+                           capture_from(text_.validation, most_held_out, captured_validation_)));
   report_.pass_seconds = clock.seconds();
   const std::int64_t rows = training_->of(Side::kKeys).rows();
   if (rows < options_.rank || validation_->of(Side::kKeys).rows() == 0) {
@@ -181,51 +219,118 @@ std::vector<bool> Training::fitted_targets(const ProjectionMoments& moments, Sid
   return fitted;
 }
 
+ReducedRankOptions Training::fit_options(Side side) const {
+  return {
+      .rank = options_.rank, .ridge = options_.ridge, .fitted = fitted_targets(*training_, side)};
+}
+
+Status Training::check_moments(const ProjectionMoments& moments, std::string_view text) const {
+  if (moments.of(Side::kKeys).finite() && moments.of(Side::kValues).finite()) return {};
+  return data_loss("{}: expected finite features, keys and values, got others on {} text",
+                   options_.engine.model_dir, text);
+}
+
 Status Training::fit() {
   const Stopwatch clock;
-  if (!validation_->of(Side::kKeys).finite() || !validation_->of(Side::kValues).finite()) {
-    return data_loss("{}: expected finite features, keys and values, got others on validation text",
-                     options_.engine.model_dir);
+  KAKEYA_TRY(check_moments(*validation_, "validation"));
+  if (options_.gradient.init == ProjectionInit::kRandom) {
+    KAKEYA_TRY(check_moments(*training_, "training"));
+    fits_ = random_fits(plan_, *training_, options_.rank, options_.seed);
+    return {};
   }
   for (const Side side : kSides) {
     if (options_.progress) options_.progress("fit", std::ssize(fits_), std::ssize(kSides));
-    KAKEYA_ASSIGN_OR_RETURN(
-        ReducedRankFit fit,
-        fit_reduced_rank(training_->of(side), {.rank = options_.rank,
-                                               .ridge = options_.ridge,
-                                               .fitted = fitted_targets(*training_, side)}));
+    KAKEYA_ASSIGN_OR_RETURN(ReducedRankFit fit,
+                            fit_reduced_rank(training_->of(side), fit_options(side)));
     fits_.push_back(std::move(fit));
   }
-  describe_layers();
   report_.fit_seconds = clock.seconds();
+  return {};
+}
+
+double Training::explained(const ProjectionMoments& moments, Side side, std::size_t index) const {
+  return explained_energy(moments.of(side), fits_[static_cast<std::size_t>(side)],
+                          moments.target(side, index));
+}
+
+Status Training::take_point(const RefinementPoint& point,
+                            std::int64_t steps,
+                            const ProjectionMatrices& matrices) {
+  put_matrices(plan_, *training_, matrices, fits_);
+  LossReport report{.point = point};
+  for (const CapturePlan::Layer& layer : plan_.layers) {
+    const auto index = static_cast<std::size_t>(layer.cache_index);
+    report.explained_keys += explained(*validation_, Side::kKeys, index);
+    report.explained_values += explained(*validation_, Side::kValues, index);
+  }
+  report.explained_keys /= static_cast<double>(plan_.layers.size());
+  report.explained_values /= static_cast<double>(plan_.layers.size());
+  report_.losses.push_back(report);
+  if (options_.on_line) {
+    options_.on_line(fmt::format(
+        "step {} of {}: loss {}; validation: loss {:.5f}, {:.2f} % of the energy of keys and "
+        "{:.2f} % of values' predicted",
+        point.step, steps, point.loss ? fmt::format("{:.5f}", *point.loss) : "-",
+        point.validation_loss, 100.0 * report.explained_keys, 100.0 * report.explained_values));
+  }
+  return {};
+}
+
+Status Training::refine(const RefineProjection& refine) {
+  if (!has_steps()) return {};
+  const GradientTraining& gradient = options_.gradient;
+  report_.captured_training = count_rows(captured_training_);
+  report_.captured_validation = count_rows(captured_validation_);
+  report_.captured_bytes = count_bytes(captured_training_) + count_bytes(captured_validation_);
+  if (captured_training_.empty() || captured_validation_.empty()) {
+    return invalid_argument(
+        "expected documents of more than {} tokens to train on and for validation, got {} and {} "
+        "(--tokens, --texts)",
+        kSink, captured_training_.size(), captured_validation_.size());
+  }
+  if (options_.on_line) {
+    options_.on_line(fmt::format(
+        "rows of {} of {} tokens are kept to train on and of {} for validation: {:.1f} MB",
+        report_.captured_training, report_.training_tokens, report_.captured_validation,
+        static_cast<double>(report_.captured_bytes) / 1e6));
+  }
+  const double default_rate = gradient.init == ProjectionInit::kRandom ? 0.05 : 0.003;
+  const RefinementTask task{
+      .loss = gradient.loss,
+      .plan = plan_,
+      .first_row = kSink,
+      .training = captured_training_,
+      .validation = captured_validation_,
+      .rate = gradient.rate == 0.0 ? default_rate : gradient.rate,
+      .steps = gradient.steps,
+      .minutes = gradient.minutes,
+      .seed = options_.seed,
+      .on_point =
+          [this](const RefinementPoint& point, std::int64_t steps,
+                 const ProjectionMatrices& matrices) { return take_point(point, steps, matrices); },
+      .progress = progress("steps")};
+  KAKEYA_ASSIGN_OR_RETURN(const Refinement refined,
+                          refine(task, trained_matrices(plan_, *training_, fits_)));
+  put_matrices(plan_, *training_, refined.matrices, fits_);
+  for (const Side side : kSides) {
+    refit_others(training_->of(side), fit_options(side), fits_[static_cast<std::size_t>(side)]);
+  }
+  report_.rate = task.rate;
+  report_.steps = refined.steps;
+  report_.step_seconds = refined.seconds;
   return {};
 }
 
 void Training::describe_layers() {
   for (std::size_t i = 0; i < training_->layers().size(); ++i) {
     const std::int64_t l = training_->layers()[i];
-    const auto explained = [&](const ProjectionMoments& moments, Side side) {
-      return explained_energy(moments.of(side), fits_[static_cast<std::size_t>(side)],
-                              moments.target(side, i));
-    };
     report_.layers.push_back({.layer = l,
                               .fitted = is_wanted(options_.layers, target(), l),
-                              .key_training = explained(*training_, Side::kKeys),
-                              .key_validation = explained(*validation_, Side::kKeys),
-                              .value_training = explained(*training_, Side::kValues),
-                              .value_validation = explained(*validation_, Side::kValues)});
+                              .key_training = explained(*training_, Side::kKeys, i),
+                              .key_validation = explained(*validation_, Side::kKeys, i),
+                              .value_training = explained(*training_, Side::kValues, i),
+                              .value_validation = explained(*validation_, Side::kValues, i)});
   }
-}
-
-std::vector<float> row_major(const Eigen::MatrixXd& matrix) {
-  std::vector<float> values;
-  values.reserve(static_cast<std::size_t>(matrix.size()));
-  for (Eigen::Index row = 0; row < matrix.rows(); ++row) {
-    for (Eigen::Index column = 0; column < matrix.cols(); ++column) {
-      values.push_back(static_cast<float>(matrix(row, column)));
-    }
-  }
-  return values;
 }
 
 Status Training::write(const DescribeTraining& describe) {
@@ -252,6 +357,41 @@ Status Training::write(const DescribeTraining& describe) {
   return folder_.commit();
 }
 
+Status check_gradient(const GradientTraining& gradient, bool is_available) {
+  const bool has_steps = gradient.steps != 0 || gradient.minutes != 0.0;
+  if (gradient.loss == ProjectionLoss::kClosed) {
+    if (!has_steps && gradient.rate == 0.0 && gradient.rows == 0 &&
+        gradient.init == ProjectionInit::kClosed) {
+      return {};
+    }
+    return invalid_argument(
+        "minutes, steps, learning-rate, rows, init: expected a loss that is trained by gradient, "
+        "got "
+        "closed, which takes no steps");
+  }
+  if (!is_available) {
+    return error(StatusCode::kUnimplemented,
+                 "loss: expected closed in this build, got another one, which is trained on MLX: "
+                 "`make mlx` fetches it and builds with it");
+  }
+  if ((gradient.steps == 0) == (gradient.minutes == 0.0) || !(gradient.minutes >= 0.0) ||
+      gradient.minutes > 100'000.0 || gradient.steps < 0 ||
+      gradient.steps > GradientTraining::kMostSteps) {
+    return invalid_argument(
+        "expected minutes up to 100,000 or steps up to {}, one of the two, above 0, got {} and {}",
+        GradientTraining::kMostSteps, gradient.minutes, gradient.steps);
+  }
+  if (!(gradient.rate >= 0.0) || gradient.rate > 1.0) {
+    return invalid_argument("learning-rate: expected above 0 and at most 1, got {}", gradient.rate);
+  }
+  if (gradient.rows != 0 && (gradient.rows < GradientTraining::kLeastRows ||
+                             gradient.rows > ProjectionTraining::kMostTokens)) {
+    return invalid_argument("rows: expected {} to {}, got {}", GradientTraining::kLeastRows,
+                            ProjectionTraining::kMostTokens, gradient.rows);
+  }
+  return {};
+}
+
 Status check_training(const ProjectionTraining& training) {
   if (training.tokens < 1 || training.tokens > ProjectionTraining::kMostTokens) {
     return invalid_argument("tokens: expected 1 to {}, got {}", ProjectionTraining::kMostTokens,
@@ -271,8 +411,10 @@ std::string_view fitted_layers_name(FittedLayers layers) {
 }
 
 Result<ProjectionReport> train_projection(const ProjectionTraining& training,
-                                          const DescribeTraining& describe) {
+                                          const DescribeTraining& describe,
+                                          const RefineProjection& refine) {
   KAKEYA_TRY(check_training(training));
+  KAKEYA_TRY(check_gradient(training.gradient, static_cast<bool>(refine)));
   KAKEYA_ASSIGN_OR_RETURN(AtomicFolder folder,
                           AtomicFolder::create(training.out, AtomicFolder::Existing::kRefuse));
   Training run(training, folder);
@@ -280,6 +422,8 @@ Result<ProjectionReport> train_projection(const ProjectionTraining& training,
   KAKEYA_TRY(run.take_text());
   KAKEYA_TRY(run.run_passes());
   KAKEYA_TRY(run.fit());
+  KAKEYA_TRY(run.refine(refine));
+  run.describe_layers();
   KAKEYA_TRY(run.write(describe));
   return std::move(run).report();
 }

@@ -1,4 +1,5 @@
-// Trains a projection (docs/training.md): texts, passes over them, a fit in closed form, a folder.
+// Trains a projection (docs/training.md): texts, passes over them, a fit in closed form, maybe
+// steps by gradient, a folder.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "formats/projection_config.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
+#include "refinement.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::train {
@@ -20,6 +22,23 @@ enum class FittedLayers : std::uint8_t { kFull, kSliding, kAll };
 // "full", "sliding", "all".
 std::string_view fitted_layers_name(FittedLayers layers);
 
+// What steps by gradient begin with.
+enum class ProjectionInit : std::uint8_t { kClosed, kRandom };
+
+// Steps by gradient. Without them, where the loss is kClosed, all else is as it is here.
+struct GradientTraining {
+  ProjectionLoss loss = ProjectionLoss::kClosed;
+  ProjectionInit init = ProjectionInit::kClosed;  // kClosed: the fit in closed form
+  double minutes = 0.0;                           // of steps; measured, and turned into steps
+  std::int64_t steps = 0;                         // one of the two
+  double rate = 0.0;      // as RefinementTask::rate; 0: 0.003, where the start is random 0.05
+  std::int64_t rows = 0;  // most that are kept in memory to train on; 0: kDefaultRows
+
+  static constexpr std::int64_t kDefaultRows = 32'768;
+  static constexpr std::int64_t kLeastRows = 512;  // of any document
+  static constexpr std::int64_t kMostSteps = 10'000'000;
+};
+
 struct ProjectionTraining {
   EngineOptions engine = {};  // model_dir, draft.source, backend, threads, memory_limit
   ProjectionFeatures features = ProjectionFeatures::kAux;
@@ -28,10 +47,12 @@ struct ProjectionTraining {
   std::int64_t tokens = 150'000;
   std::vector<std::string> texts = {};  // files; none: the model's own text
   double ridge = 1e-6;
+  GradientTraining gradient = {};
   std::uint64_t seed = 0;
   std::string out = {};
   // Called now and then, with what is done of a stage; may be empty.
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress = {};
+  std::function<void(const std::string& line)> on_line = {};  // what was measured meanwhile
 
   static constexpr std::int64_t kMostTokens = 100'000'000;
 };
@@ -46,6 +67,14 @@ struct LayerReport {
   double value_validation = 0.0;
 };
 
+// What steps by gradient came to.
+struct LossReport {
+  RefinementPoint point;
+  // Of the energy of the validation text, mean of the layers that codes are made for.
+  double explained_keys = 0.0;
+  double explained_values = 0.0;
+};
+
 struct ProjectionReport {
   std::int64_t training_documents = 0;
   std::int64_t training_tokens = 0;
@@ -54,6 +83,14 @@ struct ProjectionReport {
   std::uint64_t training_hash = 0;  // XXH3 of the token ids of each part
   std::uint64_t validation_hash = 0;
   std::vector<LayerReport> layers;
+  // Of steps by gradient; empty without.
+  std::vector<LossReport> losses;
+  std::int64_t steps = 0;
+  double rate = 0.0;
+  std::int64_t captured_training = 0;  // rows that were kept for steps
+  std::int64_t captured_validation = 0;
+  std::uint64_t captured_bytes = 0;
+  double step_seconds = 0.0;
   double text_seconds = 0.0;
   double pass_seconds = 0.0;
   double fit_seconds = 0.0;
@@ -64,10 +101,13 @@ using DescribeTraining =
     std::function<std::string(const EngineImpl& engine, const ProjectionReport& report)>;
 
 // The folder appears complete or not at all. The same options give the same weights, bit for bit.
+// With steps by gradient that holds on the same machine. `refine`: projection_refiner(), or empty.
 // Errors: one line each. kFailedPrecondition if `out` is there, or for a model without a drafter;
-// kInvalidArgument for options out of range or too little text; kDataLoss for a model whose rows
-// are not finite; kUnavailable if the disk refuses; of opening and running the model.
+// kUnimplemented for steps by gradient without `refine`; kInvalidArgument for options out of range
+// or too little text; kDataLoss for a model whose rows are not finite, or a loss that is not;
+// kUnavailable if the disk refuses; of opening and running the model.
 Result<ProjectionReport> train_projection(const ProjectionTraining& training,
-                                          const DescribeTraining& describe);
+                                          const DescribeTraining& describe,
+                                          const RefineProjection& refine = {});
 
 }  // namespace kakeya::train

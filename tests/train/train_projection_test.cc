@@ -125,6 +125,16 @@ TEST_F(TrainProjection, TakesAllFeaturesAndLayers) {
   }
 }
 
+// As a build without MLX is.
+TEST_F(TrainProjection, SaysThatALossWantsMlxWhereThereIsNone) {
+  ProjectionTraining training = quick_training(folder_.path("out"), 8);
+  training.gradient = {.loss = ProjectionLoss::kMse, .steps = 1};
+  const auto refused = train(training);
+  EXPECT_EQ(code_of(refused), StatusCode::kUnimplemented);
+  EXPECT_NE(message_of(refused).find("`make mlx`"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.root()));
+}
+
 TEST_F(TrainProjection, LeavesNothingBehindWhereItFails) {
   ProjectionTraining training = quick_training(folder_.path("out"), 300);
   EXPECT_EQ(message_of(train(training)),

@@ -44,6 +44,11 @@ TEST_F(Cli, RefusesToTrainInOneLine) {
   expect_refusal(kProjection + out + "--rank 257", "rank: expected 1 to 256");
   expect_refusal(kProjection + out + "--ridge -1", "ridge: expected 0 or more");
   expect_refusal(kProjection + out + "--tokens 0", "tokens: expected 1 to");
+  for (const char* flag :
+       {"--steps 1", "--minutes 1", "--learning-rate 1e-3", "--rows 1000", "--init random"}) {
+    expect_refusal(kProjection + out + flag, "expected a loss that is trained by gradient");
+  }
+  expect_refusal(kProjection + out + "--loss kl", "--loss");
   expect_refusal(kProjection + out + "--texts /nowhere.txt", "/nowhere.txt");
   std::ofstream(folder_ + "/short.txt") << "Hello.";
   expect_refusal(kProjection + out + "--texts " + folder_ + "/short.txt", "short.txt: expected");

@@ -1,5 +1,6 @@
 // Training with gradients in a build without MLX.
 #include "base/status.h"
+#include "refinement.h"
 #include "train_drafter.h"
 
 namespace kakeya::train {
@@ -10,6 +11,10 @@ Result<DrafterReport> train_drafter(const DrafterTraining& /*training*/,
       StatusCode::kUnimplemented,
       "drafters are trained on MLX, which this build is without: `make mlx` fetches it and "
       "builds with it");
+}
+
+RefineProjection projection_refiner() {
+  return {};
 }
 
 }  // namespace kakeya::train

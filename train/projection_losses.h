@@ -1,0 +1,44 @@
+// What projections are trained on by gradient: how far the keys and values that they make are from
+// the model's own. The equations are those of the first project, whose names they keep.
+//
+// In all of them n layers count alike, and `mean` is over rows, heads and elements of one layer.
+// x is what was made and t what it should be, both raw: before norms and rotation. |x| is the
+// length of the vector of one head.
+#pragma once
+
+#include <span>
+
+#include "host_arrays.h"
+
+namespace kakeya::train {
+
+// Of one layer: T rows of K heads of E elements, [T, K, E] each, of one floating-point type.
+struct LayerRows {
+  mx::array made_keys;
+  mx::array keys;
+  mx::array made_values;
+  mx::array values;
+};
+
+// All are pure functions with a scalar as result, differentiable in what was made, for one layer or
+// more of one row or more. They throw as MLX does.
+
+// (1 / 2n) sum over layers, keys and values of mean (x - t)^2.
+mx::array mse_loss(std::span<const LayerRows> layers);
+
+// The same with each mean divided by mean t^2 + 1e-6, so that layers count alike however large
+// their numbers.
+mx::array relmse_loss(std::span<const LayerRows> layers);
+
+// (1 / 2n) sum over layers, keys and values of
+//
+//   1 - mean cos(x, t)  +  mean (|x| - |t|)^2 / mean |t|^2,
+//
+// where means are over the vectors of heads. A vector of length 0 has the cosine 0 with any.
+mx::array cos_mag_loss(std::span<const LayerRows> layers);
+
+// cos_mag + 0.1 * (1 / 2n) sum over layers, keys and values of mean (x - t)^2 / variance of t, the
+// variance of all numbers of t about their mean.
+mx::array combined_loss(std::span<const LayerRows> layers);
+
+}  // namespace kakeya::train
