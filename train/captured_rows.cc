@@ -1,16 +1,21 @@
 #include "captured_rows.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <numeric>
 #include <utility>
 
 #include "base/random.h"
+#include "base/status.h"
+#include "drafter_weights.h"
+#include "model/checkpoint_source.h"
 
 namespace kakeya::train {
 
 std::uint64_t CapturedDocument::bytes() const {
   std::size_t numbers = key_features.size() + value_features.size();
-  for (const auto* side : {&keys, &values}) {
+  for (const auto* side : {&keys, &values, &queries, &outputs}) {
     for (const std::vector<float>& rows : *side) numbers += rows.size();
   }
   return numbers * sizeof(float);
@@ -29,7 +34,8 @@ CapturePlan make_capture_plan(const ModelConfig& target,
                            .cache_index = cache_index,
                            .num_kv_heads = target.layer_kv_heads(layer),
                            .head_dim = target.layer_head_dim(layer),
-                           .values_are_keys = target.values_are_keys(layer)});
+                           .values_are_keys = target.values_are_keys(layer),
+                           .window = target.is_sliding(layer) ? target.sliding_window : 0});
   }
   return plan;
 }
@@ -57,14 +63,41 @@ CapturedDocument capture(const CapturePlan& plan, const RecordedRows& rows) {
                             .key_features = rows.key_features,
                             .value_features = {},
                             .keys = {},
-                            .values = {}};
+                            .values = {},
+                            .queries = {},
+                            .outputs = {}};
   if (!plan.features_are_shared) document.value_features = rows.value_features;
   for (const CapturePlan::Layer& layer : plan.layers) {
     const auto index = static_cast<std::size_t>(layer.cache_index);
     document.keys.push_back(rows.keys[index]);
     document.values.push_back(layer.values_are_keys ? std::vector<float>() : rows.values[index]);
+    if (!plan.has_attention) continue;
+    document.queries.push_back(rows.attention[index].queries);
+    document.outputs.push_back(rows.attention[index].outputs);
   }
   return document;
+}
+
+Result<std::vector<AttentionPart>> read_attention_parts(const CapturePlan& plan,
+                                                        const std::string& model_dir,
+                                                        const ModelConfig& target,
+                                                        const RecordedRows& rows) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto source, CheckpointSource::open(model_dir, target));
+  std::vector<AttentionPart> parts;
+  for (const CapturePlan::Layer& layer : plan.layers) {
+    const RecordedAttention& recorded = rows.attention[static_cast<std::size_t>(layer.cache_index)];
+    KAKEYA_ASSIGN_OR_RETURN(
+        DrafterTensor o_proj,
+        read_f32(*source, fmt::format("layers.{}.self_attn.o_proj.weight", layer.layer)));
+    parts.push_back({.num_heads = recorded.num_heads,
+                     .scale = recorded.scale,
+                     .rms_norm_eps = recorded.rms_norm_eps,
+                     .normalise_values = recorded.normalise_values,
+                     .k_norm = recorded.k_norm,
+                     .inverse_frequencies = recorded.inverse_frequencies,
+                     .o_proj = std::move(o_proj.values)});
+  }
+  return parts;
 }
 
 std::int64_t count_rows(std::span<const CapturedDocument> documents) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "formats/model_config.h"
@@ -22,6 +23,9 @@ struct CapturedDocument {
   // By the layers that codes are made for, in order: what k_proj and v_proj gave, [T, K * E].
   std::vector<std::vector<float>> keys;
   std::vector<std::vector<float>> values;  // each empty where values are keys
+  // Where the plan has attention:
+  std::vector<std::vector<float>> queries = {};  // [T, H * E], normed and turned
+  std::vector<std::vector<float>> outputs = {};  // [T, D], what o_proj gave
 
   std::uint64_t bytes() const;
 };
@@ -34,11 +38,13 @@ struct CapturePlan {
     std::int64_t num_kv_heads = 0;
     std::int64_t head_dim = 0;
     bool values_are_keys = false;
+    std::int64_t window = 0;  // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
 
     std::int64_t width() const { return num_kv_heads * head_dim; }
   };
   std::int64_t num_features = 0;  // F
   bool features_are_shared = false;
+  bool has_attention = false;
   std::vector<Layer> layers;
 };
 
@@ -55,6 +61,23 @@ std::vector<bool> choose_documents(std::span<const std::vector<TokenId>> documen
 
 // The rows of one document as recorded. They are those of all layers of the cache.
 CapturedDocument capture(const CapturePlan& plan, const RecordedRows& rows);
+
+// What the layer of a plan does with raw keys and values until they are a part of its output.
+struct AttentionPart {
+  std::int64_t num_heads = 0;  // H
+  float scale = 1.0F;          // of scores
+  float rms_norm_eps = 0.0F;
+  bool normalise_values = false;
+  std::vector<float> k_norm;               // [E]
+  std::vector<float> inverse_frequencies;  // of the pairs that turn
+  std::vector<float> o_proj;               // [D, H * E]
+};
+
+// Of the plan's layers. `rows`: recorded with attention. Errors: of reading the model's o_proj.
+Result<std::vector<AttentionPart>> read_attention_parts(const CapturePlan& plan,
+                                                        const std::string& model_dir,
+                                                        const ModelConfig& target,
+                                                        const RecordedRows& rows);
 
 std::int64_t count_rows(std::span<const CapturedDocument> documents);
 std::uint64_t count_bytes(std::span<const CapturedDocument> documents);

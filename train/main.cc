@@ -163,9 +163,11 @@ void add_gradient_flags(CLI::App& command, ProjectionFlags& flags) {
   std::vector<std::string> names;
   for (const auto& [name, loss] : kProjectionLosses) names.emplace_back(name);
   command
-      .add_option("--loss", flags.loss,
-                  "What is left least of: closed (squares, in closed form, the default) or, by "
-                  "steps on MLX, mse, relmse, cos_mag or combined (docs/training.md)")
+      .add_option(
+          "--loss", flags.loss,
+          "What is left least of: closed (squares, in closed form, the default) or, by "
+          "steps on MLX, mse, relmse, cos_mag, combined, attn_distill or attn_distill_hybrid "
+          "(docs/training.md)")
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
   command

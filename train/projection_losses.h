@@ -41,4 +41,39 @@ mx::array cos_mag_loss(std::span<const LayerRows> layers);
 // variance of all numbers of t about their mean.
 mx::array combined_loss(std::span<const LayerRows> layers);
 
+// The attention of one layer over its T rows, as the model computed it with its own keys and
+// values.
+struct LayerAttention {
+  mx::array queries;  // [T, H, E], normed and turned
+  mx::array outputs;  // [T, D], what o_proj gave
+  mx::array o_proj;   // [D, H * E]
+  mx::array k_norm;   // [E]
+  mx::array cos;      // [T, 1, E / 2], of each position's angles
+  mx::array sin;
+  mx::array mask;  // [T, T], query by key: 0 where it is seen, a large negative number elsewhere
+  double scale = 1.0;  // of scores
+  double rms_norm_eps = 0.0;
+  bool normalise_values = false;
+};
+
+// (1 / n) sum over layers of mean (y - o)^2, where o are the outputs and y what comes of the rows
+// that were made in their place:
+//
+//   k = RoPE(k_norm(made keys)),  v = v_norm(made values),  y = o_proj softmax(scale q k^T + mask)
+//   v.
+//
+// Head h reads kv head h / (H / K). Without normalise_values v are the made values. Layers with
+// large outputs count most. Both spans are of the same layers.
+mx::array attn_distill_loss(std::span<const LayerRows> layers,
+                            std::span<const LayerAttention> attention);
+
+// The same + (1 / n) sum over layers of
+//
+//   1 - mean cos(k_norm(x), k_norm(t))  +  0.1 mean (|x| - |t|)^2 / mean |t|^2   of keys, and
+//   1 - mean cos(v_norm(x), v_norm(t))  +  0.1 mean (|x| - |t|)^2 / mean |t|^2   of values,
+//
+// lengths being those of raw vectors.
+mx::array attn_distill_hybrid_loss(std::span<const LayerRows> layers,
+                                   std::span<const LayerAttention> attention);
+
 }  // namespace kakeya::train

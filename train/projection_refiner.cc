@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "projection_losses.h"
+#include "captured_arrays.h"
 #include "refinement.h"
 
 namespace kakeya::train {
@@ -16,27 +16,30 @@ namespace {
 constexpr std::int64_t kPoints = 20;
 constexpr std::int64_t kMostSteps = 10'000'000;
 
-// [T - first, W] of rows [T, W].
-mx::array rows_array(const std::vector<float>& rows, std::int64_t first, std::int64_t width) {
-  const std::int64_t count = std::ssize(rows) / width - first;
-  return mx::array(rows.data() + first * width, mx::Shape{to_int(count), to_int(width)},
-                   mx::float32);
-}
-
-mx::array times_transposed(const mx::array& x, const mx::array& w) {
-  return mx::matmul(x, mx::transpose(w));
-}
-
 double root_mean_square(const std::vector<float>& values) {
   double squares = 0.0;
   for (const float value : values) squares += static_cast<double>(value) * value;
   return std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-mx::array loss_by_kind(ProjectionLoss loss, std::span<const LayerRows> layers) {
-  if (loss == ProjectionLoss::kRelmse) return relmse_loss(layers);
-  if (loss == ProjectionLoss::kCosMag) return cos_mag_loss(layers);
-  if (loss == ProjectionLoss::kCombined) return combined_loss(layers);
+mx::array loss_by_kind(ProjectionLoss loss,
+                       std::span<const LayerRows> layers,
+                       std::span<const LayerAttention> attention) {
+  switch (loss) {
+    case ProjectionLoss::kRelmse:
+      return relmse_loss(layers);
+    case ProjectionLoss::kCosMag:
+      return cos_mag_loss(layers);
+    case ProjectionLoss::kCombined:
+      return combined_loss(layers);
+    case ProjectionLoss::kAttnDistill:
+      return attn_distill_loss(layers, attention);
+    case ProjectionLoss::kAttnDistillHybrid:
+      return attn_distill_hybrid_loss(layers, attention);
+    case ProjectionLoss::kClosed:
+    case ProjectionLoss::kMse:
+      break;
+  }
   return mse_loss(layers);
 }
 
@@ -56,11 +59,7 @@ class Refiner {
     Gradients gradients;
   };
   std::vector<mx::array> arrays() const;
-  std::vector<LayerRows> make_rows(const std::vector<mx::array>& shares,
-                                   const CapturedDocument& document) const;
-  mx::array loss_of(const std::vector<mx::array>& shares, const CapturedDocument& document) const {
-    return loss_by_kind(task_.loss, make_rows(shares, document));
-  }
+  mx::array loss_of(const std::vector<mx::array>& shares, const CapturedDocument& document) const;
   Result<Graded> grade(const CapturedDocument& document) const;
   Result<double> validation_loss() const;
   const CapturedDocument& document_of(std::int64_t step) const;
@@ -100,32 +99,19 @@ std::vector<mx::array> Refiner::arrays() const {
   return arrays;
 }
 
-std::vector<LayerRows> Refiner::make_rows(const std::vector<mx::array>& shares,
-                                          const CapturedDocument& document) const {
-  const auto matrix = [&](std::size_t i) { return shares[i] * mx::array(sizes_[i]); };
-  const std::int64_t first = task_.first_row;
-  const CapturePlan& plan = task_.plan;
-  const mx::array features = rows_array(document.key_features, first, plan.num_features);
-  const mx::array key_codes = times_transposed(features, matrix(0));
-  const mx::array value_codes = times_transposed(
-      plan.features_are_shared ? features
-                               : rows_array(document.value_features, first, plan.num_features),
-      matrix(1));
-  std::vector<LayerRows> layers;
-  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    const CapturePlan::Layer& layer = plan.layers[i];
-    const auto heads = [&](const mx::array& rows) {
-      return mx::reshape(rows, {-1, to_int(layer.num_kv_heads), to_int(layer.head_dim)});
-    };
-    const mx::array keys = heads(rows_array(document.keys[i], first, layer.width()));
-    layers.push_back({.made_keys = heads(times_transposed(key_codes, matrix(2 + 2 * i))),
-                      .keys = keys,
-                      .made_values = heads(times_transposed(value_codes, matrix(3 + 2 * i))),
-                      .values = layer.values_are_keys
-                                    ? keys
-                                    : heads(rows_array(document.values[i], first, layer.width()))});
+mx::array Refiner::loss_of(const std::vector<mx::array>& shares,
+                           const CapturedDocument& document) const {
+  std::vector<mx::array> matrices;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    matrices.push_back(shares[i] * mx::array(sizes_[i]));
   }
-  return layers;
+  const bool attends = sees_attention(task_.loss);
+  const std::vector<LayerRows> layers =
+      make_layer_rows(task_.plan, document, matrices, task_.first_row,
+                      attends ? FirstRows::kAsTheyAre : FirstRows::kLeftOut);
+  std::vector<LayerAttention> attention;
+  if (attends) attention = make_layer_attention(task_.plan, document, task_.attention);
+  return loss_by_kind(task_.loss, layers, attention);
 }
 
 Result<Refiner::Graded> Refiner::grade(const CapturedDocument& document) const {

@@ -19,14 +19,30 @@ namespace kakeya::train {
 
 // What is left least of. kClosed: squares, in closed form, without steps; the others are in
 // projection_losses.h.
-enum class ProjectionLoss : std::uint8_t { kClosed, kMse, kRelmse, kCosMag, kCombined };
+enum class ProjectionLoss : std::uint8_t {
+  kClosed,
+  kMse,
+  kRelmse,
+  kCosMag,
+  kCombined,
+  kAttnDistill,
+  kAttnDistillHybrid
+};
 
 inline constexpr std::array kProjectionLosses = {
     std::pair<std::string_view, ProjectionLoss>{"closed", ProjectionLoss::kClosed},
     std::pair<std::string_view, ProjectionLoss>{"mse", ProjectionLoss::kMse},
     std::pair<std::string_view, ProjectionLoss>{"relmse", ProjectionLoss::kRelmse},
     std::pair<std::string_view, ProjectionLoss>{"cos_mag", ProjectionLoss::kCosMag},
-    std::pair<std::string_view, ProjectionLoss>{"combined", ProjectionLoss::kCombined}};
+    std::pair<std::string_view, ProjectionLoss>{"combined", ProjectionLoss::kCombined},
+    std::pair<std::string_view, ProjectionLoss>{"attn_distill", ProjectionLoss::kAttnDistill},
+    std::pair<std::string_view, ProjectionLoss>{"attn_distill_hybrid",
+                                                ProjectionLoss::kAttnDistillHybrid}};
+
+// Whether a loss looks at what attention gives.
+inline bool sees_attention(ProjectionLoss loss) {
+  return loss == ProjectionLoss::kAttnDistill || loss == ProjectionLoss::kAttnDistillHybrid;
+}
 
 // Encoders of keys and values [R, F], then for each captured layer its decoders of keys and values
 // [K * E, R]; by the names of expected_tensors().
@@ -42,7 +58,10 @@ struct RefinementPoint {
 struct RefinementTask {
   ProjectionLoss loss = ProjectionLoss::kMse;
   const CapturePlan& plan;
-  std::int64_t first_row = 0;  // rows of a document before it are left out
+  // Rows of a document before it are left out, or, where the loss sees attention, as they are:
+  // sessions keep them.
+  std::int64_t first_row = 0;
+  std::span<const AttentionPart> attention = {};  // of the plan's layers, where the loss sees it
   // Each with more rows than that; at least one of both.
   std::span<const CapturedDocument> training;
   std::span<const CapturedDocument> validation;

@@ -28,6 +28,10 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     if (&w == backend_.key_encoder_) append(backend_.memory(), x, backend_.rows_.key_features);
     if (&w == backend_.value_encoder_) append(backend_.memory(), x, backend_.rows_.value_features);
     Base::matmul(x, w, out);
+    if (attended_ != nullptr && x.data == attended_data_) {
+      append(backend_.memory(), out, attended_->outputs);
+    }
+    attended_ = nullptr;
   }
   void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
     RecordedRows& rows = backend_.rows_;
@@ -39,10 +43,48 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     append(backend_.memory(), keys, rows.keys[index]);
     append(backend_.memory(), values, rows.values[index]);
     Base::store_own_kv(keys, values, layer);
+    stored_layer_ = layer;
+  }
+  void attention(ConstRows queries,
+                 const AttentionSettings& settings,
+                 std::int64_t layer,
+                 Rows out) override {
+    // A drafter, and a layer that reads another one's rows, has stored none.
+    if (backend_.rows_.wants_attention && stored_layer_ == layer) {
+      attended_ = &record(queries, settings, layer);
+      attended_data_ = out.data;
+    }
+    stored_layer_ = -1;
+    Base::attention(queries, settings, layer, out);
   }
 
  private:
+  RecordedAttention& record(ConstRows queries,
+                            const AttentionSettings& settings,
+                            std::int64_t layer) {
+    std::vector<RecordedAttention>& all = backend_.rows_.attention;
+    const auto index = static_cast<std::size_t>(layer);
+    if (all.size() <= index) all.resize(index + 1);
+    RecordedAttention& attention = all[index];
+    append(backend_.memory(), queries, attention.queries);
+    const std::int64_t head_dim = batch().segments.front().layers[index].rows.head_dim;
+    attention.num_heads = queries.width / head_dim;
+    attention.scale = settings.scale;
+    attention.rms_norm_eps = settings.rms_norm_eps;
+    attention.normalise_values = settings.normalise_values;
+    const ConstVector frequencies = settings.derivation.inverse_frequencies;
+    attention.k_norm.clear();
+    attention.inverse_frequencies.clear();
+    append(backend_.memory(), {settings.derivation.k_norm, 1, head_dim}, attention.k_norm);
+    append(backend_.memory(), {frequencies.data, 1, frequencies.size},
+           attention.inverse_frequencies);
+    return attention;
+  }
+
   RecordingBackend& backend_;
+  std::int64_t stored_layer_ = -1;
+  RecordedAttention* attended_ = nullptr;  // whose outputs the next product has
+  DevicePointer<const float> attended_data_;
 };
 
 void RecordedRows::clear() {
@@ -50,6 +92,10 @@ void RecordedRows::clear() {
   value_features.clear();
   for (auto* side : {&keys, &values}) {
     for (std::vector<float>& layer : *side) layer.clear();
+  }
+  for (RecordedAttention& layer : attention) {
+    layer.queries.clear();
+    layer.outputs.clear();
   }
 }
 

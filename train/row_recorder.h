@@ -11,6 +11,19 @@
 
 namespace kakeya::train {
 
+// What a layer's attention asked and what came of it, and what it makes of raw keys and values
+// meanwhile.
+struct RecordedAttention {
+  std::vector<float> queries;  // [T, H * E], normed and turned
+  std::vector<float> outputs;  // [T, D], what o_proj gave
+  std::int64_t num_heads = 0;  // H
+  float scale = 1.0F;          // of scores
+  float rms_norm_eps = 0.0F;
+  bool normalise_values = false;
+  std::vector<float> k_norm;               // [E]
+  std::vector<float> inverse_frequencies;  // of the pairs that turn
+};
+
 // Of the passes since it was cleared, row after row.
 struct RecordedRows {
   std::vector<float> key_features;    // [T, F]
@@ -18,6 +31,9 @@ struct RecordedRows {
   // By layers of the cache, in its order: what k_proj and v_proj gave, [T, width].
   std::vector<std::vector<float>> keys;
   std::vector<std::vector<float>> values;
+  // The same, of the layers that store rows of their own; where it is wanted.
+  bool wants_attention = false;
+  std::vector<RecordedAttention> attention;
 
   // Keeps the memory.
   void clear();
@@ -26,7 +42,8 @@ struct RecordedRows {
 // Computes what the inner backend does. Features are what the matrices `encoder_k.weight` and
 // `encoder_v.weight` are multiplied with. Keys and values are those that a session blends into
 // restored rows (Comparison::restore_blend), which every layer stores before they are normed and
-// turned. One executor may run at a time; `rows` must outlive it.
+// turned. What o_proj gave is the product behind the attention of such a layer, of what that gave.
+// One executor may run at a time; `rows` must outlive it.
 class RecordingBackend final : public ForwardingBackend {
  public:
   RecordingBackend(std::unique_ptr<Backend> inner, RecordedRows& rows)

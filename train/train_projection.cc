@@ -144,6 +144,8 @@ Status Training::open() {
   const DrafterConfig& drafter = engine_->drafter()->config();
   config_ = make_projection_config(target(), drafter, options_.features, options_.rank);
   plan_ = make_capture_plan(target(), config_, fitted_layers());
+  plan_.has_attention = sees_attention(options_.gradient.loss);
+  recorded_.wants_attention = plan_.has_attention;
   return check_rank();
 }
 
@@ -294,11 +296,17 @@ Status Training::refine(const RefineProjection& refine) {
         report_.captured_training, report_.training_tokens, report_.captured_validation,
         static_cast<double>(report_.captured_bytes) / 1e6));
   }
+  std::vector<AttentionPart> attention;
+  if (plan_.has_attention) {
+    KAKEYA_ASSIGN_OR_RETURN(attention,
+                            read_attention_parts(plan_, engine_->model_dir(), target(), recorded_));
+  }
   const double default_rate = gradient.init == ProjectionInit::kRandom ? 0.05 : 0.003;
   const RefinementTask task{
       .loss = gradient.loss,
       .plan = plan_,
       .first_row = kSink,
+      .attention = attention,
       .training = captured_training_,
       .validation = captured_validation_,
       .rate = gradient.rate == 0.0 ? default_rate : gradient.rate,

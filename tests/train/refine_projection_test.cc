@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "captured_arrays.h"
 #include "cli/program.h"
 #include "formats/scratch_files.h"
 #include "model/test_model.h"
+#include "projection_moments.h"
+#include "projection_writer.h"
 #include "train/random_rows.h"
 #include "train_projection.h"
 
@@ -91,6 +94,57 @@ TEST_F(MlxProjectionTraining, GivesTheSameBytesForTheSameSeed) {
   training.gradient.steps = 6;
   ASSERT_OK(train(training));
   EXPECT_FALSE(weights("first") == weights("longer"));
+}
+
+// Captured attention with the model's own keys and values gives the outputs that were captured: the
+// demo's full layers, whose values are keys, and its sliding ones, in a text longer than their
+// window. 1e-8 of the outputs' squares: 1e-4 of the outputs, as bf16 products round otherwise.
+TEST_F(MlxProjectionTraining, AttendsAsTheModelDoes) {
+  RecordedRows recorded;
+  recorded.wants_attention = true;
+  const auto engine = EngineImpl::open(
+      {.model_dir = KAKEYA_DEMO_MODEL,
+       .compute = Compute::kF32,
+       .num_threads = 2,
+       .pin_threads = false},
+      [&](auto inner) { return std::make_unique<RecordingBackend>(std::move(inner), recorded); });
+  ASSERT_OK(engine);
+  const ModelConfig& target = (*engine)->config();
+  const ProjectionConfig config =
+      make_projection_config(target, (*engine)->drafter()->config(), ProjectionFeatures::kAux, 1);
+  const std::string folder = folder_.path("projection");
+  std::filesystem::create_directory(folder);
+  ASSERT_OK(write_projection(folder, config, {}, zero_weights(config)));
+  const auto projection = (*engine)->load_projection(folder);
+  ASSERT_OK(projection);
+  constexpr int kTokens = 200;
+  std::vector<TokenId> ids;
+  for (int i = 0; i < kTokens; ++i) ids.push_back(static_cast<TokenId>(i * 37 % 500));
+  ThreadPool pool({.num_threads = 1, .pin = false});
+  ProjectionMoments moments(target, config);
+  const std::vector<std::vector<TokenId>> documents = {ids};
+  ASSERT_OK(add_documents(**engine, **projection, recorded, documents, {}, pool, moments));
+  CapturePlan plan = make_capture_plan(target, config, moments.layers());
+  plan.has_attention = true;
+  const CapturedDocument document = capture(plan, recorded);
+  const auto parts = read_attention_parts(plan, KAKEYA_DEMO_MODEL, target, recorded);
+  ASSERT_OK(parts);
+  const auto attention = make_layer_attention(plan, document, *parts);
+  ASSERT_EQ(attention.size(), 6U);
+  for (std::size_t l = 0; l < attention.size(); ++l) {
+    const CapturePlan::Layer& layer = plan.layers[l];
+    EXPECT_LT(layer.window, kTokens) << "or the text is too short";
+    const auto heads = [&](const std::vector<float>& rows) {
+      return mx::array(rows.data(),
+                       mx::Shape{kTokens, to_int(layer.num_kv_heads), to_int(layer.head_dim)});
+    };
+    const mx::array keys = heads(document.keys[l]);
+    const mx::array values = layer.values_are_keys ? keys : heads(document.values[l]);
+    const LayerRows rows{.made_keys = keys, .keys = keys, .made_values = values, .values = values};
+    const double loss = attn_distill_loss({&rows, 1}, {&attention[l], 1}).item<float>();
+    const double squares = mx::mean(attention[l].outputs * attention[l].outputs).item<float>();
+    EXPECT_LT(loss, 1e-8 * squares) << l;
+  }
 }
 
 // Rows of the demo model: 768 features, 128 keys in each of two layers, whose values are keys.
