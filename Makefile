@@ -73,7 +73,7 @@ quick: build
 
 # What parses bytes from outside, and the runtime; KERNELS=ON sanitizes the CPU backend's units, too.
 KERNELS ?= OFF
-ASAN_TARGETS ?= formats_test tokenizer_test chat_template_test stop_strings_test runtime_test server_test
+ASAN_TARGETS ?= formats_test tokenizer_test chat_template_test stop_strings_test bridge_test runtime_test server_test
 ASAN_SKIPPED ?= $(shell grep -v '^\#' tests/asan_skipped.txt | grep . | paste -sd '|')
 asan:
 	@tools/install_packages build ci
