@@ -4,7 +4,6 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <ranges>
 #include <utility>
 
 #include "backend/cpu/probe.h"
@@ -230,10 +229,10 @@ BatchResult summarise(std::int64_t sessions,
   result.max_tokens_per_second = *std::max_element(result.samples.begin(), result.samples.end());
   result.ratio = median(ratios);
   const auto plain_ratio = [](const BatchSample& s) { return s.plain_ratio; };
-  const auto [least, most] = std::ranges::minmax(samples | std::views::transform(plain_ratio));
+  const auto [least, most] = std::ranges::minmax_element(samples, {}, plain_ratio);
   result.plain_ratio = median_of(samples, plain_ratio);
-  result.min_plain_ratio = least;
-  result.max_plain_ratio = most;
+  result.min_plain_ratio = plain_ratio(*least);
+  result.max_plain_ratio = plain_ratio(*most);
   if (!gaps.empty()) {
     result.gap_seconds = gaps[gaps.size() / 2];
     result.gap_seconds_p99 = gaps[gaps.size() * 99 / 100];
