@@ -201,6 +201,9 @@ void expect_end(const Request& request, StatusCode code, bool cancels) {
   std::vector<RequestResult> ends;
   Request copy = request;
   copy.on_end = [&](RequestId, const RequestResult& result) { ends.push_back(result); };
+  // From here on, so that some steps come before it on a busy machine, too.
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(1);
+  if (!cancels) copy.deadline = deadline;
   const RequestId id = scheduler->add(std::move(copy)).value();
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(scheduler->step().value());
   EXPECT_GT(engine->footprint().total_reserved(), before);
@@ -208,7 +211,7 @@ void expect_end(const Request& request, StatusCode code, bool cancels) {
   if (cancels) {
     ASSERT_OK(scheduler->cancel(id));
   }
-  while (!cancels && Clock::now() < *request.deadline) continue;
+  while (!cancels && Clock::now() < deadline) continue;
   const std::int64_t rows = scheduler->statistics().prompt_rows;
   EXPECT_FALSE(scheduler->step().value());
   EXPECT_EQ(scheduler->statistics().prompt_rows, rows);
@@ -226,10 +229,8 @@ TEST(SchedulerReading, CancelledInTheMiddleGivesItsBytesBack) {
 }
 
 TEST(SchedulerReading, ADeadlineEndsItInTheMiddle) {
-  for (Request request : {embedding(random_ids(900, 5)), scoring(random_ids(900, 5), {})}) {
-    request.deadline = Clock::now() + std::chrono::milliseconds(400);
-    expect_end(request, StatusCode::kDeadlineExceeded, false);
-  }
+  expect_end(embedding(random_ids(900, 5)), StatusCode::kDeadlineExceeded, false);
+  expect_end(scoring(random_ids(900, 5), {}), StatusCode::kDeadlineExceeded, false);
 }
 
 TEST(SchedulerReading, WhoeverHasTheHigherPriorityStartsFirst) {
