@@ -37,8 +37,8 @@ void add_convert_command(CLI::App& app, int& exit_code);
 void add_quantize_command(CLI::App& app, int& exit_code);
 void add_completion_command(CLI::App& app, int& exit_code);
 
-// The folder `path` of the repository, in the current folder, beside the build tree of this program
-// or as installed: the first that holds `file`; empty if none does.
+// The folder `path` of the repository, of which the build tree of this program is, or as installed:
+// the first that holds `file`; empty if neither does.
 std::string find_shared_folder(const std::string& path, const std::string& file);
 
 // Prints "kakeya: MESSAGE" on stderr, with flags where the library names options, and returns the

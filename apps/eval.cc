@@ -10,9 +10,7 @@
 #include "eval_common.h"
 #include "eval_report.h"
 #include "internal_engine.h"
-#include "output.h"
 #include "prompt_set.h"
-#include "report.h"
 #include "runtime/session_drafts.h"
 #include "speculation_eval.h"
 #include "terminal.h"
@@ -28,8 +26,8 @@ struct EvalFlags {
   std::string prompts;
   std::int64_t limit = 0;  // prompts of a set; 0: all
   std::string draft_length = "auto";
-  std::string out;
-  bool json = false;
+  ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -66,6 +64,19 @@ Result<std::unique_ptr<EngineImpl>> open_drafting_engine(EvalFlags& flags) {
   return open_internal_engine(flags.model);
 }
 
+nlohmann::ordered_json speculation_options_json(const EvalFlags& flags) {
+  const GenerateOptions& generate = flags.options.generate;
+  return {{"max_tokens", generate.max_tokens},
+          {"pairs", flags.options.pairs},
+          {"limit", flags.limit},
+          {"draft_length", flags.draft_length},
+          {"forced_rejection", flags.options.forced_rejection},
+          {"temperature", generate.sampling.temperature},
+          {"seed", generate.sampling.seed},
+          {"mask_mode", flags.model.mask_mode},
+          {"embed_scale", flags.model.embed_scale}};
+}
+
 Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
                                                       const EvalFlags& flags,
                                                       const std::vector<SetText>& texts) {
@@ -76,10 +87,14 @@ Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
                             eval::encode_prompts(engine, text.name, text.prompts, text.form));
     sets.push_back(std::move(set));
   }
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval spec", engine, flags.model,
+                                            speculation_options_json(flags)));
   std::vector<eval::SpeculationReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
     eval::SpeculationEvalOptions options = flags.options;
+    options.journal = journal.get();
     options.on_progress = [&](std::int64_t done, std::int64_t total) {
       bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     };
@@ -93,22 +108,13 @@ Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
 // Everything of the report but the measurements.
 nlohmann::ordered_json speculation_provenance_json(const EvalFlags& flags,
                                                    const EngineImpl& engine) {
-  const GenerateOptions& generate = flags.options.generate;
   const std::int64_t block =
       engine.drafter() == nullptr ? 0 : engine.drafter()->config().block_size;
   nlohmann::ordered_json json =
       provenance_json("kakeya.eval.spec/2", flags.conditions, flags.model, engine);
   json["draft"] = flags.model.draft;
   json["drafter_block"] = block;
-  json["options"] = {{"max_tokens", generate.max_tokens},
-                     {"pairs", flags.options.pairs},
-                     {"limit", flags.limit},
-                     {"draft_length", flags.draft_length},
-                     {"forced_rejection", flags.options.forced_rejection},
-                     {"temperature", generate.sampling.temperature},
-                     {"seed", generate.sampling.seed},
-                     {"mask_mode", flags.model.mask_mode},
-                     {"embed_scale", flags.model.embed_scale}};
+  json["options"] = speculation_options_json(flags);
   return json;
 }
 
@@ -116,24 +122,20 @@ Result<bool> eval_spec(EvalFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(flags.options.generate.draft_length,
                           parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_sets(flags));
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_drafting_engine(flags));
   KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(*engine, flags, texts));
 
   nlohmann::ordered_json json = speculation_provenance_json(flags, *engine);
   add_speculation_json(json, reports, engine->cost_table());
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print(
-        "speculative against plain decoding; {}, {} threads, compute {}; {} tokens at most, "
-        "draft length {}{}\n\n",
-        engine->backend_name(), engine->num_threads(), flags.model.compute,
-        flags.options.generate.max_tokens, flags.draft_length,
-        flags.options.forced_rejection ? ", every draft replaced by a wrong one" : "");
-    print("{}", format_speculation(reports));
-  }
+  const std::string table = fmt::format(
+      "speculative against plain decoding; {}, {} threads, compute {}; {} tokens at most, draft "
+      "length {}{}\n\n{}",
+      engine->backend_name(), engine->num_threads(), flags.model.compute,
+      flags.options.generate.max_tokens, flags.draft_length,
+      flags.options.forced_rejection ? ", every draft replaced by a wrong one" : "",
+      format_speculation(reports));
+  KAKEYA_TRY(give_report(flags.report, json, table));
   return json["outputs_equal"].get<bool>();
 }
 
@@ -171,11 +173,8 @@ void add_spec_flags(CLI::App& command, EvalFlags& flags) {
                   "0: greedy (default)")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--seed", flags.options.generate.sampling.seed, "Of the sampling");
-  command
-      .add_option("-o,--out", flags.out,
-                  "Write the report as JSON, for tools/plot_speculation.py and for keeping")
-      ->type_name("REPORT.json");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead of tables");
+  add_report_flags(command, flags.report, "set");
+  add_resume_flag(command, flags.resume, "sets");
 }
 
 }  // namespace

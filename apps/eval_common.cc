@@ -130,6 +130,42 @@ Status give_report(const ReportFlags& flags,
   return {};
 }
 
+void add_resume_flag(CLI::App& command, std::string& path, const std::string& parts) {
+  command
+      .add_option("--resume", path,
+                  "A journal of " + parts + ": those in it are taken over, the others are added")
+      ->type_name("FILE");
+}
+
+Result<std::unique_ptr<eval::PartJournal>> open_part_journal(
+    const std::string& path,
+    const std::string& of,
+    const EngineImpl& engine,
+    const ModelFlags& flags,
+    const nlohmann::ordered_json& options) {
+  if (path.empty()) return nullptr;
+  nlohmann::ordered_json run = {{"weights", engine.model_fingerprint()},
+                                {"drafter_weights", engine.drafter_fingerprint()},
+                                {"backend", engine.backend_name()},
+                                {"compute", flags.compute},
+                                {"context", flags.context},
+                                {"kv_full", flags.kv_full},
+                                {"kv_sliding", flags.kv_sliding},
+                                {"kv_drafter", flags.kv_drafter},
+                                {"sink", flags.sink},
+                                {"window", flags.window},
+                                {"evicted_full", flags.evicted_full},
+                                {"evicted_sliding", flags.evicted_sliding},
+                                {"kv_codes", flags.kv_codes},
+                                {"projection", flags.projection},
+                                {"draft", flags.draft},
+                                {"mask_mode", flags.mask_mode},
+                                {"embed_scale", flags.embed_scale}};
+  run.update(options);
+  KAKEYA_ASSIGN_OR_RETURN(eval::PartJournal journal, eval::PartJournal::open(path, of, run));
+  return std::make_unique<eval::PartJournal>(std::move(journal));
+}
+
 nlohmann::ordered_json provenance_json(const std::string& schema,
                                        const RunConditions& conditions,
                                        const ModelFlags& flags,

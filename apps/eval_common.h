@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "kv_modes.h"
+#include "part_journal.h"
 #include "prompt_set.h"
 #include "provenance.h"
 #include "runtime/engine_impl.h"
@@ -90,6 +91,17 @@ Status check_report_file(const ReportFlags& flags);
 Status give_report(const ReportFlags& flags,
                    const nlohmann::ordered_json& report,
                    const std::string& table);
+
+// --resume; `parts`: what the journal has the results of, such as "windows".
+void add_resume_flag(CLI::App& command, std::string& path, const std::string& parts);
+// The journal of --resume; null without one. `of`: "eval kl". `options`: what results depend on
+// beside model, backend and the flags that every command with a model has. Errors: as
+// PartJournal::open.
+Result<std::unique_ptr<eval::PartJournal>> open_part_journal(const std::string& path,
+                                                             const std::string& of,
+                                                             const EngineImpl& engine,
+                                                             const ModelFlags& flags,
+                                                             const nlohmann::ordered_json& options);
 
 // How a report of the model of `flags` was made.
 nlohmann::ordered_json provenance_json(const std::string& schema,

@@ -24,6 +24,7 @@ struct DivergenceFlags {
   std::string reference_compute = "f32";
   TextSetFlags texts;
   ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -81,9 +82,15 @@ std::string format_sets(const std::vector<eval::DivergenceReport>& reports) {
 
 Result<std::vector<eval::DivergenceReport>> run_sets(EngineImpl& reference,
                                                      EngineImpl& engine,
-                                                     const TextSetFlags& flags) {
+                                                     const DivergenceFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets,
-                          read_text_sets(reference, flags));
+                          read_text_sets(reference, flags.texts));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval kl", engine, flags.model,
+                                            {{"length", flags.texts.length},
+                                             {"reference_weights", reference.model_fingerprint()},
+                                             {"reference_backend", reference.backend_name()},
+                                             {"reference_compute", flags.reference_compute}}));
   std::vector<eval::DivergenceReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
@@ -91,9 +98,9 @@ Result<std::vector<eval::DivergenceReport>> run_sets(EngineImpl& reference,
       bar.update(done, total);
       return {};
     };
-    KAKEYA_ASSIGN_OR_RETURN(
-        eval::DivergenceReport report,
-        eval::evaluate_divergence(reference, engine, set, flags.length, on_progress));
+    KAKEYA_ASSIGN_OR_RETURN(eval::DivergenceReport report,
+                            eval::evaluate_divergence(reference, engine, set, flags.texts.length,
+                                                      on_progress, journal.get()));
     reports.push_back(std::move(report));
   }
   return reports;
@@ -119,7 +126,7 @@ Status eval_kl(const DivergenceFlags& flags) {
   KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const auto reference, open_internal_engine(reference_flags(flags)));
   KAKEYA_ASSIGN_OR_RETURN(const auto engine, open_internal_engine(flags.model));
-  KAKEYA_ASSIGN_OR_RETURN(const auto reports, run_sets(*reference, *engine, flags.texts));
+  KAKEYA_ASSIGN_OR_RETURN(const auto reports, run_sets(*reference, *engine, flags));
   const nlohmann::ordered_json json = report_json(flags, *reference, *engine, reports);
   const std::string table =
       fmt::format("{} with compute {} against {} with compute {}; windows of {} tokens\n\n{}",
@@ -158,6 +165,7 @@ void add_eval_kl_command(CLI::App& eval, int& exit_code) {
   add_reference_flags(*command, *flags);
   add_text_set_flags(*command, flags->texts);
   add_report_flags(*command, flags->report, "window");
+  add_resume_flag(*command, flags->resume, "windows");
   add_engine_flags(*command, flags->model);
   add_kv_flags(*command, flags->model);
   command->footer(

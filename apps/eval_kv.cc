@@ -12,8 +12,6 @@
 #include "eval_kv_report.h"
 #include "internal_engine.h"
 #include "kv_eval.h"
-#include "output.h"
-#include "report.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -38,8 +36,8 @@ struct KvFlags {
   std::int64_t limit = 0;  // texts of a set, prompts of a length; 0: all
   std::string data;
   std::string projections;  // empty: the model's own
-  std::string out;
-  bool json = false;
+  ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -108,12 +106,30 @@ Result<std::vector<Job>> read_jobs(const EngineImpl& engine, const KvFlags& flag
   return jobs;
 }
 
+// What results depend on, beside texts and lengths.
+nlohmann::ordered_json kv_journal_options(const std::vector<eval::KvMode>& modes,
+                                          const eval::KvEvalOptions& options) {
+  nlohmann::ordered_json json = {{"chunk", options.chunk},
+                                 {"needle_tokens", options.needle_tokens},
+                                 {"modes", nlohmann::ordered_json::array()},
+                                 {"projections", nlohmann::ordered_json::object()}};
+  for (const eval::KvMode& mode : modes) json["modes"].push_back(mode.name);
+  for (const auto& [name, projection] : options.projections) {
+    json["projections"][name] = projection->fingerprint();
+  }
+  return json;
+}
+
 Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::vector<Job>& jobs) {
   KvReports reports;
   KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(flags.modes));
   eval::KvEvalOptions options = flags.options;
   KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, !flags.modes.empty(),
                                                                 reports.modes, flags.projections));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval kv", engine, flags.model,
+                                            kv_journal_options(reports.modes, options)));
+  options.journal = journal.get();
   for (const Job& job : jobs) {
     ProgressBar bar(fmt::format("{} {}", job.set.name, job.length));
     options.on_progress = [&](std::int64_t done, std::int64_t total) {
@@ -135,7 +151,7 @@ Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::
 }
 
 Result<bool> eval_kv(const KvFlags& flags) {
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Job> jobs, read_jobs(*engine, flags));
@@ -148,16 +164,12 @@ Result<bool> eval_kv(const KvFlags& flags) {
                      {"chunk", flags.options.chunk},
                      {"needle_tokens", flags.options.needle_tokens}};
   add_kv_json(json, reports);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json);
-  } else {
-    print(
-        "ways of keeping keys and values against {} ones; {}, {} threads, compute {}; {} tokens a "
-        "pass\n\n{}",
-        flags.model.compute == "f32" ? "f32" : "bf16", engine->backend_name(),
-        engine->num_threads(), flags.model.compute, flags.options.chunk, format_kv(reports));
-  }
+  const std::string table = fmt::format(
+      "ways of keeping keys and values against {} ones; {}, {} threads, compute {}; {} tokens a "
+      "pass\n\n{}",
+      flags.model.compute == "f32" ? "f32" : "bf16", engine->backend_name(), engine->num_threads(),
+      flags.model.compute, flags.options.chunk, format_kv(reports));
+  KAKEYA_TRY(give_report(flags.report, json, table));
   return reports.exact_is_exact();
 }
 
@@ -209,11 +221,8 @@ void add_kv_flags(CLI::App& command, KvFlags& flags) {
                   "Folder with the projections that modes restore with, aux, context and token "
                   "(default: the model's projections/)")
       ->type_name("DIR");
-  command
-      .add_option("-o,--out", flags.out,
-                  "Write the report as JSON, for tools/plot_kv.py and for keeping")
-      ->type_name("REPORT.json");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead of tables");
+  add_report_flags(command, flags.report, "mode");
+  add_resume_flag(command, flags.resume, "texts and prompts");
 }
 
 }  // namespace

@@ -13,8 +13,7 @@
 #include "eval_common.h"
 #include "internal_engine.h"
 #include "longrun_eval.h"
-#include "output.h"
-#include "report.h"
+#include "sha256.h"
 #include "system_facts.h"
 #include "terminal.h"
 
@@ -32,8 +31,7 @@ struct LongRunFlags {
   std::string prompts;
   std::string data;
   std::int64_t limit = 0;
-  std::string out;
-  bool json = false;
+  ReportFlags report;
   RunConditions conditions;
 };
 
@@ -139,14 +137,14 @@ Result<int> eval_longrun(LongRunFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(options.length, read_length(flags));
   KAKEYA_ASSIGN_OR_RETURN(options.draft_length, parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const SetText text, read_longrun_set(flags));
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::PromptSet set,
                           eval::encode_prompts(*engine, text.name, text.prompts, text.form));
   options.session = engine->session_options();
   options.resident_bytes = resident_memory;
-  options.hash = ids_sha256;
+  options.hash = eval::ids_sha256;
   const double probe_before = probe_gb_per_s(*engine);
   const InterruptGuard interrupt;
   options.interrupted = [&] { return interrupt.interrupted(); };
@@ -162,16 +160,12 @@ Result<int> eval_longrun(LongRunFlags& flags) {
   json["options"] = longrun_options_json(flags, set, engine->session_context(options.session));
   json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
   eval::add_longrun_json(json, *run);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json, 1);
-  } else {
-    print("{}, {} threads, compute {}; {} of a context of {} tokens\n\n{}{}",
-          engine->backend_name(), engine->num_threads(), flags.model.compute,
-          options.sessions == 1 ? "a session" : fmt::format("{} sessions", options.sessions),
-          engine->session_context(options.session), longrun_table(*run),
-          longrun_verdict_text(*run));
-  }
+  const std::string table = fmt::format(
+      "{}, {} threads, compute {}; {} of a context of {} tokens\n\n{}{}", engine->backend_name(),
+      engine->num_threads(), flags.model.compute,
+      options.sessions == 1 ? "a session" : fmt::format("{} sessions", options.sessions),
+      engine->session_context(options.session), longrun_table(*run), longrun_verdict_text(*run));
+  KAKEYA_TRY(give_report(flags.report, json, table));
   if (interrupt.interrupted()) return kExitInterrupted;
   const bool holds = run->complete && run->failures.empty() && run->answers_equal() &&
                      eval::longrun_verdict(run->buckets).flat();
@@ -212,8 +206,7 @@ void add_longrun_flags(CLI::App& command, LongRunFlags& flags) {
   command.add_option("--temperature", flags.options.sampling.temperature, "0: greedy (default: 1)")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--seed", flags.options.sampling.seed, "Of the sampling");
-  command.add_option("-o,--out", flags.out, "Write the report as JSON")->type_name("REPORT.json");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead of a table");
+  add_report_flags(command, flags.report, "bucket");
 }
 
 }  // namespace

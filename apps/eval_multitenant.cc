@@ -12,9 +12,8 @@
 #include "eval_common.h"
 #include "internal_engine.h"
 #include "multitenant_eval.h"
-#include "output.h"
-#include "report.h"
 #include "runtime/session_drafts.h"
+#include "sha256.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -28,8 +27,8 @@ struct TenantFlags {
   std::string prompts;
   std::string data;
   std::int64_t limit = 0;
-  std::string out;
-  bool json = false;
+  ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -132,11 +131,16 @@ Result<std::vector<eval::TenantArmReport>> run_tenant_arms(EngineImpl& engine,
     for (const eval::EvalPrompt& prompt : prompts) longest = std::max(longest, prompt.ids.size());
     options.session.context = static_cast<std::int64_t>(longest) + options.max_tokens;
   }
-  options.hash = ids_sha256;
+  options.hash = eval::ids_sha256;
   ProgressBar bar("asking");
   options.on_progress = [&](std::int64_t done, std::int64_t total) {
     bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
+  nlohmann::ordered_json kept_for = tenant_options_json(flags);
+  kept_for["context"] = options.session.context;
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal, open_part_journal(flags.resume, "eval multitenant",
+                                                                engine, flags.model, kept_for));
+  options.journal = journal.get();
   const std::vector<eval::TenantArm> arms = eval::tenant_arms(choice.any());
   return eval::run_tenants(engine, prompts, arms, options);
 }
@@ -144,7 +148,7 @@ Result<std::vector<eval::TenantArmReport>> run_tenant_arms(EngineImpl& engine,
 Result<bool> eval_multitenant(TenantFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(flags.options.draft_length, parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_tenant_sets(flags));
-  if (!flags.out.empty()) KAKEYA_TRY(check_writable(flags.out));
+  KAKEYA_TRY(check_report_file(flags.report));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   const double probe_before = probe_gb_per_s(*engine);
@@ -154,16 +158,12 @@ Result<bool> eval_multitenant(TenantFlags& flags) {
   json["options"] = tenant_options_json(flags);
   json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
   eval::add_tenants_json(json, arms);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
-  if (flags.json) {
-    print_json(json, 1);
-  } else {
-    print(
-        "{} requests at once against each alone; {}, {} threads, compute {}; {} tokens at most\n\n"
-        "{}\n{}",
-        flags.sessions, engine->backend_name(), engine->num_threads(), flags.model.compute,
-        flags.options.max_tokens, tenant_table(arms), tenant_verdict(arms));
-  }
+  const std::string table = fmt::format(
+      "{} requests at once against each alone; {}, {} threads, compute {}; {} tokens at most\n\n"
+      "{}\n{}",
+      flags.sessions, engine->backend_name(), engine->num_threads(), flags.model.compute,
+      flags.options.max_tokens, tenant_table(arms), tenant_verdict(arms));
+  KAKEYA_TRY(give_report(flags.report, json, table));
   return json["outputs_equal"].get<bool>();
 }
 
@@ -199,9 +199,8 @@ void add_tenant_flags(CLI::App& command, TenantFlags& flags) {
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", flags.options.sampling.seed,
                      "Of the first request's sampling; the others count up from it");
-  command.add_option("-o,--out", flags.out, "Write the report as JSON, with a row a request")
-      ->type_name("REPORT.json");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead of a table");
+  add_report_flags(command, flags.report, "request");
+  add_resume_flag(command, flags.resume, "arms");
 }
 
 }  // namespace

@@ -19,8 +19,8 @@
 #include "needle_prompts.h"
 #include "niah_eval.h"
 #include "niah_journal.h"
-#include "output.h"
 #include "report.h"
+#include "sha256.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -43,9 +43,8 @@ struct NiahFlags {
   std::string file;
   std::string data;
   std::string resume;
-  std::string out;
+  ReportFlags report;
   std::string svg;
-  bool json = false;
   RunConditions conditions;
 
   std::int64_t prompts_of_a_place() const { return limit > 0 ? std::min(limit, samples) : samples; }
@@ -127,7 +126,7 @@ Result<eval::NiahOptions> prepare_modes(EngineImpl& engine, const NiahFlags& fla
   const std::int64_t answers = flags.task.hops > 0 ? flags.task.hops + 1 : flags.task.needles;
   options.max_tokens = flags.max_tokens > 0 ? flags.max_tokens : 16 * answers;
   options.chunk = flags.chunk;
-  options.hash = ids_sha256;
+  options.hash = eval::ids_sha256;
   return options;
 }
 
@@ -201,7 +200,7 @@ Result<NiahReport> run_niah(EngineImpl& engine,
   NiahProgress progress(std::ssize(prompts) * modes, tokens * modes);
   for (const eval::NeedlePrompt& prompt : prompts) {
     eval::NiahSample sample{.place = prompt.place,
-                            .sha256 = ids_sha256(prompt.ids),
+                            .sha256 = eval::ids_sha256(prompt.ids),
                             .tokens = std::ssize(prompt.ids),
                             .needle_at = prompt.sentences.front().at,
                             .answers = std::ssize(prompt.answers),
@@ -250,27 +249,22 @@ void sort_places(NiahFlags& flags) {
 
 Status eval_niah(NiahFlags& flags) {
   sort_places(flags);
-  for (const std::string& path : {flags.out, flags.svg}) {
-    if (!path.empty()) KAKEYA_TRY(check_writable(path));
-  }
+  KAKEYA_TRY(check_report_file(flags.report));
+  if (!flags.svg.empty()) KAKEYA_TRY(check_writable(flags.svg));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::NiahOptions options, prepare_modes(*engine, flags));
   KAKEYA_ASSIGN_OR_RETURN(const NiahReport report, run_niah(*engine, flags, options));
   const nlohmann::ordered_json json = report_json(flags, *engine, options, report);
-  if (!flags.out.empty()) KAKEYA_TRY(write_text(flags.out, json_text(json, 1) + "\n"));
   if (!flags.svg.empty()) {
     const std::string title =
         fmt::format("{}, {}", json["model"].get<std::string>(), engine->backend_name());
     KAKEYA_TRY(write_text(flags.svg, niah_svg(report, title)));
   }
-  if (flags.json) {
-    print_json(json, 1);
-  } else {
-    print("replies in which every answer was found; {}, {} threads, compute {}\n\n{}",
-          engine->backend_name(), engine->num_threads(), flags.model.compute, format_niah(report));
-  }
-  return {};
+  const std::string table = fmt::format(
+      "replies in which every answer was found; {}, {} threads, compute {}\n\n{}",
+      engine->backend_name(), engine->num_threads(), flags.model.compute, format_niah(report));
+  return give_report(flags.report, json, table);
 }
 
 void add_niah_task_flags(CLI::App& command, NiahFlags& flags) {
@@ -340,10 +334,8 @@ void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
       .add_option("--resume", flags.resume,
                   "A journal of replies: those in it are taken over, the others are added")
       ->type_name("FILE");
-  command.add_option("-o,--out", flags.out, "Write the report as JSON, with a row a reply")
-      ->type_name("REPORT.json");
+  add_report_flags(command, flags.report, "reply");
   command.add_option("--svg", flags.svg, "Write a heat map")->type_name("FILE.svg");
-  command.add_flag("--json", flags.json, "Print the report as JSON instead of tables");
 }
 
 }  // namespace

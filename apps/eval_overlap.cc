@@ -37,6 +37,7 @@ struct OverlapFlags {
   std::string data;
   std::int64_t limit = 20;
   ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -120,6 +121,11 @@ Status eval_overlap(OverlapFlags& flags) {
   if (engine->drafter() == nullptr) flags.options.draft_length = 0;
   flags.options.num_experts = config.num_experts;
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets, read_sets(*engine, flags));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval overlap", *engine, flags.model,
+                                            {{"max_tokens", flags.options.max_tokens},
+                                             {"draft_length", flags.options.draft_length}}));
+  flags.options.journal = journal.get();
   std::vector<eval::OverlapReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
@@ -179,6 +185,7 @@ void add_eval_overlap_command(CLI::App& eval, int& exit_code) {
       ->add_option("--data", flags->data, "Folder of the sets (default: eval/data, as installed)")
       ->type_name("DIR");
   add_report_flags(*command, flags->report, "set");
+  add_resume_flag(*command, flags->resume, "prompts");
   add_draft_flags(*command, flags->model);
   add_engine_flags(*command, flags->model);
   command->footer(

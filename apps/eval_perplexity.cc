@@ -22,6 +22,7 @@ struct PerplexityFlags {
   ModelFlags model;
   TextSetFlags texts;
   ReportFlags report;
+  std::string resume;
   RunConditions conditions;
 };
 
@@ -57,15 +58,20 @@ Status eval_perplexity(const PerplexityFlags& flags) {
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets,
                           read_text_sets(*engine, flags.texts));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval perplexity", *engine, flags.model,
+                                            {{"window", flags.texts.length}}));
   std::vector<eval::PerplexityReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
     eval::PerplexityOptions options{.window = flags.texts.length,
                                     .session = engine->session_options(),
-                                    .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                      bar.update(static_cast<std::uint64_t>(done),
-                                                 static_cast<std::uint64_t>(total));
-                                    }};
+                                    .on_progress =
+                                        [&](std::int64_t done, std::int64_t total) {
+                                          bar.update(static_cast<std::uint64_t>(done),
+                                                     static_cast<std::uint64_t>(total));
+                                        },
+                                    .journal = journal.get()};
     KAKEYA_ASSIGN_OR_RETURN(eval::PerplexityReport report,
                             eval::evaluate_perplexity(*engine, set, options));
     reports.push_back(std::move(report));
@@ -88,6 +94,7 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code) {
   auto flags = std::make_shared<PerplexityFlags>();
   add_text_set_flags(*command, flags->texts);
   add_report_flags(*command, flags->report, "window");
+  add_resume_flag(*command, flags->resume, "windows");
   add_engine_flags(*command, flags->model);
   add_kv_flags(*command, flags->model);
   command->footer(
@@ -97,7 +104,7 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code) {
       "Examples:\n"
       "  kakeya eval perplexity --out report.json\n"
       "  kakeya eval perplexity --texts wikitext2 --kv-full int8 --kv-sliding int8\n"
-      "  kakeya eval perplexity --model DIR --file book.txt --length 2048");
+      "  kakeya eval perplexity --model DIR --file book.txt --length 2048 --resume run.jsonl");
   command->callback([flags, &exit_code] {
     const Status done = eval_perplexity(*flags);
     exit_code = done ? kExitOk : report(done.error());

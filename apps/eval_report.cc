@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "report.h"
+#include "sha256.h"
 
 namespace kakeya::cli {
 namespace {
@@ -55,8 +55,8 @@ nlohmann::ordered_json set_json(const eval::SpeculationReport& report) {
       {"time_ratio", report.time_ratio()},
       {"steady_time_ratio", report.steady_time_ratio()},
       {"speedup", speedup(report)},
-      {"plain_sha256", ids_sha256(report.plain_ids)},
-      {"speculative_sha256", ids_sha256(report.speculative_ids)}};
+      {"plain_sha256", eval::ids_sha256(report.plain_ids)},
+      {"speculative_sha256", eval::ids_sha256(report.speculative_ids)}};
   if (report.answers > 0) {
     json["recall"] = {{"answers", report.answers},
                       {"plain", report.plain_recall},
@@ -157,7 +157,7 @@ void add_speculation_json(nlohmann::ordered_json& json,
   }
   json["outputs_equal"] = all_equal(reports);
   json["slowest_time_ratio"] = slowest(reports).time_ratio();
-  json["output_sha256"] = ids_sha256(outputs);
+  json["output_sha256"] = eval::ids_sha256(outputs);
 }
 
 std::string format_speculation(std::span<const eval::SpeculationReport> reports) {

@@ -7,6 +7,7 @@
 #include "eval_tasks.h"
 #include "report.h"
 #include "served_tasks.h"
+#include "sha256.h"
 #include "task_journal.h"
 
 namespace kakeya::cli {
@@ -102,7 +103,7 @@ Status eval_served_task(const TaskFlags& flags,
       .python = python,
       .ask =
           [&](const std::string& prompt) { return ask(server, model, flags.max_tokens, prompt); },
-      .hash = text_sha256};
+      .hash = eval::text_sha256};
   KAKEYA_ASSIGN_OR_RETURN(auto journal, open_served_journal(flags, model, set.sha256));
   KAKEYA_ASSIGN_OR_RETURN(const auto replies, ask_all(set, options, journal));
 

@@ -17,6 +17,7 @@
 #include "internal_engine.h"
 #include "niah_eval.h"
 #include "report.h"
+#include "sha256.h"
 #include "task_eval.h"
 #include "task_journal.h"
 
@@ -30,7 +31,7 @@ Result<TaskSet> read_problems(const TaskFlags& flags) {
     path = std::filesystem::path(folder) / (eval::task_name(flags.kind) + ".jsonl");
   }
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_text(path));
-  TaskSet set{.problems = {}, .sha256 = text_sha256(text)};
+  TaskSet set{.problems = {}, .sha256 = eval::text_sha256(text)};
   KAKEYA_ASSIGN_OR_RETURN(
       set.problems, eval::parse_problems(flags.kind, text, path == "-" ? "standard input" : path));
   const auto most = static_cast<std::size_t>(flags.limit);
@@ -126,7 +127,7 @@ Result<bool> eval_engine_task(const TaskFlags& flags,
                             .max_tokens = flags.max_tokens,
                             .compare_plain = flags.compare_plain,
                             .python = python,
-                            .hash = ids_sha256};
+                            .hash = eval::ids_sha256};
   KAKEYA_ASSIGN_OR_RETURN(options.draft_length, parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));

@@ -1,6 +1,8 @@
 // What `kakeya eval humaneval` and `kakeya eval gsm8k` share, by an engine or a server.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,10 +1,8 @@
 #include "report.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/status.h"
 #include "output.h"
+#include "sha256.h"
 #include "terminal.h"
 
 namespace kakeya::cli {
@@ -97,28 +96,6 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags) {
   return Engine::open(options);
 }
 
-std::string ids_sha256(std::span<const TokenId> ids) {
-  std::string bytes;
-  for (const TokenId id : ids) {
-    const auto value = static_cast<std::uint32_t>(id);
-    for (int shift = 0; shift < 32; shift += 8) {
-      bytes.push_back(static_cast<char>((value >> shift) & 0xff));
-    }
-  }
-  return text_sha256(bytes);
-}
-
-std::string text_sha256(std::string_view bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {
-    return "";
-  }
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
-}
-
 nlohmann::ordered_json generation_json(const TextResult& result) {
   const GenerateResult& tokens = result.tokens;
   const RoundTotals totals = total_of(tokens.rounds);
@@ -143,7 +120,7 @@ nlohmann::ordered_json generation_json(const TextResult& result) {
       {"plain_step_seconds", tokens.plain_step_seconds},
       {"speedup", speedup(tokens)},
       {"round_records", rounds_json(tokens.rounds)},
-      {"output_sha256", ids_sha256(tokens.ids)}};
+      {"output_sha256", eval::ids_sha256(tokens.ids)}};
   if (!tokens.logprobs.empty()) json["logprobs"] = logprobs_json(tokens.logprobs);
   return json;
 }

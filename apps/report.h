@@ -4,9 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "command.h"
 #include "kakeya/engine.h"
@@ -16,12 +14,6 @@ namespace kakeya::cli {
 
 // Loads the model with a progress bar on a terminal. Errors: as engine_options and Engine::open.
 Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags);
-
-// SHA-256 of the ids as little-endian u32, in hexadecimal.
-std::string ids_sha256(std::span<const TokenId> ids);
-
-// SHA-256 of a text, in hexadecimal.
-std::string text_sha256(std::string_view text);
 
 // The fields of `run --json` that describe one reply.
 nlohmann::ordered_json generation_json(const TextResult& result);

@@ -48,56 +48,57 @@ TokenId top_token(std::span<const float> logits) {
 }
 
 void DistributionStatistics::add(const PositionDifference& difference) {
-  divergences_.push_back(difference.divergence);
-  reference_nll_sum_ += difference.reference_nll;
-  nll_sum_ += difference.nll;
-  same_tops_ += difference.same_top ? 1 : 0;
+  sums_.divergences.push_back(difference.divergence);
+  sums_.reference_nll += difference.reference_nll;
+  sums_.nll += difference.nll;
+  sums_.same_tops += difference.same_top ? 1 : 0;
 }
 
 void DistributionStatistics::add(const DistributionStatistics& more) {
-  divergences_.insert(divergences_.end(), more.divergences_.begin(), more.divergences_.end());
-  reference_nll_sum_ += more.reference_nll_sum_;
-  nll_sum_ += more.nll_sum_;
-  same_tops_ += more.same_tops_;
+  sums_.divergences.insert(sums_.divergences.end(), more.sums_.divergences.begin(),
+                           more.sums_.divergences.end());
+  sums_.reference_nll += more.sums_.reference_nll;
+  sums_.nll += more.sums_.nll;
+  sums_.same_tops += more.sums_.same_tops;
 }
 
 double DistributionStatistics::mean(double sum) const {
-  return divergences_.empty() ? 0.0 : sum / static_cast<double>(divergences_.size());
+  return sums_.divergences.empty() ? 0.0 : sum / static_cast<double>(sums_.divergences.size());
 }
 
 double DistributionStatistics::mean_divergence() const {
-  return mean(std::accumulate(divergences_.begin(), divergences_.end(), 0.0));
+  return mean(std::accumulate(sums_.divergences.begin(), sums_.divergences.end(), 0.0));
 }
 
 double DistributionStatistics::divergence_percentile(double percent) const {
-  if (divergences_.empty()) return 0.0;
-  const auto count = static_cast<double>(divergences_.size());
+  if (sums_.divergences.empty()) return 0.0;
+  const auto count = static_cast<double>(sums_.divergences.size());
   // Multiplied first: 0.99 * 100 is above 99 in binary.
   const double rank = std::clamp(std::ceil(percent * count / 100.0), 1.0, count);
-  std::vector<double> sorted = divergences_;
+  std::vector<double> sorted = sums_.divergences;
   const auto nth = sorted.begin() + static_cast<std::ptrdiff_t>(rank) - 1;
   std::nth_element(sorted.begin(), nth, sorted.end());
   return *nth;
 }
 
 double DistributionStatistics::top_agreement() const {
-  return mean(static_cast<double>(same_tops_));
+  return mean(static_cast<double>(sums_.same_tops));
 }
 
 double DistributionStatistics::reference_nll() const {
-  return mean(reference_nll_sum_);
+  return mean(sums_.reference_nll);
 }
 
 double DistributionStatistics::nll() const {
-  return mean(nll_sum_);
+  return mean(sums_.nll);
 }
 
 double DistributionStatistics::reference_perplexity() const {
-  return divergences_.empty() ? 0.0 : std::exp(reference_nll());
+  return sums_.divergences.empty() ? 0.0 : std::exp(reference_nll());
 }
 
 double DistributionStatistics::perplexity() const {
-  return divergences_.empty() ? 0.0 : std::exp(nll());
+  return sums_.divergences.empty() ? 0.0 : std::exp(nll());
 }
 
 }  // namespace kakeya::eval

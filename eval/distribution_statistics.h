@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "report_fields.h"
 
 namespace kakeya::eval {
 
@@ -30,19 +33,31 @@ PositionDifference compare_logits(std::span<const float> reference,
 // The most likely token; of equal ones the lowest id.
 TokenId top_token(std::span<const float> logits);
 
+// What is kept of many positions.
+struct DistributionSums {
+  std::vector<double> divergences = {};  // of each
+  double reference_nll = 0.0;
+  double nll = 0.0;
+  std::int64_t same_tops = 0;
+};
+
 // What many positions add up to. Every figure is 0 without any.
 class DistributionStatistics {
  public:
+  DistributionStatistics() = default;
+  explicit DistributionStatistics(DistributionSums sums) : sums_(std::move(sums)) {}
+
   void add(const PositionDifference& difference);
   void add(const DistributionStatistics& more);
 
-  std::int64_t positions() const { return static_cast<std::int64_t>(divergences_.size()); }
+  std::int64_t positions() const { return std::ssize(sums_.divergences); }
+  const DistributionSums& sums() const { return sums_; }
   double mean_divergence() const;
   // Nearest rank: the smallest divergence that at least `percent` of the positions do not exceed;
   // 0 < percent <= 100.
   double divergence_percentile(double percent) const;
   // Positions with the same most likely token, and their share.
-  std::int64_t same_tops() const { return same_tops_; }
+  std::int64_t same_tops() const { return sums_.same_tops; }
   double top_agreement() const;
   // Means of -ln of the next token's probability, and e to the power of them.
   double reference_nll() const;
@@ -53,10 +68,11 @@ class DistributionStatistics {
  private:
   double mean(double sum) const;
 
-  std::vector<double> divergences_;
-  double reference_nll_sum_ = 0.0;
-  double nll_sum_ = 0.0;
-  std::int64_t same_tops_ = 0;
+  DistributionSums sums_;
 };
+
+// As journals have them. Errors: kDataLoss for what is none.
+Report distribution_json(const DistributionStatistics& statistics);
+Result<DistributionStatistics> parse_distribution(const Report& json);
 
 }  // namespace kakeya::eval

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "perplexity_eval.h"
 
@@ -49,19 +48,21 @@ Result<DivergenceReport> evaluate_divergence(EngineImpl& reference,
                                              EngineImpl& other,
                                              const PromptSet& texts,
                                              std::int64_t window,
-                                             const DifferenceProgress& progress) {
+                                             const DifferenceProgress& progress,
+                                             PartJournal* journal) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<EvalPrompt> windows,
                           windows_of(texts, reference.bos_id(), window));
   std::vector<std::vector<TokenId>> ids;
   for (const EvalPrompt& each : windows) ids.push_back(each.ids);
-  const Stopwatch watch;
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<DistributionStatistics> statistics,
-                          compare_windows(reference, other, ids, progress));
-  DivergenceReport report{.set = texts.name, .windows = {}, .seconds = watch.seconds()};
+  KAKEYA_ASSIGN_OR_RETURN(
+      const std::vector<WindowDifference> differences,
+      compare_windows(reference, other, ids, progress, {.journal = journal, .set = texts.name}));
+  DivergenceReport report{.set = texts.name, .windows = {}};
   DistributionStatistics whole;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    report.windows.push_back(row_of(windows[i].id, statistics[i]));
-    whole.add(statistics[i]);
+    report.windows.push_back(row_of(windows[i].id, differences[i].statistics));
+    whole.add(differences[i].statistics);
+    report.seconds += differences[i].seconds;
   }
   report.median = whole.divergence_percentile(50.0);
   report.p99 = whole.divergence_percentile(99.0);

@@ -41,14 +41,15 @@ struct DivergenceReport {
   double median = 0.0;
   double p99 = 0.0;
   double most = 0.0;
-  double seconds = 0.0;
+  double seconds = 0.0;  // of all windows, whenever they ran
 };
 
-// Errors: as windows_of and compare_windows.
+// `journal`: null, or where windows are kept. Errors: as windows_of and compare_windows.
 Result<DivergenceReport> evaluate_divergence(EngineImpl& reference,
                                              EngineImpl& other,
                                              const PromptSet& texts,
                                              std::int64_t window,
-                                             const DifferenceProgress& progress);
+                                             const DifferenceProgress& progress,
+                                             PartJournal* journal = nullptr);
 
 }  // namespace kakeya::eval

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "field_reader.h"
 
 namespace kakeya::eval {
 namespace {
@@ -22,6 +23,35 @@ SessionOptions with_size(SessionOptions session, std::int64_t context, std::int6
 const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode) {
   const auto found = options.projections.find(mode.projection);
   return found == options.projections.end() ? nullptr : found->second.get();
+}
+
+Report kv_result_json(const KvTextResult& result) {
+  return {{"statistics", distribution_json(result.statistics)},
+          {"full", result.bytes.full},
+          {"sliding", result.bytes.sliding},
+          {"codes", result.bytes.codes}};
+}
+
+// Adds what a mode gave on a text.
+Status add_kv_result(const Report& json, KvTextResult& to) {
+  Report statistics;
+  KAKEYA_TRY(FieldReader(json)
+                 .take("statistics", statistics)
+                 .take("full", to.bytes.full)
+                 .take("sliding", to.bytes.sliding)
+                 .take("codes", to.bytes.codes)
+                 .status("a mode's result on a text"));
+  KAKEYA_ASSIGN_OR_RETURN(const DistributionStatistics of_text, parse_distribution(statistics));
+  to.statistics.add(of_text);
+  return {};
+}
+
+// The parts of a result that modes have, one each.
+Result<std::vector<Report>> modes_of(const Report& result, std::size_t count) {
+  std::vector<Report> modes;
+  const Status taken = FieldReader(result).take("modes", modes).status("a result of each mode");
+  if (taken && modes.size() == count) return modes;
+  return data_loss("expected a result of each of {} modes, got {}", count, modes.size());
 }
 
 // The reference and all modes over one set of texts.
@@ -50,9 +80,13 @@ class TextEvaluation {
     return static_cast<std::size_t>(chunk_ * engine_.vocab_size());
   }
   Result<std::unique_ptr<Timeline>> timeline(const KvMode& mode);
-  Status run_text(const std::vector<TokenId>& ids);
+  // Of each mode.
+  Result<Report> run_text(const std::vector<TokenId>& ids);
+  Status add_text(const EvalPrompt& text, std::int64_t index);
   Status forward(Timeline& timeline, std::span<const TokenId> ids, std::vector<float>& logits);
-  Status compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin);
+  Status compare(std::span<const TokenId> ids,
+                 std::int64_t begin,
+                 DistributionStatistics& statistics);
 
   EngineImpl& engine_;
   std::span<const KvMode> modes_;
@@ -80,10 +114,26 @@ Status TextEvaluation::run(const PromptSet& texts) {
       return invalid_argument("{} {}: expected {} tokens, got {}", texts.name, text.id, length_,
                               text.ids.size());
     }
-    if (const Status ran = run_text(text.ids); !ran) {
+    if (const Status ran = add_text(text, &text - texts.prompts.data()); !ran) {
       return Unexpected(ran.error().with_context(texts.name + " " + text.id));
     }
   }
+  return {};
+}
+
+Status TextEvaluation::add_text(const EvalPrompt& text, std::int64_t index) {
+  KAKEYA_ASSIGN_OR_RETURN(
+      const Report result,
+      PartJournal::result(options_.journal, part_of(report_.set, index, text.ids),
+                          [&] { return run_text(text.ids); }));
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<Report> modes, modes_of(result, modes_.size()));
+  for (std::size_t mode = 0; mode < modes.size(); ++mode) {
+    KAKEYA_TRY(add_kv_result(modes[mode], report_.modes[mode]));
+  }
+  const std::int64_t end = total_ / report_.texts * (index + 1);
+  if (done_ == end) return {};  // it ran
+  done_ = end;
+  if (options_.on_progress) options_.on_progress(done_, total_);
   return {};
 }
 
@@ -93,7 +143,7 @@ Result<std::unique_ptr<Timeline>> TextEvaluation::timeline(const KvMode& mode) {
                                  find_projection(options_, mode), mode.comparison);
 }
 
-Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
+Result<Report> TextEvaluation::run_text(const std::vector<TokenId>& ids) {
   KAKEYA_ASSIGN_OR_RETURN(const auto reference,
                           timeline({.name = "reference", .session = options_.reference}));
   std::vector<std::unique_ptr<Timeline>> timelines;
@@ -102,6 +152,7 @@ Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
     if (!created) return Unexpected(created.error().with_context(mode.name));
     timelines.push_back(std::move(created).value());
   }
+  std::vector<KvTextResult> results(modes_.size());
   for (std::int64_t begin = 0; begin < length_; begin += chunk_) {
     const auto chunk = std::span<const TokenId>(ids).subspan(
         static_cast<std::size_t>(begin),
@@ -109,14 +160,16 @@ Status TextEvaluation::run_text(const std::vector<TokenId>& ids) {
     KAKEYA_TRY(forward(*reference, chunk, reference_logits_));
     for (std::size_t mode = 0; mode < timelines.size(); ++mode) {
       Status compared = forward(*timelines[mode], chunk, mode_logits_);
-      if (compared) compared = compare(mode, ids, begin);
+      if (compared) compared = compare(ids, begin, results[mode].statistics);
       if (!compared) return Unexpected(compared.error().with_context(modes_[mode].name));
     }
   }
+  Report json = {{"modes", Report::array()}};
   for (std::size_t mode = 0; mode < timelines.size(); ++mode) {
-    report_.modes[mode].bytes = kv_bytes(timelines[mode]->footprint());
+    results[mode].bytes = kv_bytes(timelines[mode]->footprint());
+    json["modes"].push_back(kv_result_json(results[mode]));
   }
-  return {};
+  return json;
 }
 
 Status TextEvaluation::forward(Timeline& timeline,
@@ -130,7 +183,9 @@ Status TextEvaluation::forward(Timeline& timeline,
 }
 
 // The rows of the chunk from position `begin` on; the text's last one has no next token.
-Status TextEvaluation::compare(std::size_t mode, std::span<const TokenId> ids, std::int64_t begin) {
+Status TextEvaluation::compare(std::span<const TokenId> ids,
+                               std::int64_t begin,
+                               DistributionStatistics& statistics) {
   const auto vocab = static_cast<std::size_t>(engine_.vocab_size());
   const std::int64_t end = std::min(begin + chunk_, length_ - 1);
   for (std::int64_t position = begin; position < end; ++position) {
@@ -143,7 +198,7 @@ Status TextEvaluation::compare(std::size_t mode, std::span<const TokenId> ids, s
       return error(StatusCode::kInternal, "expected finite logits, got others at position {}",
                    position);
     }
-    report_.modes[mode].statistics.add(difference);
+    statistics.add(difference);
   }
   return {};
 }
@@ -163,10 +218,12 @@ class NeedleEvaluation {
   KvNeedleReport report() && { return std::move(report_); }
 
  private:
-  Status run_prompt(const EvalPrompt& prompt);
+  // Of the reference, and of each mode.
+  Result<Report> run_prompt(const EvalPrompt& prompt);
+  Status add_prompt(const EvalPrompt& prompt, std::int64_t index);
   Result<std::vector<TokenId>> reply(const KvMode& mode, const EvalPrompt& prompt);
-  std::int64_t found(const std::vector<TokenId>& ids, const std::string& answer) const {
-    return tokenizer_.decode(ids).find(answer) != std::string::npos ? 1 : 0;
+  bool found(const std::vector<TokenId>& ids, const std::string& answer) const {
+    return tokenizer_.decode(ids).find(answer) != std::string::npos;
   }
 
   EngineImpl& engine_;
@@ -183,24 +240,52 @@ Status NeedleEvaluation::run(const PromptSet& prompts, std::int64_t length) {
   report_.prompts = static_cast<std::int64_t>(prompts.prompts.size());
   for (const EvalPrompt& prompt : prompts.prompts) {
     report_.prompt_tokens += static_cast<std::int64_t>(prompt.ids.size());
-    if (const Status ran = run_prompt(prompt); !ran) {
+    if (const Status ran = add_prompt(prompt, &prompt - prompts.prompts.data()); !ran) {
       return Unexpected(ran.error().with_context(prompts.name + " " + prompt.id));
     }
   }
   return {};
 }
 
-Status NeedleEvaluation::run_prompt(const EvalPrompt& prompt) {
+Status NeedleEvaluation::add_prompt(const EvalPrompt& prompt, std::int64_t index) {
+  Report part = part_of(report_.set, index, prompt.ids);
+  part["answer"] = prompt.answer;
+  KAKEYA_ASSIGN_OR_RETURN(const Report result, PartJournal::result(options_.journal, part, [&] {
+                            return run_prompt(prompt);
+                          }));
+  bool reference_found = false;
+  KAKEYA_TRY(
+      FieldReader(result).take("reference_found", reference_found).status("replies to a prompt"));
+  report_.reference_found += reference_found ? 1 : 0;
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<Report> modes, modes_of(result, modes_.size()));
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    bool finds = false;
+    bool same = false;
+    KAKEYA_TRY(FieldReader(modes[i])
+                   .take("found", finds)
+                   .take("same_output", same)
+                   .status("a mode's reply"));
+    report_.modes[i].found += finds ? 1 : 0;
+    report_.modes[i].same_output += same ? 1 : 0;
+  }
+  const std::int64_t ways = 1 + std::ssize(modes_);
+  if (done_ == ways * (index + 1)) return {};  // it ran
+  done_ = ways * (index + 1);
+  if (options_.on_progress) options_.on_progress(done_, report_.prompts * ways);
+  return {};
+}
+
+Result<Report> NeedleEvaluation::run_prompt(const EvalPrompt& prompt) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> expected,
                           reply({.name = "reference", .session = options_.reference}, prompt));
-  report_.reference_found += found(expected, prompt.answer);
-  for (std::size_t i = 0; i < modes_.size(); ++i) {
-    const auto ids = reply(modes_[i], prompt);
-    if (!ids) return Unexpected(ids.error().with_context(modes_[i].name));
-    report_.modes[i].found += found(*ids, prompt.answer);
-    report_.modes[i].same_output += *ids == expected ? 1 : 0;
+  Report json = {{"reference_found", found(expected, prompt.answer)}, {"modes", Report::array()}};
+  for (const KvMode& mode : modes_) {
+    const auto ids = reply(mode, prompt);
+    if (!ids) return Unexpected(ids.error().with_context(mode.name));
+    json["modes"].push_back(
+        {{"found", found(*ids, prompt.answer)}, {"same_output", *ids == expected}});
   }
-  return {};
+  return json;
 }
 
 Result<std::vector<TokenId>> NeedleEvaluation::reply(const KvMode& mode, const EvalPrompt& prompt) {

@@ -13,6 +13,7 @@
 #include "distribution_statistics.h"
 #include "kakeya/memory.h"
 #include "kv_modes.h"
+#include "part_journal.h"
 #include "prompt_set.h"
 #include "runtime/engine_impl.h"
 
@@ -28,6 +29,7 @@ struct KvEvalOptions {
   std::map<std::string, std::shared_ptr<const Projection>> projections = {};
   // Tokens run by all sessions, or replies; done and in all.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
+  PartJournal* journal = nullptr;  // of texts and prompts
 };
 
 // Bytes of keys and values of one session, as its ledger has them reserved.

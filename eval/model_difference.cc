@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "field_reader.h"
 
 namespace kakeya::eval {
 namespace {
@@ -29,36 +31,60 @@ class ModelComparison {
         reference_logits_(kMaxRows * vocab_size_),
         other_logits_(kMaxRows * vocab_size_) {}
 
-  Status run(std::span<const std::vector<TokenId>> windows, const DifferenceProgress& progress);
-  std::vector<DistributionStatistics> statistics() && { return std::move(statistics_); }
+  Result<std::vector<WindowDifference>> run(std::span<const std::vector<TokenId>> windows,
+                                            const DifferenceProgress& progress,
+                                            const WindowJournal& journal);
 
  private:
-  Status run_window(std::span<const TokenId> ids, const DifferenceProgress& progress);
+  // Statistics and seconds.
+  Result<Report> run_window(std::span<const TokenId> ids, const DifferenceProgress& progress);
   // Rows of the positions from `begin` on.
-  Status compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows);
+  Status compare(std::span<const TokenId> ids,
+                 std::size_t begin,
+                 std::size_t rows,
+                 DistributionStatistics& statistics);
 
   EngineImpl& reference_;
   EngineImpl& other_;
   std::size_t vocab_size_;
-  std::vector<float> reference_logits_;             // [kMaxRows, V]
-  std::vector<float> other_logits_;                 // [kMaxRows, V]
-  std::vector<DistributionStatistics> statistics_;  // of the windows
+  std::vector<float> reference_logits_;  // [kMaxRows, V]
+  std::vector<float> other_logits_;      // [kMaxRows, V]
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
 
-Status ModelComparison::run(std::span<const std::vector<TokenId>> windows,
-                            const DifferenceProgress& progress) {
+Result<std::vector<WindowDifference>> ModelComparison::run(
+    std::span<const std::vector<TokenId>> windows,
+    const DifferenceProgress& progress,
+    const WindowJournal& journal) {
   for (const auto& window : windows) total_ += window.size();
+  std::vector<WindowDifference> differences;
+  std::uint64_t end = 0;
   for (const auto& window : windows) {
-    statistics_.emplace_back();
-    KAKEYA_TRY(run_window(window, progress));
+    KAKEYA_ASSIGN_OR_RETURN(
+        const Report result,
+        PartJournal::result(journal.journal, part_of(journal.set, std::ssize(differences), window),
+                            [&] { return run_window(window, progress); }));
+    WindowDifference difference;
+    Report statistics;
+    KAKEYA_TRY(FieldReader(result)
+                   .take("statistics", statistics)
+                   .take("seconds", difference.seconds)
+                   .status("a window's differences"));
+    KAKEYA_ASSIGN_OR_RETURN(difference.statistics, parse_distribution(statistics));
+    differences.push_back(std::move(difference));
+    end += window.size();
+    if (done_ == end) continue;  // it ran
+    done_ = end;
+    if (progress) KAKEYA_TRY(progress(done_, total_));
   }
-  return {};
+  return differences;
 }
 
-Status ModelComparison::run_window(std::span<const TokenId> ids,
-                                   const DifferenceProgress& progress) {
+Result<Report> ModelComparison::run_window(std::span<const TokenId> ids,
+                                           const DifferenceProgress& progress) {
+  const Stopwatch watch;
+  DistributionStatistics statistics;
   KAKEYA_ASSIGN_OR_RETURN(const auto reference, timeline_of(reference_, ids.size()));
   KAKEYA_ASSIGN_OR_RETURN(const auto other, timeline_of(other_, ids.size()));
   for (std::size_t begin = 0; begin < ids.size(); begin += kMaxRows) {
@@ -69,14 +95,17 @@ Status ModelComparison::run_window(std::span<const TokenId> ids,
     };
     KAKEYA_TRY(reference->forward(chunk, logits(reference_logits_)));
     KAKEYA_TRY(other->forward(chunk, logits(other_logits_)));
-    KAKEYA_TRY(compare(ids, begin, chunk.size()));
+    KAKEYA_TRY(compare(ids, begin, chunk.size(), statistics));
     done_ += chunk.size();
     if (progress) KAKEYA_TRY(progress(done_, total_));
   }
-  return {};
+  return Report{{"statistics", distribution_json(statistics)}, {"seconds", watch.seconds()}};
 }
 
-Status ModelComparison::compare(std::span<const TokenId> ids, std::size_t begin, std::size_t rows) {
+Status ModelComparison::compare(std::span<const TokenId> ids,
+                                std::size_t begin,
+                                std::size_t rows,
+                                DistributionStatistics& statistics) {
   const std::size_t end = std::min(begin + rows, ids.size() - 1);
   for (std::size_t position = begin; position < end; ++position) {
     const std::size_t offset = (position - begin) * vocab_size_;
@@ -87,35 +116,33 @@ Status ModelComparison::compare(std::span<const TokenId> ids, std::size_t begin,
       return error(StatusCode::kInternal, "expected finite logits, got others at position {}",
                    position);
     }
-    statistics_.back().add(difference);
+    statistics.add(difference);
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<DistributionStatistics>> compare_windows(
-    EngineImpl& reference,
-    EngineImpl& other,
-    std::span<const std::vector<TokenId>> windows,
-    const DifferenceProgress& progress) {
+Result<std::vector<WindowDifference>> compare_windows(EngineImpl& reference,
+                                                      EngineImpl& other,
+                                                      std::span<const std::vector<TokenId>> windows,
+                                                      const DifferenceProgress& progress,
+                                                      const WindowJournal& journal) {
   if (reference.vocab_size() != other.vocab_size()) {
     return invalid_argument("expected models of one vocabulary, got {} and {} tokens",
                             reference.vocab_size(), other.vocab_size());
   }
-  ModelComparison comparison(reference, other);
-  KAKEYA_TRY(comparison.run(windows, progress));
-  return std::move(comparison).statistics();
+  return ModelComparison(reference, other).run(windows, progress, journal);
 }
 
 Result<DistributionStatistics> compare_models(EngineImpl& reference,
                                               EngineImpl& other,
                                               std::span<const std::vector<TokenId>> windows,
                                               const DifferenceProgress& progress) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<DistributionStatistics> all,
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<WindowDifference> all,
                           compare_windows(reference, other, windows, progress));
   DistributionStatistics whole;
-  for (const DistributionStatistics& window : all) whole.add(window);
+  for (const WindowDifference& window : all) whole.add(window.statistics);
   return whole;
 }
 

@@ -291,12 +291,21 @@ Result<std::vector<TenantArmReport>> run_tenants(EngineImpl& engine,
   std::int64_t done = 0;
   std::vector<TenantArmReport> reports;
   for (const TenantArm& arm : arms) {
-    TenantRun run(engine, prompts, arm, options);
-    for (int pair = -1; pair < options.pairs; ++pair) {
-      KAKEYA_TRY(run.pair(pair % 2 == 0, pair >= 0));
-      if (options.on_progress) options.on_progress(++done, total);
-    }
-    reports.push_back(std::move(run).report());
+    const auto run_arm = [&]() -> Result<Report> {
+      TenantRun run(engine, prompts, arm, options);
+      for (int pair = -1; pair < options.pairs; ++pair) {
+        KAKEYA_TRY(run.pair(pair % 2 == 0, pair >= 0));
+        if (options.on_progress) options.on_progress(++done, total);
+      }
+      return tenant_arm_json(std::move(run).report());
+    };
+    KAKEYA_ASSIGN_OR_RETURN(
+        const Report result,
+        PartJournal::result(options.journal, part_of(arm.name, prompts), run_arm));
+    KAKEYA_ASSIGN_OR_RETURN(TenantArmReport report, parse_tenant_arm(result, arm));
+    reports.push_back(std::move(report));
+    done = std::ssize(reports) * (options.pairs + 1);
+    if (options.on_progress) options.on_progress(done, total);
   }
   return reports;
 }

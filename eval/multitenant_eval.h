@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kakeya/options.h"
+#include "part_journal.h"
 #include "prompt_set.h"
 #include "report_fields.h"
 #include "runtime/engine_impl.h"
@@ -88,6 +89,7 @@ struct TenantOptions {
   std::int64_t draft_length = kAutoDraftLength;  // of arms with drafts
   std::function<std::string(std::span<const TokenId>)> hash = {};
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};  // in runs
+  PartJournal* journal = nullptr;                                               // of arms
 };
 
 // The index of the first token that differs: where one list is the beginning of the other, its
@@ -107,12 +109,17 @@ void compare_tenant(TenantRequest& request,
                     const TenantAnswer& solo,
                     const TenantOptions& options);
 
-// Every prompt is one request, all at once and each alone, in turns. Errors: as create_scheduler();
-// kInvalidArgument for options out of range. What fails of a request is in its row.
+// Every prompt is one request, all at once and each alone, in turns. Errors: as create_scheduler()
+// and PartJournal::result; kInvalidArgument for options out of range. What fails of a request is in
+// its row.
 Result<std::vector<TenantArmReport>> run_tenants(EngineImpl& engine,
                                                  std::span<const EvalPrompt> prompts,
                                                  std::span<const TenantArm> arms,
                                                  const TenantOptions& options);
+
+// As journals have it. Errors: kDataLoss for what is none.
+Report tenant_arm_json(const TenantArmReport& report);
+Result<TenantArmReport> parse_tenant_arm(const Report& json, const TenantArm& arm);
 
 // Arms and outputs_equal, added to a report; ids are not in it.
 void add_tenants_json(Report& report, std::span<const TenantArmReport> arms);

@@ -1,6 +1,8 @@
 // Arms of shared runs as reports have them.
 #include <algorithm>
+#include <utility>
 
+#include "field_reader.h"
 #include "multitenant_eval.h"
 
 namespace kakeya::eval {
@@ -50,7 +52,70 @@ Report arm_json(const TenantArmReport& arm) {
   return json;
 }
 
+bool take_stop_reason(const std::string& name, StopReason& to) {
+  for (const StopReason reason :
+       {StopReason::kStopId, StopReason::kMaxTokens, StopReason::kContext, StopReason::kCallback}) {
+    if (stop_reason_name(reason) != name) continue;
+    to = reason;
+    return true;
+  }
+  return false;
+}
+
+Result<TenantRequest> parse_tenant_request(const Report& json) {
+  TenantRequest request;
+  TenantAnswer& answer = request.together;
+  FieldReader fields(json);
+  fields.take("prompt", request.prompt)
+      .take("prompt_tokens", request.prompt_tokens)
+      .take_if_there("error", request.error)
+      .take_if_there("sha256", request.sha256);
+  std::string stop_reason;
+  std::int64_t differs_at = -1;
+  if (!request.sha256.empty()) {
+    fields.take("solo_sha256", request.solo_sha256)
+        .take_if_there("differs_at", differs_at)
+        .take("stop_reason", stop_reason)
+        .take("drafted", answer.drafted)
+        .take("accepted", answer.accepted)
+        .take("queue_seconds", answer.queue_seconds)
+        .take("first_token_seconds", answer.first_token_seconds)
+        .take("longest_gap_seconds", answer.longest_gap_seconds)
+        .take("seconds", answer.seconds)
+        .take("ids", answer.ids);
+  }
+  KAKEYA_TRY(fields.status("a request"));
+  if (differs_at >= 0) request.differs_at = differs_at;
+  if (request.sha256.empty() || take_stop_reason(stop_reason, answer.stop_reason)) return request;
+  return data_loss("expected a reason to stop, got {}", stop_reason);
+}
+
 }  // namespace
+
+Report tenant_arm_json(const TenantArmReport& report) {
+  Report json = arm_json(report);
+  for (std::size_t i = 0; i < report.requests.size(); ++i) {
+    json["requests"][i]["ids"] = report.requests[i].together.ids;
+  }
+  return json;
+}
+
+Result<TenantArmReport> parse_tenant_arm(const Report& json, const TenantArm& arm) {
+  TenantArmReport report{.arm = arm};
+  std::vector<Report> requests;
+  KAKEYA_TRY(FieldReader(json)
+                 .take("requests", requests)
+                 .take("solo_seconds", report.solo_seconds)
+                 .take("together_seconds", report.together_seconds)
+                 .take("alone_bytes", report.alone_bytes)
+                 .take("together_bytes", report.together_bytes)
+                 .status("what an arm gave"));
+  for (const Report& each : requests) {
+    KAKEYA_ASSIGN_OR_RETURN(TenantRequest request, parse_tenant_request(each));
+    report.requests.push_back(std::move(request));
+  }
+  return report;
+}
 
 void add_tenants_json(Report& report, std::span<const TenantArmReport> arms) {
   report["arms"] = Report::array();

@@ -4,21 +4,84 @@
 #include <cmath>
 #include <utility>
 
-#include "kakeya/status_macros.h"
+#include "base/status.h"
+#include "field_reader.h"
 
 namespace kakeya::eval {
 namespace {
 
 // Passes over one text, one behind the other.
-std::vector<std::vector<std::int32_t>> joined(std::span<const PassRouting> passes) {
-  std::vector<std::vector<std::int32_t>> layers;
+PassRouting joined(std::span<const PassRouting> passes) {
+  PassRouting all;
   for (const PassRouting& pass : passes) {
-    layers.resize(std::max(layers.size(), pass.layers.size()));
+    all.rows += pass.rows;
+    all.layers.resize(std::max(all.layers.size(), pass.layers.size()));
     for (std::size_t l = 0; l < pass.layers.size(); ++l) {
-      layers[l].insert(layers[l].end(), pass.layers[l].begin(), pass.layers[l].end());
+      all.layers[l].insert(all.layers[l].end(), pass.layers[l].begin(), pass.layers[l].end());
     }
   }
-  return layers;
+  return all;
+}
+
+// Which experts a prompt's rows and its drafted blocks were routed to.
+struct PromptRouting {
+  std::int64_t top_k = 0;
+  PassRouting text;
+  std::vector<PassRouting> blocks;
+};
+
+Report pass_json(const PassRouting& pass) {
+  return {{"rows", pass.rows}, {"layers", pass.layers}};
+}
+
+Result<PassRouting> parse_pass(const Report& json, std::int64_t top_k, std::int64_t num_experts) {
+  PassRouting pass;
+  bool whole = FieldReader(json).take("rows", pass.rows).take("layers", pass.layers).whole();
+  for (const std::vector<std::int32_t>& layer : pass.layers) {
+    whole = whole && std::ssize(layer) % top_k == 0 &&
+            std::ranges::all_of(layer, [&](std::int32_t expert) { return expert < num_experts; });
+  }
+  if (whole) return pass;
+  return data_loss("expected the experts of a pass, {} a row, got others", top_k);
+}
+
+Result<PromptRouting> parse_routing(const Report& json, std::int64_t num_experts) {
+  PromptRouting routing;
+  Report text;
+  std::vector<Report> blocks;
+  const Status taken = FieldReader(json)
+                           .take("top_k", routing.top_k)
+                           .take("text", text)
+                           .take("blocks", blocks)
+                           .status("what a prompt was routed to");
+  if (!taken) return Unexpected(taken.error());
+  if (routing.top_k < 1) return data_loss("expected an expert or more a row, got none");
+  KAKEYA_ASSIGN_OR_RETURN(routing.text, parse_pass(text, routing.top_k, num_experts));
+  for (const Report& block : blocks) {
+    KAKEYA_ASSIGN_OR_RETURN(PassRouting pass, parse_pass(block, routing.top_k, num_experts));
+    routing.blocks.push_back(std::move(pass));
+  }
+  return routing;
+}
+
+Result<Report> run_overlap_prompt(Engine& engine,
+                                  RoutingLog& log,
+                                  const EvalPrompt& prompt,
+                                  const OverlapOptions& options) {
+  log.passes.clear();
+  KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session());
+  KAKEYA_TRY(session->append(prompt.ids));
+  KAKEYA_TRY(session->prefill());
+  Report json = {
+      {"top_k", log.top_k}, {"text", pass_json(joined(log.passes))}, {"blocks", Report::array()}};
+  if (options.draft_length == 0) return json;
+  log.passes.clear();
+  KAKEYA_TRY(
+      session->generate({.max_tokens = options.max_tokens, .draft_length = options.draft_length}));
+  for (const PassRouting& pass : log.passes) {
+    if (pass.rows == options.draft_length + 1) json["blocks"].push_back(pass_json(pass));
+  }
+  return json;
 }
 
 }  // namespace
@@ -119,25 +182,21 @@ Result<OverlapReport> evaluate_overlap(Engine& engine,
   OverlapStatistics drafts(options.num_experts, {options.draft_length + 1});
   std::int64_t done = 0;
   for (const EvalPrompt& prompt : prompts.prompts) {
-    log.passes.clear();
-    KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session());
-    const auto generated = [&]() -> Status {
-      KAKEYA_TRY(session->append(prompt.ids));
-      KAKEYA_TRY(session->prefill());
-      text.add_text(joined(log.passes), log.top_k);
-      for (const PassRouting& pass : log.passes) report.tokens += pass.rows;
-      if (options.draft_length == 0) return {};
-      log.passes.clear();
-      KAKEYA_TRY(session->generate(
-          {.max_tokens = options.max_tokens, .draft_length = options.draft_length}));
-      for (const PassRouting& pass : log.passes) {
-        if (pass.rows == options.draft_length + 1) drafts.add_block(pass, log.top_k);
-      }
+    const auto added = [&]() -> Status {
+      KAKEYA_ASSIGN_OR_RETURN(
+          const Report result,
+          PartJournal::result(options.journal, part_of(prompts.name, done, prompt.ids),
+                              [&] { return run_overlap_prompt(engine, log, prompt, options); }));
+      KAKEYA_ASSIGN_OR_RETURN(const PromptRouting routing,
+                              parse_routing(result, options.num_experts));
+      text.add_text(routing.text.layers, routing.top_k);
+      report.tokens += routing.text.rows;
+      for (const PassRouting& block : routing.blocks) drafts.add_block(block, routing.top_k);
       return {};
     }();
-    if (!generated)
-      return Unexpected(generated.error().with_context(prompts.name + " " + prompt.id));
-    if (options.on_progress) options.on_progress(++done, std::ssize(prompts.prompts));
+    if (!added) return Unexpected(added.error().with_context(prompts.name + " " + prompt.id));
+    ++done;
+    if (options.on_progress) options.on_progress(done, std::ssize(prompts.prompts));
   }
   report.text = text.rows();
   if (options.draft_length > 0) report.drafts = drafts.rows();

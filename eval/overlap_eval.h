@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kakeya/engine.h"
+#include "part_journal.h"
 #include "prompt_set.h"
 #include "routing_log.h"
 
@@ -72,10 +73,11 @@ struct OverlapOptions {
   std::int64_t max_tokens = 64;   // of a reply
   std::int64_t draft_length = 0;  // 0: no drafts are looked at
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
+  PartJournal* journal = nullptr;  // of prompts
 };
 
 // Runs prompts and replies to them; `log` is that of the engine's backend. Errors: as
-// Session::generate, with the prompt's id.
+// Session::generate and PartJournal::result, with the prompt's id.
 Result<OverlapReport> evaluate_overlap(Engine& engine,
                                        RoutingLog& log,
                                        const PromptSet& prompts,

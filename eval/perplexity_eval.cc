@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "field_reader.h"
 
 namespace kakeya::eval {
 namespace {
@@ -17,16 +18,39 @@ std::vector<GroupSum> sums_of(const std::vector<WindowScore>& windows) {
   return sums;
 }
 
-Result<WindowScore> score_window(Engine& engine,
-                                 const EvalPrompt& window,
-                                 const SessionOptions& session_options) {
+Result<Report> score_window(Engine& engine,
+                            const EvalPrompt& window,
+                            const SessionOptions& session_options) {
+  const Stopwatch watch;
   KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session(session_options));
   const std::span<const TokenId> ids = window.ids;
   KAKEYA_TRY(session->append(ids.first(1)));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenLogprobs> scores, session->score(ids.subspan(1)));
-  WindowScore score{.text = window.id, .tokens = std::ssize(scores), .nll = 0.0};
-  for (const TokenLogprobs& each : scores) score.nll -= static_cast<double>(each.token.logprob);
-  return score;
+  double nll = 0.0;
+  for (const TokenLogprobs& each : scores) nll -= static_cast<double>(each.token.logprob);
+  return Report{{"tokens", scores.size()}, {"nll", nll}, {"seconds", watch.seconds()}};
+}
+
+// Runs a window, unless the journal has it.
+Status add_window(Engine& engine,
+                  const EvalPrompt& window,
+                  const SessionOptions& session,
+                  PartJournal* journal,
+                  PerplexityReport& report) {
+  KAKEYA_ASSIGN_OR_RETURN(
+      const Report result,
+      PartJournal::result(journal, part_of(report.set, std::ssize(report.windows), window.ids),
+                          [&] { return score_window(engine, window, session); }));
+  WindowScore score{.text = window.id};
+  double seconds = 0.0;
+  KAKEYA_TRY(FieldReader(result)
+                 .take("tokens", score.tokens)
+                 .take("nll", score.nll)
+                 .take("seconds", seconds)
+                 .status("a window's score"));
+  report.windows.push_back(std::move(score));
+  report.seconds += seconds;
+  return {};
 }
 
 }  // namespace
@@ -89,14 +113,11 @@ Result<PerplexityReport> evaluate_perplexity(Engine& engine,
   session.context = options.window;
   session.drafting = false;
   PerplexityReport report{.set = texts.name, .windows = {}, .seconds = 0.0};
-  const Stopwatch watch;
   for (const EvalPrompt& window : windows) {
-    auto score = score_window(engine, window, session);
-    if (!score) return Unexpected(score.error().with_context(texts.name + " " + window.id));
-    report.windows.push_back(std::move(score).value());
+    const Status added = add_window(engine, window, session, options.journal, report);
+    if (!added) return Unexpected(added.error().with_context(texts.name + " " + window.id));
     if (options.on_progress) options.on_progress(std::ssize(report.windows), std::ssize(windows));
   }
-  report.seconds = watch.seconds();
   return report;
 }
 

@@ -9,6 +9,7 @@
 #include "bootstrap.h"
 #include "kakeya/engine.h"
 #include "kakeya/status.h"
+#include "part_journal.h"
 #include "prompt_set.h"
 
 namespace kakeya::eval {
@@ -18,6 +19,7 @@ struct PerplexityOptions {
   SessionOptions session = {};  // context and drafting are set by the evaluation
   // Called with the windows that are done and those to be done; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
+  PartJournal* journal = nullptr;  // of windows
 };
 
 // The tokens of a window but its first one, which nothing is known of.
@@ -30,7 +32,7 @@ struct WindowScore {
 struct PerplexityReport {
   std::string set;
   std::vector<WindowScore> windows;
-  double seconds = 0.0;
+  double seconds = 0.0;  // of all windows, whenever they ran
 
   std::int64_t tokens() const;
   // exp(sum of nll / tokens).
@@ -49,7 +51,7 @@ Result<std::vector<EvalPrompt>> windows_of(const PromptSet& texts,
                                            TokenId bos_id,
                                            std::int64_t window);
 
-// Errors: as windows_of; as Session::score, with the text's id.
+// Errors: as windows_of; as Session::score and PartJournal::result, with the text's id.
 Result<PerplexityReport> evaluate_perplexity(Engine& engine,
                                              const PromptSet& texts,
                                              const PerplexityOptions& options);

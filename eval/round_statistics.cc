@@ -17,27 +17,27 @@ double DepthAcceptance::share() const {
 
 void RoundStatistics::add(std::span<const RoundRecord> rounds) {
   for (const RoundRecord& round : rounds) {
-    ++rounds_;
-    committed_ += round.committed;
+    ++counts_.rounds;
+    counts_.committed += round.committed;
     if (round.drafted == 0) continue;
-    ++drafting_rounds_;
-    drafted_ += round.drafted;
-    accepted_ += round.accepted;
+    ++counts_.drafting_rounds;
+    counts_.drafted += round.drafted;
+    counts_.accepted += round.accepted;
     const auto depth = static_cast<std::size_t>(round.drafted);
-    if (by_depth_.size() < depth) by_depth_.resize(depth);
+    if (counts_.by_depth.size() < depth) counts_.by_depth.resize(depth);
     for (std::size_t d = 0; d < depth; ++d) {
-      ++by_depth_[d].rounds;
-      if (d < static_cast<std::size_t>(round.accepted)) ++by_depth_[d].accepted;
+      ++counts_.by_depth[d].rounds;
+      if (d < static_cast<std::size_t>(round.accepted)) ++counts_.by_depth[d].accepted;
     }
   }
 }
 
 double RoundStatistics::accepted_per_round() const {
-  return ratio(accepted_, drafting_rounds_);
+  return ratio(counts_.accepted, counts_.drafting_rounds);
 }
 
 double RoundStatistics::tokens_per_round() const {
-  return ratio(committed_, rounds_);
+  return ratio(counts_.committed, counts_.rounds);
 }
 
 }  // namespace kakeya::eval

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kakeya/session.h"
@@ -18,15 +19,29 @@ struct DepthAcceptance {
   double share() const;
 };
 
+struct RoundCounts {
+  std::int64_t rounds = 0;
+  std::int64_t drafting_rounds = 0;
+  std::int64_t drafted = 0;
+  std::int64_t accepted = 0;
+  std::int64_t committed = 0;
+  // [d]: of drafts d + 1 tokens deep; as deep as any round drafted.
+  std::vector<DepthAcceptance> by_depth = {};
+};
+
 class RoundStatistics {
  public:
+  RoundStatistics() = default;
+  explicit RoundStatistics(RoundCounts counts) : counts_(std::move(counts)) {}
+
   void add(std::span<const RoundRecord> rounds);
 
-  std::int64_t rounds() const { return rounds_; }
-  std::int64_t drafting_rounds() const { return drafting_rounds_; }
-  std::int64_t drafted() const { return drafted_; }
-  std::int64_t accepted() const { return accepted_; }
-  std::int64_t committed() const { return committed_; }
+  const RoundCounts& counts() const { return counts_; }
+  std::int64_t rounds() const { return counts_.rounds; }
+  std::int64_t drafting_rounds() const { return counts_.drafting_rounds; }
+  std::int64_t drafted() const { return counts_.drafted; }
+  std::int64_t accepted() const { return counts_.accepted; }
+  std::int64_t committed() const { return counts_.committed; }
 
   // Accepted drafts of a drafting round; 0 without any.
   double accepted_per_round() const;
@@ -35,16 +50,10 @@ class RoundStatistics {
   // Tokens committed by a round, plain steps included; 0 without any.
   double tokens_per_round() const;
 
-  // [d]: of drafts d + 1 tokens deep; as deep as any round drafted.
-  const std::vector<DepthAcceptance>& by_depth() const { return by_depth_; }
+  const std::vector<DepthAcceptance>& by_depth() const { return counts_.by_depth; }
 
  private:
-  std::int64_t rounds_ = 0;
-  std::int64_t drafting_rounds_ = 0;
-  std::int64_t drafted_ = 0;
-  std::int64_t accepted_ = 0;
-  std::int64_t committed_ = 0;
-  std::vector<DepthAcceptance> by_depth_;
+  RoundCounts counts_;
 };
 
 }  // namespace kakeya::eval

@@ -161,6 +161,17 @@ SpeculationReport SetEvaluation::report() && {
   return std::move(report_);
 }
 
+Result<Report> run_set(EngineImpl& engine,
+                       const PromptSet& set,
+                       const SpeculationEvalOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto evaluation, SetEvaluation::create(engine, set, options));
+  KAKEYA_TRY(evaluation->plain_pass());
+  for (int pair = 0; pair < options.pairs; ++pair) KAKEYA_TRY(evaluation->pair());
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  KAKEYA_TRY(evaluation->count_recall(*tokenizer));
+  return speculation_json(std::move(*evaluation).report());
+}
+
 }  // namespace
 
 void SetTimes::add(std::size_t prompt, double seconds) {
@@ -197,12 +208,10 @@ double SpeculationReport::steady_time_ratio() const {
 Result<SpeculationReport> evaluate_speculation(EngineImpl& engine,
                                                const PromptSet& set,
                                                const SpeculationEvalOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto evaluation, SetEvaluation::create(engine, set, options));
-  KAKEYA_TRY(evaluation->plain_pass());
-  for (int pair = 0; pair < options.pairs; ++pair) KAKEYA_TRY(evaluation->pair());
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
-  KAKEYA_TRY(evaluation->count_recall(*tokenizer));
-  return std::move(*evaluation).report();
+  KAKEYA_ASSIGN_OR_RETURN(const Report result,
+                          PartJournal::result(options.journal, part_of(set.name, set.prompts),
+                                              [&] { return run_set(engine, set, options); }));
+  return parse_speculation(result);
 }
 
 }  // namespace kakeya::eval

@@ -14,7 +14,7 @@ if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test runtime/allocation_hook.cc runtime/memory_test.cc)
 endif()
 
-kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
+kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
             cli/bridge_test.cc
             cli/cuda_test.cc
