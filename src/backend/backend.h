@@ -73,10 +73,6 @@ class Backend {
   // A table for embed() only, read in place: the view's memory must outlive it. Charges nothing.
   virtual Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) = 0;
 
-  // Whether sessions may have rows in this format and, with `restored`, rows that are restored.
-  // Asked before there is a session. Errors: kUnimplemented.
-  virtual Status check_rows(KvFormat /*format*/, bool /*restored*/) const { return {}; }
-
   // Errors: kResourceExhausted if the scratch exceeds the budget; kUnimplemented for shapes that
   // the backend has no code for.
   virtual Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,

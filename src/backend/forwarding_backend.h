@@ -32,9 +32,6 @@ class ForwardingBackend : public Backend {
   Result<std::unique_ptr<Matrix>> map_table(const TensorView& weight) override {
     return inner_->map_table(weight);
   }
-  Status check_rows(KvFormat format, bool restored) const override {
-    return inner_->check_rows(format, restored);
-  }
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
     return inner_->executor_bytes(plan);
   }

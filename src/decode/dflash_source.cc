@@ -62,7 +62,6 @@ Result<std::unique_ptr<DflashSource>> DflashSource::create(const dflash::Drafter
                                                            Workspace& workspace,
                                                            const DflashPlan& plan,
                                                            MemoryBudget& budget) {
-  KAKEYA_TRY(workspace.check(plan.context));
   KAKEYA_TRY(workspace.reserve(plan.workspace));
   KAKEYA_ASSIGN_OR_RETURN(KvCache context,
                           KvCache::create(plan.context, budget, workspace.memory()));

@@ -28,7 +28,6 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
                                                    MemoryBudget& budget,
                                                    const RestoringWeights& restoring) {
   const ModelConfig& config = decoder.config();
-  KAKEYA_TRY(workspace.check(plan.cache));
   KAKEYA_TRY(workspace.reserve(plan.workspace));
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget, workspace.memory()));
   std::unique_ptr<Timeline> timeline(

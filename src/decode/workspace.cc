@@ -50,13 +50,6 @@ Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend) 
   return footprint;
 }
 
-Status Workspace::check(const KvCacheSpec& cache) const {
-  for (const LayerCacheSpec& layer : cache.layers) {
-    KAKEYA_TRY(backend_.check_rows(layer.format, layer.restored));
-  }
-  return {};
-}
-
 Status Workspace::reserve(const WorkspacePlan& plan) {
   const Turn turn = take_turn();
   WorkspacePlan wanted = plan_;

@@ -84,8 +84,6 @@ class Workspace final : public HostCopies {
   // `rows`, or as many as the limits allow. Thread-safe.
   std::int64_t limited_rows(std::int64_t rows) const;
 
-  // Whether passes can read and write such a cache. Errors: kUnimplemented.
-  Status check(const KvCacheSpec& cache) const;
   // Makes room for such passes, too. Thread-safe; waits for a turn. Errors: kResourceExhausted;
   // nothing changes then.
   Status reserve(const WorkspacePlan& plan);

@@ -38,6 +38,10 @@ inline constexpr std::int64_t kInt4Group = 32;
 inline constexpr std::int64_t kInt4GroupBytes = 18;  // a bf16 scale and 32 fields
 inline constexpr std::int64_t kD4Radix = 18;
 inline constexpr std::int64_t kMaxKvHeadDim = 512;
+// Steps of 16 levels that lose least of a normal distribution, in standard deviations; found by
+// minimising the mean squared error over 10^6 draws. Rotated vectors are nearly normal.
+inline constexpr float kNormalStep = 0.335F;
+inline constexpr float kNormalStepD4 = 0.295F;
 
 std::string_view kv_format_name(KvFormat format);
 std::optional<KvFormat> parse_kv_format(std::string_view name);

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/backend_fixture.h"
 #include "base/memory_budget.h"
 #include "runtime/engine_impl.h"
 
@@ -107,6 +109,57 @@ TEST_F(MlxNames, TheEndOfAPassKeepsWhatIsKept) {
   EXPECT_EQ(mlx::counters(*backend_).evaluations, before.evaluations + 1);
 }
 
+// Rows of all sizes, one of zeros, one that is not finite, one of numbers that barely are. Sums of
+// a rotation may be rounded otherwise, and a number between two codes then has the other one.
+TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  constexpr std::int64_t kSlots = 6;
+  constexpr std::int64_t kHeads = 2;
+  constexpr std::int64_t kHeadDim = 64;
+  constexpr std::int64_t kWidth = kHeads * kHeadDim;
+  Machine machine({.instruction_set = "mlx"});
+  std::vector<float> rows = random_floats(kSlots * kWidth, 21);
+  const auto scale = [&](std::int64_t row, float by) {
+    for (std::int64_t i = 0; i < kWidth; ++i)
+      rows[static_cast<std::size_t>(row * kWidth + i)] *= by;
+  };
+  scale(1, 0.0F);
+  scale(2, 1e-37F);
+  scale(3, 1e37F);
+  rows[4 * kWidth + 3] = INFINITY;
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kRotatedInt4}) {
+    KvRows kv = {.block_slots = kSlots,
+                 .format = format,
+                 .capacity = kSlots,
+                 .num_kv_heads = kHeads,
+                 .head_dim = kHeadDim};
+    std::vector<std::byte> stored(static_cast<std::size_t>(kSlots * kv.slot_bytes()));
+    const DevicePointer<std::byte> block = device(stored.data());
+    kv.values = &block;
+    machine.store({}, rows_of(rows, kWidth), 0, kv);
+    std::int64_t different = 0;
+    for (std::int64_t vector = 0; vector < kSlots * kHeads; ++vector) {
+      const float* x = rows.data() + vector * kHeadDim;
+      const std::byte* got = stored.data() + vector * kv.vector_bytes();
+      std::vector<std::byte> expected(static_cast<std::size_t>(kv.vector_bytes()));
+      encode_kv(format, x, kHeadDim, expected.data());
+      std::vector<float> back(kHeadDim);
+      decode_kv(format, got, kHeadDim, back.data());
+      if (vector == 4 * kHeads) {  // any NaN will do; groups of 32 have scales of their own
+        EXPECT_TRUE(std::isnan(back[3])) << kv_format_name(format);
+        continue;
+      }
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        // The low bits of a scale behind a rotation.
+        if (format == KvFormat::kRotatedInt4 && i < sizeof(float)) continue;
+        different += got[i] == expected[i] ? 0 : 1;
+      }
+    }
+    EXPECT_LE(different, format == KvFormat::kRotatedInt4 ? 2 : 0) << kv_format_name(format);
+  }
+  EXPECT_TRUE(mlx::counters(*machine.backend).fallbacks.empty());
+}
+
 // Of the demo model, whose pass has some 1,600 primitives.
 TEST(MlxPasses, AStepIsOneEvaluation) {
   if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
@@ -123,6 +176,29 @@ TEST(MlxPasses, AStepIsOneEvaluation) {
   ASSERT_TRUE(session->generate({.max_tokens = 5, .ignore_model_stop_ids = true}).has_value());
   EXPECT_EQ(evaluations() - before, 2U + 4U);
   EXPECT_TRUE(mlx::counters(engine->backend()).fallbacks.empty());
+}
+
+TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                                        .backend = "mlx",
+                                        .session = {.context = 256,
+                                                    .max_rows = 32,
+                                                    .kv_full = KvType::kInt8,
+                                                    .kv_sliding = KvType::kRotatedInt4,
+                                                    .window = 40,
+                                                    .evicted_full = Evicted::kRestore,
+                                                    .evicted_sliding = Evicted::kRestore,
+                                                    .kv_codes = KvType::kInt4},
+                                        .draft = {.source = "auto"}})
+                          .value();
+  const auto session = engine->create_session().value();
+  ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
+  ASSERT_TRUE(session->generate({.max_tokens = 5, .draft_length = 0, .ignore_model_stop_ids = true})
+                  .has_value());
+  for (const auto& [name, times] : mlx::counters(engine->backend()).fallbacks) {
+    ADD_FAILURE() << name << ": " << times << " times";
+  }
 }
 
 }  // namespace

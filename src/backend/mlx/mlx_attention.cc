@@ -7,19 +7,16 @@
 #include <cmath>
 
 #include "backend/mlx/mlx_executor.h"
+#include "backend/mlx/mlx_rows.h"
 
 namespace kakeya::mlx {
 namespace {
 
 constexpr Position kTile = 64;
 
-// Of rows that MLX reads and writes itself.
-bool is_plain(KvFormat format) {
-  return format == KvFormat::kF32 || format == KvFormat::kBf16;
-}
-
-mx::Dtype dtype_of(KvFormat format) {
-  return format == KvFormat::kF32 ? mx::float32 : mx::bfloat16;
+mx::Shape block_shape(const KvRows& kv) {
+  const auto item = static_cast<std::int64_t>(mx::size_of(dtype_of(kv.format)));
+  return {to_int(kv.block_slots), to_int(kv.slot_bytes() / item)};
 }
 
 // A fresh array of these floats, to be filled by the host.
@@ -100,13 +97,26 @@ void MlxExecutor::apply_rope(Rows x, RopeTable table) {
   write(x, rotated(heads, cos, sin));
 }
 
+// Rows [N, K * E] of f32 as they are stored, [N, items of a slot].
+mx::array MlxExecutor::stored(const mx::array& rows, const KvRows& kv) {
+  const int count = rows.shape(0);
+  const mx::array x = mx::reshape(rows, {count, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
+  return mx::reshape(encode_rows(kv.format, x, s_), {count, -1}, s_);
+}
+
+// The other way.
+mx::array MlxExecutor::loaded(const mx::array& rows, const KvRows& kv) {
+  const int count = rows.shape(0);
+  const mx::array vectors = mx::reshape(rows, {count, to_int(kv.num_kv_heads), -1}, s_);
+  return mx::reshape(decode_rows(kv.format, vectors, s_), {count, -1}, s_);
+}
+
 void MlxExecutor::store_rows(const mx::array& rows,
                              const Segment& segment,
                              const KvRows& kv,
                              const DevicePointer<std::byte>* blocks) {
-  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
-  const mx::Dtype dtype = dtype_of(kv.format);
-  const mx::array coded = mx::astype(rows, dtype, s_);
+  const mx::Shape shape = block_shape(kv);
+  const mx::array coded = stored(rows, kv);
   // Runs of neighbouring slots of one block.
   for (std::int64_t done = 0; done < segment.rows;) {
     const Position first = batch().first_position(segment) + done;
@@ -118,25 +128,26 @@ void MlxExecutor::store_rows(const mx::array& rows,
     }
     const int in_block = to_int(slot % kv.block_slots);
     const int from = to_int(segment.first_row + done);
-    const mx::array update =
-        mx::slice(coded, mx::Shape{from, 0}, mx::Shape{from + to_int(run), to_int(width)},
-                  mx::Shape{1, 1}, s_);
+    const mx::array update = mx::slice(
+        coded, mx::Shape{from, 0}, mx::Shape{from + to_int(run), shape[1]}, mx::Shape{1, 1}, s_);
     std::byte* const block = blocks[slot / kv.block_slots].address();
-    space_.write_kept(
-        block,
-        mx::slice_update(
-            space_.read(block, mx::Shape{to_int(kv.block_slots), to_int(width)}, dtype), update,
-            mx::Shape{in_block, 0}, mx::Shape{in_block + to_int(run), to_int(width)}, s_));
+    space_.write_kept(block, mx::slice_update(space_.read(block, shape, dtype_of(kv.format)),
+                                              update, mx::Shape{in_block, 0},
+                                              mx::Shape{in_block + to_int(run), shape[1]}, s_));
     done += run;
   }
 }
 
-// Those of the batch whose rows of a layer the reference reads and writes.
+// Those of the batch whose rows of a layer the reference reads and writes: of formats that are not
+// here, or restored from such or, for comparisons, with a share of their own.
 std::vector<Segment> MlxExecutor::referred(std::int64_t layer, bool also_restored) const {
   std::vector<Segment> segments;
   for (const Segment& segment : batch().segments) {
     const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    if (!is_plain(kv.rows.format) || (also_restored && kv.is_restored)) segments.push_back(segment);
+    const RestoredRows& restored = kv.restored;
+    const bool is_other = also_restored && kv.is_restored &&
+                          (!has_rows_of(restored.codes.format) || restored.blend != 0.0F);
+    if (is_other || !has_rows_of(kv.rows.format)) segments.push_back(segment);
   }
   return segments;
 }
@@ -157,7 +168,7 @@ void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer)
   }
   for (const Segment& segment : batch().segments) {
     const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
-    if (!is_plain(kv.format)) continue;
+    if (!has_rows_of(kv.format)) continue;
     if (kv.keys != nullptr) store_rows(read(keys), segment, kv, kv.keys);
     store_rows(read(values), segment, kv, kv.values);
   }
@@ -193,6 +204,19 @@ MlxExecutor::Walk MlxExecutor::walk(const AttentionInput& input) {
   return walk;
 }
 
+// Of the positions that some query has evicted; none where rows are not restored.
+MlxExecutor::Walk MlxExecutor::restored_walk(const AttentionInput& input) {
+  Walk walk;
+  if (!input.layer.is_restored) return walk;
+  walk.rows = {input.seen(input.first_position).sink_end,
+               input.seen(input.first_position + input.queries.count - 1).begin};
+  if (walk.rows.first >= walk.rows.second) return walk;
+  for (Position tile = walk.rows.first / kTile * kTile; tile < walk.rows.second; tile += kTile) {
+    walk.tiles.push_back(tile);
+  }
+  return walk;
+}
+
 mx::array MlxExecutor::zeros(std::int64_t rows, std::int64_t width) {
   auto it = zeros_.find(width);
   if (it == zeros_.end()) {
@@ -209,8 +233,7 @@ mx::array MlxExecutor::zeros(std::int64_t rows, std::int64_t width) {
 mx::array MlxExecutor::seen_rows(const Walk& walk,
                                  const KvRows& kv,
                                  const DevicePointer<std::byte>* blocks) {
-  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
-  const mx::Dtype dtype = dtype_of(kv.format);
+  const mx::Shape shape = block_shape(kv);
   const auto is_seen = [&](Position p) {
     return (p >= walk.sinks.first && p < walk.sinks.second) ||
            (p >= walk.rows.first && p < walk.rows.second);
@@ -228,15 +251,14 @@ mx::array MlxExecutor::seen_rows(const Walk& walk,
       }
       if (seen) {
         const mx::array block =
-            space_.read(blocks[slot / kv.block_slots].address(),
-                        mx::Shape{to_int(kv.block_slots), to_int(width)}, dtype);
+            space_.read(blocks[slot / kv.block_slots].address(), shape, dtype_of(kv.format));
         const int begin = to_int(slot % kv.block_slots);
-        pieces.push_back(mx::astype(
-            mx::slice(block, mx::Shape{begin, 0}, mx::Shape{begin + to_int(end - p), to_int(width)},
-                      mx::Shape{1, 1}, s_),
-            mx::float32, s_));
+        pieces.push_back(
+            loaded(mx::slice(block, mx::Shape{begin, 0},
+                             mx::Shape{begin + to_int(end - p), shape[1]}, mx::Shape{1, 1}, s_),
+                   kv));
       } else {
-        pieces.push_back(zeros(end - p, width));
+        pieces.push_back(zeros(end - p, kv.num_kv_heads * kv.head_dim));
       }
       p = end;
     }
@@ -286,24 +308,83 @@ mx::array MlxExecutor::derived_keys(const AttentionInput& input,
                  mx::expand_dims(turned.sin, 1, s_));
 }
 
+// What k_proj or v_proj would have given at the walk's positions, about: [N, K, E].
+mx::array MlxExecutor::restored_raw(const AttentionInput& input,
+                                    const Walk& walk,
+                                    const DevicePointer<std::byte>* blocks,
+                                    DevicePointer<const float> decoder) {
+  const KvRows& kv = input.layer.rows;
+  const KvRows& codes = input.layer.restored.codes;
+  const int width = to_int(kv.num_kv_heads * kv.head_dim);
+  const mx::array raw = mx::matmul(
+      seen_rows(walk, codes, blocks),
+      space_.read(decoder.address(), mx::Shape{to_int(codes.head_dim), width}, mx::float32), s_);
+  return mx::reshape(raw, {-1, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
+}
+
+// Keys and values as RestoredRows says.
+MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& input,
+                                                      const Walk& walk) {
+  const KvRows& kv = input.layer.rows;
+  const RestoredRows& restored = input.layer.restored;
+  const KeyDerivation& derivation = input.settings.derivation;
+  const int head_dim = to_int(kv.head_dim);
+  const auto normed = [&](const mx::array& x, const std::optional<mx::array>& weight) {
+    return mx::fast::rms_norm(x, weight, input.settings.rms_norm_eps, s_);
+  };
+  const auto as_stored = [&](const mx::array& x) {
+    if (kv.format != KvFormat::kBf16) return x;
+    return mx::astype(mx::astype(x, mx::bfloat16, s_), mx::float32, s_);
+  };
+  const mx::array raw = restored_raw(input, walk, restored.codes.keys, restored.key_decoder);
+  mx::array keys = raw;
+  if (kv.keys == nullptr) {
+    keys = derived_keys(input, walk, as_stored(normed(raw, std::nullopt)));
+  } else {
+    const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
+    const mx::array norm =
+        space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
+    keys = as_stored(rotated(normed(raw, norm), mx::expand_dims(turned.cos, 1, s_),
+                             mx::expand_dims(turned.sin, 1, s_)));
+  }
+  const mx::array values = restored_raw(input, walk, restored.codes.values, restored.value_decoder);
+  return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};
+}
+
+// Of the walk's positions, where keys are made if they are not there.
+MlxExecutor::KeysAndValues MlxExecutor::stored_rows(const AttentionInput& input, const Walk& walk) {
+  const KvRows& kv = input.layer.rows;
+  const mx::Shape shape{-1, to_int(kv.num_kv_heads), to_int(kv.head_dim)};
+  const mx::array values = mx::reshape(seen_rows(walk, kv, kv.values), shape, s_);
+  if (kv.keys == nullptr) return {derived_keys(input, walk, values), values};
+  return {mx::reshape(seen_rows(walk, kv, kv.keys), shape, s_), values};
+}
+
+// Restored rows stand behind the stored ones, so that both are in the same sums for every query.
 mx::array MlxExecutor::attend(const AttentionInput& input) {
   const KvRows& kv = input.layer.rows;
-  const Walk seen = walk(input);
-  const int keys = to_int(std::ssize(seen.tiles) * kTile);
+  const Walk stored = walk(input);
+  const Walk restored = restored_walk(input);
+  KeysAndValues rows = stored_rows(input, stored);
+  if (!restored.tiles.empty()) {
+    const KeysAndValues others = restored_rows(input, restored);
+    rows = {mx::concatenate({rows.keys, others.keys}, 0, s_),
+            mx::concatenate({rows.values, others.values}, 0, s_)};
+  }
   const int count = to_int(input.queries.count);
-  const mx::Shape shape{keys, to_int(kv.num_kv_heads), to_int(kv.head_dim)};
-  const mx::array value = mx::reshape(seen_rows(seen, kv, kv.values), shape, s_);
-  const mx::array key = kv.keys != nullptr ? mx::reshape(seen_rows(seen, kv, kv.keys), shape, s_)
-                                           : derived_keys(input, seen, value);
+  const int keys = rows.keys.shape(0);
   const auto bits = static_cast<std::size_t>(count) * static_cast<std::size_t>(keys);
   mx::array mask(mx::allocator::malloc(bits), mx::Shape{count, keys}, mx::bool_);
   auto* to = mask.data<bool>();
   for (int t = 0; t < count; ++t) {
     const AttentionInput::Span span = input.seen(input.first_position + t);
-    for (const Position tile : seen.tiles) {
+    for (const Position tile : stored.tiles) {
       for (Position p = tile; p < tile + kTile; ++p) {
         *to++ = (p >= span.sink_begin && p < span.sink_end) || (p >= span.begin && p < span.end);
       }
+    }
+    for (const Position tile : restored.tiles) {
+      for (Position p = tile; p < tile + kTile; ++p) *to++ = p >= span.sink_end && p < span.begin;
     }
   }
   const mx::array queries = space_.read(
@@ -314,7 +395,7 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
     return mx::expand_dims(mx::transpose(x, {1, 0, 2}, s_), 0, s_);
   };
   const mx::array result = mx::fast::scaled_dot_product_attention(
-      mx::transpose(queries, {0, 2, 1, 3}, s_), heads_first(key), heads_first(value),
+      mx::transpose(queries, {0, 2, 1, 3}, s_), heads_first(rows.keys), heads_first(rows.values),
       input.settings.scale, "", mask, std::nullopt, false, s_);
   return mx::reshape(mx::transpose(result, {0, 2, 1, 3}, s_),
                      mx::Shape{count, to_int(input.queries.width)}, s_);

@@ -74,6 +74,11 @@ class MlxExecutor final : public Executor {
     std::vector<float> frequencies;
     std::map<Position, Angles> tiles;
   };
+  // Of positions, [N, K, E] each.
+  struct KeysAndValues {
+    mx::array keys;
+    mx::array values;
+  };
   // Positions in whole tiles, as attention walks them.
   struct Walk {
     std::vector<Position> tiles;  // the first positions of those with something to see
@@ -90,12 +95,21 @@ class MlxExecutor final : public Executor {
   mx::array activated(GateActivation activation, const mx::array& x);
   mx::array rotated(const mx::array& x, const mx::array& cos, const mx::array& sin);
 
+  mx::array stored(const mx::array& rows, const KvRows& kv);
+  mx::array loaded(const mx::array& rows, const KvRows& kv);
   void store_rows(const mx::array& rows,
                   const Segment& segment,
                   const KvRows& kv,
                   const DevicePointer<std::byte>* blocks);
   mx::array attend(const AttentionInput& input);
   static Walk walk(const AttentionInput& input);
+  static Walk restored_walk(const AttentionInput& input);
+  KeysAndValues stored_rows(const AttentionInput& input, const Walk& walk);
+  KeysAndValues restored_rows(const AttentionInput& input, const Walk& walk);
+  mx::array restored_raw(const AttentionInput& input,
+                         const Walk& walk,
+                         const DevicePointer<std::byte>* blocks,
+                         DevicePointer<const float> decoder);
   mx::array seen_rows(const Walk& walk, const KvRows& kv, const DevicePointer<std::byte>* blocks);
   mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);

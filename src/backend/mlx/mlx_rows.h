@@ -1,0 +1,26 @@
+// Cached rows of keys and values in MLX's operations: coded as tensor/kv_format.h says.
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include "tensor/kv_format.h"
+
+namespace kakeya::mlx {
+
+// Whether this file codes such rows; those of the lattices it does not.
+bool has_rows_of(KvFormat format);
+
+// What a block of rows is an array of: numbers of f32 and bf16, else bytes.
+::mlx::core::Dtype dtype_of(KvFormat format);
+
+// Vectors [N, K, E] of f32 as they are stored, [N, K, items]; the bytes of encode_kv(), where
+// sums of a rotation are added in the same order.
+::mlx::core::array encode_rows(KvFormat format,
+                               const ::mlx::core::array& x,
+                               ::mlx::core::Stream stream);
+// The other way.
+::mlx::core::array decode_rows(KvFormat format,
+                               const ::mlx::core::array& rows,
+                               ::mlx::core::Stream stream);
+
+}  // namespace kakeya::mlx
