@@ -1,4 +1,4 @@
-kakeya_test(train_test train/reduced_rank_test.cc train/second_moments_test.cc
+kakeya_test(train_test train/code_choice_test.cc train/reduced_rank_test.cc train/second_moments_test.cc
             train/train_projection_test.cc train/training_cli_test.cc train/training_text_test.cc)
 # Its own copies of products of matrices may be the ones that are linked.
 target_compile_options(train_test PRIVATE -O2)

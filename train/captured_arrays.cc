@@ -94,19 +94,19 @@ std::vector<LayerRows> make_layer_rows(const CapturePlan& plan,
 
 std::vector<LayerAttention> make_layer_attention(const CapturePlan& plan,
                                                  const CapturedDocument& document,
-                                                 std::span<const AttentionPart> parts) {
+                                                 std::span<const OutputPart> parts) {
   std::vector<LayerAttention> layers;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const CapturePlan::Layer& layer = plan.layers[i];
-    const AttentionPart& part = parts[i];
+    const AttentionPart& part = parts[i].attention;
     const std::int64_t width = part.num_heads * layer.head_dim;
-    const std::int64_t hidden_size = std::ssize(part.o_proj) / width;
+    const std::int64_t hidden_size = std::ssize(parts[i].o_proj) / width;
     const auto [cos, sin] =
         angle_arrays(document.count, layer.head_dim / 2, part.inverse_frequencies);
     layers.push_back({.queries = mx::reshape(rows_array(document.queries[i], 0, width),
                                              {-1, to_int(part.num_heads), to_int(layer.head_dim)}),
                       .outputs = rows_array(document.outputs[i], 0, hidden_size),
-                      .o_proj = rows_array(part.o_proj, 0, width),
+                      .o_proj = rows_array(parts[i].o_proj, 0, width),
                       .k_norm = vector_array(part.k_norm),
                       .cos = cos,
                       .sin = sin,

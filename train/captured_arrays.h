@@ -28,6 +28,6 @@ std::vector<LayerRows> make_layer_rows(const CapturePlan& plan,
 // Each layer has its own window. Throws as MLX does.
 std::vector<LayerAttention> make_layer_attention(const CapturePlan& plan,
                                                  const CapturedDocument& document,
-                                                 std::span<const AttentionPart> parts);
+                                                 std::span<const OutputPart> parts);
 
 }  // namespace kakeya::train

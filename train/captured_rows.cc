@@ -78,24 +78,18 @@ CapturedDocument capture(const CapturePlan& plan, const RecordedRows& rows) {
   return document;
 }
 
-Result<std::vector<AttentionPart>> read_attention_parts(const CapturePlan& plan,
-                                                        const std::string& model_dir,
-                                                        const ModelConfig& target,
-                                                        const RecordedRows& rows) {
+Result<std::vector<OutputPart>> read_attention_parts(const CapturePlan& plan,
+                                                     const std::string& model_dir,
+                                                     const ModelConfig& target,
+                                                     const RecordedRows& rows) {
   KAKEYA_ASSIGN_OR_RETURN(const auto source, CheckpointSource::open(model_dir, target));
-  std::vector<AttentionPart> parts;
+  std::vector<OutputPart> parts;
   for (const CapturePlan::Layer& layer : plan.layers) {
-    const RecordedAttention& recorded = rows.attention[static_cast<std::size_t>(layer.cache_index)];
+    const auto index = static_cast<std::size_t>(layer.cache_index);
     KAKEYA_ASSIGN_OR_RETURN(
         DrafterTensor o_proj,
         read_f32(*source, fmt::format("layers.{}.self_attn.o_proj.weight", layer.layer)));
-    parts.push_back({.num_heads = recorded.num_heads,
-                     .scale = recorded.scale,
-                     .rms_norm_eps = recorded.rms_norm_eps,
-                     .normalise_values = recorded.normalise_values,
-                     .k_norm = recorded.k_norm,
-                     .inverse_frequencies = recorded.inverse_frequencies,
-                     .o_proj = std::move(o_proj.values)});
+    parts.push_back({.attention = rows.attention[index].part, .o_proj = std::move(o_proj.values)});
   }
   return parts;
 }

@@ -63,21 +63,16 @@ std::vector<bool> choose_documents(std::span<const std::vector<TokenId>> documen
 CapturedDocument capture(const CapturePlan& plan, const RecordedRows& rows);
 
 // What the layer of a plan does with raw keys and values until they are a part of its output.
-struct AttentionPart {
-  std::int64_t num_heads = 0;  // H
-  float scale = 1.0F;          // of scores
-  float rms_norm_eps = 0.0F;
-  bool normalise_values = false;
-  std::vector<float> k_norm;               // [E]
-  std::vector<float> inverse_frequencies;  // of the pairs that turn
-  std::vector<float> o_proj;               // [D, H * E]
+struct OutputPart {
+  AttentionPart attention;
+  std::vector<float> o_proj;  // [D, H * E]
 };
 
 // Of the plan's layers. `rows`: recorded with attention. Errors: of reading the model's o_proj.
-Result<std::vector<AttentionPart>> read_attention_parts(const CapturePlan& plan,
-                                                        const std::string& model_dir,
-                                                        const ModelConfig& target,
-                                                        const RecordedRows& rows);
+Result<std::vector<OutputPart>> read_attention_parts(const CapturePlan& plan,
+                                                     const std::string& model_dir,
+                                                     const ModelConfig& target,
+                                                     const RecordedRows& rows);
 
 std::int64_t count_rows(std::span<const CapturedDocument> documents);
 std::uint64_t count_bytes(std::span<const CapturedDocument> documents);

@@ -8,7 +8,7 @@
 
 namespace kakeya::train {
 
-namespace mx = mlx::core;
+namespace mx = ::mlx::core;
 
 // Sizes, which MLX counts in int; drafters' and documents' fit.
 inline int to_int(std::int64_t value) {

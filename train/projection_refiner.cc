@@ -1,14 +1,18 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
-#include "adamw.h"
 #include "backend/mlx/mlx_status.h"
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "captured_arrays.h"
 #include "refinement.h"
+#include "trainer_state.h"
 
 namespace kakeya::train {
 namespace {
@@ -49,7 +53,8 @@ class Refiner {
  public:
   Refiner(const RefinementTask& task, ProjectionMatrices start);
 
-  Status choose_steps();
+  // Takes over a checkpoint, if there is one.
+  Status begin();
   Status run();
   Refinement result() &&;
 
@@ -63,14 +68,20 @@ class Refiner {
   Result<Graded> grade(const CapturedDocument& document) const;
   Result<double> validation_loss() const;
   const CapturedDocument& document_of(std::int64_t step) const;
-  Result<double> take_step(std::int64_t step);
-  Status report(std::int64_t done, std::optional<double> loss) const;
+  Status choose_steps();
+  Status take_over(TrainerState stored);
+  Result<double> take_step();
+  Status report(std::optional<double> loss);
+  Status save();
   ProjectionMatrices matrices() const;
 
   const RefinementTask& task_;
   std::vector<float> sizes_;  // which making the shares fills
-  ProjectionMatrices shares_;
-  AdamW moments_;
+  TrainerState state_;        // of the shares
+  nlohmann::ordered_json settings_;
+  std::vector<RefinementPoint> points_;
+  double sum_ = 0.0;  // of the losses since the last point, and how many
+  std::int64_t count_ = 0;
   AdamWOptions optimizer_;
   double seconds_ = 0.0;
 };
@@ -84,15 +95,57 @@ ProjectionMatrices shares_of(ProjectionMatrices matrices, std::vector<float>& si
   return matrices;
 }
 
+nlohmann::ordered_json point_json(const RefinementPoint& point) {
+  nlohmann::ordered_json json = {{"step", point.step},
+                                 {"validation_loss", point.validation_loss},
+                                 {"explained_keys", point.explained_keys},
+                                 {"explained_values", point.explained_values}};
+  if (point.loss) json["loss"] = *point.loss;
+  return json;
+}
+
+// False for what is none.
+bool take_number(const nlohmann::ordered_json& json, const char* name, double& to) {
+  if (!json.is_object() || !json.contains(name) || !json[name].is_number()) return false;
+  to = json[name].get<double>();
+  return true;
+}
+
+std::optional<RefinementPoint> point_of(const nlohmann::ordered_json& json) {
+  RefinementPoint point;
+  double step = 0.0;
+  double loss = 0.0;
+  if (!take_number(json, "step", step) ||
+      !take_number(json, "validation_loss", point.validation_loss) ||
+      !take_number(json, "explained_keys", point.explained_keys) ||
+      !take_number(json, "explained_values", point.explained_values)) {
+    return std::nullopt;
+  }
+  point.step = static_cast<std::int64_t>(step);
+  if (take_number(json, "loss", loss)) point.loss = loss;
+  return point;
+}
+
+std::uint64_t hash_of(const ProjectionMatrices& matrices) {
+  std::uint64_t hash = 0;
+  for (const DrafterTensor& matrix : matrices) {
+    hash = checksum(std::as_bytes(std::span(matrix.values)), hash);
+  }
+  return hash;
+}
+
 Refiner::Refiner(const RefinementTask& task, ProjectionMatrices start)
-    : task_(task), shares_(shares_of(std::move(start), sizes_)), moments_(shares_) {
+    : task_(task), state_(shares_of(std::move(start), sizes_)), settings_(task.settings) {
+  settings_["start"] = fmt::format("{:016x}", hash_of(state_.weights));
+  settings_["learning_rate"] = task.rate;
+  settings_["seed"] = task.seed;
   optimizer_ = {
       .rate = task.rate, .beta2 = 0.999, .warm_up = 0.05, .least_rate = 0.01, .steps = task.steps};
 }
 
 std::vector<mx::array> Refiner::arrays() const {
   std::vector<mx::array> arrays;
-  for (const DrafterTensor& matrix : shares_) {
+  for (const DrafterTensor& matrix : state_.weights) {
     arrays.emplace_back(matrix.values.data(),
                         mx::Shape{to_int(matrix.shape[0]), to_int(matrix.shape[1])}, mx::float32);
   }
@@ -116,7 +169,7 @@ mx::array Refiner::loss_of(const std::vector<mx::array>& shares,
 
 Result<Refiner::Graded> Refiner::grade(const CapturedDocument& document) const {
   return mlx::caught([&]() -> Result<Graded> {
-    std::vector<int> all(shares_.size());
+    std::vector<int> all(state_.weights.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
     auto graded = mx::value_and_grad(
         [&](const std::vector<mx::array>& shares) {
@@ -146,7 +199,8 @@ const CapturedDocument& Refiner::document_of(std::int64_t step) const {
   return task_.training[rng.below(task_.training.size())];
 }
 
-Result<double> Refiner::take_step(std::int64_t step) {
+Result<double> Refiner::take_step() {
+  const std::int64_t step = state_.steps_done;
   KAKEYA_ASSIGN_OR_RETURN(const Graded graded, grade(document_of(step)));
   const auto refuse = [&](const char* what, double got) {
     return data_loss(
@@ -154,8 +208,9 @@ Result<double> Refiner::take_step(std::int64_t step) {
         step + 1, what, got, task_.rate);
   };
   if (!std::isfinite(graded.loss)) return refuse("loss", graded.loss);
-  const double length = moments_.step(optimizer_, step, graded.gradients, shares_);
+  const double length = state_.moments.step(optimizer_, step, graded.gradients, state_.weights);
   if (!std::isfinite(length)) return refuse("gradient", length);
+  ++state_.steps_done;
   return graded.loss;
 }
 
@@ -173,36 +228,94 @@ Status Refiner::choose_steps() {
   return {};
 }
 
-Status Refiner::report(std::int64_t done, std::optional<double> loss) const {
-  if (!task_.on_point) return {};
+Status Refiner::begin() {
+  std::error_code ignored;  // what cannot be seen cannot be read either
+  if (task_.checkpoint.empty() || !std::filesystem::exists(task_.checkpoint, ignored)) {
+    KAKEYA_TRY(choose_steps());
+    settings_["steps"] = optimizer_.steps;
+    KAKEYA_TRY(report(std::nullopt));
+    return save();  // so that a file that cannot be written is found at once
+  }
+  KAKEYA_ASSIGN_OR_RETURN(TrainerState stored, load_state(task_.checkpoint, state_.weights));
+  // Minutes were turned into steps before.
+  settings_["steps"] = task_.steps;
+  KAKEYA_TRY(check_same_settings(task_.checkpoint, stored.settings, settings_,
+                                 task_.steps == 0 ? "steps" : ""));
+  return take_over(std::move(stored));
+}
+
+Status Refiner::take_over(TrainerState stored) {
+  const auto settings = nlohmann::ordered_json::parse(stored.settings, nullptr, false);
+  const auto record = nlohmann::ordered_json::parse(stored.record, nullptr, false);
+  double steps = 0.0;
+  double count = 0.0;
+  bool whole = take_number(settings, "steps", steps) && take_number(record, "sum", sum_) &&
+               take_number(record, "count", count) && record.contains("points") &&
+               record["points"].is_array();
+  if (whole) {
+    for (const auto& each : record["points"]) {
+      const std::optional<RefinementPoint> point = point_of(each);
+      whole = whole && point.has_value();
+      if (point) points_.push_back(*point);
+    }
+  }
+  if (!whole || !(steps >= 1.0 && steps <= static_cast<double>(kMostSteps)) ||
+      static_cast<double>(stored.steps_done) > steps) {
+    return data_loss("{}: expected a record of the steps of a projection, got another",
+                     task_.checkpoint);
+  }
+  optimizer_.steps = static_cast<std::int64_t>(steps);
+  settings_["steps"] = optimizer_.steps;
+  count_ = static_cast<std::int64_t>(count);
+  state_ = std::move(stored);
+  return {};
+}
+
+Status Refiner::save() {
+  if (task_.checkpoint.empty()) return {};
+  nlohmann::ordered_json record = {
+      {"sum", sum_}, {"count", count_}, {"points", nlohmann::ordered_json::array()}};
+  for (const RefinementPoint& point : points_) record["points"].push_back(point_json(point));
+  state_.settings = settings_.dump();
+  state_.record = record.dump();
+  return save_state(task_.checkpoint, state_);
+}
+
+Status Refiner::report(std::optional<double> loss) {
   KAKEYA_ASSIGN_OR_RETURN(const double validation, validation_loss());
-  return task_.on_point({.step = done, .loss = loss, .validation_loss = validation},
-                        optimizer_.steps, matrices());
+  RefinementPoint point{.step = state_.steps_done, .loss = loss, .validation_loss = validation};
+  if (task_.on_point) KAKEYA_TRY(task_.on_point(point, optimizer_.steps, matrices()));
+  points_.push_back(point);
+  return {};
 }
 
 Status Refiner::run() {
   const Stopwatch clock;
-  KAKEYA_TRY(report(0, std::nullopt));
+  Stopwatch since_save;
   const std::int64_t steps = optimizer_.steps;
   const std::int64_t distance = std::max<std::int64_t>(1, steps / kPoints);
-  double sum = 0.0;
-  std::int64_t count = 0;
-  for (std::int64_t step = 0; step < steps; ++step) {
-    KAKEYA_ASSIGN_OR_RETURN(const double loss, take_step(step));
-    sum += loss;
-    ++count;
-    if (task_.progress) task_.progress(step + 1, steps);
-    if ((step + 1) % distance != 0 && step + 1 != steps) continue;
-    KAKEYA_TRY(report(step + 1, sum / static_cast<double>(count)));
-    sum = 0.0;
-    count = 0;
+  while (state_.steps_done < steps) {
+    KAKEYA_ASSIGN_OR_RETURN(const double loss, take_step());
+    sum_ += loss;
+    ++count_;
+    const bool is_last = state_.steps_done == steps;
+    if (state_.steps_done % distance == 0 || is_last) {
+      KAKEYA_TRY(report(sum_ / static_cast<double>(count_)));
+      sum_ = 0.0;
+      count_ = 0;
+    }
+    if (is_last || since_save.seconds() >= 60.0 * task_.save_minutes) {
+      KAKEYA_TRY(save());
+      since_save = {};
+    }
+    if (task_.progress) task_.progress(state_.steps_done, steps);
   }
   seconds_ = clock.seconds();
   return {};
 }
 
 ProjectionMatrices Refiner::matrices() const {
-  ProjectionMatrices matrices = shares_;
+  ProjectionMatrices matrices = state_.weights;
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     for (float& value : matrices[i].values) value *= sizes_[i];
   }
@@ -210,12 +323,15 @@ ProjectionMatrices Refiner::matrices() const {
 }
 
 Refinement Refiner::result() && {
-  return {.matrices = matrices(), .steps = optimizer_.steps, .seconds = seconds_};
+  return {.matrices = matrices(),
+          .steps = optimizer_.steps,
+          .points = std::move(points_),
+          .seconds = seconds_};
 }
 
 Result<Refinement> refine(const RefinementTask& task, ProjectionMatrices start) {
   Refiner refiner(task, std::move(start));
-  KAKEYA_TRY(refiner.choose_steps());
+  KAKEYA_TRY(refiner.begin());
   KAKEYA_TRY(refiner.run());
   return std::move(refiner).result();
 }

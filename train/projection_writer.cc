@@ -46,17 +46,19 @@ Status write_projection(const std::string& folder,
                         const ProjectionConfig& config,
                         const std::vector<std::int64_t>& fitted,
                         const ProjectionWeights& weights) {
-  const nlohmann::ordered_json json = {{"features", projection_features_name(config.features)},
-                                       {"causal_features", config.causal_features},
-                                       {"drafter_num_layers", config.drafter_num_layers},
-                                       {"drafter_num_kv_heads", config.drafter_num_kv_heads},
-                                       {"drafter_head_dim", config.drafter_head_dim},
-                                       {"verifier_num_layers", config.num_layers()},
-                                       {"rank", config.rank},
-                                       {"verifier_layer_kv_heads", config.layer_kv_heads},
-                                       {"verifier_layer_head_dims", config.layer_head_dims},
-                                       {"feature_width", config.feature_width},
-                                       {"fitted_layers", fitted}};
+  nlohmann::ordered_json json = {{"features", projection_features_name(config.features)},
+                                 {"causal_features", config.causal_features},
+                                 {"drafter_num_layers", config.drafter_num_layers},
+                                 {"drafter_num_kv_heads", config.drafter_num_kv_heads},
+                                 {"drafter_head_dim", config.drafter_head_dim},
+                                 {"verifier_num_layers", config.num_layers()},
+                                 {"rank", config.rank},
+                                 {"verifier_layer_kv_heads", config.layer_kv_heads},
+                                 {"verifier_layer_head_dims", config.layer_head_dims},
+                                 {"feature_width", config.feature_width},
+                                 {"fitted_layers", fitted}};
+  if (config.one_code) json["codes"] = "one";
+  if (config.code_format) json["code_format"] = kv_format_name(*config.code_format);
   KAKEYA_TRY(write_file(folder + "/f_theta_config.json", json.dump(1) + "\n"));
   std::vector<SafetensorsLayout> layouts;
   for (const TensorSpec& spec : expected_tensors(config)) {

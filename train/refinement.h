@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -53,6 +55,10 @@ struct RefinementPoint {
   // Mean of the steps since the point before; none before the first.
   std::optional<double> loss;
   double validation_loss = 0.0;  // mean of the validation documents
+  // Of the energy of the validation text, mean of the layers that codes are made for: the shares
+  // that are predicted. What on_point says.
+  double explained_keys = 0.0;
+  double explained_values = 0.0;
 };
 
 struct RefinementTask {
@@ -61,7 +67,7 @@ struct RefinementTask {
   // Rows of a document before it are left out, or, where the loss sees attention, as they are:
   // sessions keep them.
   std::int64_t first_row = 0;
-  std::span<const AttentionPart> attention = {};  // of the plan's layers, where the loss sees it
+  std::span<const OutputPart> attention = {};  // of the plan's layers, where the loss sees it
   // Each with more rows than that; at least one of both.
   std::span<const CapturedDocument> training;
   std::span<const CapturedDocument> validation;
@@ -72,21 +78,31 @@ struct RefinementTask {
   std::uint64_t seed = 0;  // of the order of documents
   // Called at the start, some 20 times at even distances, and at the end; may be empty.
   std::function<Status(
-      const RefinementPoint& point, std::int64_t steps, const ProjectionMatrices& matrices)>
+      RefinementPoint& point, std::int64_t steps, const ProjectionMatrices& matrices)>
       on_point = {};
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+  // A file in which the state is kept, every so many minutes and at the end; empty: none. Steps go
+  // on from one that is there, and give the bits of a training that was not stopped.
+  std::string checkpoint = {};
+  double save_minutes = 5.0;
+  // What the numbers depend on beside start, rate, steps and seed: a checkpoint of others is
+  // refused.
+  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
 };
 
 struct Refinement {
   ProjectionMatrices matrices;
   std::int64_t steps = 0;
-  double seconds = 0.0;
+  std::vector<RefinementPoint> points;
+  double seconds = 0.0;  // of the steps that were made now
 };
 
 // Makes the matrices better by steps of one document each. AdamW (0.9, 0.999; decay 0.01), the rate
 // rising over the first 5 % of the steps and falling like a cosine to a hundredth, gradients cut at
 // length 1, all in f32. The same task gives the same bits on the same machine. Errors: kDataLoss
-// for a loss or a gradient that is not finite; as MLX has them; those of on_point.
+// for a loss or a gradient that is not finite, or a checkpoint that is none; kFailedPrecondition
+// for one of another training; kUnavailable if it cannot be written; as MLX has them; those of
+// on_point.
 using RefineProjection =
     std::function<Result<Refinement>(const RefinementTask& task, ProjectionMatrices start)>;
 

@@ -68,16 +68,16 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     RecordedAttention& attention = all[index];
     append(backend_.memory(), queries, attention.queries);
     const std::int64_t head_dim = batch().segments.front().layers[index].rows.head_dim;
-    attention.num_heads = queries.width / head_dim;
-    attention.scale = settings.scale;
-    attention.rms_norm_eps = settings.rms_norm_eps;
-    attention.normalise_values = settings.normalise_values;
+    attention.part = {.num_heads = queries.width / head_dim,
+                      .scale = settings.scale,
+                      .rms_norm_eps = settings.rms_norm_eps,
+                      .normalise_values = settings.normalise_values,
+                      .k_norm = {},
+                      .inverse_frequencies = {}};
     const ConstVector frequencies = settings.derivation.inverse_frequencies;
-    attention.k_norm.clear();
-    attention.inverse_frequencies.clear();
-    append(backend_.memory(), {settings.derivation.k_norm, 1, head_dim}, attention.k_norm);
+    append(backend_.memory(), {settings.derivation.k_norm, 1, head_dim}, attention.part.k_norm);
     append(backend_.memory(), {frequencies.data, 1, frequencies.size},
-           attention.inverse_frequencies);
+           attention.part.inverse_frequencies);
     return attention;
   }
 

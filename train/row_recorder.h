@@ -11,17 +11,21 @@
 
 namespace kakeya::train {
 
-// What a layer's attention asked and what came of it, and what it makes of raw keys and values
-// meanwhile.
-struct RecordedAttention {
-  std::vector<float> queries;  // [T, H * E], normed and turned
-  std::vector<float> outputs;  // [T, D], what o_proj gave
+// What a layer's attention makes of raw keys and values.
+struct AttentionPart {
   std::int64_t num_heads = 0;  // H
   float scale = 1.0F;          // of scores
   float rms_norm_eps = 0.0F;
   bool normalise_values = false;
   std::vector<float> k_norm;               // [E]
   std::vector<float> inverse_frequencies;  // of the pairs that turn
+};
+
+// What it asked besides, and what came of it.
+struct RecordedAttention {
+  AttentionPart part;
+  std::vector<float> queries;  // [T, H * E], normed and turned
+  std::vector<float> outputs;  // [T, D], what o_proj gave
 };
 
 // Of the passes since it was cleared, row after row.

@@ -101,24 +101,6 @@ float unit_norm(const DrafterTensor& head) {
   return row > 0.0 ? static_cast<float>(1.0 / std::sqrt(row)) : 1.0F;
 }
 
-// Refuses a state whose settings differ in one that `mine` has, but for those of `free`.
-Status check_same(const std::string& dir,
-                  const std::string& stored,
-                  const Json& mine,
-                  std::string_view free) {
-  const Json theirs = Json::parse(stored, nullptr, false);
-  for (const auto& [name, value] : mine.items()) {
-    if (name == free) continue;
-    const Json other = theirs.is_object() && theirs.contains(name) ? theirs[name] : Json();
-    if (other == value) continue;
-    return error(StatusCode::kFailedPrecondition,
-                 "{}: expected a training with the same options, model and texts, got {} {} there "
-                 "and {} here",
-                 dir, name, text_of(other), text_of(value));
-  }
-  return {};
-}
-
 // Everything of one training, stage after stage.
 class Training {
  public:
@@ -244,7 +226,7 @@ Status Training::open() {
   if (!options_.resume.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(TrainerState stored,
                             load_state(options_.resume + kCheckpoint, state_->weights));
-    KAKEYA_TRY(check_same(options_.resume, stored.settings, settings_, {}));
+    KAKEYA_TRY(check_same_settings(options_.resume, stored.settings, settings_, {}));
     state_ = std::move(stored);
     record_ = Json::parse(state_->record, nullptr, false);
     if (!record_.is_object() || !record_["losses"].is_array()) {
@@ -308,7 +290,8 @@ Status Training::choose_steps() {
   settings_["steps"] = options_.steps;
   if (!options_.resume.empty()) {
     const bool any = options_.steps == 0;
-    KAKEYA_TRY(check_same(options_.resume, state_->settings, settings_, any ? "steps" : ""));
+    KAKEYA_TRY(
+        check_same_settings(options_.resume, state_->settings, settings_, any ? "steps" : ""));
     settings_ = Json::parse(state_->settings);
     if (!settings_["steps"].is_number_integer()) {
       return data_loss("{}{}: expected a number of steps, got none", options_.resume, kCheckpoint);

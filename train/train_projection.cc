@@ -57,6 +57,9 @@ class Training {
   Status take_text();
   Status run_passes();
   Status fit();
+  // The same of one code for keys and values.
+  Status fit_one_code();
+  void choose_code(ReducedRankFit& fit);
   Status refine(const RefineProjection& refine);
   void describe_layers();
   Status write(const DescribeTraining& describe);
@@ -65,6 +68,9 @@ class Training {
  private:
   const ModelConfig& target() const { return engine_->config(); }
   Status check_rank() const;
+  std::vector<std::int64_t> fitted_widths() const;
+  // The most elements that a code can have for these layers.
+  std::int64_t largest_rank() const;
   TextProgress progress(std::string_view stage) const;
   // For each target of a side's moments, whether codes are made for it.
   std::vector<bool> fitted_targets(const ProjectionMoments& moments, Side side) const;
@@ -75,10 +81,11 @@ class Training {
   OnDocument capture_from(const std::vector<std::vector<TokenId>>& documents,
                           std::int64_t most_rows,
                           std::vector<CapturedDocument>& captured);
-  Status take_point(const RefinementPoint& point,
-                    std::int64_t steps,
-                    const ProjectionMatrices& matrices);
+  // What a checkpoint of the steps depends on.
+  nlohmann::ordered_json settings() const;
+  Status take_point(RefinementPoint& point, std::int64_t steps, const ProjectionMatrices& matrices);
   double explained(const ProjectionMoments& moments, Side side, std::size_t index) const;
+  bool has_one_code() const { return options_.code_bytes > 0; }
   bool has_steps() const { return options_.gradient.loss != ProjectionLoss::kClosed; }
 
   const ProjectionTraining& options_;
@@ -113,21 +120,30 @@ std::vector<std::int64_t> Training::fitted_layers() const {
 }
 
 Status Training::check_rank() const {
-  std::vector<std::int64_t> widths;
-  for (const std::int64_t l : fitted_layers()) widths.push_back(config_.layer_width(l));
+  const std::vector<std::int64_t> widths = fitted_widths();
   if (widths.empty()) {
     return invalid_argument("layers: expected some that {} has, got {}", options_.engine.model_dir,
                             fitted_layers_name(options_.layers));
   }
-  const std::int64_t most =
-      std::min(most_rank(config_.input_width(), widths, {}), ProjectionConfig::kMaxRank);
-  if (options_.rank < 1 || options_.rank > most) {
+  const std::int64_t most = largest_rank();
+  if (config_.rank < 1 || config_.rank > most) {
     return invalid_argument(
         "rank: expected 1 to {} ({} features, {} keys a token in these layers), got {}", most,
         config_.input_width(), std::accumulate(widths.begin(), widths.end(), std::int64_t{0}),
-        options_.rank);
+        config_.rank);
   }
   return {};
+}
+
+std::vector<std::int64_t> Training::fitted_widths() const {
+  std::vector<std::int64_t> widths;
+  for (const std::int64_t l : fitted_layers()) widths.push_back(config_.layer_width(l));
+  return widths;
+}
+
+std::int64_t Training::largest_rank() const {
+  return std::min(most_rank(config_.input_width(), fitted_widths(), {}),
+                  ProjectionConfig::kMaxRank);
 }
 
 Status Training::open() {
@@ -142,10 +158,21 @@ Status Training::open() {
                  options_.engine.model_dir, projection_features_name(options_.features));
   }
   const DrafterConfig& drafter = engine_->drafter()->config();
-  config_ = make_projection_config(target(), drafter, options_.features, options_.rank);
+  config_ = make_projection_config(target(), drafter, options_.features,
+                                   has_one_code() ? 0 : options_.rank);
   plan_ = make_capture_plan(target(), config_, fitted_layers());
   plan_.has_attention = sees_attention(options_.gradient.loss);
   recorded_.wants_attention = plan_.has_attention;
+  if (has_one_code()) {
+    report_.choices = code_choices(options_.code_bytes, largest_rank());
+    if (report_.choices.empty() && largest_rank() > 0) {
+      return invalid_argument("bytes: expected 2 or more, got {}", options_.code_bytes);
+    }
+    // Fits of smaller ranks are the beginning of a larger one's.
+    for (const CodeChoice& choice : report_.choices) {
+      config_.rank = std::max(config_.rank, choice.rank);
+    }
+  }
   return check_rank();
 }
 
@@ -175,7 +202,8 @@ Status Training::take_text() {
 OnDocument Training::capture_from(const std::vector<std::vector<TokenId>>& documents,
                                   std::int64_t most_rows,
                                   std::vector<CapturedDocument>& captured) {
-  if (!has_steps()) return {};
+  const bool chooses_code = has_one_code() && &captured == &captured_validation_;
+  if (!has_steps() && !chooses_code) return {};
   return [this, &captured,
           chosen = choose_documents(documents, most_rows, options_.seed)](std::size_t number) {
     if (!chosen[number] || std::ssize(recorded_.key_features) <= kSink * plan_.num_features) return;
@@ -196,17 +224,19 @@ Status Training::run_passes() {
   KAKEYA_TRY(add_documents(*engine_, *projection, recorded_, text_.training, progress("passes"),
                            pool_, *training_,
                            capture_from(text_.training, most, captured_training_)));
-  const std::int64_t most_held_out = std::max(most / kHeldOutRows, GradientTraining::kLeastRows);
+  const std::int64_t most_held_out =
+      has_one_code() ? ProjectionTraining::kChoiceRows
+                     : std::max(most / kHeldOutRows, GradientTraining::kLeastRows);
   KAKEYA_TRY(add_documents(*engine_, *projection, recorded_, text_.validation,
                            progress("validation"), pool_, *validation_,
                            capture_from(text_.validation, most_held_out, captured_validation_)));
   report_.pass_seconds = clock.seconds();
   const std::int64_t rows = training_->of(Side::kKeys).rows();
-  if (rows < options_.rank || validation_->of(Side::kKeys).rows() == 0) {
+  if (rows < config_.rank || validation_->of(Side::kKeys).rows() == 0) {
     return invalid_argument(
         "expected text of {} tokens at least for this rank and some for validation, got {} and {} "
         "behind the first {} of each document (--tokens, --texts)",
-        options_.rank, rows, validation_->of(Side::kKeys).rows(), kSink);
+        config_.rank, rows, validation_->of(Side::kKeys).rows(), kSink);
   }
   return {};
 }
@@ -223,7 +253,7 @@ std::vector<bool> Training::fitted_targets(const ProjectionMoments& moments, Sid
 
 ReducedRankOptions Training::fit_options(Side side) const {
   return {
-      .rank = options_.rank, .ridge = options_.ridge, .fitted = fitted_targets(*training_, side)};
+      .rank = config_.rank, .ridge = options_.ridge, .fitted = fitted_targets(*training_, side)};
 }
 
 Status Training::check_moments(const ProjectionMoments& moments, std::string_view text) const {
@@ -235,9 +265,14 @@ Status Training::check_moments(const ProjectionMoments& moments, std::string_vie
 Status Training::fit() {
   const Stopwatch clock;
   KAKEYA_TRY(check_moments(*validation_, "validation"));
+  if (has_one_code()) {
+    KAKEYA_TRY(fit_one_code());
+    report_.fit_seconds = clock.seconds();
+    return {};
+  }
   if (options_.gradient.init == ProjectionInit::kRandom) {
     KAKEYA_TRY(check_moments(*training_, "training"));
-    fits_ = random_fits(plan_, *training_, options_.rank, options_.seed);
+    fits_ = random_fits(plan_, *training_, config_.rank, options_.seed);
     return {};
   }
   for (const Side side : kSides) {
@@ -250,32 +285,81 @@ Status Training::fit() {
   return {};
 }
 
+Status Training::fit_one_code() {
+  if (captured_validation_.empty()) {
+    return invalid_argument(
+        "expected documents of more than {} tokens for validation, got none (--tokens, --texts)",
+        kSink);
+  }
+  ReducedRankOptions options = fit_options(Side::kKeys);
+  const std::vector<bool> values = fitted_targets(*training_, Side::kValues);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i]) options.fitted[i] = true;
+  }
+  if (options_.progress) options_.progress("fit", 0, 1);
+  const SecondMoments& moments = training_->of(Side::kKeys);
+  KAKEYA_ASSIGN_OR_RETURN(ReducedRankFit fit, fit_reduced_rank(moments, options));
+  choose_code(fit);
+  options.rank = config_.rank;
+  refit_others(moments, options, fit);
+  fits_ = {fit, fit};
+  return {};
+}
+
+void Training::choose_code(ReducedRankFit& fit) {
+  std::vector<CodeChoice>& choices = report_.choices;
+  measure_choices(plan_, *training_, fit, captured_validation_, choices);
+  report_.rows = measure_rows(plan_, captured_validation_);
+  report_.chosen = *std::ranges::max_element(choices, {}, &CodeChoice::explained);
+  config_.rank = report_.chosen.rank;
+  config_.one_code = true;
+  config_.code_format = report_.chosen.format;
+  fit.encoder.conservativeResize(config_.rank, Eigen::NoChange);
+  for (Eigen::MatrixXd& decoder : fit.decoders) {
+    decoder.conservativeResize(Eigen::NoChange, config_.rank);
+  }
+}
+
 double Training::explained(const ProjectionMoments& moments, Side side, std::size_t index) const {
   return explained_energy(moments.of(side), fits_[static_cast<std::size_t>(side)],
                           moments.target(side, index));
 }
 
-Status Training::take_point(const RefinementPoint& point,
+Status Training::take_point(RefinementPoint& point,
                             std::int64_t steps,
                             const ProjectionMatrices& matrices) {
   put_matrices(plan_, *training_, matrices, fits_);
-  LossReport report{.point = point};
   for (const CapturePlan::Layer& layer : plan_.layers) {
     const auto index = static_cast<std::size_t>(layer.cache_index);
-    report.explained_keys += explained(*validation_, Side::kKeys, index);
-    report.explained_values += explained(*validation_, Side::kValues, index);
+    point.explained_keys += explained(*validation_, Side::kKeys, index);
+    point.explained_values += explained(*validation_, Side::kValues, index);
   }
-  report.explained_keys /= static_cast<double>(plan_.layers.size());
-  report.explained_values /= static_cast<double>(plan_.layers.size());
-  report_.losses.push_back(report);
+  point.explained_keys /= static_cast<double>(plan_.layers.size());
+  point.explained_values /= static_cast<double>(plan_.layers.size());
   if (options_.on_line) {
     options_.on_line(fmt::format(
         "step {} of {}: loss {}; validation: loss {:.5f}, {:.2f} % of the energy of keys and "
         "{:.2f} % of values' predicted",
         point.step, steps, point.loss ? fmt::format("{:.5f}", *point.loss) : "-",
-        point.validation_loss, 100.0 * report.explained_keys, 100.0 * report.explained_values));
+        point.validation_loss, 100.0 * point.explained_keys, 100.0 * point.explained_values));
   }
   return {};
+}
+
+nlohmann::ordered_json Training::settings() const {
+  const auto hex = [](std::uint64_t hash) { return fmt::format("{:016x}", hash); };
+  nlohmann::ordered_json json = {{"model", engine_->model_fingerprint()},
+                                 {"drafter", engine_->drafter_fingerprint()},
+                                 {"features", projection_features_name(options_.features)},
+                                 {"layers", fitted_layers_name(options_.layers)},
+                                 {"rank", config_.rank},
+                                 {"rows", most_kept(options_.gradient)},
+                                 {"texts", hex(report_.training_hash)},
+                                 {"held_out", hex(report_.validation_hash)}};
+  for (const auto& [name, loss] : kProjectionLosses) {
+    if (loss == options_.gradient.loss) json["loss"] = name;
+  }
+  return json;
 }
 
 Status Training::refine(const RefineProjection& refine) {
@@ -296,7 +380,7 @@ Status Training::refine(const RefineProjection& refine) {
         report_.captured_training, report_.training_tokens, report_.captured_validation,
         static_cast<double>(report_.captured_bytes) / 1e6));
   }
-  std::vector<AttentionPart> attention;
+  std::vector<OutputPart> attention;
   if (plan_.has_attention) {
     KAKEYA_ASSIGN_OR_RETURN(attention,
                             read_attention_parts(plan_, engine_->model_dir(), target(), recorded_));
@@ -314,10 +398,14 @@ Status Training::refine(const RefineProjection& refine) {
       .minutes = gradient.minutes,
       .seed = options_.seed,
       .on_point =
-          [this](const RefinementPoint& point, std::int64_t steps,
-                 const ProjectionMatrices& matrices) { return take_point(point, steps, matrices); },
-      .progress = progress("steps")};
-  KAKEYA_ASSIGN_OR_RETURN(const Refinement refined,
+          [this](RefinementPoint& point, std::int64_t steps, const ProjectionMatrices& matrices) {
+            return take_point(point, steps, matrices);
+          },
+      .progress = progress("steps"),
+      .checkpoint = gradient.checkpoint,
+      .save_minutes = gradient.save_minutes,
+      .settings = settings()};
+  KAKEYA_ASSIGN_OR_RETURN(Refinement refined,
                           refine(task, trained_matrices(plan_, *training_, fits_)));
   put_matrices(plan_, *training_, refined.matrices, fits_);
   for (const Side side : kSides) {
@@ -325,11 +413,13 @@ Status Training::refine(const RefineProjection& refine) {
   }
   report_.rate = task.rate;
   report_.steps = refined.steps;
+  report_.losses = std::move(refined.points);
   report_.step_seconds = refined.seconds;
   return {};
 }
 
 void Training::describe_layers() {
+  report_.rank = config_.rank;
   for (std::size_t i = 0; i < training_->layers().size(); ++i) {
     const std::int64_t l = training_->layers()[i];
     report_.layers.push_back({.layer = l,
@@ -347,12 +437,12 @@ Status Training::write(const DescribeTraining& describe) {
   std::size_t first = 0;
   for (const Side side : kSides) {
     const ReducedRankFit& fit = fits_[static_cast<std::size_t>(side)];
-    weights[first] = row_major(fit.encoder);
+    if (side == Side::kKeys || !config_.one_code) weights[first++] = row_major(fit.encoder);
     for (std::size_t i = 0; i < training_->layers().size(); ++i) {
-      weights[first + 1 + static_cast<std::size_t>(training_->layers()[i])] =
+      weights[first + static_cast<std::size_t>(training_->layers()[i])] =
           row_major(fit.decoders[training_->target(side, i)]);
     }
-    first += 1 + static_cast<std::size_t>(config_.num_layers());
+    first += static_cast<std::size_t>(config_.num_layers());
   }
   for (const std::vector<float>& matrix : weights) {
     if (!std::ranges::all_of(matrix, [](float value) { return std::isfinite(value); })) {
@@ -365,64 +455,12 @@ Status Training::write(const DescribeTraining& describe) {
   return folder_.commit();
 }
 
-Status check_gradient(const GradientTraining& gradient, bool is_available) {
-  const bool has_steps = gradient.steps != 0 || gradient.minutes != 0.0;
-  if (gradient.loss == ProjectionLoss::kClosed) {
-    if (!has_steps && gradient.rate == 0.0 && gradient.rows == 0 &&
-        gradient.init == ProjectionInit::kClosed) {
-      return {};
-    }
-    return invalid_argument(
-        "minutes, steps, learning-rate, rows, init: expected a loss that is trained by gradient, "
-        "got "
-        "closed, which takes no steps");
-  }
-  if (!is_available) {
-    return error(StatusCode::kUnimplemented,
-                 "loss: expected closed in this build, got another one, which is trained on MLX: "
-                 "`make mlx` fetches it and builds with it");
-  }
-  if ((gradient.steps == 0) == (gradient.minutes == 0.0) || !(gradient.minutes >= 0.0) ||
-      gradient.minutes > 100'000.0 || gradient.steps < 0 ||
-      gradient.steps > GradientTraining::kMostSteps) {
-    return invalid_argument(
-        "expected minutes up to 100,000 or steps up to {}, one of the two, above 0, got {} and {}",
-        GradientTraining::kMostSteps, gradient.minutes, gradient.steps);
-  }
-  if (!(gradient.rate >= 0.0) || gradient.rate > 1.0) {
-    return invalid_argument("learning-rate: expected above 0 and at most 1, got {}", gradient.rate);
-  }
-  if (gradient.rows != 0 && (gradient.rows < GradientTraining::kLeastRows ||
-                             gradient.rows > ProjectionTraining::kMostTokens)) {
-    return invalid_argument("rows: expected {} to {}, got {}", GradientTraining::kLeastRows,
-                            ProjectionTraining::kMostTokens, gradient.rows);
-  }
-  return {};
-}
-
-Status check_training(const ProjectionTraining& training) {
-  if (training.tokens < 1 || training.tokens > ProjectionTraining::kMostTokens) {
-    return invalid_argument("tokens: expected 1 to {}, got {}", ProjectionTraining::kMostTokens,
-                            training.tokens);
-  }
-  if (!(training.ridge >= 0.0) || !std::isfinite(training.ridge)) {
-    return invalid_argument("ridge: expected 0 or more, got {}", training.ridge);
-  }
-  return {};
-}
-
 }  // namespace
-
-std::string_view fitted_layers_name(FittedLayers layers) {
-  if (layers == FittedLayers::kFull) return "full";
-  return layers == FittedLayers::kSliding ? "sliding" : "all";
-}
 
 Result<ProjectionReport> train_projection(const ProjectionTraining& training,
                                           const DescribeTraining& describe,
                                           const RefineProjection& refine) {
-  KAKEYA_TRY(check_training(training));
-  KAKEYA_TRY(check_gradient(training.gradient, static_cast<bool>(refine)));
+  KAKEYA_TRY(check_projection_training(training, static_cast<bool>(refine)));
   KAKEYA_ASSIGN_OR_RETURN(AtomicFolder folder,
                           AtomicFolder::create(training.out, AtomicFolder::Existing::kRefuse));
   Training run(training, folder);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "code_choice.h"
 #include "formats/projection_config.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
@@ -33,6 +34,9 @@ struct GradientTraining {
   std::int64_t steps = 0;                         // one of the two
   double rate = 0.0;      // as RefinementTask::rate; 0: 0.003, where the start is random 0.05
   std::int64_t rows = 0;  // most that are kept in memory to train on; 0: kDefaultRows
+  // As RefinementTask has them. The file stays when the training is done.
+  std::string checkpoint = {};
+  double save_minutes = 5.0;
 
   static constexpr std::int64_t kDefaultRows = 32'768;
   static constexpr std::int64_t kLeastRows = 512;  // of any document
@@ -44,6 +48,9 @@ struct ProjectionTraining {
   ProjectionFeatures features = ProjectionFeatures::kAux;
   FittedLayers layers = FittedLayers::kFull;
   std::int64_t rank = 96;
+  // Above 0: one code of keys and values, of at most so many bytes a token. Its rank and the way it
+  // is stored are those that leave least of validation text; `rank` is not looked at.
+  std::int64_t code_bytes = 0;
   std::int64_t tokens = 150'000;
   std::vector<std::string> texts = {};  // files; none: the model's own text
   double ridge = 1e-6;
@@ -55,7 +62,13 @@ struct ProjectionTraining {
   std::function<void(const std::string& line)> on_line = {};  // what was measured meanwhile
 
   static constexpr std::int64_t kMostTokens = 100'000'000;
+  static constexpr std::int64_t kMostCodeBytes = 8192;
+  static constexpr std::int64_t kChoiceRows = 8192;  // of validation text, to choose a code by
 };
+
+// Errors: kInvalidArgument for options out of range or that exclude one another; kUnimplemented for
+// steps by gradient without a refiner.
+Status check_projection_training(const ProjectionTraining& training, bool has_refiner);
 
 // Of one layer: shares of the energy of its raw keys and values that are predicted.
 struct LayerReport {
@@ -67,14 +80,6 @@ struct LayerReport {
   double value_validation = 0.0;
 };
 
-// What steps by gradient came to.
-struct LossReport {
-  RefinementPoint point;
-  // Of the energy of the validation text, mean of the layers that codes are made for.
-  double explained_keys = 0.0;
-  double explained_values = 0.0;
-};
-
 struct ProjectionReport {
   std::int64_t training_documents = 0;
   std::int64_t training_tokens = 0;
@@ -82,9 +87,14 @@ struct ProjectionReport {
   std::int64_t validation_tokens = 0;
   std::uint64_t training_hash = 0;  // XXH3 of the token ids of each part
   std::uint64_t validation_hash = 0;
+  std::int64_t rank = 0;
+  // Of one code: what its bytes can be spent on, which of that is taken, and the rows themselves.
+  std::vector<CodeChoice> choices;
+  CodeChoice chosen;
+  std::vector<CodeChoice> rows;
   std::vector<LayerReport> layers;
   // Of steps by gradient; empty without.
-  std::vector<LossReport> losses;
+  std::vector<RefinementPoint> losses;
   std::int64_t steps = 0;
   double rate = 0.0;
   std::int64_t captured_training = 0;  // rows that were kept for steps

@@ -24,7 +24,7 @@ Layout lay_out(Arena& arena, const RowEncoderPlan& plan) {
     layout.value_features = arena.rows(plan.feature_rows, plan.feature_width);
   }
   layout.key_codes = arena.rows(plan.feature_rows, plan.rank);
-  layout.value_codes = arena.rows(plan.feature_rows, plan.rank);
+  layout.value_codes = plan.one_code ? layout.key_codes : arena.rows(plan.feature_rows, plan.rank);
   return layout;
 }
 
@@ -61,6 +61,7 @@ RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
   const std::int64_t feature_rows = whole_text ? context : max_rows;
   RowEncoderPlan plan{.features = projection.features,
                       .rank = projection.rank,
+                      .one_code = projection.one_code,
                       .feature_width = projection.input_width(),
                       .tap_width = 0,
                       .max_rows = max_rows,
@@ -121,6 +122,7 @@ std::unique_ptr<RowEncoder> RowEncoder::fork() {
 void RowEncoder::make_codes(ConstRows keys, ConstRows values) {
   Executor& executor = workspace_.executor();
   projection_.encode_keys(keys, executor, first_rows(key_codes_, keys.count));
+  if (plan_.one_code) return;
   projection_.encode_values(values, executor, first_rows(value_codes_, values.count));
 }
 

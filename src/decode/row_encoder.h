@@ -19,6 +19,7 @@ namespace kakeya {
 struct RowEncoderPlan {
   ProjectionFeatures features = ProjectionFeatures::kToken;
   std::int64_t rank = 0;
+  bool one_code = false;  // of keys and values
   std::int64_t feature_width = 0;
   std::int64_t tap_width = 0;     // of all taps of a position; 0: none are wanted
   std::int64_t max_rows = 0;      // of a pass
@@ -114,7 +115,7 @@ class RowEncoder {
   Rows key_features_;    // [feature_rows, feature_width]; unused where taps are the features
   Rows value_features_;  // the same
   Rows key_codes_;       // [feature_rows, rank]
-  Rows value_codes_;     // the same
+  Rows value_codes_;     // the same; those of keys, with one code
   std::int64_t looked_ahead_ = 0;  // positions whose codes are there before their pass
 };
 

@@ -86,7 +86,10 @@ Status plan_restoring(const SessionOptions& options,
         logit_rows, options.window);
   }
   plan.rank = restoring.projection->rank;
-  plan.codes = kv_format(options.kv_codes, compute);
+  plan.one_code = restoring.projection->one_code;
+  plan.codes = options.kv_codes == KvType::kAuto && restoring.projection->code_format
+                   ? *restoring.projection->code_format
+                   : kv_format(options.kv_codes, compute);
   plan.blend = comparison.restore_blend;
   return {};
 }

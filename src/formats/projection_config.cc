@@ -31,6 +31,31 @@ Result<ProjectionFeatures> read_features(const JsonFields& root) {
   return invalid_argument("features: expected token, context or aux, got {}", printable(name));
 }
 
+// "codes": "one" or "two"; absent: two.
+Result<bool> read_one_code(const JsonFields& root, ProjectionFeatures features) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::string codes, root.text_or("codes", "two"));
+  if (codes == "two") return false;
+  if (codes != "one")
+    return invalid_argument("codes: expected one or two, got {}", printable(codes));
+  if (features == ProjectionFeatures::kAux) return true;
+  return invalid_argument(
+      "codes: expected two, since keys and values have {} features of their "
+      "own, got one",
+      projection_features_name(features));
+}
+
+// "code_format": a format that has vectors of `rank` elements; absent: none.
+Result<std::optional<KvFormat>> read_code_format(const JsonFields& root, std::int64_t rank) {
+  if (!root.has("code_format")) return std::optional<KvFormat>();
+  KAKEYA_ASSIGN_OR_RETURN(const std::string name, root.text_or("code_format", ""));
+  const std::optional<KvFormat> format = parse_kv_format(name);
+  if (format && kv_format_supports(*format, rank)) return format;
+  return invalid_argument(
+      "code_format: expected a way to store keys that has codes of {} elements, "
+      "got {}",
+      rank, printable(name));
+}
+
 // A list with one entry for each layer; absent: `fallback` for all.
 Result<std::vector<std::int64_t>> read_layers(const JsonFields& root,
                                               std::string_view key,
@@ -59,6 +84,8 @@ Result<ProjectionConfig> parse_projection_root(const JsonFields& root) {
                             projection_features_name(config.features));
   }
   KAKEYA_ASSIGN_OR_RETURN(config.rank, root.integer("rank", {1, ProjectionConfig::kMaxRank}));
+  KAKEYA_ASSIGN_OR_RETURN(config.one_code, read_one_code(root, config.features));
+  KAKEYA_ASSIGN_OR_RETURN(config.code_format, read_code_format(root, config.rank));
   KAKEYA_ASSIGN_OR_RETURN(config.feature_width, root.integer_or("feature_width", 0, kWidthRange));
   KAKEYA_ASSIGN_OR_RETURN(config.drafter_num_layers,
                           root.integer("drafter_num_layers", kLayersRange));
@@ -117,9 +144,12 @@ Result<ProjectionConfig> load_projection_config(const std::string& dir) {
 
 std::vector<TensorSpec> expected_tensors(const ProjectionConfig& config) {
   std::vector<TensorSpec> specs;
+  const std::vector<std::int64_t> encoder = {config.rank, config.input_width()};
+  if (config.one_code) specs.push_back({.name = "encoder.weight", .shape = encoder});
   for (const char* side : {"k", "v"}) {
-    specs.push_back({.name = fmt::format("encoder_{}.weight", side),
-                     .shape = {config.rank, config.input_width()}});
+    if (!config.one_code) {
+      specs.push_back({.name = fmt::format("encoder_{}.weight", side), .shape = encoder});
+    }
     for (std::int64_t l = 0; l < config.num_layers(); ++l) {
       specs.push_back({.name = fmt::format("decoders_{}.{}.weight", side, l),
                        .shape = {config.layer_width(l), config.rank}});

@@ -4,9 +4,14 @@
 //
 //   code_k = encoder_k features_k      raw keys of layer l   = decoders_k.l code_k
 //   code_v = encoder_v features_v      raw values of layer l = decoders_v.l code_v
+//
+// With one code for both, from the same features:
+//
+//   code   = encoder features
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +20,7 @@
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "kakeya/status.h"
+#include "tensor/kv_format.h"
 
 namespace kakeya {
 
@@ -34,6 +40,9 @@ struct ProjectionConfig {
   // False, for token features alone: every position sees the whole text, as older projections were
   // trained. True: those before it, within the drafter's windows.
   bool causal_features = false;
+  bool one_code = false;  // of keys and values; kAux alone
+  // How codes are stored where the caller does not say: what the projection was made for.
+  std::optional<KvFormat> code_format = {};
   std::int64_t rank = 0;
   std::int64_t feature_width = 0;  // inputs of each encoder; 0: follows from the drafter
   std::int64_t drafter_num_layers = 0;

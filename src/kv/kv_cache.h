@@ -45,7 +45,9 @@ struct LayerCacheSpec {
   std::int64_t head_dim = 0;      // E
   std::int64_t window = 0;        // 0: a full layer
   KvFormat format = KvFormat::kF32;
-  bool one_vector = false;  // values only: keys are made from them (AttentionInput::derivation)
+  // Values only: keys are made from them (AttentionInput::derivation); of codes, keys have the
+  // same.
+  bool one_vector = false;
   // Eviction: of what the window leaves, positions below `sink` and the last `kept`; 0: all.
   std::int64_t sink = 0;
   std::int64_t kept = 0;

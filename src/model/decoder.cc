@@ -48,6 +48,7 @@ void add_restoration(const ModelConfig& config, const KvPlan& plan, KvCacheSpec&
                          .head_dim = plan.rank,
                          .window = plan.full.restored ? 0 : config.sliding_window,
                          .format = plan.codes,
+                         .one_vector = plan.one_code,
                          .is_codes = true});
   if (plan.blend == 0.0F) return;
   for (std::size_t i = 0; i < owned; ++i) {

@@ -122,6 +122,7 @@ struct KvPlan {
   // Of restored rows: elements of a code and how they are stored, and RestoredRows::blend.
   std::int64_t rank = 0;
   KvFormat codes = KvFormat::kF32;
+  bool one_code = false;  // of keys and values
   float blend = 0.0F;
 };
 

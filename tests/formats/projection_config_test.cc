@@ -59,6 +59,32 @@ TEST(ProjectionConfig, ReadsTheDemoModels) {
   }
 }
 
+TEST(ProjectionConfig, ReadsOneCodeAndHowItIsStored) {
+  json config = demo("aux");
+  EXPECT_FALSE(parse_projection_config(config.dump())->code_format.has_value());
+  config["codes"] = "one";
+  config["code_format"] = "int8";
+  const auto one = parse_projection_config(config.dump());
+  ASSERT_TRUE(one.has_value()) << one.error().message();
+  EXPECT_TRUE(one->one_code);
+  EXPECT_EQ(one->code_format, KvFormat::kInt8);
+  const auto tensors = expected_tensors(*one);
+  ASSERT_EQ(tensors.size(), 13U);
+  EXPECT_EQ(tensors.front().name, "encoder.weight");
+  EXPECT_EQ(tensors.front().shape, (Shape{96, 768}));
+  config["codes"] = "two";
+  EXPECT_FALSE(parse_projection_config(config.dump())->one_code);
+  EXPECT_EQ(projection_refusal_with("codes", "three"), "codes: expected one or two, got three");
+  for (const char* name : {"e8", "int3", "auto"}) {
+    EXPECT_THAT(
+        projection_refusal_with("code_format", name),
+        AllOf(HasSubstr("code_format: expected"), HasSubstr("96 elements"), HasSubstr(name)));
+  }
+  json context = demo("context");
+  context["codes"] = "one";
+  EXPECT_THAT(projection_refusal(context), HasSubstr("codes: expected two"));
+}
+
 // As the first project wrote them: features are not named, and see the whole text.
 TEST(ProjectionConfig, ReadsOlderFiles) {
   const json old = {{"drafter_num_layers", 5},

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/safetensors_writer.h"
 #include "formats/scratch_files.h"
 #include "model/test_model.h"
 #include "thorough.h"
@@ -266,6 +267,67 @@ TEST(Restore, ATokenTakesTheBytesOfItsCodes) {
   EXPECT_EQ(reserved(4096, MemoryClass::kCodes) - reserved(2048, MemoryClass::kCodes),
             2048U * 2 * 96 * 2);
   EXPECT_EQ(reserved(4096, MemoryClass::kKvFull), reserved(2048, MemoryClass::kKvFull));
+}
+
+// The demo's projection with its keys' encoder for values as well: as two codes or as one.
+void write_equal_codes(const ScratchFolder& folder, bool one_code) {
+  std::string config = read_file(kDemo + "/projections/aux/f_theta_config.json");
+  if (one_code) config.insert(config.find('{') + 1, "\"codes\": \"one\", ");
+  std::ofstream(folder.path("f_theta_config.json")) << config;
+  const auto demo = SafetensorsFile::open(kDemo + "/projections/aux/model.safetensors").value();
+  std::vector<SafetensorsLayout> layouts;
+  std::vector<const TensorView*> sources;
+  for (const TensorView& tensor : demo.tensors()) {
+    std::string name(tensor.name);
+    if (one_code && name == "encoder_v.weight") continue;
+    sources.push_back(name == "encoder_v.weight" ? demo.find("encoder_k.weight") : &tensor);
+    if (one_code && name == "encoder_k.weight") name = "encoder.weight";
+    layouts.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  auto writer = SafetensorsWriter::create(folder.path("model.safetensors"), layouts, {}).value();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    ASSERT_OK(writer.write(i, {sources[i]->data, layouts[i].bytes()}));
+  }
+  ASSERT_OK(writer.commit());
+}
+
+// On every backend, however codes are stored; half the bytes.
+TEST(Restore, OneCodeIsTwoEqualOnes) {
+  const ScratchFolder two;
+  const ScratchFolder one;
+  write_equal_codes(two, false);
+  write_equal_codes(one, true);
+  const std::vector<TokenId> ids = random_ids(60, 6);
+  SessionOptions int8 = restoring(Evicted::kRestore, Evicted::kDrop);
+  int8.kv_codes = KvType::kInt8;
+  for (const BackendChoice& choice : all_backends()) {
+    for (const SessionOptions& options : {restoring(Evicted::kRestore, Evicted::kRestore), int8}) {
+      Restoring of_two(two.root(), choice, Compute::kFast);
+      Restoring of_one(one.root(), choice, Compute::kFast);
+      EXPECT_EQ(of_one.logits(options, ids, 32), of_two.logits(options, ids, 32)) << choice.label();
+      const auto codes = [&](Restoring& restoring) {
+        return restoring.timeline(options)->footprint().reserved_bytes(MemoryClass::kCodes);
+      };
+      EXPECT_EQ(2 * codes(of_one), codes(of_two));
+    }
+  }
+}
+
+// What a projection was made for is the default, and no more than that.
+TEST(Restore, CodesAreStoredAsTheProjectionSays) {
+  Restoring demo("aux", fastest(), Compute::kFast);
+  ProjectionConfig config = demo.projection->config();
+  const auto format = [&](KvType type) {
+    SessionOptions options = restoring(Evicted::kRestore, Evicted::kRestore);
+    options.kv_codes = type;
+    const auto plan = plan_timeline(demo.model->config(), options, Compute::kFast, 16,
+                                    {&config, &demo.drafter->config()});
+    return plan->cache.layers[static_cast<std::size_t>(plan->cache.codes)].format;
+  };
+  EXPECT_EQ(format(KvType::kAuto), KvFormat::kBf16);
+  config.code_format = KvFormat::kInt8;
+  EXPECT_EQ(format(KvType::kAuto), KvFormat::kInt8);
+  EXPECT_EQ(format(KvType::kF32), KvFormat::kF32);
 }
 
 TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {

@@ -53,10 +53,10 @@ TEST_F(MlxProjectionTraining, MakesEveryLossFallOnTextThatItIsNotTrainedOn) {
     ASSERT_OK(report);
     EXPECT_EQ(report->steps, 30);
     ASSERT_EQ(report->losses.size(), 31U) << "with what it was before";
-    const LossReport& before = report->losses.front();
-    const LossReport& after = report->losses.back();
-    EXPECT_FALSE(before.point.loss.has_value());
-    EXPECT_LT(after.point.validation_loss, 0.8 * before.point.validation_loss) << name;
+    const RefinementPoint& before = report->losses.front();
+    const RefinementPoint& after = report->losses.back();
+    EXPECT_FALSE(before.loss.has_value());
+    EXPECT_LT(after.validation_loss, 0.8 * before.validation_loss) << name;
     // What is written is what was measured last.
     double keys = 0.0;
     for (const std::size_t layer : {2U, 5U}) keys += 0.5 * report->layers[layer].key_validation;
@@ -73,8 +73,7 @@ TEST_F(MlxProjectionTraining, BeginsWithTheFitInClosedForm) {
     training.gradient.steps = 40;
     const auto report = train(training);
     EXPECT_TRUE(report.has_value());
-    return report->losses.back().point.validation_loss /
-           report->losses.front().point.validation_loss;
+    return report->losses.back().validation_loss / report->losses.front().validation_loss;
   };
   EXPECT_NEAR(fallen("relmse", ProjectionLoss::kRelmse), 1.0, 0.01);
   EXPECT_LT(fallen("cos_mag", ProjectionLoss::kCosMag), 0.95);
@@ -94,6 +93,51 @@ TEST_F(MlxProjectionTraining, GivesTheSameBytesForTheSameSeed) {
   training.gradient.steps = 6;
   ASSERT_OK(train(training));
   EXPECT_FALSE(weights("first") == weights("longer"));
+}
+
+// Ended between two steps, as a kill would: the program's memory is gone, the checkpoint is there.
+TEST_F(MlxProjectionTraining, GoesOnFromACheckpointWithTheSameBits) {
+  ProjectionTraining training = quick_training(folder_.path("whole"), ProjectionLoss::kCombined);
+  training.gradient.steps = 50;  // two to a point
+  const auto whole = train(training);
+  ASSERT_OK(whole);
+
+  training.out = folder_.path("resumed");
+  training.gradient.checkpoint = folder_.path("checkpoint.safetensors");
+  training.gradient.save_minutes = 0.0;
+  struct Killed {};
+  training.progress = [](std::string_view stage, std::int64_t done, std::int64_t) {
+    if (stage == "steps" && done == 7) throw Killed();
+  };
+  EXPECT_THROW(train(training), Killed);
+  EXPECT_FALSE(std::filesystem::exists(training.out));
+  std::vector<std::int64_t> steps;
+  training.progress = [&](std::string_view stage, std::int64_t done, std::int64_t) {
+    if (stage == "steps") steps.push_back(done);
+  };
+  ProjectionTraining other = training;
+  const auto resumed = train(training);
+  ASSERT_OK(resumed);
+  EXPECT_EQ(steps.front(), 8);
+  EXPECT_EQ(steps.back(), 50);
+  EXPECT_TRUE(read_file(folder_.path("whole/model.safetensors")) ==
+              read_file(folder_.path("resumed/model.safetensors")));
+  ASSERT_EQ(resumed->losses.size(), whole->losses.size());
+  for (std::size_t i = 0; i < whole->losses.size(); ++i) {
+    EXPECT_EQ(resumed->losses[i].step, whole->losses[i].step);
+    EXPECT_EQ(resumed->losses[i].loss, whole->losses[i].loss);
+    EXPECT_EQ(resumed->losses[i].validation_loss, whole->losses[i].validation_loss);
+    EXPECT_EQ(resumed->losses[i].explained_keys, whole->losses[i].explained_keys);
+  }
+
+  other.out = folder_.path("other");
+  other.gradient.steps = 40;
+  EXPECT_NE(message_of(train(other)).find("got steps 50 there and 40 here"), std::string::npos);
+  other.gradient.steps = 50;
+  other.gradient.loss = ProjectionLoss::kMse;
+  EXPECT_EQ(code_of(train(other)), StatusCode::kFailedPrecondition);
+  other.gradient.checkpoint = folder_.path("none/checkpoint.safetensors");
+  EXPECT_EQ(code_of(train(other)), StatusCode::kUnavailable);
 }
 
 // Captured attention with the model's own keys and values gives the outputs that were captured: the

@@ -86,6 +86,31 @@ TEST_F(TrainProjection, RestoresBetterThanDroppingAndBetterWithAHigherRank) {
   EXPECT_LT(of_large.at("restore-full-aux"), 0.5 * of_large.at("drop-full"));
 }
 
+TEST_F(TrainProjection, OneCodeIsSpentAsItServesBestAndLoadsSo) {
+  std::map<std::int64_t, double> left;
+  for (const std::int64_t bytes : {10, 68}) {
+    const std::string out = folder_.path(std::to_string(bytes));
+    ProjectionTraining training = quick_training(out, 0);
+    training.code_bytes = bytes;
+    const auto report = train(training);
+    ASSERT_OK(report);
+    ASSERT_EQ(report->choices.size(), bytes == 10 ? 5U : 6U);  // no group of 32 numbers in 10 bytes
+    for (const CodeChoice& choice : report->choices) {
+      EXPECT_LE(choice.bytes, bytes);
+      EXPECT_LE(choice.explained, report->chosen.explained);
+    }
+    const auto config = load_projection_config(out);
+    ASSERT_OK(config);
+    EXPECT_TRUE(config->one_code);
+    EXPECT_EQ(config->rank, report->chosen.rank);
+    EXPECT_EQ(config->code_format, report->chosen.format);
+    const auto of_mode = divergences(out);
+    left[bytes] = of_mode.at("restore-full-aux") / of_mode.at("drop-full");
+  }
+  EXPECT_LT(left[68], 0.5);
+  EXPECT_LT(left[68], left[10]);
+}
+
 TEST_F(TrainProjection, GivesTheSameBytesForTheSameSeed) {
   ProjectionTraining training = quick_training(folder_.path("first"), 8);
   training.tokens = 800;

@@ -34,6 +34,23 @@ TEST_F(Cli, TrainsAProjectionAndSaysHow) {
   expect_refusal(kProjection + "--out " + folder_ + "/mine", "expected no such folder");
 }
 
+TEST_F(Cli, TrainsCodesAndSaysWhatTheirBytesAreSpentOn) {
+  const std::string codes = "codes " + kDemoFlag + "--tokens 800 --ridge 1e-3 --out ";
+  const Outcome outcome = kakeya(codes + folder_ + "/codes --bytes 20");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("bytes a token"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("rows e8"), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(slurp(folder_ + "/codes/training.json"));
+  EXPECT_EQ(json["schema"], "kakeya.train.codes/1");
+  EXPECT_EQ(json["options"]["bytes"], 20);
+  EXPECT_EQ(json["options"]["rank"], json["chosen"]["rank"]);
+  const auto config = nlohmann::json::parse(slurp(folder_ + "/codes/f_theta_config.json"));
+  EXPECT_EQ(config["codes"], "one");
+  EXPECT_EQ(config["code_format"], json["chosen"]["format"]);
+  expect_refusal(codes + folder_ + "/none --bytes 0", "--bytes");
+  expect_refusal(codes + folder_ + "/none --bytes 1", "bytes: expected");
+}
+
 TEST_F(Cli, RefusesToTrainInOneLine) {
   const std::string out = "--out " + folder_ + "/new ";
   expect_refusal("projection --model /nowhere " + out, "/nowhere");

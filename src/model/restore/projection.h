@@ -24,7 +24,8 @@ class Projection {
   // Of what was loaded, as WeightLoader::fingerprint.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
-  // codes [T, rank] = features [T, input_width] through the encoder.
+  // codes [T, rank] = features [T, input_width] through the encoder. With one code it is
+  // encode_keys() that makes it.
   void encode_keys(ConstRows features, Executor& executor, Rows codes) const {
     executor.matmul(features, *key_encoder_, codes);
   }
@@ -52,7 +53,7 @@ class Projection {
   ProjectionConfig config_;
   std::uint64_t fingerprint_ = 0;
   std::unique_ptr<Matrix> key_encoder_;    // [rank, input_width]
-  std::unique_ptr<Matrix> value_encoder_;  // the same
+  std::unique_ptr<Matrix> value_encoder_;  // the same; null with one code
   std::vector<WeightVector> key_decoders_;
   std::vector<WeightVector> value_decoders_;
 };
