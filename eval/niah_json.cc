@@ -1,5 +1,6 @@
 // Replies, samples and claims as reports have them.
 #include "base/status.h"
+#include "field_reader.h"
 #include "niah_eval.h"
 
 namespace kakeya::eval {
@@ -31,39 +32,24 @@ Report niah_reply_json(const NiahReply& reply) {
 
 Result<NiahReply> parse_niah_reply(const Report& json) {
   NiahReply reply;
-  bool whole = json.is_object();
-  const auto take = [&](const char* name, auto& to, bool needed) {
-    const auto found = whole ? json.find(name) : json.end();
-    if (!whole || found == json.end()) {
-      whole = whole && !needed;
-      return;
-    }
-    using Value = std::decay_t<decltype(to)>;
-    if constexpr (std::is_same_v<Value, std::string>) {
-      whole = found->is_string();
-    } else if constexpr (std::is_same_v<Value, double>) {
-      whole = found->is_number();
-    } else if constexpr (std::is_same_v<Value, std::optional<bool>>) {
-      whole = found->is_boolean();
-      if (whole) to = found->template get<bool>();
-      return;
-    } else {
-      whole = found->is_number_integer() && *found >= 0;
-    }
-    if constexpr (!std::is_same_v<Value, std::optional<bool>>) {
-      if (whole) to = found->template get<Value>();
-    }
-  };
-  take("mode", reply.mode, true);
-  take("error", reply.error, false);
-  const bool answered = reply.error.empty();
-  take("sha256", reply.sha256, answered);
-  take("found", reply.found, answered);
-  take("seconds", reply.seconds, true);
-  take("evicted_rows", reply.evicted_rows, answered);
-  take("restored_rows", reply.restored_rows, answered);
-  take("codes_matter", reply.codes_matter, false);
-  if (!whole) return data_loss("expected a reply, got {}", json.dump().substr(0, 80));
+  FieldReader fields(json);
+  fields.take("mode", reply.mode)
+      .take("seconds", reply.seconds)
+      .take_if_there("error", reply.error)
+      .take_if_there("sha256", reply.sha256)
+      .take_if_there("found", reply.found)
+      .take_if_there("evicted_rows", reply.evicted_rows)
+      .take_if_there("restored_rows", reply.restored_rows);
+  if (json.is_object() && json.contains("codes_matter")) {
+    fields.take("codes_matter", reply.codes_matter.emplace());
+  }
+  if (reply.error.empty()) {  // then nothing may be missing
+    fields.take("sha256", reply.sha256)
+        .take("found", reply.found)
+        .take("evicted_rows", reply.evicted_rows)
+        .take("restored_rows", reply.restored_rows);
+  }
+  KAKEYA_TRY(fields.status("a reply"));
   return reply;
 }
 
