@@ -371,10 +371,15 @@ TEST_P(OpParity, Attention) {
 
 // Beside kAttention: more than one chunk and one tile of everything, and far positions.
 constexpr AttentionCase kFastAttention[] = {
-    {9, 250, 16, 2, 192, 0, 300},      {70, 200, 2, 1, 128, 128, 200},
-    {3, 700, 8, 1, 512, 0, 704},       {4, 1000, 40, 8, 128, 0, 300, 5, 290},
-    {12, 130, 18, 2, 256, 0, 200},     {40, 90, 11, 1, 320, 64, 140, 3, 64},
-    {17, 100, 8, 1, 128, 0, 96, 7, 65}};
+    {9, 250, 16, 2, 192, 0, 300},
+    {70, 200, 2, 1, 128, 128, 200},
+    {3, 700, 8, 1, 512, 0, 704},
+    {4, 1000, 40, 8, 128, 0, 300, 5, 290},
+    {12, 130, 18, 2, 256, 0, 200},
+    {40, 90, 11, 1, 320, 64, 140, 3, 64},
+    {17, 100, 8, 1, 128, 0, 96, 7, 65},
+    // Rows of which only the last one sees more than 32 chunks of 64 keys.
+    {2, 2047, 2, 1, 32, 0, 2112}};
 
 // What fast attention may lose of outputs of order 1 where scores are of order 1.
 float fast_attention_error(const Configuration& configuration) {

@@ -312,6 +312,36 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
   }
 }
 
+// Where sums are made of several parts: rows of which some see 32 chunks of 64 keys and some more.
+TEST_P(RowInvariance, AttentionOverManyChunks) {
+  constexpr std::int64_t kFirst = 2040;
+  constexpr std::int64_t kCount = 18;
+  constexpr std::int64_t kLength = kFirst + kCount;
+  constexpr std::int64_t kWidth = 32;  // of the only key and value head, and of each of two queries
+  const auto keys = random_floats(kLength * kWidth, 20, 2.0F);
+  const auto values = random_floats(kLength * kWidth, 21);
+  const auto queries = random_floats(kCount * 2 * kWidth, 22);
+  BlockMemory memory;
+  const KvRows kv = memory.rows({2, 1, kWidth, 0, 0}, kLength, 256);
+  alone_.store({device(keys.data()), kLength, kWidth}, {device(values.data()), kLength, kWidth}, 0,
+               kv);
+  const auto attend = [&](Machine& machine, std::int64_t row, std::int64_t rows) {
+    AttentionInput input;
+    input.queries = {device(queries.data() + row * 2 * kWidth), rows, 2 * kWidth};
+    input.first_position = kFirst + row;
+    input.layer.rows = kv;
+    input.settings.scale = 0.5F;
+    std::vector<float> out(static_cast<std::size_t>(rows * 2 * kWidth), NAN);
+    machine.attend(input, rows_of(out, 2 * kWidth));
+    return out;
+  };
+  const std::vector<float> together = attend(two_threads_, 0, kCount);
+  for (const std::int64_t row : {std::int64_t{0}, std::int64_t{7}, std::int64_t{8}, kCount - 1}) {
+    const std::vector<float> alone = attend(alone_, row, 1);
+    EXPECT_TRUE(same_bits(alone.data(), together.data() + row * 2 * kWidth, 2 * kWidth)) << row;
+  }
+}
+
 TEST_P(RowInvariance, RowWiseOperations) {
   for (const std::int64_t width : {20, 64, 300, 2816}) {
     constexpr std::int64_t kRows = 33;

@@ -160,6 +160,58 @@ void CudaExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t l
   }
 }
 
+// The most spans that one of the rows sees.
+std::int64_t CudaExecutor::most_spans(const device::AttentionParams& p,
+                                      std::int64_t rows,
+                                      bool restored) {
+  std::int64_t most = 1;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const device::Seen seen = device::seen_by(p, p.first_position + row);
+    most = std::max(most, device::chunks_of(restored ? device::with_restored(seen) : seen).spans());
+  }
+  return most;
+}
+
+// As many rows at a time as there is room for the sums of their spans.
+void CudaExecutor::attend(device::AttentionParams p,
+                          std::int64_t rows,
+                          const RestoredRows* restored,
+                          const LayerTables& tables,
+                          const AttentionSettings& settings) {
+  p.spans = most_spans(p, rows, restored != nullptr);
+  p.partials = partials_;
+  const std::int64_t width = p.num_heads * p.cache.head_dim;
+  const std::int64_t room = num_partials_ / (p.spans * p.num_heads * (p.cache.head_dim + 2));
+  const std::int64_t most = std::min(room, Driver::kMostBlocksY / p.spans);
+  for (std::int64_t begin = 0; begin < rows; begin += most) {
+    const std::int64_t count = std::min(most, rows - begin);
+    LaunchShape shape = {p.num_heads, count * p.spans, device::kAttentionWarps * dev::kWarp,
+                         device::kAttentionWords};
+    const LaunchShape spans = {p.num_heads, count, dev::kWarp, 0};
+    if (restored == nullptr) {
+      launch(Kernel::attention, shape, &p);
+      if (p.spans > 1) launch(Kernel::attention_spans, spans, &p);
+    } else {
+      const device::RestoredAttentionParams with_codes = {
+          p,
+          cached_rows(restored->codes, tables.codes),
+          cached_rows(restored->own, tables.own),
+          restored->key_decoder.address(),
+          restored->value_decoder.address(),
+          restored->blend,
+          settings.normalise_values,
+          settings.rms_norm_eps};
+      shape.shared_words += static_cast<std::uint32_t>(
+          device::kAttentionWarps * device::restoring_words(restored->codes.head_dim));
+      launch(Kernel::restored_attention, shape, &with_codes);
+      if (p.spans > 1) launch(Kernel::restored_attention_spans, spans, &with_codes);
+    }
+    p.queries += count * width;
+    p.out += count * width;
+    p.first_position += count;
+  }
+}
+
 void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
@@ -170,36 +222,22 @@ void CudaExecutor::attention(ConstRows queries,
     count_bytes(attention_bytes(input));
     const LayerTables& tables = layer_tables(s, layer);
     const KeyDerivation& derivation = settings.derivation;
-    const std::int64_t num_heads = queries.width / input.layer.rows.head_dim;
-    const device::AttentionParams parameters = {
-        input.queries.data.address(),
-        num_heads,
-        input.first_position,
-        input.block_end,
-        input.layer.window,
-        input.layer.kept,
-        settings.scale,
-        derivation.k_norm.address(),
-        derivation.inverse_frequencies.data.address(),
-        derivation.inverse_frequencies.size,
-        cached_rows(input.layer.rows, tables.rows),
-        out.data.address() + batch().segments[s].first_row * out.width};
-    LaunchShape shape = {num_heads, input.queries.count, device::kChunk, device::kAttentionWords};
-    if (!input.layer.is_restored) {
-      launch(Kernel::attention, shape, &parameters);
-      continue;
-    }
-    const RestoredRows& restored = input.layer.restored;
-    const device::RestoredAttentionParams with_codes = {parameters,
-                                                        cached_rows(restored.codes, tables.codes),
-                                                        cached_rows(restored.own, tables.own),
-                                                        restored.key_decoder.address(),
-                                                        restored.value_decoder.address(),
-                                                        restored.blend,
-                                                        settings.normalise_values,
-                                                        settings.rms_norm_eps};
-    shape.shared_words = device::kVectorWord + 2 * device::restoring_words(restored.codes.head_dim);
-    launch(Kernel::restored_attention, shape, &with_codes);
+    attend({.queries = input.queries.data.address(),
+            .num_heads = queries.width / input.layer.rows.head_dim,
+            .first_position = input.first_position,
+            .block_end = input.block_end,
+            .window = input.layer.window,
+            .kept = input.layer.kept,
+            .scale = settings.scale,
+            .k_norm = derivation.k_norm.address(),
+            .frequencies = derivation.inverse_frequencies.data.address(),
+            .num_frequencies = derivation.inverse_frequencies.size,
+            .cache = cached_rows(input.layer.rows, tables.rows),
+            .spans = 1,
+            .partials = nullptr,
+            .out = out.data.address() + batch().segments[s].first_row * out.width},
+           input.queries.count, input.layer.is_restored ? &input.layer.restored : nullptr, tables,
+           settings);
   }
 }
 

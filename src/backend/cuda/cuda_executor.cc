@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/device/attention.h"
 #include "backend/cuda/device/rows.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -23,11 +24,15 @@ LaunchShape element_shape(std::int64_t width, std::int64_t rows) {
   return {ceil_div(width, device::kElementThreads), rows, device::kElementThreads, 0};
 }
 
-// A warp an output.
-LaunchShape product_shape(std::int64_t outputs, std::int64_t blocks_y, bool integers) {
-  const auto words = static_cast<std::uint32_t>(integers ? device::kProductWords : 0);
-  return {ceil_div(outputs, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp,
+// A warp a unit of what is to be made.
+LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y, std::uint32_t words = 0) {
+  return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp,
           words};
+}
+
+// Of products of `rows` rows with weights, of which some may be of integers.
+std::uint32_t product_words(std::int64_t rows, bool integers) {
+  return static_cast<std::uint32_t>(integers ? device::product_words(rows) : 0);
 }
 
 // The parts of the scratch, each on a boundary of 64 bytes.
@@ -47,8 +52,16 @@ struct ScratchPlaces {
   std::uint64_t hidden;
   std::uint64_t steps;
   std::uint64_t codes;
+  std::uint64_t partials;
   std::uint64_t bytes;
 };
+
+// Room for the spans of one row at least, with their two numbers, and of 16 decoded ones: so many
+// rows keep a card busy.
+std::int64_t count_partials(const ExecutorPlan& plan) {
+  const std::int64_t rows = std::clamp<std::int64_t>(plan.max_rows, 3, 16);
+  return device::kMaxSpans * rows * plan.max_query_width;
+}
 
 ScratchPlaces places_of(const ExecutorPlan& plan) {
   const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
@@ -61,6 +74,7 @@ ScratchPlaces places_of(const ExecutorPlan& plan) {
   places.hidden = layout.take(hidden, sizeof(float));
   places.steps = layout.take(ceil_div(rounded, kIntegerBlock), sizeof(float));
   places.codes = layout.take(rounded, sizeof(std::int8_t));
+  places.partials = layout.take(count_partials(plan), sizeof(float));
   places.bytes = layout.used;
   return places;
 }
@@ -75,7 +89,11 @@ CudaExecutor::CudaExecutor(Driver& driver,
                            const ExecutorPlan& plan,
                            Buffer scratch,
                            MemoryBudget& budget)
-    : driver_(driver), budget_(budget), plan_(plan), scratch_(std::move(scratch)) {
+    : driver_(driver),
+      budget_(budget),
+      plan_(plan),
+      scratch_(std::move(scratch)),
+      num_partials_(count_partials(plan)) {
   const ScratchPlaces places = places_of(plan);
   const auto at = [&]<typename T>(T*& pointer, std::uint64_t place) {
     pointer = reinterpret_cast<T*>(scratch_.data() + place);
@@ -85,6 +103,7 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(hidden_, places.hidden);
   at(steps_, places.steps);
   at(codes_, places.codes);
+  at(partials_, places.partials);
 }
 
 void CudaExecutor::launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
@@ -113,7 +132,7 @@ device::ProductRows CudaExecutor::product_rows(const float* x,
   rows.codes = codes_;
   rows.steps = steps_;
   const device::RoundParams parameters = {x, count, width, codes_, steps_};
-  launch(Kernel::round_rows, product_shape(width / kIntegerBlock, count, false), &parameters);
+  launch(Kernel::round_rows, warp_shape(width / kIntegerBlock, count), &parameters);
   return rows;
 }
 
@@ -141,8 +160,7 @@ void CudaExecutor::embed(const Matrix& table, float scale, Rows out) {
 void CudaExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) {
   const device::NormParams parameters = {x.data.address(), weight.address(), eps,
                                          x.count,          x.width,          out.data.address()};
-  launch(Kernel::rms_norm,
-         {ceil_div(x.count, device::kNormWarps), 1, device::kNormWarps * dev::kWarp, 0},
+  launch(Kernel::rms_norm, {x.count, 1, device::kNormSegments * dev::kWarp, device::kNormSegments},
          &parameters);
 }
 
@@ -152,8 +170,10 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   const device::ProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, matrix.has_integers()), matrix.weight(),
       out.data.address()};
-  launch(Kernel::product,
-         product_shape(w.rows(), ceil_div(x.count, device::kProductRowTile), matrix.has_integers()),
+  launch(x.count == 1 ? Kernel::row_product : Kernel::product,
+         warp_shape(ceil_div(w.rows(), device::warp_outputs(x.count)),
+                    ceil_div(x.count, device::kProductRowTile),
+                    product_words(x.count, matrix.has_integers())),
          &parameters);
 }
 
@@ -164,8 +184,9 @@ void CudaExecutor::gated_matmul(
   const device::GatedProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, integers), as_cuda(gate).weight(),
       as_cuda(up).weight(), activation == GateActivation::kSilu, out.data.address()};
-  launch(Kernel::gated_product,
-         product_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile), integers),
+  launch(x.count == 1 ? Kernel::gated_row_product : Kernel::gated_product,
+         warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile),
+                    product_words(x.count, integers)),
          &parameters);
 }
 
@@ -220,7 +241,7 @@ void CudaExecutor::experts(ConstRows x,
       routing.experts.address(),
       routing.top_k,
       hidden_};
-  launch(Kernel::expert_hidden, product_shape(gate.rows(), rows, integers), &hidden);
+  launch(Kernel::expert_hidden, warp_shape(gate.rows(), rows, product_words(1, integers)), &hidden);
   const device::ExpertOutputParams outputs = {
       product_rows(hidden_, rows, gate.rows(), down.has_integers()),
       down.weight(),
@@ -228,7 +249,11 @@ void CudaExecutor::experts(ConstRows x,
       routing.weights.address(),
       routing.top_k,
       out.data.address()};
-  launch(Kernel::expert_output, product_shape(down.rows(), x.count, down.has_integers()), &outputs);
+  launch(
+      Kernel::expert_output,
+      {ceil_div(down.rows(), device::kExpertOutputs), x.count, device::kProductWarps * dev::kWarp,
+       static_cast<std::uint32_t>(device::expert_output_words(routing.top_k))},
+      &outputs);
 }
 
 void CudaExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {

@@ -93,6 +93,15 @@ class CudaExecutor final : public Executor {
                      const Segment& segment,
                      const std::uint64_t* blocks,
                      const device::CachedRows& cache);
+  static std::int64_t most_spans(const device::AttentionParams& p,
+                                 std::int64_t rows,
+                                 bool restored);
+  // Attention of `rows` rows of a segment; `restored` is null where nothing is.
+  void attend(device::AttentionParams p,
+              std::int64_t rows,
+              const RestoredRows* restored,
+              const LayerTables& tables,
+              const AttentionSettings& settings);
   MemorySpace& space() { return driver_.memory(); }
 
   Driver& driver_;
@@ -104,6 +113,8 @@ class CudaExecutor final : public Executor {
   std::int32_t* ids_;
   float* hidden_;
   float* steps_;
+  float* partials_;  // of attention
+  std::int64_t num_partials_;
   std::int8_t* codes_;
 
   std::vector<std::uint64_t> tables_;  // as they are to be on the device

@@ -1,8 +1,7 @@
 // Attention over rows of the cache. The order of its sums: chunks of 64 keys that begin at
-// multiples of 64 positions, each by itself, merged into what came before it; of the keys of a
-// chunk each of two warps adds up its half. A chunk of which a query sees nothing is left out, and
-// what it does not see of others counts for nothing, so its sums are the same alone and beside
-// other rows.
+// multiples of 64 positions, of which each of eight warps takes eight keys; as many chunks as make
+// at most 32 spans, each a block's, are added up by each warp, ascending; then warps; then spans.
+// What a query sees decides all of that, so its sums are the same alone and beside other rows.
 //
 // Products of rotated vectors are those of the vectors themselves. So a query meets rotated keys
 // rotated, and sums of rotated values are rotated back once, at the end.
@@ -12,11 +11,13 @@
 
 namespace kakeya::cuda::device {
 
-inline constexpr int kChunk = 64;  // keys, and threads of a block
-// Shared words: probabilities; two largest scores; two sums; a vector.
-inline constexpr int kWarpsWord = kChunk;
-inline constexpr int kVectorWord = kWarpsWord + 4;
-inline constexpr int kAttentionWords = kVectorWord + kMaxHeadDim;
+inline constexpr int kChunk = 64;  // keys
+inline constexpr int kAttentionWarps = 8;
+inline constexpr int kWarpKeys = kChunk / kAttentionWarps;
+inline constexpr int kMaxSpans = 32;
+// Shared words: largest scores and sums of the warps, and their values.
+inline constexpr int kValuesWord = 2 * kAttentionWarps;
+inline constexpr int kAttentionWords = kValuesWord + kAttentionWarps * kMaxHeadDim;
 
 // What a query sees, as AttentionInput::seen() says.
 struct Seen {
@@ -45,8 +46,45 @@ KAKEYA_DEVICE Seen seen_by(const AttentionParams& p, std::int64_t position) {
   return {first, larger(first, sink), begin, larger(position + 1, p.block_end)};
 }
 
+// Positions from `first` on; for each that is not seen the last one that is.
+template <int kCount>
+KAKEYA_DEVICE void seen_positions(const Seen& seen,
+                                  std::int64_t first,
+                                  std::int64_t (&positions)[kCount]) {
+  KAKEYA_UNROLL
+  for (int j = 0; j < kCount; ++j) {
+    positions[j] = seen.holds(first + j) ? first + j : seen.end - 1;
+  }
+}
+
+// The chunks of which a query sees some keys: `sinks` of them from first_sink on, then the others.
+struct Chunks {
+  std::int64_t sinks;
+  std::int64_t first_sink;
+  std::int64_t first;
+  std::int64_t count;
+
+  KAKEYA_DEVICE std::int64_t in_a_span() const { return (count + kMaxSpans - 1) / kMaxSpans; }
+  KAKEYA_DEVICE std::int64_t spans() const { return (count + in_a_span() - 1) / in_a_span(); }
+  // Where number i begins.
+  KAKEYA_DEVICE std::int64_t position(std::int64_t i) const {
+    return (i < sinks ? first_sink + i : first + i - sinks) * kChunk;
+  }
+};
+
+KAKEYA_DEVICE Chunks chunks_of(const Seen& seen) {
+  const std::int64_t first_sink = seen.sink_begin / kChunk;
+  const std::int64_t sinks =
+      seen.sink_begin < seen.sink_end ? (seen.sink_end - 1) / kChunk + 1 - first_sink : 0;
+  const std::int64_t own = seen.begin / kChunk;
+  const std::int64_t first = sinks > 0 ? larger(own, first_sink + sinks) : own;
+  const std::int64_t end = (seen.end - 1) / kChunk + 1;
+  return {sinks, first_sink, first, sinks + larger(0, end - first)};
+}
+
 // The keys and values of one head that were stored.
 struct StoredRows {
+  static constexpr int kTogether = 2;  // keys that a warp loads at once
   const AttentionParams& p;
   std::int64_t head;
   Held held;
@@ -69,28 +107,38 @@ struct StoredRows {
     turn(position, dev::Global<const float>(p.frequencies), p.num_frequencies, x);
   }
 
-  KAKEYA_DEVICE void load_key(std::int64_t position, bool stays_rotated, float (&x)[kHeld]) const {
+  template <int kCount>
+  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[kCount],
+                               bool stay_rotated,
+                               float (&x)[kCount][kHeld]) const {
     const std::uint64_t* const blocks = makes_keys() ? p.cache.values : p.cache.keys;
-    load_vector(held, p.cache, vector_address(p.cache, blocks, position, head), stays_rotated, x);
+    load_vectors(held, p.cache, blocks, positions, head, stay_rotated, x);
     if (!makes_keys()) return;
-    multiply_by_norm(x);
-    turn_key(position, x);
+    KAKEYA_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      multiply_by_norm(x[j]);
+      turn_key(positions[j], x[j]);
+    }
   }
-  KAKEYA_DEVICE void load_key(std::int64_t position, float (&x)[kHeld]) const {
-    load_key(position, keys_stay_rotated(), x);
+  template <int kCount>
+  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[kCount],
+                               float (&x)[kCount][kHeld]) const {
+    load_keys(positions, keys_stay_rotated(), x);
   }
-  KAKEYA_DEVICE void load_value(std::int64_t position,
-                                bool stays_rotated,
-                                float (&x)[kHeld]) const {
-    load_vector(held, p.cache, vector_address(p.cache, p.cache.values, position, head),
-                stays_rotated, x);
+  template <int kCount>
+  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[kCount],
+                                 bool stay_rotated,
+                                 float (&x)[kCount][kHeld]) const {
+    load_vectors(held, p.cache, p.cache.values, positions, head, stay_rotated, x);
   }
-  KAKEYA_DEVICE void load_value(std::int64_t position, float (&x)[kHeld]) const {
-    load_value(position, values_stay_rotated(), x);
+  template <int kCount>
+  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[kCount],
+                                 float (&x)[kCount][kHeld]) const {
+    load_values(positions, values_stay_rotated(), x);
   }
 };
 
-// A query of one head, as the threads of its block know it, and where it finds keys and values.
+// A query of one head, as the lanes of a warp know it, and where it finds keys and values.
 template <typename Rows>
 struct Query {
   const Rows& rows;
@@ -100,111 +148,88 @@ struct Query {
   float elements[kHeld];
 };
 
-// What was seen so far: the largest score and the sum of powers, the same in all threads, and
-// values weighted by them, of the keys of the own warp.
+// What a warp saw so far: the largest score, the sum of powers, and values weighted by them.
 struct Attended {
-  float largest;
-  float total;
-  float values[kHeld];
+  float largest = dev::float_of(0xff800000U);
+  float total = 0.0F;
+  float values[kHeld] = {};
 };
 
-// The first of a warp's keys in the chunk that begins at `first`.
-KAKEYA_DEVICE std::int64_t first_key(std::int64_t first) {
-  return first + dev::kWarp * dev::warp();
-}
-
-// The score of each thread's key in a chunk; minus infinity where the query does not see it.
+// The score of the warp's key number lane(), of those from `first` on: minus infinity where there
+// is none, or the query does not see it. For such a key it looks at the last one that it sees.
 template <typename Rows>
 KAKEYA_DEVICE float own_score(const Query<Rows>& query, std::int64_t first) {
-  float score = dev::float_of(0xff800000U);
-  for (int j = 0; j < dev::kWarp; ++j) {
-    const std::int64_t position = first_key(first) + j;
-    if (!query.seen.holds(position)) continue;
-    float key[kHeld] = {};
-    query.rows.load_key(position, key);
-    const float product = dot(query.held, query.elements, key);
-    if (dev::lane() == j) score = product * query.scale;
+  float own = dev::float_of(0xff800000U);
+  KAKEYA_NO_UNROLL
+  for (int begin = 0; begin < kWarpKeys; begin += Rows::kTogether) {
+    std::int64_t positions[Rows::kTogether];
+    seen_positions(query.seen, first + begin, positions);
+    float keys[Rows::kTogether][kHeld] = {};
+    query.rows.load_keys(positions, keys);
+    float products[Rows::kTogether] = {};
+    KAKEYA_UNROLL
+    for (int j = 0; j < Rows::kTogether; ++j) {
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        if (query.held.uses(k)) products[j] = dev::fma(query.elements[k], keys[j][k], products[j]);
+      }
+    }
+    dev::warp_sums(products);
+    KAKEYA_UNROLL
+    for (int j = 0; j < Rows::kTogether; ++j) {
+      const bool is_own = dev::lane() == begin + j && query.seen.holds(first + begin + j);
+      if (is_own) own = products[j] * query.scale;
+    }
   }
-  return score;
+  return own;
 }
 
-// Adds the chunk that begins at `first`, of which the query sees some keys.
+// exp(a - b), where b is the larger one.
+KAKEYA_DEVICE float power_of(float a, float b) {
+  return static_cast<float>(device::exp(static_cast<double>(a) - b));
+}
+
+// Adds the warp's keys of a chunk, the first of them at `first`.
 template <typename Rows>
-KAKEYA_DEVICE void attend_chunk(const Query<Rows>& query, std::int64_t first, Attended& all) {
-  const dev::Shared<float> powers(0);
-  const dev::Shared<float> of_warps(kWarpsWord);
+KAKEYA_DEVICE void attend_keys(const Query<Rows>& query, std::int64_t first, Attended& all) {
   const float score = own_score(query, first);
-  const float warp_largest = dev::warp_max(score);
-  if (dev::lane() == 0) of_warps.store(dev::warp(), warp_largest);
-  dev::sync_block();
-  const float one = of_warps.load(0);
-  const float other = of_warps.load(1);
-  const float largest = one > other ? one : other;
-  // Of a score that is minus infinity: 0.
-  float power[1] = {static_cast<float>(device::exp(static_cast<double>(score) - largest))};
-  powers.store(dev::thread(), power[0]);
-  dev::warp_sums(power);
-  if (dev::lane() == 0) of_warps.store(2 + dev::warp(), power[0]);
-  dev::sync_block();
-  const float total = of_warps.load(2) + of_warps.load(3);
-  float sums[kHeld] = {};
-  for (int j = 0; j < dev::kWarp; ++j) {
-    const std::int64_t position = first_key(first) + j;
-    if (!query.seen.holds(position)) continue;
-    float value[kHeld] = {};
-    query.rows.load_value(position, value);
-    const float weight = powers.load(dev::kWarp * dev::warp() + j);
+  const float new_largest = dev::warp_max(score);
+  const float largest = new_largest > all.largest ? new_largest : all.largest;
+  const float own_power = power_of(score, largest);
+  const float before = power_of(all.largest, largest);
+  all.largest = largest;
+  all.total = all.total * before;
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) all.values[k] = all.values[k] * before;
+  KAKEYA_NO_UNROLL
+  for (int begin = 0; begin < kWarpKeys; begin += Rows::kTogether) {
+    std::int64_t positions[Rows::kTogether];
+    seen_positions(query.seen, first + begin, positions);
+    float values[Rows::kTogether][kHeld] = {};
+    query.rows.load_values(positions, values);
     KAKEYA_UNROLL
-    for (int k = 0; k < kHeld; ++k) {
-      if (query.held.uses(k)) sums[k] = dev::fma(weight, value[k], sums[k]);
+    for (int j = 0; j < Rows::kTogether; ++j) {
+      const float power = dev::of_lane(own_power, begin + j);
+      all.total = all.total + power;
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        if (query.held.uses(k)) all.values[k] = dev::fma(power, values[j][k], all.values[k]);
+      }
     }
   }
-  const float both = largest > all.largest ? largest : all.largest;
-  const auto before = static_cast<float>(device::exp(static_cast<double>(all.largest) - both));
-  const auto now = static_cast<float>(device::exp(static_cast<double>(largest) - both));
-  all.largest = both;
-  all.total = dev::fma(total, now, all.total * before);
-  KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    if (query.held.uses(k)) all.values[k] = dev::fma(sums[k], now, all.values[k] * before);
-  }
-  dev::sync_block();  // before the next chunk's scores
 }
 
-// By a block, one query of a head.
+// Writes what a query comes to, by a warp that holds the sum of its values.
 template <typename Rows>
-KAKEYA_DEVICE void attend(const AttentionParams& p, const Rows& rows, const Seen& seen) {
-  const Held held(static_cast<int>(p.cache.head_dim));
-  const std::int64_t at = (dev::block_y() * p.num_heads + dev::block_x()) * p.cache.head_dim;
-  Query<Rows> query = {rows, seen, held, p.scale, {}};
-  const dev::Global<const float> q(p.queries);
+KAKEYA_DEVICE void write_attended(
+    const AttentionParams& p, const Rows& rows, const Held& held, std::int64_t row, Attended& all) {
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
-    const int e = held.element(k);
-    if (e >= 0) query.elements[k] = q.load(at + e);
-  }
-  if (rows.keys_stay_rotated()) hadamard(held, query.elements);
-  Attended all = {dev::float_of(0xff800000U), 0.0F, {}};
-  for (std::int64_t first = seen.sink_begin / kChunk * kChunk; first < seen.end; first += kChunk) {
-    if (seen.meets(first, first + kChunk)) attend_chunk(query, first, all);
-  }
-  // The second warp hands its sums to the first.
-  const dev::Shared<float> others(kVectorWord);
-  if (dev::warp() == 1) {
-    KAKEYA_UNROLL
-    for (int k = 0; k < kHeld; ++k) {
-      if (held.uses(k)) others.store(dev::kWarp * k + dev::lane(), all.values[k]);
-    }
-  }
-  dev::sync_block();
-  if (dev::warp() == 1) return;
-  KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    if (!held.uses(k)) continue;
-    all.values[k] = (all.values[k] + others.load(dev::kWarp * k + dev::lane())) / all.total;
+    if (held.uses(k)) all.values[k] = all.values[k] / all.total;
   }
   if (rows.values_stay_rotated()) hadamard(held, all.values);
   const dev::Global<float> out(p.out);
+  const std::int64_t at = (row * p.num_heads + dev::block_x()) * held.size();
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int e = held.element(k);
@@ -212,15 +237,132 @@ KAKEYA_DEVICE void attend(const AttentionParams& p, const Rows& rows, const Seen
   }
 }
 
+// Adds up what the warps of a block saw, in its first one. The values of the others are shared.
+KAKEYA_DEVICE void add_warps(const Held& held, Attended& all) {
+  const dev::Shared<float> largest(0);
+  const dev::Shared<float> totals(kAttentionWarps);
+  const dev::Shared<float> values(kValuesWord);
+  if (dev::lane() == 0) {
+    largest.store(dev::warp(), all.largest);
+    totals.store(dev::warp(), all.total);
+  }
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    if (held.uses(k))
+      values.store(dev::warp() * kMaxHeadDim + dev::kWarp * k + dev::lane(), all.values[k]);
+  }
+  dev::sync_block();
+  if (dev::warp() != 0) return;
+  const bool is_of_warp = dev::lane() < kAttentionWarps;
+  const float own = is_of_warp ? largest.load(dev::lane()) : dev::float_of(0xff800000U);
+  all = {};
+  all.largest = dev::warp_max(own);
+  const float own_factor = power_of(own, all.largest);
+  for (int w = 0; w < kAttentionWarps; ++w) {
+    const float factor = dev::of_lane(own_factor, w);
+    all.total = dev::fma(totals.load(w), factor, all.total);
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      if (!held.uses(k)) continue;
+      const float value = values.load(w * kMaxHeadDim + dev::kWarp * k + dev::lane());
+      all.values[k] = dev::fma(value, factor, all.values[k]);
+    }
+  }
+}
+
+// Where a span's sums are put: the largest score, the sum of powers, then values.
+KAKEYA_DEVICE std::int64_t partial_place(const AttentionParams& p,
+                                         std::int64_t row,
+                                         std::int64_t span) {
+  return ((row * p.num_heads + dev::block_x()) * p.spans + span) * (p.cache.head_dim + 2);
+}
+
+// By a block: one span of what a query of a head sees.
+template <typename Rows>
+KAKEYA_DEVICE void attend(const AttentionParams& p,
+                          const Rows& rows,
+                          const Seen& seen,
+                          std::int64_t row) {
+  const std::int64_t span = dev::block_y() % p.spans;
+  const Chunks chunks = chunks_of(seen);
+  const std::int64_t begin = span * chunks.in_a_span();
+  const std::int64_t behind = begin + chunks.in_a_span();
+  const std::int64_t end = behind < chunks.count ? behind : chunks.count;
+  if (begin >= end) return;
+  const Held held(static_cast<int>(p.cache.head_dim));
+  Query<Rows> query = {rows, seen, held, p.scale, {}};
+  const dev::Global<const float> q(p.queries);
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int e = held.element(k);
+    if (e >= 0) query.elements[k] = q.load((row * p.num_heads + dev::block_x()) * held.size() + e);
+  }
+  if (rows.keys_stay_rotated()) hadamard(held, query.elements);
+  Attended all;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t first = chunks.position(i) + kWarpKeys * dev::warp();
+    if (seen.meets(first, first + kWarpKeys)) attend_keys(query, first, all);
+  }
+  add_warps(held, all);
+  if (dev::warp() != 0) return;
+  if (p.spans == 1) return write_attended(p, rows, held, row, all);
+  const dev::Global<float> partials(p.partials);
+  const std::int64_t at = partial_place(p, row, span);
+  if (dev::lane() == 0) {
+    partials.store(at, all.largest);
+    partials.store(at + 1, all.total);
+  }
+  KAKEYA_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int e = held.element(k);
+    if (e >= 0) partials.store(at + 2 + e, all.values[k]);
+  }
+}
+
+// By a warp: adds up the spans of what a query of a head sees.
+template <typename Rows>
+KAKEYA_DEVICE void add_spans(const AttentionParams& p, const Rows& rows, const Seen& seen) {
+  const Held held(static_cast<int>(p.cache.head_dim));
+  const std::int64_t row = dev::block_y();
+  const int spans = static_cast<int>(chunks_of(seen).spans());
+  const dev::Global<const float> partials(p.partials);
+  const auto place = [&](int span) { return partial_place(p, row, span); };
+  const float own =
+      dev::lane() < spans ? partials.load(place(dev::lane())) : dev::float_of(0xff800000U);
+  Attended all;
+  all.largest = dev::warp_max(own);
+  const float own_factor = power_of(own, all.largest);
+  for (int span = 0; span < spans; ++span) {
+    const float factor = dev::of_lane(own_factor, span);
+    all.total = dev::fma(partials.load(place(span) + 1), factor, all.total);
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int e = held.element(k);
+      if (e >= 0)
+        all.values[k] = dev::fma(partials.load(place(span) + 2 + e), factor, all.values[k]);
+    }
+  }
+  write_attended(p, rows, held, row, all);
+}
+
 // The kv head of the block's query.
 KAKEYA_DEVICE std::int64_t own_kv_head(const AttentionParams& p) {
   return dev::block_x() / (p.num_heads / p.cache.num_kv_heads);
 }
 
-// Grid: heads, rows.
+KAKEYA_DEVICE StoredRows stored_rows(const AttentionParams& p) {
+  return {p, own_kv_head(p), Held(static_cast<int>(p.cache.head_dim))};
+}
+
+// Grid: heads, rows * spans.
 KAKEYA_DEVICE void attention(const AttentionParams& p) {
-  const StoredRows rows = {p, own_kv_head(p), Held(static_cast<int>(p.cache.head_dim))};
-  attend(p, rows, seen_by(p, p.first_position + dev::block_y()));
+  const std::int64_t row = dev::block_y() / p.spans;
+  attend(p, stored_rows(p), seen_by(p, p.first_position + row), row);
+}
+
+// Behind attention() with more than one span. Grid: heads, rows.
+KAKEYA_DEVICE void attention_spans(const AttentionParams& p) {
+  add_spans(p, stored_rows(p), seen_by(p, p.first_position + dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device

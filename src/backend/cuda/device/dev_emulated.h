@@ -11,6 +11,7 @@
 
 #define KAKEYA_DEVICE inline
 #define KAKEYA_UNROLL
+#define KAKEYA_NO_UNROLL
 
 namespace kakeya::cuda::dev {
 
@@ -77,6 +78,22 @@ void warp_swap(float (&values)[kCount], int apart, Place place = Place::current(
     }
   });
   std::memcpy(values, own.values, sizeof(values));
+}
+
+inline float of_lane(float own, int lane, Place place = Place::current()) {
+  struct Offer {
+    float value;
+    int lane;
+  } offer = {own, lane};
+  emulated::running()->exchange(place, &offer, [](void* const* lanes) {
+    float got[kWarp];
+    for (int l = 0; l < kWarp; ++l) {
+      const int other = static_cast<const Offer*>(lanes[l])->lane;
+      got[l] = static_cast<const Offer*>(lanes[other])->value;
+    }
+    for (int l = 0; l < kWarp; ++l) static_cast<Offer*>(lanes[l])->value = got[l];
+  });
+  return offer.value;
 }
 
 inline float warp_max(float value, Place place = Place::current()) {
@@ -173,6 +190,17 @@ inline float round_even(float x) {
 }
 inline double round_even(double x) {
   return std::nearbyint(x);
+}
+inline float rounded_to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (std::isnan(x)) return x;
+  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+}
+inline int dot4(std::uint32_t a, std::uint32_t b, int sum) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    sum += static_cast<int>(a >> shift & 255U) * static_cast<std::int8_t>(b >> shift & 255U);
+  }
+  return sum;
 }
 inline std::uint32_t bits_of(float x) {
   return std::bit_cast<std::uint32_t>(x);

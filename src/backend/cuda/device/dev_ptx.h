@@ -1,10 +1,13 @@
 // dev.h for cards.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cstdint>
 
 #define KAKEYA_DEVICE __device__ __forceinline__
 #define KAKEYA_UNROLL _Pragma("unroll")
+#define KAKEYA_NO_UNROLL _Pragma("unroll 1")
 
 namespace kakeya::cuda::dev {
 
@@ -51,6 +54,10 @@ template <int kCount>
 KAKEYA_DEVICE void warp_swap(float (&values)[kCount], int apart) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values[i] = __shfl_xor_sync(kAllLanes, values[i], apart);
+}
+
+KAKEYA_DEVICE float of_lane(float own, int lane) {
+  return __shfl_sync(kAllLanes, own, lane);
 }
 
 KAKEYA_DEVICE float warp_max(float value) {
@@ -113,6 +120,13 @@ KAKEYA_DEVICE float round_even(float x) {
 }
 KAKEYA_DEVICE double round_even(double x) {
   return rint(x);
+}
+KAKEYA_DEVICE float rounded_to_bf16(float x) {
+  return __bfloat162float(__float2bfloat16_rn(x));
+}
+KAKEYA_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+  return sum;
 }
 KAKEYA_DEVICE std::uint32_t bits_of(float x) {
   return __float_as_uint(x);

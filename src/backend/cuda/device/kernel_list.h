@@ -1,21 +1,25 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&).
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL)                   \
-  KERNEL(embed, EmbedParams)                          \
-  KERNEL(rms_norm, NormParams)                        \
-  KERNEL(round_rows, RoundParams)                     \
-  KERNEL(product, ProductParams)                      \
-  KERNEL(gated_product, GatedProductParams)           \
-  KERNEL(gate, GateParams)                            \
-  KERNEL(rope_table, RopeTableParams)                 \
-  KERNEL(rope, RopeParams)                            \
-  KERNEL(store, StoreParams)                          \
-  KERNEL(attention, AttentionParams)                  \
-  KERNEL(restored_attention, RestoredAttentionParams) \
-  KERNEL(route, RouteParams)                          \
-  KERNEL(expert_hidden, ExpertHiddenParams)           \
-  KERNEL(expert_output, ExpertOutputParams)           \
-  KERNEL(add, AddParams)                              \
-  KERNEL(softcap, SoftcapParams)                      \
+#define KAKEYA_CUDA_KERNELS(KERNEL)                         \
+  KERNEL(embed, EmbedParams)                                \
+  KERNEL(rms_norm, NormParams)                              \
+  KERNEL(round_rows, RoundParams)                           \
+  KERNEL(product, ProductParams)                            \
+  KERNEL(row_product, ProductParams)                        \
+  KERNEL(gated_product, GatedProductParams)                 \
+  KERNEL(gated_row_product, GatedProductParams)             \
+  KERNEL(gate, GateParams)                                  \
+  KERNEL(rope_table, RopeTableParams)                       \
+  KERNEL(rope, RopeParams)                                  \
+  KERNEL(store, StoreParams)                                \
+  KERNEL(attention, AttentionParams)                        \
+  KERNEL(attention_spans, AttentionParams)                  \
+  KERNEL(restored_attention, RestoredAttentionParams)       \
+  KERNEL(restored_attention_spans, RestoredAttentionParams) \
+  KERNEL(route, RouteParams)                                \
+  KERNEL(expert_hidden, ExpertHiddenParams)                 \
+  KERNEL(expert_output, ExpertOutputParams)                 \
+  KERNEL(add, AddParams)                                    \
+  KERNEL(softcap, SoftcapParams)                            \
   KERNEL(copy_columns, CopyColumnsParams)

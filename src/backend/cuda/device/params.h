@@ -134,6 +134,8 @@ struct AttentionParams {
   const float* frequencies;
   std::int64_t num_frequencies;
   CachedRows cache;
+  std::int64_t spans;  // at most: of what a row sees
+  float* partials;     // [count, H, spans, 2 + E]
   float* out;
 };
 // RestoredRows and what AttentionSettings say of them.

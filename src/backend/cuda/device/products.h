@@ -1,5 +1,6 @@
 // Products of rows with weights. The order of a sum: lane l of 32 takes columns 4 l + 128 i ... +
-// 3, fma after fma; then pairs of lanes 16, 8, 4, 2, 1 apart. Of integers: as backend.h says.
+// 3, fma after fma; then pairs of lanes. Of integers: as backend.h says. How many rows share a
+// reading of the weights, and how many outputs of a warp share one of the rows, changes no bit.
 #pragma once
 
 #include "backend/cuda/device/math.h"
@@ -7,10 +8,35 @@
 
 namespace kakeya::cuda::device {
 
-inline constexpr int kProductWarps = 4;    // of a block, an output each
+inline constexpr int kProductWarps = 4;    // of a block
 inline constexpr int kProductRowTile = 8;  // rows that share a reading of the weights
-inline constexpr int kRunWords = 4 * 2;    // of shared memory, for a run of integers
-inline constexpr int kProductWords = kProductWarps * dev::kWarp * kRunWords;
+// Of shared memory, for runs of integers: eight numbers for each run of a warp and each row. A
+// word more than a warp has lanes keeps rows in different banks.
+inline constexpr int kTermRow = dev::kWarp + 1;
+KAKEYA_DEVICE int product_words(std::int64_t rows) {
+  return kProductWarps * 8 * kTermRow * (rows == 1 ? 1 : kProductRowTile);
+}
+// Outputs of a warp.
+KAKEYA_DEVICE int warp_outputs(std::int64_t rows) {
+  return rows == 1 ? 1 : 2;
+}
+
+// What is loaded at once.
+struct alignas(8) FourHalves {
+  std::uint16_t at[4];
+};
+struct alignas(16) FourFloats {
+  float at[4];
+};
+struct alignas(16) FourWords {
+  std::uint32_t at[4];
+};
+
+// A row of stacked matrices.
+struct WeightRow {
+  const Weight* of;
+  std::int64_t row;
+};
 
 // Element of one of the stacked rows, which has no integers.
 KAKEYA_DEVICE float float_weight(const Weight& w, std::int64_t index) {
@@ -22,197 +48,375 @@ KAKEYA_DEVICE float float_weight(const Weight& w, std::int64_t index) {
   return w.type == WeightType::kBf16 ? bf16_to_float(bits) : half_to_float(bits);
 }
 
-template <int kRows>
-KAKEYA_DEVICE void float_products(const ProductRows& in,
-                                  const Weight& w,
-                                  std::int64_t weight_row,
-                                  std::int64_t first,
-                                  float (&sums)[kRows]) {
-  const dev::Global<const float> x(in.x);
-  for (std::int64_t begin = 4 * dev::lane(); begin < w.cols; begin += 4 * dev::kWarp) {
-    for (std::int64_t k = begin; k < begin + 4 && k < w.cols; ++k) {
-      const float weight = float_weight(w, weight_row * w.cols + k);
+KAKEYA_DEVICE void widen(const FourFloats& stored, WeightType /*type*/, float (&out)[4]) {
+  KAKEYA_UNROLL
+  for (int i = 0; i < 4; ++i) out[i] = stored.at[i];
+}
+KAKEYA_DEVICE void widen(const FourHalves& stored, WeightType type, float (&out)[4]) {
+  KAKEYA_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    out[i] = type == WeightType::kBf16 ? bf16_to_float(stored.at[i]) : half_to_float(stored.at[i]);
+  }
+}
+
+template <typename Fours>
+KAKEYA_DEVICE dev::Global<const Fours> fours_of(const WeightRow& w) {
+  constexpr auto kElementBytes = static_cast<std::int64_t>(sizeof(Fours) / 4);
+  return dev::Global<const Fours>(reinterpret_cast<const Fours*>(
+      static_cast<const std::uint8_t*>(w.of->data) + w.row * w.of->cols * kElementBytes));
+}
+
+// Sums of kOutputs rows of weights with kRows rows from `first` on, four columns at a time. Behind
+// the last row stands that row again.
+template <int kRows, int kOutputs, typename Fours>
+struct FourSums {
+  const ProductRows& in;
+  const Weight& w;
+  std::int64_t first;
+  const dev::Global<const Fours> (&weights)[kOutputs];
+  float (&sums)[kOutputs][kRows];
+
+  // `kAhead` times 128 columns, whose weights are all loaded before the first of them is used.
+  // kBounded: some lanes may be behind the end.
+  template <int kAhead, bool kBounded>
+  KAKEYA_DEVICE void add(std::int64_t begin) const {
+    const dev::Global<const FourFloats> x(reinterpret_cast<const FourFloats*>(in.x));
+    const std::int64_t fours = w.cols / 4;
+    if (kBounded && begin + dev::lane() >= fours) return;
+    Fours ahead[kAhead][kOutputs];
+    KAKEYA_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      KAKEYA_UNROLL
+      for (int o = 0; o < kOutputs; ++o) {
+        ahead[j][o] = weights[o].load(begin + j * dev::kWarp + dev::lane());
+      }
+    }
+    KAKEYA_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      float weight[kOutputs][4];
+      KAKEYA_UNROLL
+      for (int o = 0; o < kOutputs; ++o) widen(ahead[j][o], w.type, weight[o]);
       KAKEYA_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        if (first + r >= in.count) continue;
-        const float value = x.load((first + r) * w.cols + k);
-        sums[r] =
-            dev::fma(w.rounds_rows ? bf16_to_float(float_to_bf16(value)) : value, weight, sums[r]);
+        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
+        FourFloats values = x.load(row * fours + begin + j * dev::kWarp + dev::lane());
+        KAKEYA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (w.rounds_rows) values.at[i] = dev::rounded_to_bf16(values.at[i]);
+          KAKEYA_UNROLL
+          for (int o = 0; o < kOutputs; ++o) {
+            sums[o][r] = dev::fma(values.at[i], weight[o][i], sums[o][r]);
+          }
+        }
       }
     }
   }
+
+  KAKEYA_DEVICE void add_all() const {
+    constexpr int kAhead = kRows * kOutputs <= 2 ? 8 : 4;
+    const std::int64_t fours = w.cols / 4;
+    std::int64_t begin = 0;
+    for (; begin + kAhead * dev::kWarp <= fours; begin += kAhead * dev::kWarp) {
+      add<kAhead, false>(begin);
+    }
+    for (; begin + 2 * dev::kWarp <= fours; begin += 2 * dev::kWarp) add<2, false>(begin);
+    for (; begin < fours; begin += dev::kWarp) add<1, true>(begin);
+  }
+};
+
+// Column by column, where rows of weights are not aligned.
+template <int kRows>
+KAKEYA_DEVICE void add_columns(const ProductRows& in,
+                               std::int64_t first,
+                               const WeightRow& w,
+                               float (&sums)[kRows]) {
+  const dev::Global<const float> x(in.x);
+  const std::int64_t cols = w.of->cols;
+  for (std::int64_t begin = 4 * dev::lane(); begin < cols; begin += 4 * dev::kWarp) {
+    for (std::int64_t k = begin; k < begin + 4 && k < cols; ++k) {
+      const float weight = float_weight(*w.of, w.row * cols + k);
+      KAKEYA_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
+        const float value = x.load(row * cols + k);
+        sums[r] =
+            dev::fma(w.of->rounds_rows ? dev::rounded_to_bf16(value) : value, weight, sums[r]);
+      }
+    }
+  }
+}
+
+// Lane r's of `sums`, once lanes are added up.
+template <int kRows>
+KAKEYA_DEVICE float own_sum(float (&sums)[kRows]) {
   dev::warp_sums(sums);
+  float own = 0.0F;
+  KAKEYA_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    if (dev::lane() == r) own = sums[r];
+  }
+  return own;
+}
+
+template <int kRows>
+KAKEYA_DEVICE float float_product(const ProductRows& in, std::int64_t first, const WeightRow& w) {
+  float sums[1][kRows] = {};
+  if (w.of->cols % 4 != 0) {
+    add_columns(in, first, w, sums[0]);
+  } else if (w.of->type == WeightType::kF32) {
+    const dev::Global<const FourFloats> weights[1] = {fours_of<FourFloats>(w)};
+    FourSums<kRows, 1, FourFloats>{in, *w.of, first, weights, sums}.add_all();
+  } else {
+    const dev::Global<const FourHalves> weights[1] = {fours_of<FourHalves>(w)};
+    FourSums<kRows, 1, FourHalves>{in, *w.of, first, weights, sums}.add_all();
+  }
+  return own_sum(sums[0]);
 }
 
 // What one half of a run (or all of it) comes to, but for the sum.
 struct RunProduct {
   int products = 0;
   int codes = 0;
-};
 
-// `word` of the weights has their first four codes, `column` of the row's is the first code.
-KAKEYA_DEVICE RunProduct run_product(const dev::Global<const std::uint32_t>& weights,
-                                     std::int64_t word,
-                                     const dev::Global<const std::int8_t>& row,
-                                     std::int64_t column,
-                                     int words,
-                                     int zero) {
-  RunProduct sum;
-  for (int i = 0; i < words; ++i) {
-    const std::uint32_t four = weights.load(word + i);
-    for (int k = 0; k < 4; ++k) {
-      const int code = row.load(column + 4 * i + k);
-      sum.products += (static_cast<int>(four >> (8 * k) & 255U) - zero) * code;
-      sum.codes += code;
+  KAKEYA_DEVICE void add(const FourWords& weights, const FourWords& row, int begin, int end) {
+    KAKEYA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (i < begin || i >= end) continue;
+      products = dev::dot4(weights.at[i], row.at[i], products);
+      codes = dev::dot4(0x01010101U, row.at[i], codes);
     }
   }
-  return sum;
-}
+};
 
-// The product of row t, in lane 0. Lanes take runs, and lane 0 adds them up in their order.
-KAKEYA_DEVICE float integer_product(const ProductRows& in,
-                                    const Weight& w,
-                                    std::int64_t weight_row,
-                                    std::int64_t t) {
-  const dev::Global<const std::int8_t> codes(in.codes);
+// The warp's own terms of sums: number `part` of four (products, scale, minimum, codes) of a run.
+struct Terms {
+  dev::Shared<float> words;
+  int rows;
+
+  KAKEYA_DEVICE int place(int part, int row, int run) const {
+    return (part * rows + row) * kTermRow + run;
+  }
+  KAKEYA_DEVICE void store(int half,
+                           int row,
+                           const RunProduct& sum,
+                           int zero,
+                           float scale,
+                           float step,
+                           float minimum) const {
+    const int run = dev::lane();
+    words.store(place(4 * half, row, run), static_cast<float>(sum.products - zero * sum.codes));
+    words.store(place(4 * half + 1, row, run), scale * step);
+    words.store(place(4 * half + 2, row, run), minimum);
+    words.store(place(4 * half + 3, row, run), step * static_cast<float>(sum.codes));
+  }
+  // Adds terms of runs 0 ... to the sum of a row, in their order.
+  KAKEYA_DEVICE float add(float sum, int row, int runs, int halves, bool has_minimum) const {
+    for (int run = 0; run < runs; ++run) {
+      for (int half = 0; half < halves; ++half) {
+        sum = dev::fma(words.load(place(4 * half, row, run)),
+                       words.load(place(4 * half + 1, row, run)), sum);
+        if (!has_minimum) continue;
+        sum = dev::fma(words.load(place(4 * half + 2, row, run)),
+                       words.load(place(4 * half + 3, row, run)), sum);
+      }
+    }
+    return sum;
+  }
+};
+
+// Lanes take runs of the weights. Lane r adds up what row r of them comes to, in their order.
+template <int kRows>
+KAKEYA_DEVICE float integer_product(const ProductRows& in, std::int64_t first, const WeightRow& w) {
+  const dev::Global<const FourWords> codes(reinterpret_cast<const FourWords*>(in.codes));
   const dev::Global<const float> steps(in.steps);
-  const dev::Global<const std::uint32_t> words(static_cast<const std::uint32_t*>(w.data));
-  const dev::Shared<float> terms(dev::warp() * dev::kWarp * kRunWords);
-  const std::int64_t num_runs = w.cols / 32;
-  const int parts = w.halves ? 2 : 1;
+  const dev::Global<const FourWords> weights(static_cast<const FourWords*>(w.of->data));
+  const Terms terms = {dev::Shared<float>(dev::warp() * 8 * kTermRow * kRows), kRows};
+  const std::int64_t num_runs = w.of->cols / 32;
+  const int halves = w.of->halves ? 2 : 1;
   float sum = 0.0F;
   for (std::int64_t begin = 0; begin < num_runs; begin += dev::kWarp) {
     const std::int64_t own = begin + dev::lane();
     if (own < num_runs) {
-      const std::int64_t run = (weight_row * num_runs + own) * kIntegerRunWords;
-      const float step = steps.load(t * num_runs + own);
-      for (int part = 0; part < parts; ++part) {
-        const RunProduct result =
-            run_product(words, run + part * 4, codes, t * w.cols + own * 32 + part * 16,
-                        w.halves ? 4 : 8, w.zero);
-        const std::int64_t scales = run + kIntegerScaleWord + part;
-        const int at = dev::lane() * kRunWords + part * 4;
-        terms.store(at, static_cast<float>(result.products));
-        terms.store(at + 1, dev::float_of(words.load(scales)) * step);
-        terms.store(at + 2, dev::float_of(words.load(scales + 2)));
-        terms.store(at + 3, step * static_cast<float>(result.codes));
+      const std::int64_t at = (w.row * num_runs + own) * (kIntegerRunWords / 4);
+      const FourWords low = weights.load(at);
+      const FourWords high = weights.load(at + 1);
+      const FourWords scales = weights.load(at + kIntegerScaleWord / 4);
+      float scale[4];
+      KAKEYA_UNROLL
+      for (int i = 0; i < 4; ++i) scale[i] = dev::float_of(scales.at[i]);
+      KAKEYA_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
+        const std::int64_t run = row * num_runs + own;
+        const float step = steps.load(run);
+        RunProduct one;
+        one.add(low, codes.load(2 * run), 0, 4);
+        RunProduct other = w.of->halves ? RunProduct() : one;
+        other.add(high, codes.load(2 * run + 1), 0, 4);
+        if (w.of->halves) {
+          terms.store(0, r, one, w.of->zero, scale[0], step, scale[2]);
+          terms.store(1, r, other, w.of->zero, scale[1], step, scale[3]);
+        } else {
+          terms.store(0, r, other, w.of->zero, scale[0], step, scale[2]);
+        }
       }
     }
     dev::sync_warp();
-    if (dev::lane() == 0) {
-      for (int i = 0; i < dev::kWarp && begin + i < num_runs; ++i) {
-        for (int at = i * kRunWords; at < i * kRunWords + 4 * parts; at += 4) {
-          sum = dev::fma(terms.load(at), terms.load(at + 1), sum);
-          if (w.has_minimum) sum = dev::fma(terms.load(at + 2), terms.load(at + 3), sum);
-        }
-      }
+    const std::int64_t left = num_runs - begin;
+    if (dev::lane() < kRows) {
+      sum = terms.add(sum, dev::lane(), left < dev::kWarp ? static_cast<int>(left) : dev::kWarp,
+                      halves, w.of->has_minimum);
     }
     dev::sync_warp();
   }
   return sum;
 }
 
-// Products of rows first ... of `in` with a row of the weights, in lane 0.
-template <int kRows>
+// In lane r: products of row first + r of `in` with rows of weights.
+template <int kRows, int kOutputs>
 KAKEYA_DEVICE void products(const ProductRows& in,
-                            const Weight& w,
-                            std::int64_t weight_row,
                             std::int64_t first,
-                            float (&sums)[kRows]) {
-  KAKEYA_UNROLL
-  for (int r = 0; r < kRows; ++r) sums[r] = 0.0F;
-  if (w.type != WeightType::kIntegers) {
-    float_products(in, w, weight_row, first, sums);
-    return;
+                            const WeightRow (&w)[kOutputs],
+                            float (&own)[kOutputs]) {
+  const Weight& one = *w[0].of;
+  const Weight& last = *w[kOutputs - 1].of;
+  const bool halves = one.type == WeightType::kBf16 || one.type == WeightType::kF16;
+  if constexpr (kOutputs == 2) {
+    if (halves && one.type == last.type && one.rounds_rows == last.rounds_rows &&
+        one.cols % 4 == 0) {
+      float sums[2][kRows] = {};
+      const dev::Global<const FourHalves> weights[2] = {fours_of<FourHalves>(w[0]),
+                                                        fours_of<FourHalves>(w[1])};
+      FourSums<kRows, 2, FourHalves>{in, one, first, weights, sums}.add_all();
+      own[0] = own_sum(sums[0]);
+      own[1] = own_sum(sums[1]);
+      return;
+    }
   }
   KAKEYA_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    if (first + r < in.count) sums[r] = integer_product(in, w, weight_row, first + r);
+  for (int o = 0; o < kOutputs; ++o) {
+    own[o] = w[o].of->type == WeightType::kIntegers ? integer_product<kRows>(in, first, w[o])
+                                                    : float_product<kRows>(in, first, w[o]);
   }
 }
 
-// The output of a warp.
-KAKEYA_DEVICE std::int64_t product_output() {
+// The warp of a grid.
+KAKEYA_DEVICE std::int64_t product_warp() {
   return dev::block_x() * kProductWarps + dev::warp();
 }
 
-// Grid: outputs / kProductWarps, rows / kProductRowTile.
-KAKEYA_DEVICE void product(const ProductParams& p) {
-  const std::int64_t n = product_output();
-  if (n >= p.weight.rows) return;
+template <int kRows, int kOutputs>
+KAKEYA_DEVICE void product_tile(const ProductParams& p) {
+  const std::int64_t n = product_warp() * kOutputs;
   const std::int64_t first = dev::block_y() * kProductRowTile;
-  float sums[kProductRowTile];
-  products(p.rows, p.weight, n, first, sums);
-  if (dev::lane() != 0) return;
+  if (n >= p.weight.rows) return;
+  WeightRow rows[kOutputs];
+  KAKEYA_UNROLL
+  for (int o = 0; o < kOutputs; ++o) {
+    rows[o] = {&p.weight, n + o < p.weight.rows ? n + o : p.weight.rows - 1};
+  }
+  float own[kOutputs];
+  products<kRows>(p.rows, first, rows, own);
+  if (dev::lane() >= kRows || first + dev::lane() >= p.rows.count) return;
   const dev::Global<float> out(p.out);
   KAKEYA_UNROLL
-  for (int r = 0; r < kProductRowTile; ++r) {
-    if (first + r < p.rows.count) out.store((first + r) * p.weight.rows + n, sums[r]);
+  for (int o = 0; o < kOutputs; ++o) {
+    if (n + o < p.weight.rows) out.store((first + dev::lane()) * p.weight.rows + n + o, own[o]);
   }
+}
+
+// Grid: outputs / kProductWarps / warp_outputs(rows), rows / kProductRowTile.
+KAKEYA_DEVICE void product(const ProductParams& p) {
+  product_tile<kProductRowTile, 2>(p);
+}
+
+// Of one row, with fewer registers. Grid: outputs / kProductWarps.
+KAKEYA_DEVICE void row_product(const ProductParams& p) {
+  product_tile<1, 1>(p);
 }
 
 KAKEYA_DEVICE float gated(bool silu, float gate, float other) {
   return static_cast<float>(activate(silu, gate) * other);
 }
 
-// Grid as that of product().
-KAKEYA_DEVICE void gated_product(const GatedProductParams& p) {
-  const std::int64_t n = product_output();
-  if (n >= p.gate.rows) return;
+template <int kRows>
+KAKEYA_DEVICE void gated_tile(const GatedProductParams& p) {
+  const std::int64_t n = product_warp();
   const std::int64_t first = dev::block_y() * kProductRowTile;
-  float gates[kProductRowTile];
-  float ups[kProductRowTile];
-  products(p.rows, p.gate, n, first, gates);
-  products(p.rows, p.up, n, first, ups);
-  if (dev::lane() != 0) return;
-  const dev::Global<float> out(p.out);
-  KAKEYA_UNROLL
-  for (int r = 0; r < kProductRowTile; ++r) {
-    if (first + r < p.rows.count) {
-      out.store((first + r) * p.gate.rows + n, gated(p.silu, gates[r], ups[r]));
-    }
-  }
+  if (n >= p.gate.rows) return;
+  const WeightRow rows[2] = {{&p.gate, n}, {&p.up, n}};
+  float own[2];
+  products<kRows>(p.rows, first, rows, own);
+  if (dev::lane() >= kRows || first + dev::lane() >= p.rows.count) return;
+  dev::Global<float>(p.out).store((first + dev::lane()) * p.gate.rows + n,
+                                  gated(p.silu, own[0], own[1]));
+}
+
+// Grid: outputs / kProductWarps, rows / kProductRowTile.
+KAKEYA_DEVICE void gated_product(const GatedProductParams& p) {
+  gated_tile<kProductRowTile>(p);
+}
+
+// Of one row. Grid: outputs / kProductWarps.
+KAKEYA_DEVICE void gated_row_product(const GatedProductParams& p) {
+  gated_tile<1>(p);
 }
 
 // Grid: F / kProductWarps, rows * top_k.
 KAKEYA_DEVICE void expert_hidden(const ExpertHiddenParams& p) {
-  const std::int64_t n = product_output();
+  const std::int64_t n = product_warp();
   if (n >= p.gate.rows) return;
   const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load(dev::block_y());
-  ProductRows row = p.rows;
-  const std::int64_t t = dev::block_y() / p.top_k;
-  row.count = t + 1;  // no row behind it
-  float gate[1];
-  float up[1];
-  products(row, p.gate, expert * p.gate.rows + n, t, gate);
-  products(row, p.up, expert * p.up.rows + n, t, up);
+  const WeightRow rows[2] = {{&p.gate, expert * p.gate.rows + n}, {&p.up, expert * p.up.rows + n}};
+  float own[2];
+  products<1>(p.rows, dev::block_y() / p.top_k, rows, own);
   if (dev::lane() != 0) return;
   dev::Global<float>(p.hidden).store(dev::block_y() * p.gate.rows + n,
-                                     gated(p.silu, gate[0], up[0]));
+                                     gated(p.silu, own[0], own[1]));
 }
 
-// Grid: D / kProductWarps, rows. Ranks ascending; each is multiplied, then added.
+inline constexpr int kExpertOutputs = 4;  // of a block
+// Shared words: those of products, then what each output comes to with each rank.
+KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
+  return product_words(1) + kExpertOutputs * static_cast<int>(top_k);
+}
+
+// Warps take pairs of outputs with a rank. Then ranks are added up ascending: each is multiplied,
+// then added. Grid: D / kExpertOutputs, rows.
 KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
-  const std::int64_t n = product_output();
-  if (n >= p.down.rows) return;
   const dev::Global<const std::int32_t> experts(p.experts);
+  const dev::Shared<float> sums(product_words(1));
+  const int top_k = static_cast<int>(p.top_k);
+  const std::int64_t first = dev::block_x() * kExpertOutputs;
+  const std::int64_t rank_row = dev::block_y() * p.top_k;
+  const auto bounded = [&](std::int64_t n) { return n < p.down.rows ? n : p.down.rows - 1; };
+  for (int task = dev::warp(); task < kExpertOutputs / 2 * top_k; task += kProductWarps) {
+    const int rank = task / 2;
+    const int output = task % 2 * 2;
+    const std::int64_t expert = experts.load(rank_row + rank) * p.down.rows;
+    const WeightRow rows[2] = {{&p.down, expert + bounded(first + output)},
+                               {&p.down, expert + bounded(first + output + 1)}};
+    float own[2];
+    products<1>(p.rows, rank_row + rank, rows, own);
+    if (dev::lane() != 0) continue;
+    sums.store(output * top_k + rank, own[0]);
+    sums.store((output + 1) * top_k + rank, own[1]);
+  }
+  dev::sync_block();
+  const std::int64_t n = first + dev::thread();
+  if (dev::thread() >= kExpertOutputs || n >= p.down.rows) return;
   const dev::Global<const float> weights(p.weights);
   float total = 0.0F;
-  for (std::int64_t rank = 0; rank < p.top_k; ++rank) {
-    const std::int64_t at = dev::block_y() * p.top_k + rank;
-    ProductRows row = p.rows;
-    row.count = at + 1;
-    float sum[1];
-    products(row, p.down, experts.load(at) * p.down.rows + n, at, sum);
-    const float weighted = weights.load(at) * sum[0];
+  for (int rank = 0; rank < top_k; ++rank) {
+    const float weighted = weights.load(rank_row + rank) * sums.load(dev::thread() * top_k + rank);
     total = total + weighted;
   }
-  if (dev::lane() == 0) dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n, total);
+  dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n, total);
 }
 
 // Rows as products with integers see them. Grid: runs of 32 columns / kProductWarps, rows.
 KAKEYA_DEVICE void round_rows(const RoundParams& p) {
-  const std::int64_t run = product_output();
+  const std::int64_t run = product_warp();
   const std::int64_t num_runs = p.width / 32;
   if (run >= num_runs) return;
   const std::int64_t at = dev::block_y() * p.width + run * 32 + dev::lane();

@@ -14,6 +14,7 @@ KAKEYA_DEVICE int restoring_words(std::int64_t rank) {
 
 // The keys and values of one head: those of positions [begin, end) are restored.
 struct RestoringRows {
+  static constexpr int kTogether = 1;
   const RestoredAttentionParams& p;
   StoredRows stored;
   std::int64_t begin;
@@ -24,21 +25,23 @@ struct RestoringRows {
   KAKEYA_DEVICE bool keys_stay_rotated() const { return false; }
   KAKEYA_DEVICE bool values_stay_rotated() const { return false; }
 
-  KAKEYA_DEVICE void load_key(std::int64_t position, float (&x)[kHeld]) const {
-    if (position < begin || position >= end) return stored.load_key(position, false, x);
-    restore(position, p.codes.keys, p.key_decoder, p.own.keys, x);
-    norm(x);
-    if (stored.makes_keys()) round_as_stored(x);
-    stored.multiply_by_norm(x);
-    stored.turn_key(position, x);
-    if (!stored.makes_keys()) round_as_stored(x);
+  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[1], float (&x)[1][kHeld]) const {
+    const std::int64_t position = positions[0];
+    if (position < begin || position >= end) return stored.load_keys(positions, false, x);
+    restore(position, p.codes.keys, p.key_decoder, p.own.keys, x[0]);
+    norm(x[0]);
+    if (stored.makes_keys()) round_as_stored(x[0]);
+    stored.multiply_by_norm(x[0]);
+    stored.turn_key(position, x[0]);
+    if (!stored.makes_keys()) round_as_stored(x[0]);
   }
 
-  KAKEYA_DEVICE void load_value(std::int64_t position, float (&x)[kHeld]) const {
-    if (position < begin || position >= end) return stored.load_value(position, false, x);
-    restore(position, p.codes.values, p.value_decoder, p.own.values, x);
-    if (p.normalise_values) norm(x);
-    round_as_stored(x);
+  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[1], float (&x)[1][kHeld]) const {
+    const std::int64_t position = positions[0];
+    if (position < begin || position >= end) return stored.load_values(positions, false, x);
+    restore(position, p.codes.values, p.value_decoder, p.own.values, x[0]);
+    if (p.normalise_values) norm(x[0]);
+    round_as_stored(x[0]);
   }
 
  private:
@@ -112,17 +115,28 @@ struct RestoringRows {
   }
 };
 
-// Grid: heads, rows.
-KAKEYA_DEVICE void restored_attention(const RestoredAttentionParams& p) {
-  Seen seen = seen_by(p.attention, p.attention.first_position + dev::block_y());
-  const RestoringRows rows = {
-      p,
-      {p.attention, own_kv_head(p.attention), Held(static_cast<int>(p.attention.cache.head_dim))},
-      seen.sink_end,
-      seen.begin,
-      dev::Shared<float>(kVectorWord + dev::warp() * restoring_words(p.codes.head_dim))};
+// A query also sees what is restored: all between the sinks and the kept rows.
+KAKEYA_DEVICE Seen with_restored(Seen seen) {
   seen.sink_end = seen.begin;
-  attend(p.attention, rows, seen);
+  return seen;
+}
+
+KAKEYA_DEVICE RestoringRows restoring_rows(const RestoredAttentionParams& p, const Seen& seen) {
+  return {p, stored_rows(p.attention), seen.sink_end, seen.begin,
+          dev::Shared<float>(kAttentionWords + dev::warp() * restoring_words(p.codes.head_dim))};
+}
+
+// Grid: heads, rows * spans.
+KAKEYA_DEVICE void restored_attention(const RestoredAttentionParams& p) {
+  const std::int64_t row = dev::block_y() / p.attention.spans;
+  const Seen seen = seen_by(p.attention, p.attention.first_position + row);
+  attend(p.attention, restoring_rows(p, seen), with_restored(seen), row);
+}
+
+// Behind restored_attention() with more than one span. Grid: heads, rows.
+KAKEYA_DEVICE void restored_attention_spans(const RestoredAttentionParams& p) {
+  const Seen seen = seen_by(p.attention, p.attention.first_position + dev::block_y());
+  add_spans(p.attention, restoring_rows(p, seen), with_restored(seen));
 }
 
 }  // namespace kakeya::cuda::device

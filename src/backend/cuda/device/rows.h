@@ -33,20 +33,22 @@ KAKEYA_DEVICE void embed(const EmbedParams& p) {
   dev::Global<float>(p.out).store(dev::block_y() * p.table.cols + d, p.scale * value);
 }
 
-inline constexpr int kNormWarps = 4;  // of a block, a row each
-
-// Grid: rows / kNormWarps.
+// As norm_factor(), by a block that has a warp for each segment. Grid: rows.
 KAKEYA_DEVICE void rms_norm(const NormParams& p) {
-  const std::int64_t row = dev::block_x() * kNormWarps + dev::warp();
-  if (row >= p.count) return;
-  const dev::Global<const float> x(p.x);
-  const float factor =
-      norm_factor([&](std::int64_t d) { return x.load(row * p.width + d); }, p.width, p.eps);
+  const dev::Global<const float> x(p.x + dev::block_x() * p.width);
+  const dev::Shared<float> sums(0);
+  float own[1] = {segment_sum([&](std::int64_t d) { return x.load(d); }, p.width, dev::warp())};
+  dev::warp_sums(own);
+  if (dev::lane() == 0) sums.store(dev::warp(), own[0]);
+  dev::sync_block();
+  float total = 0.0F;
+  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
+  const float factor = norm_factor(total, p.width, p.eps);
   const dev::Global<const float> weight(p.weight);
-  const dev::Global<float> out(p.out);
-  for (std::int64_t d = dev::lane(); d < p.width; d += dev::kWarp) {
-    const float scaled = x.load(row * p.width + d) * factor;
-    out.store(row * p.width + d, p.weight == nullptr ? scaled : scaled * weight.load(d));
+  const dev::Global<float> out(p.out + dev::block_x() * p.width);
+  for (std::int64_t d = dev::thread(); d < p.width; d += kNormSegments * dev::kWarp) {
+    const float scaled = x.load(d) * factor;
+    out.store(d, p.weight == nullptr ? scaled : scaled * weight.load(d));
   }
 }
 

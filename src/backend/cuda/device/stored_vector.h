@@ -12,13 +12,15 @@ KAKEYA_DEVICE std::uint64_t vector_address(const CachedRows& rows,
                                            const std::uint64_t* blocks,
                                            std::int64_t position,
                                            std::int64_t head) {
-  const std::int64_t slot = position < rows.sink
-                                ? position
-                                : rows.sink + (position - rows.sink) % (rows.capacity - rows.sink);
-  const std::uint64_t block =
-      dev::Global<const std::uint64_t>(blocks).load(slot / rows.block_slots);
-  return block + static_cast<std::uint64_t>((slot % rows.block_slots * rows.num_kv_heads + head) *
-                                            rows.vector_bytes);
+  // In 32 bits: a card divides 64 bits in a hundred steps.
+  const auto at = static_cast<std::uint32_t>(position);
+  const auto sink = static_cast<std::uint32_t>(rows.sink);
+  const auto ring = static_cast<std::uint32_t>(rows.capacity) - sink;
+  const std::uint32_t slot = at < sink ? at : sink + (at - sink) % ring;
+  const auto slots = static_cast<std::uint32_t>(rows.block_slots);
+  const std::uint64_t block = dev::Global<const std::uint64_t>(blocks).load(slot / slots);
+  const std::int64_t vector = slot % slots * rows.num_kv_heads + head;
+  return block + static_cast<std::uint64_t>(vector * rows.vector_bytes);
 }
 
 // A stored vector, read element by element.
@@ -103,6 +105,43 @@ KAKEYA_DEVICE void load_vector(const Held& held,
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     if (held.uses(k)) x[k] = x[k] * stored.scale();
+  }
+}
+
+// Vectors of a head at several positions; all are read before the first is used.
+template <int kCount>
+KAKEYA_DEVICE void load_vectors(const Held& held,
+                                const CachedRows& rows,
+                                const std::uint64_t* blocks,
+                                const std::int64_t (&positions)[kCount],
+                                std::int64_t head,
+                                bool stay_rotated,
+                                float (&x)[kCount][kHeld]) {
+  std::uint64_t addresses[kCount];
+  KAKEYA_UNROLL
+  for (int j = 0; j < kCount; ++j) {
+    addresses[j] = vector_address(rows, blocks, positions[j], head);
+  }
+  if (rows.format != RowFormat::kBf16) {
+    KAKEYA_UNROLL
+    for (int j = 0; j < kCount; ++j) load_vector(held, rows, addresses[j], stay_rotated, x[j]);
+    return;
+  }
+  std::uint16_t halves[kCount][kHeld] = {};
+  KAKEYA_UNROLL
+  for (int j = 0; j < kCount; ++j) {
+    const dev::Global<const std::uint16_t> stored(
+        reinterpret_cast<const std::uint16_t*>(addresses[j]));
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int e = held.element(k);
+      if (e >= 0) halves[j][k] = stored.load(e);
+    }
+  }
+  KAKEYA_UNROLL
+  for (int j = 0; j < kCount; ++j) {
+    KAKEYA_UNROLL
+    for (int k = 0; k < kHeld; ++k) x[j][k] = bf16_to_float(halves[j][k]);
   }
 }
 
