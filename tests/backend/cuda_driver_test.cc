@@ -99,7 +99,9 @@ class Floats {
     const device::AddParams parameters = {data().address(), data().address(), 1.0F,
                                           static_cast<std::int64_t>(count_), data().address()};
     const auto blocks = static_cast<std::int64_t>((count_ + 127) / 128);
-    return driver_.launch(Kernel::add, {blocks, 1, 128, shared_words}, &parameters);
+    LaunchList launches;
+    launches.add(Kernel::add, {blocks, 1, 128, shared_words}, &parameters);
+    return driver_.launch(launches);
   }
 
  private:
@@ -174,6 +176,67 @@ TEST_F(CudaDriver, AsksForLargeSharedMemoryOnce) {
   EXPECT_EQ(floats.read(), (std::vector<float>{8.0F}));
 }
 
+// Ten launches or so, each of which doubles the first `count` floats.
+LaunchList doublings(const Floats& floats, std::size_t launches, std::int64_t count) {
+  LaunchList list;
+  for (std::size_t i = 0; i < launches; ++i) {
+    const device::AddParams parameters = {floats.data().address(), floats.data().address(), 1.0F,
+                                          i == 2 ? count : 3, floats.data().address()};
+    list.add(Kernel::add, {1, 1, 128, 0}, &parameters);
+  }
+  return list;
+}
+
+TEST_F(CudaDriver, LaunchesAListThatComesAgainAsAGraph) {
+  const auto driver = create();
+  Floats floats(*driver, {1.0F, 1.0F, 1.0F});
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+  EXPECT_EQ(record().graphs, 0) << "it came once";
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+  EXPECT_EQ(floats.read(), std::vector<float>(3, 0x1p16F));
+  EXPECT_EQ(record().graphs, 1);
+  // What one kernel is handed differs, and is as it was later.
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 1)));
+  EXPECT_EQ(record().set_nodes, 1);
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 1)));
+  EXPECT_EQ(record().set_nodes, 1);
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+  EXPECT_EQ(floats.read(), (std::vector<float>{0x1p40F, 0x1p38F, 0x1p38F}));
+  EXPECT_EQ(record().set_nodes, 2);
+  EXPECT_EQ(record().graphs, 1);
+  EXPECT_EQ(record().graph_launches, 4);
+}
+
+TEST_F(CudaDriver, KeepsTheGraphsOfListsThatComeOften) {
+  const auto driver = create();
+  Floats floats(*driver, {0.0F, 0.0F, 0.0F});
+  for (std::size_t other = 9; other < 60; ++other) {
+    ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+    ASSERT_TRUE(driver->launch(doublings(floats, other, 3)));
+  }
+  EXPECT_EQ(record().graphs, 1);
+  EXPECT_EQ(record().graph_launches, 50);
+  // Too short for one.
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(driver->launch(doublings(floats, 7, 3)));
+  EXPECT_EQ(record().graphs, 1);
+}
+
+// As ALaunchThatIsRefused..., where a graph is refused: its launches are made one by one.
+TEST_F(CudaDriver, NamesTheKernelOfAGraphThatIsRefused) {
+  set("fail_launch=9");
+  const auto driver = create();
+  Floats floats(*driver, {1.0F, 1.0F, 1.0F});
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+  ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+  EXPECT_EQ(record().graph_launches, 1);
+  EXPECT_EQ(floats.read(), std::vector<float>(3, 0x1p16F));
+  LaunchList impossible = doublings(floats, 8, 3);
+  impossible.add(Kernel::softcap, {1, 1, 128, 1 << 20}, impossible.parameters(0));
+  const Status refused = driver->launch(impossible);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), StartsWith("cuda:0 refuses kernel softcap: "));
+}
+
 TEST_F(CudaDriver, ServesSeveralThreads) {
   const auto driver = create();
   std::vector<std::thread> threads;
@@ -212,8 +275,8 @@ TEST_F(CudaDriver, ALaunchThatIsRefusedEndsItsPassAndNoOther) {
   const Buffer buffer = budget.allocate(MemoryClass::kActivations, 256, backend->memory()).value();
   const Rows rows = {buffer.device<float>(), 1, 64};
   for (int i = 0; i < 3; ++i) executor->softcap(rows, 1.0F);
-  EXPECT_EQ(record().launches, 2);
   const Status status = executor->end({});
+  EXPECT_EQ(record().launches, 2);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code(), StatusCode::kInternal);
   EXPECT_EQ(status.error().message(),

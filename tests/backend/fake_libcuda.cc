@@ -63,12 +63,6 @@ constexpr KnownError kErrors[] = {
      "too many resources requested for launch"},
 };
 
-constexpr std::size_t kParameterBytes[] = {
-#define KAKEYA_KERNEL(name, params) sizeof(device::params),
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
-#undef KAKEYA_KERNEL
-};
-
 struct Settings {
   std::int64_t devices = 1;
   std::int64_t driver = 13000;
@@ -135,6 +129,21 @@ struct Handle {
 struct KernelHandle {
   Kernel kernel = {};
   int shared_bytes = 48 << 10;
+};
+
+struct NodeHandle {
+  libcuda::KernelNode what;
+  std::vector<std::byte> parameters;
+};
+
+struct GraphHandle {
+  std::vector<std::unique_ptr<NodeHandle>> nodes;
+};
+
+// Nodes are those of the graph that it was made of.
+struct ReadyGraphHandle {
+  std::vector<const NodeHandle*> nodes;
+  std::vector<NodeHandle> now;
 };
 
 struct Library {
@@ -250,6 +259,37 @@ Code run_kernel(const KernelHandle& kernel,
   std::snprintf(lib.record.kernel_failure, sizeof(lib.record.kernel_failure), "%s",
                 ran.error().message().c_str());
   return kIllegalAddress;
+}
+
+std::vector<std::byte> handed_to(const KernelHandle& kernel, void** parameters) {
+  const auto* const from = static_cast<const std::byte*>(parameters[0]);
+  return {from, from + kParameterBytes[static_cast<std::size_t>(kernel.kernel)]};
+}
+
+Code put_kernel_off(const libcuda::KernelNode& what, std::vector<std::byte> handed) {
+  Library& lib = library();
+  ++lib.record.launches;
+  const std::int64_t number = ++lib.tried_launches;
+  if (number == lib.settings.fail_launch) return kOutOfResources;
+  const KernelHandle kernel = *reinterpret_cast<KernelHandle*>(what.function);
+  if (what.blocks_x == 0 || what.blocks_y == 0 || what.blocks_x > Driver::kMostBlocksX ||
+      what.blocks_y > Driver::kMostBlocksY || what.threads_x > Driver::kMostThreads) {
+    return lib.misuse(kInvalidValue, "a launch of sizes that no card runs");
+  }
+  if (what.blocks_z != 1 || what.threads_y != 1 || what.threads_z != 1 || what.extra != nullptr) {
+    return lib.misuse(kInvalidValue, "a launch that is not one of ours");
+  }
+  if (what.shared_bytes > static_cast<unsigned>(kernel.shared_bytes)) {
+    return lib.misuse(kInvalidValue, "more shared memory than was asked for before");
+  }
+  const LaunchShape shape = {what.blocks_x, what.blocks_y, static_cast<int>(what.threads_x),
+                             what.shared_bytes / 4};
+  lib.work.emplace_back(
+      [kernel, shape, faults = number == lib.settings.fault_launch, handed = std::move(handed)] {
+        return run_kernel(kernel, shape, handed, faults);
+      });
+  if (lib.settings.eager != 0) lib.run_all();
+  return kSuccess;
 }
 
 }  // namespace
@@ -455,30 +495,103 @@ Code cuLaunchKernel(libcuda::Function* function,
   const Call call("cuLaunchKernel");
   if (call.fails()) return call.code();
   Library& lib = library();
-  ++lib.record.launches;
-  const std::int64_t number = ++lib.tried_launches;
-  if (number == lib.settings.fail_launch) return kOutOfResources;
-  const auto& kernel = *reinterpret_cast<KernelHandle*>(function);
-  if (blocks_x == 0 || blocks_y == 0 || blocks_x > Driver::kMostBlocksX ||
-      blocks_y > Driver::kMostBlocksY || threads_x > Driver::kMostThreads) {
-    return lib.misuse(kInvalidValue, "a launch of sizes that no card runs");
-  }
-  if (blocks_z != 1 || threads_y != 1 || threads_z != 1 || extra != nullptr || !is_stream(stream)) {
-    return lib.misuse(kInvalidValue, "a launch that is not one of ours");
-  }
-  if (shared_bytes > static_cast<unsigned>(kernel.shared_bytes)) {
-    return lib.misuse(kInvalidValue, "more shared memory than was asked for before");
-  }
-  const auto* const from = static_cast<const std::byte*>(parameters[0]);
-  const LaunchShape shape = {blocks_x, blocks_y, static_cast<int>(threads_x), shared_bytes / 4};
-  lib.work.emplace_back(
-      [kernel, shape, faults = number == lib.settings.fault_launch,
-       handed = std::vector<std::byte>(
-           from, from + kParameterBytes[static_cast<std::size_t>(kernel.kernel)])] {
-        return run_kernel(kernel, shape, handed, faults);
-      });
-  if (lib.settings.eager != 0) lib.run_all();
+  const KernelHandle& kernel = *reinterpret_cast<KernelHandle*>(function);
+  const libcuda::KernelNode what = {function,  blocks_x,  blocks_y,     blocks_z, threads_x,
+                                    threads_y, threads_z, shared_bytes, nullptr,  extra};
+  if (!is_stream(stream)) return lib.misuse(kInvalidValue, "a launch on no stream");
+  return put_kernel_off(what, handed_to(kernel, parameters));
+}
+
+Code cuGraphCreate(libcuda::Graph** graph, unsigned flags) {
+  const Call call("cuGraphCreate");
+  if (call.fails()) return call.code();
+  if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
+  ++library().record.objects;
+  *graph = reinterpret_cast<libcuda::Graph*>(new GraphHandle);
   return kSuccess;
+}
+
+Code cuGraphDestroy(libcuda::Graph* graph) {
+  const Call call("cuGraphDestroy");
+  --library().record.objects;
+  delete reinterpret_cast<GraphHandle*>(graph);
+  return call.code();
+}
+
+// One chain of kernels.
+Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
+                             libcuda::Graph* graph,
+                             libcuda::GraphNode* const* after,
+                             std::size_t count,
+                             const libcuda::KernelNode* what) {
+  const Call call("cuGraphAddKernelNode");
+  if (call.fails()) return call.code();
+  auto& nodes = reinterpret_cast<GraphHandle*>(graph)->nodes;
+  const bool is_behind_the_last =
+      nodes.empty()
+          ? count == 0
+          : count == 1 && *after == reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
+  if (!is_behind_the_last)
+    return library().misuse(kInvalidValue, "a kernel that waits for no other");
+  const auto& kernel = *reinterpret_cast<KernelHandle*>(what->function);
+  nodes.push_back(
+      std::make_unique<NodeHandle>(NodeHandle{*what, handed_to(kernel, what->parameters)}));
+  *node = reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
+  return kSuccess;
+}
+
+Code cuGraphInstantiateWithFlags(libcuda::ReadyGraph** ready,
+                                 libcuda::Graph* graph,
+                                 unsigned long long flags) {
+  const Call call("cuGraphInstantiate");
+  if (call.fails()) return call.code();
+  if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
+  auto made = std::make_unique<ReadyGraphHandle>();
+  for (const auto& node : reinterpret_cast<GraphHandle*>(graph)->nodes) {
+    made->nodes.push_back(node.get());
+    made->now.push_back(*node);
+  }
+  ++library().record.objects;
+  ++library().record.graphs;
+  *ready = reinterpret_cast<libcuda::ReadyGraph*>(made.release());
+  return kSuccess;
+}
+
+Code cuGraphExecKernelNodeSetParams_v2(libcuda::ReadyGraph* ready,
+                                       libcuda::GraphNode* node,
+                                       const libcuda::KernelNode* what) {
+  const Call call("cuGraphExecKernelNodeSetParams");
+  if (call.fails()) return call.code();
+  auto& graph = *reinterpret_cast<ReadyGraphHandle*>(ready);
+  const auto found =
+      std::find(graph.nodes.begin(), graph.nodes.end(), reinterpret_cast<const NodeHandle*>(node));
+  if (found == graph.nodes.end()) return library().misuse(kInvalidValue, "a node of another graph");
+  NodeHandle& now = graph.now[static_cast<std::size_t>(found - graph.nodes.begin())];
+  if (now.what.function != what->function) {
+    return library().misuse(kInvalidValue, "another kernel in a graph that is ready");
+  }
+  ++library().record.set_nodes;
+  now = {*what, handed_to(*reinterpret_cast<KernelHandle*>(what->function), what->parameters)};
+  return kSuccess;
+}
+
+Code cuGraphLaunch(libcuda::ReadyGraph* ready, libcuda::Stream* stream) {
+  const Call call("cuGraphLaunch");
+  if (call.fails()) return call.code();
+  if (!is_stream(stream)) return library().misuse(kInvalidValue, "a graph on no stream");
+  ++library().record.graph_launches;
+  for (const NodeHandle& node : reinterpret_cast<ReadyGraphHandle*>(ready)->now) {
+    const Code code = put_kernel_off(node.what, node.parameters);
+    if (code != kSuccess) return code;
+  }
+  return kSuccess;
+}
+
+Code cuGraphExecDestroy(libcuda::ReadyGraph* ready) {
+  const Call call("cuGraphExecDestroy");
+  --library().record.objects;
+  delete reinterpret_cast<ReadyGraphHandle*>(ready);
+  return call.code();
 }
 
 Code cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {

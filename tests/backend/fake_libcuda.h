@@ -10,9 +10,12 @@ namespace kakeya::cuda::fake {
 struct Record {
   std::int64_t allocations = 0;  // that succeeded
   std::int64_t releases = 0;
-  std::uint64_t bytes = 0;   // allocated now
-  std::int64_t objects = 0;  // contexts, streams and modules that are there now
-  std::int64_t launches = 0;
+  std::uint64_t bytes = 0;    // allocated now
+  std::int64_t objects = 0;   // contexts, streams and modules that are there now
+  std::int64_t launches = 0;  // those of graphs, too
+  std::int64_t graphs = 0;    // that were made ready
+  std::int64_t graph_launches = 0;
+  std::int64_t set_nodes = 0;     // of graphs that were ready
   std::int64_t attributes = 0;    // that were set
   std::int64_t calls = 0;         // with a context
   std::int64_t misuses = 0;       // calls that a card's library would refuse, or should

@@ -27,6 +27,17 @@ requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
 KAKEYA_LIBCUDA_FUNCTIONS(KAKEYA_FUNCTION)
 #undef KAKEYA_FUNCTION
 
+using Node = CUDA_KERNEL_NODE_PARAMS_v2;
+static_assert(sizeof(libcuda::KernelNode) == sizeof(Node));
+static_assert(offsetof(libcuda::KernelNode, function) == offsetof(Node, func));
+static_assert(offsetof(libcuda::KernelNode, blocks_x) == offsetof(Node, gridDimX));
+static_assert(offsetof(libcuda::KernelNode, threads_x) == offsetof(Node, blockDimX));
+static_assert(offsetof(libcuda::KernelNode, threads_z) == offsetof(Node, blockDimZ));
+static_assert(offsetof(libcuda::KernelNode, shared_bytes) == offsetof(Node, sharedMemBytes));
+static_assert(offsetof(libcuda::KernelNode, parameters) == offsetof(Node, kernelParams));
+static_assert(offsetof(libcuda::KernelNode, kernel) == offsetof(Node, kern));
+static_assert(offsetof(libcuda::KernelNode, context) == offsetof(Node, ctx));
+
 static_assert(libcuda::kSuccess == CUDA_SUCCESS);
 static_assert(libcuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(libcuda::kCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);

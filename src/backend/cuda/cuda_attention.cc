@@ -1,5 +1,7 @@
 // Rotary embedding, rows of the cache and attention as launches.
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/device/restored_attention.h"
@@ -54,7 +56,23 @@ void CudaExecutor::begin(const Batch& batch) {
       tables.codes = add_tables(layer.restored.codes);
     }
   }
+  has_inputs_ = false;
   upload_tables();
+}
+
+// Once a batch and in one piece: each copy from the host is waited for.
+void CudaExecutor::upload_inputs() {
+  if (std::exchange(has_inputs_, true)) return;
+  const std::span<const Position> positions = batch().positions;
+  const std::span<const TokenId> ids = batch().ids;
+  KAKEYA_CHECK(batch().rows() <= plan_.max_rows);
+  static_assert(sizeof(Position) == sizeof(*positions_) && sizeof(TokenId) == sizeof(*ids_));
+  const auto to_ids = reinterpret_cast<std::byte*>(ids_) - reinterpret_cast<std::byte*>(positions_);
+  inputs_.resize(static_cast<std::size_t>(to_ids) + ids.size_bytes());
+  std::memcpy(inputs_.data(), positions.data(), positions.size_bytes());
+  std::memcpy(inputs_.data() + to_ids, ids.data(), ids.size_bytes());
+  upload(space(), std::span<const std::byte>(inputs_),
+         DevicePointer<Position>(positions_).as<std::byte>());
 }
 
 std::int64_t CudaExecutor::add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows) {
@@ -104,10 +122,7 @@ const CudaExecutor::LayerTables& CudaExecutor::layer_tables(std::size_t segment,
 }
 
 void CudaExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
-  const std::span<const Position> positions = batch().positions;
-  KAKEYA_CHECK(batch().rows() <= plan_.max_rows);
-  static_assert(sizeof(Position) == sizeof(*positions_));
-  upload(space(), positions, DevicePointer<Position>(positions_));
+  upload_inputs();
   const device::RopeTableParams parameters = {positions_,
                                               inverse_frequencies.data.address(),
                                               inverse_frequencies.size,
@@ -189,7 +204,8 @@ void CudaExecutor::attend(device::AttentionParams p,
                          device::kAttentionWords};
     const LaunchShape spans = {p.num_heads, count, dev::kWarp, 0};
     if (restored == nullptr) {
-      launch(Kernel::attention, shape, &p);
+      const bool is_bf16 = p.cache.format == device::RowFormat::kBf16;
+      launch(is_bf16 ? Kernel::attention : Kernel::coded_attention, shape, &p);
       if (p.spans > 1) launch(Kernel::attention_spans, spans, &p);
     } else {
       const device::RestoredAttentionParams with_codes = {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/cuda/card_stream.h"
+#include "backend/cuda/launch_graphs.h"
 #include "base/status.h"
 
 namespace kakeya::cuda {
@@ -34,20 +35,22 @@ unsigned to_unsigned(std::int64_t blocks) {
 class CudaDriver final : public Driver {
  public:
   explicit CudaDriver(std::unique_ptr<CardStream> stream)
-      : stream_(std::move(stream)), space_(*stream_) {}
+      : stream_(std::move(stream)), space_(*stream_), graphs_(stream_->table()) {}
   ~CudaDriver() override {
     const CardStream::Turn turn(*stream_);
     stream_->wait();
+    graphs_.clear();
     if (module_ != nullptr) stream_->table().unload_module(module_);
   }
 
   std::string_view name() const override { return "cuda"; }
   MemorySpace& memory() override { return space_; }
+  bool gains_from_lists() const override { return true; }
   const CardSpace& space() const { return space_; }
 
   // Errors: kUnavailable.
   Status load(const DeviceImage& image);
-  Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) override;
+  Status launch(const LaunchList& launches) override;
   Status synchronize() override {
     const CardStream::Turn turn(*stream_);
     stream_->wait();
@@ -55,6 +58,7 @@ class CudaDriver final : public Driver {
   }
 
  private:
+  Status launch_one(Kernel kernel, const LaunchShape& shape, const void* parameters);
   // Lets blocks of the kernel have so much shared memory.
   Code allow(KernelHandle& kernel, std::uint32_t shared_bytes);
 
@@ -62,6 +66,7 @@ class CudaDriver final : public Driver {
   CardSpace space_;
   libcuda::Module* module_ = nullptr;
   std::array<KernelHandle, kNumKernels> kernels_;
+  LaunchGraphs graphs_;
 };
 
 Status CudaDriver::load(const DeviceImage& image) {
@@ -81,6 +86,9 @@ Status CudaDriver::load(const DeviceImage& image) {
     code = table.get_function(&kernels_[i].function, module_, symbol.c_str());
     if (code != libcuda::kSuccess) return refused(symbol, code);
   }
+  std::array<libcuda::Function*, kNumKernels> functions;
+  for (std::size_t i = 0; i < kNumKernels; ++i) functions[i] = kernels_[i].function;
+  graphs_.set_functions(functions);
   return {};
 }
 
@@ -92,10 +100,26 @@ Code CudaDriver::allow(KernelHandle& kernel, std::uint32_t shared_bytes) {
   return code;
 }
 
-Status CudaDriver::launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
-  if (shape.blocks_x == 0 || shape.blocks_y == 0) return {};
+Status CudaDriver::launch(const LaunchList& launches) {
   const CardStream::Turn turn(*stream_);
   if (!stream_->works()) return stream_->failure();
+  bool is_allowed = true;
+  for (std::size_t i = 0; i < launches.size() && is_allowed; ++i) {
+    is_allowed = allow(kernels_[static_cast<std::size_t>(launches.kernel(i))],
+                       launches.shape(i).shared_words * 4) == libcuda::kSuccess;
+  }
+  if (is_allowed && graphs_.launch(launches, stream_->stream())) {
+    stream_->set_last_kernel(
+        kKernelNames[static_cast<std::size_t>(launches.kernel(launches.size() - 1))]);
+    return {};
+  }
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    KAKEYA_TRY(launch_one(launches.kernel(i), launches.shape(i), launches.parameters(i)));
+  }
+  return {};
+}
+
+Status CudaDriver::launch_one(Kernel kernel, const LaunchShape& shape, const void* parameters) {
   const auto index = static_cast<std::size_t>(kernel);
   const std::uint32_t shared_bytes = shape.shared_words * 4;
   Code code = allow(kernels_[index], shared_bytes);

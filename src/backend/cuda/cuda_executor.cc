@@ -106,10 +106,11 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(partials_, places.partials);
 }
 
-void CudaExecutor::launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
-  if (!failure_) return;
-  const Status launched = driver_.launch(kernel, shape, parameters);
+void CudaExecutor::flush() {
+  if (launches_.size() == 0) return;
+  const Status launched = failure_ ? driver_.launch(launches_) : Status();
   if (!launched) fail(launched.error());
+  launches_.clear();
 }
 
 void CudaExecutor::fail(Error error) {
@@ -118,6 +119,7 @@ void CudaExecutor::fail(Error error) {
 
 // Waits also for a pass that failed: nothing of it may run on into the next one.
 Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
+  flush();
   const Status all = driver_.synchronize();
   if (failure_) return all;
   return std::exchange(failure_, {});
@@ -149,9 +151,7 @@ void CudaExecutor::embed(const Matrix& table, float scale, Rows out) {
     upload(space(), std::span<const float>(staged_), out.data);
     return;
   }
-  KAKEYA_CHECK(out.count <= plan_.max_rows);
-  static_assert(sizeof(TokenId) == sizeof(*ids_));
-  upload(space(), ids, DevicePointer<TokenId>(ids_));
+  upload_inputs();
   const device::EmbedParams parameters = {matrix.weight(), ids_, scale, out.count,
                                           out.data.address()};
   launch(Kernel::embed, element_shape(out.width, out.count), &parameters);

@@ -71,14 +71,20 @@ class CudaExecutor final : public Executor {
     RowTables codes;
   };
 
-  // After a failure nothing runs until end() has told it.
-  void launch(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  // Where the driver gains from it, kernels of a pass wait here until something needs them.
+  void launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+    launches_.add(kernel, shape, parameters);
+    if (!driver_.gains_from_lists()) flush();
+  }
+  // Hands on those that wait. After a failure nothing runs until end() has told it.
+  void flush();
   void fail(Error error);
   // Rows for products with weights, of which some may be of integers.
   device::ProductRows product_rows(const float* x,
                                    std::int64_t count,
                                    std::int64_t width,
                                    bool integers);
+  void upload_inputs();
   void upload_tables();
   std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
   RowTables add_tables(const KvRows& rows);
@@ -102,7 +108,11 @@ class CudaExecutor final : public Executor {
               const RestoredRows* restored,
               const LayerTables& tables,
               const AttentionSettings& settings);
-  MemorySpace& space() { return driver_.memory(); }
+  // For copies, which come behind all launches before them.
+  MemorySpace& space() {
+    flush();
+    return driver_.memory();
+  }
 
   Driver& driver_;
   MemoryBudget& budget_;
@@ -122,7 +132,10 @@ class CudaExecutor final : public Executor {
   Buffer device_tables_;
   std::vector<std::size_t> first_layers_;  // of each segment, in layers_
   std::vector<LayerTables> layers_;
-  std::vector<float> staged_;  // rows of a table that is in host memory
+  std::vector<std::byte> inputs_;  // positions, and ids behind them, as they are on the device
+  bool has_inputs_ = false;        // the device, those of the batch
+  std::vector<float> staged_;      // rows of a table that is in host memory
+  LaunchList launches_;
   Status failure_;
 };
 

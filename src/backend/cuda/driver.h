@@ -1,9 +1,11 @@
 // What a device does for the backend: memory, and kernels one after the other.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/params.h"
@@ -24,11 +26,45 @@ inline constexpr std::string_view kKernelNames[] = {
 #undef KAKEYA_KERNEL
 };
 
+// Of what each is handed.
+inline constexpr std::size_t kParameterBytes[] = {
+#define KAKEYA_KERNEL(name, params) sizeof(device::params),
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+#undef KAKEYA_KERNEL
+};
+
 struct LaunchShape {
   std::int64_t blocks_x = 1;
   std::int64_t blocks_y = 1;
   int threads = 32;  // of a block, whole warps
   std::uint32_t shared_words = 0;
+
+  bool operator==(const LaunchShape&) const = default;
+};
+
+// Kernels that are to run one after the other, with copies of what they are handed.
+class LaunchList {
+ public:
+  // A launch without blocks is left out.
+  void add(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  void clear();
+
+  std::size_t size() const { return launches_.size(); }
+  Kernel kernel(std::size_t i) const { return launches_[i].kernel; }
+  const LaunchShape& shape(std::size_t i) const { return launches_[i].shape; }
+  const void* parameters(std::size_t i) const { return bytes_.data() + launches_[i].parameters; }
+  bool has_equal_kernels(const LaunchList& other) const;
+  // Whether number i is handed the same in both, which have equal kernels.
+  bool has_equal_launch(const LaunchList& other, std::size_t i) const;
+
+ private:
+  struct Launch {
+    Kernel kernel;
+    LaunchShape shape;
+    std::size_t parameters;  // where they begin
+  };
+  std::vector<Launch> launches_;
+  std::vector<std::byte> bytes_;
 };
 
 // Thread-safe.
@@ -43,10 +79,11 @@ class Driver {
   // "cuda", "cuda-emulated": for reports.
   virtual std::string_view name() const = 0;
   virtual MemorySpace& memory() = 0;
-  // Runs the kernel after all before it, and before copies that follow; `parameters` are of its
-  // type and are copied. A launch without blocks does nothing. Errors: kInternal, with the kernel;
-  // those of synchronize().
-  virtual Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) = 0;
+  // Whether many launches at a time take less time than one after the other.
+  virtual bool gains_from_lists() const = 0;
+  // Runs the kernels after all before them, and before copies that follow. Errors: kInternal, with
+  // the kernel that was refused, behind which none runs; those of synchronize().
+  virtual Status launch(const LaunchList& launches) = 0;
   // Waits for all launches. Errors: what a launch or a copy came to, kUnavailable if the device
   // does not work any more.
   virtual Status synchronize() = 0;

@@ -80,12 +80,18 @@ class EmulatedDriver final : public Driver {
 
   std::string_view name() const override { return "cuda-emulated"; }
   MemorySpace& memory() override { return space_; }
+  bool gains_from_lists() const override { return false; }
 
-  Status launch(Kernel kernel, const LaunchShape& shape, const void* parameters) override {
+  Status launch(const LaunchList& launches) override {
     const std::lock_guard lock(mutex_);
     const GuardedSpace::Access access(space_.pages());
-    return emulator_.run(kKernelNames[static_cast<std::size_t>(kernel)],
-                         emulated::kernel_body(kernel), shape, parameters);
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+      const Kernel kernel = launches.kernel(i);
+      KAKEYA_TRY(emulator_.run(kKernelNames[static_cast<std::size_t>(kernel)],
+                               emulated::kernel_body(kernel), launches.shape(i),
+                               launches.parameters(i)));
+    }
+    return {};
   }
   Status synchronize() override { return {}; }
 

@@ -17,6 +17,25 @@ struct Context;
 struct Stream;
 struct Module;
 struct Function;
+struct Graph;
+struct GraphNode;
+struct ReadyGraph;  // CUgraphExec
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+  Function* function = nullptr;
+  unsigned blocks_x = 0;
+  unsigned blocks_y = 0;
+  unsigned blocks_z = 1;
+  unsigned threads_x = 0;
+  unsigned threads_y = 1;
+  unsigned threads_z = 1;
+  unsigned shared_bytes = 0;
+  void** parameters = nullptr;
+  void** extra = nullptr;
+  void* kernel = nullptr;   // instead of a function
+  void* context = nullptr;  // null: the thread's
+};
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kOutOfMemory = 2;
@@ -56,6 +75,17 @@ inline constexpr unsigned kNonBlocking = 1;
            (Function * function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,      \
             unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes, \
             Stream* stream, void** parameters, void** extra))                                  \
+  FUNCTION(create_graph, cuGraphCreate, (Graph * *graph, unsigned flags))                      \
+  FUNCTION(destroy_graph, cuGraphDestroy, (Graph * graph))                                     \
+  FUNCTION(add_kernel_node, cuGraphAddKernelNode_v2,                                           \
+           (GraphNode * *node, Graph * graph, GraphNode* const* after, std::size_t count,      \
+            const KernelNode* what))                                                           \
+  FUNCTION(prepare_graph, cuGraphInstantiateWithFlags,                                         \
+           (ReadyGraph * *ready, Graph * graph, unsigned long long flags))                     \
+  FUNCTION(set_kernel_node, cuGraphExecKernelNodeSetParams_v2,                                 \
+           (ReadyGraph * ready, GraphNode * node, const KernelNode* what))                     \
+  FUNCTION(launch_graph, cuGraphLaunch, (ReadyGraph * ready, Stream * stream))                 \
+  FUNCTION(destroy_ready_graph, cuGraphExecDestroy, (ReadyGraph * ready))                      \
   FUNCTION(memory_info, cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))            \
   FUNCTION(allocate, cuMemAlloc_v2, (Address * address, std::size_t bytes))                    \
   FUNCTION(release, cuMemFree_v2, (Address address))                                           \

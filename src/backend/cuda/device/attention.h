@@ -82,18 +82,23 @@ KAKEYA_DEVICE Chunks chunks_of(const Seen& seen) {
   return {sinks, first_sink, first, sinks + larger(0, end - first)};
 }
 
-// The keys and values of one head that were stored.
+// The keys and values of one head that were stored: as bf16, or in any way.
+template <bool kBf16>
 struct StoredRows {
-  static constexpr int kTogether = 2;  // keys that a warp loads at once
+  // Keys that a warp loads at once. The code for all types is long enough as it is.
+  static constexpr int kTogether = kBf16 ? 2 : 1;
+  // Where the key and the value lie that are the lane's own, of the warp's keys.
+  struct Places {
+    std::uint64_t key;
+    std::uint64_t value;
+  };
   const AttentionParams& p;
   std::int64_t head;
   Held held;
 
   KAKEYA_DEVICE bool makes_keys() const { return p.cache.keys == nullptr; }
-  KAKEYA_DEVICE bool keys_stay_rotated() const {
-    return is_rotated(p.cache.format) && !makes_keys();
-  }
-  KAKEYA_DEVICE bool values_stay_rotated() const { return is_rotated(p.cache.format); }
+  KAKEYA_DEVICE bool keys_stay_rotated() const { return values_stay_rotated() && !makes_keys(); }
+  KAKEYA_DEVICE bool values_stay_rotated() const { return !kBf16 && is_rotated(p.cache.format); }
 
   KAKEYA_DEVICE void multiply_by_norm(float (&x)[kHeld]) const {
     const dev::Global<const float> norm(p.k_norm);
@@ -107,12 +112,22 @@ struct StoredRows {
     turn(position, dev::Global<const float>(p.frequencies), p.num_frequencies, x);
   }
 
+  KAKEYA_DEVICE Places places(std::int64_t position) const {
+    const std::uint64_t value = vector_address(p.cache, p.cache.values, position, head);
+    if (makes_keys()) return {value, value};
+    return {vector_address(p.cache, p.cache.keys, position, head), value};
+  }
+
+  // Keys of the lanes from `first` on, which lie at `positions`.
   template <int kCount>
-  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[kCount],
+  KAKEYA_DEVICE void load_keys(const Places& own,
+                               int first,
+                               const std::int64_t (&positions)[kCount],
                                bool stay_rotated,
                                float (&x)[kCount][kHeld]) const {
-    const std::uint64_t* const blocks = makes_keys() ? p.cache.values : p.cache.keys;
-    load_vectors(held, p.cache, blocks, positions, head, stay_rotated, x);
+    std::uint64_t addresses[kCount];
+    dev::of_lanes(own.key, first, addresses);
+    load_vectors<kBf16>(held, p.cache, addresses, stay_rotated, x);
     if (!makes_keys()) return;
     KAKEYA_UNROLL
     for (int j = 0; j < kCount; ++j) {
@@ -121,20 +136,28 @@ struct StoredRows {
     }
   }
   template <int kCount>
-  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[kCount],
+  KAKEYA_DEVICE void load_keys(const Places& own,
+                               int first,
+                               const std::int64_t (&positions)[kCount],
                                float (&x)[kCount][kHeld]) const {
-    load_keys(positions, keys_stay_rotated(), x);
+    load_keys(own, first, positions, keys_stay_rotated(), x);
   }
   template <int kCount>
-  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[kCount],
+  KAKEYA_DEVICE void load_values(const Places& own,
+                                 int first,
+                                 const std::int64_t (&/*positions*/)[kCount],
                                  bool stay_rotated,
                                  float (&x)[kCount][kHeld]) const {
-    load_vectors(held, p.cache, p.cache.values, positions, head, stay_rotated, x);
+    std::uint64_t addresses[kCount];
+    dev::of_lanes(own.value, first, addresses);
+    load_vectors<kBf16>(held, p.cache, addresses, stay_rotated, x);
   }
   template <int kCount>
-  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[kCount],
+  KAKEYA_DEVICE void load_values(const Places& own,
+                                 int first,
+                                 const std::int64_t (&positions)[kCount],
                                  float (&x)[kCount][kHeld]) const {
-    load_values(positions, values_stay_rotated(), x);
+    load_values(own, first, positions, values_stay_rotated(), x);
   }
 };
 
@@ -158,14 +181,16 @@ struct Attended {
 // The score of the warp's key number lane(), of those from `first` on: minus infinity where there
 // is none, or the query does not see it. For such a key it looks at the last one that it sees.
 template <typename Rows>
-KAKEYA_DEVICE float own_score(const Query<Rows>& query, std::int64_t first) {
+KAKEYA_DEVICE float own_score(const Query<Rows>& query,
+                              const typename Rows::Places& places,
+                              std::int64_t first) {
   float own = dev::float_of(0xff800000U);
   KAKEYA_NO_UNROLL
   for (int begin = 0; begin < kWarpKeys; begin += Rows::kTogether) {
     std::int64_t positions[Rows::kTogether];
     seen_positions(query.seen, first + begin, positions);
     float keys[Rows::kTogether][kHeld] = {};
-    query.rows.load_keys(positions, keys);
+    query.rows.load_keys(places, begin, positions, keys);
     float products[Rows::kTogether] = {};
     KAKEYA_UNROLL
     for (int j = 0; j < Rows::kTogether; ++j) {
@@ -192,7 +217,10 @@ KAKEYA_DEVICE float power_of(float a, float b) {
 // Adds the warp's keys of a chunk, the first of them at `first`.
 template <typename Rows>
 KAKEYA_DEVICE void attend_keys(const Query<Rows>& query, std::int64_t first, Attended& all) {
-  const float score = own_score(query, first);
+  std::int64_t own_position[1];
+  seen_positions(query.seen, first + dev::lane() % kWarpKeys, own_position);
+  const typename Rows::Places places = query.rows.places(own_position[0]);
+  const float score = own_score(query, places, first);
   const float new_largest = dev::warp_max(score);
   const float largest = new_largest > all.largest ? new_largest : all.largest;
   const float own_power = power_of(score, largest);
@@ -206,14 +234,15 @@ KAKEYA_DEVICE void attend_keys(const Query<Rows>& query, std::int64_t first, Att
     std::int64_t positions[Rows::kTogether];
     seen_positions(query.seen, first + begin, positions);
     float values[Rows::kTogether][kHeld] = {};
-    query.rows.load_values(positions, values);
+    query.rows.load_values(places, begin, positions, values);
+    float power[Rows::kTogether];
+    dev::of_lanes(own_power, begin, power);
     KAKEYA_UNROLL
     for (int j = 0; j < Rows::kTogether; ++j) {
-      const float power = dev::of_lane(own_power, begin + j);
-      all.total = all.total + power;
+      all.total = all.total + power[j];
       KAKEYA_UNROLL
       for (int k = 0; k < kHeld; ++k) {
-        if (query.held.uses(k)) all.values[k] = dev::fma(power, values[j][k], all.values[k]);
+        if (query.held.uses(k)) all.values[k] = dev::fma(power[j], values[j][k], all.values[k]);
       }
     }
   }
@@ -259,7 +288,9 @@ KAKEYA_DEVICE void add_warps(const Held& held, Attended& all) {
   all.largest = dev::warp_max(own);
   const float own_factor = power_of(own, all.largest);
   for (int w = 0; w < kAttentionWarps; ++w) {
-    const float factor = dev::of_lane(own_factor, w);
+    float of_warp[1];
+    dev::of_lanes(own_factor, w, of_warp);
+    const float factor = of_warp[0];
     all.total = dev::fma(totals.load(w), factor, all.total);
     KAKEYA_UNROLL
     for (int k = 0; k < kHeld; ++k) {
@@ -333,7 +364,9 @@ KAKEYA_DEVICE void add_spans(const AttentionParams& p, const Rows& rows, const S
   all.largest = dev::warp_max(own);
   const float own_factor = power_of(own, all.largest);
   for (int span = 0; span < spans; ++span) {
-    const float factor = dev::of_lane(own_factor, span);
+    float of_span[1];
+    dev::of_lanes(own_factor, span, of_span);
+    const float factor = of_span[0];
     all.total = dev::fma(partials.load(place(span) + 1), factor, all.total);
     KAKEYA_UNROLL
     for (int k = 0; k < kHeld; ++k) {
@@ -350,19 +383,26 @@ KAKEYA_DEVICE std::int64_t own_kv_head(const AttentionParams& p) {
   return dev::block_x() / (p.num_heads / p.cache.num_kv_heads);
 }
 
-KAKEYA_DEVICE StoredRows stored_rows(const AttentionParams& p) {
+template <bool kBf16>
+KAKEYA_DEVICE StoredRows<kBf16> stored_rows(const AttentionParams& p) {
   return {p, own_kv_head(p), Held(static_cast<int>(p.cache.head_dim))};
 }
 
-// Grid: heads, rows * spans.
+// Over rows of bf16. Grid: heads, rows * spans.
 KAKEYA_DEVICE void attention(const AttentionParams& p) {
   const std::int64_t row = dev::block_y() / p.spans;
-  attend(p, stored_rows(p), seen_by(p, p.first_position + row), row);
+  attend(p, stored_rows<true>(p), seen_by(p, p.first_position + row), row);
 }
 
-// Behind attention() with more than one span. Grid: heads, rows.
+// Over rows of any type. Grid: heads, rows * spans.
+KAKEYA_DEVICE void coded_attention(const AttentionParams& p) {
+  const std::int64_t row = dev::block_y() / p.spans;
+  attend(p, stored_rows<false>(p), seen_by(p, p.first_position + row), row);
+}
+
+// Behind either with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void attention_spans(const AttentionParams& p) {
-  add_spans(p, stored_rows(p), seen_by(p, p.first_position + dev::block_y()));
+  add_spans(p, stored_rows<false>(p), seen_by(p, p.first_position + dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device

@@ -9,12 +9,12 @@
 //   sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
-//   of_lane(own, lane)       each lane gets what the lane that it names has
+//   of_lanes(own, first, all) each lane gets what the lanes from the one that it names on have
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   Global<T>                the device's memory from an address on
 //   Shared<T>                the block's own memory, in words of 4 bytes
 //   fma(), sqrt(), ...       rounded once, ties to even
-//   rounded_to_bf16(x)       the nearest bf16, ties to even; any NaN for NaN
+//   round_to_bf16(values)    each to the nearest bf16, ties to even; any NaN for NaN
 //   dot4(a, b, sum)          sum + the products of four bytes of a, unsigned, with four of b,
 //   signed
 #pragma once

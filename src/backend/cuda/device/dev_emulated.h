@@ -80,20 +80,22 @@ void warp_swap(float (&values)[kCount], int apart, Place place = Place::current(
   std::memcpy(values, own.values, sizeof(values));
 }
 
-inline float of_lane(float own, int lane, Place place = Place::current()) {
+template <typename T, int kCount>
+void of_lanes(T own, int first, T (&all)[kCount], Place place = Place::current()) {
   struct Offer {
-    float value;
-    int lane;
-  } offer = {own, lane};
+    T own;
+    int first;
+    T all[kCount];
+  } offer = {own, first, {}};
   emulated::running()->exchange(place, &offer, [](void* const* lanes) {
-    float got[kWarp];
     for (int l = 0; l < kWarp; ++l) {
-      const int other = static_cast<const Offer*>(lanes[l])->lane;
-      got[l] = static_cast<const Offer*>(lanes[other])->value;
+      auto& mine = *static_cast<Offer*>(lanes[l]);
+      for (int i = 0; i < kCount; ++i) {
+        mine.all[i] = static_cast<const Offer*>(lanes[mine.first + i])->own;
+      }
     }
-    for (int l = 0; l < kWarp; ++l) static_cast<Offer*>(lanes[l])->value = got[l];
   });
-  return offer.value;
+  std::memcpy(all, offer.all, sizeof(all));
 }
 
 inline float warp_max(float value, Place place = Place::current()) {
@@ -191,10 +193,14 @@ inline float round_even(float x) {
 inline double round_even(double x) {
   return std::nearbyint(x);
 }
-inline float rounded_to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (std::isnan(x)) return x;
-  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+template <int kCount>
+void round_to_bf16(float (&values)[kCount]) {
+  static_assert(kCount % 2 == 0);
+  for (float& value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (std::isnan(value)) continue;
+    value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+  }
 }
 inline int dot4(std::uint32_t a, std::uint32_t b, int sum) {
   for (int shift = 0; shift < 32; shift += 8) {

@@ -56,8 +56,10 @@ KAKEYA_DEVICE void warp_swap(float (&values)[kCount], int apart) {
   for (int i = 0; i < kCount; ++i) values[i] = __shfl_xor_sync(kAllLanes, values[i], apart);
 }
 
-KAKEYA_DEVICE float of_lane(float own, int lane) {
-  return __shfl_sync(kAllLanes, own, lane);
+template <typename T, int kCount>
+KAKEYA_DEVICE void of_lanes(T own, int first, T (&all)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) all[i] = __shfl_sync(kAllLanes, own, first + i);
 }
 
 KAKEYA_DEVICE float warp_max(float value) {
@@ -121,8 +123,16 @@ KAKEYA_DEVICE float round_even(float x) {
 KAKEYA_DEVICE double round_even(double x) {
   return rint(x);
 }
-KAKEYA_DEVICE float rounded_to_bf16(float x) {
-  return __bfloat162float(__float2bfloat16_rn(x));
+// Two at a time: a single one takes four times as long.
+template <int kCount>
+KAKEYA_DEVICE void round_to_bf16(float (&values)[kCount]) {
+  static_assert(kCount % 2 == 0);
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    const float2 both = __bfloat1622float2(__floats2bfloat162_rn(values[i], values[i + 1]));
+    values[i] = both.x;
+    values[i + 1] = both.y;
+  }
 }
 KAKEYA_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
   asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));

@@ -14,6 +14,7 @@
   KERNEL(rope, RopeParams)                                  \
   KERNEL(store, StoreParams)                                \
   KERNEL(attention, AttentionParams)                        \
+  KERNEL(coded_attention, AttentionParams)                  \
   KERNEL(attention_spans, AttentionParams)                  \
   KERNEL(restored_attention, RestoredAttentionParams)       \
   KERNEL(restored_attention_spans, RestoredAttentionParams) \

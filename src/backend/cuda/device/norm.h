@@ -7,32 +7,28 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kNormSegments = 8;
 
-// The lane's sum of squares of a segment of the row that load(0) ... load(width - 1) give: every
-// 32nd column of the segment.
-template <typename Load>
-KAKEYA_DEVICE float segment_sum(const Load& load, std::int64_t width, int segment) {
-  const std::int64_t length = (width + kNormSegments - 1) / kNormSegments;
-  const std::int64_t last = (segment + 1) * length;
-  const std::int64_t end = last < width ? last : width;
-  float sum = 0.0F;
-  for (std::int64_t d = segment * length + dev::lane(); d < end; d += dev::kWarp) {
-    const float value = load(d);
-    sum = dev::fma(value, value, sum);
-  }
-  return sum;
-}
-
 KAKEYA_DEVICE float norm_factor(float total, std::int64_t width, float eps) {
   return 1.0F / dev::sqrt(total / static_cast<float>(width) + eps);
 }
 
-// 1 / sqrt(mean of x^2 + eps) of a row, in all lanes of a warp. Sums of squares: eight segments of
-// columns; each by pairs of lanes; then segments ascending.
+// 1 / sqrt(mean of x^2 + eps) of the row that load(0) ... load(width - 1) give, in all lanes of a
+// warp. Sums of squares: eight segments of columns, of which lanes take every 32nd; then pairs of
+// lanes; then segments ascending.
 template <typename Load>
 KAKEYA_DEVICE float norm_factor(const Load& load, std::int64_t width, float eps) {
+  const std::int64_t length = (width + kNormSegments - 1) / kNormSegments;
   float sums[kNormSegments];
   KAKEYA_UNROLL
-  for (int s = 0; s < kNormSegments; ++s) sums[s] = segment_sum(load, width, s);
+  for (int s = 0; s < kNormSegments; ++s) {
+    const std::int64_t last = (s + 1) * length;
+    const std::int64_t end = last < width ? last : width;
+    float sum = 0.0F;
+    for (std::int64_t d = s * length + dev::lane(); d < end; d += dev::kWarp) {
+      const float value = load(d);
+      sum = dev::fma(value, value, sum);
+    }
+    sums[s] = sum;
+  }
   dev::warp_sums(sums);
   float total = 0.0F;
   KAKEYA_UNROLL

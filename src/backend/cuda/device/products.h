@@ -21,12 +21,21 @@ KAKEYA_DEVICE int warp_outputs(std::int64_t rows) {
   return rows == 1 ? 1 : 2;
 }
 
-// What is loaded at once.
-struct alignas(8) FourHalves {
-  std::uint16_t at[4];
-};
+// What is loaded at once: four columns.
 struct alignas(16) FourFloats {
   float at[4];
+
+  KAKEYA_DEVICE float value(int i) const { return at[i]; }
+};
+struct alignas(8) FourBfloats {
+  std::uint16_t at[4];
+
+  KAKEYA_DEVICE float value(int i) const { return bf16_to_float(at[i]); }
+};
+struct alignas(8) FourHalves {
+  std::uint16_t at[4];
+
+  KAKEYA_DEVICE float value(int i) const { return half_to_float(at[i]); }
 };
 struct alignas(16) FourWords {
   std::uint32_t at[4];
@@ -48,17 +57,6 @@ KAKEYA_DEVICE float float_weight(const Weight& w, std::int64_t index) {
   return w.type == WeightType::kBf16 ? bf16_to_float(bits) : half_to_float(bits);
 }
 
-KAKEYA_DEVICE void widen(const FourFloats& stored, WeightType /*type*/, float (&out)[4]) {
-  KAKEYA_UNROLL
-  for (int i = 0; i < 4; ++i) out[i] = stored.at[i];
-}
-KAKEYA_DEVICE void widen(const FourHalves& stored, WeightType type, float (&out)[4]) {
-  KAKEYA_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    out[i] = type == WeightType::kBf16 ? bf16_to_float(stored.at[i]) : half_to_float(stored.at[i]);
-  }
-}
-
 template <typename Fours>
 KAKEYA_DEVICE dev::Global<const Fours> fours_of(const WeightRow& w) {
   constexpr auto kElementBytes = static_cast<std::int64_t>(sizeof(Fours) / 4);
@@ -67,8 +65,8 @@ KAKEYA_DEVICE dev::Global<const Fours> fours_of(const WeightRow& w) {
 }
 
 // Sums of kOutputs rows of weights with kRows rows from `first` on, four columns at a time. Behind
-// the last row stands that row again.
-template <int kRows, int kOutputs, typename Fours>
+// the last row stands that row again. kRounds: rows are rounded to bf16.
+template <int kRows, int kOutputs, typename Fours, bool kRounds>
 struct FourSums {
   const ProductRows& in;
   const Weight& w;
@@ -93,19 +91,16 @@ struct FourSums {
     }
     KAKEYA_UNROLL
     for (int j = 0; j < kAhead; ++j) {
-      float weight[kOutputs][4];
-      KAKEYA_UNROLL
-      for (int o = 0; o < kOutputs; ++o) widen(ahead[j][o], w.type, weight[o]);
       KAKEYA_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
         FourFloats values = x.load(row * fours + begin + j * dev::kWarp + dev::lane());
+        if constexpr (kRounds) dev::round_to_bf16(values.at);
         KAKEYA_UNROLL
         for (int i = 0; i < 4; ++i) {
-          if (w.rounds_rows) values.at[i] = dev::rounded_to_bf16(values.at[i]);
           KAKEYA_UNROLL
           for (int o = 0; o < kOutputs; ++o) {
-            sums[o][r] = dev::fma(values.at[i], weight[o][i], sums[o][r]);
+            sums[o][r] = dev::fma(values.at[i], ahead[j][o].value(i), sums[o][r]);
           }
         }
       }
@@ -119,7 +114,14 @@ struct FourSums {
     for (; begin + kAhead * dev::kWarp <= fours; begin += kAhead * dev::kWarp) {
       add<kAhead, false>(begin);
     }
-    for (; begin + 2 * dev::kWarp <= fours; begin += 2 * dev::kWarp) add<2, false>(begin);
+    if (begin + 4 * dev::kWarp <= fours) {
+      add<4, false>(begin);
+      begin += 4 * dev::kWarp;
+    }
+    if (begin + 2 * dev::kWarp <= fours) {
+      add<2, false>(begin);
+      begin += 2 * dev::kWarp;
+    }
     for (; begin < fours; begin += dev::kWarp) add<1, true>(begin);
   }
 };
@@ -139,8 +141,8 @@ KAKEYA_DEVICE void add_columns(const ProductRows& in,
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
         const float value = x.load(row * cols + k);
-        sums[r] =
-            dev::fma(w.of->rounds_rows ? dev::rounded_to_bf16(value) : value, weight, sums[r]);
+        sums[r] = dev::fma(w.of->rounds_rows ? bf16_to_float(float_to_bf16(value)) : value, weight,
+                           sums[r]);
       }
     }
   }
@@ -158,17 +160,33 @@ KAKEYA_DEVICE float own_sum(float (&sums)[kRows]) {
   return own;
 }
 
+// Whether rows of weights are bf16 that meets rounded rows.
+KAKEYA_DEVICE bool is_fast_bf16(const Weight& w) {
+  return w.type == WeightType::kBf16 && w.rounds_rows && w.cols % 4 == 0;
+}
+
+template <typename Fours, bool kRounds, int kRows>
+KAKEYA_DEVICE void add_fours(const ProductRows& in,
+                             std::int64_t first,
+                             const WeightRow& w,
+                             float (&sums)[1][kRows]) {
+  const dev::Global<const Fours> weights[1] = {fours_of<Fours>(w)};
+  FourSums<kRows, 1, Fours, kRounds>{in, *w.of, first, weights, sums}.add_all();
+}
+
 template <int kRows>
 KAKEYA_DEVICE float float_product(const ProductRows& in, std::int64_t first, const WeightRow& w) {
   float sums[1][kRows] = {};
-  if (w.of->cols % 4 != 0) {
+  if (is_fast_bf16(*w.of)) {
+    add_fours<FourBfloats, true>(in, first, w, sums);
+  } else if (w.of->cols % 4 != 0 || w.of->rounds_rows) {
     add_columns(in, first, w, sums[0]);
   } else if (w.of->type == WeightType::kF32) {
-    const dev::Global<const FourFloats> weights[1] = {fours_of<FourFloats>(w)};
-    FourSums<kRows, 1, FourFloats>{in, *w.of, first, weights, sums}.add_all();
+    add_fours<FourFloats, false>(in, first, w, sums);
+  } else if (w.of->type == WeightType::kBf16) {
+    add_fours<FourBfloats, false>(in, first, w, sums);
   } else {
-    const dev::Global<const FourHalves> weights[1] = {fours_of<FourHalves>(w)};
-    FourSums<kRows, 1, FourHalves>{in, *w.of, first, weights, sums}.add_all();
+    add_fours<FourHalves, false>(in, first, w, sums);
   }
   return own_sum(sums[0]);
 }
@@ -278,16 +296,12 @@ KAKEYA_DEVICE void products(const ProductRows& in,
                             std::int64_t first,
                             const WeightRow (&w)[kOutputs],
                             float (&own)[kOutputs]) {
-  const Weight& one = *w[0].of;
-  const Weight& last = *w[kOutputs - 1].of;
-  const bool halves = one.type == WeightType::kBf16 || one.type == WeightType::kF16;
   if constexpr (kOutputs == 2) {
-    if (halves && one.type == last.type && one.rounds_rows == last.rounds_rows &&
-        one.cols % 4 == 0) {
+    if (is_fast_bf16(*w[0].of) && is_fast_bf16(*w[1].of)) {
       float sums[2][kRows] = {};
-      const dev::Global<const FourHalves> weights[2] = {fours_of<FourHalves>(w[0]),
-                                                        fours_of<FourHalves>(w[1])};
-      FourSums<kRows, 2, FourHalves>{in, one, first, weights, sums}.add_all();
+      const dev::Global<const FourBfloats> weights[2] = {fours_of<FourBfloats>(w[0]),
+                                                         fours_of<FourBfloats>(w[1])};
+      FourSums<kRows, 2, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
       own[0] = own_sum(sums[0]);
       own[1] = own_sum(sums[1]);
       return;

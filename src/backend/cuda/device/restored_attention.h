@@ -15,8 +15,9 @@ KAKEYA_DEVICE int restoring_words(std::int64_t rank) {
 // The keys and values of one head: those of positions [begin, end) are restored.
 struct RestoringRows {
   static constexpr int kTogether = 1;
+  using Places = StoredRows<false>::Places;
   const RestoredAttentionParams& p;
-  StoredRows stored;
+  StoredRows<false> stored;
   std::int64_t begin;
   std::int64_t end;
   dev::Shared<float> words;  // the warp's own
@@ -25,9 +26,17 @@ struct RestoringRows {
   KAKEYA_DEVICE bool keys_stay_rotated() const { return false; }
   KAKEYA_DEVICE bool values_stay_rotated() const { return false; }
 
-  KAKEYA_DEVICE void load_keys(const std::int64_t (&positions)[1], float (&x)[1][kHeld]) const {
+  // Of a position that is restored: those of one that is kept, which nobody looks at.
+  KAKEYA_DEVICE Places places(std::int64_t position) const {
+    return stored.places(is_restored(position) ? end : position);
+  }
+
+  KAKEYA_DEVICE void load_keys(const Places& own,
+                               int first,
+                               const std::int64_t (&positions)[1],
+                               float (&x)[1][kHeld]) const {
     const std::int64_t position = positions[0];
-    if (position < begin || position >= end) return stored.load_keys(positions, false, x);
+    if (!is_restored(position)) return stored.load_keys(own, first, positions, false, x);
     restore(position, p.codes.keys, p.key_decoder, p.own.keys, x[0]);
     norm(x[0]);
     if (stored.makes_keys()) round_as_stored(x[0]);
@@ -36,15 +45,22 @@ struct RestoringRows {
     if (!stored.makes_keys()) round_as_stored(x[0]);
   }
 
-  KAKEYA_DEVICE void load_values(const std::int64_t (&positions)[1], float (&x)[1][kHeld]) const {
+  KAKEYA_DEVICE void load_values(const Places& own,
+                                 int first,
+                                 const std::int64_t (&positions)[1],
+                                 float (&x)[1][kHeld]) const {
     const std::int64_t position = positions[0];
-    if (position < begin || position >= end) return stored.load_values(positions, false, x);
+    if (!is_restored(position)) return stored.load_values(own, first, positions, false, x);
     restore(position, p.codes.values, p.value_decoder, p.own.values, x[0]);
     if (p.normalise_values) norm(x[0]);
     round_as_stored(x[0]);
   }
 
  private:
+  KAKEYA_DEVICE bool is_restored(std::int64_t position) const {
+    return position >= begin && position < end;
+  }
+
   // The code at a position, into `words`.
   KAKEYA_DEVICE void load_code(std::int64_t position, const std::uint64_t* blocks) const {
     const std::uint64_t address = vector_address(p.codes, blocks, position, 0);
@@ -122,7 +138,7 @@ KAKEYA_DEVICE Seen with_restored(Seen seen) {
 }
 
 KAKEYA_DEVICE RestoringRows restoring_rows(const RestoredAttentionParams& p, const Seen& seen) {
-  return {p, stored_rows(p.attention), seen.sink_end, seen.begin,
+  return {p, stored_rows<false>(p.attention), seen.sink_end, seen.begin,
           dev::Shared<float>(kAttentionWords + dev::warp() * restoring_words(p.codes.head_dim))};
 }
 

@@ -33,20 +33,50 @@ KAKEYA_DEVICE void embed(const EmbedParams& p) {
   dev::Global<float>(p.out).store(dev::block_y() * p.table.cols + d, p.scale * value);
 }
 
-// As norm_factor(), by a block that has a warp for each segment. Grid: rows.
+// As norm_factor(), by a block that has a warp for each segment. The lane's columns of it are held,
+// as many as there are registers for. Grid: rows.
 KAKEYA_DEVICE void rms_norm(const NormParams& p) {
+  constexpr int kHeldColumns = 16;
   const dev::Global<const float> x(p.x + dev::block_x() * p.width);
+  const dev::Global<const float> weight(p.weight);
+  const std::int64_t length = (p.width + kNormSegments - 1) / kNormSegments;
+  const std::int64_t last = (dev::warp() + 1) * length;
+  const std::int64_t end = last < p.width ? last : p.width;
+  const std::int64_t begin = dev::warp() * length + dev::lane();
+  const std::int64_t rest = begin + kHeldColumns * dev::kWarp;
+  float held[kHeldColumns] = {};
+  float scales[kHeldColumns] = {};
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeldColumns; ++i) {
+    const std::int64_t d = begin + i * dev::kWarp;
+    if (d >= end) continue;
+    held[i] = x.load(d);
+    if (p.weight != nullptr) scales[i] = weight.load(d);
+  }
+  float own[1] = {0.0F};
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeldColumns; ++i) {
+    if (begin + i * dev::kWarp < end) own[0] = dev::fma(held[i], held[i], own[0]);
+  }
+  for (std::int64_t d = rest; d < end; d += dev::kWarp) {
+    const float value = x.load(d);
+    own[0] = dev::fma(value, value, own[0]);
+  }
   const dev::Shared<float> sums(0);
-  float own[1] = {segment_sum([&](std::int64_t d) { return x.load(d); }, p.width, dev::warp())};
   dev::warp_sums(own);
   if (dev::lane() == 0) sums.store(dev::warp(), own[0]);
   dev::sync_block();
   float total = 0.0F;
   for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
   const float factor = norm_factor(total, p.width, p.eps);
-  const dev::Global<const float> weight(p.weight);
   const dev::Global<float> out(p.out + dev::block_x() * p.width);
-  for (std::int64_t d = dev::thread(); d < p.width; d += kNormSegments * dev::kWarp) {
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeldColumns; ++i) {
+    if (begin + i * dev::kWarp >= end) continue;
+    const float scaled = held[i] * factor;
+    out.store(begin + i * dev::kWarp, p.weight == nullptr ? scaled : scaled * scales[i]);
+  }
+  for (std::int64_t d = rest; d < end; d += dev::kWarp) {
     const float scaled = x.load(d) * factor;
     out.store(d, p.weight == nullptr ? scaled : scaled * weight.load(d));
   }
@@ -91,39 +121,44 @@ KAKEYA_DEVICE void rope(const RopeParams& p) {
 
 // A warp a row: rank after rank the largest that is left. Grid: rows.
 KAKEYA_DEVICE void route(const RouteParams& p) {
+  constexpr int kOwn = static_cast<int>(kMaxExperts) / dev::kWarp;  // lane + 32 i
   const std::int64_t t = dev::block_x();
-  const dev::Global<const float> logits(p.logits);
-  const dev::Global<std::int32_t> experts(p.experts);
-  const dev::Global<float> weights(p.weights);
+  const dev::Global<const float> logits(p.logits + t * p.num_experts);
+  const dev::Global<std::int32_t> experts(p.experts + t * p.top_k);
+  const dev::Global<float> weights(p.weights + t * p.top_k);
   const dev::Global<const float> scales(p.per_expert_scale);
-  std::uint32_t taken = 0;  // of the lane's experts: lane + 32 i
+  float own[kOwn] = {};
+  KAKEYA_UNROLL
+  for (int i = 0; i < kOwn; ++i) {
+    const int expert = i * dev::kWarp + dev::lane();
+    if (expert < p.num_experts) own[i] = logits.load(expert);
+  }
+  std::uint32_t taken = 0;  // bit i: that of own[i]
   float largest = 0.0F;
   double total = 0.0;
   for (std::int64_t rank = 0; rank < p.top_k; ++rank) {
     float value = 0.0F;
     int id = -1;
-    for (int i = 0; i * dev::kWarp + dev::lane() < p.num_experts; ++i) {
-      if ((taken >> i & 1U) != 0) continue;
+    KAKEYA_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
       const int expert = i * dev::kWarp + dev::lane();
-      const float logit = logits.load(t * p.num_experts + expert);
-      if (id < 0 || logit > value) {
-        value = logit;
+      if (expert >= p.num_experts || (taken >> i & 1U) != 0) continue;
+      if (id < 0 || own[i] > value) {
+        value = own[i];
         id = expert;
       }
     }
     dev::warp_best(value, id);
     if (id % dev::kWarp == dev::lane()) taken |= 1U << (id / dev::kWarp);
     if (rank == 0) largest = value;
-    const double power = device::exp(static_cast<double>(value) - largest);
-    total = total + power;
-    if (dev::lane() == 0) experts.store(t * p.top_k + rank, id);
+    total = total + device::exp(static_cast<double>(value) - largest);
+    if (dev::lane() == 0) experts.store(rank, id);
   }
-  if (dev::lane() != 0) return;
-  for (std::int64_t rank = 0; rank < p.top_k; ++rank) {
-    const std::int32_t id = experts.load(t * p.top_k + rank);
-    const float value = logits.load(t * p.num_experts + id);
-    const double power = device::exp(static_cast<double>(value) - largest) / total;
-    weights.store(t * p.top_k + rank, static_cast<float>(power * scales.load(id)));
+  dev::sync_warp();
+  for (std::int64_t rank = dev::lane(); rank < p.top_k; rank += dev::kWarp) {
+    const std::int32_t id = experts.load(rank);
+    const double power = device::exp(static_cast<double>(logits.load(id)) - largest) / total;
+    weights.store(rank, static_cast<float>(power * scales.load(id)));
   }
 }
 

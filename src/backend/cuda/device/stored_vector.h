@@ -108,40 +108,33 @@ KAKEYA_DEVICE void load_vector(const Held& held,
   }
 }
 
-// Vectors of a head at several positions; all are read before the first is used.
-template <int kCount>
+// Several vectors. Those of bf16 are all read before the first is used.
+template <bool kBf16, int kCount>
 KAKEYA_DEVICE void load_vectors(const Held& held,
                                 const CachedRows& rows,
-                                const std::uint64_t* blocks,
-                                const std::int64_t (&positions)[kCount],
-                                std::int64_t head,
+                                const std::uint64_t (&addresses)[kCount],
                                 bool stay_rotated,
                                 float (&x)[kCount][kHeld]) {
-  std::uint64_t addresses[kCount];
-  KAKEYA_UNROLL
-  for (int j = 0; j < kCount; ++j) {
-    addresses[j] = vector_address(rows, blocks, positions[j], head);
-  }
-  if (rows.format != RowFormat::kBf16) {
+  if constexpr (!kBf16) {
     KAKEYA_UNROLL
     for (int j = 0; j < kCount; ++j) load_vector(held, rows, addresses[j], stay_rotated, x[j]);
-    return;
-  }
-  std::uint16_t halves[kCount][kHeld] = {};
-  KAKEYA_UNROLL
-  for (int j = 0; j < kCount; ++j) {
-    const dev::Global<const std::uint16_t> stored(
-        reinterpret_cast<const std::uint16_t*>(addresses[j]));
+  } else {
+    std::uint16_t halves[kCount][kHeld] = {};
     KAKEYA_UNROLL
-    for (int k = 0; k < kHeld; ++k) {
-      const int e = held.element(k);
-      if (e >= 0) halves[j][k] = stored.load(e);
+    for (int j = 0; j < kCount; ++j) {
+      const dev::Global<const std::uint16_t> stored(
+          reinterpret_cast<const std::uint16_t*>(addresses[j]));
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        const int e = held.element(k);
+        if (e >= 0) halves[j][k] = stored.load(e);
+      }
     }
-  }
-  KAKEYA_UNROLL
-  for (int j = 0; j < kCount; ++j) {
     KAKEYA_UNROLL
-    for (int k = 0; k < kHeld; ++k) x[j][k] = bf16_to_float(halves[j][k]);
+    for (int j = 0; j < kCount; ++j) {
+      KAKEYA_UNROLL
+      for (int k = 0; k < kHeld; ++k) x[j][k] = bf16_to_float(halves[j][k]);
+    }
   }
 }
 

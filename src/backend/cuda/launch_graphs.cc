@@ -1,0 +1,114 @@
+#include "backend/cuda/launch_graphs.h"
+
+#include <algorithm>
+
+namespace kakeya::cuda {
+namespace {
+
+using libcuda::kSuccess;
+
+// A node as the library takes it. It copies what the kernel is handed.
+struct NodeOf {
+  NodeOf(const LaunchList& launches, std::size_t i, libcuda::Function* function)
+      : arguments{const_cast<void*>(launches.parameters(i))} {
+    const LaunchShape& shape = launches.shape(i);
+    node.function = function;
+    node.blocks_x = static_cast<unsigned>(shape.blocks_x);
+    node.blocks_y = static_cast<unsigned>(shape.blocks_y);
+    node.threads_x = static_cast<unsigned>(shape.threads);
+    node.shared_bytes = shape.shared_words * 4;
+    node.parameters = arguments;
+  }
+  NodeOf(const NodeOf&) = delete;
+  NodeOf& operator=(const NodeOf&) = delete;
+
+  void* arguments[1];
+  libcuda::KernelNode node;
+};
+
+// What a card refuses is left to single launches, which say so.
+bool is_possible(const LaunchShape& shape) {
+  return shape.blocks_x <= Driver::kMostBlocksX && shape.blocks_y <= Driver::kMostBlocksY;
+}
+
+}  // namespace
+
+bool LaunchGraphs::launch(const LaunchList& launches, libcuda::Stream* stream) {
+  if (launches.size() < kLeastLaunches) return false;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    if (!is_possible(launches.shape(i))) return false;
+  }
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+    return kept.launches.has_equal_kernels(launches);
+  });
+  if (found == kept_.end()) {
+    keep(launches);
+    return false;
+  }
+  found->last_used = ++uses_;
+  const bool is_made =
+      found->graph != nullptr ? set_what_differs(*found, launches) : make(*found, launches);
+  if (is_made && table_.launch_graph(found->ready, stream) == kSuccess) return true;
+  forget(*found);
+  return false;
+}
+
+// In the place of the one that was not used for longest, if there are many.
+LaunchGraphs::Kept& LaunchGraphs::keep(const LaunchList& launches) {
+  if (kept_.size() < kMostKept) {
+    kept_.emplace_back();
+  } else {
+    std::iter_swap(
+        std::min_element(kept_.begin(), kept_.end(),
+                         [](const Kept& a, const Kept& b) { return a.last_used < b.last_used; }),
+        kept_.end() - 1);
+    forget(kept_.back());
+  }
+  kept_.back().launches = launches;
+  kept_.back().last_used = ++uses_;
+  return kept_.back();
+}
+
+bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
+  kept.launches = launches;
+  if (table_.create_graph(&kept.graph, 0) != kSuccess) {
+    kept.graph = nullptr;
+    return false;
+  }
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))]);
+    libcuda::GraphNode* node = nullptr;
+    if (table_.add_kernel_node(&node, kept.graph, kept.nodes.empty() ? nullptr : &kept.nodes.back(),
+                               kept.nodes.empty() ? 0 : 1, &what.node) != kSuccess) {
+      return false;
+    }
+    kept.nodes.push_back(node);
+  }
+  if (table_.prepare_graph(&kept.ready, kept.graph, 0) == kSuccess) return true;
+  kept.ready = nullptr;
+  return false;
+}
+
+bool LaunchGraphs::set_what_differs(Kept& kept, const LaunchList& launches) {
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    if (launches.has_equal_launch(kept.launches, i)) continue;
+    const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))]);
+    if (table_.set_kernel_node(kept.ready, kept.nodes[i], &what.node) != kSuccess) return false;
+  }
+  kept.launches = launches;
+  return true;
+}
+
+// Its place is free for another one.
+void LaunchGraphs::forget(Kept& kept) {
+  if (kept.ready != nullptr) table_.destroy_ready_graph(kept.ready);
+  if (kept.graph != nullptr) table_.destroy_graph(kept.graph);
+  kept = {};
+}
+
+void LaunchGraphs::clear() {
+  for (Kept& kept : kept_) forget(kept);
+  kept_.clear();
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,58 @@
+// Lists of launches as graphs of the library, which start a kernel in a third of the time. Passes
+// of one kind have the same kernels, most of them with what they had last time: their graph is
+// kept, and only what differs is set before it is launched again.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/libcuda.h"
+
+namespace kakeya::cuda {
+
+// Whoever calls it holds a Turn of the stream.
+class LaunchGraphs {
+ public:
+  explicit LaunchGraphs(const libcuda::Table& table) : table_(table) {}
+  ~LaunchGraphs() { clear(); }
+  LaunchGraphs(const LaunchGraphs&) = delete;
+  LaunchGraphs& operator=(const LaunchGraphs&) = delete;
+
+  // The functions of all kernels; they allow as much shared memory as is asked for.
+  void set_functions(std::span<libcuda::Function* const> functions) {
+    functions_.assign(functions.begin(), functions.end());
+  }
+
+  // Launches the list as a graph. False if it does not: nothing was launched then. A list is made a
+  // graph when it comes for the second time.
+  bool launch(const LaunchList& launches, libcuda::Stream* stream);
+  // Before the functions are unloaded.
+  void clear();
+
+ private:
+  struct Kept {
+    LaunchList launches;              // as the graph has them
+    libcuda::Graph* graph = nullptr;  // null: seen once
+    libcuda::ReadyGraph* ready = nullptr;
+    std::vector<libcuda::GraphNode*> nodes;
+    std::uint64_t last_used = 0;
+  };
+  // Shorter lists gain nothing.
+  static constexpr std::size_t kLeastLaunches = 8;
+  // Passes of a model and its drafter are of few kinds: one row or several, many keys or few.
+  static constexpr std::size_t kMostKept = 24;
+
+  Kept& keep(const LaunchList& launches);
+  bool make(Kept& kept, const LaunchList& launches);
+  bool set_what_differs(Kept& kept, const LaunchList& launches);
+  void forget(Kept& kept);
+
+  const libcuda::Table& table_;
+  std::vector<libcuda::Function*> functions_;
+  std::vector<Kept> kept_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,42 @@
+#include <cstring>
+
+#include "backend/cuda/driver.h"
+
+namespace kakeya::cuda {
+namespace {
+
+std::size_t parameter_bytes(Kernel kernel) {
+  return kParameterBytes[static_cast<std::size_t>(kernel)];
+}
+
+}  // namespace
+
+void LaunchList::add(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0) return;
+  // Parameters begin at multiples of what the largest of their members needs.
+  constexpr std::size_t kAlignment = alignof(std::max_align_t);
+  const std::size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
+  launches_.push_back({kernel, shape, begin});
+  bytes_.resize(begin + parameter_bytes(kernel));
+  std::memcpy(bytes_.data() + begin, parameters, parameter_bytes(kernel));
+}
+
+void LaunchList::clear() {
+  launches_.clear();
+  bytes_.clear();
+}
+
+bool LaunchList::has_equal_kernels(const LaunchList& other) const {
+  if (size() != other.size()) return false;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (kernel(i) != other.kernel(i)) return false;
+  }
+  return true;
+}
+
+bool LaunchList::has_equal_launch(const LaunchList& other, std::size_t i) const {
+  return shape(i) == other.shape(i) &&
+         std::memcmp(parameters(i), other.parameters(i), parameter_bytes(kernel(i))) == 0;
+}
+
+}  // namespace kakeya::cuda
