@@ -5,12 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/dev.h"
+#include "backend/cuda/emulated_tensor_core.h"
 #include "backend/cuda/emulator.h"
 #include "base/memory_budget.h"
 
@@ -171,6 +177,36 @@ TEST(CudaEmulator, MemoryOfTheDeviceIsNobodyElses) {
   download(backend->memory(), DevicePointer<const float>(buffer.device<float>()),
            std::span<float>(got));
   EXPECT_NE(got[0], got[0]);
+}
+
+// By hand: what is cut, and where the exponent comes from.
+TEST(TensorCore, AddsProductsAtTheLargestExponentAndCutsWhatIsBehindIt) {
+  const auto bf16 = [](float x) {
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
+  };
+  const auto sum_of = [&](std::vector<std::pair<float, float>> products, float sum) {
+    std::uint16_t a[emulated::kTensorDepth] = {};
+    std::uint16_t b[emulated::kTensorDepth] = {};
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      a[i] = bf16(products[i].first);
+      b[i] = bf16(products[i].second);
+    }
+    return emulated::add_products(a, b, sum);
+  };
+  EXPECT_EQ(sum_of({{1.5F, 2.0F}, {-0.5F, 4.0F}}, 10.0F), 11.0F);
+  EXPECT_EQ(sum_of({}, 0.0F), 0.0F);
+  // 2^-25 stays beside 1 until the end, 2^-26 does not.
+  EXPECT_EQ(sum_of({{0x1p-12F, 0x1p-13F}, {1.0F, 1.0F}, {0x1p-12F, 0x1p-13F}}, 0.0F), 1.0F);
+  EXPECT_EQ(sum_of({{1.0F, 1.0F}, {0x1p-12F, 0x1p-13F}}, -1.0F), 0x1p-25F);
+  EXPECT_EQ(sum_of({{1.0F, 1.0F}, {0x1p-13F, 0x1p-13F}}, -1.0F), 0.0F);
+  // Towards zero: 1 + 2^-23 - 2^-25 is not rounded up.
+  EXPECT_EQ(sum_of({{1.0F, 1.0F}, {-0x1p-12F, 0x1p-13F}}, 0x1p-23F), 1.0F);
+  EXPECT_EQ(sum_of({{-1.0F, 1.0F}, {0x1p-12F, 0x1p-13F}}, -0x1p-23F), -1.0F);
+  // A product of zero does not count, however large the other factor.
+  EXPECT_EQ(sum_of({{0x1p60F, 0.0F}, {0x1p-12F, 0x1p-13F}}, 0x1p-30F), 0x1p-25F + 0x1p-30F);
+  EXPECT_TRUE(std::isnan(sum_of({{std::numeric_limits<float>::infinity(), 0.0F}}, 1.0F)));
+  EXPECT_EQ(sum_of({{std::numeric_limits<float>::infinity(), 1.0F}}, 1.0F),
+            std::numeric_limits<float>::infinity());
 }
 
 // A fault of a kernel ends the pass in which it ran, and no other.

@@ -40,6 +40,11 @@ device::RowFormat row_format(KvFormat format) {
   return device::RowFormat::kE8;
 }
 
+Kernel stored_kernel(const device::CachedRows& rows) {
+  if (rows.format != device::RowFormat::kBf16) return Kernel::coded_attention;
+  return rows.keys == nullptr ? Kernel::one_vector_attention : Kernel::attention;
+}
+
 }  // namespace
 
 void CudaExecutor::begin(const Batch& batch) {
@@ -204,8 +209,7 @@ void CudaExecutor::attend(device::AttentionParams p,
                          device::kAttentionWords};
     const LaunchShape spans = {p.num_heads, count, dev::kWarp, 0};
     if (restored == nullptr) {
-      const bool is_bf16 = p.cache.format == device::RowFormat::kBf16;
-      launch(is_bf16 ? Kernel::attention : Kernel::coded_attention, shape, &p);
+      launch(stored_kernel(p.cache), shape, &p);
       if (p.spans > 1) launch(Kernel::attention_spans, spans, &p);
     } else {
       const device::RestoredAttentionParams with_codes = {

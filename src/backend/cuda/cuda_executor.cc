@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device/attention.h"
 #include "backend/cuda/device/rows.h"
+#include "backend/cuda/device/tensor_products.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -33,6 +34,12 @@ LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y, std::uint32_t 
 // Of products of `rows` rows with weights, of which some may be of integers.
 std::uint32_t product_words(std::int64_t rows, bool integers) {
   return static_cast<std::uint32_t>(integers ? device::product_words(rows) : 0);
+}
+
+template <typename Tiles>
+LaunchShape tensor_shape(std::int64_t outputs, std::int64_t rows) {
+  return {ceil_div(outputs, Tiles::kOutputs), ceil_div(rows, Tiles::kRows),
+          device::kTensorWarps * dev::kWarp, Tiles::kSharedWords};
 }
 
 // The parts of the scratch, each on a boundary of 64 bytes.
@@ -170,6 +177,13 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   const device::ProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, matrix.has_integers()), matrix.weight(),
       out.data.address()};
+  if (device::is_for_tensor_cores(matrix.weight())) {
+    const bool few = x.count <= device::FewRows::kRows;
+    return launch(few ? Kernel::tensor_product : Kernel::tensor_product_rows,
+                  few ? tensor_shape<device::FewRows>(w.rows(), x.count)
+                      : tensor_shape<device::ManyRows>(w.rows(), x.count),
+                  &parameters);
+  }
   launch(x.count == 1 ? Kernel::row_product : Kernel::product,
          warp_shape(ceil_div(w.rows(), device::warp_outputs(x.count)),
                     ceil_div(x.count, device::kProductRowTile),
@@ -184,6 +198,13 @@ void CudaExecutor::gated_matmul(
   const device::GatedProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, integers), as_cuda(gate).weight(),
       as_cuda(up).weight(), activation == GateActivation::kSilu, out.data.address()};
+  if (device::is_for_tensor_cores(parameters.gate) && device::is_for_tensor_cores(parameters.up)) {
+    const bool few = x.count <= device::FewGatedRows::kRows;
+    return launch(few ? Kernel::gated_tensor_product : Kernel::gated_tensor_product_rows,
+                  few ? tensor_shape<device::FewGatedRows>(2 * gate.rows(), x.count)
+                      : tensor_shape<device::ManyRows>(2 * gate.rows(), x.count),
+                  &parameters);
+  }
   launch(x.count == 1 ? Kernel::gated_row_product : Kernel::gated_product,
          warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile),
                     product_words(x.count, integers)),

@@ -7,6 +7,7 @@
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
+#include "backend/cuda/device/tensor_products.h"
 #include "backend/cuda/emulator.h"
 #include "backend/guarded/guarded_space.h"
 #include "base/status.h"

@@ -3,6 +3,7 @@
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
+#include "backend/cuda/device/tensor_products.h"
 
 #define KAKEYA_KERNEL(name, params)                             \
   extern "C" __global__ void kakeya_##name(                     \

@@ -82,11 +82,15 @@ KAKEYA_DEVICE Chunks chunks_of(const Seen& seen) {
   return {sinks, first_sink, first, sinks + larger(0, end - first)};
 }
 
-// The keys and values of one head that were stored: as bf16, or in any way.
-template <bool kBf16>
+// What is known of rows when their kernel is compiled.
+enum class Stored { kAnyType, kBf16, kOneBf16Vector };
+
+// The keys and values of one head that were stored.
+template <Stored kStored>
 struct StoredRows {
-  // Keys that a warp loads at once. The code for all types is long enough as it is.
-  static constexpr int kTogether = kBf16 ? 2 : 1;
+  static constexpr bool kBf16 = kStored != Stored::kAnyType;
+  // Keys that a warp loads at once. The code for all types, and that which makes keys, is long.
+  static constexpr int kTogether = kStored == Stored::kBf16 ? 4 : kBf16 ? 2 : 1;
   // Where the key and the value lie that are the lane's own, of the warp's keys.
   struct Places {
     std::uint64_t key;
@@ -96,7 +100,10 @@ struct StoredRows {
   std::int64_t head;
   Held held;
 
-  KAKEYA_DEVICE bool makes_keys() const { return p.cache.keys == nullptr; }
+  KAKEYA_DEVICE bool makes_keys() const {
+    return kStored == Stored::kAnyType ? p.cache.keys == nullptr
+                                       : kStored == Stored::kOneBf16Vector;
+  }
   KAKEYA_DEVICE bool keys_stay_rotated() const { return values_stay_rotated() && !makes_keys(); }
   KAKEYA_DEVICE bool values_stay_rotated() const { return !kBf16 && is_rotated(p.cache.format); }
 
@@ -383,26 +390,36 @@ KAKEYA_DEVICE std::int64_t own_kv_head(const AttentionParams& p) {
   return dev::block_x() / (p.num_heads / p.cache.num_kv_heads);
 }
 
-template <bool kBf16>
-KAKEYA_DEVICE StoredRows<kBf16> stored_rows(const AttentionParams& p) {
+template <Stored kStored>
+KAKEYA_DEVICE StoredRows<kStored> stored_rows(const AttentionParams& p) {
   return {p, own_kv_head(p), Held(static_cast<int>(p.cache.head_dim))};
 }
 
-// Over rows of bf16. Grid: heads, rows * spans.
+// By a block: one span of what a query of a head sees. Grid of all of them: heads, rows * spans.
+template <Stored kStored>
+KAKEYA_DEVICE void attend_stored(const AttentionParams& p) {
+  const std::int64_t row = dev::block_y() / p.spans;
+  attend(p, stored_rows<kStored>(p), seen_by(p, p.first_position + row), row);
+}
+
+// Over keys and values of bf16.
 KAKEYA_DEVICE void attention(const AttentionParams& p) {
-  const std::int64_t row = dev::block_y() / p.spans;
-  attend(p, stored_rows<true>(p), seen_by(p, p.first_position + row), row);
+  attend_stored<Stored::kBf16>(p);
 }
 
-// Over rows of any type. Grid: heads, rows * spans.
+// Over vectors of bf16 that serve as both.
+KAKEYA_DEVICE void one_vector_attention(const AttentionParams& p) {
+  attend_stored<Stored::kOneBf16Vector>(p);
+}
+
+// Over rows of any type.
 KAKEYA_DEVICE void coded_attention(const AttentionParams& p) {
-  const std::int64_t row = dev::block_y() / p.spans;
-  attend(p, stored_rows<false>(p), seen_by(p, p.first_position + row), row);
+  attend_stored<Stored::kAnyType>(p);
 }
 
-// Behind either with more than one span. Grid: heads, rows.
+// Behind any of them with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void attention_spans(const AttentionParams& p) {
-  add_spans(p, stored_rows<false>(p), seen_by(p, p.first_position + dev::block_y()));
+  add_spans(p, stored_rows<Stored::kAnyType>(p), seen_by(p, p.first_position + dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device

@@ -11,6 +11,9 @@
 //   warp_sums(values), ...   all lanes of the warp take part
 //   of_lanes(own, first, all) each lane gets what the lanes from the one that it names on have
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
+//   mma(sums, a, b)          the warp's 16 x 8 sums, each with 16 products of bf16 added, as tensor
+//                            cores do: fragments of mma.m16n8k16
+//   bf16_pairs(values, out)  numbers rounded to bf16, two a word, the first one lowest
 //   Global<T>                the device's memory from an address on
 //   Shared<T>                the block's own memory, in words of 4 bytes
 //   fma(), sqrt(), ...       rounded once, ties to even

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "backend/cuda/emulated_block.h"
+#include "backend/cuda/emulated_tensor_core.h"
 
 #define KAKEYA_DEVICE inline
 #define KAKEYA_UNROLL
@@ -130,6 +131,38 @@ inline void warp_best(float& value, int& id, Place place = Place::current()) {
   id = own.id;
 }
 
+template <int kCount>
+void round_to_bf16(float (&values)[kCount]) {
+  static_assert(kCount % 2 == 0);
+  for (float& value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (std::isnan(value)) continue;
+    value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+  }
+}
+inline void mma(float (&sums)[4],
+                const std::uint32_t (&a)[4],
+                const std::uint32_t (&b)[2],
+                Place place = Place::current()) {
+  emulated::Fragment own;
+  std::memcpy(own.sums, sums, sizeof(sums));
+  std::memcpy(own.a, a, sizeof(a));
+  std::memcpy(own.b, b, sizeof(b));
+  emulated::running()->exchange(place, &own, emulated::multiply_fragments);
+  std::memcpy(sums, own.sums, sizeof(sums));
+}
+
+template <int kCount>
+void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out)[kCount / 2]) {
+  float rounded[kCount];
+  std::memcpy(rounded, values, sizeof(values));
+  round_to_bf16(rounded);
+  for (int i = 0; i < kCount / 2; ++i) {
+    out[i] = std::bit_cast<std::uint32_t>(rounded[2 * i]) >> 16 |
+             (std::bit_cast<std::uint32_t>(rounded[2 * i + 1]) & 0xffff0000U);
+  }
+}
+
 template <typename T>
 class Global {
  public:
@@ -192,15 +225,6 @@ inline float round_even(float x) {
 }
 inline double round_even(double x) {
   return std::nearbyint(x);
-}
-template <int kCount>
-void round_to_bf16(float (&values)[kCount]) {
-  static_assert(kCount % 2 == 0);
-  for (float& value : values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) continue;
-    value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
-  }
 }
 inline int dot4(std::uint32_t a, std::uint32_t b, int sum) {
   for (int shift = 0; shift < 32; shift += 8) {

@@ -83,6 +83,23 @@ KAKEYA_DEVICE void warp_best(float& value, int& id) {
   }
 }
 
+// Capability 9.0: as the emulator says. Others: as they do it.
+KAKEYA_DEVICE void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <int kCount>
+KAKEYA_DEVICE void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
+    out[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+}
+
 template <typename T>
 class Global {
  public:

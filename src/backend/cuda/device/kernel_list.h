@@ -9,11 +9,16 @@
   KERNEL(row_product, ProductParams)                        \
   KERNEL(gated_product, GatedProductParams)                 \
   KERNEL(gated_row_product, GatedProductParams)             \
+  KERNEL(tensor_product, ProductParams)                     \
+  KERNEL(tensor_product_rows, ProductParams)                \
+  KERNEL(gated_tensor_product, GatedProductParams)          \
+  KERNEL(gated_tensor_product_rows, GatedProductParams)     \
   KERNEL(gate, GateParams)                                  \
   KERNEL(rope_table, RopeTableParams)                       \
   KERNEL(rope, RopeParams)                                  \
   KERNEL(store, StoreParams)                                \
   KERNEL(attention, AttentionParams)                        \
+  KERNEL(one_vector_attention, AttentionParams)             \
   KERNEL(coded_attention, AttentionParams)                  \
   KERNEL(attention_spans, AttentionParams)                  \
   KERNEL(restored_attention, RestoredAttentionParams)       \

@@ -290,20 +290,38 @@ KAKEYA_DEVICE float integer_product(const ProductRows& in, std::int64_t first, c
   return sum;
 }
 
+template <int kRows>
+KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
+                               std::int64_t first,
+                               const WeightRow (&w)[2],
+                               float (&sums)[2][kRows]) {
+  const dev::Global<const FourBfloats> weights[2] = {fours_of<FourBfloats>(w[0]),
+                                                     fours_of<FourBfloats>(w[1])};
+  FourSums<kRows, 2, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
+}
+template <int kRows>
+KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
+                               std::int64_t first,
+                               const WeightRow (&w)[4],
+                               float (&sums)[4][kRows]) {
+  const dev::Global<const FourBfloats> weights[4] = {
+      fours_of<FourBfloats>(w[0]), fours_of<FourBfloats>(w[1]), fours_of<FourBfloats>(w[2]),
+      fours_of<FourBfloats>(w[3])};
+  FourSums<kRows, 4, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
+}
+
 // In lane r: products of row first + r of `in` with rows of weights.
 template <int kRows, int kOutputs>
 KAKEYA_DEVICE void products(const ProductRows& in,
                             std::int64_t first,
                             const WeightRow (&w)[kOutputs],
                             float (&own)[kOutputs]) {
-  if constexpr (kOutputs == 2) {
-    if (is_fast_bf16(*w[0].of) && is_fast_bf16(*w[1].of)) {
-      float sums[2][kRows] = {};
-      const dev::Global<const FourBfloats> weights[2] = {fours_of<FourBfloats>(w[0]),
-                                                         fours_of<FourBfloats>(w[1])};
-      FourSums<kRows, 2, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
-      own[0] = own_sum(sums[0]);
-      own[1] = own_sum(sums[1]);
+  if constexpr (kOutputs > 1) {
+    if (is_fast_bf16(*w[0].of) && is_fast_bf16(*w[kOutputs - 1].of)) {
+      float sums[kOutputs][kRows] = {};
+      add_bfloats(in, first, w, sums);
+      KAKEYA_UNROLL
+      for (int o = 0; o < kOutputs; ++o) own[o] = own_sum(sums[o]);
       return;
     }
   }
@@ -395,7 +413,7 @@ KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
   return product_words(1) + kExpertOutputs * static_cast<int>(top_k);
 }
 
-// Warps take pairs of outputs with a rank. Then ranks are added up ascending: each is multiplied,
+// Warps take ranks. Then ranks are added up ascending: each is multiplied,
 // then added. Grid: D / kExpertOutputs, rows.
 KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
   const dev::Global<const std::int32_t> experts(p.experts);
@@ -404,17 +422,16 @@ KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
   const std::int64_t first = dev::block_x() * kExpertOutputs;
   const std::int64_t rank_row = dev::block_y() * p.top_k;
   const auto bounded = [&](std::int64_t n) { return n < p.down.rows ? n : p.down.rows - 1; };
-  for (int task = dev::warp(); task < kExpertOutputs / 2 * top_k; task += kProductWarps) {
-    const int rank = task / 2;
-    const int output = task % 2 * 2;
+  for (int rank = dev::warp(); rank < top_k; rank += kProductWarps) {
     const std::int64_t expert = experts.load(rank_row + rank) * p.down.rows;
-    const WeightRow rows[2] = {{&p.down, expert + bounded(first + output)},
-                               {&p.down, expert + bounded(first + output + 1)}};
-    float own[2];
+    WeightRow rows[kExpertOutputs];
+    KAKEYA_UNROLL
+    for (int o = 0; o < kExpertOutputs; ++o) rows[o] = {&p.down, expert + bounded(first + o)};
+    float own[kExpertOutputs];
     products<1>(p.rows, rank_row + rank, rows, own);
     if (dev::lane() != 0) continue;
-    sums.store(output * top_k + rank, own[0]);
-    sums.store((output + 1) * top_k + rank, own[1]);
+    KAKEYA_UNROLL
+    for (int o = 0; o < kExpertOutputs; ++o) sums.store(o * top_k + rank, own[o]);
   }
   dev::sync_block();
   const std::int64_t n = first + dev::thread();

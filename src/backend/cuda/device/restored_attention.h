@@ -15,9 +15,9 @@ KAKEYA_DEVICE int restoring_words(std::int64_t rank) {
 // The keys and values of one head: those of positions [begin, end) are restored.
 struct RestoringRows {
   static constexpr int kTogether = 1;
-  using Places = StoredRows<false>::Places;
+  using Places = StoredRows<Stored::kAnyType>::Places;
   const RestoredAttentionParams& p;
-  StoredRows<false> stored;
+  StoredRows<Stored::kAnyType> stored;
   std::int64_t begin;
   std::int64_t end;
   dev::Shared<float> words;  // the warp's own
@@ -138,7 +138,7 @@ KAKEYA_DEVICE Seen with_restored(Seen seen) {
 }
 
 KAKEYA_DEVICE RestoringRows restoring_rows(const RestoredAttentionParams& p, const Seen& seen) {
-  return {p, stored_rows<false>(p.attention), seen.sink_end, seen.begin,
+  return {p, stored_rows<Stored::kAnyType>(p.attention), seen.sink_end, seen.begin,
           dev::Shared<float>(kAttentionWords + dev::warp() * restoring_words(p.codes.head_dim))};
 }
 

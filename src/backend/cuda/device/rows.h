@@ -130,6 +130,7 @@ KAKEYA_DEVICE void route(const RouteParams& p) {
   float own[kOwn] = {};
   KAKEYA_UNROLL
   for (int i = 0; i < kOwn; ++i) {
+    if (i * dev::kWarp >= p.num_experts) break;
     const int expert = i * dev::kWarp + dev::lane();
     if (expert < p.num_experts) own[i] = logits.load(expert);
   }
@@ -141,6 +142,7 @@ KAKEYA_DEVICE void route(const RouteParams& p) {
     int id = -1;
     KAKEYA_UNROLL
     for (int i = 0; i < kOwn; ++i) {
+      if (i * dev::kWarp >= p.num_experts) break;
       const int expert = i * dev::kWarp + dev::lane();
       if (expert >= p.num_experts || (taken >> i & 1U) != 0) continue;
       if (id < 0 || own[i] > value) {

@@ -1,0 +1,26 @@
+// The arithmetic of Hopper's tensor cores, as arXiv 2511.10909 publishes it and an H200 confirmed
+// it bit for bit (tools/gpu/session facts, F2).
+#pragma once
+
+#include <cstdint>
+
+namespace kakeya::cuda::emulated {
+
+inline constexpr int kTensorDepth = 16;
+
+// sum + the products of 16 pairs of bf16: all are brought to the largest exponent, cut to 25
+// fraction bits and added; the sum is cut to a float. Products that are zero have no say in the
+// exponent. Where something is not finite: as floats are added up, any NaN for NaN.
+float add_products(const std::uint16_t* a, const std::uint16_t* b, float sum);
+
+// What a lane has of a product of 16 x 16 by 16 x 8 numbers: mma.m16n8k16 of PTX.
+struct Fragment {
+  float sums[4];
+  std::uint32_t a[4];
+  std::uint32_t b[2];
+};
+
+// Of the 32 lanes of a warp, each a Fragment: adds the products to the sums.
+void multiply_fragments(void* const* lanes);
+
+}  // namespace kakeya::cuda::emulated
