@@ -160,14 +160,18 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
   EXPECT_TRUE(mlx::counters(*machine.backend).fallbacks.empty());
 }
 
-// Of the demo model, whose pass has some 1,600 primitives.
+// With the demo model, which has six layers.
+std::unique_ptr<EngineImpl> open_demo_model() {
+  return EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                           .backend = "mlx",
+                           .session = {.context = 256, .max_rows = 64},
+                           .draft = {.source = "none"}})
+      .value();
+}
+
 TEST(MlxPasses, AStepIsOneEvaluation) {
   if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
-  const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                                        .backend = "mlx",
-                                        .session = {.context = 256, .max_rows = 64},
-                                        .draft = {.source = "none"}})
-                          .value();
+  const auto engine = open_demo_model();
   const auto session = engine->create_session().value();
   ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
   const auto evaluations = [&] { return mlx::counters(engine->backend()).evaluations; };
@@ -176,6 +180,24 @@ TEST(MlxPasses, AStepIsOneEvaluation) {
   ASSERT_TRUE(session->generate({.max_tokens = 5, .ignore_model_stop_ids = true}).has_value());
   EXPECT_EQ(evaluations() - before, 2U + 4U);
   EXPECT_TRUE(mlx::counters(engine->backend()).fallbacks.empty());
+}
+
+// The limit is what there is: whoever adds a primitive to each layer sees it here.
+TEST(MlxPasses, AStepHasFewPrimitives) {
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  constexpr std::uint64_t kMostPrimitives = 394;
+  const auto engine = open_demo_model();
+  const auto session = engine->create_session().value();
+  ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
+  const GenerateOptions two_tokens{.max_tokens = 2, .ignore_model_stop_ids = true};
+  // What is made once is made now.
+  ASSERT_TRUE(session->generate(two_tokens).has_value());
+  const mlx::Counters before = mlx::counters(engine->backend());
+  ASSERT_TRUE(session->generate(two_tokens).has_value());
+  const mlx::Counters after = mlx::counters(engine->backend());
+  const std::uint64_t steps = after.evaluations - before.evaluations;
+  ASSERT_EQ(steps, 2U);
+  EXPECT_LE(after.primitives - before.primitives, steps * kMostPrimitives);
 }
 
 TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {

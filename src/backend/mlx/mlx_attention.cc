@@ -5,8 +5,10 @@
 // terms in the same order alone and beside others.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backend/mlx/mlx_executor.h"
+#include "backend/mlx/mlx_fused.h"
 #include "backend/mlx/mlx_rows.h"
 
 namespace kakeya::mlx {
@@ -23,6 +25,14 @@ mx::Shape block_shape(const KvRows& kv) {
 mx::array host_array(std::int64_t rows, std::int64_t width) {
   return mx::array(mx::allocator::malloc(static_cast<std::size_t>(rows * width) * sizeof(float)),
                    mx::Shape{to_int(rows), to_int(width)}, mx::float32);
+}
+
+mx::array host_zeros(int rows, int width, mx::Dtype dtype) {
+  mx::array zeros(mx::allocator::malloc(static_cast<std::size_t>(rows) *
+                                        static_cast<std::size_t>(width) * mx::size_of(dtype)),
+                  mx::Shape{rows, width}, dtype);
+  std::memset(zeros.data<std::byte>(), 0, zeros.nbytes());
+  return zeros;
 }
 
 // cos and sin of position * frequencies [n], for pairs [half] of `rows` positions.
@@ -58,16 +68,6 @@ void for_each_block(const KvRows& kv, const Use& use) {
 
 }  // namespace
 
-// x [..., 2 half], cos and sin [..., half].
-mx::array MlxExecutor::rotated(const mx::array& x, const mx::array& cos, const mx::array& sin) {
-  const std::vector<mx::array> halves = mx::split(x, 2, -1, s_);
-  const mx::array& low = halves[0];
-  const mx::array& high = halves[1];
-  return mx::concatenate({mx::subtract(mx::multiply(low, cos, s_), mx::multiply(high, sin, s_), s_),
-                          mx::add(mx::multiply(high, cos, s_), mx::multiply(low, sin, s_), s_)},
-                         -1, s_);
-}
-
 // On the host, in double: nothing has to be run for it, and it is what the reference has.
 void MlxExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
   const auto guard = start();
@@ -87,28 +87,18 @@ void MlxExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable tab
 
 void MlxExecutor::apply_rope(Rows x, RopeTable table) {
   const auto guard = start();
-  const int count = to_int(x.count);
-  const int half = to_int(table.half);
-  const mx::Shape shape{count, 1, half};
-  const mx::array cos = space_.read(table.cos.address(), shape, mx::float32);
-  const mx::array sin = space_.read(table.sin.address(), shape, mx::float32);
-  const mx::array heads = space_.read(
-      x.data.address(), mx::Shape{count, to_int(x.width) / (2 * half), 2 * half}, mx::float32);
-  write(x, rotated(heads, cos, sin));
+  const mx::array cos = read(table.cos, x.count, table.half);
+  const mx::array sin = read(table.sin, x.count, table.half);
+  write(x, fused_rotation(read_as_written(x), cos, sin, table.half, s_));
 }
 
 // Rows [N, K * E] of f32 as they are stored, [N, items of a slot].
 mx::array MlxExecutor::stored(const mx::array& rows, const KvRows& kv) {
+  // Numbers that are stored one by one.
+  if (dtype_of(kv.format) != mx::uint8) return encode_rows(kv.format, rows, s_);
   const int count = rows.shape(0);
   const mx::array x = mx::reshape(rows, {count, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
   return mx::reshape(encode_rows(kv.format, x, s_), {count, -1}, s_);
-}
-
-// The other way.
-mx::array MlxExecutor::loaded(const mx::array& rows, const KvRows& kv) {
-  const int count = rows.shape(0);
-  const mx::array vectors = mx::reshape(rows, {count, to_int(kv.num_kv_heads), -1}, s_);
-  return mx::reshape(decode_rows(kv.format, vectors, s_), {count, -1}, s_);
 }
 
 void MlxExecutor::store_rows(const mx::array& rows,
@@ -217,19 +207,8 @@ MlxExecutor::Walk MlxExecutor::restored_walk(const AttentionInput& input) {
   return walk;
 }
 
-mx::array MlxExecutor::zeros(std::int64_t rows, std::int64_t width) {
-  auto it = zeros_.find(width);
-  if (it == zeros_.end()) {
-    mx::array tile = host_array(kTile, width);
-    std::fill_n(tile.data<float>(), kTile * width, 0.0F);
-    it = zeros_.emplace(width, tile).first;
-  }
-  if (rows == kTile) return it->second;
-  return mx::slice(it->second, mx::Shape{0, 0}, mx::Shape{to_int(rows), to_int(width)},
-                   mx::Shape{1, 1}, s_);
-}
-
-// The rows of the walk's positions, [N, K * E] in f32; zeros for those that no query sees.
+// The rows of the walk's positions, [1, N, K, E] in f32; zeros for those that no query sees, whose
+// bytes are zeros in all formats.
 mx::array MlxExecutor::seen_rows(const Walk& walk,
                                  const KvRows& kv,
                                  const DevicePointer<std::byte>* blocks) {
@@ -253,17 +232,18 @@ mx::array MlxExecutor::seen_rows(const Walk& walk,
         const mx::array block =
             space_.read(blocks[slot / kv.block_slots].address(), shape, dtype_of(kv.format));
         const int begin = to_int(slot % kv.block_slots);
-        pieces.push_back(
-            loaded(mx::slice(block, mx::Shape{begin, 0},
-                             mx::Shape{begin + to_int(end - p), shape[1]}, mx::Shape{1, 1}, s_),
-                   kv));
+        pieces.push_back(mx::slice(block, mx::Shape{begin, 0},
+                                   mx::Shape{begin + to_int(end - p), shape[1]}, mx::Shape{1, 1},
+                                   s_));
       } else {
-        pieces.push_back(zeros(end - p, kv.num_kv_heads * kv.head_dim));
+        pieces.push_back(host_zeros(to_int(end - p), shape[1], dtype_of(kv.format)));
       }
       p = end;
     }
   }
-  return pieces.size() == 1 ? pieces.front() : mx::concatenate(pieces, 0, s_);
+  const mx::array rows = pieces.size() == 1 ? pieces.front() : mx::concatenate(pieces, 0, s_);
+  const mx::Shape vectors{1, rows.shape(0), to_int(kv.num_kv_heads), -1};
+  return decode_rows(kv.format, mx::reshape(rows, vectors, s_), s_);
 }
 
 MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
@@ -296,7 +276,7 @@ MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
   return {mx::concatenate(cos, 0, s_), mx::concatenate(sin, 0, s_)};
 }
 
-// From values [N, K, E].
+// From values [1, N, K, E].
 mx::array MlxExecutor::derived_keys(const AttentionInput& input,
                                     const Walk& walk,
                                     const mx::array& values) {
@@ -304,11 +284,10 @@ mx::array MlxExecutor::derived_keys(const AttentionInput& input,
   const int head_dim = to_int(input.layer.rows.head_dim);
   const mx::array norm = space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
   const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
-  return rotated(mx::multiply(values, norm, s_), mx::expand_dims(turned.cos, 1, s_),
-                 mx::expand_dims(turned.sin, 1, s_));
+  return fused_rotation(mx::multiply(values, norm, s_), turned.cos, turned.sin, head_dim / 2, s_);
 }
 
-// What k_proj or v_proj would have given at the walk's positions, about: [N, K, E].
+// What k_proj or v_proj would have given at the walk's positions, about: [1, N, K, E].
 mx::array MlxExecutor::restored_raw(const AttentionInput& input,
                                     const Walk& walk,
                                     const DevicePointer<std::byte>* blocks,
@@ -319,7 +298,7 @@ mx::array MlxExecutor::restored_raw(const AttentionInput& input,
   const mx::array raw = mx::matmul(
       seen_rows(walk, codes, blocks),
       space_.read(decoder.address(), mx::Shape{to_int(codes.head_dim), width}, mx::float32), s_);
-  return mx::reshape(raw, {-1, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
+  return mx::reshape(raw, {1, -1, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
 }
 
 // Keys and values as RestoredRows says.
@@ -330,7 +309,7 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
   const KeyDerivation& derivation = input.settings.derivation;
   const int head_dim = to_int(kv.head_dim);
   const auto normed = [&](const mx::array& x, const std::optional<mx::array>& weight) {
-    return mx::fast::rms_norm(x, weight, input.settings.rms_norm_eps, s_);
+    return fused_rms_norm(x, weight, head_dim, input.settings.rms_norm_eps, s_);
   };
   const auto as_stored = [&](const mx::array& x) {
     if (kv.format != KvFormat::kBf16) return x;
@@ -344,8 +323,7 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
     const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
     const mx::array norm =
         space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
-    keys = as_stored(rotated(normed(raw, norm), mx::expand_dims(turned.cos, 1, s_),
-                             mx::expand_dims(turned.sin, 1, s_)));
+    keys = as_stored(fused_rotation(normed(raw, norm), turned.cos, turned.sin, head_dim / 2, s_));
   }
   const mx::array values = restored_raw(input, walk, restored.codes.values, restored.value_decoder);
   return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};
@@ -354,10 +332,42 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
 // Of the walk's positions, where keys are made if they are not there.
 MlxExecutor::KeysAndValues MlxExecutor::stored_rows(const AttentionInput& input, const Walk& walk) {
   const KvRows& kv = input.layer.rows;
-  const mx::Shape shape{-1, to_int(kv.num_kv_heads), to_int(kv.head_dim)};
-  const mx::array values = mx::reshape(seen_rows(walk, kv, kv.values), shape, s_);
+  const mx::array values = seen_rows(walk, kv, kv.values);
   if (kv.keys == nullptr) return {derived_keys(input, walk, values), values};
-  return {mx::reshape(seen_rows(walk, kv, kv.keys), shape, s_), values};
+  return {seen_rows(walk, kv, kv.keys), values};
+}
+
+// [a, b, width], whatever their shape, as [b, a, width]; one of one is no more than another shape.
+mx::array MlxExecutor::swapped(const mx::array& x, int a, int b, int width) {
+  if (a == 1 || b == 1) return x;
+  return mx::transpose(mx::reshape(x, mx::Shape{a, b, width}, s_), {1, 0, 2}, s_);
+}
+
+// What each query sees of the walks' positions, [T * group, N]: the same for all heads of a group.
+mx::array MlxExecutor::mask(const AttentionInput& input,
+                            const Walk& stored,
+                            const Walk& restored,
+                            int group) {
+  const auto count = static_cast<std::size_t>(input.queries.count);
+  const std::size_t keys = (stored.tiles.size() + restored.tiles.size()) * kTile;
+  const std::size_t heads = static_cast<std::size_t>(group);
+  mx::array mask(mx::allocator::malloc(count * heads * keys),
+                 mx::Shape{to_int(input.queries.count) * group, static_cast<int>(keys)}, mx::bool_);
+  auto* to = mask.data<bool>();
+  for (std::size_t t = 0; t < count; ++t) {
+    const bool* const row = to;
+    const AttentionInput::Span span = input.seen(input.first_position + static_cast<Position>(t));
+    for (const Position tile : stored.tiles) {
+      for (Position p = tile; p < tile + kTile; ++p) {
+        *to++ = (p >= span.sink_begin && p < span.sink_end) || (p >= span.begin && p < span.end);
+      }
+    }
+    for (const Position tile : restored.tiles) {
+      for (Position p = tile; p < tile + kTile; ++p) *to++ = p >= span.sink_end && p < span.begin;
+    }
+    for (std::size_t head = 1; head < heads; ++head) to = std::copy_n(row, keys, to);
+  }
+  return mask;
 }
 
 // Restored rows stand behind the stored ones, so that both are in the same sums for every query.
@@ -368,37 +378,23 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
   KeysAndValues rows = stored_rows(input, stored);
   if (!restored.tiles.empty()) {
     const KeysAndValues others = restored_rows(input, restored);
-    rows = {mx::concatenate({rows.keys, others.keys}, 0, s_),
-            mx::concatenate({rows.values, others.values}, 0, s_)};
+    rows = {mx::concatenate({rows.keys, others.keys}, 1, s_),
+            mx::concatenate({rows.values, others.values}, 1, s_)};
   }
+  // The heads that read one head of keys stand below one another: [1, K, T * G, E].
   const int count = to_int(input.queries.count);
-  const int keys = rows.keys.shape(0);
-  const auto bits = static_cast<std::size_t>(count) * static_cast<std::size_t>(keys);
-  mx::array mask(mx::allocator::malloc(bits), mx::Shape{count, keys}, mx::bool_);
-  auto* to = mask.data<bool>();
-  for (int t = 0; t < count; ++t) {
-    const AttentionInput::Span span = input.seen(input.first_position + t);
-    for (const Position tile : stored.tiles) {
-      for (Position p = tile; p < tile + kTile; ++p) {
-        *to++ = (p >= span.sink_begin && p < span.sink_end) || (p >= span.begin && p < span.end);
-      }
-    }
-    for (const Position tile : restored.tiles) {
-      for (Position p = tile; p < tile + kTile; ++p) *to++ = p >= span.sink_end && p < span.begin;
-    }
-  }
-  const mx::array queries = space_.read(
-      input.queries.data.address(),
-      mx::Shape{1, count, to_int(input.queries.width / kv.head_dim), to_int(kv.head_dim)},
-      mx::float32);
-  const auto heads_first = [&](const mx::array& x) {
-    return mx::expand_dims(mx::transpose(x, {1, 0, 2}, s_), 0, s_);
-  };
+  const int num_kv_heads = to_int(kv.num_kv_heads);
+  const int width = to_int(input.queries.width);
+  const int group = width / to_int(kv.num_kv_heads * kv.head_dim);
+  const mx::array queries =
+      mx::reshape(swapped(read(input.queries), count, num_kv_heads, width / num_kv_heads),
+                  mx::Shape{1, num_kv_heads, count * group, to_int(kv.head_dim)}, s_);
   const mx::array result = mx::fast::scaled_dot_product_attention(
-      mx::transpose(queries, {0, 2, 1, 3}, s_), heads_first(rows.keys), heads_first(rows.values),
-      input.settings.scale, "", mask, std::nullopt, false, s_);
-  return mx::reshape(mx::transpose(result, {0, 2, 1, 3}, s_),
-                     mx::Shape{count, to_int(input.queries.width)}, s_);
+      queries, mx::transpose(rows.keys, {0, 2, 1, 3}, s_),
+      mx::transpose(rows.values, {0, 2, 1, 3}, s_), input.settings.scale, "",
+      mask(input, stored, restored, group), std::nullopt, false, s_);
+  return mx::reshape(swapped(result, num_kv_heads, count, width / num_kv_heads),
+                     mx::Shape{count, width}, s_);
 }
 
 void MlxExecutor::refer_attention(std::span<const Segment> segments,

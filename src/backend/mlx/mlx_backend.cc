@@ -38,7 +38,7 @@ class MlxBackend final : public Backend {
         Buffer charged,
         budget.allocate(MemoryClass::kWeights, loaded_bytes(weight, compute), *space_));
     return caught([&]() -> Result<std::unique_ptr<Matrix>> {
-      return load_weights(weight, compute, std::move(charged));
+      return load_weights(weight, compute, std::move(charged), space_->stream());
     });
   }
 

@@ -2,9 +2,8 @@
 #include "backend/mlx/mlx_executor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
+#include "backend/mlx/mlx_fused.h"
 #include "backend/mlx/mlx_status.h"
 #include "tensor/tensor_view.h"
 
@@ -29,14 +28,9 @@ mx::array MlxExecutor::read(DevicePointer<const float> data,
   return space_.read(data.address(), mx::Shape{to_int(count), to_int(width)}, mx::float32);
 }
 
-mx::array MlxExecutor::activated(GateActivation activation, const mx::array& x) {
-  if (activation == GateActivation::kSilu) return mx::multiply(x, mx::sigmoid(x, s_), s_);
-  const auto slope = static_cast<float>(std::sqrt(2.0 / std::numbers::pi));
-  const mx::array cube = mx::multiply(mx::multiply(x, x, s_), x, s_);
-  const mx::array inner = mx::multiply(mx::add(x, mx::multiply(cube, mx::array(0.044715F), s_), s_),
-                                       mx::array(slope), s_);
-  return mx::multiply(mx::multiply(x, mx::array(0.5F), s_),
-                      mx::add(mx::tanh(inner, s_), mx::array(1.0F), s_), s_);
+mx::array MlxExecutor::read_as_written(ConstRows x) {
+  return space_.read_as_written(x.data.address(), mx::Shape{to_int(x.count), to_int(x.width)},
+                                mx::float32);
 }
 
 void MlxExecutor::begin(const Batch& batch) {
@@ -74,7 +68,7 @@ void MlxExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float
   const auto guard = start();
   std::optional<mx::array> factors;
   if (weight) factors = space_.read(weight.address(), mx::Shape{to_int(x.width)}, mx::float32);
-  write(out, mx::fast::rms_norm(read(x), factors, eps, s_));
+  write(out, fused_rms_norm(read_as_written(x), factors, x.width, eps, s_));
 }
 
 void MlxExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
@@ -89,7 +83,7 @@ void MlxExecutor::gated_matmul(
   count_bytes(gate.bytes() + up.bytes());
   const mx::array rows = read(x);
   const mx::array gates = as_mlx(gate).times(rows, s_);
-  write(out, mx::multiply(activated(activation, gates), as_mlx(up).times(rows, s_), s_));
+  write(out, fused_gate(activation, gates, as_mlx(up).times(rows, s_), s_));
 }
 
 void MlxExecutor::gated_multiply(ConstRows gate,
@@ -105,7 +99,7 @@ void MlxExecutor::gated_multiply(ConstRows gate,
           ? read(other, gate.count, gate.width)
           : mx::as_strided(read(other, 1, reach), mx::Shape{to_int(gate.count), to_int(gate.width)},
                            mx::Strides{other_stride, 1}, 0, s_);
-  write(out, mx::multiply(activated(activation, read(gate)), others, s_));
+  write(out, fused_gate(activation, read(gate), others, s_));
 }
 
 void MlxExecutor::gather_logit_rows(ConstRows x, Rows out) {
@@ -131,14 +125,14 @@ void MlxExecutor::route(ConstRows logits,
   const int top_k = to_int(routing.top_k);
   // MLX's sort is stable: of equal logits the lower id stays first.
   const mx::array order = mx::argsort(mx::negative(rows, s_), 1, s_);
+  // Of uint32, which is the same bytes.
   const mx::array chosen =
-      mx::astype(mx::slice(order, mx::Shape{0, 0}, mx::Shape{count, top_k}, mx::Shape{1, 1}, s_),
-                 mx::int32, s_);
+      mx::slice(order, mx::Shape{0, 0}, mx::Shape{count, top_k}, mx::Shape{1, 1}, s_);
   const mx::array best = mx::take_along_axis(rows, chosen, 1, s_);
   const mx::array scales =
-      space_.read(per_expert_scale.address(), mx::Shape{to_int(logits.width)}, mx::float32);
+      space_.read(per_expert_scale.address(), mx::Shape{1, to_int(logits.width)}, mx::float32);
   const mx::array weights = mx::multiply(mx::softmax(best, std::vector<int>{1}, true, s_),
-                                         mx::take(scales, chosen, 0, s_), s_);
+                                         mx::take_along_axis(scales, chosen, 1, s_), s_);
   space_.write(routing.experts.address(), chosen);
   space_.write(routing.weights.address(), weights);
 }
@@ -155,20 +149,25 @@ void MlxExecutor::experts(ConstRows x,
   const int count = to_int(x.count);
   const int top_k = to_int(routing.top_k);
   const mx::array chosen =
-      space_.read(routing.experts.address(), mx::Shape{count, top_k}, mx::int32);
+      space_.read(routing.experts.address(), mx::Shape{count, top_k}, mx::uint32);
   const mx::array factors =
-      space_.read(routing.weights.address(), mx::Shape{count, top_k, 1}, mx::float32);
-  const auto product = [&](const mx::array& rows, const Matrix* matrix) {
-    return as_mlx(*matrix).times_chosen(rows, chosen, s_);
-  };
+      space_.read(routing.weights.address(), mx::Shape{count, top_k}, mx::float32);
+  // Which row each product takes: of x, then of what was made for each expert.
+  std::vector<std::uint32_t> of_rows;
+  std::vector<std::uint32_t> of_hidden;
+  for (std::uint32_t i = 0; i < chosen.size(); ++i) {
+    of_rows.push_back(i / static_cast<std::uint32_t>(top_k));
+    of_hidden.push_back(i);
+  }
+  const mx::array first(of_rows.data(), chosen.shape(), mx::uint32);
+  const mx::array second(of_hidden.data(), chosen.shape(), mx::uint32);
   const mx::array rows =
-      space_.read(x.data.address(), mx::Shape{count, 1, 1, to_int(x.width)}, mx::float32);
-  const mx::array hidden = mx::multiply(activated(activation, product(rows, weights.gate)),
-                                        product(rows, weights.up), s_);
-  const mx::array outputs = mx::multiply(
-      mx::reshape(product(hidden, weights.down), mx::Shape{count, top_k, to_int(out.width)}, s_),
-      factors, s_);
-  write(out, mx::sum(outputs, 1, false, s_));
+      space_.read(x.data.address(), mx::Shape{count, 1, to_int(x.width)}, mx::float32);
+  const mx::array gates = as_mlx(*weights.gate).times_chosen(rows, first, chosen, s_);
+  const mx::array ups = as_mlx(*weights.up).times_chosen(rows, first, chosen, s_);
+  const mx::array hidden = fused_gate(activation, gates, ups, s_);
+  const mx::array outputs = as_mlx(*weights.down).times_chosen(hidden, second, chosen, s_);
+  write(out, fused_weighted_sum(outputs, factors, out.width, s_));
 }
 
 void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {

@@ -74,7 +74,7 @@ class MlxExecutor final : public Executor {
     std::vector<float> frequencies;
     std::map<Position, Angles> tiles;
   };
-  // Of positions, [N, K, E] each.
+  // Of positions, [1, N, K, E] each.
   struct KeysAndValues {
     mx::array keys;
     mx::array values;
@@ -91,17 +91,20 @@ class MlxExecutor final : public Executor {
   [[nodiscard]] Guard start();
   mx::array read(ConstRows x) { return read(x.data, x.count, x.width); }
   mx::array read(DevicePointer<const float> data, std::int64_t count, std::int64_t width);
+  mx::array read_as_written(ConstRows x);
   void write(Rows out, mx::array value) { space_.write(out.data.address(), std::move(value)); }
-  mx::array activated(GateActivation activation, const mx::array& x);
-  mx::array rotated(const mx::array& x, const mx::array& cos, const mx::array& sin);
 
   mx::array stored(const mx::array& rows, const KvRows& kv);
-  mx::array loaded(const mx::array& rows, const KvRows& kv);
   void store_rows(const mx::array& rows,
                   const Segment& segment,
                   const KvRows& kv,
                   const DevicePointer<std::byte>* blocks);
   mx::array attend(const AttentionInput& input);
+  mx::array swapped(const mx::array& x, int a, int b, int width);
+  static mx::array mask(const AttentionInput& input,
+                        const Walk& stored,
+                        const Walk& restored,
+                        int group);
   static Walk walk(const AttentionInput& input);
   static Walk restored_walk(const AttentionInput& input);
   KeysAndValues stored_rows(const AttentionInput& input, const Walk& walk);
@@ -113,7 +116,6 @@ class MlxExecutor final : public Executor {
   mx::array seen_rows(const Walk& walk, const KvRows& kv, const DevicePointer<std::byte>* blocks);
   mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
-  mx::array zeros(std::int64_t rows, std::int64_t width);
 
   // Runs `operation` of the reference for some of the batch's segments, on what lies in the pages.
   template <typename Operation>
@@ -134,7 +136,6 @@ class MlxExecutor final : public Executor {
   Buffer scratch_;  // what is charged for MLX's own memory in a pass
   ref::RefExecutor reference_;
   std::map<std::pair<const float*, std::int64_t>, AngleTiles> angles_;
-  std::map<std::int64_t, mx::array> zeros_;  // of one tile, by width
 };
 
 }  // namespace kakeya::mlx

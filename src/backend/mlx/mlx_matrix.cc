@@ -132,16 +132,17 @@ std::int64_t source_row(const TensorView& weight, std::int64_t row) {
 }
 
 mx::array MlxMatrix::times(const mx::array& x, mx::Stream s) const {
-  if (!affine_) return mx::matmul(x, mx::transpose(*values_, s), s);
+  if (!affine_) return mx::matmul(x, *transposed_, s);
   return mx::quantized_matmul(x, affine_->codes, affine_->scales, affine_->biases,
                               /*transpose=*/true, affine_->group_size, affine_->bits, "affine", s);
 }
 
-mx::array MlxMatrix::times_chosen(const mx::array& x, const mx::array& chosen, mx::Stream s) const {
-  if (!affine_) {
-    return mx::gather_mm(x, mx::swapaxes(*values_, 1, 2, s), std::nullopt, chosen, false, s);
-  }
-  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, std::nullopt, chosen,
+mx::array MlxMatrix::times_chosen(const mx::array& x,
+                                  const mx::array& rows,
+                                  const mx::array& chosen,
+                                  mx::Stream s) const {
+  if (!affine_) return mx::gather_mm(x, *transposed_, rows, chosen, false, s);
+  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, rows, chosen,
                         /*transpose=*/true, affine_->group_size, affine_->bits, "affine",
                         std::nullopt, /*sorted_indices=*/false, s);
 }
@@ -167,7 +168,10 @@ std::uint64_t loaded_bytes(const TensorView& weight, Compute compute) {
   return static_cast<std::uint64_t>(num_rows(weight) * row);
 }
 
-std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight, Compute compute, Buffer charged) {
+std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight,
+                                        Compute compute,
+                                        Buffer charged,
+                                        mx::Stream s) {
   if (const auto format = kept_format(weight, compute)) {
     return std::make_unique<MlxMatrix>(weight.shape, load_affine(weight, *format),
                                        std::move(charged));
@@ -178,7 +182,7 @@ std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight, Compute comput
   for (std::int64_t row = 0; row < num_rows(weight); ++row, to += width) {
     copy_to_f32(weight, source_row(weight, row), 0, width, to);
   }
-  return std::make_unique<MlxMatrix>(weight.shape, std::move(values), std::move(charged));
+  return std::make_unique<MlxMatrix>(weight.shape, values, std::move(charged), s);
 }
 
 }  // namespace kakeya::mlx

@@ -28,8 +28,13 @@ class MlxMatrix final : public Matrix {
  public:
   // Values of f32, [N, K] or [X, N, K]. `charged` is what the budget holds for the arrays; its
   // memory is never touched.
-  MlxMatrix(const Shape& shape, ::mlx::core::array values, Buffer charged) : MlxMatrix(shape) {
-    values_ = std::move(values);
+  MlxMatrix(const Shape& shape,
+            const ::mlx::core::array& values,
+            Buffer charged,
+            ::mlx::core::Stream s)
+      : MlxMatrix(shape) {
+    values_ = values;
+    transposed_ = ::mlx::core::swapaxes(values, -1, -2, s);
     charged_ = std::move(charged);
   }
   MlxMatrix(const Shape& shape, AffineWeights affine, Buffer charged) : MlxMatrix(shape) {
@@ -44,9 +49,10 @@ class MlxMatrix final : public Matrix {
 
   // x [T, K] times the transposed matrix: [T, N].
   ::mlx::core::array times(const ::mlx::core::array& x, ::mlx::core::Stream s) const;
-  // x [T, A, 1, K] times those of the stacked matrices that `chosen` [T, B] names, each transposed;
-  // A is B or 1: [T, B, 1, N].
+  // Rows `rows` [T, B] of x [..., 1, K], counted as they lie, times those of the stacked matrices
+  // that `chosen` [T, B] names, each transposed: [T, B, 1, N]. Both are of uint32.
   ::mlx::core::array times_chosen(const ::mlx::core::array& x,
+                                  const ::mlx::core::array& rows,
                                   const ::mlx::core::array& chosen,
                                   ::mlx::core::Stream s) const;
   // Rows `ids` [T] as f32 [T, K].
@@ -60,6 +66,7 @@ class MlxMatrix final : public Matrix {
 
   // One of them.
   std::optional<::mlx::core::array> values_;
+  std::optional<::mlx::core::array> transposed_;  // the same numbers, seen once for all passes
   std::optional<AffineWeights> affine_;
   std::optional<TensorView> table_;
   Buffer charged_;
@@ -74,6 +81,9 @@ std::uint64_t loaded_bytes(const TensorView& weight, Compute compute);
 // A weight of finite numbers as arrays. With Compute::kFast, integers in groups of 32 to 128
 // columns stay codes; all else becomes f32. What is charged is loaded_bytes(). May throw what MLX
 // throws.
-std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight, Compute compute, Buffer charged);
+std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight,
+                                        Compute compute,
+                                        Buffer charged,
+                                        ::mlx::core::Stream s);
 
 }  // namespace kakeya::mlx

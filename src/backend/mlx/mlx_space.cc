@@ -173,11 +173,13 @@ std::unique_ptr<mx::array> MlxSpace::part(const void* address,
 }
 
 mx::array MlxSpace::read(const void* address, mx::Shape shape, mx::Dtype dtype) {
+  return mx::reshape(read_as_written(address, shape, dtype), shape, stream_);
+}
+
+mx::array MlxSpace::read_as_written(const void* address, mx::Shape shape, mx::Dtype dtype) {
   std::uint64_t bytes = mx::size_of(dtype);
   for (const int length : shape) bytes *= static_cast<std::uint64_t>(length);
-  if (const auto named = part(address, bytes, dtype)) {
-    return mx::reshape(*named, std::move(shape), stream_);
-  }
+  if (const auto named = part(address, bytes, dtype)) return *named;
   to_pages(address, bytes);
   mx::array value(mx::allocator::malloc(bytes), std::move(shape), dtype);
   std::memcpy(value.data<std::byte>(), address, bytes);

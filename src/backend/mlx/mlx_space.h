@@ -51,6 +51,8 @@ class MlxSpace final : public MemorySpace {
 
   // What lies at `address`, as an array of this shape and type.
   mx::array read(const void* address, mx::Shape shape, mx::Dtype dtype);
+  // The same in the shape in which it was written, if it was.
+  mx::array read_as_written(const void* address, mx::Shape shape, mx::Dtype dtype);
   // Names an array: what was at its addresses before is gone.
   void write(void* address, mx::array value);
   // The same of rows that later passes read: run with what is asked for next.
