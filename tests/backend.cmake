@@ -9,7 +9,7 @@ kakeya_test(backend_allocation_test backend/allocation_test.cc)
 kakeya_test(guarded_backend_test backend/guarded_backend_test.cc)
 kakeya_test(cuda_emulator_test backend/cuda_emulator_test.cc)
 # Built as the driver library is named, in a folder of its own.
-add_library(kakeya_fake_libcuda SHARED backend/fake_libcuda.cc)
+add_library(kakeya_fake_libcuda SHARED backend/fake_libcuda.cc backend/fake_libcuda_graphs.cc)
 target_include_directories(kakeya_fake_libcuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(kakeya_fake_libcuda PRIVATE kakeya kakeya_compile_options fmt::fmt)
 set_target_properties(

@@ -5,44 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
+#include <initializer_list>
 #include <sstream>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "backend/cuda/device/restored_attention.h"
-#include "backend/cuda/device/rows.h"
-#include "backend/cuda/device/store.h"
-#include "backend/cuda/emulator.h"
-#include "backend/cuda/libcuda.h"
-#include "backend/guarded/guarded_space.h"
+#include "backend/fake_library.h"
 
 namespace kakeya::cuda::fake {
 namespace {
-
-using guarded::GuardedSpace;
-using libcuda::Address;
-using libcuda::Code;
-
-constexpr Code kSuccess = 0;
-constexpr Code kInvalidValue = 1;
-constexpr Code kOutOfMemory = 2;
-constexpr Code kNotInitialized = 3;
-constexpr Code kNoDevice = 100;
-constexpr Code kInvalidDevice = 101;
-constexpr Code kInvalidImage = 200;
-constexpr Code kInvalidContext = 201;
-constexpr Code kNotFound = 500;
-constexpr Code kIllegalAddress = 700;
-constexpr Code kOutOfResources = 701;
 
 struct KnownError {
   Code code;
@@ -63,153 +36,15 @@ constexpr KnownError kErrors[] = {
      "too many resources requested for launch"},
 };
 
-struct Settings {
-  std::int64_t devices = 1;
-  std::int64_t driver = 13000;
-  std::int64_t capability = 90;
-  std::int64_t memory = std::int64_t{8} << 30;
-  std::int64_t fail_allocation = 0;
-  std::int64_t fail_launch = 0;
-  std::int64_t fault_launch = 0;
-  std::int64_t eager = 0;
-
-  static Settings read() {
-    Settings settings;
-    const std::pair<const char*, std::int64_t*> names[] = {
-        {"devices", &settings.devices},
-        {"driver", &settings.driver},
-        {"capability", &settings.capability},
-        {"memory", &settings.memory},
-        {"fail_allocation", &settings.fail_allocation},
-        {"fail_launch", &settings.fail_launch},
-        {"fault_launch", &settings.fault_launch},
-        {"eager", &settings.eager}};
-    const char* const text = std::getenv(kSettings);
-    std::istringstream words(text == nullptr ? "" : text);
-    for (std::string word; words >> word;) {
-      const std::size_t equals = word.find('=');
-      const auto* const found =
-          std::find_if(std::begin(names), std::end(names),
-                       [&](const auto& name) { return word.substr(0, equals) == name.first; });
-      if (equals == std::string::npos || found == std::end(names)) {
-        std::fprintf(stderr, "%s: unknown word %s\n", kSettings, word.c_str());
-        std::abort();
-      }
-      *found->second = std::stoll(word.substr(equals + 1));
-    }
-    return settings;
-  }
-};
-
-class Memory final : public emulated::DeviceMemory {
- public:
-  emulated::Bounds bounds_of(const void* address) const override {
-    const std::span<const std::byte> piece = pages_->piece_of(address);
-    const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
-    return piece.empty() ? emulated::Bounds{} : emulated::Bounds{begin, begin + piece.size()};
-  }
-  GuardedSpace& pages() const { return *pages_; }
-  bool holds(Address address, std::size_t bytes) const {
-    return pages_->holds(reinterpret_cast<const void*>(address), bytes);
-  }
-
- private:
-  const std::unique_ptr<GuardedSpace> pages_ = GuardedSpace::create().value();
-};
-
 DevicePointer<std::byte> pointer(Address address) {
   return DevicePointer<std::byte>(reinterpret_cast<std::byte*>(address));
 }
-
-// Handles are addresses of these.
-struct Handle {
-  bool is_there = false;
-};
-
-struct KernelHandle {
-  Kernel kernel = {};
-  int shared_bytes = 48 << 10;
-};
-
-struct NodeHandle {
-  libcuda::KernelNode what;
-  std::vector<std::byte> parameters;
-};
-
-struct GraphHandle {
-  std::vector<std::unique_ptr<NodeHandle>> nodes;
-};
-
-// Nodes are those of the graph that it was made of.
-struct ReadyGraphHandle {
-  std::vector<const NodeHandle*> nodes;
-  std::vector<NodeHandle> now;
-};
-
-struct Library {
-  std::mutex mutex;
-  bool started = false;
-  Settings settings;
-  Record record;
-  Memory memory;
-  emulated::Emulator emulator{memory, 1};
-  std::int64_t retained = 0;
-  Handle context;
-  std::array<Handle, 8> streams;
-  std::array<Handle, 8> modules;
-  std::array<KernelHandle, std::size(kKernelNames)> kernels;
-  std::vector<std::function<Code()>> work;  // put off
-  std::int64_t tried_allocations = 0;       // since cuInit()
-  std::int64_t tried_launches = 0;
-  Code failure = kSuccess;  // of the context; it stays
-
-  Code misuse(Code code, const std::string& what) {
-    ++record.misuses;
-    std::snprintf(record.misuse, sizeof(record.misuse), "%s", what.c_str());
-    return code;
-  }
-  void run_all() {
-    for (const auto& piece : work) {
-      if (failure == kSuccess) failure = piece();
-    }
-    work.clear();
-  }
-};
-
-Library& library() {
-  static Library made;
-  return made;
-}
-
-thread_local std::vector<libcuda::Context*> contexts;
-
-// A call that needs a context.
-class Call {
- public:
-  explicit Call(const char* name) : lock_(library().mutex) {
-    ++library().record.calls;
-    code_ = library().failure;
-    if (contexts.empty() || !library().context.is_there) {
-      code_ = library().misuse(kInvalidContext, fmt::format("{} without a context", name));
-    }
-  }
-  Code code() const { return code_; }
-  bool fails() const { return code_ != kSuccess; }
-
- private:
-  const std::lock_guard<std::mutex> lock_;
-  Code code_ = kSuccess;
-};
 
 template <typename Thing>
 bool is_there(const std::array<Handle, 8>& handles, const Thing* thing) {
   return std::any_of(handles.begin(), handles.end(), [&](const Handle& handle) {
     return handle.is_there && &handle == reinterpret_cast<const Handle*>(thing);
   });
-}
-
-bool is_stream(const libcuda::Stream* stream) {
-  return is_there(library().streams, stream);
 }
 
 // One that is free; null if there are too many.
@@ -222,7 +57,6 @@ Handle* make(std::array<Handle, 8>& handles) {
   }
   return nullptr;
 }
-
 // Puts a copy off.
 Code put_off(const char* name,
              const libcuda::Stream* stream,
@@ -261,6 +95,49 @@ Code run_kernel(const KernelHandle& kernel,
   return kIllegalAddress;
 }
 
+}  // namespace
+
+Settings Settings::read() {
+  Settings settings;
+  const std::pair<const char*, std::int64_t*> names[] = {
+      {"devices", &settings.devices},
+      {"driver", &settings.driver},
+      {"capability", &settings.capability},
+      {"memory", &settings.memory},
+      {"fail_allocation", &settings.fail_allocation},
+      {"fail_launch", &settings.fail_launch},
+      {"fault_launch", &settings.fault_launch},
+      {"eager", &settings.eager}};
+  const char* const text = std::getenv(kSettings);
+  std::istringstream words(text == nullptr ? "" : text);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    const auto* const found =
+        std::find_if(std::begin(names), std::end(names),
+                     [&](const auto& name) { return word.substr(0, equals) == name.first; });
+    if (equals == std::string::npos || found == std::end(names)) {
+      std::fprintf(stderr, "%s: unknown word %s\n", kSettings, word.c_str());
+      std::abort();
+    }
+    *found->second = std::stoll(word.substr(equals + 1));
+  }
+  return settings;
+}
+
+Library& library() {
+  static Library made;
+  return made;
+}
+
+std::vector<libcuda::Context*>& contexts() {
+  thread_local std::vector<libcuda::Context*> pushed;
+  return pushed;
+}
+
+bool is_stream(const libcuda::Stream* stream) {
+  return is_there(library().streams, stream);
+}
+
 std::vector<std::byte> handed_to(const KernelHandle& kernel, void** parameters) {
   const auto* const from = static_cast<const std::byte*>(parameters[0]);
   return {from, from + kParameterBytes[static_cast<std::size_t>(kernel.kernel)]};
@@ -292,7 +169,6 @@ Code put_kernel_off(const libcuda::KernelNode& what, std::vector<std::byte> hand
   return kSuccess;
 }
 
-}  // namespace
 }  // namespace kakeya::cuda::fake
 
 using namespace kakeya;              // NOLINT
@@ -392,14 +268,14 @@ Code cuDevicePrimaryCtxRelease_v2(int /*device*/) {
 }
 
 Code cuCtxPushCurrent_v2(libcuda::Context* context) {
-  contexts.push_back(context);
+  contexts().push_back(context);
   return kSuccess;
 }
 
 Code cuCtxPopCurrent_v2(libcuda::Context** context) {
-  if (contexts.empty()) return library().misuse(kInvalidContext, "pop of no context");
-  *context = contexts.back();
-  contexts.pop_back();
+  if (contexts().empty()) return library().misuse(kInvalidContext, "pop of no context");
+  *context = contexts().back();
+  contexts().pop_back();
   return kSuccess;
 }
 
@@ -502,98 +378,6 @@ Code cuLaunchKernel(libcuda::Function* function,
   return put_kernel_off(what, handed_to(kernel, parameters));
 }
 
-Code cuGraphCreate(libcuda::Graph** graph, unsigned flags) {
-  const Call call("cuGraphCreate");
-  if (call.fails()) return call.code();
-  if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
-  ++library().record.objects;
-  *graph = reinterpret_cast<libcuda::Graph*>(new GraphHandle);
-  return kSuccess;
-}
-
-Code cuGraphDestroy(libcuda::Graph* graph) {
-  const Call call("cuGraphDestroy");
-  --library().record.objects;
-  delete reinterpret_cast<GraphHandle*>(graph);
-  return call.code();
-}
-
-// One chain of kernels.
-Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
-                             libcuda::Graph* graph,
-                             libcuda::GraphNode* const* after,
-                             std::size_t count,
-                             const libcuda::KernelNode* what) {
-  const Call call("cuGraphAddKernelNode");
-  if (call.fails()) return call.code();
-  auto& nodes = reinterpret_cast<GraphHandle*>(graph)->nodes;
-  const bool is_behind_the_last =
-      nodes.empty()
-          ? count == 0
-          : count == 1 && *after == reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
-  if (!is_behind_the_last)
-    return library().misuse(kInvalidValue, "a kernel that waits for no other");
-  const auto& kernel = *reinterpret_cast<KernelHandle*>(what->function);
-  nodes.push_back(
-      std::make_unique<NodeHandle>(NodeHandle{*what, handed_to(kernel, what->parameters)}));
-  *node = reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
-  return kSuccess;
-}
-
-Code cuGraphInstantiateWithFlags(libcuda::ReadyGraph** ready,
-                                 libcuda::Graph* graph,
-                                 unsigned long long flags) {
-  const Call call("cuGraphInstantiate");
-  if (call.fails()) return call.code();
-  if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
-  auto made = std::make_unique<ReadyGraphHandle>();
-  for (const auto& node : reinterpret_cast<GraphHandle*>(graph)->nodes) {
-    made->nodes.push_back(node.get());
-    made->now.push_back(*node);
-  }
-  ++library().record.objects;
-  ++library().record.graphs;
-  *ready = reinterpret_cast<libcuda::ReadyGraph*>(made.release());
-  return kSuccess;
-}
-
-Code cuGraphExecKernelNodeSetParams_v2(libcuda::ReadyGraph* ready,
-                                       libcuda::GraphNode* node,
-                                       const libcuda::KernelNode* what) {
-  const Call call("cuGraphExecKernelNodeSetParams");
-  if (call.fails()) return call.code();
-  auto& graph = *reinterpret_cast<ReadyGraphHandle*>(ready);
-  const auto found =
-      std::find(graph.nodes.begin(), graph.nodes.end(), reinterpret_cast<const NodeHandle*>(node));
-  if (found == graph.nodes.end()) return library().misuse(kInvalidValue, "a node of another graph");
-  NodeHandle& now = graph.now[static_cast<std::size_t>(found - graph.nodes.begin())];
-  if (now.what.function != what->function) {
-    return library().misuse(kInvalidValue, "another kernel in a graph that is ready");
-  }
-  ++library().record.set_nodes;
-  now = {*what, handed_to(*reinterpret_cast<KernelHandle*>(what->function), what->parameters)};
-  return kSuccess;
-}
-
-Code cuGraphLaunch(libcuda::ReadyGraph* ready, libcuda::Stream* stream) {
-  const Call call("cuGraphLaunch");
-  if (call.fails()) return call.code();
-  if (!is_stream(stream)) return library().misuse(kInvalidValue, "a graph on no stream");
-  ++library().record.graph_launches;
-  for (const NodeHandle& node : reinterpret_cast<ReadyGraphHandle*>(ready)->now) {
-    const Code code = put_kernel_off(node.what, node.parameters);
-    if (code != kSuccess) return code;
-  }
-  return kSuccess;
-}
-
-Code cuGraphExecDestroy(libcuda::ReadyGraph* ready) {
-  const Call call("cuGraphExecDestroy");
-  --library().record.objects;
-  delete reinterpret_cast<ReadyGraphHandle*>(ready);
-  return call.code();
-}
-
 Code cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   const Call call("cuMemGetInfo");
   if (call.fails()) return call.code();
@@ -668,9 +452,3 @@ Code cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, libcuda
 }
 
 }  // extern "C"
-
-// It has what the table asks for, as the table says.
-#define KAKEYA_FUNCTION(name, symbol, parameters) \
-  static_assert(std::is_same_v<decltype(&symbol), decltype(libcuda::Table::name)>);
-KAKEYA_LIBCUDA_FUNCTIONS(KAKEYA_FUNCTION)
-#undef KAKEYA_FUNCTION

@@ -174,6 +174,13 @@ TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
       {QuantizedFormat::kQ4K, QuantizedFormat::kQ6K, QuantizedFormat::kQ80},
       {QuantizedFormat::kQ4K, QuantizedFormat::kQ6K, QuantizedFormat::kNvfp4}};
   for (const ExpertFormats& formats : kFormats) {
+    // Tensor cores multiply by matrices of bf16, which these become, but not by experts.
+    const auto is_of_bf16 = [](QuantizedFormat format) {
+      return format == QuantizedFormat::kNvfp4;
+    };
+    const bool has_other_sums =
+        GetParam().instruction_set == kCudaEmulated &&
+        (is_of_bf16(formats.gate) || is_of_bf16(formats.up) || is_of_bf16(formats.down));
     QuantizedTensors make(8);
     const auto gate = make.blocks(formats.gate, {kExperts, 64, 256});
     const auto up = make.blocks(formats.up, {kExperts, 64, 256});
@@ -209,9 +216,11 @@ TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
           }
         }
         for (std::size_t d = 0; d < 256; ++d) {
-          // Three products and sums in f32, each rounded or fused.
+          // Three products and sums in f32, each rounded or fused. Where hidden values are not the
+          // same bits, a code of theirs may be the next one: 1/127 of one of 64 terms.
+          const float error = has_other_sums ? 1.0F / 127 / 64 : 6 * 0x1p-24F;
           ASSERT_NEAR(out[static_cast<std::size_t>(t) * 256 + d], expected[d],
-                      6 * 0x1p-24F * magnitudes[d])
+                      error * magnitudes[d])
               << rows << " rows, row " << t;
         }
       }

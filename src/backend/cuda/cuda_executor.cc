@@ -193,12 +193,16 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
 
 void CudaExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  const bool is_for_tensor_cores = device::is_for_tensor_cores(as_cuda(gate).weight());
+  if (is_for_tensor_cores != device::is_for_tensor_cores(as_cuda(up).weight())) {
+    return gated_in_parts(x, gate, up, activation, out);
+  }
   count_bytes(gate.bytes() + up.bytes());
   const bool integers = as_cuda(gate).has_integers() || as_cuda(up).has_integers();
   const device::GatedProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, integers), as_cuda(gate).weight(),
       as_cuda(up).weight(), activation == GateActivation::kSilu, out.data.address()};
-  if (device::is_for_tensor_cores(parameters.gate) && device::is_for_tensor_cores(parameters.up)) {
+  if (is_for_tensor_cores) {
     const bool few = x.count <= device::FewGatedRows::kRows;
     return launch(few ? Kernel::gated_tensor_product : Kernel::gated_tensor_product_rows,
                   few ? tensor_shape<device::FewGatedRows>(2 * gate.rows(), x.count)
@@ -209,6 +213,23 @@ void CudaExecutor::gated_matmul(
          warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile),
                     product_words(x.count, integers)),
          &parameters);
+}
+
+// Matrices of which one is for tensor cores: each by its own kernel, as many rows at a time as
+// there is room for in the scratch of attention.
+void CudaExecutor::gated_in_parts(
+    ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
+  const std::int64_t most = num_partials_ / out.width;
+  KAKEYA_CHECK(most > 0);
+  for (std::int64_t row = 0; row < x.count; row += most) {
+    const std::int64_t count = std::min(most, x.count - row);
+    const ConstRows in = {x.data + row * x.width, count, x.width};
+    const Rows gates = {out.data + row * out.width, count, out.width};
+    const Rows others = {DevicePointer<float>(partials_), count, out.width};
+    matmul(in, gate, gates);
+    matmul(in, up, others);
+    gated_multiply(gates, others.data, out.width, activation, gates);
+  }
 }
 
 void CudaExecutor::gated_multiply(ConstRows gate,

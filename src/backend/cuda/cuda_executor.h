@@ -84,6 +84,8 @@ class CudaExecutor final : public Executor {
                                    std::int64_t count,
                                    std::int64_t width,
                                    bool integers);
+  void gated_in_parts(
+      ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out);
   void upload_inputs();
   void upload_tables();
   std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);

@@ -1,0 +1,161 @@
+// What the files of the stand-in for NVIDIA's library share.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "backend/cuda/emulator.h"
+#include "backend/cuda/libcuda.h"
+#include "backend/fake_libcuda.h"
+#include "backend/guarded/guarded_space.h"
+
+// As the table asks for them: definitions that differ do not compile.
+extern "C" {
+#define KAKEYA_FUNCTION(name, symbol, parameters) \
+  std::remove_pointer_t<decltype(kakeya::cuda::libcuda::Table::name)> symbol;
+KAKEYA_LIBCUDA_FUNCTIONS(KAKEYA_FUNCTION)
+#undef KAKEYA_FUNCTION
+}
+
+namespace kakeya::cuda::fake {
+
+using guarded::GuardedSpace;
+using libcuda::Address;
+using libcuda::Code;
+
+inline constexpr Code kSuccess = 0;
+inline constexpr Code kInvalidValue = 1;
+inline constexpr Code kOutOfMemory = 2;
+inline constexpr Code kNotInitialized = 3;
+inline constexpr Code kNoDevice = 100;
+inline constexpr Code kInvalidDevice = 101;
+inline constexpr Code kInvalidImage = 200;
+inline constexpr Code kInvalidContext = 201;
+inline constexpr Code kNotFound = 500;
+inline constexpr Code kIllegalAddress = 700;
+inline constexpr Code kOutOfResources = 701;
+
+struct Settings {
+  std::int64_t devices = 1;
+  std::int64_t driver = 13000;
+  std::int64_t capability = 90;
+  std::int64_t memory = std::int64_t{8} << 30;
+  std::int64_t fail_allocation = 0;
+  std::int64_t fail_launch = 0;
+  std::int64_t fault_launch = 0;
+  std::int64_t eager = 0;
+
+  // From the environment.
+  static Settings read();
+};
+
+class Memory final : public emulated::DeviceMemory {
+ public:
+  emulated::Bounds bounds_of(const void* address) const override {
+    const std::span<const std::byte> piece = pages_->piece_of(address);
+    const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+    return piece.empty() ? emulated::Bounds{} : emulated::Bounds{begin, begin + piece.size()};
+  }
+  GuardedSpace& pages() const { return *pages_; }
+  bool holds(Address address, std::size_t bytes) const {
+    return pages_->holds(reinterpret_cast<const void*>(address), bytes);
+  }
+
+ private:
+  const std::unique_ptr<GuardedSpace> pages_ = GuardedSpace::create().value();
+};
+
+// Handles are addresses of these.
+struct Handle {
+  bool is_there = false;
+};
+
+struct KernelHandle {
+  Kernel kernel = {};
+  int shared_bytes = 48 << 10;
+};
+
+struct NodeHandle {
+  libcuda::KernelNode what;
+  std::vector<std::byte> parameters;
+};
+
+struct GraphHandle {
+  std::vector<std::unique_ptr<NodeHandle>> nodes;
+};
+
+// Nodes are those of the graph that it was made of.
+struct ReadyGraphHandle {
+  std::vector<const NodeHandle*> nodes;
+  std::vector<NodeHandle> now;
+};
+
+struct Library {
+  std::mutex mutex;
+  bool started = false;
+  Settings settings;
+  Record record;
+  Memory memory;
+  emulated::Emulator emulator{memory, 1};
+  std::int64_t retained = 0;
+  Handle context;
+  std::array<Handle, 8> streams;
+  std::array<Handle, 8> modules;
+  std::array<KernelHandle, std::size(kKernelNames)> kernels;
+  std::vector<std::function<Code()>> work;  // put off
+  std::int64_t tried_allocations = 0;       // since cuInit()
+  std::int64_t tried_launches = 0;
+  Code failure = kSuccess;  // of the context; it stays
+
+  Code misuse(Code code, const std::string& what) {
+    ++record.misuses;
+    std::snprintf(record.misuse, sizeof(record.misuse), "%s", what.c_str());
+    return code;
+  }
+  void run_all() {
+    for (const auto& piece : work) {
+      if (failure == kSuccess) failure = piece();
+    }
+    work.clear();
+  }
+};
+
+Library& library();
+
+// Those that the thread has pushed.
+std::vector<libcuda::Context*>& contexts();
+
+// A call that needs a context.
+class Call {
+ public:
+  explicit Call(const char* name) : lock_(library().mutex) {
+    ++library().record.calls;
+    code_ = library().failure;
+    if (contexts().empty() || !library().context.is_there) {
+      code_ = library().misuse(kInvalidContext, fmt::format("{} without a context", name));
+    }
+  }
+  Code code() const { return code_; }
+  bool fails() const { return code_ != kSuccess; }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  Code code_ = kSuccess;
+};
+
+bool is_stream(const libcuda::Stream* stream);
+// What a kernel is handed, which the library copies.
+std::vector<std::byte> handed_to(const KernelHandle& kernel, void** parameters);
+// Checks a launch as a card would, and puts it off.
+Code put_kernel_off(const libcuda::KernelNode& what, std::vector<std::byte> handed);
+
+}  // namespace kakeya::cuda::fake
