@@ -394,8 +394,11 @@ float fast_attention_error(const Configuration& configuration) {
 }
 
 TEST_P(OpParity, FastAttention) {
-  std::vector<AttentionCase> cases(std::begin(kAttention), std::end(kAttention));
-  cases.insert(cases.end(), std::begin(kFastAttention), std::end(kFastAttention));
+  std::vector<AttentionCase> cases(std::begin(kFastAttention), std::end(kFastAttention));
+  // Kernels for cards are the same in both modes: there these cases were met with rows of bf16.
+  if (GetParam().instruction_set != kCudaEmulated) {
+    cases.insert(cases.end(), std::begin(kAttention), std::end(kAttention));
+  }
   const float error = fast_attention_error(GetParam());
   for (const AttentionCase& c : cases) {
     for (const bool derived : {false, true}) {
