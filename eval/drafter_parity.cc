@@ -60,7 +60,7 @@ Result<TargetRun> run_target(EngineImpl& engine,
 
   const DrafterConfig& config = engine.drafter()->config();
   const std::int64_t width = tap_width(config);
-  const std::int64_t chunk = std::min(session.max_rows, std::ssize(run.ids));
+  const std::int64_t chunk = std::min<std::int64_t>(session.max_rows, std::ssize(run.ids));
   KAKEYA_ASSIGN_OR_RETURN(
       const auto timeline,
       engine.create_timeline({.context = session.context, .max_rows = chunk}, 1));

@@ -108,7 +108,7 @@ void MlxSpace::download(DevicePointer<const std::byte> from, std::span<std::byte
   for (auto it = first_behind(begin); it != names_.end() && it->first < end; ++it) {
     if (it->first > at) std::memcpy(&to[at - begin], pointer(at), it->first - at);
     at = std::max(at, it->first);
-    const std::uintptr_t behind = std::min(end, it->first + it->second.bytes);
+    const std::uintptr_t behind = std::min<std::uintptr_t>(end, it->first + it->second.bytes);
     std::memcpy(&to[at - begin], bytes_of(it->second) + (at - it->first), behind - at);
     at = behind;
   }
