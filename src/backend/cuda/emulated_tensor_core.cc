@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "tensor/dtype.h"
+
 namespace kakeya::cuda::emulated {
 namespace {
 
@@ -39,10 +41,6 @@ bool is_finite(std::uint16_t x) {
   return (x >> 7 & 255U) != 255;
 }
 
-float widen(std::uint16_t x) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
-}
-
 // A number of some fraction bits with those of sums, cut.
 std::int64_t cut(const Number& number, int fraction_bits, int exponent) {
   const std::int64_t size = std::abs(number.significand) << (kFractionBits - fraction_bits);
@@ -63,7 +61,9 @@ float to_float(std::int64_t sum, int exponent) {
 }
 
 float add_what_is_not_finite(const std::uint16_t* a, const std::uint16_t* b, float sum) {
-  for (int i = 0; i < kTensorDepth; ++i) sum += widen(a[i]) * widen(b[i]);
+  for (int i = 0; i < kTensorDepth; ++i) {
+    sum += kakeya::to_float(BFloat16{a[i]}) * kakeya::to_float(BFloat16{b[i]});
+  }
   return sum;
 }
 

@@ -54,7 +54,7 @@ bool LaunchGraphs::launch(const LaunchList& launches, libcuda::Stream* stream) {
 }
 
 // In the place of the one that was not used for longest, if there are many.
-LaunchGraphs::Kept& LaunchGraphs::keep(const LaunchList& launches) {
+void LaunchGraphs::keep(const LaunchList& launches) {
   if (kept_.size() < kMostKept) {
     kept_.emplace_back();
   } else {
@@ -66,7 +66,6 @@ LaunchGraphs::Kept& LaunchGraphs::keep(const LaunchList& launches) {
   }
   kept_.back().launches = launches;
   kept_.back().last_used = ++uses_;
-  return kept_.back();
 }
 
 bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {

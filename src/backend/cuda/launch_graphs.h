@@ -44,7 +44,7 @@ class LaunchGraphs {
   // Passes of a model and its drafter are of few kinds: one row or several, many keys or few.
   static constexpr std::size_t kMostKept = 24;
 
-  Kept& keep(const LaunchList& launches);
+  void keep(const LaunchList& launches);
   bool make(Kept& kept, const LaunchList& launches);
   bool set_what_differs(Kept& kept, const LaunchList& launches);
   void forget(Kept& kept);

@@ -9,7 +9,7 @@
 //   sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
-//   of_lanes(own, first, all) each lane gets what the lanes from the one that it names on have
+//   of_lanes(own, i, all)    each lane gets what lane i, which it names, and those behind it have
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   mma(sums, a, b)          the warp's 16 x 8 sums, each with 16 products of bf16 added, as tensor
 //                            cores do: fragments of mma.m16n8k16
@@ -18,8 +18,7 @@
 //   Shared<T>                the block's own memory, in words of 4 bytes
 //   fma(), sqrt(), ...       rounded once, ties to even
 //   round_to_bf16(values)    each to the nearest bf16, ties to even; any NaN for NaN
-//   dot4(a, b, sum)          sum + the products of four bytes of a, unsigned, with four of b,
-//   signed
+//   dot4(a, b, sum)          sum + products of four bytes of a, unsigned, and of b, signed
 #pragma once
 
 #if defined(__CUDACC__)

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/emulated_block.h"
 #include "backend/cuda/emulated_tensor_core.h"
+#include "tensor/dtype.h"
 
 #define KAKEYA_DEVICE inline
 #define KAKEYA_UNROLL
@@ -134,12 +135,9 @@ inline void warp_best(float& value, int& id, Place place = Place::current()) {
 template <int kCount>
 void round_to_bf16(float (&values)[kCount]) {
   static_assert(kCount % 2 == 0);
-  for (float& value : values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) continue;
-    value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
-  }
+  for (float& value : values) value = to_float(to_bfloat16(value));
 }
+
 inline void mma(float (&sums)[4],
                 const std::uint32_t (&a)[4],
                 const std::uint32_t (&b)[2],
@@ -154,12 +152,9 @@ inline void mma(float (&sums)[4],
 
 template <int kCount>
 void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out)[kCount / 2]) {
-  float rounded[kCount];
-  std::memcpy(rounded, values, sizeof(values));
-  round_to_bf16(rounded);
   for (int i = 0; i < kCount / 2; ++i) {
-    out[i] = std::bit_cast<std::uint32_t>(rounded[2 * i]) >> 16 |
-             (std::bit_cast<std::uint32_t>(rounded[2 * i + 1]) & 0xffff0000U);
+    out[i] = to_bfloat16(values[2 * i]).bits |
+             static_cast<std::uint32_t>(to_bfloat16(values[2 * i + 1]).bits) << 16;
   }
 }
 
