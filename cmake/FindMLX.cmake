@@ -27,8 +27,7 @@ if(MLX_FOUND AND NOT TARGET MLX::mlx)
   set_target_properties(
     MLX::mlx PROPERTIES IMPORTED_LOCATION ${MLX_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${MLX_ROOT_DIR}/include)
   if(APPLE)
-    set_property(
-      TARGET MLX::mlx PROPERTY INTERFACE_LINK_LIBRARIES "-framework Metal" "-framework Foundation"
-                               "-framework QuartzCore" "-framework Accelerate")
+    set(MLX_FRAMEWORKS "-framework Metal" "-framework Foundation" "-framework QuartzCore" "-framework Accelerate")
+    set_property(TARGET MLX::mlx PROPERTY INTERFACE_LINK_LIBRARIES ${MLX_FRAMEWORKS})
   endif()
 endif()

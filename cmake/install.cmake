@@ -4,6 +4,35 @@ include(CMakePackageConfigHelpers)
 
 set(KAKEYA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kakeya)
 
+# MLX below this project's folder, as `make mlx` lays it, goes with the installation, laid as in the wheel, whose
+# libraries find each other so. Any other MLX stays where it is.
+set(KAKEYA_INSTALLED_MLX "")
+if(KAKEYA_WITH_MLX)
+  cmake_path(GET MLX_LIBRARY FILENAME mlx_file)
+  cmake_path(IS_PREFIX PROJECT_SOURCE_DIR ${MLX_ROOT_DIR} NORMALIZE mlx_goes_along)
+  if(mlx_goes_along)
+    set(KAKEYA_MLX_FOLDER ${CMAKE_INSTALL_LIBDIR}/kakeya/mlx/lib)
+    file(GLOB needed_by_mlx LIST_DIRECTORIES ON ${MLX_ROOT_DIR}/../*.libs)
+    install(DIRECTORY ${MLX_ROOT_DIR}/lib/ DESTINATION ${KAKEYA_MLX_FOLDER} USE_SOURCE_PERMISSIONS)
+    install(DIRECTORY ${needed_by_mlx} DESTINATION ${CMAKE_INSTALL_LIBDIR}/kakeya USE_SOURCE_PERMISSIONS)
+    set(own_folder $<IF:$<PLATFORM_ID:Darwin>,@loader_path,$ORIGIN>)
+    set(search_path ${own_folder}/../${KAKEYA_MLX_FOLDER})
+    set(KAKEYA_PKG_CONFIG_MLX "-L\${libdir}/kakeya/mlx/lib -Wl,-rpath,\${libdir}/kakeya/mlx/lib -lmlx")
+  else()
+    cmake_path(GET MLX_LIBRARY PARENT_PATH KAKEYA_MLX_FOLDER)
+    set(search_path ${KAKEYA_MLX_FOLDER})
+    set(KAKEYA_PKG_CONFIG_MLX "-L${KAKEYA_MLX_FOLDER} -Wl,-rpath,${KAKEYA_MLX_FOLDER} -lmlx")
+  endif()
+  list(JOIN MLX_FRAMEWORKS " " frameworks)
+  string(APPEND KAKEYA_PKG_CONFIG_MLX " ${frameworks}")
+  set(KAKEYA_INSTALLED_MLX ${KAKEYA_MLX_FOLDER}/${mlx_file})
+  foreach(program kakeya_cli kakeya_train_cli)
+    if(TARGET ${program})
+      set_property(TARGET ${program} PROPERTY INSTALL_RPATH ${search_path})
+    endif()
+  endforeach()
+endif()
+
 if(TARGET kakeya_cli)
   install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -23,7 +52,8 @@ install(
 
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/kakeyaConfig.cmake.in ${PROJECT_BINARY_DIR}/kakeyaConfig.cmake
-  INSTALL_DESTINATION ${KAKEYA_CMAKE_DIR})
+  INSTALL_DESTINATION ${KAKEYA_CMAKE_DIR}
+  PATH_VARS KAKEYA_INSTALLED_MLX)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kakeyaConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kakeyaConfig.cmake
