@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -52,8 +53,36 @@ Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend) 
 
 Status Workspace::reserve(const WorkspacePlan& plan) {
   const Turn turn = take_turn();
-  WorkspacePlan wanted = plan_;
+  WorkspacePlan wanted = reserved();
   wanted.include(plan);
+  KAKEYA_TRY(resize(wanted));
+  kept_.include(plan);
+  return {};
+}
+
+Result<Workspace::Reservation> Workspace::reserve_for_now(const WorkspacePlan& plan) {
+  const Turn turn = take_turn();
+  WorkspacePlan wanted = reserved();
+  wanted.include(plan);
+  KAKEYA_TRY(resize(wanted));
+  return Reservation(*this, temporary_.insert(temporary_.end(), plan));
+}
+
+void Workspace::give_back(std::list<WorkspacePlan>::iterator place) {
+  const Turn turn = take_turn();
+  temporary_.erase(place);
+  // A smaller copy may not fit beside what there is, which stays then.
+  static_cast<void>(resize(reserved()));
+}
+
+WorkspacePlan Workspace::reserved() const {
+  // Within another turn of this thread what there is may be in use.
+  WorkspacePlan all = depth_ > 1 ? plan_ : kept_;
+  for (const WorkspacePlan& plan : temporary_) all.include(plan);
+  return all;
+}
+
+Status Workspace::resize(const WorkspacePlan& wanted) {
   struct Part {
     Buffer Workspace::*buffer;
     MemoryClass memory_class;
@@ -71,16 +100,19 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
       Part{&Workspace::host_logits_, MemoryClass::kLogits, &Plan::logit_bytes, true},
       Part{&Workspace::host_draft_logits_, MemoryClass::kLogits, &Plan::draft_logit_bytes, true}};
   // What there is stays until everything new is there, for the budget may refuse.
-  std::array<Buffer, kParts.size()> grown;
+  std::array<std::optional<Buffer>, kParts.size()> resized;
   for (std::size_t i = 0; i < kParts.size(); ++i) {
     const Part& part = kParts[i];
     const std::uint64_t bytes = wanted.*part.bytes;
     if (bytes == plan_.*part.bytes || (part.is_copy && memory().is_host())) continue;
     MemorySpace& space = part.is_copy ? MemorySpace::host() : memory();
-    KAKEYA_ASSIGN_OR_RETURN(grown[i], budget_.allocate(part.memory_class, bytes, space));
+    KAKEYA_ASSIGN_OR_RETURN(resized[i], budget_.allocate(part.memory_class, bytes, space));
   }
-  if (executor_ == nullptr || wanted.executor != plan_.executor) {
-    KAKEYA_ASSIGN_OR_RETURN(auto executor, backend_.create_executor(wanted.executor, budget_));
+  if (wanted.executor != plan_.executor) {
+    std::unique_ptr<Executor> executor;
+    if (wanted.executor != ExecutorPlan{}) {
+      KAKEYA_ASSIGN_OR_RETURN(executor, backend_.create_executor(wanted.executor, budget_));
+    }
     bytes_read_ = bytes_read();
     executor_ = std::move(executor);
     target_batch_ = BatchBuilder(wanted.executor.max_rows, wanted.executor.max_sequences);
@@ -92,7 +124,7 @@ Status Workspace::reserve(const WorkspacePlan& plan) {
     choices_.reserve(sequences);
   }
   for (std::size_t i = 0; i < kParts.size(); ++i) {
-    if (grown[i].size() > 0) this->*kParts[i].buffer = std::move(grown[i]);
+    if (resized[i]) this->*kParts[i].buffer = std::move(*resized[i]);
   }
   const std::lock_guard lock(mutex_);
   plan_ = wanted;

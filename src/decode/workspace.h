@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -84,9 +85,36 @@ class Workspace final : public HostCopies {
   // `rows`, or as many as the limits allow. Thread-safe.
   std::int64_t limited_rows(std::int64_t rows) const;
 
-  // Makes room for such passes, too. Thread-safe; waits for a turn. Errors: kResourceExhausted;
-  // nothing changes then.
+  // Makes room for such passes, too, for good. Thread-safe; waits for a turn. Errors:
+  // kResourceExhausted; nothing changes then.
   Status reserve(const WorkspacePlan& plan);
+
+  // Room for passes while it lives. Thread-safe. Its end waits for a turn and gives memory back
+  // that nobody else has reserved; within a turn of the same thread, which uses it, the next change
+  // does.
+  class Reservation {
+   public:
+    Reservation(Reservation&& other) noexcept
+        : workspace_(std::exchange(other.workspace_, nullptr)), place_(other.place_) {}
+    Reservation& operator=(Reservation&& other) noexcept {
+      std::swap(workspace_, other.workspace_);
+      std::swap(place_, other.place_);
+      return *this;
+    }
+    ~Reservation() {
+      if (workspace_ != nullptr) workspace_->give_back(place_);
+    }
+
+   private:
+    friend class Workspace;
+    Reservation(Workspace& workspace, std::list<WorkspacePlan>::iterator place)
+        : workspace_(&workspace), place_(place) {}
+
+    Workspace* workspace_;
+    std::list<WorkspacePlan>::iterator place_;
+  };
+  // As reserve().
+  Result<Reservation> reserve_for_now(const WorkspacePlan& plan);
 
   Executor& executor() { return *executor_; }
   // Where a pass lays out its intermediate rows (Activations::layout and its like).
@@ -133,13 +161,20 @@ class Workspace final : public HostCopies {
   Footprint footprint() const { return estimate_workspace(plan_, backend_); }
 
  private:
+  // In a turn: what is reserved for good and for now, and what must stay during it.
+  WorkspacePlan reserved() const;
+  // In a turn: has exactly this room. Errors: kResourceExhausted; nothing changes then.
+  Status resize(const WorkspacePlan& wanted);
+  void give_back(std::list<WorkspacePlan>::iterator place);
   static Rows first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width);
   void begin_turn();
   void end_turn();
 
   Backend& backend_;
   MemoryBudget& budget_;
-  WorkspacePlan plan_;
+  WorkspacePlan kept_;                  // for good
+  std::list<WorkspacePlan> temporary_;  // of each Reservation
+  WorkspacePlan plan_;                  // what there is
   Buffer activations_;
   Buffer logits_;
   Buffer draft_logits_;

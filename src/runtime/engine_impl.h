@@ -62,6 +62,7 @@ class EngineImpl final : public Engine {
   Result<std::unique_ptr<Session>> create_session() override;
   // Without keeping the engine alive.
   Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override;
+  const ModelText& text() const { return text_; }
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const override {
@@ -134,9 +135,11 @@ class EngineImpl final : public Engine {
   // Loads another projection than the engine's own. Errors: as Engine::open.
   Result<std::unique_ptr<Projection>> load_projection(const std::string& dir);
 
-  // Makes the workspace large enough for passes of so many sequences, of `max_rows` rows in all of
-  // which `logit_rows` have logits. Errors: kResourceExhausted.
-  Status reserve_passes(std::int64_t max_sequences, std::int64_t max_rows, std::int64_t logit_rows);
+  // Room in the workspace for passes of so many sequences, of `max_rows` rows in all of which
+  // `logit_rows` have logits. Errors: kResourceExhausted.
+  Result<Workspace::Reservation> reserve_passes(std::int64_t max_sequences,
+                                                std::int64_t max_rows,
+                                                std::int64_t logit_rows);
 
   // The most tokens of a session with these options, or with the engine's.
   std::int64_t session_context(const SessionOptions& options) const;

@@ -146,9 +146,9 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                   options_.compute, backend_->name(), plan));
 }
 
-Status EngineImpl::reserve_passes(std::int64_t max_sequences,
-                                  std::int64_t max_rows,
-                                  std::int64_t logit_rows) {
+Result<Workspace::Reservation> EngineImpl::reserve_passes(std::int64_t max_sequences,
+                                                          std::int64_t max_rows,
+                                                          std::int64_t logit_rows) {
   WorkspacePlan plan = plan_target_passes(config_, max_rows, logit_rows);
   // A projection reads the taps of a drafter that does not draft.
   if (drafter_ != nullptr) plan.tap_bytes = tap_bytes(drafter_->config(), max_rows);
@@ -158,7 +158,7 @@ Status EngineImpl::reserve_passes(std::int64_t max_sequences,
     plan.include(plan_drafter_passes(drafter_->config(), blocks, logit_rows, max_rows));
   }
   plan.executor.max_sequences = max_sequences;
-  return workspace_->reserve(plan);
+  return workspace_->reserve_for_now(plan);
 }
 
 Result<std::unique_ptr<Scheduler>> EngineImpl::create_scheduler(const SchedulerOptions& options) {

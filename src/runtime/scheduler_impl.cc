@@ -80,8 +80,9 @@ Result<std::unique_ptr<Scheduler>> SchedulerImpl::create(EngineImpl& engine,
                                                          std::shared_ptr<const void> owner) {
   KAKEYA_TRY(check_options(options));
   std::unique_ptr<SchedulerImpl> scheduler(new SchedulerImpl(engine, options, std::move(owner)));
-  KAKEYA_TRY(engine.reserve_passes(options.max_sequences, options.max_rows,
-                                   scheduler->options_.max_logit_rows));
+  KAKEYA_ASSIGN_OR_RETURN(scheduler->passes_,
+                          engine.reserve_passes(options.max_sequences, options.max_rows,
+                                                scheduler->options_.max_logit_rows));
   return scheduler;
 }
 
@@ -257,7 +258,10 @@ Status SchedulerImpl::start_reading(Sequence& sequence, SessionImpl& session) {
   const std::span<const TokenId> prompt(request.prompt);
   sequence.seeks = false;  // rows that are taken over cannot be read
   if (request.embedding) {
-    KAKEYA_TRY(engine_.workspace().reserve(passes_of(request)));
+    if (!embedding_passes_) {
+      KAKEYA_ASSIGN_OR_RETURN(embedding_passes_,
+                              engine_.workspace().reserve_for_now(passes_of(request)));
+    }
     sequence.reader = std::make_unique<EmbeddingReader>(*request.embedding, engine_.hidden_size());
     KAKEYA_TRY(session.append(prompt));
     return session.grow();

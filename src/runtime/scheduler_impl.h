@@ -110,6 +110,8 @@ class SchedulerImpl final : public Scheduler {
   SchedulerOptions options_;
   Admission admission_;
   RequestQueue queue_;
+  std::optional<Workspace::Reservation> passes_;
+  std::optional<Workspace::Reservation> embedding_passes_;  // since the first embedding
 
   mutable std::mutex mutex_;
   SchedulerStatistics statistics_;  // but for what the queue knows; under mutex_

@@ -2,6 +2,7 @@
 // is given up for a request that does not start.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -101,6 +102,35 @@ TEST(SchedulerMemory, TwoSchedulersWaitForOneAnother) {
     ASSERT_TRUE(second->step().has_value());
   }
   EXPECT_EQ(ended, 20);
+}
+
+// What a scheduler's passes need beyond those of others is free again when it has gone.
+TEST(SchedulerMemory, GivesTheRoomOfItsPassesBack) {
+  const auto engine = Engine::open(restoring_options("none")).value();
+  const auto session = engine->create_session().value();
+  const auto plain = [&] {
+    EXPECT_TRUE(session->truncate(0).has_value());
+    EXPECT_TRUE(session->append(random_ids(20, 3)).has_value());
+    return session->generate({.max_tokens = 20, .ignore_model_stop_ids = true}).value().ids;
+  };
+  const std::vector<TokenId> expected = plain();
+  const std::uint64_t before = engine->footprint().total_reserved();
+  {
+    const auto small = engine->create_scheduler(kSmall).value();
+    const std::uint64_t with_small = engine->footprint().total_reserved();
+    auto large = engine->create_scheduler({.max_rows = 4096, .max_logit_rows = 512}).value();
+    ASSERT_OK(large->add(request_of(1, 4)));
+    while (large->step().value()) continue;
+    const std::uint64_t with_large = engine->footprint().total_reserved();
+    large.reset();
+    EXPECT_GT(with_large, engine->footprint().total_reserved());
+    EXPECT_EQ(engine->footprint().total_reserved(), std::max(with_small, before));
+    EXPECT_EQ(plain(), expected);
+    ASSERT_OK(small->add(request_of(2, 4)));
+    while (small->step().value()) continue;
+  }
+  EXPECT_EQ(engine->footprint().total_reserved(), before);
+  EXPECT_EQ(plain(), expected);
 }
 
 // A thread that waits is woken when there is room.
