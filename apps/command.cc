@@ -283,13 +283,14 @@ Result<ByteSize> parse_size(std::string_view flag,
 
 }  // namespace
 
+Result<std::string> model_path(const ModelFlags& flags) {
+  return flags.model.empty() ? default_model() : flags.model;
+}
+
 Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
   KAKEYA_TRY(read_draft_flags(flags, options.draft));
-  options.model_dir = flags.model;
-  if (options.model_dir.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(options.model_dir, default_model());
-  }
+  KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
   options.backend = flags.backend;
   if (flags.backend == "cpu" && flags.instruction_set != "auto") {
     options.backend += "/" + flags.instruction_set;

@@ -86,6 +86,9 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags);
 // --draft-length, for parse_draft_length().
 void add_draft_length_flag(CLI::App& command, std::string& length);
 
+// The model's folder or file. Errors: kNotFound if there is no demo model to default to.
+Result<std::string> model_path(const ModelFlags& flags);
+
 // Errors: kInvalidArgument for a malformed --memory or --device-memory, kNotFound if there is no
 // demo model to default to.
 Result<EngineOptions> engine_options(const ModelFlags& flags);

@@ -1,119 +1,27 @@
 // kakeya eval niah: needles in a haystack, by length, depth and way of keeping keys and values.
+#include "eval_niah.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "command.h"
 #include "eval_common.h"
-#include "eval_niah_report.h"
 #include "internal_engine.h"
-#include "needle_prompts.h"
 #include "niah_eval.h"
 #include "niah_journal.h"
-#include "report.h"
 #include "sha256.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 namespace {
 
 constexpr std::array kHaystacks = {"prose", "code", "wikitext2"};
-
-struct NiahFlags {
-  ModelFlags model;
-  eval::NeedleTask task;
-  std::vector<std::int64_t> lengths = {512, 1024, 2048};
-  std::vector<std::int64_t> depths = {0, 25, 50, 75, 100};
-  std::int64_t samples = 4;  // prompts of a length and depth
-  std::int64_t limit = 0;    // of those; 0: all
-  std::uint64_t seed = 42;
-  std::int64_t max_tokens = 0;  // 0: enough for the answers
-  std::int64_t chunk = 64;
-  std::vector<std::string> modes;
-  std::string haystack = "prose";
-  std::string file;
-  std::string data;
-  std::string resume;
-  ReportFlags report;
-  std::string svg;
-  RunConditions conditions;
-
-  std::int64_t prompts_of_a_place() const { return limit > 0 ? std::min(limit, samples) : samples; }
-};
-
-// How far a run is and how long the rest takes.
-class NiahProgress {
- public:
-  // `tokens`: of all prompts of all replies, the measure of what is done.
-  NiahProgress(std::int64_t replies, std::int64_t tokens) : replies_(replies), tokens_(tokens) {}
-
-  // A reply of a prompt of so many tokens is there; `ran`: it was not taken over.
-  void add(std::int64_t tokens, bool ran) {
-    ++done_;
-    done_tokens_ += tokens;
-    if (ran) run_tokens_ += tokens;
-    const double seconds = watch_.seconds();
-    if (!line_.is_due(seconds) || run_tokens_ == 0) return;
-    const double left =
-        seconds / static_cast<double>(run_tokens_) * static_cast<double>(tokens_ - done_tokens_);
-    line_.show(seconds,
-               fmt::format("{} of {} replies, about {:.0f} s left", done_, replies_, left));
-  }
-
- private:
-  std::int64_t replies_;
-  std::int64_t tokens_;
-  std::int64_t done_ = 0;
-  std::int64_t done_tokens_ = 0;
-  std::int64_t run_tokens_ = 0;
-  Stopwatch watch_;
-  ProgressLine line_;
-};
-
-Result<std::vector<std::string>> read_haystack(const NiahFlags& flags) {
-  if (!flags.file.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(flags.file));
-    return std::vector<std::string>{std::move(text)};
-  }
-  KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
-  KAKEYA_ASSIGN_OR_RETURN(const auto prompts, read_prompts(std::filesystem::path(folder) /
-                                                           (flags.haystack + ".jsonl")));
-  std::vector<std::string> texts;
-  for (const eval::PromptText& prompt : prompts) texts.push_back(prompt.prompt);
-  return texts;
-}
-
-// All prompts, so that what does not fit is found before anything runs.
-Result<std::vector<eval::NeedlePrompt>> make_prompts(const EngineImpl& engine,
-                                                     const NiahFlags& flags,
-                                                     std::int64_t max_tokens) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, read_haystack(flags));
-  KAKEYA_ASSIGN_OR_RETURN(const auto maker,
-                          eval::NeedlePrompts::create(engine, texts, flags.task, flags.seed));
-  std::vector<eval::NeedlePrompt> prompts;
-  for (const std::int64_t length : flags.lengths) {
-    if (length > engine.max_context() - max_tokens) {
-      return invalid_argument("--lengths: expected at most {} tokens for this model, got {}",
-                              engine.max_context() - max_tokens, length);
-    }
-    for (const std::int64_t depth : flags.depths) {
-      for (std::int64_t index = 0; index < flags.prompts_of_a_place(); ++index) {
-        KAKEYA_ASSIGN_OR_RETURN(eval::NeedlePrompt prompt, maker.make({length, depth, index}));
-        prompts.push_back(std::move(prompt));
-      }
-    }
-  }
-  return prompts;
-}
 
 Result<eval::NiahOptions> prepare_modes(EngineImpl& engine, const NiahFlags& flags) {
   std::vector<std::string> names = flags.modes;
@@ -123,24 +31,10 @@ Result<eval::NiahOptions> prepare_modes(EngineImpl& engine, const NiahFlags& fla
   eval::NiahOptions options;
   KAKEYA_ASSIGN_OR_RETURN(options.modes, eval::choose_kv_modes(names));
   KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, by_name, options.modes));
-  const std::int64_t answers = flags.task.hops > 0 ? flags.task.hops + 1 : flags.task.needles;
-  options.max_tokens = flags.max_tokens > 0 ? flags.max_tokens : 16 * answers;
+  options.max_tokens = flags.reply_tokens();
   options.chunk = flags.chunk;
   options.hash = eval::ids_sha256;
   return options;
-}
-
-nlohmann::ordered_json options_json(const NiahFlags& flags, const eval::NiahOptions& options) {
-  return {{"lengths", flags.lengths},
-          {"depths", flags.depths},
-          {"samples", flags.prompts_of_a_place()},
-          {"needles", flags.task.needles},
-          {"distractors", flags.task.distractors},
-          {"hops", flags.task.hops},
-          {"seed", flags.seed},
-          {"max_tokens", options.max_tokens},
-          {"chunk", options.chunk},
-          {"haystack", flags.file.empty() ? flags.haystack : flags.file}};
 }
 
 // Null without --resume.
@@ -148,9 +42,8 @@ Result<std::unique_ptr<eval::NiahJournal>> open_journal(const EngineImpl& engine
                                                         const NiahFlags& flags,
                                                         const eval::NiahOptions& options) {
   if (flags.resume.empty()) return nullptr;
-  nlohmann::ordered_json run = options_json(flags, options);
-  // Other lengths, depths and numbers of prompts are further ones, no others.
-  for (const char* name : {"lengths", "depths", "samples"}) run.erase(name);
+  nlohmann::ordered_json run = needle_journal_json(flags);
+  run["chunk"] = options.chunk;
   run["weights"] = engine.model_fingerprint();
   run["drafter_weights"] = engine.drafter_fingerprint();
   run["backend"] = engine.backend_name();
@@ -190,7 +83,9 @@ Result<eval::NiahReply> one_reply(EngineImpl& engine,
 Result<NiahReport> run_niah(EngineImpl& engine,
                             const NiahFlags& flags,
                             const eval::NiahOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto prompts, make_prompts(engine, flags, options.max_tokens));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto prompts,
+      make_needle_prompts(engine.text(), flags, engine.max_context() - options.max_tokens));
   KAKEYA_ASSIGN_OR_RETURN(const auto journal, open_journal(engine, flags, options));
   NiahReport report{.modes = {}, .lengths = flags.lengths, .depths = flags.depths};
   for (const eval::KvMode& mode : options.modes) report.modes.push_back(mode.name);
@@ -199,12 +94,7 @@ Result<NiahReport> run_niah(EngineImpl& engine,
   const std::int64_t modes = std::ssize(options.modes);
   NiahProgress progress(std::ssize(prompts) * modes, tokens * modes);
   for (const eval::NeedlePrompt& prompt : prompts) {
-    eval::NiahSample sample{.place = prompt.place,
-                            .sha256 = eval::ids_sha256(prompt.ids),
-                            .tokens = std::ssize(prompt.ids),
-                            .needle_at = prompt.sentences.front().at,
-                            .answers = std::ssize(prompt.answers),
-                            .replies = {}};
+    eval::NiahSample sample = needle_sample(prompt);
     for (const eval::KvMode& mode : options.modes) {
       bool ran = false;
       KAKEYA_ASSIGN_OR_RETURN(eval::NiahReply reply, one_reply(engine, prompt, sample.sha256, mode,
@@ -218,23 +108,17 @@ Result<NiahReport> run_niah(EngineImpl& engine,
   return report;
 }
 
-nlohmann::ordered_json report_json(const NiahFlags& flags,
-                                   const EngineImpl& engine,
-                                   const eval::NiahOptions& options,
-                                   const NiahReport& report) {
+nlohmann::ordered_json engine_report_json(const NiahFlags& flags,
+                                          const EngineImpl& engine,
+                                          const eval::NiahOptions& options) {
   nlohmann::ordered_json json =
       provenance_json("kakeya.eval.niah/1", flags.conditions, flags.model, engine);
-  json["options"] = options_json(flags, options);
+  json["options"] = needle_options_json(flags);
+  json["options"]["chunk"] = options.chunk;
   for (const eval::KvMode& mode : options.modes) {
     nlohmann::ordered_json entry = {{"mode", mode.name}};
     if (!mode.control.empty()) entry["control"] = mode.control;
     json["modes"].push_back(std::move(entry));
-  }
-  for (const eval::NiahSample& sample : report.samples) {
-    json["samples"].push_back(eval::niah_sample_json(sample));
-  }
-  for (const eval::NiahClaim& claim : report.claims) {
-    json["claims"].push_back(eval::niah_claim_json(claim));
   }
   return json;
 }
@@ -251,20 +135,15 @@ Status eval_niah(NiahFlags& flags) {
   sort_places(flags);
   KAKEYA_TRY(check_report_file(flags.report));
   if (!flags.svg.empty()) KAKEYA_TRY(check_writable(flags.svg));
+  if (flags.is_served()) return eval_served_niah(flags);
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::NiahOptions options, prepare_modes(*engine, flags));
   KAKEYA_ASSIGN_OR_RETURN(const NiahReport report, run_niah(*engine, flags, options));
-  const nlohmann::ordered_json json = report_json(flags, *engine, options, report);
-  if (!flags.svg.empty()) {
-    const std::string title =
-        fmt::format("{}, {}", json["model"].get<std::string>(), engine->backend_name());
-    KAKEYA_TRY(write_text(flags.svg, niah_svg(report, title)));
-  }
-  const std::string table = fmt::format(
-      "replies in which every answer was found; {}, {} threads, compute {}\n\n{}",
-      engine->backend_name(), engine->num_threads(), flags.model.compute, format_niah(report));
-  return give_report(flags.report, json, table);
+  const std::string head = fmt::format("{}, {} threads, compute {}", engine->backend_name(),
+                                       engine->num_threads(), flags.model.compute);
+  return give_needle_report(flags, report, std::string(engine->backend_name()), head,
+                            engine_report_json(flags, *engine, options));
 }
 
 void add_niah_task_flags(CLI::App& command, NiahFlags& flags) {
@@ -338,6 +217,19 @@ void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
   command.add_option("--svg", flags.svg, "Write a heat map")->type_name("FILE.svg");
 }
 
+// Of --url; what belongs to an engine of this process, but for the folder of its tokenizer, cannot
+// stand beside it.
+void add_niah_server_flags(CLI::App& command, NiahFlags& flags) {
+  constexpr const char* kGroup = "Server";
+  add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",
+                   kGroup);
+  CLI::Option* const url = command.get_option("--url");
+  for (const char* name : {"--modes", "--chunk", "--backend", "--compute"}) {
+    url->excludes(command.get_option(name));
+  }
+  add_served_model_flags(command, flags.model_name, flags.parallel, kGroup);
+}
+
 }  // namespace
 
 void add_eval_niah_command(CLI::App& eval, int& exit_code) {
@@ -348,16 +240,20 @@ void add_eval_niah_command(CLI::App& eval, int& exit_code) {
   add_niah_task_flags(*command, *flags);
   add_niah_run_flags(*command, *flags);
   add_engine_flags(*command, flags->model);
+  add_niah_server_flags(*command, *flags);
   command->footer(
       "A prompt is a piece of text with sentences such as \"The secret code for the red door is "
       "4821.\" in it, and a question; an answer counts where it stands in the greedy reply as a "
       "whole number or word, a reply where all its answers do. Every prompt is asked with all keys "
       "and values kept (exact) and in the other modes. A recall with Wilson's interval is given "
-      "from 20 prompts on, and of modes that drop or restore rows only if they did.\n"
+      "from 20 prompts on, and of modes that drop or restore rows only if they did. A server "
+      "(--url) gets the same prompts as texts; --model is then the folder whose tokenizer counts "
+      "their tokens.\n"
       "Examples:\n"
       "  kakeya eval niah --out report.json --svg recall.svg\n"
       "  kakeya eval niah --distractors 3 --modes int4,drop\n"
-      "  kakeya eval niah --model DIR --lengths 4096,16384,65536 --hops 2 --resume run.jsonl");
+      "  kakeya eval niah --model DIR --lengths 4096,16384,65536 --hops 2 --resume run.jsonl\n"
+      "  kakeya eval niah --url http://127.0.0.1:8080 --model DIR --parallel 4 --samples 20");
   command->callback([flags, &exit_code] {
     const Status done = eval_niah(*flags);
     exit_code = done ? kExitOk : report(done.error());

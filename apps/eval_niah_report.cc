@@ -75,8 +75,10 @@ std::string mode_block(const NiahReport& report, std::size_t mode) {
       line_of(report, "95 % interval", claimed([](const eval::NiahClaim& claim) {
                 return fmt::format("{:.3f}-{:.3f}", claim.interval().low, claim.interval().high);
               }));
-  text += line_of(report, "rows gone / restored",
-                  [&](std::int64_t length) { return mean_rows(report, mode, length); });
+  if (name != eval::kServedMode) {
+    text += line_of(report, "rows gone / restored",
+                    [&](std::int64_t length) { return mean_rows(report, mode, length); });
+  }
   return text + "\n";
 }
 

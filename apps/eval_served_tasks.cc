@@ -13,22 +13,6 @@
 namespace kakeya::cli {
 namespace {
 
-// Any thread: each question has a client of its own.
-Result<eval::ServedText> ask(const server::ChatClientOptions& server,
-                             const std::string& model,
-                             std::int64_t max_tokens,
-                             const std::string& prompt) {
-  const server::ChatClient client(server, [] { return false; });
-  KAKEYA_ASSIGN_OR_RETURN(server::ChatReply reply,
-                          client.ask({{"model", model},
-                                      {"messages", {{{"role", "user"}, {"content", prompt}}}},
-                                      {"temperature", 0},
-                                      {"max_tokens", max_tokens}},
-                                     [](std::string_view) {}));
-  return eval::ServedText{
-      .text = std::move(reply.text), .tokens = reply.tokens, .seconds = reply.seconds};
-}
-
 nlohmann::ordered_json served_options_json(const TaskFlags& flags) {
   return {{"task", eval::task_name(flags.kind)},
           {"max_tokens", flags.max_tokens},
@@ -92,31 +76,30 @@ Result<std::vector<eval::TaskReply>> ask_all(const TaskSet& set,
 Status eval_served_task(const TaskFlags& flags,
                         const TaskSet& set,
                         const eval::PythonRunner* python) {
-  KAKEYA_ASSIGN_OR_RETURN(const server::ChatClientOptions server, client_options(flags.server));
-  std::string model = flags.model_name;
-  if (model.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(model, server::ChatClient(server, [] { return false; }).model());
-  }
-  const eval::ServedTaskOptions options{
-      .kind = flags.kind,
-      .parallel = flags.parallel,
-      .python = python,
-      .ask =
-          [&](const std::string& prompt) { return ask(server, model, flags.max_tokens, prompt); },
-      .hash = eval::text_sha256};
-  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_served_journal(flags, model, set.sha256));
+  KAKEYA_ASSIGN_OR_RETURN(const ServedModel model,
+                          open_served_model(flags.server, flags.model_name));
+  const eval::ServedTaskOptions options{.kind = flags.kind,
+                                        .parallel = flags.parallel,
+                                        .python = python,
+                                        .ask =
+                                            [&](const std::string& prompt) {
+                                              return ask_served_model(model, prompt,
+                                                                      flags.max_tokens);
+                                            },
+                                        .hash = eval::text_sha256};
+  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_served_journal(flags, model.name, set.sha256));
   KAKEYA_ASSIGN_OR_RETURN(const auto replies, ask_all(set, options, journal));
 
   const eval::TaskSummary summary = eval::task_summary(replies);
   nlohmann::ordered_json json = provenance_json("kakeya.eval.served-task/1", flags.conditions);
-  json["model"] = model;
+  json["model"] = model.name;
   json["server"] = flags.server.url;
   json["options"] = served_options_json(flags);
   json["problems_sha256"] = set.sha256;
   if (python != nullptr) json["python"] = python_json(flags, *python);
   const std::string lines = fmt::format(
       "{}; {} at {}, {} at a time\n{}{} tokens, {:.1f} a second while one is answered\n",
-      eval::task_name(flags.kind), model, flags.server.url, flags.parallel,
+      eval::task_name(flags.kind), model.name, flags.server.url, flags.parallel,
       format_score(flags, summary), summary.tokens, summary.tokens_per_second());
   return give_task_report(flags, replies, summary, lines, std::move(json));
 }

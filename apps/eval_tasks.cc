@@ -197,17 +197,7 @@ void add_served_flags(CLI::App& command, TaskFlags& flags) {
   for (const char* name : {"--raw", "--compare-plain", "--model", "--draft", "--draft-length"}) {
     url->excludes(command.get_option(name));
   }
-  command
-      .add_option("--model-name", flags.model_name,
-                  "The server's name of the model (default: the first that it lists)")
-      ->needs(url)
-      ->type_name("NAME")
-      ->group(kGroup);
-  command.add_option("--parallel", flags.parallel, "Most requests at a time (default: 1)")
-      ->check(CLI::Range(1, 256))
-      ->needs(url)
-      ->type_name("N")
-      ->group(kGroup);
+  add_served_model_flags(command, flags.model_name, flags.parallel, kGroup);
 }
 
 void add_code_flags(CLI::App& command, TaskFlags& flags) {

@@ -1,9 +1,11 @@
 // Flags of commands that ask a server: where it is, and how it is trusted.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "command.h"
+#include "served_text.h"
 #include "server/chat_client.h"
 
 namespace kakeya::cli {
@@ -23,5 +25,27 @@ void add_server_flags(CLI::App& command,
 
 // Errors: kInvalidArgument for what is no address and no key; as read_text for the key's file.
 Result<server::ChatClientOptions> client_options(const ServerFlags& flags);
+
+// A model that a server holds, for evaluations.
+struct ServedModel {
+  server::ChatClientOptions server = {};
+  std::string name = {};
+};
+
+// --model-name and --parallel, for commands with --url; both in `group`.
+void add_served_model_flags(CLI::App& command,
+                            std::string& model_name,
+                            std::int64_t& parallel,
+                            const std::string& group);
+
+// The model of that name, or if it is empty the first one that the server lists. Errors: as
+// client_options; kUnavailable if no server answers.
+Result<ServedModel> open_served_model(const ServerFlags& flags, const std::string& model_name);
+
+// The greedy answer to a user's message, of so many tokens at most. Any thread. Errors: the
+// server's.
+Result<eval::ServedText> ask_served_model(const ServedModel& model,
+                                          const std::string& prompt,
+                                          std::int64_t max_tokens);
 
 }  // namespace kakeya::cli

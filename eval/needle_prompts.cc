@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/random.h"
@@ -146,12 +147,12 @@ Status check_task(const NeedleTask& task) {
 
 }  // namespace
 
-Result<NeedlePrompts> NeedlePrompts::create(const Engine& engine,
+Result<NeedlePrompts> NeedlePrompts::create(const ModelText& model,
                                             const std::vector<std::string>& texts,
                                             const NeedleTask& task,
                                             std::uint64_t seed) {
   KAKEYA_TRY(check_task(task));
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, model.tokenizer());
   NeedlePrompts prompts(*tokenizer, task, seed);
   for (const std::string& text : texts) {
     const std::string words = collapsed(text);
@@ -168,7 +169,7 @@ Result<NeedlePrompts> NeedlePrompts::create(const Engine& engine,
     return invalid_argument("expected texts of words for the haystack, got none");
   }
   const ChatMessage message{.role = "user", .content = std::string(kMark)};
-  KAKEYA_ASSIGN_OR_RETURN(const ChatPrompt chat, engine.apply_chat_template({&message, 1}));
+  KAKEYA_ASSIGN_OR_RETURN(const ChatPrompt chat, model.apply_chat_template({&message, 1}, {}));
   const std::size_t mark = chat.text.find(kMark);
   if (mark == std::string::npos || chat.text.find(kMark, mark + 1) != std::string::npos) {
     return error(StatusCode::kUnimplemented,
@@ -258,6 +259,8 @@ NeedlePrompt NeedlePrompts::assemble(const Plan& plan, const NeedlePlace& place)
     prompt.ids.insert(prompt.ids.end(), sentence.ids.begin(), sentence.ids.end());
   }
   add_text(plan.haystack);
+  prompt.message = (task_.hops > 0 ? std::string(kChainPreface) : "") +
+                   tokenizer_->decode(std::span(prompt.ids).subspan(before_.size()));
   prompt.ids.insert(prompt.ids.end(), plan.after.begin(), plan.after.end());
   return prompt;
 }
@@ -298,6 +301,7 @@ Result<NeedlePrompt> NeedlePrompts::make(const NeedlePlace& place) const {
     }
   }
   NeedlePrompt prompt = assemble(plan, place);
+  prompt.message += hidden.question;
   prompt.answers = hidden.answers;
   return prompt;
 }

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "base/random.h"
-#include "kakeya/engine.h"
 #include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
+#include "runtime/model_text.h"
 
 namespace kakeya::eval {
 
@@ -42,7 +43,8 @@ struct HiddenSentence {
 
 struct NeedlePrompt {
   NeedlePlace place = {};
-  std::vector<TokenId> ids = {};
+  std::vector<TokenId> ids = {};               // with the chat template around the message
+  std::string message = {};                    // of the user, as text
   std::vector<std::string> answers = {};       // all of them are in a right reply
   std::vector<HiddenSentence> sentences = {};  // what is asked for, in its order, then distractors
   std::int64_t haystack = 0;                   // tokens of the text around them
@@ -55,10 +57,10 @@ class NeedlePrompts {
   static constexpr std::int64_t kMostLength = std::int64_t{1} << 24;
 
   // `texts`: what haystacks are cut from, again from the beginning where they are too short.
-  // `engine` must outlive it. Errors: kInvalidArgument for a task out of range and texts without
+  // `model` must outlive it. Errors: kInvalidArgument for a task out of range and texts without
   // a word; of the tokenizer and the template; kUnimplemented for a template that does not keep the
   // message in one piece.
-  static Result<NeedlePrompts> create(const Engine& engine,
+  static Result<NeedlePrompts> create(const ModelText& model,
                                       const std::vector<std::string>& texts,
                                       const NeedleTask& task,
                                       std::uint64_t seed);

@@ -123,9 +123,7 @@ Status fill_reply(EngineImpl& engine,
                           created->generate({.max_tokens = options.max_tokens, .draft_length = 0}));
   reply.seconds += decode.seconds();
   reply.sha256 = options.hash(result.ids);
-  const std::string text = tokenizer->decode(result.ids);
-  reply.found = std::ranges::count_if(
-      prompt.answers, [&](const std::string& answer) { return contains_whole(text, answer); });
+  reply.found = answers_in(prompt, tokenizer->decode(result.ids));
   return {};
 }
 
@@ -170,7 +168,7 @@ std::vector<NiahClaim> niah_claims(std::span<const NiahSample> samples,
     const KvMode* mode = known_mode(modes[m]);
     for (const std::int64_t length : lengths) {
       NiahClaim claim{.mode = modes[m], .length = length};
-      bool worked = mode != nullptr;
+      bool worked = mode != nullptr || modes[m] == kServedMode;
       for (const NiahSample& sample : samples) {
         if (sample.place.length != length || m >= sample.replies.size()) continue;
         const NiahReply& reply = sample.replies[m];
@@ -180,13 +178,18 @@ std::vector<NiahClaim> niah_claims(std::span<const NiahSample> samples,
           continue;
         }
         if (reply.found == sample.answers) ++claim.found;
-        worked = worked && did_its_work(*mode, reply);
+        worked = worked && (mode == nullptr || did_its_work(*mode, reply));
       }
       claim.made = worked && claim.samples >= kFewestNeedlePrompts;
       claims.push_back(std::move(claim));
     }
   }
   return claims;
+}
+
+std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply) {
+  return std::ranges::count_if(
+      prompt.answers, [&](const std::string& answer) { return contains_whole(reply, answer); });
 }
 
 NiahReply ask_for_needles(EngineImpl& engine,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bootstrap.h"
@@ -19,6 +20,8 @@
 
 namespace kakeya::eval {
 
+// The only mode of a run that asks a server, of whose rows nothing is known.
+inline constexpr const char* kServedMode = "served";
 // Of fewer prompts nothing is claimed.
 inline constexpr std::int64_t kFewestNeedlePrompts = 20;
 
@@ -74,7 +77,7 @@ Interval wilson_interval(std::int64_t found, std::int64_t samples);
 
 // For each mode and length, in their order. A claim is made from kFewestNeedlePrompts on, of a mode
 // that evicts rows if all its replies had some evicted, of one that restores them if in all replies
-// rows were restored and their codes matter. Modes of unknown names claim nothing.
+// rows were restored and their codes matter. Modes of unknown names but kServedMode claim nothing.
 std::vector<NiahClaim> niah_claims(std::span<const NiahSample> samples,
                                    std::span<const std::string> modes,
                                    std::span<const std::int64_t> lengths);
@@ -84,6 +87,9 @@ NiahReply ask_for_needles(EngineImpl& engine,
                           const NeedlePrompt& prompt,
                           const KvMode& mode,
                           const NiahOptions& options);
+
+// How many of the prompt's answers are in a reply.
+std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply);
 
 // As reports and journals have them. Errors of the second: kDataLoss for what is no reply.
 Report niah_reply_json(const NiahReply& reply);

@@ -70,8 +70,13 @@ void check_samples(const Report& report,
 
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
   const std::vector<std::string> modes = niah_modes_of(report);
-  checks.expect(modes.front() == kExactMode, "same-run", "modes/0/mode",
-                "expected the exact mode beside the others");
+  const bool served = report.contains("server");
+  checks.expect(
+      modes.front() == (served ? kServedMode : kExactMode), "same-run", "modes/0/mode",
+      served ? "expected the mode of a server" : "expected the exact mode beside the others");
+  const auto of_server = std::ranges::count(modes, kServedMode);
+  checks.expect(of_server == (served ? std::ssize(modes) : 0), "same-run", "modes",
+                "expected a server's mode alone, and none of a server among others");
   check_samples(report, modes, checks);
   const std::vector<NiahClaim> claims =
       niah_claims(niah_samples_of(report), modes,

@@ -306,6 +306,7 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
                 {"kakeya.eval.drafter-parity/1", parity_claims},
                 {"kakeya.eval.overlap/1", overlap_claims},
                 {"kakeya.eval.niah/1", needle_claims},
+                {"kakeya.eval.served-niah/1", needle_claims},
                 {"kakeya.eval.task/1", task_claims},
                 {"kakeya.eval.served-task/1", task_claims},
                 {"kakeya.bench.decode/1", pass_claims},

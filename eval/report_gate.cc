@@ -85,6 +85,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (kind == "kakeya.eval.drafter-parity/1") check_drafter_parity(report, checks);
   if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
   if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
+  if (kind == "kakeya.eval.served-niah/1") check_needles_in_haystacks(report, checks);
   if (kind == "kakeya.eval.task/1") check_tasks(report, checks);
   if (kind == "kakeya.eval.served-task/1") check_served_tasks(report, checks);
   if (kind == "kakeya.longrun/1") check_longrun(report, checks);

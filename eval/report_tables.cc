@@ -149,7 +149,7 @@ summary/tokens_per_round number checked
 summary/equal_plain? count checked
 )";
 
-const std::string_view kServedTaskFields = R"(
+const std::string_view kServedFields = R"(
 server text stated
 options/parallel count stated
 )";

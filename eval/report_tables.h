@@ -12,7 +12,7 @@ extern const std::string_view kMultitenantFields;
 // Of tasks: what all reports have, those of an engine, and those of a server.
 extern const std::string_view kTaskFields;
 extern const std::string_view kTaskPassFields;
-extern const std::string_view kServedTaskFields;
+extern const std::string_view kServedFields;
 extern const std::string_view kDrafterParityFields;
 
 }  // namespace kakeya::eval

@@ -7,23 +7,16 @@
 #include <string>
 #include <string_view>
 
+#include "served_text.h"
 #include "task_eval.h"
 
 namespace kakeya::eval {
-
-// What a server answers to a user's message.
-struct ServedText {
-  std::string text = {};
-  std::int64_t tokens = 0;  // 0: the server does not say
-  double seconds = 0.0;     // from the first piece of text to the last
-};
 
 struct ServedTaskOptions {
   TaskKind kind = TaskKind::kGsm8k;
   std::int64_t parallel = 1;             // most requests at a time
   const PythonRunner* python = nullptr;  // for code; outlives the evaluation
-  // Called by `parallel` threads at once.
-  std::function<Result<ServedText>(const std::string& prompt)> ask = {};
+  AskServer ask = {};
   std::function<std::string(std::string_view)> hash = {};  // of texts
 };
 

@@ -75,6 +75,39 @@ TEST_F(Cli, NeedlesGoOnWhereARunEndedAndGiveTheSameReport) {
   expect_refusal(kNiah + "--seed 7 --resume " + journal, "differs in seed: 42 instead of 7");
 }
 
+// With the answers that an engine of this process gives, in whatever order they come.
+TEST_F(Cli, AsksAServerForNeedles) {
+  const std::string socket = folder_ + "/socket";
+  const std::string journal = folder_ + "/run.jsonl";
+  const std::string served = folder_ + "/served.json";
+  const std::string prompts = "eval niah --data " + std::string(KAKEYA_SOURCE_DIR) +
+                              "/eval/data --lengths 160,200 --depths 0,50,100 --samples 7 ";
+  const std::string run = std::string(KAKEYA_BINARY) + " " + prompts +
+                          "--parallel 4 --url unix:" + socket + " --resume " + journal;
+  ASSERT_EQ(while_served(socket, run + " --limit 2 > /dev/null && " + run + " -o " + served +
+                                     " > " + folder_ + "/said 2> " + folder_ + "/err"),
+            0)
+      << slurp(folder_ + "/err");
+  EXPECT_NE(slurp(folder_ + "/said").find("recall"), std::string::npos);
+  EXPECT_EQ(slurp(folder_ + "/said").find("rows gone"), std::string::npos);
+  const std::string gate = kakeya("eval gate " + served).out;
+  EXPECT_TRUE(passes_gate(gate)) << gate;
+  const Outcome own = kakeya(prompts + kDemoFlag + "--modes drop-full --json");
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  const auto expected = nlohmann::json::parse(own.out);
+  const auto got = nlohmann::json::parse(slurp(served));
+  ASSERT_EQ(got["samples"].size(), expected["samples"].size());
+  for (std::size_t i = 0; i < got["samples"].size(); ++i) {
+    EXPECT_EQ(got["samples"][i]["sha256"], expected["samples"][i]["sha256"]);
+    EXPECT_EQ(got["samples"][i]["replies"][0]["found"],
+              expected["samples"][i]["replies"][0]["found"])
+        << i;
+  }
+  EXPECT_TRUE(got["claims"][0].contains("recall"));
+  expect_refusal(prompts + "--url unix:" + socket, "cannot be reached");
+  expect_refusal(prompts + "--url unix:" + socket + " --modes int8", "--modes");
+}
+
 // A reply that ended the program three times is a row, and the others are asked.
 TEST_F(Cli, NeedlesThatEndTheProgramAreRows) {
   const std::string journal = folder_ + "/run.jsonl";

@@ -36,12 +36,6 @@ nlohmann::json without_task_times(const std::string& text) {
   return report;
 }
 
-bool passes_gate(const std::string& gate) {
-  // A build of a commit with changes is one that nobody can quote.
-  return std::count(gate.begin(), gate.end(), '\n') == 1 &&
-         (gate.starts_with("ok ") || gate.find("provenance: dirty") != std::string::npos);
-}
-
 TEST_F(Cli, EvaluatesWordProblemsAndGoesOnWhereItEnded) {
   std::ofstream(folder_ + "/problems.jsonl") << counting_problems();
   const std::string run = kNumbers + "--data " + folder_ + "/problems.jsonl ";
@@ -77,16 +71,6 @@ TEST_F(Cli, EvaluatesWordProblemsAndGoesOnWhereItEnded) {
   EXPECT_NE(other.err.find("it differs in prompt"), std::string::npos) << other.err;
 }
 
-// Runs a command of the shell while a server of the demo model listens at `socket`.
-int while_served(const std::string& folder, const std::string& socket, const std::string& command) {
-  const std::string script = KAKEYA_BINARY " serve " + kDemoFlag + "--socket " + socket + " > " +
-                             folder + "/served 2>&1 & server=$!; while ! grep -q temperature " +
-                             folder + "/served && kill -0 $server; do :; done; " + command +
-                             "; code=$?; kill $server; wait $server; exit $code";
-  std::ofstream(folder + "/script") << script;
-  return WEXITSTATUS(std::system(("bash " + folder + "/script").c_str()));
-}
-
 TEST_F(Cli, AsksAServerWordProblems) {
   std::ofstream(folder_ + "/problems.jsonl") << counting_problems();
   const std::string of_problems = "--max-tokens 48 --data " + folder_ + "/problems.jsonl ";
@@ -95,9 +79,8 @@ TEST_F(Cli, AsksAServerWordProblems) {
   const std::string journal = folder_ + "/run.jsonl";
   const std::string run = std::string(KAKEYA_BINARY) + " eval gsm8k " + of_problems +
                           "--parallel 4 --url unix:" + socket + " --resume " + journal;
-  EXPECT_EQ(while_served(folder_, socket,
-                         run + " --limit 7 > /dev/null && " + run + " -o " + served + " > " +
-                             folder_ + "/said 2> " + folder_ + "/err"),
+  EXPECT_EQ(while_served(socket, run + " --limit 7 > /dev/null && " + run + " -o " + served +
+                                     " > " + folder_ + "/said 2> " + folder_ + "/err"),
             0)
       << slurp(folder_ + "/err") << slurp(folder_ + "/served");
   EXPECT_NE(slurp(folder_ + "/said").find("of 20 problems: exact match"), std::string::npos);

@@ -57,6 +57,10 @@ class Cli : public testing::Test {
             slurp(folder_ + "/err")};
   }
 
+  // Runs a command of the shell while a server of the demo model listens at `socket`; its exit
+  // code.
+  int while_served(const std::string& socket, const std::string& command) const;
+
   // Bad input gives one line on standard error that contains `part`, exit code 2, and no output.
   void expect_refusal(const std::string& arguments,
                       const std::string& part,
@@ -84,6 +88,22 @@ class Cli : public testing::Test {
   std::string folder_;
 };
 
+inline bool passes_gate(const std::string& gate) {
+  // A build of a commit with changes is one that nobody can quote.
+  return std::count(gate.begin(), gate.end(), '\n') == 1 &&
+         (gate.starts_with("ok ") || gate.find("provenance: dirty") != std::string::npos);
+}
+
 inline const std::string kDemoFlag = std::string("--model ") + KAKEYA_DEMO_MODEL + " ";
+
+inline int Cli::while_served(const std::string& socket, const std::string& command) const {
+  const std::string script = std::string(KAKEYA_BINARY) + " serve " + kDemoFlag + "--socket " +
+                             socket + " > " + folder_ +
+                             "/served 2>&1 & server=$!; while ! grep -q temperature " + folder_ +
+                             "/served && kill -0 $server; do :; done; " + command +
+                             "; code=$?; kill $server; wait $server; exit $code";
+  std::ofstream(folder_ + "/script") << script;
+  return WEXITSTATUS(std::system(("bash " + folder_ + "/script").c_str()));
+}
 
 }  // namespace kakeya::test

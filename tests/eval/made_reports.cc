@@ -6,6 +6,7 @@
 #include "drafter_parity.h"
 #include "longrun_eval.h"
 #include "multitenant_eval.h"
+#include "niah_eval.h"
 #include "task_eval.h"
 
 namespace kakeya::eval {
@@ -165,6 +166,31 @@ Report made_served_report(const Report& provenance) {
     report["rows"].push_back(task_reply_json(replies.back()));
   }
   report["summary"] = task_summary_json(task_summary(replies));
+  return report;
+}
+
+Report made_served_niah_report(const Report& niah) {
+  Report report = niah;
+  report["schema"] = "kakeya.eval.served-niah/1";
+  for (const char* name : {"weights", "drafter_weights", "backend", "threads", "compute"}) {
+    report.erase(name);
+  }
+  report["server"] = "http://127.0.0.1:8080";
+  report["options"].erase("chunk");
+  report["options"]["parallel"] = 4;
+  report["modes"] = Report::array({Report({{"mode", kServedMode}})});
+  for (Report& sample : report["samples"]) {
+    const Report reply = sample["replies"][0];
+    sample["replies"] = Report::array({reply});
+    sample["replies"][0]["mode"] = kServedMode;
+  }
+  Report claims = Report::array();
+  for (const Report& claim : niah["claims"]) {
+    if (claim["mode"] != niah["modes"][0]["mode"]) continue;
+    claims.push_back(claim);
+    claims.back()["mode"] = kServedMode;
+  }
+  report["claims"] = claims;
   return report;
 }
 

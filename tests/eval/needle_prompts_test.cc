@@ -41,7 +41,7 @@ class NeedlePromptsTest : public testing::Test {
   }
 
   static NeedlePrompts maker(const NeedleTask& task = {}, std::uint64_t seed = 1) {
-    return NeedlePrompts::create(engine(), texts(), task, seed).value();
+    return NeedlePrompts::create(engine().text(), texts(), task, seed).value();
   }
 
   static std::string decoded(const NeedlePrompt& prompt, std::int64_t begin, std::int64_t count) {
@@ -50,6 +50,22 @@ class NeedlePromptsTest : public testing::Test {
             .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
   }
 };
+
+// Who is asked over a text makes tokens of it anew, which may join where pieces met.
+TEST_F(NeedlePromptsTest, TheMessageAsTextHasThePromptsTokens) {
+  for (const NeedleTask& task : {NeedleTask{}, NeedleTask{.needles = 3}, NeedleTask{.hops = 2}}) {
+    for (const std::int64_t depth : {0, 40, 100}) {
+      const NeedlePrompt prompt = maker(task).make({512, depth, 1}).value();
+      const ChatMessage message{.role = "user", .content = prompt.message};
+      const auto chat = engine().apply_chat_template({&message, 1}, {}).value();
+      const auto ids = tokenizer().encode(chat.text).value();
+      EXPECT_NEAR(static_cast<double>(ids.size()), 512.0, 2.0) << prompt.message;
+      for (const HiddenSentence& sentence : prompt.sentences) {
+        EXPECT_THAT(prompt.message, HasSubstr(sentence.text));
+      }
+    }
+  }
+}
 
 TEST_F(NeedlePromptsTest, HaveExactlyTheLengthAndTheNeedleAtTheDepth) {
   // A needle goes between two words, and the texts' words have at most so many tokens.
@@ -173,7 +189,7 @@ TEST_F(NeedlePromptsTest, ChainsAssignOneVariableToTheNext) {
 
 TEST_F(NeedlePromptsTest, AreRefusedWithOneLine) {
   const auto message = [](const NeedleTask& task, const NeedlePlace& place) {
-    const auto prompts = NeedlePrompts::create(engine(), texts(), task, 1);
+    const auto prompts = NeedlePrompts::create(engine().text(), texts(), task, 1);
     if (!prompts) return prompts.error().message();
     const auto prompt = prompts->make(place);
     return prompt ? std::string("made") : prompt.error().message();
@@ -185,7 +201,7 @@ TEST_F(NeedlePromptsTest, AreRefusedWithOneLine) {
   EXPECT_THAT(message({.needles = 2, .hops = 1}, {200, 50, 0}), HasSubstr("one needle with hops"));
   EXPECT_THAT(message({.distractors = 9, .hops = 9}, {200, 50, 0}),
               HasSubstr("at most 64 hidden sentences, got 100"));
-  EXPECT_THAT(NeedlePrompts::create(engine(), {" \n"}, {}, 1).error().message(),
+  EXPECT_THAT(NeedlePrompts::create(engine().text(), {" \n"}, {}, 1).error().message(),
               HasSubstr("texts of words"));
 }
 

@@ -98,7 +98,10 @@ class NiahEval : public testing::Test {
         engine_->load_projection(std::string(KAKEYA_DEMO_MODEL) + "/projections/aux").value();
     std::string text;
     for (int i = 0; i < 80; ++i) text += "The old man looked at the sea and said nothing at all. ";
-    prompt_ = NeedlePrompts::create(*engine_, {text}, {}, 7).value().make({kLength, 50, 0}).value();
+    prompt_ = NeedlePrompts::create(engine_->text(), {text}, {}, 7)
+                  .value()
+                  .make({kLength, 50, 0})
+                  .value();
   }
 
   NiahReply ask(const std::string& mode) {

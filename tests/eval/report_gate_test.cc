@@ -29,6 +29,7 @@ Report kept(const std::string& name) {
   if (name == "made-humaneval") return made_humaneval_report(kept("niah"));
   if (name == "made-gsm8k") return made_gsm8k_report(kept("niah"));
   if (name == "made-served") return made_served_report(kept("niah"));
+  if (name == "made-served-niah") return made_served_niah_report(kept("niah"));
   if (name == "made-parity") return made_parity_report(kept("niah"));
   if (name == "made-longrun") return made_longrun_report(kept("niah"));
   if (name == "made-multitenant") return made_multitenant_report(kept("niah"));
@@ -42,7 +43,7 @@ std::vector<std::string> kept_names() {
   }
   std::ranges::sort(names);
   names.insert(names.end(), {"made-longrun", "made-multitenant", "made-humaneval", "made-gsm8k",
-                             "made-served", "made-parity"});
+                             "made-served", "made-served-niah", "made-parity"});
   return names;
 }
 
@@ -104,6 +105,12 @@ std::vector<Doctored> doctored_needles() {
       {"alive", "niah",
        [](Report& r) { needle_reply(r, "restore-full-aux")["codes_matter"] = false; }},
       {"alive", "niah", [](Report& r) { needle_reply(r, "exact")["evicted_rows"] = 3; }},
+      // A server's replies among an engine's, and the other way round.
+      {"same-run", "niah", [](Report& r) { r["modes"][1]["mode"] = kServedMode; }},
+      {"same-run", "made-served-niah", [](Report& r) { r["modes"][0]["mode"] = "exact"; }},
+      {"fields", "made-served-niah", [](Report& r) { r.erase("server"); }},
+      {"fields", "made-served-niah", [](Report& r) { r["compute"] = "f32"; }},
+      {"recall", "made-served-niah", [](Report& r) { r["claims"][0]["recall"] = 0.5; }},
   };
 }
 
