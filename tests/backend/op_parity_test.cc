@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/backend_fixture.h"
+#include "thorough.h"
 
 namespace kakeya {
 namespace {
@@ -352,15 +353,21 @@ TEST_P(OpParity, RowsAreStoredAsTheirFormatSays) {
 // Scores are sums of E products of order 1 / sqrt(E), in f32; the softmax multiplies their error by
 // at most the value range. Rotated formats add the roundings of a Hadamard transform to each row.
 TEST_P(OpParity, Attention) {
+  const bool is_slow = GetParam().instruction_set == kCudaEmulated;
+  std::size_t index = 0;
   for (const AttentionCase& c : kAttention) {
+    ++index;
     for (const KvFormat format : kFormats) {
+      ++index;
       if (!kv_format_supports(format, c.head_dim)) continue;
       const bool coded = format != KvFormat::kF32 && format != KvFormat::kBf16;
       // The reference decodes each row anew for each query.
       if (coded && c.rows * (c.first + c.rows) > 2000) continue;
       for (const bool derived : {false, true}) {
+        ++index;
         for (const bool bidirectional : {false, true}) {
           if (coded && bidirectional) continue;
+          if (is_slow && !test::is_run(index++, 2)) continue;
           const AttentionMode mode = {format, derived, bidirectional};
           expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {4e-6F}, case_name(c, mode));
         }
@@ -400,9 +407,14 @@ TEST_P(OpParity, FastAttention) {
     cases.insert(cases.end(), std::begin(kAttention), std::end(kAttention));
   }
   const float error = fast_attention_error(GetParam());
+  std::size_t index = 0;
   for (const AttentionCase& c : cases) {
+    ++index;
     for (const bool derived : {false, true}) {
+      ++index;
       for (const bool bidirectional : {false, true}) {
+        const bool is_slow = GetParam().instruction_set == kCudaEmulated;
+        if (is_slow && !test::is_run(index++, 2)) continue;
         const AttentionMode mode = {KvFormat::kBf16, derived, bidirectional, Compute::kFast};
         expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {error}, case_name(c, mode));
       }
