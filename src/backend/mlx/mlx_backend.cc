@@ -86,7 +86,10 @@ Result<std::unique_ptr<Backend>> create_mlx_backend() {
 Counters counters(const Backend& backend) {
   MlxSpace& space = static_cast<const MlxBackend&>(backend).space();
   const std::lock_guard lock(space.mutex());
-  return space.counters();
+  Counters counters = space.counters();
+  counters.active_bytes = mx::get_active_memory();
+  counters.cached_bytes = mx::get_cache_memory();
+  return counters;
 }
 
 }  // namespace kakeya::mlx

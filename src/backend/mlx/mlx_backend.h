@@ -29,6 +29,10 @@ struct Counters {
   std::uint64_t operations = 0;   // of the seam
   // Of those, by name, what the reference's loops did on host memory instead.
   std::map<std::string, std::uint64_t, std::less<>> fallbacks;
+  // As MLX counts them, of all backends of the process: bytes that arrays have now, and those that
+  // it keeps for further ones.
+  std::uint64_t active_bytes = 0;
+  std::uint64_t cached_bytes = 0;
 };
 
 // `backend` is of create_mlx_backend().

@@ -120,21 +120,11 @@ void MlxExecutor::route(ConstRows logits,
                         DevicePointer<const float> per_expert_scale,
                         Routing routing) {
   const auto guard = start();
-  const mx::array rows = read(logits);
-  const int count = to_int(logits.count);
-  const int top_k = to_int(routing.top_k);
-  // MLX's sort is stable: of equal logits the lower id stays first.
-  const mx::array order = mx::argsort(mx::negative(rows, s_), 1, s_);
-  // Of uint32, which is the same bytes.
-  const mx::array chosen =
-      mx::slice(order, mx::Shape{0, 0}, mx::Shape{count, top_k}, mx::Shape{1, 1}, s_);
-  const mx::array best = mx::take_along_axis(rows, chosen, 1, s_);
   const mx::array scales =
       space_.read(per_expert_scale.address(), mx::Shape{1, to_int(logits.width)}, mx::float32);
-  const mx::array weights = mx::multiply(mx::softmax(best, std::vector<int>{1}, true, s_),
-                                         mx::take_along_axis(scales, chosen, 1, s_), s_);
-  space_.write(routing.experts.address(), chosen);
-  space_.write(routing.weights.address(), weights);
+  const Routes routes = fused_route(read(logits), scales, routing.top_k, s_);
+  space_.write(routing.experts.address(), routes.experts);
+  space_.write(routing.weights.address(), routes.weights);
 }
 
 void MlxExecutor::experts(ConstRows x,
@@ -172,8 +162,8 @@ void MlxExecutor::experts(ConstRows x,
 
 void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   const auto guard = start();
-  const mx::array sum = mx::add(read(a), read(b), s_);
-  write(out, scale == 1.0F ? sum : mx::multiply(sum, mx::array(scale), s_));
+  write(out,
+        scale == 1.0F ? mx::add(read(a), read(b), s_) : fused_add(read(a), read(b), scale, s_));
 }
 
 void MlxExecutor::softcap(Rows x, float cap) {

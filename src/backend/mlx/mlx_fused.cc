@@ -4,12 +4,14 @@
 #include <mlx/backend/cpu/encoder.h>
 #include <mlx/primitives.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -122,6 +124,57 @@ mx::array by_rows(const char* name,
       std::move(arrays));
 }
 
+// One row's experts and their weights, as the reference has them. Not sorted: a row of NaN would
+// break the order that a sort needs.
+void route_row(Row logits, Row scales, std::span<std::uint32_t> experts, std::span<float> weights) {
+  for (std::size_t rank = 0; rank < experts.size(); ++rank) {
+    const auto chosen = experts.first(rank);
+    std::optional<std::uint32_t> best;
+    for (std::uint32_t e = 0; e < logits.size(); ++e) {
+      if (best && !(logits[e] > logits[*best])) continue;  // of equal ones the lower id stays
+      if (std::ranges::find(chosen, e) == chosen.end()) best = e;
+    }
+    experts[rank] = best.value_or(0);
+  }
+  const double largest = logits[experts.front()];
+  double sum = 0.0;
+  for (const std::uint32_t e : experts) sum += std::exp(logits[e] - largest);
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    const double share = std::exp(logits[experts[i]] - largest) / sum;
+    weights[i] = static_cast<float>(share * scales[experts[i]]);
+  }
+}
+
+class RoutePrimitive final : public mx::Primitive {
+ public:
+  RoutePrimitive(mx::Stream stream, std::int64_t num_experts, std::int64_t top_k)
+      : Primitive(stream), num_experts_(num_experts), top_k_(top_k) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (mx::array& out : outputs) out.set_data(mx::allocator::malloc(out.nbytes()));
+    mx::cpu::get_command_encoder(stream()).dispatch(
+        [logits = Source(inputs[0], num_experts_), scales = Source(inputs[1], num_experts_),
+         experts = outputs[0].data<std::uint32_t>(), weights = outputs[1].data<float>(),
+         top_k = static_cast<std::size_t>(top_k_),
+         count = static_cast<std::int64_t>(outputs[0].size()) / top_k_]() mutable {
+          for (std::int64_t t = 0; t < count; ++t) {
+            const std::size_t at = static_cast<std::size_t>(t) * top_k;
+            route_row(logits.row(t, count), scales.row(t, count), {experts + at, top_k},
+                      {weights + at, top_k});
+          }
+        });
+  }
+  void eval_gpu(const std::vector<mx::array>& /*inputs*/,
+                std::vector<mx::array>& /*outputs*/) override {
+    throw std::logic_error("this primitive is for the CPU device alone");
+  }
+  const char* name() const override { return "Route"; }
+
+ private:
+  std::int64_t num_experts_;
+  std::int64_t top_k_;
+};
+
 // In lanes, so that one addition need not wait for the other.
 float sum_of_squares(Row x) {
   constexpr std::size_t kLanes = 16;
@@ -216,6 +269,25 @@ mx::array fused_weighted_sum(const mx::array& x,
   const std::int64_t ranks = factors.shape(-1);
   return by_rows("WeightedSum", {{x, ranks * width}, {factors, ranks}},
                  mx::Shape{factors.shape(0), to_int(width)}, width, kernel, stream);
+}
+
+mx::array fused_add(const mx::array& a, const mx::array& b, float scale, mx::Stream stream) {
+  const auto kernel = [scale](std::span<const Row> inputs, std::span<float> out) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = (inputs[0][i] + inputs[1][i]) * scale;
+  };
+  const std::int64_t width = a.shape(-1);
+  return by_rows("ScaledAdd", {{a, width}, {b, width}}, a.shape(), width, kernel, stream);
+}
+
+Routes fused_route(const mx::array& logits,
+                   const mx::array& scales,
+                   std::int64_t top_k,
+                   mx::Stream stream) {
+  const mx::Shape shape{logits.shape(0), to_int(top_k)};
+  const auto primitive = std::make_shared<RoutePrimitive>(stream, logits.shape(1), top_k);
+  const std::vector<mx::array> outputs = mx::array::make_arrays(
+      {shape, shape}, {mx::uint32, mx::float32}, primitive, {logits, scales});
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace kakeya::mlx

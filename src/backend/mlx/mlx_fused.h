@@ -39,4 +39,21 @@ namespace kakeya::mlx {
                                       std::int64_t width,
                                       ::mlx::core::Stream stream);
 
+// (a + b) * scale, of equal shapes.
+::mlx::core::array fused_add(const ::mlx::core::array& a,
+                             const ::mlx::core::array& b,
+                             float scale,
+                             ::mlx::core::Stream stream);
+
+struct Routes {
+  ::mlx::core::array experts;  // uint32 [T, K], best first; of equal ones the lower id
+  ::mlx::core::array weights;  // f32 [T, K]
+};
+// The top_k largest of each row of logits [T, E], and the softmax over them alone, times the
+// scales [E] of the chosen.
+Routes fused_route(const ::mlx::core::array& logits,
+                   const ::mlx::core::array& scales,
+                   std::int64_t top_k,
+                   ::mlx::core::Stream stream);
+
 }  // namespace kakeya::mlx
