@@ -24,11 +24,12 @@ Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::s
 
 }  // namespace
 
-void choose_on_host(SequenceChoice& choice, HostRows logits) {
+void accept_choices(SequenceChoice& choice,
+                    const std::function<Result<TokenId>(std::size_t)>& choose) {
   choice.count = 0;
   choice.status = {};
   for (std::size_t row = 0; row <= choice.drafts.size() && choice.count < choice.most; ++row) {
-    const auto id = choose_row(choice, row, logits.row(static_cast<std::int64_t>(row)));
+    const auto id = choose(row);
     if (!id) {
       choice.status = Unexpected(id.error());
       return;
@@ -45,6 +46,12 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
       return;
     }
   }
+}
+
+void choose_on_host(SequenceChoice& choice, HostRows logits) {
+  accept_choices(choice, [&](std::size_t row) {
+    return choose_row(choice, row, logits.row(static_cast<std::int64_t>(row)));
+  });
 }
 
 void choose_on_host(BlockChoice& choice, HostRows logits) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -58,6 +59,10 @@ class HostCopies {
   // Where host code may read and overwrite them; valid until the next call.
   virtual HostRows download(Rows rows) = 0;
 };
+
+// Chooses for one row after the other, each by `choose`, as long as drafts are what was chosen.
+void accept_choices(SequenceChoice& choice,
+                    const std::function<Result<TokenId>(std::size_t row)>& choose);
 
 // The choice on the host, one row after the other, which says what every implementation gives.
 // `logits` are those of the choice.

@@ -351,6 +351,16 @@ std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
   return count;
 }
 
+std::optional<std::span<const TokenId>> Sampler::greedy_exclusions() const {
+  const bool penalised = options_.repetition_penalty != 1.0F || options_.presence_penalty != 0.0F ||
+                         options_.frequency_penalty != 0.0F;
+  if (options_.temperature != 0.0F || penalised || !options_.logit_bias.empty() ||
+      constraint_ != nullptr) {
+    return std::nullopt;
+  }
+  return suppressed_;
+}
+
 TokenId Sampler::sample(std::span<float> logits, Position position) {
   apply_bias_and_penalties(logits);
   if (options_.temperature == 0.0F) return argmax(logits);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Sampler {
   Status add_output_token(TokenId id);
   // Undoes the last calls of add_output_token(), which were for these.
   void take_back(std::span<const TokenId> ids);
+
+  // Where sample(), draft() and verify() choose the largest logit and no more: the ids that they
+  // leave out. None where a temperature, penalty, bias or constraint has a say.
+  std::optional<std::span<const TokenId>> greedy_exclusions() const;
 
   // The token for `position`, given its logits [V], which are overwritten.
   //

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,8 @@ class CudaExecutor final : public Executor {
                     DevicePointer<float> out,
                     std::int64_t out_width,
                     std::int64_t column) override;
+  void choose(std::span<SequenceChoice> choices, HostCopies& copies) override;
+  void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override;
 
  private:
   // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
@@ -110,6 +114,13 @@ class CudaExecutor final : public Executor {
               const RestoredRows* restored,
               const LayerTables& tables,
               const AttentionSettings& settings);
+  // Has the device find the largest logit of each row, without `never`: where its answers will
+  // begin in largest_. None if `sampler` does not choose so, or there is no room.
+  std::optional<std::size_t> find_largest(Rows rows, const Sampler& sampler, TokenId never);
+  // Waits for what find_largest() began.
+  void fetch_largest();
+  // The token of each row; false where one has a number that is not finite, or none that counts.
+  bool read_largest(Rows rows, std::size_t first, std::span<TokenId> ids) const;
   // For copies, which come behind all launches before them.
   MemorySpace& space() {
     flush();
@@ -137,6 +148,9 @@ class CudaExecutor final : public Executor {
   std::vector<std::byte> inputs_;  // positions, and ids behind them, as they are on the device
   bool has_inputs_ = false;        // the device, those of the batch
   std::vector<float> staged_;      // rows of a table that is in host memory
+  std::vector<device::LargestOfSpan> largest_;      // answers, as they lie in partials_
+  std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
+  std::vector<TokenId> ids_of_rows_;
   LaunchList launches_;
   Status failure_;
 };

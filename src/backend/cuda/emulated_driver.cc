@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"

@@ -1,5 +1,6 @@
 // The kernels under their names, for nvcc.
 #include "backend/cuda/device/kernel_list.h"
+#include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"

@@ -26,6 +26,7 @@
   KERNEL(route, RouteParams)                                \
   KERNEL(expert_hidden, ExpertHiddenParams)                 \
   KERNEL(expert_output, ExpertOutputParams)                 \
+  KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \
   KERNEL(copy_columns, CopyColumnsParams)

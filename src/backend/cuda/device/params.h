@@ -176,6 +176,18 @@ struct ExpertOutputParams {
   std::int64_t top_k;
   float* out;
 };
+// What is largest in a part of a row: NaN if some number of it is not finite, id -1 if none counts.
+struct alignas(8) LargestOfSpan {
+  float value;
+  std::int32_t id;
+};
+inline constexpr int kMostExcluded = 8;
+struct LargestParams {
+  const float* x;  // [rows, width]
+  std::int64_t width;
+  std::int32_t excluded[kMostExcluded];  // ids that do not count; -1: none
+  LargestOfSpan* out;                    // [rows, spans]
+};
 struct AddParams {
   const float* a;
   const float* b;

@@ -1,0 +1,161 @@
+// Choosing tokens on every backend, against the choice on the host: the device may look for the
+// largest logit itself.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/backend_fixture.h"
+#include "backend/choose.h"
+
+namespace kakeya {
+namespace {
+
+constexpr std::int64_t kVocabSize = 20011;  // three parts of a row, the last one odd
+constexpr std::int64_t kRows = 5;
+
+// Rows of the tests lie in the host's memory. Counts what is asked for.
+class CountedCopies final : public HostCopies {
+ public:
+  HostRows download(Rows rows) override {
+    ++downloads;
+    return {rows.data.address(), rows.count, rows.width};
+  }
+  int downloads = 0;
+};
+
+class Choice : public testing::TestWithParam<Configuration> {
+ protected:
+  // Numbers of few values, so that the largest are many.
+  static std::vector<float> logits(unsigned seed) {
+    std::vector<float> values = random_floats(kRows * kVocabSize, seed, 30.0F);
+    for (float& value : values) value = std::round(value);
+    return values;
+  }
+  std::unique_ptr<Sampler> sampler(const SamplingOptions& options,
+                                   const std::vector<TokenId>& suppressed = {}) {
+    auto made = std::make_unique<Sampler>(Sampler::create(kVocabSize, machine_.budget).value());
+    made->set_options(options, suppressed);
+    return made;
+  }
+
+  struct Outcome {
+    std::vector<TokenId> ids;
+    bool ok = true;
+    bool operator==(const Outcome&) const = default;
+  };
+  // Of a block whose drafts are `drafts`.
+  template <typename Choose>
+  Outcome outcome(std::vector<float> values,
+                  Sampler& sampler,
+                  const std::vector<TokenId>& drafts,
+                  const Choose& choose) {
+    std::vector<TokenId> chosen(kRows);
+    SequenceChoice choice{.logits = rows_of(values, kVocabSize),
+                          .position = 7,
+                          .sampler = &sampler,
+                          .drafts = drafts,
+                          .most = kRows,
+                          .chosen = chosen};
+    choose(choice);
+    chosen.resize(static_cast<std::size_t>(choice.count));
+    return {chosen, choice.status.has_value()};
+  }
+  // The same on the host and by the backend; the backend's downloads.
+  int expect_equal(const std::vector<float>& values,
+                   const SamplingOptions& options,
+                   const std::vector<TokenId>& suppressed,
+                   const std::vector<TokenId>& drafts) {
+    const auto of_host = sampler(options, suppressed);
+    const Outcome expected = outcome(values, *of_host, drafts, [](SequenceChoice& choice) {
+      choose_on_host(choice, {choice.logits.data.address(), kRows, kVocabSize});
+    });
+    CountedCopies copies;
+    const auto own = sampler(options, suppressed);
+    const Outcome got = outcome(values, *own, drafts, [&](SequenceChoice& choice) {
+      machine_.executor->choose({&choice, 1}, copies);
+    });
+    EXPECT_EQ(got.ids, expected.ids);
+    EXPECT_EQ(got.ok, expected.ok);
+    return copies.downloads;
+  }
+  // What greedy choice takes of each row.
+  static std::vector<TokenId> largest(const std::vector<float>& values) {
+    std::vector<TokenId> ids;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      ids.push_back(argmax(std::span(values).subspan(static_cast<std::size_t>(row * kVocabSize),
+                                                     static_cast<std::size_t>(kVocabSize))));
+    }
+    return ids;
+  }
+  bool chooses_itself() const { return GetParam().instruction_set == kCudaEmulated; }
+
+  Machine machine_{GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(AllSets,
+                         Choice,
+                         testing::ValuesIn(fast_configurations({2})),
+                         [](const auto& test) { return configuration_name(test.param); });
+
+TEST_P(Choice, OfTheLargestIsThatOfTheHost) {
+  for (unsigned seed = 1; seed < 5; ++seed) {
+    const std::vector<float> values = logits(seed);
+    const std::vector<TokenId> best = largest(values);
+    // All drafts are right, the third is wrong, and the first one is suppressed.
+    const std::vector<TokenId> right(best.begin(), best.end() - 1);
+    std::vector<TokenId> wrong = right;
+    wrong[2] = (wrong[2] + 1) % kVocabSize;
+    EXPECT_EQ(expect_equal(values, {}, {}, right), chooses_itself() ? 0 : 1);
+    EXPECT_EQ(expect_equal(values, {}, {}, wrong), chooses_itself() ? 0 : 1);
+    EXPECT_EQ(expect_equal(values, {}, {best[0], 3, best[1]}, right), chooses_itself() ? 0 : 1);
+  }
+}
+
+TEST_P(Choice, OfAnythingElseIsTheHosts) {
+  const std::vector<float> values = logits(6);
+  const std::vector<TokenId> best = largest(values);
+  const std::vector<TokenId> drafts(best.begin(), best.end() - 1);
+  EXPECT_EQ(expect_equal(values, {.temperature = 0.7F, .seed = 5}, {}, drafts), 1);
+  EXPECT_EQ(expect_equal(values, {.presence_penalty = 3.0F}, {}, drafts), 1);
+  EXPECT_EQ(expect_equal(values, {.logit_bias = {{best[0], -9.0F}}}, {}, drafts), 1);
+  std::vector<TokenId> many(9);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = best[0] + static_cast<TokenId>(i);
+  EXPECT_EQ(expect_equal(values, {}, many, drafts), 1);
+  for (const float broken :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::infinity()}) {
+    std::vector<float> spoilt = values;
+    spoilt[kVocabSize + kVocabSize - 1] = broken;  // the last number of the second row
+    EXPECT_EQ(expect_equal(spoilt, {}, {}, drafts), 1) << broken;
+  }
+}
+
+TEST_P(Choice, OfDraftsIsThatOfTheHost) {
+  const std::vector<float> values = logits(8);
+  const std::vector<TokenId> best = largest(values);
+  for (const float temperature : {0.0F, 0.6F}) {
+    const auto draft = [&](const auto& choose) {
+      std::vector<float> rows = values;
+      std::vector<TokenId> out(kRows);
+      const auto own = sampler({.temperature = temperature, .seed = 3}, {best[1]});
+      BlockChoice choice{.logits = rows_of(rows, kVocabSize),
+                         .position = 11,
+                         .sampler = own.get(),
+                         .never = best[0],
+                         .out = out};
+      choose(choice);
+      return out;
+    };
+    CountedCopies copies;
+    EXPECT_EQ(draft([&](BlockChoice& choice) {
+                machine_.executor->choose_drafts({&choice, 1}, copies);
+              }),
+              draft([](BlockChoice& choice) {
+                choose_on_host(choice, {choice.logits.data.address(), kRows, kVocabSize});
+              }));
+    EXPECT_EQ(copies.downloads, chooses_itself() && temperature == 0.0F ? 0 : 1);
+  }
+}
+
+}  // namespace
+}  // namespace kakeya
