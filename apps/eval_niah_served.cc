@@ -57,7 +57,10 @@ Result<std::vector<eval::NiahSample>> ask_all(const std::vector<eval::NeedleProm
     places.push_back(samples.size() - 1);
   }
   const auto ask = [&](const std::string& message) {
-    return ask_served_model(model, message, flags.reply_tokens());
+    const Stopwatch watch;
+    auto answer = ask_served_model(model, message, flags.reply_tokens());
+    if (answer) answer->seconds = watch.seconds();  // with the prompt
+    return answer;
   };
   const auto take = [&](std::size_t index, Result<eval::ServedText> answer) -> Status {
     if (!answer) return Unexpected(std::move(answer.error()));

@@ -11,7 +11,7 @@ if(KAKEYA_WITH_MLX)
   kakeya_test(train_mlx_test train/drafter_network_test.cc train/projection_losses_test.cc
               train/refine_projection_test.cc train/train_drafter_test.cc)
   # MLX's headers do not compile without optimisation.
-  target_compile_options(train_mlx_test PRIVATE -O1)
+  target_compile_options(train_mlx_test PRIVATE SHELL:-O1)
   set_target_properties(train_mlx_test PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   target_link_libraries(train_mlx_test PRIVATE kakeya_train_mlx)
   target_compile_definitions(train_mlx_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_train_cli>")
