@@ -76,14 +76,14 @@ Result<std::vector<eval::NeedlePrompt>> make_needle_prompts(const ModelText& tex
 // Without its replies.
 eval::NiahSample needle_sample(const eval::NeedlePrompt& prompt);
 
-// What both ways have; `--limit` is counted in.
+// What both ways have, as reports say it.
 nlohmann::ordered_json needle_options_json(const NiahFlags& flags);
 
 // Those options without the ones whose other values mean further prompts, not other ones.
 nlohmann::ordered_json needle_journal_json(const NiahFlags& flags);
 
-// `head` says what was asked. Writes the heat map and the report with samples and claims, or prints
-// tables below `head`.
+// Writes the heat map, whose title names who was asked, and the report with samples and claims, or
+// prints tables below `head`, which says the same at length.
 Status give_needle_report(const NiahFlags& flags,
                           const NiahReport& report,
                           const std::string& asked,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ class FieldReader {
   template <typename Value>
   FieldReader& take_if_there(const char* name, Value& to) {
     return whole_ && json_.contains(name) ? take(name, to) : *this;
+  }
+  template <typename Value>
+  FieldReader& take_if_there(const char* name, std::optional<Value>& to) {
+    return whole_ && json_.contains(name) ? take(name, to.emplace()) : *this;
   }
 
   bool whole() const { return whole_; }

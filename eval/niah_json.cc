@@ -39,10 +39,8 @@ Result<NiahReply> parse_niah_reply(const Report& json) {
       .take_if_there("sha256", reply.sha256)
       .take_if_there("found", reply.found)
       .take_if_there("evicted_rows", reply.evicted_rows)
-      .take_if_there("restored_rows", reply.restored_rows);
-  if (json.is_object() && json.contains("codes_matter")) {
-    fields.take("codes_matter", reply.codes_matter.emplace());
-  }
+      .take_if_there("restored_rows", reply.restored_rows)
+      .take_if_there("codes_matter", reply.codes_matter);
   if (reply.error.empty()) {  // then nothing may be missing
     fields.take("sha256", reply.sha256)
         .take("found", reply.found)

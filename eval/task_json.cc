@@ -1,32 +1,14 @@
 // Replies to problems and what they add up to, as reports and journals have them.
+#include <optional>
+#include <string>
+
 #include "base/status.h"
+#include "field_reader.h"
 #include "niah_eval.h"
 #include "task_eval.h"
 
 namespace kakeya::eval {
 namespace {
-
-// False: a field is missing or of another type.
-bool take_text(const Report& json, const char* name, std::string& to) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_string()) return false;
-  to = found->get<std::string>();
-  return true;
-}
-
-bool take_count(const Report& json, const char* name, std::int64_t& to) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_integer() || *found < 0) return false;
-  to = found->get<std::int64_t>();
-  return true;
-}
-
-bool take_seconds(const Report& json, const char* name, double& to) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number()) return false;
-  to = found->get<double>();
-  return true;
-}
 
 void add_passes(Report& json, const TaskPasses& passes) {
   json["rounds"] = passes.rounds;
@@ -34,27 +16,14 @@ void add_passes(Report& json, const TaskPasses& passes) {
   json["accepted"] = passes.accepted;
 }
 
-// All of them or none.
-bool take_passes(const Report& json, std::optional<TaskPasses>& to) {
-  if (!json.contains("rounds")) return true;
-  TaskPasses& passes = to.emplace();
-  return take_count(json, "prompt_tokens", passes.prompt_tokens) &&
-         take_count(json, "rounds", passes.rounds) && take_count(json, "drafted", passes.drafted) &&
-         take_count(json, "accepted", passes.accepted) &&
-         take_seconds(json, "prefill_seconds", passes.prefill_seconds);
-}
-
-bool take_verdict(const Report& json, TaskVerdict& to) {
-  std::string name;
-  if (!take_text(json, "verdict", name)) return false;
+// None of an unknown name.
+std::optional<TaskVerdict> verdict_of(const std::string& name) {
   for (const TaskVerdict verdict :
        {TaskVerdict::kPassed, TaskVerdict::kFailed, TaskVerdict::kTimedOut, TaskVerdict::kCrashed,
         TaskVerdict::kNoAnswer}) {
-    if (verdict_name(verdict) != name) continue;
-    to = verdict;
-    return true;
+    if (verdict_name(verdict) == name) return verdict;
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -80,18 +49,30 @@ Report task_reply_json(const TaskReply& reply) {
 
 Result<TaskReply> parse_task_reply(const Report& json) {
   TaskReply reply;
-  const bool whole = json.is_object() && take_text(json, "id", reply.id) &&
-                     take_text(json, "prompt_sha256", reply.prompt_sha256) &&
-                     take_text(json, "sha256", reply.sha256) &&
-                     take_count(json, "tokens", reply.tokens) &&
-                     take_seconds(json, "decode_seconds", reply.decode_seconds) &&
-                     take_passes(json, reply.passes) && take_verdict(json, reply.judgement.verdict);
-  if (!whole) return data_loss("expected a reply, got {}", json.dump().substr(0, 80));
-  std::string plain;
-  if (take_text(json, "plain_sha256", plain)) reply.plain_sha256 = plain;
-  take_text(json, "detail", reply.judgement.detail);
-  take_text(json, "expected", reply.expected);
-  take_text(json, "got", reply.judgement.got);
+  std::string verdict;
+  FieldReader fields(json);
+  fields.take("id", reply.id)
+      .take("prompt_sha256", reply.prompt_sha256)
+      .take("sha256", reply.sha256)
+      .take("tokens", reply.tokens)
+      .take("decode_seconds", reply.decode_seconds)
+      .take("verdict", verdict)
+      .take_if_there("plain_sha256", reply.plain_sha256)
+      .take_if_there("detail", reply.judgement.detail)
+      .take_if_there("expected", reply.expected)
+      .take_if_there("got", reply.judgement.got);
+  if (fields.whole() && json.contains("rounds")) {  // all that an engine knows of its passes
+    TaskPasses& passes = reply.passes.emplace();
+    fields.take("prompt_tokens", passes.prompt_tokens)
+        .take("rounds", passes.rounds)
+        .take("drafted", passes.drafted)
+        .take("accepted", passes.accepted)
+        .take("prefill_seconds", passes.prefill_seconds);
+  }
+  KAKEYA_TRY(fields.status("a reply"));
+  const auto known = verdict_of(verdict);
+  if (!known) return data_loss("expected a verdict, got '{}'", verdict);
+  reply.judgement.verdict = *known;
   return reply;
 }
 
