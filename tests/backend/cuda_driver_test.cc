@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/choose.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/fake_libcuda.h"
 #include "model/test_model.h"
@@ -324,6 +326,43 @@ TEST_F(CudaDriver, AKernelThatFailsIsNotTakenForALaunchThatIsRefused) {
     const Status status = executor->end({});
     ASSERT_FALSE(status);
     EXPECT_THAT(status.error().message(), StartsWith("cuda:0, kernel softcap or one before it"));
+  }
+}
+
+// No token is made of what a card that failed has left behind.
+TEST_F(CudaDriver, AChoiceThatFailsChoosesNothing) {
+  for (const bool fails : {false, true}) {
+    set(fails ? "fault_launch=1" : "");
+    const auto backend = create_backend_on(create());
+    MemoryBudget budget;
+    ExecutorPlan plan;
+    plan.max_rows = 4;
+    plan.max_query_width = 64;
+    const auto executor = backend->create_executor(plan, budget).value();
+    const Buffer logits = budget.allocate(MemoryClass::kLogits, 256, backend->memory()).value();
+    std::vector<float> values(64, 1.0F);
+    values[17] = 2.0F;
+    upload(backend->memory(), std::span<const float>(values), logits.device<float>());
+    Sampler sampler = Sampler::create(64, budget).value();
+    sampler.set_options({}, {});
+    std::array<TokenId, 1> chosen = {-1};
+    SequenceChoice choice{.logits = {logits.device<float>(), 1, 64},
+                          .sampler = &sampler,
+                          .most = 1,
+                          .chosen = chosen};
+    class NoCopies final : public HostCopies {
+     public:
+      HostRows download(Rows /*rows*/) override {
+        ADD_FAILURE() << "the host chose";
+        return {};
+      }
+    } copies;
+    executor->choose({&choice, 1}, copies);
+    EXPECT_EQ(choice.count, fails ? 0 : 1);
+    EXPECT_EQ(chosen[0], fails ? -1 : 17);
+    ASSERT_EQ(choice.status.has_value(), !fails);
+    if (!fails) continue;
+    EXPECT_THAT(choice.status.error().message(), StartsWith("cuda:0, kernel largest"));
   }
 }
 

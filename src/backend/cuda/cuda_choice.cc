@@ -59,12 +59,13 @@ bool CudaExecutor::read_largest(Rows rows, std::size_t first, std::span<TokenId>
   return true;
 }
 
-void CudaExecutor::fetch_largest() {
-  if (largest_.empty()) return;
+Status CudaExecutor::fetch_largest() {
+  if (largest_.empty()) return {};
   download(space(),
            DevicePointer<const device::LargestOfSpan>(
                reinterpret_cast<const device::LargestOfSpan*>(partials_)),
            std::span(largest_));
+  return end({});
 }
 
 void CudaExecutor::choose(std::span<SequenceChoice> choices, HostCopies& copies) {
@@ -75,9 +76,14 @@ void CudaExecutor::choose(std::span<SequenceChoice> choices, HostCopies& copies)
     places_.push_back(wants_logits ? std::nullopt
                                    : find_largest(choice.logits, *choice.sampler, -1));
   }
-  fetch_largest();
+  const Status fetched = fetch_largest();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     SequenceChoice& choice = choices[i];
+    if (!fetched) {
+      choice.count = 0;
+      choice.status = fetched;
+      continue;
+    }
     ids_of_rows_.resize(static_cast<std::size_t>(choice.logits.count));
     if (!places_[i] || !read_largest(choice.logits, *places_[i], ids_of_rows_)) {
       Executor::choose({&choice, 1}, copies);
@@ -94,7 +100,8 @@ void CudaExecutor::choose_drafts(std::span<BlockChoice> choices, HostCopies& cop
   for (const BlockChoice& choice : choices) {
     places_.push_back(find_largest(choice.logits, *choice.sampler, choice.never));
   }
-  fetch_largest();
+  // A failure spoils guesses alone; a card that is lost ends the pass that looks at them.
+  static_cast<void>(fetch_largest());
   for (std::size_t i = 0; i < choices.size(); ++i) {
     BlockChoice& choice = choices[i];
     if (places_[i] && read_largest(choice.logits, *places_[i], choice.out)) continue;

@@ -117,8 +117,8 @@ class CudaExecutor final : public Executor {
   // Has the device find the largest logit of each row, without `never`: where its answers will
   // begin in largest_. None if `sampler` does not choose so, or there is no room.
   std::optional<std::size_t> find_largest(Rows rows, const Sampler& sampler, TokenId never);
-  // Waits for what find_largest() began.
-  void fetch_largest();
+  // Waits for what find_largest() began. Errors: as end().
+  Status fetch_largest();
   // The token of each row; false where one has a number that is not finite, or none that counts.
   bool read_largest(Rows rows, std::size_t first, std::span<TokenId> ids) const;
   // For copies, which come behind all launches before them.
