@@ -92,7 +92,7 @@ Result<NiahReport> run_niah(EngineImpl& engine,
   std::int64_t tokens = 0;
   for (const eval::NeedlePrompt& prompt : prompts) tokens += std::ssize(prompt.ids);
   const std::int64_t modes = std::ssize(options.modes);
-  NiahProgress progress(std::ssize(prompts) * modes, tokens * modes);
+  ReplyProgress progress("replies", std::ssize(prompts) * modes, tokens * modes);
   for (const eval::NeedlePrompt& prompt : prompts) {
     eval::NiahSample sample = needle_sample(prompt);
     for (const eval::KvMode& mode : options.modes) {

@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "command.h"
 #include "eval_common.h"
 #include "eval_niah_report.h"
 #include "needle_prompts.h"
+#include "reply_progress.h"
 #include "report.h"
 #include "server_flags.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 
@@ -46,25 +45,6 @@ struct NiahFlags {
     const std::int64_t answers = task.hops > 0 ? task.hops + 1 : task.needles;
     return max_tokens > 0 ? max_tokens : 16 * answers;
   }
-};
-
-// How far a run is and how long the rest takes.
-class NiahProgress {
- public:
-  // `tokens`: of all prompts of all replies, the measure of what is done.
-  NiahProgress(std::int64_t replies, std::int64_t tokens) : replies_(replies), tokens_(tokens) {}
-
-  // A reply of a prompt of so many tokens is there; `ran`: it was not taken over.
-  void add(std::int64_t tokens, bool ran);
-
- private:
-  std::int64_t replies_;
-  std::int64_t tokens_;
-  std::int64_t done_ = 0;
-  std::int64_t done_tokens_ = 0;
-  std::int64_t run_tokens_ = 0;
-  Stopwatch watch_;
-  ProgressLine line_;
 };
 
 // All prompts, so that what does not fit is found before anything runs: of `most_tokens` each, if

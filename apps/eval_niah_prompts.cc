@@ -26,17 +26,6 @@ Result<std::vector<std::string>> read_haystack(const NiahFlags& flags) {
 
 }  // namespace
 
-void NiahProgress::add(std::int64_t tokens, bool ran) {
-  ++done_;
-  done_tokens_ += tokens;
-  if (ran) run_tokens_ += tokens;
-  const double seconds = watch_.seconds();
-  if (!line_.is_due(seconds) || run_tokens_ == 0) return;
-  const double left =
-      seconds / static_cast<double>(run_tokens_) * static_cast<double>(tokens_ - done_tokens_);
-  line_.show(seconds, fmt::format("{} of {} replies, about {:.0f} s left", done_, replies_, left));
-}
-
 Result<std::vector<eval::NeedlePrompt>> make_needle_prompts(const ModelText& text,
                                                             const NiahFlags& flags,
                                                             std::int64_t most_tokens) {

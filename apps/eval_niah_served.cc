@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "eval_niah.h"
 #include "niah_journal.h"
@@ -38,7 +39,7 @@ Result<std::vector<eval::NiahSample>> ask_all(const std::vector<eval::NeedleProm
   KAKEYA_ASSIGN_OR_RETURN(auto journal, open_journal(flags, model.name));
   std::int64_t tokens = 0;
   for (const eval::NeedlePrompt& prompt : prompts) tokens += std::ssize(prompt.ids);
-  NiahProgress progress(std::ssize(prompts), tokens);
+  ReplyProgress progress("replies", std::ssize(prompts), tokens);
   std::vector<eval::NiahSample> samples;
   std::vector<std::string> messages;
   std::vector<std::size_t> places;  // of their samples

@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "command.h"
 #include "eval_common.h"
 #include "provenance.h"
+#include "reply_progress.h"
 #include "server_flags.h"
 #include "task_eval.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 
@@ -52,27 +51,18 @@ struct TaskSet {
 // How far a run is and how long the rest takes.
 class TaskProgress {
  public:
-  explicit TaskProgress(std::size_t problems) : problems_(problems) {}
+  explicit TaskProgress(std::size_t problems)
+      : progress_(
+            "problems", static_cast<std::int64_t>(problems), static_cast<std::int64_t>(problems)) {}
   // `ran`: the reply was not taken over.
   void add(bool ran, bool passed) {
-    ++done_;
-    if (ran) ++run_;
     if (passed) ++passed_;
-    const double seconds = watch_.seconds();
-    if (run_ == 0 || !line_.is_due(seconds)) return;
-    const double left =
-        seconds / static_cast<double>(run_) * static_cast<double>(problems_ - done_);
-    line_.show(seconds, fmt::format("{} of {} problems, {} solved, about {:.0f} s left", done_,
-                                    problems_, passed_, left));
+    progress_.add(1, ran, fmt::format(", {} solved", passed_));
   }
 
  private:
-  std::size_t problems_;
-  std::size_t done_ = 0;
-  std::size_t run_ = 0;
+  ReplyProgress progress_;
   std::size_t passed_ = 0;
-  Stopwatch watch_;
-  ProgressLine line_;
 };
 
 // Its version, limits and confinement.
