@@ -1,6 +1,10 @@
 // Rotary embedding, cache rows, attention and routing of the reference backend.
 #include <algorithm>
 #include <cmath>
+#include <compare>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "backend/host_rows.h"
@@ -82,6 +86,69 @@ std::vector<float> restore_raw(const AttentionInput& input,
 void round_as_stored(KvFormat format, std::vector<float>& x) {
   if (format != KvFormat::kBf16) return;
   for (float& value : x) value = to_float(to_bfloat16(value));
+}
+
+// A row of the cache that a query sees.
+struct SeenRow {
+  Position position = 0;
+  bool is_restored = false;
+  auto operator<=>(const SeenRow&) const = default;
+};
+
+std::vector<SeenRow> seen_rows(const AttentionInput& input, Position query) {
+  const AttentionInput::Span seen = input.seen(query);
+  std::vector<SeenRow> rows;
+  for (Position p = seen.sink_begin; p < seen.sink_end; ++p) rows.push_back({p, false});
+  if (input.layer.is_restored) {
+    for (Position p = seen.sink_end; p < seen.begin; ++p) rows.push_back({p, true});
+  }
+  for (Position p = seen.begin; p < seen.end; ++p) rows.push_back({p, false});
+  return rows;
+}
+
+// Keys or values of one kv head, each made once for all queries that see it.
+class SeenVectors {
+ public:
+  explicit SeenVectors(std::function<std::vector<float>(const SeenRow&)> make)
+      : make_(std::move(make)) {}
+
+  const std::vector<float>& at(const SeenRow& row) {
+    const auto [found, is_new] = made_.try_emplace(row);
+    if (is_new) found->second = make_(row);
+    return found->second;
+  }
+
+ private:
+  std::function<std::vector<float>(const SeenRow&)> make_;
+  std::map<SeenRow, std::vector<float>> made_;
+};
+
+// out [E] = softmax(scale * q [E] . keys) values, over `rows`.
+void attend_to(const std::vector<SeenRow>& rows,
+               const float* q,
+               float scale,
+               SeenVectors& keys,
+               SeenVectors& values,
+               float* out) {
+  std::vector<double> scores;
+  double largest = -INFINITY;
+  for (const SeenRow& row : rows) {
+    const std::vector<float>& key = keys.at(row);
+    double score = 0.0;
+    for (std::size_t e = 0; e < key.size(); ++e) score += static_cast<double>(q[e]) * key[e];
+    scores.push_back(score * scale);
+    largest = std::max(largest, scores.back());
+  }
+  double total = 0.0;
+  std::vector<double> sums;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double probability = std::exp(scores[i] - largest);
+    total += probability;
+    const std::vector<float>& value = values.at(rows[i]);
+    sums.resize(value.size());
+    for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
+  }
+  for (std::size_t e = 0; e < sums.size(); ++e) out[e] = static_cast<float>(sums[e] / total);
 }
 
 void store_row(const float* from,
@@ -193,48 +260,23 @@ void RefExecutor::attention(ConstRows queries,
 
 void RefExecutor::attend(const AttentionInput& input, Rows out) {
   const KvRows& kv = input.layer.rows;
-  const std::int64_t head_dim = kv.head_dim;
-  const std::int64_t num_heads = input.queries.width / head_dim;
+  const std::int64_t num_heads = input.queries.width / kv.head_dim;
   const std::int64_t group = num_heads / kv.num_kv_heads;
-  std::vector<Position> positions;
-  std::vector<double> scores;
-  std::vector<double> sums(static_cast<std::size_t>(head_dim));
   count_bytes(attention_bytes(input));
-  for (std::int64_t t = 0; t < input.queries.count; ++t) {
-    const AttentionInput::Span seen = input.seen(input.first_position + t);
-    const auto is_restored = [&](Position p) {
-      return input.layer.is_restored && p >= seen.sink_end && p < seen.begin;
-    };
-    const Position sink_end = !input.layer.is_restored ? seen.sink_end : seen.begin;
-    positions.clear();
-    for (Position p = seen.sink_begin; p < sink_end; ++p) positions.push_back(p);
-    for (Position p = seen.begin; p < seen.end; ++p) positions.push_back(p);
-    for (std::int64_t head = 0; head < num_heads; ++head) {
-      const float* q = host_row(input.queries, t) + head * head_dim;
-      const std::int64_t kv_head = head / group;
-      scores.clear();
-      double largest = -INFINITY;
-      for (const Position p : positions) {
-        const std::vector<float> key =
-            is_restored(p) ? restore_key(input, p, kv_head) : load_key(input, p, kv_head);
-        double score = 0.0;
-        for (std::size_t e = 0; e < key.size(); ++e) score += static_cast<double>(q[e]) * key[e];
-        scores.push_back(score * input.settings.scale);
-        largest = std::max(largest, scores.back());
-      }
-      double total = 0.0;
-      std::fill(sums.begin(), sums.end(), 0.0);
-      for (std::size_t i = 0; i < positions.size(); ++i) {
-        const double probability = std::exp(scores[i] - largest);
-        total += probability;
-        const Position p = positions[i];
-        const std::vector<float> value = is_restored(p) ? restore_value(input, p, kv_head)
-                                                        : load_vector(kv.values, kv, p, kv_head);
-        for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
-      }
-      float* row = host_row(out, t) + head * head_dim;
-      for (std::int64_t e = 0; e < head_dim; ++e) {
-        row[e] = static_cast<float>(sums[static_cast<std::size_t>(e)] / total);
+  for (std::int64_t kv_head = 0; kv_head < kv.num_kv_heads; ++kv_head) {
+    SeenVectors keys([&](const SeenRow& row) {
+      return row.is_restored ? restore_key(input, row.position, kv_head)
+                             : load_key(input, row.position, kv_head);
+    });
+    SeenVectors values([&](const SeenRow& row) {
+      return row.is_restored ? restore_value(input, row.position, kv_head)
+                             : load_vector(kv.values, kv, row.position, kv_head);
+    });
+    for (std::int64_t t = 0; t < input.queries.count; ++t) {
+      const std::vector<SeenRow> rows = seen_rows(input, input.first_position + t);
+      for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        attend_to(rows, host_row(input.queries, t) + head * kv.head_dim, input.settings.scale, keys,
+                  values, host_row(out, t) + head * kv.head_dim);
       }
     }
   }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "backend/host_rows.h"
 #include "backend/ref/ref_matrix.h"
@@ -63,43 +65,71 @@ class RoundedRow {
   std::vector<float> steps_;
 };
 
-// Products of a row x [K] with the rows of w.
-class RowProducts {
- public:
-  RowProducts(const float* x, const RefMatrix& w)
-      : x_(x), w_(w), rounded_(x, w.integers() ? w.cols() : 0) {}
-
-  // With row n of matrix `index`.
-  double dot(std::int64_t index, std::int64_t n) const {
-    if (w_.integers()) {
-      return static_cast<double>(rounded_.dot(w_.blocks(index, n), *w_.integers()));
+// A row x [K] as products with the rows of a matrix see it: numbers or, beside integers, codes.
+struct InputRow {
+  InputRow(const float* x, const RefMatrix& w) {
+    if (w.integers()) {
+      codes.emplace(x, w.cols());
+      return;
     }
+    for (std::int64_t k = 0; k < w.cols(); ++k) {
+      values.push_back(w.rounds_activations() ? to_float(to_bfloat16(x[k])) : x[k]);
+    }
+  }
+
+  std::vector<double> values;
+  std::optional<RoundedRow> codes;
+};
+
+// Row n of matrix `index` of `w`, made once for all rows that meet it.
+class WeightRow {
+ public:
+  WeightRow(const RefMatrix& w, std::int64_t index, std::int64_t n) : w_(w) {
+    if (w.integers()) {
+      blocks_ = w.blocks(index, n);
+    } else {
+      values_ = w.row(index, n);
+    }
+  }
+
+  double dot(const InputRow& x) const {
+    if (x.codes) return static_cast<double>(x.codes->dot(blocks_, *w_.integers()));
     double sum = 0.0;
-    for (std::int64_t k = 0; k < w_.cols(); ++k) {
-      const float value = w_.rounds_activations() ? to_float(to_bfloat16(x_[k])) : x_[k];
-      sum += static_cast<double>(value) * static_cast<double>(w_.at(index, n, k));
+    for (std::size_t k = 0; k < values_.size(); ++k) {
+      sum += x.values[k] * static_cast<double>(values_[k]);
     }
     return sum;
   }
 
  private:
-  const float* x_;
   const RefMatrix& w_;
-  RoundedRow rounded_;  // empty where rows are not rounded
+  const IntegerBlock* blocks_ = nullptr;
+  std::vector<float> values_;  // empty where there are blocks
 };
 
-// h [F] = activation(gate x) * (up x), for matrix `index` of each.
-void gated_row(const float* x,
-               const RefMatrix& gate,
-               const RefMatrix& up,
-               std::int64_t index,
-               GateActivation activation,
-               float* h) {
-  const RowProducts gates(x, gate);
-  const RowProducts ups(x, up);
+std::vector<InputRow> input_rows(ConstRows x, const RefMatrix& w) {
+  std::vector<InputRow> rows;
+  for (std::int64_t t = 0; t < x.count; ++t) rows.emplace_back(host_row(x, t), w);
+  return rows;
+}
+
+// out [T, F] = activation(gate x) * (up x), for matrix `index` of each.
+void gated_rows(ConstRows x,
+                const RefMatrix& gate,
+                const RefMatrix& up,
+                std::int64_t index,
+                GateActivation activation,
+                Rows out) {
+  const std::vector<InputRow> of_gate = input_rows(x, gate);
+  const std::vector<InputRow> of_up = input_rows(x, up);
   for (std::int64_t f = 0; f < gate.rows(); ++f) {
-    const double g = activate(activation, gates.dot(index, f));
-    h[f] = static_cast<float>(g * ups.dot(index, f));
+    const WeightRow gate_row(gate, index, f);
+    const WeightRow up_row(up, index, f);
+    for (std::int64_t t = 0; t < x.count; ++t) {
+      const auto row = static_cast<std::size_t>(t);
+      const double g = activate(activation, gate_row.dot(of_gate[row]));
+      host_row(out, t)[f] = static_cast<float>(g * up_row.dot(of_up[row]));
+    }
   }
 }
 
@@ -113,9 +143,9 @@ double activate(GateActivation activation, double x) {
 
 void RefExecutor::embed(const Matrix& table, float scale, Rows out) {
   for (std::int64_t t = 0; t < out.count; ++t) {
+    const std::vector<float> row = as_ref(table).row(0, batch().ids[static_cast<std::size_t>(t)]);
     for (std::int64_t d = 0; d < out.width; ++d) {
-      host_row(out, t)[d] =
-          scale * as_ref(table).at(0, batch().ids[static_cast<std::size_t>(t)], d);
+      host_row(out, t)[d] = scale * row[static_cast<std::size_t>(d)];
     }
   }
 }
@@ -135,10 +165,11 @@ void RefExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float
 
 void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   count_bytes(w.bytes());
-  for (std::int64_t t = 0; t < x.count; ++t) {
-    const RowProducts products(host_row(x, t), as_ref(w));
-    for (std::int64_t n = 0; n < out.width; ++n) {
-      host_row(out, t)[n] = static_cast<float>(products.dot(0, n));
+  const std::vector<InputRow> rows = input_rows(x, as_ref(w));
+  for (std::int64_t n = 0; n < out.width; ++n) {
+    const WeightRow weights(as_ref(w), 0, n);
+    for (std::int64_t t = 0; t < x.count; ++t) {
+      host_row(out, t)[n] = static_cast<float>(weights.dot(rows[static_cast<std::size_t>(t)]));
     }
   }
 }
@@ -146,9 +177,7 @@ void RefExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
 void RefExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
   count_bytes(gate.bytes() + up.bytes());
-  for (std::int64_t t = 0; t < x.count; ++t) {
-    gated_row(host_row(x, t), as_ref(gate), as_ref(up), 0, activation, host_row(out, t));
-  }
+  gated_rows(x, as_ref(gate), as_ref(up), 0, activation, out);
 }
 
 void RefExecutor::gated_multiply(ConstRows gate,
@@ -181,11 +210,11 @@ void RefExecutor::experts(ConstRows x,
     for (std::int64_t r = 0; r < routing.top_k; ++r) {
       const std::int64_t expert = experts[t * routing.top_k + r];
       const float weight = routing.weights.address()[t * routing.top_k + r];
-      gated_row(host_row(x, t), as_ref(*weights.gate), as_ref(*weights.up), expert, activation,
-                h.data());
-      const RowProducts outputs(h.data(), down);
+      gated_rows(rows_from(x, t, 1), as_ref(*weights.gate), as_ref(*weights.up), expert, activation,
+                 device_rows({h.data(), 1, weights.gate->rows()}));
+      const InputRow inner(h.data(), down);
       for (std::int64_t d = 0; d < out.width; ++d) {
-        row[d] += weight * static_cast<float>(outputs.dot(expert, d));
+        row[d] += weight * static_cast<float>(WeightRow(down, expert, d).dot(inner));
       }
     }
   }

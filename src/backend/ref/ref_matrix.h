@@ -1,10 +1,9 @@
-// Weights of the reference backend: kept as they were given, widened one element at a time.
+// Weights of the reference backend: kept as they were given, widened a row at a time.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -35,25 +34,21 @@ class RefMatrix final : public Matrix {
     return owned_.as<IntegerBlock>() + (x * rows() + n) * (cols() / kIntegerBlock);
   }
 
-  // Element [x, n, k], widened exactly (with a minimum: rounded once).
-  float at(std::int64_t x, std::int64_t n, std::int64_t k) const {
-    if (integers_) {
+  // Row [x, n, :], each element widened exactly (with a minimum: rounded once).
+  std::vector<float> row(std::int64_t x, std::int64_t n) const {
+    std::vector<float> widened(static_cast<std::size_t>(cols()));
+    if (!integers_) {
+      copy_to_f32(weight_, x * rows() + n, 0, cols(), widened.data());
+      return widened;
+    }
+    for (std::int64_t k = 0; k < cols(); ++k) {
       const IntegerBlock& block = blocks(x, n)[k / kIntegerBlock];
       const std::int64_t column = k % kIntegerBlock;
       const std::int64_t half = column / kSmallestIntegerGroup;
-      return block.scales[half] * static_cast<float>(block.codes[column] - integers_->zero) +
-             block.minimums[half];
+      const auto code = static_cast<float>(block.codes[column] - integers_->zero);
+      widened[static_cast<std::size_t>(k)] = block.scales[half] * code + block.minimums[half];
     }
-    if (weight_.is_quantized()) return decoded(x * rows() + n, k);
-    const auto index = static_cast<std::size_t>((x * rows() + n) * cols() + k);
-    if (weight_.dtype == DType::kF32) {
-      float value = 0.0F;
-      std::memcpy(&value, weight_.data + index * sizeof(value), sizeof(value));
-      return value;
-    }
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, weight_.data + index * sizeof(bits), sizeof(bits));
-    return weight_.dtype == DType::kBF16 ? to_float(BFloat16{bits}) : half_to_float(bits);
+    return widened;
   }
 
   std::uint64_t bytes() const override {
@@ -69,13 +64,6 @@ class RefMatrix final : public Matrix {
   }
 
  private:
-  float decoded(std::int64_t row, std::int64_t k) const {
-    float run[kQuantizedRun];
-    const std::int64_t begin = k / kQuantizedRun * kQuantizedRun;
-    copy_to_f32(weight_, row, begin, std::min(kQuantizedRun, cols() - begin), run);
-    return run[k - begin];
-  }
-
   TensorView weight_;
   Compute compute_;
   std::optional<IntegerFormat> integers_;
