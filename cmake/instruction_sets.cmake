@@ -13,7 +13,7 @@ set(KAKEYA_OPTIONS_AMX_BF16 ${KAKEYA_OPTIONS_AVX512_BF16} -mamx-tile -mamx-bf16 
 function(kakeya_compile_for target instruction_set)
   set(options ${KAKEYA_OPTIONS_${instruction_set}})
   if(KAKEYA_SANITIZE AND NOT KAKEYA_SANITIZE_KERNELS)
-    list(APPEND options -fno-sanitize=all -O2 -Wno-unused-command-line-argument)
+    list(APPEND options -fno-sanitize=all -O1 -Wno-unused-command-line-argument)
   elseif(KAKEYA_SANITIZE MATCHES "undefined")
     # These checks of pointers double the time to compile; the address sanitizer finds what leaves a buffer.
     list(APPEND options -fno-sanitize=null,alignment,pointer-overflow,object-size)

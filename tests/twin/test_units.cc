@@ -9,7 +9,7 @@
 #include "backend/cpu/kernels.h"
 
 namespace kakeya::cpu {
-#if defined(__x86_64__)
+#if defined(KAKEYA_HAS_TWINS)
 const Kernels& amx_bf16_twin_kernels();
 const Kernels& avx2_vnni_twin_kernels();
 #endif
@@ -31,7 +31,7 @@ cpu::Kernels renamed(cpu::Kernels kernels, std::string_view name) {
 }
 
 std::span<const Twin> twins() {
-#if defined(__x86_64__)
+#if defined(KAKEYA_HAS_TWINS)
   static const Twin all[] = {
       {"amx_bf16", "avx512_bf16", "amx_bf16_twin",
        renamed(cpu::amx_bf16_twin_kernels(), "cpu/amx_bf16_twin")},
