@@ -1,5 +1,5 @@
 kakeya_test(integer_products_test backend/integer_products_test.cc)
-kakeya_test(op_parity_test backend/choice_test.cc backend/op_parity_test.cc)
+kakeya_test(op_parity_test backend/attention_parity_test.cc backend/choice_test.cc backend/op_parity_test.cc)
 kakeya_test(row_invariance_test backend/row_invariance_test.cc)
 kakeya_test(packed_layout_test backend/packed_layout_test.cc
             backend/finite_weights_test.cc backend/weight_hash_test.cc)

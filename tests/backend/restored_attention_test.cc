@@ -215,9 +215,9 @@ INSTANTIATE_TEST_SUITE_P(AllSets,
                          [](const auto& test) { return configuration_name(test.param); });
 
 // A restored element is a sum over the rank in f32, of order sqrt(rank), before a norm makes it of
-// order 1: some 1e-6 of that, which the softmax hands on as op_parity_test.cc says. Where rows are
-// bf16, such a difference may put an element on the other side of a rounding, 2^-8 of it; of 32
-// elements in a score that is up to 1e-3.
+// order 1: some 1e-6 of that, which the softmax hands on as attention_parity_test.cc says. Where
+// rows are bf16, such a difference may put an element on the other side of a rounding, 2^-8 of it;
+// of 32 elements in a score that is up to 1e-3.
 TEST_P(RestoredAttention, IsThatOfTheReference) {
   for (const Case& c : kCases) {
     Scene scene(c);
