@@ -63,7 +63,8 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
       .add_option(
           "--projection", flags.projection,
           "What rows are restored with: a folder with f_theta_config.json and weights; auto "
-          "(the model's projections/aux, where rows are restored) or none")
+          "(the model's projections/codes where full layers alone are restored, else its "
+          "projections/aux) or none")
       ->type_name("DIR|NAME")
       ->group(kKvGroup);
   add_kv_type(command, "--kv-codes", flags.kv_codes,

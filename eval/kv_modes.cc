@@ -45,6 +45,11 @@ void add_restoring_modes(std::vector<KvMode>& modes) {
                      .projection = features,
                      .control = "drop"});
   }
+  // Of kakeya-train codes, for full layers alone.
+  modes.push_back({.name = "restore-full-codes",
+                   .session = dropped(4, 64, kRestore, kKeep),
+                   .projection = "codes",
+                   .control = "drop-full"});
   for (const auto& [name, blend] : {std::pair("blend-0.25", 0.25F),
                                     {"blend-0.5", 0.5F},
                                     {"blend-0.75", 0.75F},

@@ -109,9 +109,10 @@ struct EngineOptions {
   bool fit_memory = false;
   SessionOptions session = {};
   DraftOptions draft = {};
-  // Restores evicted rows: a folder with f_theta_config.json and its weights. "auto": the model
-  // folder's projections/aux, if the session of `session` restores rows; "none". It needs a
-  // drafter's weights, also where nothing is drafted.
+  // Restores evicted rows: a folder with f_theta_config.json and its weights. "auto", if the
+  // session of `session` restores rows: the model folder's projections/codes, if there is one and
+  // full layers alone are restored, else its projections/aux. "none". It needs a drafter's weights,
+  // also where nothing is drafted.
   std::string projection = "auto";
   // A folder where packed weights are kept, a file for each model: the next start maps the file
   // instead of packing the weights again. "beside": where the model is. Empty: none. Files are made

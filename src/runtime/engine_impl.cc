@@ -69,10 +69,14 @@ void EngineImpl::choose_projection() {
   projection_dir_ = options_.projection;
   if (options_.projection == "none") projection_dir_.clear();
   if (options_.projection != "auto") return;
+  projection_dir_.clear();
   const SessionOptions& session = options_.session;
-  const bool wanted =
-      session.evicted_full == Evicted::kRestore || session.evicted_sliding == Evicted::kRestore;
-  projection_dir_ = wanted ? std::filesystem::path(options_.model_dir) / "projections" / "aux" : "";
+  const bool of_sliding = session.evicted_sliding == Evicted::kRestore;
+  if (!of_sliding && session.evicted_full != Evicted::kRestore) return;
+  const auto projections = std::filesystem::path(options_.model_dir) / "projections";
+  std::error_code ignored;  // a folder that cannot be looked at is none
+  const bool codes = !of_sliding && std::filesystem::exists(projections / "codes", ignored);
+  projection_dir_ = projections / (codes ? "codes" : "aux");
 }
 
 Status EngineImpl::prepare_projection() {
