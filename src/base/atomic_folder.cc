@@ -51,6 +51,8 @@ Result<AtomicFolder> AtomicFolder::create(const std::string& target, Existing ex
     return error(StatusCode::kFailedPrecondition, "{}: expected no such folder, got one with files",
                  folder.target_);
   }
+  const fs::path parent = fs::path(folder.target_).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, failed);  // a failure shows below
   std::string path = free_name(folder.target_, ".partial-");
   if (!fs::create_directory(path, failed)) {
     return error(StatusCode::kUnavailable, "cannot create a folder beside {}: {}", folder.target_,

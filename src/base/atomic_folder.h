@@ -17,8 +17,9 @@ class AtomicFolder {
     kReplace,  // a folder at the target is removed by commit()
   };
 
-  // Errors: kFailedPrecondition if the target is there and may not be replaced, or is no folder;
-  // kUnavailable if its parent takes no new folder.
+  // Folders above the target are made where there are none, and stay. Errors: kFailedPrecondition
+  // if the target is there and may not be replaced, or is no folder; kUnavailable if its parent
+  // takes no new folder.
   static Result<AtomicFolder> create(const std::string& target, Existing existing);
 
   AtomicFolder(AtomicFolder&& other) noexcept;

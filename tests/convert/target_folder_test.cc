@@ -111,6 +111,14 @@ TEST(AtomicFolderTest, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.root()), {}), 1);
 }
 
+TEST(AtomicFolderTest, MakesTheFoldersAboveIt) {
+  const ScratchFolder folder;
+  auto made = AtomicFolder::create(folder.path("new") + "/deep/out", kRefuse);
+  ASSERT_TRUE(made.has_value());
+  ASSERT_TRUE(made->commit().has_value());
+  EXPECT_TRUE(fs::is_directory(folder.path("new") + "/deep/out"));
+}
+
 TEST(AtomicFolderTest, ReplacesAFolderOnlyWhenAskedTo) {
   const ScratchFolder folder;
   const std::string target = filled(folder, "out", "old");
