@@ -117,5 +117,23 @@ TEST(SessionRules, RefusesThousandsOfThreads) {
   }
 }
 
+// Codes are made for full layers alone.
+TEST(SessionRules, WhatIsRestoredChoosesTheProjection) {
+  const auto bytes = [](Evicted sliding, const std::string& projection) {
+    EngineOptions options = demo_options("none");
+    options.session.window = 64;
+    options.session.evicted_full = Evicted::kRestore;
+    options.session.evicted_sliding = sliding;
+    options.projection = projection;
+    const auto engine = open_engine(options);
+    const auto session = engine->create_session().value();
+    return engine->footprint().reserved;
+  };
+  const std::string folder = std::string(KAKEYA_DEMO_MODEL) + "/projections/";
+  EXPECT_EQ(bytes(Evicted::kKeep, "auto"), bytes(Evicted::kKeep, folder + "codes"));
+  EXPECT_NE(bytes(Evicted::kKeep, "auto"), bytes(Evicted::kKeep, folder + "aux"));
+  EXPECT_EQ(bytes(Evicted::kRestore, "auto"), bytes(Evicted::kRestore, folder + "aux"));
+}
+
 }  // namespace
 }  // namespace kakeya::test
