@@ -86,6 +86,7 @@ const std::vector<KvMode>& kv_modes() {
         {.name = "bf16", .session = stored(kBf16, kBf16)},
         {.name = "int8-full", .session = stored(kInt8, kAuto)},
         {.name = "int8", .session = stored(kInt8, kInt8)},
+        {.name = "int4r-full", .session = stored(kRotatedInt4, kAuto)},
         {.name = "int4", .session = stored(kInt4, kInt4)},
         {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
         {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},

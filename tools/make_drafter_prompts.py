@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the prompts of docs/training.md, "On 200 fresh prompts": train.jsonl to train a drafter on, and fresh.jsonl,
-200 others of the same four kinds, to ask before and after. A prompt a line, as JSON.
+"""Makes the prompts of docs/training.md, "On 200 fresh prompts": train.jsonl to train a drafter on, and
+fresh-*.jsonl, 200 others of the same four kinds, to ask before and after. A prompt a line, as JSON.
 
 usage: tools/make_drafter_prompts.py SETS WORDS OUT
 
@@ -74,18 +74,19 @@ def main():
         sys.exit(__doc__)
     sets, words, out = map(pathlib.Path, sys.argv[1:])
     pick, kinds = prompts_by_kind(sets, words.read_text(encoding="utf-8").split())
-    fresh = [(kind, prompt) for kind, prompts in kinds.items() for prompt in prompts[:FRESH]]
+    fresh = {prompt for prompts in kinds.values() for prompt in prompts[:FRESH]}
     train = [prompt for prompts in kinds.values() for prompt in prompts[FRESH:]]
-    if {prompt for _, prompt in fresh} & set(train):
+    if fresh & set(train):
         sys.exit("a fresh prompt is trained on")
     pick.shuffle(train)
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "train.jsonl", "w", encoding="utf-8") as lines:
         for prompt in train:
             lines.write(json.dumps({"prompt": prompt}) + "\n")
-    with open(out / "fresh.jsonl", "w", encoding="utf-8") as lines:
-        for index, (kind, prompt) in enumerate(fresh):
-            lines.write(json.dumps({"id": f"{kind}-{index}", "prompt": prompt}) + "\n")
+    for kind, prompts in kinds.items():
+        with open(out / f"fresh-{kind}.jsonl", "w", encoding="utf-8") as lines:
+            for index, prompt in enumerate(prompts[:FRESH]):
+                lines.write(json.dumps({"id": f"{kind}-{index}", "prompt": prompt}) + "\n")
     print(f"{len(train)} prompts to train on, {len(fresh)} others")
 
 
