@@ -45,6 +45,19 @@ double smallest(const std::vector<double>& values) {
   return *std::ranges::min_element(values);
 }
 
+void check_window(const Report& windows,
+                  std::size_t k,
+                  std::int64_t window,
+                  const std::string& at,
+                  RuleChecks& checks) {
+  const Report& row = windows[k];
+  const bool is_last = k + 1 == windows.size() || windows[k + 1]["text"] != row["text"];
+  const std::int64_t fewest = is_last ? 1 : window - 1;
+  const std::int64_t tokens = count(row["tokens"]);
+  checks.expect(tokens >= fewest && tokens < window, "counts", at + "/tokens",
+                fmt::format("expected {} to {}, got {}", fewest, window - 1, tokens));
+}
+
 void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks) {
   constexpr double kWidest = 3.0;
   const double spread = largest(seconds) / smallest(seconds);

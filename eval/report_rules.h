@@ -37,6 +37,14 @@ std::vector<double> numbers(const Report& list);
 double largest(const std::vector<double>& values);
 double smallest(const std::vector<double>& values);
 
+// Row k of windows into which texts were cut: all but a text's last are full, which is one token
+// less than `window`, for its first is not predicted.
+void check_window(const Report& windows,
+                  std::size_t k,
+                  std::int64_t window,
+                  const std::string& at,
+                  RuleChecks& checks);
+
 // No sample takes much longer than another one.
 void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks);
 
