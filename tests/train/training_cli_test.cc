@@ -69,7 +69,8 @@ TEST_F(Cli, RefusesToTrainInOneLine) {
   expect_refusal(kProjection + out + "--texts /nowhere.txt", "/nowhere.txt");
   std::ofstream(folder_ + "/short.txt") << "Hello.";
   expect_refusal(kProjection + out + "--texts " + folder_ + "/short.txt", "short.txt: expected");
-  expect_refusal(kProjection + "--out /dev/null/new", "cannot create a folder beside /dev/null/new");
+  expect_refusal(kProjection + "--out /dev/null/new",
+                 "cannot create a folder beside /dev/null/new");
   expect_refusal("projection --model " + damaged_model() + " " + out,
                  "expected a model with a drafter");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/new"));
