@@ -1,7 +1,7 @@
 // Reports of `kakeya eval kl`.
 #include <fmt/format.h>
 
-#include "divergence_eval.h"
+#include "divergence_totals.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {

@@ -1,7 +1,7 @@
 // Reports of `kakeya eval drafter-parity`.
 #include <fmt/format.h>
 
-#include "drafter_parity.h"
+#include "parity_totals.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {

@@ -77,8 +77,7 @@ Result<LongRunReport> run_long(EngineImpl& engine,
                                const PromptSet& set,
                                const LongRunOptions& options);
 
-// Rows, sums and verdict, added to a report; and the rows of a report whose fields were checked.
+// Rows, sums and verdict, added to a report.
 void add_longrun_json(Report& report, const LongRunReport& run);
-std::vector<LongRunBucket> longrun_rows_of(const Report& report);
 
 }  // namespace kakeya::eval

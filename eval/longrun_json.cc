@@ -59,23 +59,4 @@ void add_longrun_json(Report& report, const LongRunReport& run) {
                        {"answers_equal", run.answers_equal()}};
 }
 
-std::vector<LongRunBucket> longrun_rows_of(const Report& report) {
-  std::vector<LongRunBucket> rows;
-  for (const Report& json : report["buckets"]) {
-    rows.push_back({.begin_seconds = json["begin_seconds"].get<double>(),
-                    .end_seconds = json["end_seconds"].get<double>(),
-                    .conversations = json["conversations"].get<std::int64_t>(),
-                    .rounds = json["rounds"].get<std::int64_t>(),
-                    .tokens = json["tokens"].get<std::int64_t>(),
-                    .drafted = json["drafted"].get<std::int64_t>(),
-                    .accepted = json["accepted"].get<std::int64_t>(),
-                    .p50_ms = json["p50_ms"].get<double>(),
-                    .p95_ms = json["p95_ms"].get<double>(),
-                    .p99_ms = json["p99_ms"].get<double>(),
-                    .ledger_bytes = json["ledger_bytes"].get<std::uint64_t>(),
-                    .resident_bytes = json["resident_bytes"].get<std::uint64_t>()});
-  }
-  return rows;
-}
-
 }  // namespace kakeya::eval

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longrun_eval.h"
+#include "longrun_buckets.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {
@@ -13,6 +13,25 @@ namespace {
 
 constexpr std::int64_t kFewestRounds = 100;  // behind percentiles of a bucket
 constexpr double kShortestBucket = 0.1;      // seconds
+
+std::vector<LongRunBucket> longrun_rows_of(const Report& report) {
+  std::vector<LongRunBucket> rows;
+  for (const Report& json : report["buckets"]) {
+    rows.push_back({.begin_seconds = json["begin_seconds"].get<double>(),
+                    .end_seconds = json["end_seconds"].get<double>(),
+                    .conversations = json["conversations"].get<std::int64_t>(),
+                    .rounds = json["rounds"].get<std::int64_t>(),
+                    .tokens = json["tokens"].get<std::int64_t>(),
+                    .drafted = json["drafted"].get<std::int64_t>(),
+                    .accepted = json["accepted"].get<std::int64_t>(),
+                    .p50_ms = json["p50_ms"].get<double>(),
+                    .p95_ms = json["p95_ms"].get<double>(),
+                    .p99_ms = json["p99_ms"].get<double>(),
+                    .ledger_bytes = json["ledger_bytes"].get<std::uint64_t>(),
+                    .resident_bytes = json["resident_bytes"].get<std::uint64_t>()});
+  }
+  return rows;
+}
 
 // Where bucket `index` has to end: the next one begins there, and of a run by minutes all take
 // their part of them.

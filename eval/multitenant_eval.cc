@@ -185,33 +185,11 @@ double largest_of(const std::vector<TenantRequest>& requests, Of&& of) {
 
 }  // namespace
 
-std::vector<TenantArm> tenant_arms(bool can_draft) {
-  std::vector<TenantArm> arms = {{.name = "greedy"}, {.name = "sampled", .sampled = true}};
-  if (can_draft) {
-    arms.push_back({.name = "greedy-drafts", .drafts = true});
-    arms.push_back({.name = "sampled-drafts", .drafts = true, .sampled = true});
-  }
-  arms.push_back({.name = "equal-lengths", .sampled = true, .equal_lengths = true});
-  return arms;
-}
-
 std::optional<std::int64_t> first_difference(std::span<const TokenId> a,
                                              std::span<const TokenId> b) {
   const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (in_a == a.end() && in_b == b.end()) return std::nullopt;
   return in_a - a.begin();
-}
-
-double jain_index(std::span<const double> shares) {
-  double sum = 0.0;
-  double squares = 0.0;
-  for (const double share : shares) {
-    sum += share;
-    squares += share * share;
-  }
-  if (squares == 0.0) return 0.0;
-  // Not above 1 by rounding.
-  return std::min(1.0, sum * sum / (static_cast<double>(shares.size()) * squares));
 }
 
 void compare_tenant(TenantRequest& request,

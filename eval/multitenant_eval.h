@@ -14,20 +14,9 @@
 #include "prompt_set.h"
 #include "report_fields.h"
 #include "runtime/engine_impl.h"
+#include "tenant_arms.h"
 
 namespace kakeya::eval {
-
-// One way to ask.
-struct TenantArm {
-  std::string name = {};
-  bool drafts = false;
-  bool sampled = false;
-  // Prompts cut to the shortest one's length, and answers that go on whatever stop ids they have:
-  // of these alone it can be said whether they are served alike.
-  bool equal_lengths = false;
-};
-// The last one is of equal lengths.
-std::vector<TenantArm> tenant_arms(bool can_draft);
 
 // What became of one request.
 struct TenantAnswer {
@@ -96,11 +85,6 @@ struct TenantOptions {
 // length. Nothing if they are equal.
 std::optional<std::int64_t> first_difference(std::span<const TokenId> a,
                                              std::span<const TokenId> b);
-
-// Jain's index of n shares, 0 or more and not all 0: (sum x)^2 / (n sum x^2), 1 where all are
-// equal, 1 / n where one has all. R. Jain, D. Chiu, W. Hawe, "A quantitative measure of fairness",
-// DEC TR-301, 1984.
-double jain_index(std::span<const double> shares);
 
 // Takes what a request gave among others and alone into its row. The first call decides what the
 // row shows; a difference or an error of any call stays.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/median.h"
-#include "multitenant_eval.h"
 #include "report_rules.h"
+#include "tenant_arms.h"
 
 namespace kakeya::eval {
 namespace {

@@ -1,7 +1,7 @@
 // Replies, samples and claims as reports have them.
 #include "base/status.h"
 #include "field_reader.h"
-#include "niah_eval.h"
+#include "niah_claims.h"
 
 namespace kakeya::eval {
 namespace {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "niah_eval.h"
+#include "kv_modes.h"
+#include "niah_claims.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {

@@ -86,16 +86,6 @@ Result<Report> run_overlap_prompt(Engine& engine,
 
 }  // namespace
 
-double expected_evenly(std::int64_t num_experts, std::int64_t top_k, std::int64_t rows) {
-  const auto experts = static_cast<double>(num_experts);
-  const double missed = 1.0 - static_cast<double>(top_k) / experts;
-  return experts * (1.0 - std::pow(missed, static_cast<double>(rows)));
-}
-
-double OverlapRow::mean_distinct() const {
-  return blocks == 0 ? 0.0 : static_cast<double>(distinct) / static_cast<double>(blocks);
-}
-
 OverlapStatistics::OverlapStatistics(std::int64_t num_experts,
                                      const std::vector<std::int64_t>& lengths)
     : num_experts_(num_experts) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "overlap_eval.h"
+#include "overlap_rows.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {

@@ -1,7 +1,6 @@
 #include "perplexity_eval.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
 
@@ -11,12 +10,6 @@
 
 namespace kakeya::eval {
 namespace {
-
-std::vector<GroupSum> sums_of(const std::vector<WindowScore>& windows) {
-  std::vector<GroupSum> sums;
-  for (const WindowScore& window : windows) sums.push_back({window.nll, window.tokens});
-  return sums;
-}
 
 Result<Report> score_window(Engine& engine,
                             const EvalPrompt& window,
@@ -54,21 +47,6 @@ Status add_window(Engine& engine,
 }
 
 }  // namespace
-
-std::int64_t PerplexityReport::tokens() const {
-  std::int64_t sum = 0;
-  for (const WindowScore& window : windows) sum += window.tokens;
-  return sum;
-}
-
-double PerplexityReport::perplexity() const {
-  return std::exp(mean_of(sums_of(windows)));
-}
-
-Interval perplexity_interval(const std::vector<WindowScore>& windows) {
-  const Interval nll = mean_interval(sums_of(windows));
-  return {std::exp(nll.low), std::exp(nll.high)};
-}
 
 std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window) {
   std::vector<EvalPrompt> windows;

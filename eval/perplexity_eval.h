@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap.h"
 #include "kakeya/engine.h"
 #include "kakeya/status.h"
 #include "part_journal.h"
+#include "perplexity_report.h"
 #include "prompt_set.h"
 
 namespace kakeya::eval {
@@ -21,26 +21,6 @@ struct PerplexityOptions {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
   PartJournal* journal = nullptr;  // of windows
 };
-
-// The tokens of a window but its first one, which nothing is known of.
-struct WindowScore {
-  std::string text;  // its id
-  std::int64_t tokens = 0;
-  double nll = 0.0;  // negative log-likelihood of all of them, in nats
-};
-
-struct PerplexityReport {
-  std::string set;
-  std::vector<WindowScore> windows;
-  double seconds = 0.0;  // of all windows, whenever they ran
-
-  std::int64_t tokens() const;
-  // exp(sum of nll / tokens).
-  double perplexity() const;
-};
-
-// The middle 95 % of the perplexities that mean_interval() draws.
-Interval perplexity_interval(const std::vector<WindowScore>& windows);
 
 // Cuts texts into windows: the beginning-of-sequence token if the model has one, then the next
 // tokens of the text. A last one that is shorter than half a window is left out.

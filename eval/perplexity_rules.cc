@@ -1,9 +1,9 @@
 // Reports of `kakeya eval perplexity`.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <string>
 
-#include "perplexity_eval.h"
+#include "perplexity_report.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {

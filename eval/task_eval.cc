@@ -13,9 +13,6 @@
 namespace kakeya::eval {
 namespace {
 
-// A reply of one token takes no time to decode.
-constexpr double kShortestSeconds = 1e-9;
-
 // What a program cannot know before it has run to its end.
 std::string new_word() {
   std::random_device random;
@@ -48,22 +45,6 @@ Result<TextResult> continue_prompt(Session& session,
 }
 
 }  // namespace
-
-std::string verdict_name(TaskVerdict verdict) {
-  switch (verdict) {
-    case TaskVerdict::kPassed:
-      return "passed";
-    case TaskVerdict::kFailed:
-      return "failed";
-    case TaskVerdict::kTimedOut:
-      return "timed_out";
-    case TaskVerdict::kCrashed:
-      return "crashed";
-    case TaskVerdict::kNoAnswer:
-      break;
-  }
-  return "no_answer";
-}
 
 Judgement judge_number(const TaskProblem& problem, std::string_view reply) {
   Judgement judgement{.got = number_of(reply)};
@@ -111,59 +92,6 @@ Result<Judgement> judge(TaskKind kind,
                         const PythonRunner* python) {
   if (kind == TaskKind::kGsm8k) return judge_number(problem, reply);
   return judge_code(problem, reply, raw, *python);
-}
-
-double TaskSummary::score() const {
-  return problems == 0 ? 0.0 : static_cast<double>(passed) / static_cast<double>(problems);
-}
-
-double TaskSummary::tokens_per_round() const {
-  if (!passes || passes->rounds == 0) return 0.0;
-  return static_cast<double>(tokens - problems) / static_cast<double>(passes->rounds);
-}
-
-double TaskSummary::tokens_per_second() const {
-  // A server need not say how many tokens a reply has.
-  const std::int64_t decoded = std::max<std::int64_t>(tokens - problems, 0);
-  return static_cast<double>(decoded) / std::max(decode_seconds, kShortestSeconds);
-}
-
-TaskSummary task_summary(std::span<const TaskReply> replies) {
-  TaskSummary summary{.problems = std::ssize(replies), .passes = TaskPasses{}};
-  std::int64_t compared = 0;
-  std::int64_t equal = 0;
-  for (const TaskReply& reply : replies) {
-    switch (reply.judgement.verdict) {
-      case TaskVerdict::kPassed:
-        ++summary.passed;
-        break;
-      case TaskVerdict::kFailed:
-        ++summary.failed;
-        break;
-      case TaskVerdict::kTimedOut:
-        ++summary.timed_out;
-        break;
-      case TaskVerdict::kCrashed:
-        ++summary.crashed;
-        break;
-      case TaskVerdict::kNoAnswer:
-        ++summary.no_answer;
-        break;
-    }
-    summary.tokens += reply.tokens;
-    summary.decode_seconds += reply.decode_seconds;
-    if (!reply.passes) summary.passes.reset();
-    if (summary.passes) {
-      summary.passes->rounds += reply.passes->rounds;
-      summary.passes->drafted += reply.passes->drafted;
-      summary.passes->accepted += reply.passes->accepted;
-    }
-    if (!reply.plain_sha256) continue;
-    ++compared;
-    if (*reply.plain_sha256 == reply.sha256) ++equal;
-  }
-  if (compared > 0 && compared == summary.problems) summary.equal_plain = equal;
-  return summary;
 }
 
 Result<std::unique_ptr<TaskEvaluation>> TaskEvaluation::create(
@@ -224,11 +152,11 @@ Status TaskEvaluation::fill(std::size_t index, TaskReply& reply) {
   const GenerateResult& result = said.tokens;
   reply.sha256 = options_.hash(result.ids);
   reply.tokens = std::ssize(result.ids);
-  reply.decode_seconds = std::max(result.decode_seconds, kShortestSeconds);
+  reply.decode_seconds = std::max(result.decode_seconds, kShortestTaskSeconds);
   reply.passes->rounds = std::ssize(result.rounds);
   reply.passes->drafted = result.drafted;
   reply.passes->accepted = result.accepted;
-  reply.passes->prefill_seconds = std::max(result.prefill_seconds, kShortestSeconds);
+  reply.passes->prefill_seconds = std::max(result.prefill_seconds, kShortestTaskSeconds);
   if (plain_ != nullptr) {
     text.generate.draft_length = 0;
     KAKEYA_ASSIGN_OR_RETURN(const TextResult plain,

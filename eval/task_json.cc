@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 #include "field_reader.h"
-#include "niah_eval.h"
-#include "task_eval.h"
+#include "niah_claims.h"
+#include "task_reply.h"
 
 namespace kakeya::eval {
 namespace {

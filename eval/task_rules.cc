@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "niah_eval.h"
+#include "niah_claims.h"
 #include "report_rules.h"
-#include "task_eval.h"
+#include "task_problems.h"
+#include "task_reply.h"
 
 namespace kakeya::eval {
 namespace {
