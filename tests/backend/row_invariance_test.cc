@@ -66,7 +66,7 @@ struct Projections {
 
 TEST_P(RowInvariance, Products) {
   constexpr std::int64_t kOutputs = 200;
-  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kRows = 65;
   for (const Case& c : kCases) {
     const auto x = random_floats(static_cast<std::size_t>(kRows * c.columns), 1);
     const Tensor gate = random_tensor({kOutputs, c.columns}, c.dtype, 2, 0.1F);

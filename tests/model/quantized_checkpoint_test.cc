@@ -251,5 +251,22 @@ INSTANTIATE_TEST_SUITE_P(
       return label;
     });
 
+// For tools/gpu/session: on the machine's own card.
+TEST(QuantizedCard, GivesTheBitsOfTheEmulator) {
+  if (card_backends().empty()) GTEST_SKIP() << "KAKEYA_TEST_CARD is not set";
+  const std::string dir = network_dir("gemma4-moe");
+  const ScratchFolder scratch;
+  const std::string quantized =
+      folder_of(scratch, "quantized", dir, quantized_network(dir, DType::kF32).quantized);
+  for (const std::int64_t chunk : {1, 2, 11}) {
+    const auto expected = logits_of(quantized, {.name = "cuda-emulated"}, Compute::kFast, chunk);
+    ASSERT_FALSE(expected.empty());
+    for (const BackendChoice& card : card_backends()) {
+      EXPECT_EQ(logits_of(quantized, card, Compute::kFast, chunk), expected)
+          << "chunks of " << chunk;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kakeya::test

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "base/check.h"
@@ -26,21 +27,39 @@ LaunchShape element_shape(std::int64_t width, std::int64_t rows) {
 }
 
 // A warp a unit of what is to be made.
-LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y, std::uint32_t words = 0) {
-  return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp,
-          words};
+LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y) {
+  return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp, 0};
 }
 
-// Of products of `rows` rows with weights, of which some may be of integers.
-std::uint32_t product_words(std::int64_t rows, bool integers) {
-  return static_cast<std::uint32_t>(integers ? device::product_words(rows) : 0);
+// Of products with integers: words of shared memory, and blocks that share them.
+template <int kRows>
+int term_words(const CudaMatrix& matrix, int groups) {
+  return device::IntegerTerms<kRows>(0, device::GroupLayout(matrix.weight()), groups).words();
+}
+LaunchShape integer_shape(std::int64_t blocks_x, std::int64_t blocks_y, int words) {
+  return {blocks_x, blocks_y, device::kIntegerWarps * dev::kWarp,
+          static_cast<std::uint32_t>(words)};
+}
+template <int kRows>
+LaunchShape product_shape(const CudaMatrix& matrix, std::int64_t rows) {
+  return integer_shape(ceil_div(matrix.rows(), device::kIntegerOutputs) * ceil_div(rows, kRows), 1,
+                       term_words<kRows>(matrix, device::block_groups<kRows, 1>(matrix.cols())));
+}
+template <int kRows>
+LaunchShape gated_shape(const CudaMatrix& gate, const CudaMatrix& up, std::int64_t rows) {
+  return integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs) * ceil_div(rows, kRows), 1,
+                       term_words<kRows>(gate, device::block_groups<kRows, 2>(gate.cols())) +
+                           term_words<kRows>(up, device::block_groups<kRows, 2>(gate.cols())));
 }
 
 template <typename Tiles>
 LaunchShape tensor_shape(std::int64_t outputs, std::int64_t rows) {
-  return {ceil_div(outputs, Tiles::kOutputs), ceil_div(rows, Tiles::kRows),
+  return {ceil_div(outputs, Tiles::kOutputs) * ceil_div(rows, Tiles::kRows), 1,
           device::kTensorWarps * dev::kWarp, Tiles::kSharedWords};
 }
+
+// As a router has: one for each expert.
+constexpr std::int64_t kFewOutputs = 256;
 
 // The parts of the scratch, each on a boundary of 64 bytes.
 struct Layout {
@@ -58,6 +77,7 @@ struct ScratchPlaces {
   std::uint64_t ids;
   std::uint64_t hidden;
   std::uint64_t steps;
+  std::uint64_t code_sums;
   std::uint64_t codes;
   std::uint64_t partials;
   std::uint64_t bytes;
@@ -72,15 +92,17 @@ std::int64_t count_partials(const ExecutorPlan& plan) {
 
 ScratchPlaces places_of(const ExecutorPlan& plan) {
   const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
-  const std::int64_t rounded =
-      std::max({plan.max_rows * std::max(plan.max_matmul_width, plan.hidden_size), hidden});
+  const std::int64_t groups = std::max(
+      plan.max_rows * device::num_groups(std::max(plan.max_matmul_width, plan.hidden_size)),
+      plan.max_rows * plan.top_k_experts * device::num_groups(plan.moe_intermediate_size));
   Layout layout;
   ScratchPlaces places = {};
   places.positions = layout.take(plan.max_rows, sizeof(std::int64_t));
   places.ids = layout.take(plan.max_rows, sizeof(std::int32_t));
   places.hidden = layout.take(hidden, sizeof(float));
-  places.steps = layout.take(ceil_div(rounded, kIntegerBlock), sizeof(float));
-  places.codes = layout.take(rounded, sizeof(std::int8_t));
+  places.steps = layout.take(groups * device::kGroupRuns, sizeof(float));
+  places.code_sums = layout.take(groups * device::kGroupRuns * 2, sizeof(float));
+  places.codes = layout.take(groups * device::kGroupColumns, sizeof(std::int8_t));
   places.partials = layout.take(count_partials(plan), sizeof(float));
   places.bytes = layout.used;
   return places;
@@ -109,6 +131,7 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(ids_, places.ids);
   at(hidden_, places.hidden);
   at(steps_, places.steps);
+  at(code_sums_, places.code_sums);
   at(codes_, places.codes);
   at(partials_, places.partials);
 }
@@ -136,13 +159,10 @@ device::ProductRows CudaExecutor::product_rows(const float* x,
                                                std::int64_t count,
                                                std::int64_t width,
                                                bool integers) {
-  device::ProductRows rows = {x, count, width, nullptr, nullptr};
-  if (!integers) return rows;
-  rows.codes = codes_;
-  rows.steps = steps_;
-  const device::RoundParams parameters = {x, count, width, codes_, steps_};
+  if (!integers) return {x, count, width, nullptr, nullptr, nullptr};
+  const device::RoundParams parameters = {x, count, width, codes_, steps_, code_sums_};
   launch(Kernel::round_rows, warp_shape(width / kIntegerBlock, count), &parameters);
-  return rows;
+  return {x, count, width, codes_, steps_, code_sums_};
 }
 
 void CudaExecutor::embed(const Matrix& table, float scale, Rows out) {
@@ -178,44 +198,71 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
       product_rows(x.data.address(), x.count, x.width, matrix.has_integers()), matrix.weight(),
       out.data.address()};
   if (device::is_for_tensor_cores(matrix.weight())) {
-    const bool few = x.count <= device::FewRows::kRows;
-    return launch(few ? Kernel::tensor_product : Kernel::tensor_product_rows,
-                  few ? tensor_shape<device::FewRows>(w.rows(), x.count)
-                      : tensor_shape<device::ManyRows>(w.rows(), x.count),
+    if (x.count <= device::FewRows::kRows) {
+      return launch(Kernel::tensor_product, tensor_shape<device::FewRows>(w.rows(), x.count),
+                    &parameters);
+    }
+    if (x.count <= device::kMostSomeRows) {
+      return launch(Kernel::tensor_product_some, tensor_shape<device::SomeRows>(w.rows(), x.count),
+                    &parameters);
+    }
+    return launch(Kernel::tensor_product_rows, tensor_shape<device::ManyRows>(w.rows(), x.count),
                   &parameters);
   }
-  launch(x.count == 1 ? Kernel::row_product : Kernel::product,
-         warp_shape(ceil_div(w.rows(), device::warp_outputs(x.count)),
-                    ceil_div(x.count, device::kProductRowTile),
-                    product_words(x.count, matrix.has_integers())),
+  if (matrix.has_integers()) {
+    return x.count == 1
+               ? launch(Kernel::integer_row_product, product_shape<1>(matrix, 1), &parameters)
+               : launch(Kernel::integer_product,
+                        product_shape<device::kIntegerRows>(matrix, x.count), &parameters);
+  }
+  // Of few outputs only rows by themselves keep a card busy.
+  if (x.count == 1 || w.rows() <= kFewOutputs) {
+    return launch(Kernel::row_product, warp_shape(w.rows(), x.count), &parameters);
+  }
+  launch(Kernel::product,
+         warp_shape(ceil_div(w.rows(), device::kWarpOutputs),
+                    ceil_div(x.count, device::kProductRowTile)),
          &parameters);
 }
 
 void CudaExecutor::gated_matmul(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
   const bool is_for_tensor_cores = device::is_for_tensor_cores(as_cuda(gate).weight());
-  if (is_for_tensor_cores != device::is_for_tensor_cores(as_cuda(up).weight())) {
+  const bool integers = as_cuda(gate).has_integers();
+  if (is_for_tensor_cores != device::is_for_tensor_cores(as_cuda(up).weight()) ||
+      integers != as_cuda(up).has_integers()) {
     return gated_in_parts(x, gate, up, activation, out);
   }
   count_bytes(gate.bytes() + up.bytes());
-  const bool integers = as_cuda(gate).has_integers() || as_cuda(up).has_integers();
   const device::GatedProductParams parameters = {
       product_rows(x.data.address(), x.count, x.width, integers), as_cuda(gate).weight(),
       as_cuda(up).weight(), activation == GateActivation::kSilu, out.data.address()};
   if (is_for_tensor_cores) {
-    const bool few = x.count <= device::FewGatedRows::kRows;
-    return launch(few ? Kernel::gated_tensor_product : Kernel::gated_tensor_product_rows,
-                  few ? tensor_shape<device::FewGatedRows>(2 * gate.rows(), x.count)
-                      : tensor_shape<device::ManyRows>(2 * gate.rows(), x.count),
-                  &parameters);
+    const std::int64_t outputs = 2 * gate.rows();
+    if (x.count <= device::FewGatedRows::kRows) {
+      return launch(Kernel::gated_tensor_product,
+                    tensor_shape<device::FewGatedRows>(outputs, x.count), &parameters);
+    }
+    if (x.count <= device::kMostSomeRows) {
+      return launch(Kernel::gated_tensor_product_some,
+                    tensor_shape<device::SomeGatedRows>(outputs, x.count), &parameters);
+    }
+    return launch(Kernel::gated_tensor_product_rows,
+                  tensor_shape<device::ManyRows>(outputs, x.count), &parameters);
+  }
+  if (integers) {
+    return x.count == 1
+               ? launch(Kernel::gated_integer_row_product,
+                        gated_shape<1>(as_cuda(gate), as_cuda(up), 1), &parameters)
+               : launch(Kernel::gated_integer_product,
+                        gated_shape<device::kIntegerRows>(as_cuda(gate), as_cuda(up), x.count),
+                        &parameters);
   }
   launch(x.count == 1 ? Kernel::gated_row_product : Kernel::gated_product,
-         warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile),
-                    product_words(x.count, integers)),
-         &parameters);
+         warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile)), &parameters);
 }
 
-// Matrices of which one is for tensor cores: each by its own kernel, as many rows at a time as
+// Matrices for different kernels: each by its own, as many rows at a time as
 // there is room for in the scratch of attention.
 void CudaExecutor::gated_in_parts(
     ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out) {
@@ -273,7 +320,11 @@ void CudaExecutor::experts(ConstRows x,
   const CudaMatrix& down = as_cuda(*weights.down);
   count_bytes(static_cast<std::uint64_t>(std::min(x.count * routing.top_k, gate.num_matrices())) *
               (gate.bytes() + up.bytes() + down.bytes()));
-  const bool integers = gate.has_integers() || up.has_integers();
+  const bool integers = gate.has_integers();
+  if (integers != up.has_integers()) {
+    return fail(Error{StatusCode::kUnimplemented,
+                      "experts whose gates are integers where what they are for is not"});
+  }
   const std::int64_t rows = x.count * routing.top_k;
   const device::ExpertHiddenParams hidden = {
       product_rows(x.data.address(), x.count, x.width, integers),
@@ -283,7 +334,15 @@ void CudaExecutor::experts(ConstRows x,
       routing.experts.address(),
       routing.top_k,
       hidden_};
-  launch(Kernel::expert_hidden, warp_shape(gate.rows(), rows, product_words(1, integers)), &hidden);
+  if (integers) {
+    launch(Kernel::integer_expert_hidden,
+           integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs), rows,
+                         term_words<1>(gate, device::block_groups<1, 2>(gate.cols())) +
+                             term_words<1>(up, device::block_groups<1, 2>(gate.cols()))),
+           &hidden);
+  } else {
+    launch(Kernel::expert_hidden, warp_shape(gate.rows(), rows), &hidden);
+  }
   const device::ExpertOutputParams outputs = {
       product_rows(hidden_, rows, gate.rows(), down.has_integers()),
       down.weight(),
@@ -291,6 +350,15 @@ void CudaExecutor::experts(ConstRows x,
       routing.weights.address(),
       routing.top_k,
       out.data.address()};
+  const int top_k = static_cast<int>(routing.top_k);
+  if (down.has_integers()) {
+    return launch(Kernel::integer_expert_output,
+                  integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), x.count,
+                                top_k * device::kIntegerOutputs +
+                                    device::kIntegerWarps *
+                                        term_words<1>(down, device::warp_groups(down.cols()))),
+                  &outputs);
+  }
   launch(
       Kernel::expert_output,
       {ceil_div(down.rows(), device::kExpertOutputs), x.count, device::kProductWarps * dev::kWarp,

@@ -136,6 +136,7 @@ class CudaExecutor final : public Executor {
   std::int32_t* ids_;
   float* hidden_;
   float* steps_;
+  float* code_sums_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
   std::int8_t* codes_;

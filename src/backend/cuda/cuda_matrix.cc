@@ -4,17 +4,18 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/cuda/device/integer_groups.h"
 #include "base/status.h"
 #include "tensor/finite.h"
 
 namespace kakeya::cuda {
 namespace {
 
-using device::IntegerRun;
 using device::WeightType;
 
 // Rows are packed on the host in pieces of about so many bytes.
 constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kUnitBytes = device::kUnitWords * 4;
 
 // Rows of all stacked matrices, and where one of them lies in memory.
 std::int64_t num_rows(const TensorView& weight) {
@@ -29,7 +30,7 @@ std::int64_t source_row(const TensorView& weight, std::int64_t row) {
 
 std::int64_t row_bytes(const device::Weight& weight) {
   if (weight.type == WeightType::kIntegers) {
-    return weight.cols / kIntegerBlock * static_cast<std::int64_t>(sizeof(IntegerRun));
+    return device::num_groups(weight.cols) * device::GroupLayout(weight).units() * kUnitBytes;
   }
   return weight.cols * (weight.type == WeightType::kF32 ? 4 : 2);
 }
@@ -40,6 +41,7 @@ device::Weight describe(const TensorView& view, Compute compute) {
   weight.cols = view.shape.back();
   if (const auto format = fast_integers(view, compute)) {
     weight.type = WeightType::kIntegers;
+    weight.four_bits = format->bits == 4;
     weight.has_minimum = format->has_minimum;
     weight.halves = format->group < kIntegerBlock;
     weight.zero = format->zero;
@@ -53,16 +55,45 @@ device::Weight describe(const TensorView& view, Compute compute) {
   return weight;
 }
 
-void pack_integers(const TensorView& view, std::int64_t row, std::byte* to) {
+// One run of a group, as device/integer_groups.h says.
+void pack_run(const IntegerBlock& block,
+              int run,
+              const device::GroupLayout& layout,
+              std::byte* group) {
+  for (int unit = 0; unit < 4; ++unit) {
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) {
+        const auto code = static_cast<std::byte>(block.codes[16 * half + 4 * unit + i]);
+        const int in_unit = 4 * run + i;
+        if (layout.four_bits) {
+          group[unit * kUnitBytes + in_unit] |= code << (4 * half);
+        } else {
+          group[(2 * unit + half) * kUnitBytes + in_unit] = code;
+        }
+      }
+    }
+  }
+  const int parts = layout.scale_units();
+  const auto put = [&](int first_unit, const float* values) {
+    std::memcpy(group + first_unit * kUnitBytes + run * parts * 4, values,
+                static_cast<std::size_t>(parts) * sizeof(float));
+  };
+  put(layout.code_units(), block.scales);
+  if (layout.has_minimum) put(layout.code_units() + parts, block.minimums);
+}
+
+void pack_integers(const TensorView& view,
+                   std::int64_t row,
+                   const device::GroupLayout& layout,
+                   std::byte* to) {
   std::vector<IntegerBlock> blocks(static_cast<std::size_t>(view.shape.back() / kIntegerBlock));
   read_integer_blocks(view, row, 0, blocks);
-  for (const IntegerBlock& block : blocks) {
-    IntegerRun run;
-    std::memcpy(run.codes, block.codes, sizeof(run.codes));
-    std::memcpy(run.scales, block.scales, sizeof(run.scales));
-    std::memcpy(run.minimums, block.minimums, sizeof(run.minimums));
-    std::memcpy(to, &run, sizeof(run));
-    to += sizeof(run);
+  const std::int64_t group_bytes = layout.units() * kUnitBytes;
+  std::fill_n(to, device::num_groups(view.shape.back()) * group_bytes, std::byte{0});
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto run = static_cast<std::int64_t>(i);
+    pack_run(blocks[i], static_cast<int>(run % device::kGroupRuns), layout,
+             to + run / device::kGroupRuns * group_bytes);
   }
 }
 
@@ -118,7 +149,7 @@ Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& view,
       std::byte* const to = staged.data() + i * bytes;
       const std::int64_t row = source_row(view, begin + i);
       if (weight.type == WeightType::kIntegers) {
-        pack_integers(view, row, to);
+        pack_integers(view, row, device::GroupLayout(weight), to);
       } else {
         pack_floats(view, row, weight.type, to);
       }

@@ -16,20 +16,20 @@ namespace kakeya::cuda {
 
 enum class Kernel : std::uint8_t {
 #define KAKEYA_KERNEL(name, params) name,
-  KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+  KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 
 inline constexpr std::string_view kKernelNames[] = {
 #define KAKEYA_KERNEL(name, params) #name,
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 
 // Of what each is handed.
 inline constexpr std::size_t kParameterBytes[] = {
 #define KAKEYA_KERNEL(name, params) sizeof(device::params),
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 

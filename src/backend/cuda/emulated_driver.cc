@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
@@ -21,7 +22,7 @@ using guarded::GuardedSpace;
 constexpr emulated::KernelBody kBodies[] = {
 #define KAKEYA_KERNEL(name, params) \
   [](const void* parameters) { device::name(*static_cast<const device::params*>(parameters)); },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 

@@ -122,4 +122,36 @@ void multiply_fragments(void* const* lanes) {
   }
 }
 
+// Lanes have rows and columns as above, four bytes of them at a time: register `i` of `a` of row l
+// / 4 + i % 2 * 8, and columns l % 4 * 4 + i / 2 * 16 on.
+void multiply_integers(void* const* lanes, int count) {
+  const auto of = [&](int lane, int i) -> IntegerFragment& {
+    return static_cast<IntegerFragment*>(lanes[lane])[i];
+  };
+  const auto add_four = [](int sum, std::uint32_t a, std::uint32_t b) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      sum += static_cast<int>(a >> shift & 255U) * static_cast<std::int8_t>(b >> shift & 255U);
+    }
+    return sum;
+  };
+  for (int fragment = 0; fragment < count; ++fragment) {
+    for (int column = 0; column < 8; ++column) {
+      bool is_zero = true;
+      for (int part = 0; part < 4; ++part) {
+        const std::uint32_t* b = of(column * 4 + part, fragment).b;
+        is_zero = is_zero && b[0] == 0 && b[1] == 0;
+      }
+      if (is_zero) continue;  // rows that are not there take no time
+      for (int row = 0; row < 16; ++row) {
+        int& sum = of(row % 8 * 4 + column / 2, fragment).sums[row / 8 * 2 + column % 2];
+        for (int part = 0; part < 4; ++part) {
+          const std::uint32_t* a = of(row % 8 * 4 + part, fragment).a;
+          const std::uint32_t* b = of(column * 4 + part, fragment).b;
+          sum = add_four(add_four(sum, a[row / 8], b[0]), a[row / 8 + 2], b[1]);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace kakeya::cuda::emulated

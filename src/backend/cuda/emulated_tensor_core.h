@@ -23,4 +23,14 @@ struct Fragment {
 // Of the 32 lanes of a warp, each a Fragment: adds the products to the sums.
 void multiply_fragments(void* const* lanes);
 
+// What a lane has of a product of 16 x 32 unsigned bytes by 32 x 8 signed ones: mma.m16n8k32.
+struct IntegerFragment {
+  int sums[4];
+  std::uint32_t a[4];
+  std::uint32_t b[2];
+};
+
+// Of the 32 lanes of a warp, each `count` IntegerFragments: adds the products to the sums.
+void multiply_integers(void* const* lanes, int count);
+
 }  // namespace kakeya::cuda::emulated

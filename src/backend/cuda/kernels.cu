@@ -1,4 +1,5 @@
 // The kernels under their names, for nvcc.
+#include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
@@ -11,4 +12,10 @@
       const __grid_constant__ kakeya::cuda::device::params p) { \
     kakeya::cuda::device::name(p);                              \
   }
-KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL)
+// Two blocks of 256 threads have room on a multiprocessor: one loads while the other one adds up.
+#define KAKEYA_PAIRED_KERNEL(name, params)                          \
+  extern "C" __global__ void __launch_bounds__(256, 2) kakeya_##name( \
+      const __grid_constant__ kakeya::cuda::device::params p) {     \
+    kakeya::cuda::device::name(p);                                  \
+  }
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL)

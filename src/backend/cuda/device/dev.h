@@ -13,12 +13,13 @@
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   mma(sums, a, b)          the warp's 16 x 8 sums, each with 16 products of bf16 added, as tensor
 //                            cores do: fragments of mma.m16n8k16
+//   integer_mma(sums, a, b)  several times the warp's 16 x 8 sums, each with 32 products added, of
+//                            bytes of a, unsigned, and of b, signed: fragments of mma.m16n8k32
 //   bf16_pairs(values, out)  numbers rounded to bf16, two a word, the first one lowest
 //   Global<T>                the device's memory from an address on
 //   Shared<T>                the block's own memory, in words of 4 bytes
 //   fma(), sqrt(), ...       rounded once, ties to even
 //   round_to_bf16(values)    each to the nearest bf16, ties to even; any NaN for NaN
-//   dot4(a, b, sum)          sum + products of four bytes of a, unsigned, and of b, signed
 #pragma once
 
 #if defined(__CUDACC__)

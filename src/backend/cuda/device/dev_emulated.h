@@ -151,6 +151,22 @@ inline void mma(float (&sums)[4],
 }
 
 template <int kCount>
+void integer_mma(int (&sums)[kCount][4],
+                 const std::uint32_t (&a)[kCount][4],
+                 const std::uint32_t (&b)[kCount][2],
+                 Place place = Place::current()) {
+  emulated::IntegerFragment own[kCount];
+  for (int i = 0; i < kCount; ++i) {
+    std::memcpy(own[i].sums, sums[i], sizeof(sums[i]));
+    std::memcpy(own[i].a, a[i], sizeof(a[i]));
+    std::memcpy(own[i].b, b[i], sizeof(b[i]));
+  }
+  emulated::running()->exchange(
+      place, own, [](void* const* lanes) { emulated::multiply_integers(lanes, kCount); });
+  for (int i = 0; i < kCount; ++i) std::memcpy(sums[i], own[i].sums, sizeof(sums[i]));
+}
+
+template <int kCount>
 void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out)[kCount / 2]) {
   for (int i = 0; i < kCount / 2; ++i) {
     out[i] = to_bfloat16(values[2 * i]).bits |
@@ -220,12 +236,6 @@ inline float round_even(float x) {
 }
 inline double round_even(double x) {
   return std::nearbyint(x);
-}
-inline int dot4(std::uint32_t a, std::uint32_t b, int sum) {
-  for (int shift = 0; shift < 32; shift += 8) {
-    sum += static_cast<int>(a >> shift & 255U) * static_cast<std::int8_t>(b >> shift & 255U);
-  }
-  return sum;
 }
 inline std::uint32_t bits_of(float x) {
   return std::bit_cast<std::uint32_t>(x);

@@ -92,6 +92,19 @@ KAKEYA_DEVICE void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std:
 }
 
 template <int kCount>
+KAKEYA_DEVICE void integer_mma(int (&sums)[kCount][4],
+                               const std::uint32_t (&a)[kCount][4],
+                               const std::uint32_t (&b)[kCount][2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(sums[i][0]), "+r"(sums[i][1]), "+r"(sums[i][2]), "+r"(sums[i][3])
+        : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]));
+  }
+}
+
+template <int kCount>
 KAKEYA_DEVICE void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out)[kCount / 2]) {
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
@@ -150,10 +163,6 @@ KAKEYA_DEVICE void round_to_bf16(float (&values)[kCount]) {
     values[i] = both.x;
     values[i + 1] = both.y;
   }
-}
-KAKEYA_DEVICE int dot4(std::uint32_t a, std::uint32_t b, int sum) {
-  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  return sum;
 }
 KAKEYA_DEVICE std::uint32_t bits_of(float x) {
   return __float_as_uint(x);

@@ -1,7 +1,8 @@
-// All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&).
+// All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
+// PAIRED ones two blocks are to have room on a multiprocessor.
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL)                         \
+#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED)                 \
   KERNEL(embed, EmbedParams)                                \
   KERNEL(rms_norm, NormParams)                              \
   KERNEL(round_rows, RoundParams)                           \
@@ -10,9 +11,15 @@
   KERNEL(gated_product, GatedProductParams)                 \
   KERNEL(gated_row_product, GatedProductParams)             \
   KERNEL(tensor_product, ProductParams)                     \
+  KERNEL(tensor_product_some, ProductParams)                \
   KERNEL(tensor_product_rows, ProductParams)                \
   KERNEL(gated_tensor_product, GatedProductParams)          \
+  KERNEL(gated_tensor_product_some, GatedProductParams)     \
   KERNEL(gated_tensor_product_rows, GatedProductParams)     \
+  PAIRED(integer_product, ProductParams)                    \
+  PAIRED(integer_row_product, ProductParams)                \
+  PAIRED(gated_integer_product, GatedProductParams)         \
+  PAIRED(gated_integer_row_product, GatedProductParams)     \
   KERNEL(gate, GateParams)                                  \
   KERNEL(rope_table, RopeTableParams)                       \
   KERNEL(rope, RopeParams)                                  \
@@ -26,6 +33,8 @@
   KERNEL(route, RouteParams)                                \
   KERNEL(expert_hidden, ExpertHiddenParams)                 \
   KERNEL(expert_output, ExpertOutputParams)                 \
+  PAIRED(integer_expert_hidden, ExpertHiddenParams)         \
+  PAIRED(integer_expert_output, ExpertOutputParams)         \
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \

@@ -7,36 +7,29 @@ namespace kakeya::cuda::device {
 
 enum class WeightType : std::int32_t { kF32, kF16, kBf16, kIntegers };
 
-// tensor/integer_blocks.h, as the device holds them: 32 columns of a row.
-struct IntegerRun {
-  std::uint32_t codes[8];  // four each, the first one lowest
-  float scales[2];         // for each 16 columns
-  float minimums[2];
-};
-// Read word by word: how many there are, and where the scales begin; the minimums follow.
-inline constexpr int kIntegerRunWords = sizeof(IntegerRun) / sizeof(std::uint32_t);
-inline constexpr int kIntegerScaleWord = 8;
-
 // Stacked matrices [X, rows, cols].
 struct Weight {
-  const void* data;  // of its type; of kIntegers: IntegerRuns
+  const void* data;  // of its type; of kIntegers: as integer_products.h says
   std::int64_t rows;
   std::int64_t cols;
   WeightType type;
   bool rounds_rows;  // activations are rounded to bf16 before they meet it
   // Of integers: as in IntegerFormat.
+  bool four_bits;  // else 8
   bool has_minimum;
   bool halves;  // scales are for 16 columns
   std::int32_t zero;
 };
 
-// x [count, width]; where some weight is of integers, also what it is rounded to.
+// x [count, width]; where some weight is of integers, also what it is rounded to, in the order of
+// integer_products.h, with groups of 128 columns.
 struct ProductRows {
   const float* x;
   std::int64_t count;
   std::int64_t width;
-  const std::int8_t* codes;  // [count, width]
-  const float* steps;        // [count, width / 32]
+  const std::int8_t* codes;  // [count, groups, 128]
+  const float* steps;        // [count, groups, 4]
+  const float* code_sums;    // [count, groups, 2, 4]
 };
 
 struct EmbedParams {
@@ -60,6 +53,7 @@ struct RoundParams {
   std::int64_t width;
   std::int8_t* codes;
   float* steps;
+  float* code_sums;
 };
 struct ProductParams {
   ProductRows rows;

@@ -1,6 +1,6 @@
 // Products of rows with weights. The order of a sum: lane l of 32 takes columns 4 l + 128 i ... +
-// 3, fma after fma; then pairs of lanes. Of integers: as backend.h says. How many rows share a
-// reading of the weights, and how many outputs of a warp share one of the rows, changes no bit.
+// 3, fma after fma; then pairs of lanes. How many rows share a reading of the weights, and how many
+// outputs of a warp share one of the rows, changes no bit. Weights of integers: integer_products.h.
 #pragma once
 
 #include "backend/cuda/device/math.h"
@@ -10,16 +10,7 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kProductWarps = 4;    // of a block
 inline constexpr int kProductRowTile = 8;  // rows that share a reading of the weights
-// Of shared memory, for runs of integers: eight numbers for each run of a warp and each row. A
-// word more than a warp has lanes keeps rows in different banks.
-inline constexpr int kTermRow = dev::kWarp + 1;
-KAKEYA_DEVICE int product_words(std::int64_t rows) {
-  return kProductWarps * 8 * kTermRow * (rows == 1 ? 1 : kProductRowTile);
-}
-// Outputs of a warp.
-KAKEYA_DEVICE int warp_outputs(std::int64_t rows) {
-  return rows == 1 ? 1 : 2;
-}
+inline constexpr int kWarpOutputs = 2;     // that share a reading of the rows
 
 // What is loaded at once: four columns.
 struct alignas(16) FourFloats {
@@ -191,105 +182,6 @@ KAKEYA_DEVICE float float_product(const ProductRows& in, std::int64_t first, con
   return own_sum(sums[0]);
 }
 
-// What one half of a run (or all of it) comes to, but for the sum.
-struct RunProduct {
-  int products = 0;
-  int codes = 0;
-
-  KAKEYA_DEVICE void add(const FourWords& weights, const FourWords& row, int begin, int end) {
-    KAKEYA_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if (i < begin || i >= end) continue;
-      products = dev::dot4(weights.at[i], row.at[i], products);
-      codes = dev::dot4(0x01010101U, row.at[i], codes);
-    }
-  }
-};
-
-// The warp's own terms of sums: number `part` of four (products, scale, minimum, codes) of a run.
-struct Terms {
-  dev::Shared<float> words;
-  int rows;
-
-  KAKEYA_DEVICE int place(int part, int row, int run) const {
-    return (part * rows + row) * kTermRow + run;
-  }
-  KAKEYA_DEVICE void store(int half,
-                           int row,
-                           const RunProduct& sum,
-                           int zero,
-                           float scale,
-                           float step,
-                           float minimum) const {
-    const int run = dev::lane();
-    words.store(place(4 * half, row, run), static_cast<float>(sum.products - zero * sum.codes));
-    words.store(place(4 * half + 1, row, run), scale * step);
-    words.store(place(4 * half + 2, row, run), minimum);
-    words.store(place(4 * half + 3, row, run), step * static_cast<float>(sum.codes));
-  }
-  // Adds terms of runs 0 ... to the sum of a row, in their order.
-  KAKEYA_DEVICE float add(float sum, int row, int runs, int halves, bool has_minimum) const {
-    for (int run = 0; run < runs; ++run) {
-      for (int half = 0; half < halves; ++half) {
-        sum = dev::fma(words.load(place(4 * half, row, run)),
-                       words.load(place(4 * half + 1, row, run)), sum);
-        if (!has_minimum) continue;
-        sum = dev::fma(words.load(place(4 * half + 2, row, run)),
-                       words.load(place(4 * half + 3, row, run)), sum);
-      }
-    }
-    return sum;
-  }
-};
-
-// Lanes take runs of the weights. Lane r adds up what row r of them comes to, in their order.
-template <int kRows>
-KAKEYA_DEVICE float integer_product(const ProductRows& in, std::int64_t first, const WeightRow& w) {
-  const dev::Global<const FourWords> codes(reinterpret_cast<const FourWords*>(in.codes));
-  const dev::Global<const float> steps(in.steps);
-  const dev::Global<const FourWords> weights(static_cast<const FourWords*>(w.of->data));
-  const Terms terms = {dev::Shared<float>(dev::warp() * 8 * kTermRow * kRows), kRows};
-  const std::int64_t num_runs = w.of->cols / 32;
-  const int halves = w.of->halves ? 2 : 1;
-  float sum = 0.0F;
-  for (std::int64_t begin = 0; begin < num_runs; begin += dev::kWarp) {
-    const std::int64_t own = begin + dev::lane();
-    if (own < num_runs) {
-      const std::int64_t at = (w.row * num_runs + own) * (kIntegerRunWords / 4);
-      const FourWords low = weights.load(at);
-      const FourWords high = weights.load(at + 1);
-      const FourWords scales = weights.load(at + kIntegerScaleWord / 4);
-      float scale[4];
-      KAKEYA_UNROLL
-      for (int i = 0; i < 4; ++i) scale[i] = dev::float_of(scales.at[i]);
-      KAKEYA_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
-        const std::int64_t run = row * num_runs + own;
-        const float step = steps.load(run);
-        RunProduct one;
-        one.add(low, codes.load(2 * run), 0, 4);
-        RunProduct other = w.of->halves ? RunProduct() : one;
-        other.add(high, codes.load(2 * run + 1), 0, 4);
-        if (w.of->halves) {
-          terms.store(0, r, one, w.of->zero, scale[0], step, scale[2]);
-          terms.store(1, r, other, w.of->zero, scale[1], step, scale[3]);
-        } else {
-          terms.store(0, r, other, w.of->zero, scale[0], step, scale[2]);
-        }
-      }
-    }
-    dev::sync_warp();
-    const std::int64_t left = num_runs - begin;
-    if (dev::lane() < kRows) {
-      sum = terms.add(sum, dev::lane(), left < dev::kWarp ? static_cast<int>(left) : dev::kWarp,
-                      halves, w.of->has_minimum);
-    }
-    dev::sync_warp();
-  }
-  return sum;
-}
-
 template <int kRows>
 KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
                                std::int64_t first,
@@ -327,10 +219,22 @@ KAKEYA_DEVICE void products(const ProductRows& in,
   }
   KAKEYA_UNROLL
   for (int o = 0; o < kOutputs; ++o) {
-    own[o] = w[o].of->type == WeightType::kIntegers ? integer_product<kRows>(in, first, w[o])
-                                                    : float_product<kRows>(in, first, w[o]);
+    own[o] = float_product<kRows>(in, first, w[o]);
   }
 }
+
+// What a block has of outputs and rows. Tiles of rows lie side by side, so that they share what the
+// cache has of weights.
+struct BlockTile {
+  std::int64_t output_tile;
+  std::int64_t row_tile;
+
+  KAKEYA_DEVICE BlockTile(std::int64_t rows, int rows_of_tile) {
+    const std::int64_t tiles = (rows + rows_of_tile - 1) / rows_of_tile;
+    output_tile = dev::block_x() / tiles;
+    row_tile = dev::block_x() % tiles;
+  }
+};
 
 // The warp of a grid.
 KAKEYA_DEVICE std::int64_t product_warp() {
@@ -340,7 +244,7 @@ KAKEYA_DEVICE std::int64_t product_warp() {
 template <int kRows, int kOutputs>
 KAKEYA_DEVICE void product_tile(const ProductParams& p) {
   const std::int64_t n = product_warp() * kOutputs;
-  const std::int64_t first = dev::block_y() * kProductRowTile;
+  const std::int64_t first = dev::block_y() * kRows;
   if (n >= p.weight.rows) return;
   WeightRow rows[kOutputs];
   KAKEYA_UNROLL
@@ -357,12 +261,12 @@ KAKEYA_DEVICE void product_tile(const ProductParams& p) {
   }
 }
 
-// Grid: outputs / kProductWarps / warp_outputs(rows), rows / kProductRowTile.
+// Grid: outputs / kProductWarps / kWarpOutputs, rows / kProductRowTile.
 KAKEYA_DEVICE void product(const ProductParams& p) {
-  product_tile<kProductRowTile, 2>(p);
+  product_tile<kProductRowTile, kWarpOutputs>(p);
 }
 
-// Of one row, with fewer registers. Grid: outputs / kProductWarps.
+// Of rows by themselves, with fewer registers. Grid: outputs / kProductWarps, rows.
 KAKEYA_DEVICE void row_product(const ProductParams& p) {
   product_tile<1, 1>(p);
 }
@@ -408,16 +312,16 @@ KAKEYA_DEVICE void expert_hidden(const ExpertHiddenParams& p) {
 }
 
 inline constexpr int kExpertOutputs = 4;  // of a block
-// Shared words: those of products, then what each output comes to with each rank.
+// Shared words: what each output comes to with each rank.
 KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
-  return product_words(1) + kExpertOutputs * static_cast<int>(top_k);
+  return kExpertOutputs * static_cast<int>(top_k);
 }
 
 // Warps take ranks. Then ranks are added up ascending: each is multiplied,
 // then added. Grid: D / kExpertOutputs, rows.
 KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
   const dev::Global<const std::int32_t> experts(p.experts);
-  const dev::Shared<float> sums(product_words(1));
+  const dev::Shared<float> sums(0);
   const int top_k = static_cast<int>(p.top_k);
   const std::int64_t first = dev::block_x() * kExpertOutputs;
   const std::int64_t rank_row = dev::block_y() * p.top_k;
@@ -443,26 +347,6 @@ KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
     total = total + weighted;
   }
   dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n, total);
-}
-
-// Rows as products with integers see them. Grid: runs of 32 columns / kProductWarps, rows.
-KAKEYA_DEVICE void round_rows(const RoundParams& p) {
-  const std::int64_t run = product_warp();
-  const std::int64_t num_runs = p.width / 32;
-  if (run >= num_runs) return;
-  const std::int64_t at = dev::block_y() * p.width + run * 32 + dev::lane();
-  const float x = dev::Global<const float>(p.x).load(at);
-  const float size = magnitude(x);
-  const float largest = dev::warp_max(size > 0.0F ? size : 0.0F);  // NaN counts as 0 here
-  const bool tiny = !(largest > 1e-36F);
-  const float code = dev::round_even(x * (tiny ? 0.0F : 127.0F / largest));
-  // NaN becomes 127.
-  const float bounded = code < 127.0F ? (code > -127.0F ? code : -127.0F) : 127.0F;
-  dev::Global<std::int8_t>(p.codes).store(at, static_cast<std::int8_t>(bounded));
-  if (dev::lane() == 0) {
-    dev::Global<float>(p.steps).store(dev::block_y() * num_runs + run,
-                                      tiny ? 0.0F : largest / 127.0F);
-  }
 }
 
 }  // namespace kakeya::cuda::device

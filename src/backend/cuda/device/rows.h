@@ -1,8 +1,8 @@
 // Operations on rows, each element or each row by itself.
 #pragma once
 
+#include "backend/cuda/device/integer_groups.h"
 #include "backend/cuda/device/norm.h"
-#include "backend/cuda/device/products.h"
 
 namespace kakeya::cuda::device {
 
@@ -20,13 +20,7 @@ KAKEYA_DEVICE void embed(const EmbedParams& p) {
   const std::int64_t id = dev::Global<const std::int32_t>(p.ids).load(dev::block_y());
   float value;
   if (p.table.type == WeightType::kIntegers) {
-    const dev::Global<const std::uint32_t> words(static_cast<const std::uint32_t*>(p.table.data));
-    const std::int64_t run = (id * p.table.cols + d) / 32 * kIntegerRunWords;
-    const std::int64_t column = d % 32;
-    const std::int64_t scale = run + kIntegerScaleWord + column / 16;
-    const int code = static_cast<int>(words.load(run + column / 4) >> (8 * (column % 4)) & 255U);
-    const float scaled = dev::float_of(words.load(scale)) * static_cast<float>(code - p.table.zero);
-    value = scaled + dev::float_of(words.load(scale + 2));
+    value = integer_weight(p.table, id, d);
   } else {
     value = float_weight(p.table, id * p.table.cols + d);
   }

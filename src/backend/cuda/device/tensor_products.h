@@ -35,7 +35,10 @@ struct Tiling {
 };
 using FewRows = Tiling<1, 1, 4>;  // for up to eight rows
 using FewGatedRows = Tiling<2, 1, 2>;
+using SomeRows = Tiling<1, 2, 4>;  // for blocks of drafts: smaller tiles keep a card busy
+using SomeGatedRows = Tiling<2, 2, 2>;
 using ManyRows = Tiling<4, 4, 1>;
+inline constexpr std::int64_t kMostSomeRows = 64;
 
 // Sums of a warp: of its columns.
 template <typename Tiles>
@@ -191,8 +194,9 @@ struct SumPlace {
 template <typename Tiles>
 KAKEYA_DEVICE void tensor_product_tile(const ProductParams& p) {
   const dev::Shared<float> shared(0);
-  const std::int64_t begin = dev::block_x() * Tiles::kOutputs;
-  const std::int64_t first = dev::block_y() * Tiles::kRows;
+  const BlockTile at(p.rows.count, Tiles::kRows);
+  const std::int64_t begin = at.output_tile * Tiles::kOutputs;
+  const std::int64_t first = at.row_tile * Tiles::kRows;
   const Weight* w[Tiles::kOutputTiles];
   std::int64_t outputs[Tiles::kOutputTiles];
   KAKEYA_UNROLL
@@ -213,9 +217,14 @@ KAKEYA_DEVICE void tensor_product_tile(const ProductParams& p) {
   }
 }
 
-// Grid: outputs / kOutputs, rows / kRows of FewRows.
+// Grid: outputs / kOutputs times rows / kRows of FewRows.
 KAKEYA_DEVICE void tensor_product(const ProductParams& p) {
   tensor_product_tile<FewRows>(p);
+}
+
+// The same of SomeRows.
+KAKEYA_DEVICE void tensor_product_some(const ProductParams& p) {
+  tensor_product_tile<SomeRows>(p);
 }
 
 // The same of ManyRows.
@@ -228,8 +237,9 @@ template <typename Tiles>
 KAKEYA_DEVICE void gated_tensor_tile(const GatedProductParams& p) {
   constexpr int kHalf = Tiles::kOutputTiles / 2;
   const dev::Shared<float> shared(0);
-  const std::int64_t begin = dev::block_x() * kHalf * kTensorOutputs;
-  const std::int64_t first = dev::block_y() * Tiles::kRows;
+  const BlockTile at(p.rows.count, Tiles::kRows);
+  const std::int64_t begin = at.output_tile * kHalf * kTensorOutputs;
+  const std::int64_t first = at.row_tile * Tiles::kRows;
   const Weight* w[Tiles::kOutputTiles];
   std::int64_t outputs[Tiles::kOutputTiles];
   KAKEYA_UNROLL
@@ -251,12 +261,17 @@ KAKEYA_DEVICE void gated_tensor_tile(const GatedProductParams& p) {
   }
 }
 
-// Grid: outputs / kTensorOutputs, rows / kRows of FewGatedRows.
+// Grid: outputs / kTensorOutputs times rows / kRows of FewGatedRows.
 KAKEYA_DEVICE void gated_tensor_product(const GatedProductParams& p) {
   gated_tensor_tile<FewGatedRows>(p);
 }
 
-// Grid: outputs / kTensorOutputs / 2, rows / kRows of ManyRows.
+// The same of SomeGatedRows.
+KAKEYA_DEVICE void gated_tensor_product_some(const GatedProductParams& p) {
+  gated_tensor_tile<SomeGatedRows>(p);
+}
+
+// Grid: outputs / kTensorOutputs / 2 times rows / kRows of ManyRows.
 KAKEYA_DEVICE void gated_tensor_product_rows(const GatedProductParams& p) {
   gated_tensor_tile<ManyRows>(p);
 }

@@ -1,0 +1,288 @@
+// What integers of weights and rows come to, made by warps on tensor cores and shared with their
+// block: integer_groups.h says how both lie in memory.
+#pragma once
+
+#include "backend/cuda/device/integer_groups.h"
+
+namespace kakeya::cuda::device {
+
+inline constexpr int kIntegerWarps = 8;  // of a block
+inline constexpr int kIntegerOutputs = 16;
+inline constexpr int kIntegerRows = 8;
+// That a warp shares before they are added up.
+template <int kRows>
+inline constexpr int kWarpGroups = kRows == 1 ? 6 : 2;
+
+// Sixteen rows of weights, from `first` on. Behind row `last` stands that one again.
+struct IntegerTile {
+  const void* data;
+  std::int64_t first;
+  std::int64_t last;
+  float zero;
+  GroupLayout layout;
+
+  KAKEYA_DEVICE IntegerTile(const Weight& w, std::int64_t stacked_rows, std::int64_t output)
+      : data(w.data),
+        first(stacked_rows + output),
+        last(stacked_rows + w.rows - 1),
+        zero(static_cast<float>(w.zero)),
+        layout(w) {}
+
+  // The first one or the second, as GroupLayout has it.
+  KAKEYA_DEVICE IntegerTile(bool is_first, const IntegerTile& one, const IntegerTile& other)
+      : data(is_first ? one.data : other.data),
+        first(is_first ? one.first : other.first),
+        last(is_first ? one.last : other.last),
+        zero(is_first ? one.zero : other.zero),
+        layout(is_first, one.layout, other.layout) {}
+
+  KAKEYA_DEVICE dev::Global<const FourWords> units() const {
+    return dev::Global<const FourWords>(static_cast<const FourWords*>(data));
+  }
+  // Where row `output` of the sixteen begins.
+  KAKEYA_DEVICE std::int64_t unit_of(int output, std::int64_t groups) const {
+    const std::int64_t row = first + output < last ? first + output : last;
+    return row * groups * layout.units();
+  }
+};
+
+// What is shared of some groups: of each part (runs, or halves of them) what integers of kRows rows
+// with sixteen outputs come to, scales, minimums, and the rows' sums of codes; of each run their
+// steps.
+template <int kRows>
+struct IntegerTerms {
+  static constexpr int kRowWords = 20;  // keeps what lanes write at once in different banks
+  static constexpr int kPartWords = kRows == 1 ? kIntegerOutputs : kRows * kRowWords;
+
+  int first_word;
+  int runs;  // that there is room for
+  GroupLayout layout;
+
+  KAKEYA_DEVICE IntegerTerms(int first, const GroupLayout& of, int groups)
+      : first_word(first), runs(groups * kGroupRuns), layout(of) {}
+
+  KAKEYA_DEVICE IntegerTerms(bool is_first, const IntegerTerms& one, const IntegerTerms& other)
+      : first_word(is_first ? one.first_word : other.first_word),
+        runs(is_first ? one.runs : other.runs),
+        layout(is_first, one.layout, other.layout) {}
+
+  KAKEYA_DEVICE int parts() const { return runs * layout.scale_units(); }
+  KAKEYA_DEVICE int words() const { return (steps_at() - first_word) + runs * kRows; }
+
+  KAKEYA_DEVICE dev::Shared<int> products() const { return dev::Shared<int>(first_word); }
+  KAKEYA_DEVICE static int product_at(int part, int row, int output) {
+    return part * kPartWords + row * kRowWords + output;
+  }
+  // What belongs to a part and an output, or a part or run and a row.
+  KAKEYA_DEVICE dev::Shared<float> scales() const {
+    return dev::Shared<float>(first_word + parts() * kPartWords);
+  }
+  KAKEYA_DEVICE dev::Shared<float> minimums() const {
+    return dev::Shared<float>(first_word + parts() * (kPartWords + kIntegerOutputs));
+  }
+  KAKEYA_DEVICE dev::Shared<float> code_sums() const { return dev::Shared<float>(sums_at()); }
+  KAKEYA_DEVICE dev::Shared<float> steps() const { return dev::Shared<float>(steps_at()); }
+
+ private:
+  KAKEYA_DEVICE int sums_at() const {
+    return first_word + parts() * (kPartWords + kIntegerOutputs * (layout.has_minimum ? 2 : 1));
+  }
+  KAKEYA_DEVICE int steps_at() const { return sums_at() + parts() * kRows; }
+};
+
+// What a warp multiplies: a tile by kRows rows from `first_row` on. Lane l has codes of outputs
+// l / 4 and 8 behind it, scales of output l % 16, and of row l / 4 what belongs to run l % 4.
+template <int kRows>
+struct IntegerWarp {
+  const ProductRows& in;
+  const IntegerTile& tile;
+  std::int64_t groups;
+  std::int64_t codes_at[2];
+  std::int64_t scales_at;
+  std::int64_t row;
+  bool has_row;
+
+  KAKEYA_DEVICE IntegerWarp(const ProductRows& rows, std::int64_t first_row, const IntegerTile& of)
+      : in(rows),
+        tile(of),
+        groups(num_groups(rows.width)),
+        codes_at{
+            of.unit_of(dev::lane() / 4, groups) + dev::lane() % 4 * (of.layout.code_units() / 4),
+            of.unit_of(dev::lane() / 4 + 8, groups) +
+                dev::lane() % 4 * (of.layout.code_units() / 4)},
+        scales_at(of.unit_of(dev::lane() % kIntegerOutputs, groups) + of.layout.code_units()),
+        row(first_row + dev::lane() / 4),
+        has_row(dev::lane() / 4 < kRows && row < rows.count) {}
+};
+
+// A lane's part of a group, loaded before it is used.
+template <int kRows, bool kFourBits>
+struct LaneGroup {
+  FourWords codes[2][kFourBits ? 1 : 2];
+  FourWords scales;
+  float step;
+  float low;  // sums of codes
+  float high;
+
+  KAKEYA_DEVICE void load(const IntegerWarp<kRows>& w, std::int64_t group) {
+    const dev::Global<const FourWords> units = w.tile.units();
+    const std::int64_t at = group * w.tile.layout.units();
+    KAKEYA_UNROLL
+    for (int o = 0; o < 2; ++o) {
+      KAKEYA_UNROLL
+      for (int i = 0; i < (kFourBits ? 1 : 2); ++i) {
+        codes[o][i] = units.load(w.codes_at[o] + at + i);
+      }
+    }
+    const int unit = dev::lane() / kIntegerOutputs;
+    const bool has_unit = w.tile.layout.code_units() + unit < w.tile.layout.units();
+    scales = has_unit ? units.load(w.scales_at + at + unit) : FourWords{};
+    step = low = high = 0.0F;
+    if (!w.has_row) return;
+    const dev::Global<const float> sums(w.in.code_sums);
+    const std::int64_t run = (w.row * w.groups + group) * kGroupRuns + dev::lane() % 4;
+    step = dev::Global<const float>(w.in.steps).load(run);
+    low = sums.load(2 * run - dev::lane() % 4);
+    high = sums.load(2 * run - dev::lane() % 4 + kGroupRuns);
+  }
+
+  // Columns of run `r` as tensor cores want them.
+  KAKEYA_DEVICE void codes_of(int r, std::uint32_t (&a)[4]) const {
+    KAKEYA_UNROLL
+    for (int o = 0; o < 2; ++o) {
+      if constexpr (kFourBits) {
+        a[o] = codes[o][0].at[r] & 0x0f0f0f0fU;
+        a[o + 2] = codes[o][0].at[r] >> 4 & 0x0f0f0f0fU;
+      } else {
+        a[o] = codes[o][0].at[r];
+        a[o + 2] = codes[o][1].at[r];
+      }
+    }
+  }
+
+  // As group number `slot` of what is shared.
+  KAKEYA_DEVICE void share(const IntegerWarp<kRows>& w,
+                           std::int64_t group,
+                           int slot,
+                           const IntegerTerms<kRows>& terms) const {
+    share_scales(scales, dev::lane() / kIntegerOutputs, slot, terms);
+    const int last = dev::lane() / kIntegerOutputs + 2;  // of scales and minimums of halves
+    if (terms.layout.code_units() + last < terms.layout.units()) {
+      const std::int64_t at = w.scales_at + group * terms.layout.units() + last;
+      share_scales(w.tile.units().load(at), last, slot, terms);
+    }
+    if (w.has_row) share_row(slot, terms);
+    share_products(w, group, slot, terms);
+  }
+
+ private:
+  // Of the lane's output: a unit of them.
+  KAKEYA_DEVICE static void share_scales(const FourWords& unit_words,
+                                         int unit,
+                                         int slot,
+                                         const IntegerTerms<kRows>& terms) {
+    const GroupLayout& layout = terms.layout;
+    if (layout.code_units() + unit >= layout.units()) return;
+    const int part = slot * layout.parts() + unit % layout.scale_units() * kUnitWords;
+    const int at = part * kIntegerOutputs + dev::lane() % kIntegerOutputs;
+    const dev::Shared<float> to = unit < layout.scale_units() ? terms.scales() : terms.minimums();
+    KAKEYA_UNROLL
+    for (int k = 0; k < kUnitWords; ++k) {
+      to.store(at + k * kIntegerOutputs, dev::float_of(unit_words.at[k]));
+    }
+  }
+
+  KAKEYA_DEVICE void share_row(int slot, const IntegerTerms<kRows>& terms) const {
+    const int run = slot * kGroupRuns + dev::lane() % 4;
+    const int tile_row = dev::lane() / 4;
+    terms.steps().store(run * kRows + tile_row, step);
+    const dev::Shared<float> sums = terms.code_sums();
+    if (terms.layout.halves) {
+      sums.store(2 * run * kRows + tile_row, low);
+      sums.store((2 * run + 1) * kRows + tile_row, high);
+    } else {
+      sums.store(run * kRows + tile_row, low + high);
+    }
+  }
+
+  KAKEYA_DEVICE void share_products(const IntegerWarp<kRows>& w,
+                                    std::int64_t group,
+                                    int slot,
+                                    const IntegerTerms<kRows>& terms) const {
+    const dev::Global<const FourWords> rows(reinterpret_cast<const FourWords*>(w.in.codes));
+    FourWords own[2] = {};
+    if (w.has_row) {
+      const std::int64_t at = (w.row * w.groups + group) * kRowCodeUnits + dev::lane() % 4 * 2;
+      KAKEYA_UNROLL
+      for (int h = 0; h < 2; ++h) own[h] = rows.load(at + h);
+    }
+    std::uint32_t a[kGroupRuns][4];
+    KAKEYA_UNROLL
+    for (int r = 0; r < kGroupRuns; ++r) codes_of(r, a[r]);
+    // All columns, or the first 16 of each run and then the others.
+    const int halves = terms.layout.scale_units();
+    KAKEYA_NO_UNROLL
+    for (int h = 0; h < halves; ++h) {
+      std::uint32_t b[kGroupRuns][2];
+      int sums[kGroupRuns][4] = {};
+      KAKEYA_UNROLL
+      for (int r = 0; r < kGroupRuns; ++r) {
+        b[r][0] = h == 0 ? own[0].at[r] : 0;
+        b[r][1] = h == 1 || halves == 1 ? own[1].at[r] : 0;
+      }
+      dev::integer_mma(sums, a, b);
+      KAKEYA_UNROLL
+      for (int r = 0; r < kGroupRuns; ++r) {
+        KAKEYA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int tile_row = dev::lane() % 4 * 2 + i % 2;
+          if (tile_row >= kRows) continue;
+          const int part = (slot * kGroupRuns + r) * halves + h;
+          terms.products().store(terms.product_at(part, tile_row, dev::lane() / 4 + i / 2 * 8),
+                                 sums[r][i]);
+        }
+      }
+    }
+  }
+};
+
+// By a warp: of up to kWarpGroups<kRows> groups from `group` on, `apart` from each other.
+template <int kRows, bool kFourBits>
+KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
+                                std::int64_t group,
+                                int slot,
+                                int apart,
+                                const IntegerTerms<kRows>& terms) {
+  constexpr int kAhead = kFourBits ? 2 : 1;
+  KAKEYA_NO_UNROLL
+  for (int i = 0; i < kWarpGroups<kRows> && group < w.groups; i += kAhead) {
+    LaneGroup<kRows, kFourBits> ahead[kAhead];
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      const std::int64_t at = group + k * apart;
+      ahead[k].load(w, at < w.groups ? at : w.groups - 1);
+    }
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      if (group + k * apart >= w.groups) break;
+      ahead[k].share(w, group + k * apart, slot + k * apart, terms);
+    }
+    group += kAhead * apart;
+    slot += kAhead * apart;
+  }
+}
+
+template <int kRows>
+KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
+                                std::int64_t group,
+                                int slot,
+                                int apart,
+                                const IntegerTerms<kRows>& terms) {
+  if (terms.layout.four_bits) {
+    share_groups<kRows, true>(w, group, slot, apart, terms);
+  } else {
+    share_groups<kRows, false>(w, group, slot, apart, terms);
+  }
+}
+
+}  // namespace kakeya::cuda::device
