@@ -97,7 +97,7 @@ KAKEYA_DEVICE float integer_sums(const ProductRows& in,
   const int slot = dev::warp() / kTiles;
   float sum = 0.0F;
   KAKEYA_NO_UNROLL
-  for (std::int64_t begin = 0; begin < own.groups; begin += block) {
+  for (int begin = 0; begin < own.groups; begin += block) {
     share_groups<kRows>(own, begin + slot, slot, kIntegerWarps / kTiles, shared_terms);
     dev::sync_block();
     if (adds) sum = added.add(sum, in.width / 32 - begin * kGroupRuns);
@@ -203,7 +203,7 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
     const IntegerWarp<1> own(p.rows, row, tile);
     const IntegerSum<1> added = {0, dev::lane() % kIntegerOutputs, tile.zero, terms};
     float sum = 0.0F;
-    for (std::int64_t begin = 0; begin < own.groups; begin += chunk) {
+    for (int begin = 0; begin < own.groups; begin += chunk) {
       share_groups<1>(own, begin, 0, 1, terms);
       dev::sync_warp();
       if (dev::lane() < kIntegerOutputs) {

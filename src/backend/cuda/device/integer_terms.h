@@ -13,36 +13,36 @@ inline constexpr int kIntegerRows = 8;
 template <int kRows>
 inline constexpr int kWarpGroups = kRows == 1 ? 6 : 2;
 
-// Sixteen rows of weights, from `first` on. Behind row `last` stands that one again.
+// Sixteen rows of weights. Behind row `last` stands that one again.
 struct IntegerTile {
-  const void* data;
-  std::int64_t first;
-  std::int64_t last;
+  const FourWords* data;  // of the first one
+  int last;
+  int groups;  // of a row
   float zero;
   GroupLayout layout;
 
-  KAKEYA_DEVICE IntegerTile(const Weight& w, std::int64_t stacked_rows, std::int64_t output)
-      : data(w.data),
-        first(stacked_rows + output),
-        last(stacked_rows + w.rows - 1),
+  // From row `output` of one of the stacked matrices on, which begins at row `matrix`.
+  KAKEYA_DEVICE IntegerTile(const Weight& w, std::int64_t matrix, std::int64_t output)
+      : data(static_cast<const FourWords*>(w.data)),
+        last(w.rows - output < kIntegerOutputs ? static_cast<int>(w.rows - output) - 1
+                                               : kIntegerOutputs - 1),
+        groups(static_cast<int>(num_groups(w.cols))),
         zero(static_cast<float>(w.zero)),
-        layout(w) {}
+        layout(w) {
+    data += (matrix + output) * groups * layout.units();
+  }
 
   // The first one or the second, as GroupLayout has it.
   KAKEYA_DEVICE IntegerTile(bool is_first, const IntegerTile& one, const IntegerTile& other)
       : data(is_first ? one.data : other.data),
-        first(is_first ? one.first : other.first),
         last(is_first ? one.last : other.last),
+        groups(one.groups),
         zero(is_first ? one.zero : other.zero),
         layout(is_first, one.layout, other.layout) {}
 
-  KAKEYA_DEVICE dev::Global<const FourWords> units() const {
-    return dev::Global<const FourWords>(static_cast<const FourWords*>(data));
-  }
-  // Where row `output` of the sixteen begins.
-  KAKEYA_DEVICE std::int64_t unit_of(int output, std::int64_t groups) const {
-    const std::int64_t row = first + output < last ? first + output : last;
-    return row * groups * layout.units();
+  // Where row `output` of the sixteen begins, in units.
+  KAKEYA_DEVICE int unit_of(int output) const {
+    return (output < last ? output : last) * groups * layout.units();
   }
 };
 
@@ -95,24 +95,29 @@ struct IntegerTerms {
 template <int kRows>
 struct IntegerWarp {
   const ProductRows& in;
-  const IntegerTile& tile;
-  std::int64_t groups;
-  std::int64_t codes_at[2];
-  std::int64_t scales_at;
-  std::int64_t row;
+  dev::Global<const FourWords> units;
+  int groups;
+  int codes_at[2];
+  int scales_at;
+  std::int64_t row_group;  // the first one of the row
   bool has_row;
 
-  KAKEYA_DEVICE IntegerWarp(const ProductRows& rows, std::int64_t first_row, const IntegerTile& of)
+  KAKEYA_DEVICE IntegerWarp(const ProductRows& rows,
+                            std::int64_t first_row,
+                            const IntegerTile& tile)
       : in(rows),
-        tile(of),
-        groups(num_groups(rows.width)),
-        codes_at{
-            of.unit_of(dev::lane() / 4, groups) + dev::lane() % 4 * (of.layout.code_units() / 4),
-            of.unit_of(dev::lane() / 4 + 8, groups) +
-                dev::lane() % 4 * (of.layout.code_units() / 4)},
-        scales_at(of.unit_of(dev::lane() % kIntegerOutputs, groups) + of.layout.code_units()),
-        row(first_row + dev::lane() / 4),
-        has_row(dev::lane() / 4 < kRows && row < rows.count) {}
+        units(tile.data),
+        groups(tile.groups),
+        codes_at{tile.unit_of(dev::lane() / 4) + own_unit(tile.layout),
+                 tile.unit_of(dev::lane() / 4 + 8) + own_unit(tile.layout)},
+        scales_at(tile.unit_of(dev::lane() % kIntegerOutputs) + tile.layout.code_units()),
+        row_group((first_row + dev::lane() / 4) * tile.groups),
+        has_row(dev::lane() / 4 < kRows && first_row + dev::lane() / 4 < rows.count) {}
+
+ private:
+  KAKEYA_DEVICE static int own_unit(const GroupLayout& layout) {
+    return dev::lane() % 4 * (layout.code_units() / 4);
+  }
 };
 
 // A lane's part of a group, loaded before it is used.
@@ -124,26 +129,26 @@ struct LaneGroup {
   float low;  // sums of codes
   float high;
 
-  KAKEYA_DEVICE void load(const IntegerWarp<kRows>& w, std::int64_t group) {
-    const dev::Global<const FourWords> units = w.tile.units();
-    const std::int64_t at = group * w.tile.layout.units();
+  KAKEYA_DEVICE void load(const IntegerWarp<kRows>& w, const GroupLayout& layout, int group) {
+    const int at = group * layout.units();
     KAKEYA_UNROLL
     for (int o = 0; o < 2; ++o) {
       KAKEYA_UNROLL
       for (int i = 0; i < (kFourBits ? 1 : 2); ++i) {
-        codes[o][i] = units.load(w.codes_at[o] + at + i);
+        codes[o][i] = w.units.load(w.codes_at[o] + at + i);
       }
     }
     const int unit = dev::lane() / kIntegerOutputs;
-    const bool has_unit = w.tile.layout.code_units() + unit < w.tile.layout.units();
-    scales = has_unit ? units.load(w.scales_at + at + unit) : FourWords{};
+    const bool has_unit = layout.code_units() + unit < layout.units();
+    scales = has_unit ? w.units.load(w.scales_at + at + unit) : FourWords{};
     step = low = high = 0.0F;
     if (!w.has_row) return;
     const dev::Global<const float> sums(w.in.code_sums);
-    const std::int64_t run = (w.row * w.groups + group) * kGroupRuns + dev::lane() % 4;
-    step = dev::Global<const float>(w.in.steps).load(run);
-    low = sums.load(2 * run - dev::lane() % 4);
-    high = sums.load(2 * run - dev::lane() % 4 + kGroupRuns);
+    const std::int64_t first_run = (w.row_group + group) * kGroupRuns;
+    const int run = dev::lane() % 4;
+    step = dev::Global<const float>(w.in.steps).load(first_run + run);
+    low = sums.load(2 * first_run + run);
+    high = sums.load(2 * first_run + run + kGroupRuns);
   }
 
   // Columns of run `r` as tensor cores want them.
@@ -162,14 +167,14 @@ struct LaneGroup {
 
   // As group number `slot` of what is shared.
   KAKEYA_DEVICE void share(const IntegerWarp<kRows>& w,
-                           std::int64_t group,
+                           int group,
                            int slot,
                            const IntegerTerms<kRows>& terms) const {
     share_scales(scales, dev::lane() / kIntegerOutputs, slot, terms);
     const int last = dev::lane() / kIntegerOutputs + 2;  // of scales and minimums of halves
     if (terms.layout.code_units() + last < terms.layout.units()) {
-      const std::int64_t at = w.scales_at + group * terms.layout.units() + last;
-      share_scales(w.tile.units().load(at), last, slot, terms);
+      const int at = w.scales_at + group * terms.layout.units() + last;
+      share_scales(w.units.load(at), last, slot, terms);
     }
     if (w.has_row) share_row(slot, terms);
     share_products(w, group, slot, terms);
@@ -206,13 +211,13 @@ struct LaneGroup {
   }
 
   KAKEYA_DEVICE void share_products(const IntegerWarp<kRows>& w,
-                                    std::int64_t group,
+                                    int group,
                                     int slot,
                                     const IntegerTerms<kRows>& terms) const {
     const dev::Global<const FourWords> rows(reinterpret_cast<const FourWords*>(w.in.codes));
     FourWords own[2] = {};
     if (w.has_row) {
-      const std::int64_t at = (w.row * w.groups + group) * kRowCodeUnits + dev::lane() % 4 * 2;
+      const std::int64_t at = (w.row_group + group) * kRowCodeUnits + dev::lane() % 4 * 2;
       KAKEYA_UNROLL
       for (int h = 0; h < 2; ++h) own[h] = rows.load(at + h);
     }
@@ -248,19 +253,16 @@ struct LaneGroup {
 
 // By a warp: of up to kWarpGroups<kRows> groups from `group` on, `apart` from each other.
 template <int kRows, bool kFourBits>
-KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
-                                std::int64_t group,
-                                int slot,
-                                int apart,
-                                const IntegerTerms<kRows>& terms) {
+KAKEYA_DEVICE void share_groups(
+    const IntegerWarp<kRows>& w, int group, int slot, int apart, const IntegerTerms<kRows>& terms) {
   constexpr int kAhead = kFourBits ? 2 : 1;
   KAKEYA_NO_UNROLL
   for (int i = 0; i < kWarpGroups<kRows> && group < w.groups; i += kAhead) {
     LaneGroup<kRows, kFourBits> ahead[kAhead];
     KAKEYA_UNROLL
     for (int k = 0; k < kAhead; ++k) {
-      const std::int64_t at = group + k * apart;
-      ahead[k].load(w, at < w.groups ? at : w.groups - 1);
+      const int at = group + k * apart;
+      ahead[k].load(w, terms.layout, at < w.groups ? at : w.groups - 1);
     }
     KAKEYA_UNROLL
     for (int k = 0; k < kAhead; ++k) {
@@ -273,11 +275,8 @@ KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
 }
 
 template <int kRows>
-KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
-                                std::int64_t group,
-                                int slot,
-                                int apart,
-                                const IntegerTerms<kRows>& terms) {
+KAKEYA_DEVICE void share_groups(
+    const IntegerWarp<kRows>& w, int group, int slot, int apart, const IntegerTerms<kRows>& terms) {
   if (terms.layout.four_bits) {
     share_groups<kRows, true>(w, group, slot, apart, terms);
   } else {

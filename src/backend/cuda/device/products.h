@@ -230,9 +230,11 @@ struct BlockTile {
   std::int64_t row_tile;
 
   KAKEYA_DEVICE BlockTile(std::int64_t rows, int rows_of_tile) {
-    const std::int64_t tiles = (rows + rows_of_tile - 1) / rows_of_tile;
-    output_tile = dev::block_x() / tiles;
-    row_tile = dev::block_x() % tiles;
+    // Grids have less than 2^31 blocks; division of 64 bits is slow.
+    const auto tiles = (static_cast<std::uint32_t>(rows) + rows_of_tile - 1) / rows_of_tile;
+    const auto block = static_cast<std::uint32_t>(dev::block_x());
+    output_tile = block / tiles;
+    row_tile = block % tiles;
   }
 };
 
