@@ -33,8 +33,8 @@ LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y) {
 
 // Of products with integers: words of shared memory, and blocks that share them.
 template <int kRows>
-int term_words(const CudaMatrix& matrix, int groups) {
-  return device::IntegerTerms<kRows>(0, device::GroupLayout(matrix.weight()), groups).words();
+int term_words(const device::GroupLayout& layout, int groups) {
+  return device::IntegerTerms<kRows>(0, layout, groups).words();
 }
 LaunchShape integer_shape(std::int64_t blocks_x, std::int64_t blocks_y, int words) {
   return {blocks_x, blocks_y, device::kIntegerWarps * dev::kWarp,
@@ -42,14 +42,23 @@ LaunchShape integer_shape(std::int64_t blocks_x, std::int64_t blocks_y, int word
 }
 template <int kRows>
 LaunchShape product_shape(const CudaMatrix& matrix, std::int64_t rows) {
+  const device::GroupLayout layout(matrix.weight());
+  const int groups = device::block_groups<kRows, 1>(matrix.cols(), layout, layout);
   return integer_shape(ceil_div(matrix.rows(), device::kIntegerOutputs) * ceil_div(rows, kRows), 1,
-                       term_words<kRows>(matrix, device::block_groups<kRows, 1>(matrix.cols())));
+                       term_words<kRows>(layout, groups));
+}
+// Of gates and what they are for.
+template <int kRows>
+int gated_words(const CudaMatrix& gate, const CudaMatrix& up) {
+  const device::GroupLayout first(gate.weight());
+  const device::GroupLayout second(up.weight());
+  const int groups = device::block_groups<kRows, 2>(gate.cols(), first, second);
+  return term_words<kRows>(first, groups) + term_words<kRows>(second, groups);
 }
 template <int kRows>
 LaunchShape gated_shape(const CudaMatrix& gate, const CudaMatrix& up, std::int64_t rows) {
   return integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs) * ceil_div(rows, kRows), 1,
-                       term_words<kRows>(gate, device::block_groups<kRows, 2>(gate.cols())) +
-                           term_words<kRows>(up, device::block_groups<kRows, 2>(gate.cols())));
+                       gated_words<kRows>(gate, up));
 }
 
 template <typename Tiles>
@@ -337,8 +346,7 @@ void CudaExecutor::experts(ConstRows x,
   if (integers) {
     launch(Kernel::integer_expert_hidden,
            integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs), rows,
-                         term_words<1>(gate, device::block_groups<1, 2>(gate.cols())) +
-                             term_words<1>(up, device::block_groups<1, 2>(gate.cols()))),
+                         gated_words<1>(gate, up)),
            &hidden);
   } else {
     launch(Kernel::expert_hidden, warp_shape(gate.rows(), rows), &hidden);
@@ -352,12 +360,13 @@ void CudaExecutor::experts(ConstRows x,
       out.data.address()};
   const int top_k = static_cast<int>(routing.top_k);
   if (down.has_integers()) {
-    return launch(Kernel::integer_expert_output,
-                  integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), x.count,
-                                top_k * device::kIntegerOutputs +
-                                    device::kIntegerWarps *
-                                        term_words<1>(down, device::warp_groups(down.cols()))),
-                  &outputs);
+    return launch(
+        Kernel::integer_expert_output,
+        integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), x.count,
+                      top_k * device::kIntegerOutputs +
+                          device::kIntegerWarps * term_words<1>(device::GroupLayout(down.weight()),
+                                                                device::warp_groups(down.cols()))),
+        &outputs);
   }
   launch(
       Kernel::expert_output,

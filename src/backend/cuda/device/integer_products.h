@@ -61,15 +61,21 @@ struct IntegerSum {
   }
 };
 
-// Of rows of so many columns: groups of a tile that a block shares at once, and that a warp does.
-template <int kRows, int kTiles>
-KAKEYA_DEVICE int block_groups(std::int64_t columns) {
-  constexpr int kMost = kIntegerWarps / kTiles * kWarpGroups<kRows>;
-  return num_groups(columns) < kMost ? static_cast<int>(num_groups(columns)) : kMost;
+// Groups of rows of so many columns that are shared before they are added up.
+KAKEYA_DEVICE int shared_groups(std::int64_t columns, int most) {
+  return num_groups(columns) < most ? static_cast<int>(num_groups(columns)) : most;
 }
 KAKEYA_DEVICE int warp_groups(std::int64_t columns) {
-  return num_groups(columns) < kWarpGroups<1> ? static_cast<int>(num_groups(columns))
-                                              : kWarpGroups<1>;
+  return shared_groups(columns, 6);
+}
+// Those of each tile of a block. Scales of 16 columns have twice as many parts: of half as many
+// groups. So a block shares at most 56 KiB.
+template <int kRows, int kTiles>
+KAKEYA_DEVICE int block_groups(std::int64_t columns,
+                               const GroupLayout& first,
+                               const GroupLayout& second) {
+  constexpr int kMost = kIntegerWarps / kTiles * (kRows == 1 ? 6 : 2);
+  return shared_groups(columns, first.halves || second.halves ? kMost / 2 : kMost);
 }
 
 // By a block: sums of kRows rows with one or two tiles, whose groups warps take in turn. Thread t
@@ -80,7 +86,7 @@ KAKEYA_DEVICE float integer_sums(const ProductRows& in,
                                  std::int64_t first_row,
                                  const IntegerTile& first,
                                  const IntegerTile& second) {
-  const int block = block_groups<kRows, kTiles>(in.width);
+  const int block = block_groups<kRows, kTiles>(in.width, first.layout, second.layout);
   const IntegerTerms<kRows> first_terms(0, first.layout, block);
   const IntegerTerms<kRows> second_terms(first_terms.words(), second.layout, block);
   const bool shares_first = dev::warp() % kTiles == 0;
@@ -94,11 +100,11 @@ KAKEYA_DEVICE float integer_sums(const ProductRows& in,
                                    IntegerTerms<kRows>(adds_first, first_terms, second_terms)};
   const bool adds =
       dev::thread() < kTiles * kIntegerOutputs * kRows && first_row + added.tile_row < in.count;
-  const int slot = dev::warp() / kTiles;
   float sum = 0.0F;
   KAKEYA_NO_UNROLL
   for (int begin = 0; begin < own.groups; begin += block) {
-    share_groups<kRows>(own, begin + slot, slot, kIntegerWarps / kTiles, shared_terms);
+    const int end = begin + block < own.groups ? begin + block : own.groups;
+    share_groups(own, {begin, end, dev::warp() / kTiles, kIntegerWarps / kTiles}, shared_terms);
     dev::sync_block();
     if (adds) sum = added.add(sum, in.width / 32 - begin * kGroupRuns);
     dev::sync_block();
@@ -204,7 +210,8 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
     const IntegerSum<1> added = {0, dev::lane() % kIntegerOutputs, tile.zero, terms};
     float sum = 0.0F;
     for (int begin = 0; begin < own.groups; begin += chunk) {
-      share_groups<1>(own, begin, 0, 1, terms);
+      const int end = begin + chunk < own.groups ? begin + chunk : own.groups;
+      share_groups(own, {begin, end, 0, 1}, terms);
       dev::sync_warp();
       if (dev::lane() < kIntegerOutputs) {
         sum = added.add(sum, p.rows.width / 32 - begin * kGroupRuns);

@@ -9,10 +9,6 @@ namespace kakeya::cuda::device {
 inline constexpr int kIntegerWarps = 8;  // of a block
 inline constexpr int kIntegerOutputs = 16;
 inline constexpr int kIntegerRows = 8;
-// That a warp shares before they are added up.
-template <int kRows>
-inline constexpr int kWarpGroups = kRows == 1 ? 6 : 2;
-
 // Sixteen rows of weights. Behind row `last` stands that one again.
 struct IntegerTile {
   const FourWords* data;  // of the first one
@@ -251,36 +247,43 @@ struct LaneGroup {
   }
 };
 
-// By a warp: of up to kWarpGroups<kRows> groups from `group` on, `apart` from each other.
+// Groups that a warp shares: every `apart`th of [begin, end), from number `slot` of them on.
+struct GroupRange {
+  int begin;
+  int end;
+  int slot;
+  int apart;
+};
+
 template <int kRows, bool kFourBits>
-KAKEYA_DEVICE void share_groups(
-    const IntegerWarp<kRows>& w, int group, int slot, int apart, const IntegerTerms<kRows>& terms) {
+KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
+                                const GroupRange& range,
+                                const IntegerTerms<kRows>& terms) {
   constexpr int kAhead = kFourBits ? 2 : 1;
   KAKEYA_NO_UNROLL
-  for (int i = 0; i < kWarpGroups<kRows> && group < w.groups; i += kAhead) {
+  for (int slot = range.slot; range.begin + slot < range.end; slot += kAhead * range.apart) {
     LaneGroup<kRows, kFourBits> ahead[kAhead];
     KAKEYA_UNROLL
     for (int k = 0; k < kAhead; ++k) {
-      const int at = group + k * apart;
-      ahead[k].load(w, terms.layout, at < w.groups ? at : w.groups - 1);
+      const int group = range.begin + slot + k * range.apart;
+      ahead[k].load(w, terms.layout, group < range.end ? group : range.end - 1);
     }
     KAKEYA_UNROLL
     for (int k = 0; k < kAhead; ++k) {
-      if (group + k * apart >= w.groups) break;
-      ahead[k].share(w, group + k * apart, slot + k * apart, terms);
+      const int group = range.begin + slot + k * range.apart;
+      if (group < range.end) ahead[k].share(w, group, group - range.begin, terms);
     }
-    group += kAhead * apart;
-    slot += kAhead * apart;
   }
 }
 
 template <int kRows>
-KAKEYA_DEVICE void share_groups(
-    const IntegerWarp<kRows>& w, int group, int slot, int apart, const IntegerTerms<kRows>& terms) {
+KAKEYA_DEVICE void share_groups(const IntegerWarp<kRows>& w,
+                                const GroupRange& range,
+                                const IntegerTerms<kRows>& terms) {
   if (terms.layout.four_bits) {
-    share_groups<kRows, true>(w, group, slot, apart, terms);
+    share_groups<kRows, true>(w, range, terms);
   } else {
-    share_groups<kRows, false>(w, group, slot, apart, terms);
+    share_groups<kRows, false>(w, range, terms);
   }
 }
 
