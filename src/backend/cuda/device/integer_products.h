@@ -223,14 +223,8 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
   dev::sync_block();
   const std::int64_t n = first + dev::thread();
   if (dev::thread() >= kIntegerOutputs || n >= p.down.rows) return;
-  const dev::Global<const float> weights(p.weights);
-  float total = 0.0F;
-  for (int rank = 0; rank < top_k; ++rank) {
-    const float weighted = weights.load(dev::block_y() * p.top_k + rank) *
-                           sums.load(rank * kIntegerOutputs + dev::thread());
-    total = total + weighted;
-  }
-  dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n, total);
+  dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n,
+                                  weighed_ranks(p, sums, dev::thread(), kIntegerOutputs));
 }
 
 }  // namespace kakeya::cuda::device

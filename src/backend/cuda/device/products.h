@@ -319,6 +319,22 @@ KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
   return kExpertOutputs * static_cast<int>(top_k);
 }
 
+// What an output of the block's row comes to: ranks ascending, each multiplied by its weight, then
+// added. They are shared from `first` on, `apart` from each other.
+KAKEYA_DEVICE float weighed_ranks(const ExpertOutputParams& p,
+                                  const dev::Shared<float>& shared,
+                                  int first,
+                                  int apart) {
+  const dev::Global<const float> weights(p.weights);
+  float total = 0.0F;
+  for (int rank = 0; rank < static_cast<int>(p.top_k); ++rank) {
+    const float weighted =
+        weights.load(dev::block_y() * p.top_k + rank) * shared.load(first + rank * apart);
+    total = total + weighted;
+  }
+  return total;
+}
+
 // Warps take ranks. Then ranks are added up ascending: each is multiplied,
 // then added. Grid: D / kExpertOutputs, rows.
 KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
@@ -342,13 +358,8 @@ KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
   dev::sync_block();
   const std::int64_t n = first + dev::thread();
   if (dev::thread() >= kExpertOutputs || n >= p.down.rows) return;
-  const dev::Global<const float> weights(p.weights);
-  float total = 0.0F;
-  for (int rank = 0; rank < top_k; ++rank) {
-    const float weighted = weights.load(rank_row + rank) * sums.load(dev::thread() * top_k + rank);
-    total = total + weighted;
-  }
-  dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n, total);
+  dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n,
+                                  weighed_ranks(p, sums, dev::thread() * top_k, 1));
 }
 
 }  // namespace kakeya::cuda::device
