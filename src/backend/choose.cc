@@ -7,7 +7,6 @@
 #include "base/status.h"
 
 namespace kakeya {
-namespace {
 
 Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits) {
   const Position position = choice.position + static_cast<Position>(row);
@@ -22,7 +21,10 @@ Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::s
   return choice.sampler->verify(logits, choice.drafts[row], probabilities, position);
 }
 
-}  // namespace
+TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits) {
+  logits[static_cast<std::size_t>(choice.never)] = -std::numeric_limits<float>::infinity();
+  return choice.sampler->draft(logits, choice.position + static_cast<Position>(row));
+}
 
 void accept_choices(SequenceChoice& choice,
                     const std::function<Result<TokenId>(std::size_t)>& choose) {
@@ -56,10 +58,8 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
 
 void choose_on_host(BlockChoice& choice, HostRows logits) {
   choice.probabilities = logits;
-  for (std::int64_t i = 0; i < std::ssize(choice.out); ++i) {
-    const std::span<float> row = logits.row(i);
-    row[static_cast<std::size_t>(choice.never)] = -std::numeric_limits<float>::infinity();
-    choice.out[static_cast<std::size_t>(i)] = choice.sampler->draft(row, choice.position + i);
+  for (std::size_t i = 0; i < choice.out.size(); ++i) {
+    choice.out[i] = draft_row(choice, i, logits.row(static_cast<std::int64_t>(i)));
   }
   choice.sampler->end_drafts();
 }

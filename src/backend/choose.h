@@ -68,5 +68,9 @@ void accept_choices(SequenceChoice& choice,
 // `logits` are those of the choice.
 void choose_on_host(SequenceChoice& choice, HostRows logits);
 void choose_on_host(BlockChoice& choice, HostRows logits);
+// Of one row, [V], which is overwritten; the rows before it must have been chosen for. Of drafts
+// the sampler's end_drafts() follows behind the last row.
+Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits);
+TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits);
 
 }  // namespace kakeya

@@ -17,9 +17,11 @@ Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
   if (name.starts_with("cpu/")) return cpu::create_cpu_backend(name.substr(4), options.threads);
   if (name == "ref") return ref::create_ref_backend();
   if (name == "guarded") return guarded::create_guarded_backend();
-  if (name == "cuda-emulated") return cuda::create_emulated_backend();
-  if (name == "cuda") return cuda::create_cuda_backend();
-  if (name.starts_with("cuda/")) return cuda::create_cuda_backend(name.substr(5));
+  if (name == "cuda-emulated")
+    return cuda::create_emulated_backend({}, options.threads.num_threads);
+  if (name == "cuda") return cuda::create_cuda_backend("0", options.threads.num_threads);
+  if (name.starts_with("cuda/"))
+    return cuda::create_cuda_backend(name.substr(5), options.threads.num_threads);
   if (name == "mlx") return mlx::create_mlx_backend();
   return invalid_argument(
       "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, cuda, cuda/CARD, mlx, ref, guarded "

@@ -12,8 +12,6 @@
 namespace kakeya {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
-
 Status check_range(const char* name, float value, float low, float high) {
   if (value >= low && value <= high) return {};
   return invalid_argument("SamplingOptions::{} must be from {} to {} but is {}", name, low, high,
@@ -136,7 +134,7 @@ std::uint64_t mask_words(std::uint64_t vocab_size) {
 
 std::uint64_t Sampler::bytes(std::int64_t vocab_size) {
   const auto v = static_cast<std::uint64_t>(vocab_size);
-  return MemoryBudget::charged_bytes(v * (2 * sizeof(std::int32_t) + sizeof(Candidate)) +
+  return MemoryBudget::charged_bytes(v * (2 * sizeof(std::int32_t) + sizeof(TokenLogit)) +
                                      mask_words(v) * sizeof(std::uint32_t));
 }
 
@@ -148,7 +146,7 @@ Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
   auto* counts = sampler.memory_.as<std::int32_t>();
   sampler.seen_ = {counts, v};
   sampler.output_counts_ = {counts + v, v};
-  sampler.candidates_ = {reinterpret_cast<Candidate*>(counts + 2 * v), v};
+  sampler.candidates_ = {reinterpret_cast<TokenLogit*>(counts + 2 * v), v};
   sampler.mask_ = {reinterpret_cast<std::uint32_t*>(counts + 4 * v), mask_words(v)};
   sampler.clear_history();
   return sampler;
@@ -213,14 +211,8 @@ void Sampler::roll_back(std::int64_t count) {
 // What is excluded becomes kNever before anything is chosen: were all of them that low, the best of
 // them would be one that is forbidden.
 Status Sampler::constrain(std::span<float> logits, Position position) {
-  bool any = true;  // is allowed
-  if (constraint_ != nullptr) {
-    std::ranges::fill(mask_, 0U);
-    const bool masks = ask([&] { return constraint_->fill_mask(mask_); });
-    KAKEYA_TRY(constraint_failure_);
-    if (masks) any = apply_mask(logits);
-  }
-  if (!any) {
+  KAKEYA_ASSIGN_OR_RETURN(const bool masked, fill_mask());
+  if (masked && !apply_mask(logits)) {
     return error(StatusCode::kFailedPrecondition, "the constraint allows no token at position {}",
                  position);
   }
@@ -236,10 +228,18 @@ Status Sampler::constrain(std::span<float> logits, Position position) {
       position);
 }
 
+Result<bool> Sampler::fill_mask() {
+  if (constraint_ == nullptr) return false;
+  std::ranges::fill(mask_, 0U);
+  const bool masked = ask([&] { return constraint_->fill_mask(mask_); });
+  KAKEYA_TRY(constraint_failure_);
+  return masked;
+}
+
 bool Sampler::apply_mask(std::span<float> logits) const {
   bool any = false;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const bool allowed = (mask_[i / 32] >> (i % 32) & 1U) != 0;
+    const bool allowed = is_allowed(i);
     any = any || (allowed && logits[i] > kNever);
     if (!allowed) logits[i] = kNever;
   }
@@ -263,20 +263,22 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits) const {
     if (logit > kNever) logit += bias;  // no bias brings back what is excluded
   }
   for (const TokenId id : suppressed_) logits[static_cast<std::size_t>(id)] = kNever;
-  const bool repetition = options_.repetition_penalty != 1.0F;
-  const bool output = options_.presence_penalty != 0.0F || options_.frequency_penalty != 0.0F;
-  if (!repetition && !output) return;
+  if (!penalises()) return;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (seen_[i] == 0) continue;
-    if (repetition) {
-      logits[i] = logits[i] > 0.0F ? logits[i] / options_.repetition_penalty
-                                   : logits[i] * options_.repetition_penalty;
-    }
-    if (output && output_counts_[i] > 0) {
-      logits[i] -= options_.presence_penalty +
-                   options_.frequency_penalty * static_cast<float>(output_counts_[i]);
-    }
+    if (seen_[i] != 0) logits[i] = penalised(i, logits[i]);
   }
+}
+
+bool Sampler::penalises() const {
+  return options_.repetition_penalty != 1.0F || options_.presence_penalty != 0.0F ||
+         options_.frequency_penalty != 0.0F;
+}
+
+float Sampler::penalised(std::size_t id, float logit) const {
+  logit = logit > 0.0F ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+  if (output_counts_[id] == 0) return logit;
+  return logit - (options_.presence_penalty +
+                  options_.frequency_penalty * static_cast<float>(output_counts_[id]));
 }
 
 void Sampler::apply_temperature(std::span<float> logits) const {
@@ -294,16 +296,13 @@ void Sampler::apply_temperature(std::span<float> logits) const {
 
 // Sorts the `wanted` best of the first `available` candidates to the front; returns how many.
 std::size_t Sampler::top_candidates(std::size_t available, std::size_t wanted) {
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  };
   const auto begin = candidates_.begin();
   wanted = std::min(wanted, available);
   const auto middle = begin + static_cast<std::ptrdiff_t>(wanted);
   if (wanted < available) {
-    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), better);
+    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), is_better);
   }
-  std::sort(begin, middle, better);
+  std::sort(begin, middle, is_better);
   return wanted;
 }
 
@@ -325,13 +324,16 @@ std::size_t Sampler::apply_top_p(std::size_t available, std::size_t sorted, doub
 // Fills candidates_ with what top-k, top-p and min-p leave, and returns how many.
 std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
   const float best = logits[static_cast<std::size_t>(argmax(logits))];
-  // Without top-k a token this far below the best cannot be drawn: Gumbel noise of 32-bit
-  // uniforms lies within (-3.2, 22.9).
-  const float floor = best - 26.1F;
   std::size_t count = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] >= floor) candidates_[count++] = {static_cast<TokenId>(i), logits[i]};
+    if (logits[i] >= best - kReachOfNoise) {
+      candidates_[count++] = {static_cast<TokenId>(i), logits[i]};
+    }
   }
+  return filter(count, best);
+}
+
+std::size_t Sampler::filter(std::size_t count, float best) {
   if (options_.top_k > 0) count = top_candidates(count, static_cast<std::size_t>(options_.top_k));
   if (options_.top_p < 1.0F) {
     double total = 0.0;
@@ -345,20 +347,10 @@ std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
     const float lowest = best + std::log(options_.min_p);
     const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
     const auto kept = std::remove_if(candidates_.begin(), end,
-                                     [&](const Candidate& c) { return c.logit < lowest; });
+                                     [&](const TokenLogit& c) { return c.logit < lowest; });
     count = static_cast<std::size_t>(kept - candidates_.begin());
   }
   return count;
-}
-
-std::optional<std::span<const TokenId>> Sampler::greedy_exclusions() const {
-  const bool penalised = options_.repetition_penalty != 1.0F || options_.presence_penalty != 0.0F ||
-                         options_.frequency_penalty != 0.0F;
-  if (options_.temperature != 0.0F || penalised || !options_.logit_bias.empty() ||
-      constraint_ != nullptr) {
-    return std::nullopt;
-  }
-  return suppressed_;
 }
 
 TokenId Sampler::sample(std::span<float> logits, Position position) {
@@ -366,13 +358,18 @@ TokenId Sampler::sample(std::span<float> logits, Position position) {
   if (options_.temperature == 0.0F) return argmax(logits);
   apply_temperature(logits);
   const std::size_t count = keep_most_likely(logits);
-  TokenId chosen = argmax(logits);
+  const TokenId chosen = argmax(logits);
   if (count == 0) return chosen;  // every value is -inf or NaN
+  return draw_candidate(count, {chosen, logits[static_cast<std::size_t>(chosen)]}, position);
+}
+
+TokenId Sampler::draw_candidate(std::size_t count, TokenLogit likely, Position position) const {
   NoiseWords words(options_.seed, position, NoiseStream::kTarget);
-  // The most likely token is among the candidates; with it in hand few others need logarithms.
-  double best = logits[static_cast<std::size_t>(chosen)] + noise_of(words(chosen));
+  // With a likely token in hand few others need logarithms.
+  TokenId chosen = likely.id;
+  double best = likely.logit + noise_of(words(chosen));
   for (std::size_t i = 0; i < count; ++i) {
-    const Candidate& candidate = candidates_[i];
+    const TokenLogit& candidate = candidates_[i];
     const std::uint32_t word = words(candidate.id);
     if (stays_below(word, best - candidate.logit)) continue;
     const double value = candidate.logit + noise_of(word);
@@ -432,10 +429,14 @@ TokenId Sampler::draft(std::span<float> logits, Position position) {
   } else {
     id = sample(logits, position);
   }
-  if (constraint_ == nullptr || !on_path_) return id;
+  take_draft(id);
+  return id;
+}
+
+void Sampler::take_draft(TokenId id) {
+  if (constraint_ == nullptr || !on_path_) return;
   on_path_ = ask([&] { return constraint_->advance(id); });
   if (on_path_) ++drafted_;
-  return id;
 }
 
 void Sampler::end_drafts() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,6 +30,24 @@ double gumbel_noise(std::uint64_t seed,
                     Position position,
                     TokenId id,
                     NoiseStream stream = NoiseStream::kTarget);
+
+// The logit of what must not be drawn.
+inline constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+struct TokenLogit {
+  TokenId id;
+  float logit;
+};
+// Larger; of equal ones the lower id.
+inline bool is_better(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// The largest logits of a row, for whoever need not see the others.
+struct LargestLogits {
+  std::span<const TokenLogit> listed;  // finite; each id once, in any order
+  float others;                        // no other is larger; minus infinity: there are no others
+};
 
 // One a session. Not thread-safe. After create() nothing allocates but set_options().
 class Sampler {
@@ -65,9 +84,8 @@ class Sampler {
   // Undoes the last calls of add_output_token(), which were for these.
   void take_back(std::span<const TokenId> ids);
 
-  // Where sample(), draft() and verify() choose the largest logit and no more: the ids that they
-  // leave out. None where a temperature, penalty, bias or constraint has a say.
-  std::optional<std::span<const TokenId>> greedy_exclusions() const;
+  // Whether the largest logits of a row mostly are enough to choose from.
+  bool chooses_from_largest() const;
 
   // The token for `position`, given its logits [V], which are overwritten.
   //
@@ -75,6 +93,9 @@ class Sampler {
   // logit / temperature + Gumbel noise among the survivors (exactly a draw from their softmax).
   // Ties: the lower id.
   TokenId sample(std::span<float> logits, Position position);
+  // The token that constrain() and sample() give for the whole row. None where only the whole row
+  // can tell; then nothing has changed.
+  std::optional<TokenId> sample(const LargestLogits& largest, Position position);
 
   // A drafter's token for `position` from its own logits [V], which are overwritten. With
   // kSampleMatch: as sample(), with the very noise that the target will meet, so that similar
@@ -82,6 +103,8 @@ class Sampler {
   // probabilities afterwards. The constraint takes the token for the next one of the text, until
   // end_drafts().
   TokenId draft(std::span<float> logits, Position position);
+  // The same of the largest, or none, as for sample(). Not with kRejection.
+  std::optional<TokenId> draft(const LargestLogits& largest, Position position);
   void end_drafts();
 
   // The token for `position`, given the target's logits [V] (overwritten) and what was drafted; the
@@ -96,10 +119,9 @@ class Sampler {
                  Position position);
 
  private:
-  struct Candidate {
-    TokenId id;
-    float logit;
-  };
+  // A token that far below the largest logit cannot be drawn: Gumbel noise of 32-bit uniforms lies
+  // within (-3.2, 22.9).
+  static constexpr float kReachOfNoise = 26.1F;
 
   bool rejects() const;
   // What the constraint says, if it has not thrown yet; false if it throws. Every call goes through
@@ -108,17 +130,37 @@ class Sampler {
   bool ask(const Call& call);
   // Of the constraint alone.
   void roll_back(std::int64_t count);
+  // Asks the constraint what it allows; false: everything, then mask_ does not count.
+  Result<bool> fill_mask();
+  bool is_allowed(std::size_t id) const { return (mask_[id / 32] >> (id % 32) & 1U) != 0; }
   // Whether any token is left.
   bool apply_mask(std::span<float> logits) const;
   // Turns logits into the probabilities that sample() draws from.
   void to_probabilities(std::span<float> logits);
   TokenId draw(std::span<const float> weights, Position position, NoiseStream stream) const;
   void apply_bias_and_penalties(std::span<float> logits) const;
+  bool penalises() const;
+  // The logit of a token that was seen.
+  float penalised(std::size_t id, float logit) const;
   // Divides by the temperature, which is above 0; nothing becomes NaN or +inf.
   void apply_temperature(std::span<float> logits) const;
   std::size_t keep_most_likely(std::span<const float> logits);
+  // Of the first `count` candidates those that top-k, top-p and min-p leave; `best`: their largest.
+  std::size_t filter(std::size_t count, float best);
   std::size_t top_candidates(std::size_t available, std::size_t wanted);
   std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);
+  // The one of the first `count` candidates that the noise of `position` chooses; `best`: a likely
+  // one of them.
+  TokenId draw_candidate(std::size_t count, TokenLogit best, Position position) const;
+  std::optional<TokenId> choose(const LargestLogits& largest, Position position, bool constrained);
+  // Fills candidates_ with what is allowed of those listed, with bias and penalties.
+  std::size_t keep_allowed(std::span<const TokenLogit> listed, bool masked);
+  float biased(TokenId id, float logit) const;
+  // The first `count` candidates are all that top-k, top-p and min-p can leave of a row whose other
+  // logits are at most `others`.
+  bool covers_filters(std::size_t count, float best, float others) const;
+  // Tells the constraint of a draft.
+  void take_draft(TokenId id);
 
   SamplingOptions options_;
   AcceptRule accept_ = AcceptRule::kSampleMatch;
@@ -126,7 +168,7 @@ class Sampler {
   Buffer memory_;
   std::span<std::int32_t> seen_;           // [V] occurrences in prompt and output
   std::span<std::int32_t> output_counts_;  // [V] occurrences in the output
-  std::span<Candidate> candidates_;        // [V]
+  std::span<TokenLogit> candidates_;       // [V]
   std::span<std::uint32_t> mask_;          // bits of [V]
   Constraint* constraint_ = nullptr;
   Status constraint_failure_;  // what it has thrown

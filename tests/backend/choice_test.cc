@@ -1,5 +1,5 @@
-// Choosing tokens on every backend, against the choice on the host: the device may look for the
-// largest logit itself.
+// Choosing tokens on every backend, against the choice on the host: a device may list the largest
+// logits of a row itself.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace kakeya {
 namespace {
 
-constexpr std::int64_t kVocabSize = 20011;  // three parts of a row, the last one odd
+constexpr std::int64_t kVocabSize = 20011;  // many parts of a row, the last one odd
 constexpr std::int64_t kRows = 5;
 
 // Rows of the tests lie in the host's memory. Counts what is asked for.
@@ -25,10 +25,10 @@ class CountedCopies final : public HostCopies {
 
 class Choice : public testing::TestWithParam<Configuration> {
  protected:
-  // Numbers of few values, so that the largest are many.
-  static std::vector<float> logits(unsigned seed) {
+  // In steps, so that some are equal.
+  static std::vector<float> logits(unsigned seed, float steps = 16.0F) {
     std::vector<float> values = random_floats(kRows * kVocabSize, seed, 30.0F);
-    for (float& value : values) value = std::round(value);
+    for (float& value : values) value = std::round(value * steps) / steps;
     return values;
   }
   std::unique_ptr<Sampler> sampler(const SamplingOptions& options,
@@ -111,16 +111,33 @@ TEST_P(Choice, OfTheLargestIsThatOfTheHost) {
   }
 }
 
+TEST_P(Choice, OfOneOfTheLargestIsThatOfTheHost) {
+  const std::vector<float> values = logits(6, 1e5F);
+  const std::vector<TokenId> best = largest(values);
+  const std::vector<TokenId> drafts(best.begin(), best.end() - 1);
+  std::vector<TokenId> many(9);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = best[0] + static_cast<TokenId>(i);
+  EXPECT_EQ(expect_equal(values, {}, many, drafts), chooses_itself() ? 0 : 1);
+  for (const SamplingOptions& options :
+       {SamplingOptions{.presence_penalty = 3.0F},
+        SamplingOptions{.logit_bias = {{best[0], -9.0F}}},
+        SamplingOptions{.temperature = 20.0F, .top_k = 64, .top_p = 0.95F, .seed = 5},
+        SamplingOptions{.temperature = 1.0F, .min_p = 0.7F, .seed = 6}}) {
+    EXPECT_EQ(expect_equal(values, options, {}, drafts), chooses_itself() ? 0 : 1) << options.top_k;
+  }
+}
+
 TEST_P(Choice, OfAnythingElseIsTheHosts) {
   const std::vector<float> values = logits(6);
   const std::vector<TokenId> best = largest(values);
   const std::vector<TokenId> drafts(best.begin(), best.end() - 1);
   EXPECT_EQ(expect_equal(values, {.temperature = 0.7F, .seed = 5}, {}, drafts), 1);
-  EXPECT_EQ(expect_equal(values, {.presence_penalty = 3.0F}, {}, drafts), 1);
-  EXPECT_EQ(expect_equal(values, {.logit_bias = {{best[0], -9.0F}}}, {}, drafts), 1);
-  std::vector<TokenId> many(9);
-  for (std::size_t i = 0; i < many.size(); ++i) many[i] = best[0] + static_cast<TokenId>(i);
-  EXPECT_EQ(expect_equal(values, {}, many, drafts), 1);
+  EXPECT_EQ(expect_equal(values, {.presence_penalty = -3.0F}, {}, drafts), 1);
+  EXPECT_EQ(expect_equal(values, {.logit_bias = {{best[0], 9.0F}}}, {}, drafts), 1);
+  // A device lists; the first row comes to the host, since it has more equal ones than are listed.
+  std::vector<float> equal = values;
+  std::fill_n(equal.begin(), kVocabSize, 1.0F);
+  EXPECT_EQ(expect_equal(equal, {}, {}, {}), 1);
   for (const float broken :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(),
         std::numeric_limits<float>::infinity()}) {
@@ -131,13 +148,15 @@ TEST_P(Choice, OfAnythingElseIsTheHosts) {
 }
 
 TEST_P(Choice, OfDraftsIsThatOfTheHost) {
-  const std::vector<float> values = logits(8);
+  const std::vector<float> values = logits(8, 1e5F);
   const std::vector<TokenId> best = largest(values);
-  for (const float temperature : {0.0F, 0.6F}) {
+  for (const SamplingOptions& options :
+       {SamplingOptions{}, SamplingOptions{.temperature = 0.6F, .seed = 3},
+        SamplingOptions{.temperature = 9.0F, .top_k = 30, .seed = 4}}) {
     const auto draft = [&](const auto& choose) {
       std::vector<float> rows = values;
       std::vector<TokenId> out(kRows);
-      const auto own = sampler({.temperature = temperature, .seed = 3}, {best[1]});
+      const auto own = sampler(options, {best[1]});
       BlockChoice choice{.logits = rows_of(rows, kVocabSize),
                          .position = 11,
                          .sampler = own.get(),
@@ -153,7 +172,8 @@ TEST_P(Choice, OfDraftsIsThatOfTheHost) {
               draft([](BlockChoice& choice) {
                 choose_on_host(choice, {choice.logits.data.address(), kRows, kVocabSize});
               }));
-    EXPECT_EQ(copies.downloads, chooses_itself() && temperature == 0.0F ? 0 : 1);
+    const bool lists = options.temperature == 0.0F || options.top_k > 0;
+    EXPECT_EQ(copies.downloads, chooses_itself() && lists ? 0 : 1);
   }
 }
 

@@ -3,14 +3,11 @@
 // does is not seen here.
 #include "backend/cuda/cuda_driver.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,62 +16,13 @@
 
 #include "backend/choose.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/fake_libcuda.h"
-#include "model/test_model.h"
-#include "runtime/engine_impl.h"
+#include "backend/cuda_driver_fixture.h"
 
 namespace kakeya::cuda {
 namespace {
 
-using test::ForwardRecord;
-using test::TestModel;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-CardOptions card_options() {
-  alignas(64) static constexpr std::uint32_t kImage[] = {fake::kImageMagic, 0};
-  return {.device = 0,
-          .library = KAKEYA_FAKE_LIBCUDA,
-          .image = {std::as_bytes(std::span(kImage)), 12000}};
-}
-
-class CudaDriver : public testing::Test {
- protected:
-  void SetUp() override {
-    void* const library = ::dlopen(KAKEYA_FAKE_LIBCUDA, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(library, nullptr) << ::dlerror();
-    const auto function =
-        reinterpret_cast<fake::RecordFunction>(::dlsym(library, fake::kRecordSymbol));
-    ASSERT_NE(function, nullptr);
-    record_ = function();
-    *record_ = {};
-    set("");
-  }
-  // Whatever was asked for was given back, and nothing was asked that a card would refuse.
-  void TearDown() override {
-    EXPECT_EQ(record_->misuses, 0) << record_->misuse;
-    EXPECT_EQ(record_->bytes, 0U);
-    EXPECT_EQ(record_->releases, record_->allocations);
-    EXPECT_EQ(record_->objects, 0);
-  }
-  void set(const char* settings) { ::setenv(fake::kSettings, settings, 1); }
-  const fake::Record& record() const { return *record_; }
-
-  static std::unique_ptr<Driver> create() {
-    auto driver = create_cuda_driver(card_options());
-    EXPECT_TRUE(driver.has_value()) << driver.error().message();
-    return std::move(driver).value();
-  }
-  std::string refusal(const char* settings, const CardOptions& options = card_options()) {
-    set(settings);
-    const auto card = examine_card(options);
-    const auto driver = create_cuda_driver(options);
-    EXPECT_EQ(card.has_value(), driver.has_value());
-    return driver ? "" : driver.error().message();
-  }
-
-  fake::Record* record_ = nullptr;
-};
 
 // Floats in the memory of a driver.
 class Floats {
@@ -426,104 +374,6 @@ TEST_F(CudaDriver, DescribesTheCard) {
   EXPECT_EQ(card.capability_minor, 6);
   EXPECT_EQ(card.memory_bytes, 1000000U);
   EXPECT_EQ(card.free_bytes, 1000000U);
-}
-
-TEST(CudaBackend, NamesWhatIsNoCard) {
-  for (const char* name : {"cuda/", "cuda/x", "cuda/-1", "cuda/1x", "cuda/99999999999"}) {
-    const auto backend = create_backend({.name = name, .threads = {}});
-    ASSERT_FALSE(backend.has_value());
-    EXPECT_EQ(backend.error().message(),
-              std::string("EngineOptions::backend must be cuda or cuda/NUMBER of a card but is '") +
-                  name + "'");
-  }
-}
-
-struct LoadedNetwork {
-  std::unique_ptr<TensorSource> source;
-  std::unique_ptr<TestModel> model;
-};
-
-LoadedNetwork load_network(const char* name, std::unique_ptr<Backend> backend, Compute compute) {
-  const std::string dir = test::network_dir(name);
-  const ModelConfig config = load_model_config(dir).value();
-  LoadedNetwork loaded;
-  loaded.source = CheckpointSource::open(dir, config).value();
-  loaded.model = TestModel::load(config, *loaded.source, std::move(backend), compute);
-  return loaded;
-}
-
-// Through all kernels: experts, rings, one stored vector, rows of several chunks.
-void expect_the_bits_of_the_emulator(const std::function<std::unique_ptr<Backend>()>& create_card) {
-  for (const Compute compute : {Compute::kF32, Compute::kFast}) {
-    const LoadedNetwork emulated =
-        load_network("gemma4-moe", create_emulated_backend().value(), compute);
-    const LoadedNetwork card = load_network("gemma4-moe", create_card(), compute);
-    std::vector<TokenId> ids = test::random_ids(40, 5);
-    for (TokenId& id : ids) id %= static_cast<TokenId>(card.model->config().vocab_size);
-    const std::vector<std::int64_t> taps = {kTapEmbedding, 1, 2};
-    const auto record_of = [&](TestModel& model) {
-      const auto timeline = model.timeline({.context = 64, .max_rows = 16}, 16);
-      return test::run(*timeline, ids, taps, 16);
-    };
-    const ForwardRecord expected = record_of(*emulated.model);
-    const ForwardRecord got = record_of(*card.model);
-    EXPECT_EQ(got.logits, expected.logits);
-    EXPECT_EQ(got.taps, expected.taps);
-  }
-}
-
-TEST_F(CudaDriver, GivesNetworksTheBitsOfTheEmulator) {
-  expect_the_bits_of_the_emulator([] { return create_backend_on(create()); });
-}
-
-// For tools/gpu/session: on the machine's own card.
-TEST(CudaCard, GivesNetworksTheBitsOfTheEmulator) {
-  if (test::card_backends().empty()) GTEST_SKIP() << "KAKEYA_TEST_CARD is not set";
-  expect_the_bits_of_the_emulator([] { return create_cuda_backend().value(); });
-}
-
-// Of the demo model, with drafts.
-TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
-  const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
-                                 .backend = "cuda-emulated",
-                                 .session = {.context = 128, .max_rows = 8}};
-  const std::vector<TokenId> prompt = {2, 105, 3833};
-  const GenerateOptions generate = {
-      .max_tokens = 4, .draft_length = 2, .ignore_model_stop_ids = true};
-  const auto emulated = EngineImpl::open(options).value();
-  const auto expected = emulated->create_session().value();
-  ASSERT_OK(expected->append(prompt));
-  const auto engine = EngineImpl::open(options, [](std::unique_ptr<Backend>) {
-                        return create_backend_on(create());
-                      }).value();
-  const auto session = engine->create_session().value();
-  EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
-  ASSERT_OK(session->append(prompt));
-  std::int64_t first = 0;
-  std::int64_t last = 0;
-  const auto result = session->generate(generate, [&](TokenId) {
-    last = record().allocations + record().releases;
-    if (first == 0) first = last;
-    return true;
-  });
-  ASSERT_OK(result);
-  EXPECT_GT(result->drafted, 0);
-  EXPECT_EQ(result->ids, expected->generate(generate)->ids);
-  EXPECT_EQ(last, first);
-  EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
-}
-
-TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {
-  set("memory=4194304");
-  const auto engine = EngineImpl::open(
-      {.model_dir = KAKEYA_DEMO_MODEL, .backend = "cuda-emulated", .draft = {.source = "none"}},
-      [](std::unique_ptr<Backend>) { return create_backend_on(create()); });
-  ASSERT_FALSE(engine.has_value());
-  EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(engine.error().message(),
-              StartsWith("memory of cuda:0, of which 4.0 MiB is free, is too small: this model and "
-                         "one session of 8192 tokens need weights "));
-  EXPECT_EQ(record().allocations, 0);
 }
 
 }  // namespace

@@ -404,6 +404,27 @@ Code cuMemAlloc_v2(Address* address, std::size_t bytes) {
   return kSuccess;
 }
 
+Code cuMemAllocHost_v2(void** memory, std::size_t bytes) {
+  const Call call("cuMemAllocHost");
+  if (call.fails()) return call.code();
+  *memory = std::malloc(bytes);
+  if (*memory == nullptr) return kOutOfMemory;
+  ++library().record.objects;
+  return kSuccess;
+}
+
+Code cuMemFreeHost(void* memory) {
+  const Call call("cuMemFreeHost");
+  if (call.code() == kInvalidContext) return call.code();
+  Library& lib = library();
+  if (!lib.work.empty() && lib.failure == kSuccess) {
+    lib.misuse(kSuccess, "releases host memory that copies may still read");
+  }
+  std::free(memory);
+  --lib.record.objects;
+  return kSuccess;
+}
+
 // Also of a context that failed, which the library would refuse: it is all gone then.
 Code cuMemFree_v2(Address address) {
   const Call call("cuMemFree");

@@ -11,7 +11,7 @@ struct Record {
   std::int64_t allocations = 0;  // that succeeded
   std::int64_t releases = 0;
   std::uint64_t bytes = 0;    // allocated now
-  std::int64_t objects = 0;   // contexts, streams and modules that are there now
+  std::int64_t objects = 0;   // contexts, streams, modules and pinned memory that are there now
   std::int64_t launches = 0;  // those of graphs, too
   std::int64_t graphs = 0;    // that were made ready
   std::int64_t graph_launches = 0;

@@ -116,12 +116,20 @@ void CardSpace::release(std::byte* memory, std::uint64_t /*bytes*/) {
 
 // Waits, since the library may read `from` until the copy is done.
 void CardSpace::upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
-  if (from.empty()) return;
   const CardStream::Turn turn(stream_);
-  if (!stream_.works()) return;
+  if (copy_to_card(from, to)) stream_.wait();
+}
+
+void CardSpace::begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
+  const CardStream::Turn turn(stream_);
+  copy_to_card(from, to);
+}
+
+bool CardSpace::copy_to_card(std::span<const std::byte> from, DevicePointer<std::byte> to) {
+  if (from.empty() || !stream_.works()) return false;
   const libcuda::Code code = stream_.table().upload(card_address(to.address()), from.data(),
                                                     from.size(), stream_.stream());
-  if (stream_.check("upload", code)) stream_.wait();
+  return stream_.check("upload", code);
 }
 
 void CardSpace::download(DevicePointer<const std::byte> from, std::span<std::byte> to) {

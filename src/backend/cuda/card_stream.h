@@ -88,6 +88,8 @@ class CardSpace final : public MemorySpace {
   // Waits for kernels that may still use it.
   void release(std::byte* memory, std::uint64_t bytes) override;
   void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override;
+  // The same without waiting: `from` must stay as it is until somebody does.
+  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to);
   void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override;
   void copy(DevicePointer<const std::byte> from,
             DevicePointer<std::byte> to,
@@ -95,6 +97,9 @@ class CardSpace final : public MemorySpace {
   void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override;
 
  private:
+  // For the holder of a turn. Returns whether something was begun.
+  bool copy_to_card(std::span<const std::byte> from, DevicePointer<std::byte> to);
+
   CardStream& stream_;
 };
 

@@ -1,6 +1,7 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <charconv>
+#include <mutex>
 #include <utility>
 
 #include "backend/cuda/cuda_driver.h"
@@ -14,7 +15,8 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(std::unique_ptr<Driver> driver) : driver_(std::move(driver)) {}
+  CudaBackend(std::unique_ptr<Driver> driver, int threads)
+      : driver_(std::move(driver)), loading_threads_(threads) {}
 
   std::string_view name() const override { return driver_->name(); }
   int num_threads() const override { return 1; }
@@ -23,7 +25,8 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,
                                               MemoryBudget& budget) override {
-    return cuda::load_matrix(weight, compute, memory(), budget);
+    const std::lock_guard lock(staging_);
+    return cuda::load_matrix(weight, compute, *driver_, budget, loading_threads_);
   }
   std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const override {
     return cuda::matrix_bytes(weight, compute);
@@ -57,15 +60,17 @@ class CudaBackend final : public Backend {
 
  private:
   std::unique_ptr<Driver> driver_;
+  const int loading_threads_;
+  std::mutex staging_;  // of the driver
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver) {
-  return std::make_unique<CudaBackend>(std::move(driver));
+std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver, int threads) {
+  return std::make_unique<CudaBackend>(std::move(driver), threads);
 }
 
-Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card) {
+Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card, int threads) {
   CardOptions options;
   const char* const end = card.data() + card.size();
   const auto [parsed, failure] = std::from_chars(card.data(), end, options.device);
@@ -75,12 +80,13 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card) {
   }
   auto driver = create_cuda_driver(options);
   if (!driver) return Unexpected(driver.error().with_context("backend cuda is not available"));
-  return create_backend_on(std::move(driver).value());
+  return create_backend_on(std::move(driver).value(), threads);
 }
 
-Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options) {
+Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options,
+                                                         int threads) {
   KAKEYA_ASSIGN_OR_RETURN(auto driver, create_emulated_driver(options));
-  return create_backend_on(std::move(driver));
+  return create_backend_on(std::move(driver), threads);
 }
 
 }  // namespace kakeya::cuda

@@ -12,13 +12,15 @@ namespace kakeya::cuda {
 // Products of quantised weights are those of fast_integers(), bit for bit. Others are f32 sums in
 // the order that device/products.h says, of activations rounded to bf16 where fast_integers()'s
 // mode and weights of bf16 ask for it. Attention is f32 in either mode.
-std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver);
+// `threads` pack weights; 0: one for each CPU.
+std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver, int threads = 0);
 
 // On the card with this number, counted from 0. Errors: those of create_cuda_driver();
 // kInvalidArgument for what is no number.
-Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card = "0");
+Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card = "0", int threads = 0);
 
 // Errors: those of create_emulated_driver().
-Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options = {});
+Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options = {},
+                                                         int threads = 0);
 
 }  // namespace kakeya::cuda

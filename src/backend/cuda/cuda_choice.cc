@@ -1,7 +1,9 @@
-// Choosing where the largest logit is all that counts: on the device, so that logits stay there.
-// Every other choice is the host's.
+// Choosing where the largest logits mostly are enough: the device lists them, so that rows of
+// logits stay there, and the host's sampler chooses among them. A row of which it cannot tell comes
+// to the host whole.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "backend/choose.h"
 #include "backend/cuda/cuda_executor.h"
@@ -10,60 +12,68 @@
 namespace kakeya::cuda {
 namespace {
 
-std::int64_t spans_of(std::int64_t width) {
-  return (width + device::kLargestSpan - 1) / device::kLargestSpan;
+// 256 bins of 1,024 of 262,144 columns: were it by chance, two rows of a thousand would have five
+// of their 64 largest in one bin, which lists four.
+constexpr std::int64_t kMostBlocks = 32;
+
+std::int64_t span_of(std::int64_t width) {
+  const std::int64_t columns = (width + kMostBlocks - 1) / kMostBlocks;
+  return (columns + device::kLargestThreads - 1) / device::kLargestThreads *
+         device::kLargestThreads;
+}
+
+// What the device lists of a row.
+std::int64_t num_listed(std::int64_t width) {
+  return (width + span_of(width) - 1) / span_of(width) * device::kLargestListed;
+}
+
+Rows row_of(Rows rows, std::size_t row) {
+  return {rows.data + static_cast<std::int64_t>(row) * rows.width, 1, rows.width};
 }
 
 }  // namespace
 
-std::optional<std::size_t> CudaExecutor::find_largest(Rows rows,
-                                                      const Sampler& sampler,
-                                                      TokenId never) {
-  const auto excluded = sampler.greedy_exclusions();
-  const auto answers = static_cast<std::size_t>(rows.count * spans_of(rows.width));
+std::optional<std::size_t> CudaExecutor::list_largest(Rows rows, const Sampler& sampler) {
+  const auto listed = static_cast<std::size_t>(rows.count * num_listed(rows.width));
   const auto room =
-      static_cast<std::size_t>(num_partials_) * sizeof(float) / sizeof(device::LargestOfSpan);
-  if (!excluded || excluded->size() >= device::kMostExcluded || largest_.size() + answers > room) {
-    return std::nullopt;
-  }
+      static_cast<std::size_t>(num_partials_) * sizeof(float) / sizeof(device::ListedLogit);
+  if (!sampler.chooses_from_largest() || largest_.size() + listed > room) return std::nullopt;
   const std::size_t first = largest_.size();
-  largest_.resize(first + answers);
-  device::LargestParams parameters = {rows.data.address(),
-                                      rows.width,
-                                      {},
-                                      reinterpret_cast<device::LargestOfSpan*>(partials_) + first};
-  std::ranges::fill(parameters.excluded, never);
-  std::ranges::copy(*excluded, parameters.excluded);
+  largest_.resize(first + listed);
+  const device::LargestParams parameters = {
+      rows.data.address(), rows.width, span_of(rows.width),
+      reinterpret_cast<device::ListedLogit*>(partials_) + first};
   launch(Kernel::largest,
-         {spans_of(rows.width), rows.count, device::kLargestThreads, device::kLargestWords},
+         {num_listed(rows.width) / device::kLargestListed, rows.count, device::kLargestThreads,
+          device::kLargestWords},
          &parameters);
   return first;
 }
 
-bool CudaExecutor::read_largest(Rows rows, std::size_t first, std::span<TokenId> ids) const {
-  const std::int64_t spans = spans_of(rows.width);
-  for (std::int64_t row = 0; row < rows.count; ++row) {
-    TokenId best = -1;
-    float value = 0.0F;
-    for (std::int64_t span = 0; span < spans; ++span) {
-      const device::LargestOfSpan& found =
-          largest_[first + static_cast<std::size_t>(row * spans + span)];
-      if (std::isnan(found.value)) return false;
-      if (found.id < 0 || (best >= 0 && found.value <= value)) continue;
-      best = found.id;
-      value = found.value;
-    }
-    if (best < 0) return false;
-    ids[static_cast<std::size_t>(row)] = best;
+std::optional<LargestLogits> CudaExecutor::read_largest(std::size_t first,
+                                                        Rows rows,
+                                                        std::size_t row,
+                                                        TokenId never) {
+  const auto count = static_cast<std::size_t>(num_listed(rows.width));
+  LargestLogits largest = {{}, -std::numeric_limits<float>::infinity()};
+  listed_.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [value, id] = largest_[first + row * count + i];
+    if (std::isnan(value)) return std::nullopt;
+    if (id < 0) continue;
+    if (id != never) listed_.push_back({id, value});
+    const bool last_of_bin = (i + 1) % device::kLargestOfBin == 0;
+    if (last_of_bin) largest.others = std::max(largest.others, value);
   }
-  return true;
+  largest.listed = listed_;
+  return largest;
 }
 
 Status CudaExecutor::fetch_largest() {
   if (largest_.empty()) return {};
   download(space(),
-           DevicePointer<const device::LargestOfSpan>(
-               reinterpret_cast<const device::LargestOfSpan*>(partials_)),
+           DevicePointer<const device::ListedLogit>(
+               reinterpret_cast<const device::ListedLogit*>(partials_)),
            std::span(largest_));
   return end({});
 }
@@ -73,8 +83,7 @@ void CudaExecutor::choose(std::span<SequenceChoice> choices, HostCopies& copies)
   places_.clear();
   for (const SequenceChoice& choice : choices) {
     const bool wants_logits = !choice.raw_logits.empty();
-    places_.push_back(wants_logits ? std::nullopt
-                                   : find_largest(choice.logits, *choice.sampler, -1));
+    places_.push_back(wants_logits ? std::nullopt : list_largest(choice.logits, *choice.sampler));
   }
   const Status fetched = fetch_largest();
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -84,28 +93,49 @@ void CudaExecutor::choose(std::span<SequenceChoice> choices, HostCopies& copies)
       choice.status = fetched;
       continue;
     }
-    ids_of_rows_.resize(static_cast<std::size_t>(choice.logits.count));
-    if (!places_[i] || !read_largest(choice.logits, *places_[i], ids_of_rows_)) {
+    if (!places_[i]) {
       Executor::choose({&choice, 1}, copies);
       continue;
     }
-    accept_choices(choice,
-                   [this](std::size_t row) -> Result<TokenId> { return ids_of_rows_[row]; });
+    accept_choices(choice, [&](std::size_t row) -> Result<TokenId> {
+      if (const auto largest = read_largest(*places_[i], choice.logits, row, -1)) {
+        const Position position = choice.position + static_cast<Position>(row);
+        if (const auto id = choice.sampler->sample(*largest, position)) return *id;
+      }
+      return choose_row(choice, row, copies.download(row_of(choice.logits, row)).row(0));
+    });
   }
+}
+
+TokenId CudaExecutor::draft_row_from_largest(std::size_t first,
+                                             const BlockChoice& choice,
+                                             std::size_t row,
+                                             HostCopies& copies) {
+  if (const auto largest = read_largest(first, choice.logits, row, choice.never)) {
+    const Position position = choice.position + static_cast<Position>(row);
+    if (const auto id = choice.sampler->draft(*largest, position)) return *id;
+  }
+  return draft_row(choice, row, copies.download(row_of(choice.logits, row)).row(0));
 }
 
 void CudaExecutor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) {
   largest_.clear();
   places_.clear();
   for (const BlockChoice& choice : choices) {
-    places_.push_back(find_largest(choice.logits, *choice.sampler, choice.never));
+    places_.push_back(list_largest(choice.logits, *choice.sampler));
   }
   // A failure spoils guesses alone; a card that is lost ends the pass that looks at them.
   static_cast<void>(fetch_largest());
   for (std::size_t i = 0; i < choices.size(); ++i) {
     BlockChoice& choice = choices[i];
-    if (places_[i] && read_largest(choice.logits, *places_[i], choice.out)) continue;
-    Executor::choose_drafts({&choice, 1}, copies);
+    if (!places_[i]) {
+      Executor::choose_drafts({&choice, 1}, copies);
+      continue;
+    }
+    for (std::size_t row = 0; row < choice.out.size(); ++row) {
+      choice.out[row] = draft_row_from_largest(*places_[i], choice, row, copies);
+    }
+    choice.sampler->end_drafts();
   }
 }
 

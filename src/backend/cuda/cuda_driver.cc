@@ -40,6 +40,7 @@ class CudaDriver final : public Driver {
     const CardStream::Turn turn(*stream_);
     stream_->wait();
     graphs_.clear();
+    if (!staging_.empty()) stream_->table().release_host(staging_.data());
     if (module_ != nullptr) stream_->table().unload_module(module_);
   }
 
@@ -47,6 +48,10 @@ class CudaDriver final : public Driver {
   MemorySpace& memory() override { return space_; }
   bool gains_from_lists() const override { return true; }
   const CardSpace& space() const { return space_; }
+  Result<std::span<std::byte>> staging() override;
+  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
+    space_.begin_upload(from, to);
+  }
 
   // Errors: kUnavailable.
   Status load(const DeviceImage& image);
@@ -64,6 +69,7 @@ class CudaDriver final : public Driver {
 
   const std::unique_ptr<CardStream> stream_;
   CardSpace space_;
+  std::span<std::byte> staging_;  // pinned
   libcuda::Module* module_ = nullptr;
   std::array<KernelHandle, kNumKernels> kernels_;
   LaunchGraphs graphs_;
@@ -90,6 +96,21 @@ Status CudaDriver::load(const DeviceImage& image) {
   for (std::size_t i = 0; i < kNumKernels; ++i) functions[i] = kernels_[i].function;
   graphs_.set_functions(functions);
   return {};
+}
+
+Result<std::span<std::byte>> CudaDriver::staging() {
+  const CardStream::Turn turn(*stream_);
+  KAKEYA_TRY(stream_->failure());
+  if (!staging_.empty()) return staging_;
+  void* memory = nullptr;
+  const Code code = stream_->table().allocate_host(&memory, kStagingBytes);
+  if (code != libcuda::kSuccess) {
+    return error(StatusCode::kResourceExhausted,
+                 "{} gets no {} bytes of pinned memory to load weights through: {}",
+                 stream_->name(), kStagingBytes, libcuda::describe(stream_->table(), code));
+  }
+  staging_ = {static_cast<std::byte*>(memory), kStagingBytes};
+  return staging_;
 }
 
 Code CudaDriver::allow(KernelHandle& kernel, std::uint32_t shared_bytes) {

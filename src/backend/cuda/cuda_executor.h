@@ -114,13 +114,21 @@ class CudaExecutor final : public Executor {
               const RestoredRows* restored,
               const LayerTables& tables,
               const AttentionSettings& settings);
-  // Has the device find the largest logit of each row, without `never`: where its answers will
-  // begin in largest_. None if `sampler` does not choose so, or there is no room.
-  std::optional<std::size_t> find_largest(Rows rows, const Sampler& sampler, TokenId never);
-  // Waits for what find_largest() began. Errors: as end().
+  // Has the device list the largest logits of each row: where its lists will begin in largest_.
+  // None if `sampler` needs more, or there is no room.
+  std::optional<std::size_t> list_largest(Rows rows, const Sampler& sampler);
+  // Waits for what list_largest() began. Errors: as end().
   Status fetch_largest();
-  // The token of each row; false where one has a number that is not finite, or none that counts.
-  bool read_largest(Rows rows, std::size_t first, std::span<TokenId> ids) const;
+  // Of one of the rows whose lists begin at `first`, without `never`; valid until the next call.
+  // None if the row has a number that is not finite.
+  std::optional<LargestLogits> read_largest(std::size_t first,
+                                            Rows rows,
+                                            std::size_t row,
+                                            TokenId never);
+  TokenId draft_row_from_largest(std::size_t first,
+                                 const BlockChoice& choice,
+                                 std::size_t row,
+                                 HostCopies& copies);
   // For copies, which come behind all launches before them.
   MemorySpace& space() {
     flush();
@@ -149,9 +157,9 @@ class CudaExecutor final : public Executor {
   std::vector<std::byte> inputs_;  // positions, and ids behind them, as they are on the device
   bool has_inputs_ = false;        // the device, those of the batch
   std::vector<float> staged_;      // rows of a table that is in host memory
-  std::vector<device::LargestOfSpan> largest_;      // answers, as they lie in partials_
+  std::vector<device::ListedLogit> largest_;        // lists, as they lie in partials_
   std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
-  std::vector<TokenId> ids_of_rows_;
+  std::vector<TokenLogit> listed_;                  // of one row
   LaunchList launches_;
   Status failure_;
 };

@@ -1,11 +1,15 @@
 #include "backend/cuda/cuda_matrix.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/device/integer_groups.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "tensor/finite.h"
 
 namespace kakeya::cuda {
@@ -13,8 +17,9 @@ namespace {
 
 using device::WeightType;
 
-// Rows are packed on the host in pieces of about so many bytes.
-constexpr std::int64_t kStagedBytes = std::int64_t{4} << 20;
+// What a thread packs at a time, and from which on it pays to have several.
+constexpr std::int64_t kPackedAtOnce = std::int64_t{64} << 10;
+constexpr std::int64_t kManyBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kUnitBytes = device::kUnitWords * 4;
 
 // Rows of all stacked matrices, and where one of them lies in memory.
@@ -86,14 +91,18 @@ void pack_integers(const TensorView& view,
                    std::int64_t row,
                    const device::GroupLayout& layout,
                    std::byte* to) {
-  std::vector<IntegerBlock> blocks(static_cast<std::size_t>(view.shape.back() / kIntegerBlock));
-  read_integer_blocks(view, row, 0, blocks);
+  constexpr std::int64_t kRuns = device::kGroupRuns;
+  const std::int64_t runs = view.shape.back() / kIntegerBlock;
   const std::int64_t group_bytes = layout.units() * kUnitBytes;
   std::fill_n(to, device::num_groups(view.shape.back()) * group_bytes, std::byte{0});
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const auto run = static_cast<std::int64_t>(i);
-    pack_run(blocks[i], static_cast<int>(run % device::kGroupRuns), layout,
-             to + run / device::kGroupRuns * group_bytes);
+  std::array<IntegerBlock, kRuns> blocks;
+  for (std::int64_t begin = 0; begin < runs; begin += kRuns) {
+    const auto of_group =
+        std::span(blocks).first(static_cast<std::size_t>(std::min(kRuns, runs - begin)));
+    read_integer_blocks(view, row, begin, of_group);
+    for (std::size_t run = 0; run < of_group.size(); ++run) {
+      pack_run(of_group[run], static_cast<int>(run), layout, to + begin / kRuns * group_bytes);
+    }
   }
 }
 
@@ -115,6 +124,26 @@ void pack_floats(const TensorView& view, std::int64_t row, WeightType type, std:
   }
 }
 
+// Packs `count` rows from `first` on, as they lie on the device, and looks for what is not finite.
+// Returns whether nothing was found.
+bool pack_rows(const TensorView& view,
+               const device::Weight& weight,
+               std::int64_t first,
+               std::int64_t count,
+               std::byte* to) {
+  bool finite = true;
+  for (std::int64_t i = 0; i < count; ++i, to += row_bytes(weight)) {
+    const std::int64_t row = source_row(view, first + i);
+    finite = finite && !find_non_finite(view, row, 1);
+    if (weight.type == WeightType::kIntegers) {
+      pack_integers(view, row, device::GroupLayout(weight), to);
+    } else {
+      pack_floats(view, row, weight.type, to);
+    }
+  }
+  return finite;
+}
+
 }  // namespace
 
 std::uint64_t CudaMatrix::bytes() const {
@@ -126,37 +155,40 @@ std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) {
       static_cast<std::uint64_t>(num_rows(weight) * row_bytes(describe(weight, compute))));
 }
 
-Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& view,
-                                            Compute compute,
-                                            MemorySpace& space,
-                                            MemoryBudget& budget) {
-  const std::int64_t rows = num_rows(view);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    if (find_non_finite(view, source_row(view, row), 1)) {
-      return data_loss("not all numbers are finite");
-    }
-  }
+Result<std::unique_ptr<Matrix>> load_matrix(
+    const TensorView& view, Compute compute, Driver& driver, MemoryBudget& budget, int threads) {
   device::Weight weight = describe(view, compute);
+  const std::int64_t rows = num_rows(view);
   const std::int64_t bytes = row_bytes(weight);
   KAKEYA_ASSIGN_OR_RETURN(
-      Buffer memory,
-      budget.allocate(MemoryClass::kWeights, static_cast<std::uint64_t>(rows * bytes), space));
-  const std::int64_t piece = std::clamp<std::int64_t>(kStagedBytes / bytes, 1, rows);
-  std::vector<std::byte> staged(static_cast<std::size_t>(piece * bytes));
-  for (std::int64_t begin = 0; begin < rows; begin += piece) {
-    const std::int64_t count = std::min(piece, rows - begin);
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::byte* const to = staged.data() + i * bytes;
-      const std::int64_t row = source_row(view, begin + i);
-      if (weight.type == WeightType::kIntegers) {
-        pack_integers(view, row, device::GroupLayout(weight), to);
-      } else {
-        pack_floats(view, row, weight.type, to);
-      }
-    }
-    space.upload(std::span(staged).first(static_cast<std::size_t>(count * bytes)),
-                 memory.device<std::byte>() + begin * bytes);
+      Buffer memory, budget.allocate(MemoryClass::kWeights,
+                                     static_cast<std::uint64_t>(rows * bytes), driver.memory()));
+  KAKEYA_ASSIGN_OR_RETURN(const std::span<std::byte> staging, driver.staging());
+  const auto half = static_cast<std::int64_t>(staging.size() / 2);
+  if (bytes > half) {
+    return error(StatusCode::kUnimplemented, "a row has {} bytes, at most {} can be loaded", bytes,
+                 half);
   }
+  ThreadPool pool({.num_threads = rows * bytes < kManyBytes ? 1 : threads, .pin = false});
+  const std::int64_t piece = half / bytes;
+  const std::int64_t at_once = std::max<std::int64_t>(1, kPackedAtOnce / bytes);
+  std::byte* to = staging.data();
+  std::byte* other = to + half;
+  for (std::int64_t begin = 0; begin < rows; begin += piece, std::swap(to, other)) {
+    const std::int64_t count = std::min(piece, rows - begin);
+    std::atomic<bool> finite = true;
+    pool.parallel_for((count + at_once - 1) / at_once, [&](std::int64_t item) {
+      const std::int64_t first = item * at_once;
+      const std::int64_t own = std::min(at_once, count - first);
+      if (!pack_rows(view, weight, begin + first, own, to + first * bytes)) finite = false;
+    });
+    // The piece before, which lies in the other half.
+    KAKEYA_TRY(driver.synchronize());
+    if (!finite) return data_loss("not all numbers are finite");
+    driver.begin_upload({to, static_cast<std::size_t>(count * bytes)},
+                        memory.device<std::byte>() + begin * bytes);
+  }
+  KAKEYA_TRY(driver.synchronize());
   weight.data = memory.data();
   return std::make_unique<CudaMatrix>(view.shape, weight, std::move(memory));
 }

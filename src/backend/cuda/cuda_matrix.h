@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device/params.h"
+#include "backend/cuda/driver.h"
 
 namespace kakeya::cuda {
 
@@ -33,12 +34,12 @@ class CudaMatrix final : public Matrix {
   std::optional<TensorView> table_;
 };
 
-// Copies a weight into the device's memory, charged to `budget`, held as fast_integers() or
-// loaded_dtype() say. Errors: those of Backend::load_matrix().
-Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
-                                            Compute compute,
-                                            MemorySpace& space,
-                                            MemoryBudget& budget);
+// Packs a weight on `threads` of the host, piece by piece, while the piece before is copied into
+// the device's memory; charged to `budget`, held as fast_integers() or loaded_dtype() say. Nobody
+// else may use the driver's staging() meanwhile. Errors: those of Backend::load_matrix();
+// kUnimplemented for a row that does not fit there; those of the driver.
+Result<std::unique_ptr<Matrix>> load_matrix(
+    const TensorView& weight, Compute compute, Driver& driver, MemoryBudget& budget, int threads);
 // What it charges.
 std::uint64_t matrix_bytes(const TensorView& weight, Compute compute);
 

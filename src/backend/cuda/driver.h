@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -74,6 +75,7 @@ class Driver {
   static constexpr std::int64_t kMostBlocksX = (std::int64_t{1} << 31) - 1;
   static constexpr std::int64_t kMostBlocksY = 65535;
   static constexpr int kMostThreads = 1024;
+  static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
   virtual ~Driver() = default;
   // "cuda", "cuda-emulated": for reports.
@@ -81,11 +83,17 @@ class Driver {
   virtual MemorySpace& memory() = 0;
   // Whether many launches at a time take less time than one after the other.
   virtual bool gains_from_lists() const = 0;
+  // kStagingBytes of the host's memory, from which copies are fast: the same ones in each call, for
+  // one user at a time. Errors: kResourceExhausted; those of synchronize().
+  virtual Result<std::span<std::byte>> staging() = 0;
+  // Copies `from`, a part of staging(), which must stay as it is until synchronize(). A failure is
+  // what that returns.
+  virtual void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) = 0;
   // Runs the kernels after all before them, and before copies that follow. Errors: kInternal, with
   // the kernel that was refused, behind which none runs; those of synchronize().
   virtual Status launch(const LaunchList& launches) = 0;
-  // Waits for all launches. Errors: what a launch or a copy came to, kUnavailable if the device
-  // does not work any more.
+  // Waits for all launches and copies. Errors: what a launch or a copy came to, kUnavailable if the
+  // device does not work any more.
   virtual Status synchronize() = 0;
 };
 

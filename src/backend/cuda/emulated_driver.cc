@@ -3,6 +3,7 @@
 #include <mutex>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/largest.h"
@@ -84,9 +85,19 @@ class EmulatedDriver final : public Driver {
   std::string_view name() const override { return "cuda-emulated"; }
   MemorySpace& memory() override { return space_; }
   bool gains_from_lists() const override { return false; }
+  Result<std::span<std::byte>> staging() override {
+    const std::lock_guard lock(mutex_);
+    staging_.resize(kStagingBytes);
+    return staging_;
+  }
+  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back({from, to});
+  }
 
   Status launch(const LaunchList& launches) override {
     const std::lock_guard lock(mutex_);
+    finish_uploads();
     const GuardedSpace::Access access(space_.pages());
     for (std::size_t i = 0; i < launches.size(); ++i) {
       const Kernel kernel = launches.kernel(i);
@@ -96,11 +107,27 @@ class EmulatedDriver final : public Driver {
     }
     return {};
   }
-  Status synchronize() override { return {}; }
+  Status synchronize() override {
+    const std::lock_guard lock(mutex_);
+    finish_uploads();
+    return {};
+  }
 
  private:
+  struct Upload {
+    std::span<const std::byte> from;
+    DevicePointer<std::byte> to;
+  };
+  // As late as a card may: what does not stay until then is not what arrives.
+  void finish_uploads() {
+    for (const Upload& upload : begun_) space_.upload(upload.from, upload.to);
+    begun_.clear();
+  }
+
   EmulatedSpace space_;
   std::mutex mutex_;  // of what follows
+  std::vector<std::byte> staging_;
+  std::vector<Upload> begun_;
   emulated::Emulator emulator_;
 };
 

@@ -89,6 +89,8 @@ inline constexpr unsigned kNonBlocking = 1;
   FUNCTION(memory_info, cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))            \
   FUNCTION(allocate, cuMemAlloc_v2, (Address * address, std::size_t bytes))                    \
   FUNCTION(release, cuMemFree_v2, (Address address))                                           \
+  FUNCTION(allocate_host, cuMemAllocHost_v2, (void** memory, std::size_t bytes))               \
+  FUNCTION(release_host, cuMemFreeHost, (void* memory))                                        \
   FUNCTION(upload, cuMemcpyHtoDAsync_v2,                                                       \
            (Address to, const void* from, std::size_t bytes, Stream* stream))                  \
   FUNCTION(download, cuMemcpyDtoHAsync_v2,                                                     \

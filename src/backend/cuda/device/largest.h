@@ -1,4 +1,7 @@
-// The largest number of a row, so that a row of logits need not leave the device.
+// The largest numbers of a row, so that a row of logits need not leave the device. The columns of a
+// block lie in bins, neighbours in different ones, since tokens that are likely together are often
+// neighbours; the largest six of each bin are listed. No other number of a bin is larger than the
+// sixth.
 #pragma once
 
 #include "backend/cuda/device/dev.h"
@@ -8,37 +11,57 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kLargestThreads = 256;
 inline constexpr int kLargestWarps = kLargestThreads / dev::kWarp;
-inline constexpr int kLargestWords = 3 * kLargestWarps;
-inline constexpr std::int64_t kLargestSpan = 8192;  // columns of a block
+inline constexpr int kLargestBins = 8;  // column i is in bin i % 8 of its block
+inline constexpr int kLargestOfBin = 6;
+inline constexpr int kLargestListed = kLargestBins * kLargestOfBin;  // of a block
+inline constexpr int kLargestWords = kLargestWarps * (2 * kLargestListed + 1);
 
-// What one thread, warp or block has seen.
-struct Largest {
-  float value = 0.0F;
-  int id = -1;
-  float poison = 0.0F;  // 0, or NaN behind a number that is not finite
+struct LargestOfBin {
+  float values[kLargestOfBin];  // descending
+  int ids[kLargestOfBin];       // -1: none
 
-  KAKEYA_DEVICE void of_lanes() {
-    dev::warp_best(value, id);
-    float sums[1] = {poison};
-    dev::warp_sums(sums);
-    poison = sums[0];
+  KAKEYA_DEVICE LargestOfBin() {
+    KAKEYA_UNROLL
+    for (int i = 0; i < kLargestOfBin; ++i) {
+      values[i] = 0.0F;
+      ids[i] = -1;
+    }
+  }
+
+  KAKEYA_DEVICE void insert(float value, int id) {
+    KAKEYA_UNROLL
+    for (int i = 0; i < kLargestOfBin; ++i) {
+      const bool before = id >= 0 && (ids[i] < 0 || value > values[i]);
+      const float behind = before ? values[i] : value;
+      const int id_behind = before ? ids[i] : id;
+      values[i] = before ? value : values[i];
+      ids[i] = before ? id : ids[i];
+      value = behind;
+      id = id_behind;
+    }
+  }
+  // Adds those of the lane whose number is `apart` from the own one.
+  KAKEYA_DEVICE void insert_lane(int apart) {
+    const LargestOfBin own = *this;
+    KAKEYA_UNROLL
+    for (int i = 0; i < kLargestOfBin; ++i) {
+      float value[1];
+      int id[1];
+      dev::of_lanes(own.values[i], dev::lane() ^ apart, value);
+      dev::of_lanes(own.ids[i], dev::lane() ^ apart, id);
+      insert(value[0], id[0]);
+    }
   }
 };
 
-KAKEYA_DEVICE bool is_excluded(const LargestParams& p, std::int64_t id) {
-  bool excluded = false;
-  KAKEYA_UNROLL
-  for (int i = 0; i < kMostExcluded; ++i) excluded = excluded || p.excluded[i] == id;
-  return excluded;
-}
-
-// Grid: spans, rows.
+// Grid: blocks of a row, rows.
 KAKEYA_DEVICE void largest(const LargestParams& p) {
   constexpr int kAhead = 8;  // loads in flight
   const dev::Global<const float> x(p.x + dev::block_y() * p.width);
-  const std::int64_t begin = dev::block_x() * kLargestSpan;
-  const std::int64_t end = begin + kLargestSpan < p.width ? begin + kLargestSpan : p.width;
-  Largest own;
+  const std::int64_t begin = dev::block_x() * p.span;
+  const std::int64_t end = begin + p.span < p.width ? begin + p.span : p.width;
+  LargestOfBin own;
+  float poison[1] = {};  // 0, or NaN behind a number that is not finite
   for (std::int64_t i = begin + dev::thread(); i < end; i += kAhead * kLargestThreads) {
     float values[kAhead] = {};
     KAKEYA_UNROLL
@@ -49,33 +72,42 @@ KAKEYA_DEVICE void largest(const LargestParams& p) {
     KAKEYA_UNROLL
     for (int j = 0; j < kAhead; ++j) {
       const std::int64_t at = i + j * kLargestThreads;
-      own.poison = own.poison + values[j] * 0.0F;
-      // Ascending, so that of equal ones the lowest id stays.
-      if (at >= end || !(own.id < 0 || values[j] > own.value) || is_excluded(p, at)) continue;
-      own.value = values[j];
-      own.id = static_cast<int>(at);
+      poison[0] = poison[0] + values[j] * 0.0F;
+      own.insert(values[j], at < end ? static_cast<int>(at) : -1);
     }
   }
-  own.of_lanes();
+  dev::warp_sums(poison);
+  for (int apart = kLargestBins; apart < dev::kWarp; apart *= 2) own.insert_lane(apart);
   const dev::Shared<float> values(0);
-  const dev::Shared<int> ids(kLargestWarps);
-  const dev::Shared<float> poisons(2 * kLargestWarps);
-  if (dev::lane() == 0) {
-    values.store(dev::warp(), own.value);
-    ids.store(dev::warp(), own.id);
-    poisons.store(dev::warp(), own.poison);
+  const dev::Shared<int> ids(kLargestWarps * kLargestListed);
+  const dev::Shared<float> poisons(2 * kLargestWarps * kLargestListed);
+  const int place = dev::lane() * kLargestOfBin;
+  if (dev::lane() < kLargestBins) {
+    KAKEYA_UNROLL
+    for (int i = 0; i < kLargestOfBin; ++i) {
+      values.store(dev::warp() * kLargestListed + place + i, own.values[i]);
+      ids.store(dev::warp() * kLargestListed + place + i, own.ids[i]);
+    }
   }
+  if (dev::lane() == 0) poisons.store(dev::warp(), poison[0]);
   dev::sync_block();
-  if (dev::warp() != 0) return;
-  Largest of_warp;
-  if (dev::lane() < kLargestWarps) {
-    of_warp = {values.load(dev::lane()), ids.load(dev::lane()), poisons.load(dev::lane())};
+  if (dev::warp() != 0 || dev::lane() >= kLargestBins) return;
+  for (int warp = 1; warp < kLargestWarps; ++warp) {
+    poison[0] = poison[0] + poisons.load(warp);
+    KAKEYA_UNROLL
+    for (int i = 0; i < kLargestOfBin; ++i) {
+      const int at = warp * kLargestListed + place + i;
+      own.insert(values.load(at), ids.load(at));
+    }
   }
-  of_warp.of_lanes();
-  if (dev::lane() != 0) return;
-  const std::int64_t spans = (p.width + kLargestSpan - 1) / kLargestSpan;
-  const LargestOfSpan found = {of_warp.value + of_warp.poison, of_warp.id};
-  dev::Global<LargestOfSpan>(p.out).store(dev::block_y() * spans + dev::block_x(), found);
+  const std::int64_t blocks = (p.width + p.span - 1) / p.span;
+  const dev::Global<ListedLogit> out(p.out +
+                                     (dev::block_y() * blocks + dev::block_x()) * kLargestListed);
+  KAKEYA_UNROLL
+  for (int i = 0; i < kLargestOfBin; ++i) {
+    const ListedLogit listed = {own.values[i] + poison[0], own.ids[i]};
+    out.store(place + i, listed);
+  }
 }
 
 }  // namespace kakeya::cuda::device

@@ -170,17 +170,16 @@ struct ExpertOutputParams {
   std::int64_t top_k;
   float* out;
 };
-// What is largest in a part of a row: NaN if some number of it is not finite, id -1 if none counts.
-struct alignas(8) LargestOfSpan {
+// NaN if some number of the part of the row is not finite; id -1: there is none.
+struct alignas(8) ListedLogit {
   float value;
   std::int32_t id;
 };
-inline constexpr int kMostExcluded = 8;
 struct LargestParams {
   const float* x;  // [rows, width]
   std::int64_t width;
-  std::int32_t excluded[kMostExcluded];  // ids that do not count; -1: none
-  LargestOfSpan* out;                    // [rows, spans]
+  std::int64_t span;  // columns of a block
+  ListedLogit* out;   // [rows, blocks, kLargestBins, kLargestOfBin], the largest of a bin first
 };
 struct AddParams {
   const float* a;

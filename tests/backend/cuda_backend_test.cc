@@ -1,0 +1,214 @@
+// The backend for cards on the driver of cards, over a stand-in for NVIDIA's library: weights,
+// whole networks and the demo model, against the emulator.
+#include "backend/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/choose.h"
+#include "backend/cuda/cuda_matrix.h"
+#include "backend/cuda_driver_fixture.h"
+#include "model/test_model.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::cuda {
+namespace {
+
+using test::ForwardRecord;
+using test::TestModel;
+using testing::StartsWith;
+
+TEST(CudaBackend, NamesWhatIsNoCard) {
+  for (const char* name : {"cuda/", "cuda/x", "cuda/-1", "cuda/1x", "cuda/99999999999"}) {
+    const auto backend = create_backend({.name = name, .threads = {}});
+    ASSERT_FALSE(backend.has_value());
+    EXPECT_EQ(backend.error().message(),
+              std::string("EngineOptions::backend must be cuda or cuda/NUMBER of a card but is '") +
+                  name + "'");
+  }
+}
+
+// More than staging() takes: while a piece is copied the next one is packed beside it.
+TEST_F(CudaDriver, LoadsWeightsPieceByPiece) {
+  constexpr std::int64_t kCols = 2048;
+  constexpr std::int64_t kPiece = Driver::kStagingBytes / 2 / (kCols * 2);  // rows
+  constexpr std::int64_t kLoadedRows = 2 * kPiece + 77;
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(kLoadedRows * kCols));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<std::uint16_t>(i * 40503 >> 3) & 0x3fffU;  // finite
+  }
+  const TensorView view = {.data = reinterpret_cast<const std::byte*>(values.data()),
+                           .shape = {kLoadedRows, kCols},
+                           .dtype = DType::kBF16};
+  for (const auto& driver : {create(), create_emulated_driver({}).value()}) {
+    MemoryBudget budget;
+    {
+      const auto matrix = load_matrix(view, Compute::kFast, *driver, budget, 2);
+      ASSERT_OK(matrix);
+      std::vector<std::uint16_t> loaded(values.size());
+      const auto& weight = static_cast<const CudaMatrix&>(**matrix).weight();
+      download(driver->memory(),
+               DevicePointer<const std::uint16_t>(static_cast<const std::uint16_t*>(weight.data)),
+               std::span(loaded));
+      EXPECT_TRUE(loaded == values) << driver->name();
+    }
+    const std::uint16_t last = std::exchange(values.back(), 0x7f80U);  // infinity
+    const auto refused = load_matrix(view, Compute::kFast, *driver, budget, 2);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), StatusCode::kDataLoss);
+    values.back() = last;
+  }
+}
+
+struct LoadedNetwork {
+  std::unique_ptr<TensorSource> source;
+  std::unique_ptr<TestModel> model;
+};
+
+LoadedNetwork load_network(const char* name, std::unique_ptr<Backend> backend, Compute compute) {
+  const std::string dir = test::network_dir(name);
+  const ModelConfig config = load_model_config(dir).value();
+  LoadedNetwork loaded;
+  loaded.source = CheckpointSource::open(dir, config).value();
+  loaded.model = TestModel::load(config, *loaded.source, std::move(backend), compute);
+  return loaded;
+}
+
+// Through all kernels: experts, rings, one stored vector, rows of several chunks.
+void expect_the_bits_of_the_emulator(const std::function<std::unique_ptr<Backend>()>& create_card) {
+  for (const Compute compute : {Compute::kF32, Compute::kFast}) {
+    const LoadedNetwork emulated =
+        load_network("gemma4-moe", create_emulated_backend().value(), compute);
+    const LoadedNetwork card = load_network("gemma4-moe", create_card(), compute);
+    std::vector<TokenId> ids = test::random_ids(40, 5);
+    for (TokenId& id : ids) id %= static_cast<TokenId>(card.model->config().vocab_size);
+    const std::vector<std::int64_t> taps = {kTapEmbedding, 1, 2};
+    const auto record_of = [&](TestModel& model) {
+      const auto timeline = model.timeline({.context = 64, .max_rows = 16}, 16);
+      return test::run(*timeline, ids, taps, 16);
+    };
+    const ForwardRecord expected = record_of(*emulated.model);
+    const ForwardRecord got = record_of(*card.model);
+    EXPECT_EQ(got.logits, expected.logits);
+    EXPECT_EQ(got.taps, expected.taps);
+  }
+}
+
+TEST_F(CudaDriver, GivesNetworksTheBitsOfTheEmulator) {
+  expect_the_bits_of_the_emulator([] { return create_backend_on(create()); });
+}
+
+// For tools/gpu/session: on the machine's own card.
+TEST(CudaCard, GivesNetworksTheBitsOfTheEmulator) {
+  if (test::card_backends().empty()) GTEST_SKIP() << "KAKEYA_TEST_CARD is not set";
+  expect_the_bits_of_the_emulator([] { return create_cuda_backend().value(); });
+}
+
+// Sampled, from what the device lists of each row.
+void expect_the_choice_of_the_host(Backend& backend, std::int64_t vocab_size) {
+  constexpr std::int64_t kRows = 3;
+  MemoryBudget budget;
+  ExecutorPlan plan;
+  plan.max_rows = kRows;
+  plan.max_query_width = 4096;
+  const auto executor = backend.create_executor(plan, budget).value();
+  std::vector<float> values(static_cast<std::size_t>(kRows * vocab_size));
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  std::ranges::generate(values, [&] { return normal(random); });
+  const Buffer logits =
+      budget.allocate(MemoryClass::kLogits, values.size() * sizeof(float), backend.memory())
+          .value();
+  upload(backend.memory(), std::span<const float>(values), logits.device<float>());
+  const auto draft = [&](float* data, const auto& choose) {
+    Sampler sampler = Sampler::create(vocab_size, budget).value();
+    sampler.set_options({.temperature = 1.0F, .top_k = 64, .top_p = 0.95F, .seed = 4}, {});
+    std::vector<TokenId> out(kRows, -1);
+    BlockChoice choice{.logits = {DevicePointer<float>(data), kRows, vocab_size},
+                       .position = 5,
+                       .sampler = &sampler,
+                       .never = 7,
+                       .out = out};
+    choose(choice);
+    return out;
+  };
+  class NoCopies final : public HostCopies {
+   public:
+    HostRows download(Rows /*rows*/) override {
+      ADD_FAILURE() << "a whole row came to the host";
+      return {};
+    }
+  } copies;
+  const auto of_device = draft(logits.device<float>().address(), [&](BlockChoice& choice) {
+    executor->choose_drafts({&choice, 1}, copies);
+  });
+  const auto of_host = draft(values.data(), [&](BlockChoice& choice) {
+    choose_on_host(choice, {values.data(), kRows, vocab_size});
+  });
+  EXPECT_EQ(of_device, of_host);
+}
+
+TEST_F(CudaDriver, ChoosesAsTheHostDoes) {
+  expect_the_choice_of_the_host(*create_backend_on(create()), 20000);
+}
+
+TEST(CudaCard, ChoosesAsTheHostDoes) {
+  if (test::card_backends().empty()) GTEST_SKIP() << "KAKEYA_TEST_CARD is not set";
+  expect_the_choice_of_the_host(*create_cuda_backend().value(), 262144);
+}
+
+// Of the demo model, with drafts.
+TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
+  const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
+                                 .backend = "cuda-emulated",
+                                 .session = {.context = 128, .max_rows = 8}};
+  const std::vector<TokenId> prompt = {2, 105, 3833};
+  const GenerateOptions generate = {
+      .max_tokens = 4, .draft_length = 2, .ignore_model_stop_ids = true};
+  const auto emulated = EngineImpl::open(options).value();
+  const auto expected = emulated->create_session().value();
+  ASSERT_OK(expected->append(prompt));
+  const auto engine = EngineImpl::open(options, [](std::unique_ptr<Backend>) {
+                        return create_backend_on(create());
+                      }).value();
+  const auto session = engine->create_session().value();
+  EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
+  ASSERT_OK(session->append(prompt));
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  const auto result = session->generate(generate, [&](TokenId) {
+    last = record().allocations + record().releases;
+    if (first == 0) first = last;
+    return true;
+  });
+  ASSERT_OK(result);
+  EXPECT_GT(result->drafted, 0);
+  EXPECT_EQ(result->ids, expected->generate(generate)->ids);
+  EXPECT_EQ(last, first);
+  EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
+}
+
+TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {
+  set("memory=4194304");
+  const auto engine = EngineImpl::open(
+      {.model_dir = KAKEYA_DEMO_MODEL, .backend = "cuda-emulated", .draft = {.source = "none"}},
+      [](std::unique_ptr<Backend>) { return create_backend_on(create()); });
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(engine.error().message(),
+              StartsWith("memory of cuda:0, of which 4.0 MiB is free, is too small: this model and "
+                         "one session of 8192 tokens need weights "));
+  EXPECT_EQ(record().allocations, 0);
+}
+
+}  // namespace
+}  // namespace kakeya::cuda
