@@ -91,6 +91,13 @@ void add_data_flags(CLI::App& command, DrafterTraining& training) {
       ->type_name("DIR|random");
   command.add_option("--layers", training.layers, "Of a random one (default: 3)")->type_name("N");
   command
+      .add_option(
+          "--taps", training.taps,
+          "Of a random one: the layers of the model whose outputs it is given, counted from "
+          "0 (default: spread, but for the last ones)")
+      ->delimiter(',')
+      ->type_name("N,N,...");
+  command
       .add_option("--prompts", training.prompts,
                   "A prompt a line, as text or as JSON with \"prompt\" (default: requests that are "
                   "made up)")

@@ -9,13 +9,22 @@
 #include "formats/spread_taps.h"
 
 namespace kakeya::train {
+namespace {
+
+std::vector<std::int64_t> usual_taps(std::int64_t target_layers) {
+  std::int64_t count = std::min<std::int64_t>(6, std::max<std::int64_t>(1, target_layers / 2));
+  while (count > 1 && !has_default_taps(target_layers, count)) --count;
+  return default_taps(target_layers, count);
+}
+
+}  // namespace
 
 Result<std::string> new_drafter_config(const ModelConfig& target,
-                                       std::int64_t layers,
-                                       std::int64_t block_size,
+                                       const NewDrafter& drafter,
                                        float embed_scale,
                                        TokenId mask_id) {
   constexpr std::int64_t kMostLayers = 64;
+  const auto& [layers, block_size, chosen_taps] = drafter;
   if (layers < 1 || layers > kMostLayers) {
     return invalid_argument("layers: expected 1 to {}, got {}", kMostLayers, layers);
   }
@@ -23,9 +32,8 @@ Result<std::string> new_drafter_config(const ModelConfig& target,
     return invalid_argument("block: expected {} to {}, got {}", DrafterConfig::kMinBlockSize,
                             DrafterConfig::kMaxBlockSize, block_size);
   }
-  std::int64_t taps =
-      std::min<std::int64_t>(6, std::max<std::int64_t>(1, target.num_hidden_layers / 2));
-  while (taps > 1 && !has_default_taps(target.num_hidden_layers, taps)) --taps;
+  const std::vector<std::int64_t> taps =
+      chosen_taps.empty() ? usual_taps(target.num_hidden_layers) : chosen_taps;
   const nlohmann::ordered_json json = {
       {"architectures", {"DFlashDraftModel"}},
       {"model_type", "qwen3"},
@@ -33,7 +41,7 @@ Result<std::string> new_drafter_config(const ModelConfig& target,
       {"block_size", block_size},
       {"dflash_config",
        {{"mask_token_id", mask_id},
-        {"target_layer_ids", default_taps(target.num_hidden_layers, taps)},
+        {"target_layer_ids", taps},
         {"causal", false},
         {"input_embedding_scale", embed_scale}}},
       {"dtype", "bfloat16"},

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "formats/drafter_config.h"
 #include "formats/model_config.h"
@@ -10,13 +11,17 @@
 
 namespace kakeya::train {
 
-// config.json of a drafter of so many layers for `target`: its heads and widths are the target's
-// sliding layers', its taps spread over the target's layers; every layer is full and sees the whole
-// block. Errors: kInvalidArgument for layers or a block size out of range, or a target of too few
-// layers.
+struct NewDrafter {
+  std::int64_t layers = 3;
+  std::int64_t block_size = 16;
+  std::vector<std::int64_t> taps = {};  // target_layer_ids; empty: spread over the target's layers
+};
+
+// config.json of such a drafter for `target`: its heads and widths are the target's sliding
+// layers'; every layer is full and sees the whole block. Errors: kInvalidArgument for layers or a
+// block size out of range; taps are checked when it is parsed.
 Result<std::string> new_drafter_config(const ModelConfig& target,
-                                       std::int64_t layers,
-                                       std::int64_t block_size,
+                                       const NewDrafter& drafter,
                                        float embed_scale,
                                        TokenId mask_id);
 

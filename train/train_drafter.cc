@@ -183,10 +183,13 @@ Status Training::borrow() {
 
 Status Training::open_drafter() {
   if (is_random_) {
-    KAKEYA_ASSIGN_OR_RETURN(config_text_,
-                            new_drafter_config(engine_->config(), options_.layers,
-                                               options_.block_size == 0 ? 16 : options_.block_size,
-                                               engine_->decoder().embed_scale(), mask_id()));
+    KAKEYA_ASSIGN_OR_RETURN(
+        config_text_,
+        new_drafter_config(engine_->config(),
+                           {.layers = options_.layers,
+                            .block_size = options_.block_size == 0 ? 16 : options_.block_size,
+                            .taps = options_.taps},
+                           engine_->decoder().embed_scale(), mask_id()));
   } else {
     KAKEYA_ASSIGN_OR_RETURN(config_text_,
                             read_drafter_config_text(options_.init, options_.block_size));
