@@ -216,12 +216,18 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
                   "or a number")
       ->type_name("auto|X")
       ->group(group);
+  command
+      .add_flag("--allow-inexact", flags.allow_inexact,
+                "Draft also where the backend was measured to give a row other bits among others "
+                "than alone (docs/apple.md): the output may differ from plain decoding's")
+      ->group(group);
 }
 
 namespace {
 
 Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
   draft.source = flags.draft;
+  draft.allow_inexact = flags.allow_inexact;
   if (flags.mask_mode == "causal") draft.mask = DraftMask::kCausal;
   if (flags.mask_mode == "bidirectional") draft.mask = DraftMask::kBidirectional;
   if (flags.embed_scale != "auto") {

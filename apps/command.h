@@ -72,6 +72,7 @@ struct ModelFlags {
   std::string draft = "none";
   std::string mask_mode = "auto";
   std::string embed_scale = "auto";
+  bool allow_inexact = false;
   bool fit_memory = false;  // with a limit: EngineOptions::fit_memory
   std::uint64_t prompt_cache_bytes = 0;
 };

@@ -206,8 +206,9 @@ void print_machine(const Machine& machine) {
   for (const BackendSupport& backend : machine.backends) {
     if (!backend.device) continue;
     const DeviceDescription& device = *backend.device;
-    print("{:<18}{}, compute capability {}, {} in all, {} free\n", backend.name, device.name,
-          device.capability, format_bytes(device.memory_bytes), format_bytes(device.free_bytes));
+    print("{:<18}{}, {} {}, {} in all, {} free\n", backend.name, device.name,
+          backend.name == "cuda" ? "compute capability" : "architecture", device.capability,
+          format_bytes(device.memory_bytes), format_bytes(device.free_bytes));
   }
   print("instruction sets ");
   for (const InstructionSetSupport& set : machine.instruction_sets) {

@@ -10,6 +10,7 @@ constexpr FlagName kFlagNames[] = {
     {"EngineOptions::num_threads", "--threads"},
     {"EngineOptions::projection", "--projection"},
     {"DraftOptions::source", "--draft"},
+    {"DraftOptions::allow_inexact", "--allow-inexact"},
     {"SessionOptions::context", "--ctx"},
     {"SessionOptions::max_rows", "--chunk"},
     {"SessionOptions::kv_full", "--kv-full"},

@@ -76,6 +76,11 @@ struct DraftOptions {
   // Factor of the drafter's input embeddings; 0: the config's input_embedding_scale, else the
   // target's own.
   float embed_scale = 0.0F;
+  // Drafts also where the backend gives a row other bits among others than alone, so that drafts
+  // may change the output. Where that is not known of a backend it is measured when a model is
+  // loaded; without this, blocks have no more rows than were found to be exact, and where none are,
+  // nothing is drafted: then open() refuses a `source` but "auto" (kFailedPrecondition).
+  bool allow_inexact = false;
 };
 
 class Constraint;  // constraint.h
@@ -84,7 +89,8 @@ struct EngineOptions {
   std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
   // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
   // reference; "guarded", the same on memory that stands for a device's; "cuda", an NVIDIA card, or
-  // "cuda/1", another one. `kakeya doctor` lists them.
+  // "cuda/1", another one; "mlx", MLX's GPU or, without one, its CPU device, or one of these:
+  // "mlx/gpu", "mlx/cpu". `kakeya doctor` lists them.
   std::string backend = "cpu";
   Compute compute = Compute::kFast;
   static constexpr int kMostThreads = 1024;

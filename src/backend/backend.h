@@ -45,6 +45,9 @@ class Backend {
   // "ref", "cpu/avx512_bf16": what produced the bits, for reports.
   virtual std::string_view name() const = 0;
   virtual int num_threads() const = 0;
+  // Whether a row has the same bits whatever else is in its pass. Where that is not known it is
+  // measured, with the model.
+  virtual bool is_row_invariant() const { return true; }
   // Where weights, keys and values, and the rows of operations lie.
   virtual MemorySpace& memory() const { return MemorySpace::host(); }
 
@@ -85,7 +88,7 @@ struct BackendOptions {
   // "cpu": with the best of instruction_sets() that this machine runs, "cpu/avx2": with this one;
   // "ref", the specification; "guarded", the same on memory that stands for a device's;
   // "cuda": an NVIDIA card, "cuda/1": another one than the first; "cuda-emulated": its code, run by
-  // the host.
+  // the host; "mlx": MLX's GPU if there is one, else its CPU device; "mlx/gpu" and "mlx/cpu".
   std::string name = "cpu";
   ThreadPoolOptions threads;
 };

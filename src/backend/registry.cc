@@ -23,9 +23,10 @@ Result<std::unique_ptr<Backend>> create_backend(const BackendOptions& options) {
   if (name.starts_with("cuda/"))
     return cuda::create_cuda_backend(name.substr(5), options.threads.num_threads);
   if (name == "mlx") return mlx::create_mlx_backend();
+  if (name.starts_with("mlx/")) return mlx::create_mlx_backend(name.substr(4));
   return invalid_argument(
-      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, cuda, cuda/CARD, mlx, ref, guarded "
-      "or cuda-emulated but is '{}'",
+      "EngineOptions::backend must be cpu, cpu/INSTRUCTION_SET, cuda, cuda/CARD, mlx, mlx/DEVICE, "
+      "ref, guarded or cuda-emulated but is '{}'",
       name);
 }
 
@@ -34,7 +35,7 @@ std::vector<BackendSupport> backends() {
                                        {"ref", "", {}},
                                        {"guarded", "", {}},
                                        {"cuda-emulated", "", {}},
-                                       {"mlx", std::string(mlx::missing()), {}},
+                                       {"mlx", std::string(mlx::missing()), mlx::gpu()},
                                        {"cuda", "", {}}};
   BackendSupport& cuda = found.back();
   const auto card = cuda::examine_card();

@@ -88,7 +88,8 @@ bool Generation::begin_round() {
   if (source_ == nullptr || is_first()) return true;
   offer_ = source_->offer(timeline_.tokens());
   const std::int64_t room = timeline_.context() - position() - 1;
-  most_ = std::max<std::int64_t>(0, std::min({offer_.length, remaining() - 1, room}));
+  most_ = std::max<std::int64_t>(
+      0, std::min({offer_.length, timeline_.max_drafts(), remaining() - 1, room}));
   return true;
 }
 

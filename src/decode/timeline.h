@@ -77,6 +77,8 @@ class Timeline {
   std::int64_t chunk() const { return plan_.chunk; }
   // Most tokens it can hold.
   std::int64_t context() const { return plan_.context; }
+  // Most drafts of one verify().
+  std::int64_t max_drafts() const { return plan_.logit_rows - 1; }
 
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
   // (names it and its index), kResourceExhausted if the context would be exceeded.

@@ -306,7 +306,7 @@ Status EngineImpl::load(Sources sources) {
   }
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
   if (config_.hidden_size_per_layer_input > 0) source_ = std::move(sources.target);
-  return {};
+  return keep_blocks_exact();
 }
 
 Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(const DraftOptions& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -221,6 +222,9 @@ class EngineImpl final : public Engine {
   std::string draft_fingerprint(const SessionOptions& options) const;
   std::string projection_fingerprint(const TimelinePlan& plan, const Projection* projection) const;
   void collect_stop_ids();
+  // Where the backend promises no equal bits: lets blocks have no more rows than keep them. Errors:
+  // kFailedPrecondition where none do and drafts were asked for; those of passes.
+  Status keep_blocks_exact();
 
   ModelConfig config_;
   GenerationConfig generation_config_;
@@ -236,6 +240,7 @@ class EngineImpl final : public Engine {
   std::string drafter_dir_;  // empty: none
   std::optional<DrafterConfig> drafter_config_;
   bool drafter_drafts_ = true;  // false: it only gives features to the projection
+  std::int64_t exact_rows_ = std::numeric_limits<std::int64_t>::max();  // most of a block
   std::unique_ptr<dflash::Drafter> drafter_;
   std::string projection_dir_;  // empty: none
   std::optional<ProjectionConfig> projection_config_;

@@ -10,6 +10,7 @@
 #include "backend/sampler.h"
 #include "base/status.h"
 #include "runtime/engine_impl.h"
+#include "runtime/exact_rows.h"
 #include "runtime/scheduler_impl.h"
 #include "runtime/session_impl.h"
 
@@ -24,8 +25,39 @@ Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
 }
 
 std::int64_t EngineImpl::block_rows() const {
-  if (drafter_config_ && drafter_drafts_) return drafter_config_->block_size;
-  return draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
+  std::int64_t rows = draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
+  if (drafter_config_ && drafter_drafts_) rows = drafter_config_->block_size;
+  return std::min(rows, exact_rows_);
+}
+
+Status EngineImpl::keep_blocks_exact() {
+  constexpr std::int64_t kMostProbed = 8;  // a GPU that keeps more is not known
+  const std::int64_t wanted = block_rows();
+  if (backend_->is_row_invariant() || options_.draft.allow_inexact || wanted <= 1) return {};
+  KAKEYA_ASSIGN_OR_RETURN(exact_rows_, count_exact_rows(*this, std::min(wanted, kMostProbed)));
+  if (exact_rows_ >= wanted) return {};
+  const auto note = [&](const std::string& text) {
+    if (options_.on_note) options_.on_note(text);
+  };
+  if (exact_rows_ > 1) {
+    note(
+        fmt::format("backend {} keeps the bits of blocks of {} rows of this model and not of {}: "
+                    "at most {} tokens are drafted at a time",
+                    backend_->name(), exact_rows_, wanted, exact_rows_ - 1));
+    return {};
+  }
+  const std::string why = fmt::format(
+      "backend {} gives a row of this model other bits among others than alone, so that drafts "
+      "could change the output",
+      backend_->name());
+  if (options_.draft.source != "auto") {
+    return error(StatusCode::kFailedPrecondition,
+                 "{}: expected no drafts, or DraftOptions::allow_inexact", why);
+  }
+  note(why + ": nothing is drafted");
+  draft_choice_.ngram = false;
+  drafter_drafts_ = false;
+  return {};
 }
 
 std::int64_t EngineImpl::verify_rows(const SessionOptions& options) const {

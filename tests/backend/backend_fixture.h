@@ -19,7 +19,8 @@
 namespace kakeya {
 
 struct Configuration {
-  std::string instruction_set;  // empty: the reference; "mlx", "cuda_emulated": those backends
+  // Empty: the reference; "mlx", "mlx_composed", "cuda_emulated": those backends.
+  std::string instruction_set;
   int threads = 1;
 };
 
@@ -27,10 +28,14 @@ struct Configuration {
 // run.
 inline const std::string kCudaEmulated = "cuda_emulated";
 
+inline bool is_mlx(const std::string& name) {
+  return name.starts_with("mlx");
+}
+
 inline std::string configuration_name(const Configuration& configuration) {
   if (configuration.instruction_set.empty()) return "ref";
   const std::string& set = configuration.instruction_set;
-  if (set == "mlx" || set == kCudaEmulated) return set;
+  if (is_mlx(set) || set == kCudaEmulated) return set;
   return set + "_threads" + std::to_string(configuration.threads);
 }
 
@@ -45,10 +50,10 @@ inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thr
   return configurations;
 }
 
-// The backend mlx, if it is in the build.
+// The backend mlx, if it is in the build: as it is on a CPU, and with the operations of a GPU.
 inline std::vector<Configuration> mlx_configurations() {
   if (!mlx::missing().empty()) return {};
-  return {{"mlx", 1}};
+  return {{"mlx", 1}, {"mlx_composed", 1}};
 }
 
 // All of them, and the emulated kernels.
@@ -63,7 +68,7 @@ inline std::vector<Configuration> fast_configurations(const std::vector<int>& th
 
 // What `compute` comes to: mlx computes in f32 whatever it is told.
 inline Compute computed(const Configuration& configuration, Compute compute) {
-  return configuration.instruction_set == "mlx" ? Compute::kF32 : compute;
+  return is_mlx(configuration.instruction_set) ? Compute::kF32 : compute;
 }
 
 // Those with two threads, and the reference.
@@ -95,7 +100,10 @@ inline std::unique_ptr<Backend> create_configured_backend(const Configuration& c
         .value();
   }
   BackendOptions options;
-  options.name = set.empty() ? "ref" : set == "mlx" ? "mlx" : "cpu/" + set;
+  options.name = set.empty()             ? "ref"
+                 : set == "mlx"          ? "mlx/cpu"
+                 : set == "mlx_composed" ? "mlx/composed"
+                                         : "cpu/" + set;
   options.threads.num_threads = configuration.threads;
   return test::create_test_backend(options).value();
 }

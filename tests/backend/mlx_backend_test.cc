@@ -160,6 +160,24 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
   EXPECT_TRUE(mlx::counters(*machine.backend).fallbacks.empty());
 }
 
+TEST(MlxDevices, AreNamedAndRefusedByName) {
+  const auto open = [](const char* name) { return create_backend({.name = name, .threads = {}}); };
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  EXPECT_EQ(open("mlx/cpu").value()->name(), "mlx/cpu");
+  EXPECT_EQ(open("mlx/composed").value()->name(), "mlx/composed");
+  EXPECT_TRUE(open("mlx/composed").value()->is_row_invariant());
+  EXPECT_EQ(open("mlx").value()->name(), mlx::gpu() ? "mlx/gpu" : "mlx/cpu");
+  const auto other = open("mlx/npu");
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().message(),
+            "EngineOptions::backend must be mlx, mlx/cpu, mlx/gpu or mlx/composed but is "
+            "'mlx/npu'");
+  if (mlx::gpu()) return;
+  const auto gpu = open("mlx/gpu");
+  ASSERT_FALSE(gpu.has_value());
+  EXPECT_EQ(gpu.error().message(), "backend mlx/gpu is not available: MLX finds no GPU here");
+}
+
 // With the demo model, which has six layers.
 std::unique_ptr<EngineImpl> open_demo_model() {
   return EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,

@@ -249,7 +249,7 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
   // emulated ones are slow: fewer rows, which still wrap rings. In the short form emulated ones
   // meet a ring of each format.
   const bool is_slow = GetParam() == kCudaEmulated;
-  const bool is_slower = is_slow || GetParam() == "mlx" || GetParam() == "portable";
+  const bool is_slower = is_slow || is_mlx(GetParam()) || GetParam() == "portable";
   const std::int64_t length = !is_slower ? 460 : is_slow ? test::by_form(140, 180) : 180;
   std::set<std::pair<KvFormat, Compute>> met;
   for (const Ring& ring : kRings) {

@@ -36,7 +36,10 @@ std::vector<BackendChoice> all_backends(int num_threads) {
     if (unit.run == UnitRun::kNeither) continue;
     choices.push_back({.name = "cpu/" + unit.instruction_set, .num_threads = num_threads});
   }
-  if (mlx::missing().empty()) choices.push_back({.name = "mlx"});
+  if (mlx::missing().empty()) {
+    choices.push_back({.name = "mlx/cpu"});
+    choices.push_back({.name = "mlx/composed"});
+  }
   return choices;
 }
 

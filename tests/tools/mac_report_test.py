@@ -71,6 +71,13 @@ class MacReport(unittest.TestCase):
         self.assertEqual(len(list((self.out / "reports").glob("*.json"))), 8)
         self.assertTrue((self.out / "index.html").exists())
 
+    def test_with_a_gpu_the_cpu_device_is_reported_too(self):
+        self.plan["doctor"]["devices"] = {"mlx": {"name": "a GPU"}}
+        done, summary = self.run_tool()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(summary["backends"]), ["cpu", "mlx", "mlx/cpu"])
+        self.assertEqual(len(list((self.out / "reports").glob("*-mlx-cpu.json"))), 4)
+
     def test_an_answer_that_differs_is_named(self):
         self.plan = {"run@mlx": {"output_ids": [1, 2]}, **self.plan}
         done, summary = self.run_tool()

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "backend/mlx/mlx_executor.h"
-#include "backend/mlx/mlx_fused.h"
 #include "backend/mlx/mlx_rows.h"
 
 namespace kakeya::mlx {
@@ -89,7 +88,7 @@ void MlxExecutor::apply_rope(Rows x, RopeTable table) {
   const auto guard = start();
   const mx::array cos = read(table.cos, x.count, table.half);
   const mx::array sin = read(table.sin, x.count, table.half);
-  write(x, fused_rotation(read_as_written(x), cos, sin, table.half, s_));
+  write(x, row_operations_->rotation(read_as_written(x), cos, sin, table.half));
 }
 
 // Rows [N, K * E] of f32 as they are stored, [N, items of a slot].
@@ -284,7 +283,8 @@ mx::array MlxExecutor::derived_keys(const AttentionInput& input,
   const int head_dim = to_int(input.layer.rows.head_dim);
   const mx::array norm = space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
   const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
-  return fused_rotation(mx::multiply(values, norm, s_), turned.cos, turned.sin, head_dim / 2, s_);
+  return row_operations_->rotation(mx::multiply(values, norm, s_), turned.cos, turned.sin,
+                                   head_dim / 2);
 }
 
 // What k_proj or v_proj would have given at the walk's positions, about: [1, N, K, E].
@@ -309,7 +309,7 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
   const KeyDerivation& derivation = input.settings.derivation;
   const int head_dim = to_int(kv.head_dim);
   const auto normed = [&](const mx::array& x, const std::optional<mx::array>& weight) {
-    return fused_rms_norm(x, weight, head_dim, input.settings.rms_norm_eps, s_);
+    return row_operations_->rms_norm(x, weight, head_dim, input.settings.rms_norm_eps);
   };
   const auto as_stored = [&](const mx::array& x) {
     if (kv.format != KvFormat::kBf16) return x;
@@ -323,7 +323,8 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
     const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
     const mx::array norm =
         space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
-    keys = as_stored(fused_rotation(normed(raw, norm), turned.cos, turned.sin, head_dim / 2, s_));
+    keys = as_stored(
+        row_operations_->rotation(normed(raw, norm), turned.cos, turned.sin, head_dim / 2));
   }
   const mx::array values = restored_raw(input, walk, restored.codes.values, restored.value_decoder);
   return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};

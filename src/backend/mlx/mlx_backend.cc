@@ -2,7 +2,10 @@
 
 #include <mlx/mlx.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "backend/mlx/mlx_executor.h"
 #include "backend/mlx/mlx_matrix.h"
@@ -18,9 +21,11 @@ constexpr std::uint64_t kFloat = sizeof(float);
 
 class MlxBackend final : public Backend {
  public:
-  explicit MlxBackend(std::unique_ptr<MlxSpace> space) : space_(std::move(space)) {}
+  MlxBackend(std::unique_ptr<MlxSpace> space, std::string name)
+      : space_(std::move(space)), name_(std::move(name)) {}
 
-  std::string_view name() const override { return "mlx/cpu"; }
+  std::string_view name() const override { return name_; }
+  bool is_row_invariant() const override { return space_->stream().device == mx::Device::cpu; }
   int num_threads() const override { return 1; }
   MemorySpace& memory() const override { return *space_; }
   MlxSpace& space() const { return *space_; }
@@ -68,7 +73,11 @@ class MlxBackend final : public Backend {
 
  private:
   std::unique_ptr<MlxSpace> space_;
+  const std::string name_;
 };
+
+// What freed arrays of a GPU's leave for further ones; by itself MLX keeps as much as there is.
+constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
 
 }  // namespace
 
@@ -76,10 +85,50 @@ std::string_view missing() {
   return "";
 }
 
-Result<std::unique_ptr<Backend>> create_mlx_backend() {
-  return caught([]() -> Result<std::unique_ptr<Backend>> {
-    KAKEYA_ASSIGN_OR_RETURN(auto space, MlxSpace::create());
-    return std::make_unique<MlxBackend>(std::move(space));
+std::optional<DeviceDescription> gpu() {
+  const mx::Device device = mx::Device::gpu;
+  const auto described = caught([&]() -> Result<DeviceDescription> {
+    if (!mx::is_available(device)) {
+      return error(StatusCode::kFailedPrecondition, "MLX finds no GPU here");
+    }
+    DeviceDescription description;
+    const auto& facts = mx::device_info(device);
+    const auto text = [&](const char* name) {
+      const auto found = facts.find(name);
+      const bool known = found != facts.end() && std::holds_alternative<std::string>(found->second);
+      return known ? std::get<std::string>(found->second) : std::string("unknown");
+    };
+    description.name = text("device_name");
+    description.capability = text("architecture");
+    description.memory_bytes =
+        device_number(device, "max_recommended_working_set_size").value_or(0);
+    description.free_bytes =
+        description.memory_bytes -
+        std::min<std::uint64_t>(description.memory_bytes, mx::get_active_memory());
+    return description;
+  });
+  return described ? std::optional(*described) : std::nullopt;
+}
+
+Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device) {
+  if (device != "" && device != "cpu" && device != "gpu" && device != "composed") {
+    return invalid_argument(
+        "EngineOptions::backend must be mlx, mlx/cpu, mlx/gpu or mlx/composed but is 'mlx/{}'",
+        device);
+  }
+  return caught([&]() -> Result<std::unique_ptr<Backend>> {
+    const bool has_gpu = mx::is_available(mx::Device::gpu);
+    if (device == "gpu" && !has_gpu) {
+      return error(StatusCode::kFailedPrecondition,
+                   "backend mlx/gpu is not available: MLX finds no GPU here");
+    }
+    const bool on_gpu = device == "gpu" || (device.empty() && has_gpu);
+    if (on_gpu) mx::set_cache_limit(kKeptBytes);
+    KAKEYA_ASSIGN_OR_RETURN(auto space,
+                            MlxSpace::create(on_gpu ? mx::Device::gpu : mx::Device::cpu,
+                                             /*composes=*/on_gpu || device == "composed"));
+    std::string name = on_gpu ? "mlx/gpu" : device == "composed" ? "mlx/composed" : "mlx/cpu";
+    return std::make_unique<MlxBackend>(std::move(space), std::move(name));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,12 +16,18 @@ namespace kakeya::mlx {
 // Why this build has no such backend; empty if it has one.
 std::string_view missing();
 
-// Runs on MLX's CPU device. Products are f32, whatever the weights' type and the mode of computing.
-// A pass is run at its end, which says what MLX reports there: kResourceExhausted, kInternal. What
-// MLX reports while it records, or in download(), leaves as its exception.
-// Errors: kUnimplemented if this build has none, kResourceExhausted if the system does not give the
+// The GPU that MLX has here, if it has one; its memory is what it may use without paging.
+std::optional<DeviceDescription> gpu();
+
+// Runs on a device of MLX's: "cpu", "gpu", or by default the GPU if there is one; "composed" is for
+// tests, the CPU device with the operations of the GPU. Sums are f32, whatever the weights' type
+// and the mode of computing. A pass is run at its end, which says what MLX reports there:
+// kResourceExhausted, kInternal. What MLX reports while it records, or in download(), leaves as its
+// exception.
+// Errors: kUnimplemented if this build has none, kInvalidArgument for another device,
+// kFailedPrecondition if there is no GPU, kResourceExhausted if the system does not give the
 // addresses.
-Result<std::unique_ptr<Backend>> create_mlx_backend();
+Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device = "");
 
 // What a backend's executors did, all of them together.
 struct Counters {

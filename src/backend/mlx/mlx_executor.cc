@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/mlx/mlx_fused.h"
 #include "backend/mlx/mlx_status.h"
 #include "tensor/tensor_view.h"
 
@@ -68,13 +67,27 @@ void MlxExecutor::rms_norm(ConstRows x, DevicePointer<const float> weight, float
   const auto guard = start();
   std::optional<mx::array> factors;
   if (weight) factors = space_.read(weight.address(), mx::Shape{to_int(x.width)}, mx::float32);
-  write(out, fused_rms_norm(read_as_written(x), factors, x.width, eps, s_));
+  write(out, row_operations_->rms_norm(read_as_written(x), factors, x.width, eps));
+}
+
+// A GPU takes another kernel for one row than for more. Of quantised weights two rows and more
+// share one, of others eight and more are taken to: that is measured when a model is loaded.
+mx::array MlxExecutor::product(const mx::array& rows, const Matrix& w) {
+  constexpr int kLeastRows = 8;
+  const MlxMatrix& matrix = as_mlx(w);
+  const int count = rows.shape(0);
+  const int least = !space_.composes() ? 1 : matrix.is_quantised() ? 2 : kLeastRows;
+  if (count >= least) return matrix.times(rows, s_);
+  const mx::array filled =
+      mx::pad(rows, {{0, least - count}, {0, 0}}, mx::array(0.0F), "constant", s_);
+  return mx::slice(matrix.times(filled, s_), mx::Shape{0, 0},
+                   mx::Shape{count, to_int(matrix.rows())}, mx::Shape{1, 1}, s_);
 }
 
 void MlxExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
   const auto guard = start();
   count_bytes(w.bytes());
-  write(out, as_mlx(w).times(read(x), s_));
+  write(out, product(read(x), w));
 }
 
 void MlxExecutor::gated_matmul(
@@ -82,8 +95,7 @@ void MlxExecutor::gated_matmul(
   const auto guard = start();
   count_bytes(gate.bytes() + up.bytes());
   const mx::array rows = read(x);
-  const mx::array gates = as_mlx(gate).times(rows, s_);
-  write(out, fused_gate(activation, gates, as_mlx(up).times(rows, s_), s_));
+  write(out, row_operations_->gate(activation, product(rows, gate), product(rows, up)));
 }
 
 void MlxExecutor::gated_multiply(ConstRows gate,
@@ -99,7 +111,7 @@ void MlxExecutor::gated_multiply(ConstRows gate,
           ? read(other, gate.count, gate.width)
           : mx::as_strided(read(other, 1, reach), mx::Shape{to_int(gate.count), to_int(gate.width)},
                            mx::Strides{other_stride, 1}, 0, s_);
-  write(out, fused_gate(activation, read(gate), others, s_));
+  write(out, row_operations_->gate(activation, read(gate), others));
 }
 
 void MlxExecutor::gather_logit_rows(ConstRows x, Rows out) {
@@ -122,7 +134,7 @@ void MlxExecutor::route(ConstRows logits,
   const auto guard = start();
   const mx::array scales =
       space_.read(per_expert_scale.address(), mx::Shape{1, to_int(logits.width)}, mx::float32);
-  const Routes routes = fused_route(read(logits), scales, routing.top_k, s_);
+  const Routes routes = row_operations_->route(read(logits), scales, routing.top_k);
   space_.write(routing.experts.address(), routes.experts);
   space_.write(routing.weights.address(), routes.weights);
 }
@@ -155,15 +167,15 @@ void MlxExecutor::experts(ConstRows x,
       space_.read(x.data.address(), mx::Shape{count, 1, to_int(x.width)}, mx::float32);
   const mx::array gates = as_mlx(*weights.gate).times_chosen(rows, first, chosen, s_);
   const mx::array ups = as_mlx(*weights.up).times_chosen(rows, first, chosen, s_);
-  const mx::array hidden = fused_gate(activation, gates, ups, s_);
+  const mx::array hidden = row_operations_->gate(activation, gates, ups);
   const mx::array outputs = as_mlx(*weights.down).times_chosen(hidden, second, chosen, s_);
-  write(out, fused_weighted_sum(outputs, factors, out.width, s_));
+  write(out, row_operations_->weighted_sum(outputs, factors, out.width));
 }
 
 void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   const auto guard = start();
-  write(out,
-        scale == 1.0F ? mx::add(read(a), read(b), s_) : fused_add(read(a), read(b), scale, s_));
+  write(out, scale == 1.0F ? mx::add(read(a), read(b), s_)
+                           : row_operations_->add(read(a), read(b), scale));
 }
 
 void MlxExecutor::softcap(Rows x, float cap) {

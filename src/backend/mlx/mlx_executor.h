@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/mlx/mlx_matrix.h"
+#include "backend/mlx/mlx_row_operations.h"
 #include "backend/mlx/mlx_space.h"
 #include "backend/ref/ref_executor.h"
 
@@ -19,7 +21,10 @@ namespace kakeya::mlx {
 class MlxExecutor final : public Executor {
  public:
   MlxExecutor(MlxSpace& space, Buffer scratch)
-      : space_(space), s_(space.stream()), scratch_(std::move(scratch)) {}
+      : space_(space),
+        s_(space.stream()),
+        row_operations_(space.composes() ? composed_operations(s_) : fused_operations(s_)),
+        scratch_(std::move(scratch)) {}
 
   void begin(const Batch& batch) override;
   // Runs the pass, in one evaluation.
@@ -94,6 +99,8 @@ class MlxExecutor final : public Executor {
   mx::array read_as_written(ConstRows x);
   void write(Rows out, mx::array value) { space_.write(out.data.address(), std::move(value)); }
 
+  // Rows [T, K] times a weight, in a shape in which a row has the same bits alone and among others.
+  mx::array product(const mx::array& rows, const Matrix& w);
   mx::array stored(const mx::array& rows, const KvRows& kv);
   void store_rows(const mx::array& rows,
                   const Segment& segment,
@@ -133,6 +140,7 @@ class MlxExecutor final : public Executor {
 
   MlxSpace& space_;
   const mx::Stream s_;
+  const std::unique_ptr<RowOperations> row_operations_;
   Buffer scratch_;  // what is charged for MLX's own memory in a pass
   ref::RefExecutor reference_;
   std::map<std::pair<const float*, std::int64_t>, AngleTiles> angles_;

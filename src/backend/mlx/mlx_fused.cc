@@ -1,5 +1,4 @@
-#include "backend/mlx/mlx_fused.h"
-
+// Operations on rows as primitives of this backend's own, for MLX's CPU device.
 #include <mlx/backend/common/utils.h>
 #include <mlx/backend/cpu/encoder.h>
 #include <mlx/primitives.h>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/mlx/mlx_row_operations.h"
 #include "backend/mlx/mlx_space.h"
 
 namespace kakeya::mlx {
@@ -198,13 +198,31 @@ float silu(float x) {
   return x / (1.0F + std::exp(-x));
 }
 
-}  // namespace
+class FusedOperations final : public RowOperations {
+ public:
+  using RowOperations::RowOperations;
+  mx::array rms_norm(const mx::array& x,
+                     const std::optional<mx::array>& weight,
+                     std::int64_t width,
+                     float eps) const override;
+  mx::array rotation(const mx::array& x,
+                     const mx::array& cos,
+                     const mx::array& sin,
+                     std::int64_t half) const override;
+  mx::array gate(GateActivation activation,
+                 const mx::array& gate,
+                 const mx::array& other) const override;
+  mx::array weighted_sum(const mx::array& x,
+                         const mx::array& factors,
+                         std::int64_t width) const override;
+  mx::array add(const mx::array& a, const mx::array& b, float scale) const override;
+  Routes route(const mx::array& logits, const mx::array& scales, std::int64_t top_k) const override;
+};
 
-mx::array fused_rms_norm(const mx::array& x,
-                         const std::optional<mx::array>& weight,
-                         std::int64_t width,
-                         float eps,
-                         mx::Stream stream) {
+mx::array FusedOperations::rms_norm(const mx::array& x,
+                                    const std::optional<mx::array>& weight,
+                                    std::int64_t width,
+                                    float eps) const {
   const auto kernel = [eps](std::span<const Row> inputs, std::span<float> out) {
     const Row row = inputs[0];
     const float mean = sum_of_squares(row) / static_cast<float>(row.size());
@@ -215,14 +233,13 @@ mx::array fused_rms_norm(const mx::array& x,
   };
   std::vector<Input> inputs{{x, width}};
   if (weight) inputs.push_back({*weight, width});
-  return by_rows("RmsNorm", inputs, x.shape(), width, kernel, stream);
+  return by_rows("RmsNorm", inputs, x.shape(), width, kernel, s_);
 }
 
-mx::array fused_rotation(const mx::array& x,
-                         const mx::array& cos,
-                         const mx::array& sin,
-                         std::int64_t half,
-                         mx::Stream stream) {
+mx::array FusedOperations::rotation(const mx::array& x,
+                                    const mx::array& cos,
+                                    const mx::array& sin,
+                                    std::int64_t half) const {
   const auto kernel = [](std::span<const Row> inputs, std::span<float> out) {
     const Row row = inputs[0];
     const Row c = inputs[1];
@@ -233,13 +250,12 @@ mx::array fused_rotation(const mx::array& x,
     }
   };
   return by_rows("Rotation", {{x, 2 * half}, {cos, half}, {sin, half}}, x.shape(), 2 * half, kernel,
-                 stream);
+                 s_);
 }
 
-mx::array fused_gate(GateActivation activation,
-                     const mx::array& gate,
-                     const mx::array& other,
-                     mx::Stream stream) {
+mx::array FusedOperations::gate(GateActivation activation,
+                                const mx::array& gate,
+                                const mx::array& other) const {
   const auto kernel = [activation](std::span<const Row> inputs, std::span<float> out) {
     const Row gates = inputs[0];
     const Row others = inputs[1];
@@ -250,13 +266,12 @@ mx::array fused_gate(GateActivation activation,
     }
   };
   const std::int64_t width = gate.shape(-1);
-  return by_rows("Gate", {{gate, width}, {other, width}}, gate.shape(), width, kernel, stream);
+  return by_rows("Gate", {{gate, width}, {other, width}}, gate.shape(), width, kernel, s_);
 }
 
-mx::array fused_weighted_sum(const mx::array& x,
-                             const mx::array& factors,
-                             std::int64_t width,
-                             mx::Stream stream) {
+mx::array FusedOperations::weighted_sum(const mx::array& x,
+                                        const mx::array& factors,
+                                        std::int64_t width) const {
   const auto kernel = [](std::span<const Row> inputs, std::span<float> out) {
     const Row row = inputs[0];
     const Row weights = inputs[1];
@@ -268,26 +283,31 @@ mx::array fused_weighted_sum(const mx::array& x,
   };
   const std::int64_t ranks = factors.shape(-1);
   return by_rows("WeightedSum", {{x, ranks * width}, {factors, ranks}},
-                 mx::Shape{factors.shape(0), to_int(width)}, width, kernel, stream);
+                 mx::Shape{factors.shape(0), to_int(width)}, width, kernel, s_);
 }
 
-mx::array fused_add(const mx::array& a, const mx::array& b, float scale, mx::Stream stream) {
+mx::array FusedOperations::add(const mx::array& a, const mx::array& b, float scale) const {
   const auto kernel = [scale](std::span<const Row> inputs, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = (inputs[0][i] + inputs[1][i]) * scale;
   };
   const std::int64_t width = a.shape(-1);
-  return by_rows("ScaledAdd", {{a, width}, {b, width}}, a.shape(), width, kernel, stream);
+  return by_rows("ScaledAdd", {{a, width}, {b, width}}, a.shape(), width, kernel, s_);
 }
 
-Routes fused_route(const mx::array& logits,
-                   const mx::array& scales,
-                   std::int64_t top_k,
-                   mx::Stream stream) {
+Routes FusedOperations::route(const mx::array& logits,
+                              const mx::array& scales,
+                              std::int64_t top_k) const {
   const mx::Shape shape{logits.shape(0), to_int(top_k)};
-  const auto primitive = std::make_shared<RoutePrimitive>(stream, logits.shape(1), top_k);
+  const auto primitive = std::make_shared<RoutePrimitive>(s_, logits.shape(1), top_k);
   const std::vector<mx::array> outputs = mx::array::make_arrays(
       {shape, shape}, {mx::uint32, mx::float32}, primitive, {logits, scales});
   return {outputs[0], outputs[1]};
+}
+
+}  // namespace
+
+std::unique_ptr<RowOperations> fused_operations(mx::Stream stream) {
+  return std::make_unique<FusedOperations>(stream);
 }
 
 }  // namespace kakeya::mlx

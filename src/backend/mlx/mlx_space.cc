@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -45,7 +47,14 @@ std::uint64_t count_primitives(const std::vector<mx::array>& wanted) {
 
 }  // namespace
 
-Result<std::unique_ptr<MlxSpace>> MlxSpace::create() {
+std::optional<std::uint64_t> device_number(mx::Device device, const std::string& name) {
+  const auto& facts = mx::device_info(device);
+  const auto found = facts.find(name);
+  if (found == facts.end() || !std::holds_alternative<std::size_t>(found->second)) return {};
+  return std::get<std::size_t>(found->second);
+}
+
+Result<std::unique_ptr<MlxSpace>> MlxSpace::create(mx::Device device, bool composes) {
   void* base =
       ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -53,11 +62,18 @@ Result<std::unique_ptr<MlxSpace>> MlxSpace::create() {
                  "the mlx backend needs {} bytes of addresses, which the system refuses",
                  kAddresses);
   }
-  return std::unique_ptr<MlxSpace>(new MlxSpace(static_cast<std::byte*>(base)));
+  return std::unique_ptr<MlxSpace>(new MlxSpace(static_cast<std::byte*>(base), device, composes));
 }
 
-MlxSpace::MlxSpace(std::byte* base)
-    : base_(base), stream_(mx::new_thread_unsafe_stream(mx::Device::cpu)) {}
+MlxSpace::MlxSpace(std::byte* base, mx::Device device, bool composes)
+    : base_(base), stream_(mx::new_thread_unsafe_stream(device)), composes_(composes) {}
+
+std::optional<std::uint64_t> MlxSpace::free_bytes() const {
+  if (stream_.device != mx::Device::gpu) return std::nullopt;
+  const auto most = device_number(stream_.device, "max_recommended_working_set_size");
+  if (!most) return std::nullopt;
+  return *most - std::min<std::uint64_t>(*most, mx::get_active_memory());
+}
 
 MlxSpace::~MlxSpace() {
   names_.clear();

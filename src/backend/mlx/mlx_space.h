@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,15 +29,21 @@ inline int to_int(std::int64_t value) {
   return static_cast<int>(value);
 }
 
+// What MLX says of a device under this name, if it says a number.
+std::optional<std::uint64_t> device_number(mx::Device device, const std::string& name);
+
 // Thread-safe; whoever records operations holds mutex() meanwhile, for MLX's stream is not. Memory
 // of the host's beside its own is read and written at once, which is what tests of operations use.
 class MlxSpace final : public MemorySpace {
  public:
-  // Errors: kResourceExhausted if the system does not give the addresses.
-  static Result<std::unique_ptr<MlxSpace>> create();
+  // On a device of MLX's. `composes`: operations on rows are made of MLX's own, as they must be
+  // on a GPU. Errors: kResourceExhausted if the system does not give the addresses.
+  static Result<std::unique_ptr<MlxSpace>> create(mx::Device device, bool composes);
   ~MlxSpace() override;
 
   std::string_view name() const override { return "mlx"; }
+  // Of a GPU: what it may use without paging, less what arrays have.
+  std::optional<std::uint64_t> free_bytes() const override;
   std::byte* allocate(std::uint64_t bytes) override;
   void release(std::byte* memory, std::uint64_t bytes) override;
   void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override;
@@ -47,6 +55,7 @@ class MlxSpace final : public MemorySpace {
 
   std::recursive_mutex& mutex() { return mutex_; }
   mx::Stream stream() const { return stream_; }
+  bool composes() const { return composes_; }
   Counters& counters() { return counters_; }
 
   // What lies at `address`, as an array of this shape and type.
@@ -74,7 +83,7 @@ class MlxSpace final : public MemorySpace {
   };
   using Names = std::map<std::uintptr_t, Named>;
 
-  explicit MlxSpace(std::byte* base);
+  MlxSpace(std::byte* base, mx::Device device, bool composes);
   bool is_own(const void* address) const;
   // The first name that reaches behind `begin`.
   Names::iterator first_behind(std::uintptr_t begin);
@@ -88,6 +97,7 @@ class MlxSpace final : public MemorySpace {
 
   std::byte* const base_;
   const mx::Stream stream_;
+  const bool composes_;
   std::recursive_mutex mutex_;                     // of what follows
   std::map<std::uint64_t, std::uint64_t> pieces_;  // what is allocated: place to bytes, whole pages
   Names names_;                                    // by first address; they do not overlap

@@ -8,7 +8,11 @@ std::string_view missing() {
   return "this build was made without MLX; `make mlx` fetches it and builds with it";
 }
 
-Result<std::unique_ptr<Backend>> create_mlx_backend() {
+std::optional<DeviceDescription> gpu() {
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view /*device*/) {
   return error(StatusCode::kUnimplemented, "backend mlx is not available: {}", missing());
 }
 
