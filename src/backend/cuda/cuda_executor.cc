@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/device/attention.h"
-#include "backend/cuda/device/integer_products.h"
+#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "base/check.h"
@@ -89,6 +89,9 @@ struct ScratchPlaces {
   std::uint64_t code_sums;
   std::uint64_t codes;
   std::uint64_t partials;
+  std::uint64_t expert_order;
+  std::uint64_t expert_tiles;
+  std::uint64_t expert_ranks;
   std::uint64_t bytes;
 };
 
@@ -97,6 +100,15 @@ struct ScratchPlaces {
 std::int64_t count_partials(const ExecutorPlan& plan) {
   const std::int64_t rows = std::clamp<std::int64_t>(plan.max_rows, 3, 16);
   return device::kMaxSpans * rows * plan.max_query_width;
+}
+
+// Of rows that many weights are read for more than once.
+bool groups_experts(std::int64_t rows, std::int64_t top_k, std::int64_t num_experts) {
+  return num_experts > 0 && rows * top_k >= 2 * num_experts;
+}
+// The most that there can be: all but one of each expert are full.
+std::int64_t count_expert_tiles(std::int64_t pairs, std::int64_t num_experts) {
+  return pairs / device::kGroupedRows + std::min(pairs, num_experts);
 }
 
 ScratchPlaces places_of(const ExecutorPlan& plan) {
@@ -113,6 +125,12 @@ ScratchPlaces places_of(const ExecutorPlan& plan) {
   places.code_sums = layout.take(groups * device::kGroupRuns * 2, sizeof(float));
   places.codes = layout.take(groups * device::kGroupColumns, sizeof(std::int8_t));
   places.partials = layout.take(count_partials(plan), sizeof(float));
+  const bool is_grouped = groups_experts(plan.max_rows, plan.top_k_experts, plan.num_experts);
+  const std::int64_t pairs = is_grouped ? plan.max_rows * plan.top_k_experts : 0;
+  places.expert_order = layout.take(pairs, sizeof(std::int32_t));
+  places.expert_tiles =
+      layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
+  places.expert_ranks = layout.take(pairs * plan.hidden_size, sizeof(float));
   places.bytes = layout.used;
   return places;
 }
@@ -143,6 +161,9 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(code_sums_, places.code_sums);
   at(codes_, places.codes);
   at(partials_, places.partials);
+  at(expert_groups_.order, places.expert_order);
+  at(expert_groups_.tiles, places.expert_tiles);
+  at(expert_ranks_, places.expert_ranks);
 }
 
 void CudaExecutor::flush() {
@@ -334,7 +355,7 @@ void CudaExecutor::experts(ConstRows x,
     return fail(Error{StatusCode::kUnimplemented,
                       "experts whose gates are integers where what they are for is not"});
   }
-  const std::int64_t rows = x.count * routing.top_k;
+  const std::int64_t pairs = x.count * routing.top_k;
   const device::ExpertHiddenParams hidden = {
       product_rows(x.data.address(), x.count, x.width, integers),
       gate.weight(),
@@ -342,37 +363,96 @@ void CudaExecutor::experts(ConstRows x,
       activation == GateActivation::kSilu,
       routing.experts.address(),
       routing.top_k,
+      expert_groups_,
       hidden_};
-  if (integers) {
-    launch(Kernel::integer_expert_hidden,
-           integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs), rows,
-                         gated_words<1>(gate, up)),
-           &hidden);
-  } else {
-    launch(Kernel::expert_hidden, warp_shape(gate.rows(), rows), &hidden);
+  device::ExpertOutputParams outputs = {{},
+                                        down.weight(),
+                                        routing.experts.address(),
+                                        routing.weights.address(),
+                                        routing.top_k,
+                                        expert_groups_,
+                                        expert_ranks_,
+                                        out.data.address()};
+  const auto hidden_rows = [&] {
+    return product_rows(hidden_, pairs, gate.rows(), down.has_integers());
+  };
+  if (groups_experts(x.count, routing.top_k, plan_.num_experts)) {
+    launch_grouped_hidden(hidden, gate, up, pairs);
+    outputs.rows = hidden_rows();
+    return launch_grouped_outputs(outputs, down, x.count);
   }
-  const device::ExpertOutputParams outputs = {
-      product_rows(hidden_, rows, gate.rows(), down.has_integers()),
-      down.weight(),
-      routing.experts.address(),
-      routing.weights.address(),
-      routing.top_k,
-      out.data.address()};
-  const int top_k = static_cast<int>(routing.top_k);
-  if (down.has_integers()) {
+  launch_hidden(hidden, gate, up, pairs);
+  outputs.rows = hidden_rows();
+  launch_outputs(outputs, down, x.count);
+}
+
+void CudaExecutor::launch_hidden(const device::ExpertHiddenParams& parameters,
+                                 const CudaMatrix& gate,
+                                 const CudaMatrix& up,
+                                 std::int64_t pairs) {
+  if (!gate.has_integers()) {
+    return launch(Kernel::expert_hidden, warp_shape(gate.rows(), pairs), &parameters);
+  }
+  launch(Kernel::integer_expert_hidden,
+         integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs), pairs,
+                       gated_words<1>(gate, up)),
+         &parameters);
+}
+
+void CudaExecutor::launch_outputs(const device::ExpertOutputParams& parameters,
+                                  const CudaMatrix& down,
+                                  std::int64_t rows) {
+  if (!down.has_integers()) {
     return launch(
-        Kernel::integer_expert_output,
-        integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), x.count,
-                      top_k * device::kIntegerOutputs +
-                          device::kIntegerWarps * term_words<1>(device::GroupLayout(down.weight()),
-                                                                device::warp_groups(down.cols()))),
-        &outputs);
+        Kernel::expert_output,
+        {ceil_div(down.rows(), device::kExpertOutputs), rows, device::kProductWarps * dev::kWarp,
+         static_cast<std::uint32_t>(device::expert_output_words(parameters.top_k))},
+        &parameters);
   }
-  launch(
-      Kernel::expert_output,
-      {ceil_div(down.rows(), device::kExpertOutputs), x.count, device::kProductWarps * dev::kWarp,
-       static_cast<std::uint32_t>(device::expert_output_words(routing.top_k))},
-      &outputs);
+  const int top_k = static_cast<int>(parameters.top_k);
+  launch(Kernel::integer_expert_output,
+         integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), rows,
+                       top_k * device::kIntegerOutputs +
+                           device::kIntegerWarps * term_words<1>(device::GroupLayout(down.weight()),
+                                                                 device::warp_groups(down.cols()))),
+         &parameters);
+}
+
+void CudaExecutor::launch_grouped_hidden(const device::ExpertHiddenParams& parameters,
+                                         const CudaMatrix& gate,
+                                         const CudaMatrix& up,
+                                         std::int64_t pairs) {
+  const std::int64_t num_experts = gate.num_matrices();
+  const std::int64_t tiles = count_expert_tiles(pairs, num_experts);
+  const device::GroupExpertsParams grouping = {parameters.experts, pairs, num_experts, tiles,
+                                               expert_groups_};
+  launch(Kernel::group_experts,
+         {1, 1, device::kGroupingThreads, static_cast<std::uint32_t>(num_experts)}, &grouping);
+  if (!gate.has_integers()) {
+    return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles), &parameters);
+  }
+  launch(Kernel::grouped_integer_hidden,
+         integer_shape(ceil_div(gate.rows(), device::kIntegerOutputs), tiles,
+                       gated_words<device::kGroupedRows>(gate, up)),
+         &parameters);
+}
+
+void CudaExecutor::launch_grouped_outputs(const device::ExpertOutputParams& parameters,
+                                          const CudaMatrix& down,
+                                          std::int64_t rows) {
+  const std::int64_t tiles = count_expert_tiles(rows * parameters.top_k, down.num_matrices());
+  if (down.has_integers()) {
+    const device::GroupLayout layout(down.weight());
+    const int groups = device::block_groups<device::kGroupedRows, 1>(down.cols(), layout, layout);
+    launch(Kernel::grouped_integer_output,
+           integer_shape(ceil_div(down.rows(), device::kIntegerOutputs), tiles,
+                         term_words<device::kGroupedRows>(layout, groups)),
+           &parameters);
+  } else {
+    launch(Kernel::grouped_expert_output,
+           warp_shape(ceil_div(down.rows(), device::kWarpOutputs), tiles), &parameters);
+  }
+  launch(Kernel::weigh_experts, element_shape(down.rows(), rows), &parameters);
 }
 
 void CudaExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {

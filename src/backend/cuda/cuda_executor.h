@@ -90,6 +90,21 @@ class CudaExecutor final : public Executor {
                                    bool integers);
   void gated_in_parts(
       ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out);
+  // Experts of pairs of a row and a rank, each by itself or those of an expert together.
+  void launch_hidden(const device::ExpertHiddenParams& parameters,
+                     const CudaMatrix& gate,
+                     const CudaMatrix& up,
+                     std::int64_t pairs);
+  void launch_outputs(const device::ExpertOutputParams& parameters,
+                      const CudaMatrix& down,
+                      std::int64_t rows);
+  void launch_grouped_hidden(const device::ExpertHiddenParams& parameters,
+                             const CudaMatrix& gate,
+                             const CudaMatrix& up,
+                             std::int64_t pairs);
+  void launch_grouped_outputs(const device::ExpertOutputParams& parameters,
+                              const CudaMatrix& down,
+                              std::int64_t rows);
   void upload_inputs();
   void upload_tables();
   std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
@@ -147,6 +162,8 @@ class CudaExecutor final : public Executor {
   float* code_sums_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
+  device::ExpertGroups expert_groups_ = {};
+  float* expert_ranks_;
   std::int8_t* codes_;
 
   std::vector<std::uint64_t> tables_;  // as they are to be on the device

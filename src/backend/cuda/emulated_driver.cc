@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/device/integer_products.h"
+#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"

@@ -1,5 +1,5 @@
 // The kernels under their names, for nvcc.
-#include "backend/cuda/device/integer_products.h"
+#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"

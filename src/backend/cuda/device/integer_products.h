@@ -83,7 +83,7 @@ KAKEYA_DEVICE int block_groups(std::int64_t columns,
 // what was shared.
 template <int kRows, int kTiles>
 KAKEYA_DEVICE float integer_sums(const ProductRows& in,
-                                 std::int64_t first_row,
+                                 const TileRows& rows,
                                  const IntegerTile& first,
                                  const IntegerTile& second) {
   const int block = block_groups<kRows, kTiles>(in.width, first.layout, second.layout);
@@ -92,14 +92,13 @@ KAKEYA_DEVICE float integer_sums(const ProductRows& in,
   const bool shares_first = dev::warp() % kTiles == 0;
   const IntegerTile shared_tile(shares_first, first, second);
   const IntegerTerms<kRows> shared_terms(shares_first, first_terms, second_terms);
-  const IntegerWarp<kRows> own(in, first_row, shared_tile);
+  const IntegerWarp<kRows> own(in, rows, shared_tile);
   const bool adds_first = dev::thread() < kIntegerOutputs * kRows;
   const IntegerSum<kRows> added = {dev::thread() / kIntegerOutputs % kRows,
                                    dev::thread() % kIntegerOutputs,
                                    adds_first ? first.zero : second.zero,
                                    IntegerTerms<kRows>(adds_first, first_terms, second_terms)};
-  const bool adds =
-      dev::thread() < kTiles * kIntegerOutputs * kRows && first_row + added.tile_row < in.count;
+  const bool adds = dev::thread() < kTiles * kIntegerOutputs * kRows && added.tile_row < rows.count;
   float sum = 0.0F;
   KAKEYA_NO_UNROLL
   for (int begin = 0; begin < own.groups; begin += block) {
@@ -117,7 +116,8 @@ KAKEYA_DEVICE void integer_product_tile(const ProductParams& p) {
   const BlockTile at(p.rows.count, kRows);
   const std::int64_t output = at.output_tile * kIntegerOutputs;
   const IntegerTile tile(p.weight, 0, output);
-  const float sum = integer_sums<kRows, 1>(p.rows, at.row_tile * kRows, tile, tile);
+  const float sum =
+      integer_sums<kRows, 1>(p.rows, TileRows(p.rows, at.row_tile * kRows), tile, tile);
   const std::int64_t n = output + dev::thread() % kIntegerOutputs;
   const int tile_row = dev::thread() / kIntegerOutputs;
   const std::int64_t row = at.row_tile * kRows + tile_row;
@@ -138,12 +138,12 @@ KAKEYA_DEVICE void integer_row_product(const ProductParams& p) {
 // Of gates and what they are for: true in the threads that have an output.
 template <int kRows>
 KAKEYA_DEVICE bool gated_sum(const ProductRows& in,
-                             std::int64_t first_row,
+                             const TileRows& rows,
                              const IntegerTile& gate,
                              const IntegerTile& up,
                              bool silu,
                              float& out) {
-  const float sum = integer_sums<kRows, 2>(in, first_row, gate, up);
+  const float sum = integer_sums<kRows, 2>(in, rows, gate, up);
   constexpr int kSums = kRows * kIntegerOutputs;
   const dev::Shared<float> others(0);
   if (dev::thread() >= kSums && dev::thread() < 2 * kSums) {
@@ -161,8 +161,8 @@ KAKEYA_DEVICE void gated_integer_tile(const GatedProductParams& p) {
   const std::int64_t output = at.output_tile * kIntegerOutputs;
   float out = 0.0F;
   const bool has_output =
-      gated_sum<kRows>(p.rows, at.row_tile * kRows, IntegerTile(p.gate, 0, output),
-                       IntegerTile(p.up, 0, output), p.silu, out);
+      gated_sum<kRows>(p.rows, TileRows(p.rows, at.row_tile * kRows),
+                       IntegerTile(p.gate, 0, output), IntegerTile(p.up, 0, output), p.silu, out);
   const std::int64_t n = output + dev::thread() % kIntegerOutputs;
   const std::int64_t row = at.row_tile * kRows + dev::thread() / kIntegerOutputs;
   if (!has_output || row >= p.rows.count || n >= p.gate.rows) return;
@@ -184,7 +184,7 @@ KAKEYA_DEVICE void integer_expert_hidden(const ExpertHiddenParams& p) {
   const std::int64_t output = dev::block_x() * kIntegerOutputs;
   const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load(dev::block_y());
   float out = 0.0F;
-  const bool has_output = gated_sum<1>(p.rows, dev::block_y() / p.top_k,
+  const bool has_output = gated_sum<1>(p.rows, TileRows(p.rows, dev::block_y() / p.top_k),
                                        IntegerTile(p.gate, expert * p.gate.rows, output),
                                        IntegerTile(p.up, expert * p.up.rows, output), p.silu, out);
   const std::int64_t n = output + dev::thread();
@@ -206,7 +206,7 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
   for (int rank = dev::warp(); rank < top_k; rank += kIntegerWarps) {
     const std::int64_t row = dev::block_y() * p.top_k + rank;
     const IntegerTile tile(p.down, experts.load(row) * p.down.rows, first);
-    const IntegerWarp<1> own(p.rows, row, tile);
+    const IntegerWarp<1> own(p.rows, TileRows(p.rows, row), tile);
     const IntegerSum<1> added = {0, dev::lane() % kIntegerOutputs, tile.zero, terms};
     float sum = 0.0F;
     for (int begin = 0; begin < own.groups; begin += chunk) {
@@ -223,8 +223,9 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
   dev::sync_block();
   const std::int64_t n = first + dev::thread();
   if (dev::thread() >= kIntegerOutputs || n >= p.down.rows) return;
+  const auto shared = [&](int rank) { return sums.load(rank * kIntegerOutputs + dev::thread()); };
   dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n,
-                                  weighed_ranks(p, sums, dev::thread(), kIntegerOutputs));
+                                  weighed_ranks(p, dev::block_y(), shared));
 }
 
 }  // namespace kakeya::cuda::device

@@ -86,7 +86,7 @@ struct IntegerTerms {
   KAKEYA_DEVICE int steps_at() const { return sums_at() + parts() * kRows; }
 };
 
-// What a warp multiplies: a tile by kRows rows from `first_row` on. Lane l has codes of outputs
+// What a warp multiplies: a tile of outputs by up to kRows rows. Lane l has codes of outputs
 // l / 4 and 8 behind it, scales of output l % 16, and of row l / 4 what belongs to run l % 4.
 template <int kRows>
 struct IntegerWarp {
@@ -99,7 +99,7 @@ struct IntegerWarp {
   bool has_row;
 
   KAKEYA_DEVICE IntegerWarp(const ProductRows& rows,
-                            std::int64_t first_row,
+                            const TileRows& tile_rows,
                             const IntegerTile& tile)
       : in(rows),
         units(tile.data),
@@ -107,8 +107,8 @@ struct IntegerWarp {
         codes_at{tile.unit_of(dev::lane() / 4) + own_unit(tile.layout),
                  tile.unit_of(dev::lane() / 4 + 8) + own_unit(tile.layout)},
         scales_at(tile.unit_of(dev::lane() % kIntegerOutputs) + tile.layout.code_units()),
-        row_group((first_row + dev::lane() / 4) * tile.groups),
-        has_row(dev::lane() / 4 < kRows && first_row + dev::lane() / 4 < rows.count) {}
+        row_group(tile_rows.row(dev::lane() / 4) * tile.groups),
+        has_row(dev::lane() / 4 < kRows && dev::lane() / 4 < tile_rows.count) {}
 
  private:
   KAKEYA_DEVICE static int own_unit(const GroupLayout& layout) {

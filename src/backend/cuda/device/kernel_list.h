@@ -35,6 +35,12 @@
   KERNEL(expert_output, ExpertOutputParams)                 \
   PAIRED(integer_expert_hidden, ExpertHiddenParams)         \
   PAIRED(integer_expert_output, ExpertOutputParams)         \
+  KERNEL(group_experts, GroupExpertsParams)                 \
+  KERNEL(grouped_expert_hidden, ExpertHiddenParams)         \
+  KERNEL(grouped_expert_output, ExpertOutputParams)         \
+  PAIRED(grouped_integer_hidden, ExpertHiddenParams)        \
+  PAIRED(grouped_integer_output, ExpertOutputParams)        \
+  KERNEL(weigh_experts, ExpertOutputParams)                 \
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \

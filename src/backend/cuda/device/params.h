@@ -32,6 +32,26 @@ struct ProductRows {
   const float* code_sums;    // [count, groups, 2, 4]
 };
 
+// Rows of which each has so many ranks, in pairs of both, and which of them are an expert's.
+struct alignas(16) ExpertTile {
+  std::int32_t expert;
+  std::int32_t first;  // in ExpertGroups::order
+  std::int32_t count;  // at most kGroupedRows; 0: none
+  std::int32_t unused;
+};
+struct ExpertGroups {
+  std::int32_t* order;  // pairs, those of an expert together
+  ExpertTile* tiles;
+};
+inline constexpr int kGroupedRows = 8;
+struct GroupExpertsParams {
+  const std::int32_t* experts;  // of each pair
+  std::int64_t pairs;
+  std::int64_t num_experts;
+  std::int64_t num_tiles;
+  ExpertGroups groups;
+};
+
 struct EmbedParams {
   Weight table;
   const std::int32_t* ids;
@@ -160,7 +180,8 @@ struct ExpertHiddenParams {
   bool silu;
   const std::int32_t* experts;
   std::int64_t top_k;
-  float* hidden;  // [count, top_k, F]
+  ExpertGroups groups;  // of grouped_expert_hidden()
+  float* hidden;        // [count, top_k, F]
 };
 struct ExpertOutputParams {
   ProductRows rows;  // the hidden ones, [count * top_k, F]
@@ -168,6 +189,8 @@ struct ExpertOutputParams {
   const std::int32_t* experts;
   const float* weights;
   std::int64_t top_k;
+  ExpertGroups groups;  // of grouped_expert_output()
+  float* ranks;         // [count * top_k, D], which it makes
   float* out;
 };
 // NaN if some number of the part of the row is not finite; id -1: there is none.

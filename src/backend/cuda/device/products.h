@@ -55,13 +55,45 @@ KAKEYA_DEVICE dev::Global<const Fours> fours_of(const WeightRow& w) {
       static_cast<const std::uint8_t*>(w.of->data) + w.row * w.of->cols * kElementBytes));
 }
 
-// Sums of kOutputs rows of weights with kRows rows from `first` on, four columns at a time. Behind
-// the last row stands that row again. kRounds: rows are rounded to bf16.
+// Which rows of ProductRows a tile has: neighbours, or those of pairs of rows and ranks.
+struct TileRows {
+  std::int64_t first;
+  std::int64_t count;         // of the tile, at least 1
+  const std::int32_t* order;  // null: neighbours
+  std::int64_t pairs_of_row;
+
+  // Neighbours, as far as there are rows.
+  KAKEYA_DEVICE TileRows(const ProductRows& in, std::int64_t first_row)
+      : first(first_row), count(in.count - first_row), order(nullptr), pairs_of_row(1) {}
+  // Those of pairs.
+  KAKEYA_DEVICE TileRows(const ExpertTile& tile, const std::int32_t* pairs, std::int64_t of_row)
+      : first(tile.first), count(tile.count), order(pairs), pairs_of_row(of_row) {}
+
+  // Behind the last row stands that one again.
+  KAKEYA_DEVICE std::int64_t row(int i) const {
+    const std::int64_t at = first + (i < count ? i : count - 1);
+    if (order == nullptr) return at;
+    return dev::Global<const std::int32_t>(order).load(at) / pairs_of_row;
+  }
+};
+
+template <int kRows>
+struct RowNumbers {
+  std::int64_t at[kRows];
+
+  KAKEYA_DEVICE explicit RowNumbers(const TileRows& rows) {
+    KAKEYA_UNROLL
+    for (int r = 0; r < kRows; ++r) at[r] = rows.row(r);
+  }
+};
+
+// Sums of kOutputs rows of weights with kRows rows, four columns at a time. kRounds: rows are
+// rounded to bf16.
 template <int kRows, int kOutputs, typename Fours, bool kRounds>
 struct FourSums {
   const ProductRows& in;
   const Weight& w;
-  std::int64_t first;
+  const RowNumbers<kRows>& rows;
   const dev::Global<const Fours> (&weights)[kOutputs];
   float (&sums)[kOutputs][kRows];
 
@@ -84,8 +116,7 @@ struct FourSums {
     for (int j = 0; j < kAhead; ++j) {
       KAKEYA_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
-        FourFloats values = x.load(row * fours + begin + j * dev::kWarp + dev::lane());
+        FourFloats values = x.load(rows.at[r] * fours + begin + j * dev::kWarp + dev::lane());
         if constexpr (kRounds) dev::round_to_bf16(values.at);
         KAKEYA_UNROLL
         for (int i = 0; i < 4; ++i) {
@@ -120,7 +151,7 @@ struct FourSums {
 // Column by column, where rows of weights are not aligned.
 template <int kRows>
 KAKEYA_DEVICE void add_columns(const ProductRows& in,
-                               std::int64_t first,
+                               const RowNumbers<kRows>& rows,
                                const WeightRow& w,
                                float (&sums)[kRows]) {
   const dev::Global<const float> x(in.x);
@@ -130,8 +161,7 @@ KAKEYA_DEVICE void add_columns(const ProductRows& in,
       const float weight = float_weight(*w.of, w.row * cols + k);
       KAKEYA_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const std::int64_t row = first + r < in.count ? first + r : in.count - 1;
-        const float value = x.load(row * cols + k);
+        const float value = x.load(rows.at[r] * cols + k);
         sums[r] = dev::fma(w.of->rounds_rows ? bf16_to_float(float_to_bf16(value)) : value, weight,
                            sums[r]);
       }
@@ -158,60 +188,63 @@ KAKEYA_DEVICE bool is_fast_bf16(const Weight& w) {
 
 template <typename Fours, bool kRounds, int kRows>
 KAKEYA_DEVICE void add_fours(const ProductRows& in,
-                             std::int64_t first,
+                             const RowNumbers<kRows>& rows,
                              const WeightRow& w,
                              float (&sums)[1][kRows]) {
   const dev::Global<const Fours> weights[1] = {fours_of<Fours>(w)};
-  FourSums<kRows, 1, Fours, kRounds>{in, *w.of, first, weights, sums}.add_all();
+  FourSums<kRows, 1, Fours, kRounds>{in, *w.of, rows, weights, sums}.add_all();
 }
 
 template <int kRows>
-KAKEYA_DEVICE float float_product(const ProductRows& in, std::int64_t first, const WeightRow& w) {
+KAKEYA_DEVICE float float_product(const ProductRows& in,
+                                  const RowNumbers<kRows>& rows,
+                                  const WeightRow& w) {
   float sums[1][kRows] = {};
   if (is_fast_bf16(*w.of)) {
-    add_fours<FourBfloats, true>(in, first, w, sums);
+    add_fours<FourBfloats, true>(in, rows, w, sums);
   } else if (w.of->cols % 4 != 0 || w.of->rounds_rows) {
-    add_columns(in, first, w, sums[0]);
+    add_columns(in, rows, w, sums[0]);
   } else if (w.of->type == WeightType::kF32) {
-    add_fours<FourFloats, false>(in, first, w, sums);
+    add_fours<FourFloats, false>(in, rows, w, sums);
   } else if (w.of->type == WeightType::kBf16) {
-    add_fours<FourBfloats, false>(in, first, w, sums);
+    add_fours<FourBfloats, false>(in, rows, w, sums);
   } else {
-    add_fours<FourHalves, false>(in, first, w, sums);
+    add_fours<FourHalves, false>(in, rows, w, sums);
   }
   return own_sum(sums[0]);
 }
 
 template <int kRows>
 KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
-                               std::int64_t first,
+                               const RowNumbers<kRows>& rows,
                                const WeightRow (&w)[2],
                                float (&sums)[2][kRows]) {
   const dev::Global<const FourBfloats> weights[2] = {fours_of<FourBfloats>(w[0]),
                                                      fours_of<FourBfloats>(w[1])};
-  FourSums<kRows, 2, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
+  FourSums<kRows, 2, FourBfloats, true>{in, *w[0].of, rows, weights, sums}.add_all();
 }
 template <int kRows>
 KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
-                               std::int64_t first,
+                               const RowNumbers<kRows>& rows,
                                const WeightRow (&w)[4],
                                float (&sums)[4][kRows]) {
   const dev::Global<const FourBfloats> weights[4] = {
       fours_of<FourBfloats>(w[0]), fours_of<FourBfloats>(w[1]), fours_of<FourBfloats>(w[2]),
       fours_of<FourBfloats>(w[3])};
-  FourSums<kRows, 4, FourBfloats, true>{in, *w[0].of, first, weights, sums}.add_all();
+  FourSums<kRows, 4, FourBfloats, true>{in, *w[0].of, rows, weights, sums}.add_all();
 }
 
-// In lane r: products of row first + r of `in` with rows of weights.
+// In lane r: products of row r of a tile with rows of weights.
 template <int kRows, int kOutputs>
 KAKEYA_DEVICE void products(const ProductRows& in,
-                            std::int64_t first,
+                            const TileRows& tile,
                             const WeightRow (&w)[kOutputs],
                             float (&own)[kOutputs]) {
+  const RowNumbers<kRows> rows(tile);
   if constexpr (kOutputs > 1) {
     if (is_fast_bf16(*w[0].of) && is_fast_bf16(*w[kOutputs - 1].of)) {
       float sums[kOutputs][kRows] = {};
-      add_bfloats(in, first, w, sums);
+      add_bfloats(in, rows, w, sums);
       KAKEYA_UNROLL
       for (int o = 0; o < kOutputs; ++o) own[o] = own_sum(sums[o]);
       return;
@@ -219,7 +252,7 @@ KAKEYA_DEVICE void products(const ProductRows& in,
   }
   KAKEYA_UNROLL
   for (int o = 0; o < kOutputs; ++o) {
-    own[o] = float_product<kRows>(in, first, w[o]);
+    own[o] = float_product<kRows>(in, rows, w[o]);
   }
 }
 
@@ -254,7 +287,7 @@ KAKEYA_DEVICE void product_tile(const ProductParams& p) {
     rows[o] = {&p.weight, n + o < p.weight.rows ? n + o : p.weight.rows - 1};
   }
   float own[kOutputs];
-  products<kRows>(p.rows, first, rows, own);
+  products<kRows>(p.rows, TileRows(p.rows, first), rows, own);
   if (dev::lane() >= kRows || first + dev::lane() >= p.rows.count) return;
   const dev::Global<float> out(p.out);
   KAKEYA_UNROLL
@@ -284,7 +317,7 @@ KAKEYA_DEVICE void gated_tile(const GatedProductParams& p) {
   if (n >= p.gate.rows) return;
   const WeightRow rows[2] = {{&p.gate, n}, {&p.up, n}};
   float own[2];
-  products<kRows>(p.rows, first, rows, own);
+  products<kRows>(p.rows, TileRows(p.rows, first), rows, own);
   if (dev::lane() >= kRows || first + dev::lane() >= p.rows.count) return;
   dev::Global<float>(p.out).store((first + dev::lane()) * p.gate.rows + n,
                                   gated(p.silu, own[0], own[1]));
@@ -307,7 +340,7 @@ KAKEYA_DEVICE void expert_hidden(const ExpertHiddenParams& p) {
   const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load(dev::block_y());
   const WeightRow rows[2] = {{&p.gate, expert * p.gate.rows + n}, {&p.up, expert * p.up.rows + n}};
   float own[2];
-  products<1>(p.rows, dev::block_y() / p.top_k, rows, own);
+  products<1>(p.rows, TileRows(p.rows, dev::block_y() / p.top_k), rows, own);
   if (dev::lane() != 0) return;
   dev::Global<float>(p.hidden).store(dev::block_y() * p.gate.rows + n,
                                      gated(p.silu, own[0], own[1]));
@@ -319,17 +352,14 @@ KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
   return kExpertOutputs * static_cast<int>(top_k);
 }
 
-// What an output of the block's row comes to: ranks ascending, each multiplied by its weight, then
-// added. They are shared from `first` on, `apart` from each other.
-KAKEYA_DEVICE float weighed_ranks(const ExpertOutputParams& p,
-                                  const dev::Shared<float>& shared,
-                                  int first,
-                                  int apart) {
+// What an output of row `row` comes to: ranks ascending, what `load` gives of each multiplied by
+// its weight, then added.
+template <typename Load>
+KAKEYA_DEVICE float weighed_ranks(const ExpertOutputParams& p, std::int64_t row, const Load& load) {
   const dev::Global<const float> weights(p.weights);
   float total = 0.0F;
   for (int rank = 0; rank < static_cast<int>(p.top_k); ++rank) {
-    const float weighted =
-        weights.load(dev::block_y() * p.top_k + rank) * shared.load(first + rank * apart);
+    const float weighted = weights.load(row * p.top_k + rank) * load(rank);
     total = total + weighted;
   }
   return total;
@@ -350,7 +380,7 @@ KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
     KAKEYA_UNROLL
     for (int o = 0; o < kExpertOutputs; ++o) rows[o] = {&p.down, expert + bounded(first + o)};
     float own[kExpertOutputs];
-    products<1>(p.rows, rank_row + rank, rows, own);
+    products<1>(p.rows, TileRows(p.rows, rank_row + rank), rows, own);
     if (dev::lane() != 0) continue;
     KAKEYA_UNROLL
     for (int o = 0; o < kExpertOutputs; ++o) sums.store(o * top_k + rank, own[o]);
@@ -358,8 +388,9 @@ KAKEYA_DEVICE void expert_output(const ExpertOutputParams& p) {
   dev::sync_block();
   const std::int64_t n = first + dev::thread();
   if (dev::thread() >= kExpertOutputs || n >= p.down.rows) return;
+  const auto shared = [&](int rank) { return sums.load(dev::thread() * top_k + rank); };
   dev::Global<float>(p.out).store(dev::block_y() * p.down.rows + n,
-                                  weighed_ranks(p, sums, dev::thread() * top_k, 1));
+                                  weighed_ranks(p, dev::block_y(), shared));
 }
 
 }  // namespace kakeya::cuda::device
