@@ -12,8 +12,8 @@
 namespace kakeya::cuda {
 namespace {
 
-// 256 bins of 1,024 of 262,144 columns: were it by chance, two rows of a thousand would have five
-// of their 64 largest in one bin, which lists four.
+// 262,144 columns have 256 bins. Were it by chance, one row of ten thousand would have as many of
+// its 64 largest in one bin as are listed.
 constexpr std::int64_t kMostBlocks = 32;
 
 std::int64_t span_of(std::int64_t width) {

@@ -47,7 +47,7 @@ class MlxMatrix final : public Matrix {
   // Where rows are read from host memory; null if they are in arrays, which all that follows needs.
   const TensorView* table() const { return table_ ? &*table_ : nullptr; }
 
-  bool is_quantised() const { return affine_.has_value(); }
+  bool is_quantized() const { return affine_.has_value(); }
 
   // x [T, K] times the transposed matrix: [T, N].
   ::mlx::core::array times(const ::mlx::core::array& x, ::mlx::core::Stream s) const;
