@@ -2,11 +2,13 @@
 as a plan says: the arguments that a command begins with, and the JSON that it prints, or the error."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -77,6 +79,36 @@ class MacReport(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(list(summary["backends"]), ["cpu", "mlx", "mlx/cpu"])
         self.assertEqual(len(list((self.out / "reports").glob("*-mlx-cpu.json"))), 4)
+
+    def other_engine(self, name, lines):
+        program = self.folder / "path" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!{sys.executable}\n{lines}\n")
+        program.chmod(0o755)
+        path = mock.patch.dict(os.environ, PATH=f"{program.parent}:{os.environ['PATH']}")
+        path.start()
+        self.addCleanup(path.stop)
+
+    def test_llama_bench_measures_a_gguf_file(self):
+        model = self.folder / "model.gguf"
+        model.write_text("")
+        tests = [{"n_prompt": 512, "n_gen": 0, "avg_ts": 300.5}, {"n_prompt": 0, "n_gen": 64, "avg_ts": 40.25}]
+        self.other_engine("llama-bench", f"import json\nprint(json.dumps({tests}))")
+        done, summary = self.run_tool("--model", str(model))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(summary["peers"]["llama-bench"], {"512": {"tokens_per_second": 300.5},
+                                                           "1": {"tokens_per_second": 40.25}})
+
+    def test_mlx_lm_measures_a_folder_and_its_failure_is_a_line(self):
+        self.other_engine("mlx_lm.benchmark",
+                          "print('Averages: prompt_tps=512.500, generation_tps=64.250, peak_memory=1.000')")
+        _, summary = self.run_tool("--model", str(self.folder))
+        self.assertEqual(summary["peers"]["mlx_lm.benchmark"], {"512": {"tokens_per_second": 512.5},
+                                                                "1": {"tokens_per_second": 64.25}})
+        self.other_engine("mlx_lm.benchmark", "raise SystemExit('no such model type')")
+        done, summary = self.run_tool("--model", str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(summary["peers"]["mlx_lm.benchmark"], {"failed": "mlx_lm.benchmark: no such model type"})
 
     def test_an_answer_that_differs_is_named(self):
         self.plan = {"run@mlx": {"output_ids": [1, 2]}, **self.plan}
