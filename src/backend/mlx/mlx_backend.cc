@@ -18,6 +18,8 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
+// What freed arrays of a GPU leave for further ones; by itself MLX keeps as much as there is.
+constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
 
 class MlxBackend final : public Backend {
  public:
@@ -65,8 +67,10 @@ class MlxBackend final : public Backend {
   // Arrays that are alive at once while one operation runs, beside the rows that callers have. What
   // attention gathers grows with the context and is not in here.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
+    // Composed, a route compares each expert with every other one.
+    const std::int64_t compared = space_->composes() ? plan.num_experts * plan.num_experts : 0;
     const std::int64_t row =
-        4 * plan.max_matmul_width + 6 * plan.max_query_width +
+        4 * plan.max_matmul_width + 6 * plan.max_query_width + 2 * compared +
         plan.top_k_experts * (4 * plan.moe_intermediate_size + 2 * plan.hidden_size);
     return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(plan.max_rows * row) * kFloat);
   }
@@ -76,8 +80,16 @@ class MlxBackend final : public Backend {
   const std::string name_;
 };
 
-// What freed arrays of a GPU's leave for further ones; by itself MLX keeps as much as there is.
-constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
+// What is in use stays resident, where the system can keep it so, and little is kept beside.
+void use_memory_of_gpu() {
+  mx::set_cache_limit(kKeptBytes);
+  const auto most = device_number(mx::Device::gpu, "max_recommended_working_set_size");
+  if (!most) return;
+  static_cast<void>(caught([&]() -> Status {
+    mx::set_wired_limit(*most);
+    return {};
+  }));
+}
 
 }  // namespace
 
@@ -123,7 +135,7 @@ Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device) {
                    "backend mlx/gpu is not available: MLX finds no GPU here");
     }
     const bool on_gpu = device == "gpu" || (device.empty() && has_gpu);
-    if (on_gpu) mx::set_cache_limit(kKeptBytes);
+    if (on_gpu) use_memory_of_gpu();
     KAKEYA_ASSIGN_OR_RETURN(auto space,
                             MlxSpace::create(on_gpu ? mx::Device::gpu : mx::Device::cpu,
                                              /*composes=*/on_gpu || device == "composed"));
