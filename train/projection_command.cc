@@ -139,7 +139,8 @@ void print_report(const ProjectionTraining& training, const ProjectionReport& re
       report.choices.empty() ? "" : choices_table(report));
 }
 
-void add_gradient_flags(CLI::App& command, ProjectionFlags& flags) {
+// `begins`: whether what steps begin with can be chosen.
+void add_gradient_flags(CLI::App& command, ProjectionFlags& flags, bool begins) {
   GradientTraining& gradient = flags.training.gradient;
   std::vector<std::string> names;
   for (const auto& [name, loss] : kProjectionLosses) names.emplace_back(name);
@@ -151,11 +152,13 @@ void add_gradient_flags(CLI::App& command, ProjectionFlags& flags) {
           "(docs/training.md)")
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
-  command
-      .add_option("--init", flags.init,
-                  "What steps begin with: closed (the fit in closed form, the default) or random")
-      ->check(CLI::IsMember({"closed", "random"}))
-      ->type_name("NAME");
+  if (begins) {
+    command
+        .add_option("--init", flags.init,
+                    "What steps begin with: closed (the fit in closed form, the default) or random")
+        ->check(CLI::IsMember({"closed", "random"}))
+        ->type_name("NAME");
+  }
   auto* minutes = command.add_option("--minutes", gradient.minutes,
                                      "Of steps; turned into a number of steps by measuring some");
   minutes->type_name("M");
@@ -235,7 +238,7 @@ void add_projection_flags(CLI::App& command, ProjectionFlags& flags) {
       ->type_name("NAME");
   command.add_option("--rank", flags.training.rank, "Elements of a code (default: 96)")
       ->type_name("R");
-  add_gradient_flags(command, flags);
+  add_gradient_flags(command, flags, /*begins=*/true);
   command.footer(
       "Fits in closed form, within minutes; --loss goes on by gradient, in a build with MLX. No "
       "text leaves the machine. The folder has what "
@@ -256,14 +259,17 @@ void add_codes_flags(CLI::App& command, ProjectionFlags& flags) {
       ->check(CLI::Range(std::int64_t{1}, ProjectionTraining::kMostCodeBytes))
       ->type_name("B");
   add_common_flags(command, flags);
+  add_gradient_flags(command, flags, /*begins=*/false);
   command.footer(
       "One code of a token for keys and values, from the tapped layer outputs, fitted in closed "
-      "form. Its bytes can hold more elements or finer ones: each way to store them is measured on "
+      "form; --loss goes on by gradient, in a build with MLX. Its bytes can hold more elements or "
+      "finer ones: each way to store them is measured on "
       "text that was not trained on, the best is taken, and the folder says which. Beside them "
       "stand the keys and values themselves, stored in the same ways.\n"
       "Examples:\n"
       "  kakeya-train codes --model models/demo --out my-codes\n"
       "  kakeya-train codes --model DIR --bytes 36 --texts a.txt b.txt --out OUT\n"
+      "  kakeya-train codes --model DIR --loss attn_distill --steps 1000 --out OUT\n"
       "  kakeya run --model models/demo --window 64 --evicted-full restore --projection my-codes "
       "--prompt ...");
 }

@@ -59,9 +59,10 @@ Status check_training(const ProjectionTraining& training) {
                             training.code_bytes);
   }
   if (training.code_bytes > 0 && (training.features != ProjectionFeatures::kAux ||
-                                  training.gradient.loss != ProjectionLoss::kClosed)) {
+                                  training.gradient.init != ProjectionInit::kClosed)) {
     return invalid_argument(
-        "expected aux features and no steps where keys and values have one code, got others");
+        "expected aux features, and steps that begin with the fit in closed form, where keys and "
+        "values have one code, got others");
   }
   return {};
 }

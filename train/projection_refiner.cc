@@ -158,6 +158,7 @@ mx::array Refiner::loss_of(const std::vector<mx::array>& shares,
   for (std::size_t i = 0; i < shares.size(); ++i) {
     matrices.push_back(shares[i] * mx::array(sizes_[i]));
   }
+  if (task_.has_one_code) matrices[1] = matrices[0];
   const bool attends = sees_attention(task_.loss);
   const std::vector<LayerRows> layers =
       make_layer_rows(task_.plan, document, matrices, task_.first_row,
@@ -319,6 +320,7 @@ ProjectionMatrices Refiner::matrices() const {
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     for (float& value : matrices[i].values) value *= sizes_[i];
   }
+  if (task_.has_one_code) matrices[1].values = matrices[0].values;
   return matrices;
 }
 

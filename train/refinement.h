@@ -63,6 +63,8 @@ struct RefinementPoint {
 
 struct RefinementTask {
   ProjectionLoss loss = ProjectionLoss::kMse;
+  // One code of keys and values: the encoder of values is that of keys, whatever it was.
+  bool has_one_code = false;
   const CapturePlan& plan;
   // Rows of a document before it are left out, or, where the loss sees attention, as they are:
   // sessions keep them.

@@ -76,6 +76,8 @@ class Training {
   std::vector<bool> fitted_targets(const ProjectionMoments& moments, Side side) const;
   std::vector<std::int64_t> fitted_layers() const;
   ReducedRankOptions fit_options(Side side) const;
+  // Of one code: keys and values are targets of the same moments.
+  ReducedRankOptions one_code_options() const;
   Status check_moments(const ProjectionMoments& moments, std::string_view text) const;
   // For add_documents(): takes down the rows of documents that are chosen, where steps want them.
   OnDocument capture_from(const std::vector<std::vector<TokenId>>& documents,
@@ -256,6 +258,15 @@ ReducedRankOptions Training::fit_options(Side side) const {
       .rank = config_.rank, .ridge = options_.ridge, .fitted = fitted_targets(*training_, side)};
 }
 
+ReducedRankOptions Training::one_code_options() const {
+  ReducedRankOptions options = fit_options(Side::kKeys);
+  const std::vector<bool> values = fitted_targets(*training_, Side::kValues);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i]) options.fitted[i] = true;
+  }
+  return options;
+}
+
 Status Training::check_moments(const ProjectionMoments& moments, std::string_view text) const {
   if (moments.of(Side::kKeys).finite() && moments.of(Side::kValues).finite()) return {};
   return data_loss("{}: expected finite features, keys and values, got others on {} text",
@@ -291,17 +302,11 @@ Status Training::fit_one_code() {
         "expected documents of more than {} tokens for validation, got none (--tokens, --texts)",
         kSink);
   }
-  ReducedRankOptions options = fit_options(Side::kKeys);
-  const std::vector<bool> values = fitted_targets(*training_, Side::kValues);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i]) options.fitted[i] = true;
-  }
   if (options_.progress) options_.progress("fit", 0, 1);
   const SecondMoments& moments = training_->of(Side::kKeys);
-  KAKEYA_ASSIGN_OR_RETURN(ReducedRankFit fit, fit_reduced_rank(moments, options));
+  KAKEYA_ASSIGN_OR_RETURN(ReducedRankFit fit, fit_reduced_rank(moments, one_code_options()));
   choose_code(fit);
-  options.rank = config_.rank;
-  refit_others(moments, options, fit);
+  refit_others(moments, one_code_options(), fit);
   fits_ = {fit, fit};
   return {};
 }
@@ -356,6 +361,7 @@ nlohmann::ordered_json Training::settings() const {
                                  {"rows", most_kept(options_.gradient)},
                                  {"texts", hex(report_.training_hash)},
                                  {"held_out", hex(report_.validation_hash)}};
+  if (has_one_code()) json["code"] = kv_format_name(report_.chosen.format);
   for (const auto& [name, loss] : kProjectionLosses) {
     if (loss == options_.gradient.loss) json["loss"] = name;
   }
@@ -388,6 +394,7 @@ Status Training::refine(const RefineProjection& refine) {
   const double default_rate = gradient.init == ProjectionInit::kRandom ? 0.05 : 0.003;
   const RefinementTask task{
       .loss = gradient.loss,
+      .has_one_code = has_one_code(),
       .plan = plan_,
       .first_row = kSink,
       .attention = attention,
@@ -409,7 +416,8 @@ Status Training::refine(const RefineProjection& refine) {
                           refine(task, trained_matrices(plan_, *training_, fits_)));
   put_matrices(plan_, *training_, refined.matrices, fits_);
   for (const Side side : kSides) {
-    refit_others(training_->of(side), fit_options(side), fits_[static_cast<std::size_t>(side)]);
+    refit_others(training_->of(side), has_one_code() ? one_code_options() : fit_options(side),
+                 fits_[static_cast<std::size_t>(side)]);
   }
   report_.rate = task.rate;
   report_.steps = refined.steps;

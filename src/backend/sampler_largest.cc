@@ -47,10 +47,10 @@ std::optional<TokenId> Sampler::choose(const LargestLogits& largest,
   for (TokenLogit& candidate : kept) candidate.logit /= temperature;
   best.logit /= temperature;
   const float others = largest.others / temperature;
-  const auto too_low = std::ranges::remove_if(kept, [&](const TokenLogit& candidate) {
+  const auto end = std::remove_if(kept.begin(), kept.end(), [&](const TokenLogit& candidate) {
     return candidate.logit < best.logit - kReachOfNoise;
   });
-  count -= too_low.size();
+  count = static_cast<std::size_t>(end - kept.begin());
   if (options_.top_k > 0) count = top_candidates(count, static_cast<std::size_t>(options_.top_k));
   if (!covers_filters(count, best.logit, others)) return std::nullopt;
   return draw_candidate(filter(count, best.logit), best, position);

@@ -65,6 +65,23 @@ TEST_F(MlxProjectionTraining, MakesEveryLossFallOnTextThatItIsNotTrainedOn) {
   }
 }
 
+// The encoder that keys and values share goes on from the fit, and the folder loads.
+TEST_F(MlxProjectionTraining, MakesOneCodeBetterForWhatAttentionGives) {
+  ProjectionTraining training = quick_training(folder_.path("codes"), ProjectionLoss::kAttnDistill);
+  training.code_bytes = 20;
+  const auto report = train(training);
+  ASSERT_OK(report);
+  EXPECT_LT(report->losses.back().validation_loss, 0.98 * report->losses.front().validation_loss);
+  const auto engine =
+      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL, .num_threads = 2, .pin_threads = false});
+  ASSERT_OK(engine);
+  const auto projection = (*engine)->load_projection(training.out);
+  ASSERT_OK(projection);
+  EXPECT_TRUE((*projection)->config().one_code);
+  training.gradient.init = ProjectionInit::kRandom;
+  EXPECT_EQ(code_of(train(training)), StatusCode::kInvalidArgument);
+}
+
 // The fit in closed form leaves least of what relmse measures: steps have nothing to find, and of
 // another loss they find something.
 TEST_F(MlxProjectionTraining, BeginsWithTheFitInClosedForm) {

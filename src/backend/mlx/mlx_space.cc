@@ -188,7 +188,7 @@ std::unique_ptr<mx::array> MlxSpace::part(const void* address,
                                                mx::Shape{1}, stream_));
 }
 
-mx::array MlxSpace::read(const void* address, mx::Shape shape, mx::Dtype dtype) {
+mx::array MlxSpace::read(const void* address, const mx::Shape& shape, mx::Dtype dtype) {
   return mx::reshape(read_as_written(address, shape, dtype), shape, stream_);
 }
 

@@ -59,7 +59,7 @@ class MlxSpace final : public MemorySpace {
   Counters& counters() { return counters_; }
 
   // What lies at `address`, as an array of this shape and type.
-  mx::array read(const void* address, mx::Shape shape, mx::Dtype dtype);
+  mx::array read(const void* address, const mx::Shape& shape, mx::Dtype dtype);
   // The same in the shape in which it was written, if it was.
   mx::array read_as_written(const void* address, mx::Shape shape, mx::Dtype dtype);
   // Names an array: what was at its addresses before is gone.
