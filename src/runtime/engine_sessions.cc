@@ -40,10 +40,10 @@ Status EngineImpl::keep_blocks_exact() {
     if (options_.on_note) options_.on_note(text);
   };
   if (exact_rows_ > 1) {
-    note(
-        fmt::format("backend {} keeps the bits of blocks of {} rows of this model and not of {}: "
-                    "at most {} tokens are drafted at a time",
-                    backend_->name(), exact_rows_, wanted, exact_rows_ - 1));
+    note(fmt::format(
+        "backend {} was found to keep the bits of blocks of up to {} rows of this model: "
+        "at most {} tokens are drafted at a time",
+        backend_->name(), exact_rows_, exact_rows_ - 1));
     return {};
   }
   const std::string why = fmt::format(

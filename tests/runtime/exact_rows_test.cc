@@ -89,8 +89,8 @@ TEST_F(ExactRows, BlocksHaveNoMoreThanWereFoundExact) {
   const auto engine = open(5);
   ASSERT_OK(engine);
   EXPECT_THAT(notes_, testing::ElementsAre(
-                          "backend inexact keeps the bits of blocks of 5 rows of this model and "
-                          "not of 16: at most 4 tokens are drafted at a time"));
+                          "backend inexact was found to keep the bits of blocks of up to 5 rows of "
+                          "this model: at most 4 tokens are drafted at a time"));
   EXPECT_EQ(most_drafted(**engine), 4);
 }
 
