@@ -150,6 +150,19 @@ TEST_F(LargestLogitsTest, AreNotEnoughForSums) {
   EXPECT_FALSE(sampler_.chooses_from_largest());
 }
 
+// Of equal ones the lower id is kept, which is perhaps not listed.
+TEST_F(LargestLogitsTest, AreNotEnoughWhereOthersMayBeEqual) {
+  const std::vector<TokenLogit> listed = {{100, 5.0F}, {200, 4.0F}, {300, 3.0F}};
+  const auto told = [&](const SamplingOptions& options, float others) {
+    sampler_.set_options(options, {});
+    return sampler_.sample({listed, others}, 1).has_value();
+  };
+  EXPECT_TRUE(told({.temperature = 1.0F, .top_k = 2}, 3.9F));
+  EXPECT_FALSE(told({.temperature = 1.0F, .top_k = 2}, 4.0F));
+  EXPECT_TRUE(told({.temperature = 0.0F}, 4.9F));
+  EXPECT_FALSE(told({.temperature = 0.0F}, 5.0F));
+}
+
 // Drafts under a constraint: each counts for the next one, until end_drafts().
 TEST_F(LargestLogitsTest, GiveTheDraftsOfTheWholeRows) {
   EveryTokenOf half(2, 1);
