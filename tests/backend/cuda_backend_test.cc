@@ -37,14 +37,14 @@ TEST(CudaBackend, NamesWhatIsNoCard) {
   }
 }
 
-// More than staging() takes: while a piece is copied the next one is packed beside it.
+// More than staging() takes, no two pieces alike: while one is copied the next is packed beside it.
 TEST_F(CudaDriver, LoadsWeightsPieceByPiece) {
   constexpr std::int64_t kCols = 2048;
   constexpr std::int64_t kPiece = Driver::kStagingBytes / 2 / (kCols * 2);  // rows
   constexpr std::int64_t kLoadedRows = 2 * kPiece + 77;
   std::vector<std::uint16_t> values(static_cast<std::size_t>(kLoadedRows * kCols));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<std::uint16_t>(i * 40503 >> 3) & 0x3fffU;  // finite
+    values[i] = static_cast<std::uint16_t>((i * 40503 >> 3) ^ (i >> 20)) & 0x3fffU;  // finite
   }
   const TensorView view = {.data = reinterpret_cast<const std::byte*>(values.data()),
                            .shape = {kLoadedRows, kCols},
