@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "tensor/finite.h"
+#include "tensor/stacked_rows.h"
 
 namespace kakeya::cuda {
 namespace {
@@ -21,17 +22,6 @@ using device::WeightType;
 constexpr std::int64_t kPackedAtOnce = std::int64_t{64} << 10;
 constexpr std::int64_t kManyBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kUnitBytes = device::kUnitWords * 4;
-
-// Rows of all stacked matrices, and where one of them lies in memory.
-std::int64_t num_rows(const TensorView& weight) {
-  return num_elements(weight.shape) / weight.shape.back();
-}
-std::int64_t source_row(const TensorView& weight, std::int64_t row) {
-  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
-  const std::int64_t stride =
-      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
-  return row / rows * stride + row % rows;
-}
 
 std::int64_t row_bytes(const device::Weight& weight) {
   if (weight.type == WeightType::kIntegers) {

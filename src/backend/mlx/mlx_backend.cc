@@ -13,6 +13,7 @@
 #include "backend/mlx/mlx_status.h"
 #include "base/status.h"
 #include "tensor/finite.h"
+#include "tensor/stacked_rows.h"
 
 namespace kakeya::mlx {
 namespace {

@@ -7,17 +7,13 @@
 
 #include "backend/mlx/mlx_space.h"
 #include "tensor/integer_blocks.h"
+#include "tensor/stacked_rows.h"
 
 namespace kakeya::mlx {
 namespace {
 
 constexpr int kWordBits = 32;
 constexpr int kSmallestGroup = 32;  // of MLX
-
-// Rows of all stacked matrices.
-std::int64_t num_rows(const TensorView& weight) {
-  return num_elements(weight.shape) / weight.shape.back();
-}
 
 // How MLX can keep a weight, if it can: an MLX checkpoint's own format, else that of its integers.
 std::optional<AffineFormat> kept_format(const TensorView& weight, Compute compute) {
@@ -123,13 +119,6 @@ AffineWeights load_affine(const TensorView& weight, const AffineFormat& format) 
 }
 
 }  // namespace
-
-std::int64_t source_row(const TensorView& weight, std::int64_t row) {
-  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
-  const std::int64_t stride =
-      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
-  return row / rows * stride + row % rows;
-}
 
 mx::array MlxMatrix::times(const mx::array& x, mx::Stream s) const {
   if (!affine_) return mx::matmul(x, *transposed_, s);

@@ -74,9 +74,6 @@ class MlxMatrix final : public Matrix {
   Buffer charged_;
 };
 
-// Where a row of all stacked matrices lies, counted as rows lie in memory.
-std::int64_t source_row(const TensorView& weight, std::int64_t row);
-
 // What a weight takes, without the budget's rounding.
 std::uint64_t loaded_bytes(const TensorView& weight, Compute compute);
 

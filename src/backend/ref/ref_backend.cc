@@ -7,6 +7,7 @@
 #include "backend/ref/ref_matrix.h"
 #include "base/status.h"
 #include "tensor/finite.h"
+#include "tensor/stacked_rows.h"
 
 namespace kakeya::ref {
 namespace {
@@ -28,19 +29,6 @@ void copy_row(const TensorView& weight, std::int64_t row, DType dtype, std::byte
       std::memcpy(to + i * sizeof(float), &values[i], sizeof(float));
     }
   }
-}
-
-// Rows of all stacked matrices.
-std::int64_t num_rows(const TensorView& weight) {
-  return num_elements(weight.shape) / weight.shape.back();
-}
-
-// Where one of these rows lies in memory.
-std::int64_t source_row(const TensorView& weight, std::int64_t row) {
-  const std::int64_t rows = weight.shape[weight.shape.size() - 2];
-  const std::int64_t stride =
-      weight.stack_stride == 0 ? rows : weight.stack_stride / weight.shape.back();
-  return row / rows * stride + row % rows;
 }
 
 Result<std::unique_ptr<Matrix>> load_integers(const TensorView& weight,
