@@ -209,6 +209,7 @@ void print_machine(const Machine& machine) {
     print("{:<18}{}, {} {}, {} in all, {} free\n", backend.name, device.name,
           backend.name == "cuda" ? "compute capability" : "architecture", device.capability,
           format_bytes(device.memory_bytes), format_bytes(device.free_bytes));
+    if (!device.note.empty()) print("{:<18}{}\n", "", device.note);
   }
   print("instruction sets ");
   for (const InstructionSetSupport& set : machine.instruction_sets) {

@@ -33,6 +33,13 @@ if(KAKEYA_NVCC)
   endif()
 endif()
 kakeya_test(mlx_backend_test backend/mlx_backend_test.cc)
+if(KAKEYA_WITH_MLX)
+  kakeya_test(mlx_kernels_test backend/mlx_kernels_test.cc)
+  # As train_mlx_test.
+  target_compile_options(mlx_kernels_test PRIVATE SHELL:-O1)
+  set_target_properties(mlx_kernels_test PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  target_link_libraries(mlx_kernels_test PRIVATE MLX::mlx)
+endif()
 kakeya_test(thread_pool_test backend/control_group_test.cc backend/thread_pool_test.cc)
 # Named so that the log of `make test` shows which units ran natively and which by a twin.
 kakeya_test(instruction_sets_test twin/instruction_sets_test.cc twin/instructions_test.cc)

@@ -104,6 +104,7 @@ struct DeviceDescription {
   std::string capability;  // the generation, as its maker counts: "9.0"
   std::uint64_t memory_bytes = 0;
   std::uint64_t free_bytes = 0;
+  std::string note = {};  // what does not work there as it should; empty if nothing
 };
 
 // All backends there are; `missing` says why one cannot be had in this build or on this machine,

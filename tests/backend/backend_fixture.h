@@ -19,7 +19,7 @@
 namespace kakeya {
 
 struct Configuration {
-  // Empty: the reference; "mlx", "mlx_composed", "cuda_emulated": those backends.
+  // Empty: the reference; "mlx", "mlx_composed", "mlx_kernels", "cuda_emulated": those backends.
   std::string instruction_set;
   int threads = 1;
 };
@@ -50,10 +50,10 @@ inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thr
   return configurations;
 }
 
-// The backend mlx, if it is in the build: as it is on a CPU, and with the operations of a GPU.
+// The backend mlx, if it is in the build: as it is on a CPU, and with what a GPU runs.
 inline std::vector<Configuration> mlx_configurations() {
   if (!mlx::missing().empty()) return {};
-  return {{"mlx", 1}, {"mlx_composed", 1}};
+  return {{"mlx", 1}, {"mlx_composed", 1}, {"mlx_kernels", 1}};
 }
 
 // All of them, and the emulated kernels.
@@ -103,6 +103,7 @@ inline std::unique_ptr<Backend> create_configured_backend(const Configuration& c
   options.name = set.empty()             ? "ref"
                  : set == "mlx"          ? "mlx/cpu"
                  : set == "mlx_composed" ? "mlx/composed"
+                 : set == "mlx_kernels"  ? "mlx/kernels"
                                          : "cpu/" + set;
   options.threads.num_threads = configuration.threads;
   return test::create_test_backend(options).value();

@@ -255,6 +255,8 @@ TEST_P(RowInvariance, AttentionOverRingWraps) {
   for (const Ring& ring : kRings) {
     const bool is_first = met.emplace(ring.format, ring.compute).second;
     if (is_slow && !is_first && !test::thorough()) continue;
+    // Where keys are stored there is no kernel, and mlx_composed does the same.
+    if (GetParam() == "mlx_kernels" && (!ring.derived || ring.compute == Compute::kFast)) continue;
     const std::int64_t kv_width = ring.kv_heads * ring.head_dim;
     const std::int64_t width = ring.heads * ring.head_dim;
     const auto keys = random_floats(static_cast<std::size_t>(length * kv_width), 10, 2.0F);

@@ -39,6 +39,7 @@ std::vector<BackendChoice> all_backends(int num_threads) {
   if (mlx::missing().empty()) {
     choices.push_back({.name = "mlx/cpu"});
     choices.push_back({.name = "mlx/composed"});
+    choices.push_back({.name = "mlx/kernels"});
   }
   return choices;
 }

@@ -133,28 +133,36 @@ class EmulatedDriver final : public Driver {
 
 }  // namespace
 
-namespace emulated {
+Result<std::unique_ptr<Driver>> create_emulated_driver(const EmulatorOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(auto pages, GuardedSpace::create());
+  return std::make_unique<EmulatedDriver>(std::move(pages), options);
+}
 
-KernelBody kernel_body(Kernel kernel) {
-  return kBodies[static_cast<std::size_t>(kernel)];
+}  // namespace kakeya::cuda
+
+namespace kakeya::emulated {
+
+KernelBody kernel_body(cuda::Kernel kernel) {
+  return cuda::kBodies[static_cast<std::size_t>(kernel)];
 }
 
 Status Emulator::run(std::string_view name,
                      KernelBody body,
-                     const LaunchShape& shape,
+                     const cuda::LaunchShape& shape,
                      const void* parameters) {
   const auto refuse = [&](std::string_view what, std::int64_t got, std::int64_t most) {
     return error(StatusCode::kInternal, "kernel {}: {} {}, at most {} are possible", name, got,
                  what, most);
   };
-  if (shape.blocks_x > Driver::kMostBlocksX) {
-    return refuse("blocks a row", shape.blocks_x, Driver::kMostBlocksX);
+  if (shape.blocks_x > cuda::Driver::kMostBlocksX) {
+    return refuse("blocks a row", shape.blocks_x, cuda::Driver::kMostBlocksX);
   }
-  if (shape.blocks_y > Driver::kMostBlocksY) {
-    return refuse("rows of blocks", shape.blocks_y, Driver::kMostBlocksY);
+  if (shape.blocks_y > cuda::Driver::kMostBlocksY) {
+    return refuse("rows of blocks", shape.blocks_y, cuda::Driver::kMostBlocksY);
   }
-  if (shape.threads > Driver::kMostThreads || shape.threads % kWarp != 0) {
-    return refuse("threads, which are to be whole warps", shape.threads, Driver::kMostThreads);
+  if (shape.threads > cuda::Driver::kMostThreads || shape.threads % kWarp != 0) {
+    return refuse("threads, which are to be whole warps", shape.threads,
+                  cuda::Driver::kMostThreads);
   }
   const std::int64_t shared = std::int64_t{4} * shape.shared_words;
   if (shared > kMostSharedBytes) return refuse("bytes of shared memory", shared, kMostSharedBytes);
@@ -176,11 +184,4 @@ Status Emulator::run(std::string_view name,
   return {};
 }
 
-}  // namespace emulated
-
-Result<std::unique_ptr<Driver>> create_emulated_driver(const EmulatorOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(auto pages, GuardedSpace::create());
-  return std::make_unique<EmulatedDriver>(std::move(pages), options);
-}
-
-}  // namespace kakeya::cuda
+}  // namespace kakeya::emulated

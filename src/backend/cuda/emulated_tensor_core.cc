@@ -9,7 +9,7 @@
 
 #include "tensor/dtype.h"
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 namespace {
 
 constexpr int kFractionBits = 25;
@@ -154,4 +154,4 @@ void multiply_integers(void* const* lanes, int count) {
   }
 }
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 
 inline constexpr int kTensorDepth = 16;
 
@@ -33,4 +33,4 @@ struct IntegerFragment {
 // Of the 32 lanes of a warp, each `count` IntegerFragments: adds the products to the sums.
 void multiply_integers(void* const* lanes, int count);
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

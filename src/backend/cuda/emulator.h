@@ -5,14 +5,14 @@
 #include <string_view>
 
 #include "backend/cuda/driver.h"
-#include "backend/cuda/emulated_block.h"
+#include "backend/emulated/block.h"
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 
 using KernelBody = void (*)(const void* parameters);
 
 // A kernel of device/, compiled for the host: what each thread runs.
-KernelBody kernel_body(Kernel kernel);
+KernelBody kernel_body(cuda::Kernel kernel);
 
 // One launch at a time.
 class Emulator {
@@ -26,7 +26,7 @@ class Emulator {
   // Errors: kInternal "kernel NAME, block (X, Y), thread T: what happened".
   Status run(std::string_view name,
              KernelBody body,
-             const LaunchShape& shape,
+             const cuda::LaunchShape& shape,
              const void* parameters);
 
  private:
@@ -34,4 +34,4 @@ class Emulator {
   Block block_;
 };
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

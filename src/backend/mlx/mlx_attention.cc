@@ -14,6 +14,8 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr Position kTile = 64;
+// What one group of threads of a kernel looks at; a multiple of kTile.
+constexpr Position kSpan = 256;
 
 mx::Shape block_shape(const KvRows& kv) {
   const auto item = static_cast<std::int64_t>(mx::size_of(dtype_of(kv.format)));
@@ -206,11 +208,11 @@ MlxExecutor::Walk MlxExecutor::restored_walk(const AttentionInput& input) {
   return walk;
 }
 
-// The rows of the walk's positions, [1, N, K, E] in f32; zeros for those that no query sees, whose
-// bytes are zeros in all formats.
-mx::array MlxExecutor::seen_rows(const Walk& walk,
-                                 const KvRows& kv,
-                                 const DevicePointer<std::byte>* blocks) {
+// The rows of the walk's positions as they are stored, [1, N, K, bytes or numbers of a vector];
+// zeros for those that no query sees, whose bytes are zeros in all formats.
+mx::array MlxExecutor::gathered_rows(const Walk& walk,
+                                     const KvRows& kv,
+                                     const DevicePointer<std::byte>* blocks) {
   const mx::Shape shape = block_shape(kv);
   const auto is_seen = [&](Position p) {
     return (p >= walk.sinks.first && p < walk.sinks.second) ||
@@ -241,8 +243,14 @@ mx::array MlxExecutor::seen_rows(const Walk& walk,
     }
   }
   const mx::array rows = pieces.size() == 1 ? pieces.front() : mx::concatenate(pieces, 0, s_);
-  const mx::Shape vectors{1, rows.shape(0), to_int(kv.num_kv_heads), -1};
-  return decode_rows(kv.format, mx::reshape(rows, vectors, s_), s_);
+  return mx::reshape(rows, mx::Shape{1, rows.shape(0), to_int(kv.num_kv_heads), -1}, s_);
+}
+
+// The same as numbers, [1, N, K, E] in f32.
+mx::array MlxExecutor::seen_rows(const Walk& walk,
+                                 const KvRows& kv,
+                                 const DevicePointer<std::byte>* blocks) {
+  return decode_rows(kv.format, gathered_rows(walk, kv, blocks), s_);
 }
 
 MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
@@ -371,17 +379,51 @@ mx::array MlxExecutor::mask(const AttentionInput& input,
   return mask;
 }
 
-// Restored rows stand behind the stored ones, so that both are in the same sums for every query.
-mx::array MlxExecutor::attend(const AttentionInput& input) {
+mx::array MlxExecutor::one_vector_attention(const AttentionInput& input,
+                                            const Walk& walk,
+                                            const mx::array& queries,
+                                            const mx::array& seen) {
   const KvRows& kv = input.layer.rows;
-  const Walk stored = walk(input);
-  const Walk restored = restored_walk(input);
+  const KeyDerivation& derivation = input.settings.derivation;
+  const int head_dim = to_int(kv.head_dim);
+  const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
+  std::vector<std::int32_t> spans;
+  for (std::size_t i = 0; i < walk.tiles.size(); ++i) {
+    const bool begins = i == 0 || walk.tiles[i] / kSpan != walk.tiles[i - 1] / kSpan;
+    if (begins) spans.push_back(static_cast<std::int32_t>(i * kTile));
+  }
+  spans.push_back(static_cast<std::int32_t>(walk.tiles.size() * kTile));
+  const mx::array rows = gathered_rows(walk, kv, kv.values);
+  return row_operations_->one_vector_attention(
+      {queries, kv.format == KvFormat::kBf16 ? rows : decode_rows(kv.format, rows, s_),
+       space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32), turned.cos,
+       turned.sin, seen, mx::array(spans.data(), mx::Shape{to_int(std::ssize(spans))}, mx::int32),
+       input.settings.scale, input.queries.count});
+}
+
+// Restored rows stand behind the stored ones, so that both are in the same sums for every query.
+mx::array MlxExecutor::attention_over(const AttentionInput& input,
+                                      const Walk& stored,
+                                      const Walk& restored,
+                                      const mx::array& queries,
+                                      const mx::array& seen) {
   KeysAndValues rows = stored_rows(input, stored);
   if (!restored.tiles.empty()) {
     const KeysAndValues others = restored_rows(input, restored);
     rows = {mx::concatenate({rows.keys, others.keys}, 1, s_),
             mx::concatenate({rows.values, others.values}, 1, s_)};
   }
+  return mx::fast::scaled_dot_product_attention(queries, mx::transpose(rows.keys, {0, 2, 1, 3}, s_),
+                                                mx::transpose(rows.values, {0, 2, 1, 3}, s_),
+                                                input.settings.scale, "", seen, std::nullopt, false,
+                                                s_);
+}
+
+// [T, width], of one sequence.
+mx::array MlxExecutor::attend(const AttentionInput& input) {
+  const KvRows& kv = input.layer.rows;
+  const Walk stored = walk(input);
+  const Walk restored = restored_walk(input);
   // The heads that read one head of keys stand below one another: [1, K, T * G, E].
   const int count = to_int(input.queries.count);
   const int num_kv_heads = to_int(kv.num_kv_heads);
@@ -390,10 +432,10 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
   const mx::array queries =
       mx::reshape(swapped(read(input.queries), count, num_kv_heads, width / num_kv_heads),
                   mx::Shape{1, num_kv_heads, count * group, to_int(kv.head_dim)}, s_);
-  const mx::array result = mx::fast::scaled_dot_product_attention(
-      queries, mx::transpose(rows.keys, {0, 2, 1, 3}, s_),
-      mx::transpose(rows.values, {0, 2, 1, 3}, s_), input.settings.scale, "",
-      mask(input, stored, restored, group), std::nullopt, false, s_);
+  const mx::array seen = mask(input, stored, restored, group);
+  const mx::array result = kv.keys == nullptr && restored.tiles.empty()
+                               ? one_vector_attention(input, stored, queries, seen)
+                               : attention_over(input, stored, restored, queries, seen);
   return mx::reshape(swapped(result, num_kv_heads, count, width / num_kv_heads),
                      mx::Shape{count, width}, s_);
 }

@@ -69,7 +69,8 @@ class MlxBackend final : public Backend {
   // attention gathers grows with the context and is not in here.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
     // Composed, a route compares each expert with every other one.
-    const std::int64_t compared = space_->composes() ? plan.num_experts * plan.num_experts : 0;
+    const bool compares = space_->operations() == RowOperationsKind::kComposed;
+    const std::int64_t compared = compares ? plan.num_experts * plan.num_experts : 0;
     const std::int64_t row =
         4 * plan.max_matmul_width + 6 * plan.max_query_width + 2 * compared +
         plan.top_k_experts * (4 * plan.moe_intermediate_size + 2 * plan.hidden_size);
@@ -90,6 +91,47 @@ void use_memory_of_gpu() {
     mx::set_wired_limit(*most);
     return {};
   }));
+}
+
+// Why the GPU runs MLX's operations where this backend has kernels; empty if it runs the kernels.
+const std::string& kernels_refused() {
+  static const std::string kReason = [] {
+    const mx::Stream stream = mx::new_thread_unsafe_stream(mx::Device::gpu);
+    return compare_operations(*kernel_operations(stream), *composed_operations(stream));
+  }();
+  return kReason;
+}
+
+struct Choice {
+  mx::Device device;
+  RowOperationsKind operations;
+  std::string_view name;
+};
+
+// kInvalidArgument, kFailedPrecondition.
+Result<Choice> choose(std::string_view device) {
+  if (device == "cpu") return Choice{mx::Device::cpu, RowOperationsKind::kFused, "mlx/cpu"};
+  if (device == "composed") {
+    return Choice{mx::Device::cpu, RowOperationsKind::kComposed, "mlx/composed"};
+  }
+  if (device == "kernels") {
+    return Choice{mx::Device::cpu, RowOperationsKind::kKernels, "mlx/kernels"};
+  }
+  if (!device.empty() && device != "gpu") {
+    return invalid_argument(
+        "EngineOptions::backend must be mlx, mlx/cpu, mlx/gpu, mlx/composed or mlx/kernels but is "
+        "'mlx/{}'",
+        device);
+  }
+  if (!mx::is_available(mx::Device::gpu)) {
+    if (device.empty()) return choose("cpu");
+    return error(StatusCode::kFailedPrecondition,
+                 "backend mlx/gpu is not available: MLX finds no GPU here");
+  }
+  const bool has_kernels = kernels_refused().empty();
+  return Choice{mx::Device::gpu,
+                has_kernels ? RowOperationsKind::kKernels : RowOperationsKind::kComposed,
+                "mlx/gpu"};
 }
 
 }  // namespace
@@ -118,30 +160,20 @@ std::optional<DeviceDescription> gpu() {
     description.free_bytes =
         description.memory_bytes -
         std::min<std::uint64_t>(description.memory_bytes, mx::get_active_memory());
+    if (!kernels_refused().empty()) {
+      description.note = "without kernels of its own: " + kernels_refused();
+    }
     return description;
   });
   return described ? std::optional(*described) : std::nullopt;
 }
 
 Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device) {
-  if (device != "" && device != "cpu" && device != "gpu" && device != "composed") {
-    return invalid_argument(
-        "EngineOptions::backend must be mlx, mlx/cpu, mlx/gpu or mlx/composed but is 'mlx/{}'",
-        device);
-  }
   return caught([&]() -> Result<std::unique_ptr<Backend>> {
-    const bool has_gpu = mx::is_available(mx::Device::gpu);
-    if (device == "gpu" && !has_gpu) {
-      return error(StatusCode::kFailedPrecondition,
-                   "backend mlx/gpu is not available: MLX finds no GPU here");
-    }
-    const bool on_gpu = device == "gpu" || (device.empty() && has_gpu);
-    if (on_gpu) use_memory_of_gpu();
-    KAKEYA_ASSIGN_OR_RETURN(auto space,
-                            MlxSpace::create(on_gpu ? mx::Device::gpu : mx::Device::cpu,
-                                             /*composes=*/on_gpu || device == "composed"));
-    std::string name = on_gpu ? "mlx/gpu" : device == "composed" ? "mlx/composed" : "mlx/cpu";
-    return std::make_unique<MlxBackend>(std::move(space), std::move(name));
+    KAKEYA_ASSIGN_OR_RETURN(const Choice choice, choose(device));
+    if (choice.device == mx::Device::gpu) use_memory_of_gpu();
+    KAKEYA_ASSIGN_OR_RETURN(auto space, MlxSpace::create(choice.device, choice.operations));
+    return std::make_unique<MlxBackend>(std::move(space), std::string(choice.name));
   });
 }
 

@@ -19,8 +19,9 @@ std::string_view missing();
 // The GPU that MLX has here, if it has one; its memory is what it may use without paging.
 std::optional<DeviceDescription> gpu();
 
-// Runs on a device of MLX's: "cpu", "gpu", or by default the GPU if there is one; "composed" is for
-// tests, the CPU device with the operations of the GPU. Sums are f32, whatever the weights' type
+// Runs on a device of MLX's: "cpu", "gpu", or by default the GPU if there is one. "kernels" and
+// "composed" are for tests: the CPU device with what a GPU runs, kernels of this backend's own or,
+// where those do not pass, MLX's operations. Sums are f32, whatever the weights' type
 // and the mode of computing. A pass is run at its end, which says what MLX reports there:
 // kResourceExhausted, kInternal. What MLX reports while it records, or in download(), leaves as its
 // exception.

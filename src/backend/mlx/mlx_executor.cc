@@ -76,7 +76,8 @@ mx::array MlxExecutor::product(const mx::array& rows, const Matrix& w) {
   constexpr int kLeastRows = 8;
   const MlxMatrix& matrix = as_mlx(w);
   const int count = rows.shape(0);
-  const int least = !space_.composes() ? 1 : matrix.is_quantized() ? 2 : kLeastRows;
+  const bool is_as_on_gpu = space_.operations() != RowOperationsKind::kFused;
+  const int least = !is_as_on_gpu ? 1 : matrix.is_quantized() ? 2 : kLeastRows;
   if (count >= least) return matrix.times(rows, s_);
   const mx::array filled =
       mx::pad(rows, {{0, least - count}, {0, 0}}, mx::array(0.0F), "constant", s_);

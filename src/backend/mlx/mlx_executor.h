@@ -23,7 +23,7 @@ class MlxExecutor final : public Executor {
   MlxExecutor(MlxSpace& space, Buffer scratch)
       : space_(space),
         s_(space.stream()),
-        row_operations_(space.composes() ? composed_operations(s_) : fused_operations(s_)),
+        row_operations_(create_row_operations(space.operations(), s_)),
         scratch_(std::move(scratch)) {}
 
   void begin(const Batch& batch) override;
@@ -120,6 +120,18 @@ class MlxExecutor final : public Executor {
                          const Walk& walk,
                          const DevicePointer<std::byte>* blocks,
                          DevicePointer<const float> decoder);
+  mx::array one_vector_attention(const AttentionInput& input,
+                                 const Walk& walk,
+                                 const mx::array& queries,
+                                 const mx::array& seen);
+  mx::array attention_over(const AttentionInput& input,
+                           const Walk& stored,
+                           const Walk& restored,
+                           const mx::array& queries,
+                           const mx::array& seen);
+  mx::array gathered_rows(const Walk& walk,
+                          const KvRows& kv,
+                          const DevicePointer<std::byte>* blocks);
   mx::array seen_rows(const Walk& walk, const KvRows& kv, const DevicePointer<std::byte>* blocks);
   mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);

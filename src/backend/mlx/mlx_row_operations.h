@@ -7,10 +7,24 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "backend/backend.h"
 
 namespace kakeya::mlx {
+
+// Queries of one sequence at a layer that stores values alone, from which keys are made.
+struct OneVectorAttention {
+  ::mlx::core::array queries;  // f32 [1, K, Q, E]: for each head of values, rows times heads
+  ::mlx::core::array values;   // [1, N, K, E], f32 or bf16
+  ::mlx::core::array k_norm;   // f32 [E]
+  ::mlx::core::array cos;      // f32 [N, E / 2], of the values' positions
+  ::mlx::core::array sin;
+  ::mlx::core::array seen;   // bool [Q, N]
+  ::mlx::core::array spans;  // int32 [C + 1]: where spans of values begin, and N
+  float scale;
+  std::int64_t rows;  // of the sequence, that the queries are of
+};
 
 struct Routes {
   ::mlx::core::array experts;  // uint32 [T, K], best first; of equal ones the lower id
@@ -21,6 +35,7 @@ class RowOperations {
  public:
   explicit RowOperations(::mlx::core::Stream stream) : s_(stream) {}
   virtual ~RowOperations() = default;
+  ::mlx::core::Stream stream() const { return s_; }
 
   // Rows of `width`: x / sqrt(mean(x^2) + eps) * weight [width].
   virtual ::mlx::core::array rms_norm(const ::mlx::core::array& x,
@@ -50,16 +65,31 @@ class RowOperations {
   virtual Routes route(const ::mlx::core::array& logits,
                        const ::mlx::core::array& scales,
                        std::int64_t top_k) const = 0;
+  // [1, K, Q, E]. A key is its value times k_norm, turned.
+  virtual ::mlx::core::array one_vector_attention(const OneVectorAttention& input) const;
 
  protected:
   const ::mlx::core::Stream s_;
 };
 
-// A primitive each, for the CPU device alone, whose loops are this backend's own: of MLX's
-// operations there would be many.
+enum class RowOperationsKind : std::uint8_t {
+  // A primitive each, for the CPU device alone, whose loops are this backend's own: of MLX's
+  // operations there would be many.
+  kFused,
+  // Of MLX's operations, for every device: what the others are compared with.
+  kComposed,
+  // Kernels of this backend's own, where there is one for the sizes at hand.
+  kKernels
+};
+std::unique_ptr<RowOperations> create_row_operations(RowOperationsKind kind,
+                                                     ::mlx::core::Stream stream);
+// The three of them.
 std::unique_ptr<RowOperations> fused_operations(::mlx::core::Stream stream);
-
-// Of MLX's operations, for every device.
 std::unique_ptr<RowOperations> composed_operations(::mlx::core::Stream stream);
+std::unique_ptr<RowOperations> kernel_operations(::mlx::core::Stream stream);
+
+// What differs from what `specified` gives for some small inputs, or is refused; empty if nothing
+// does. On a device that nobody tried, kernels are used only if they pass.
+std::string compare_operations(const RowOperations& tried, const RowOperations& specified);
 
 }  // namespace kakeya::mlx

@@ -54,7 +54,8 @@ std::optional<std::uint64_t> device_number(mx::Device device, const std::string&
   return std::get<std::size_t>(found->second);
 }
 
-Result<std::unique_ptr<MlxSpace>> MlxSpace::create(mx::Device device, bool composes) {
+Result<std::unique_ptr<MlxSpace>> MlxSpace::create(mx::Device device,
+                                                   RowOperationsKind operations) {
   void* base =
       ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -62,11 +63,11 @@ Result<std::unique_ptr<MlxSpace>> MlxSpace::create(mx::Device device, bool compo
                  "the mlx backend needs {} bytes of addresses, which the system refuses",
                  kAddresses);
   }
-  return std::unique_ptr<MlxSpace>(new MlxSpace(static_cast<std::byte*>(base), device, composes));
+  return std::unique_ptr<MlxSpace>(new MlxSpace(static_cast<std::byte*>(base), device, operations));
 }
 
-MlxSpace::MlxSpace(std::byte* base, mx::Device device, bool composes)
-    : base_(base), stream_(mx::new_thread_unsafe_stream(device)), composes_(composes) {}
+MlxSpace::MlxSpace(std::byte* base, mx::Device device, RowOperationsKind operations)
+    : base_(base), stream_(mx::new_thread_unsafe_stream(device)), operations_(operations) {}
 
 std::optional<std::uint64_t> MlxSpace::free_bytes() const {
   if (stream_.device != mx::Device::gpu) return std::nullopt;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/mlx/mlx_backend.h"
+#include "backend/mlx/mlx_row_operations.h"
 #include "backend/rows.h"
 #include "base/memory_space.h"
 #include "kakeya/status.h"
@@ -36,9 +37,8 @@ std::optional<std::uint64_t> device_number(mx::Device device, const std::string&
 // of the host's beside its own is read and written at once, which is what tests of operations use.
 class MlxSpace final : public MemorySpace {
  public:
-  // On a device of MLX's. `composes`: operations on rows are made of MLX's own, as they must be
-  // on a GPU. Errors: kResourceExhausted if the system does not give the addresses.
-  static Result<std::unique_ptr<MlxSpace>> create(mx::Device device, bool composes);
+  // On a device of MLX's. Errors: kResourceExhausted if the system does not give the addresses.
+  static Result<std::unique_ptr<MlxSpace>> create(mx::Device device, RowOperationsKind operations);
   ~MlxSpace() override;
 
   std::string_view name() const override { return "mlx"; }
@@ -55,7 +55,7 @@ class MlxSpace final : public MemorySpace {
 
   std::recursive_mutex& mutex() { return mutex_; }
   mx::Stream stream() const { return stream_; }
-  bool composes() const { return composes_; }
+  RowOperationsKind operations() const { return operations_; }
   Counters& counters() { return counters_; }
 
   // What lies at `address`, as an array of this shape and type.
@@ -83,7 +83,7 @@ class MlxSpace final : public MemorySpace {
   };
   using Names = std::map<std::uintptr_t, Named>;
 
-  MlxSpace(std::byte* base, mx::Device device, bool composes);
+  MlxSpace(std::byte* base, mx::Device device, RowOperationsKind operations);
   bool is_own(const void* address) const;
   // The first name that reaches behind `begin`.
   Names::iterator first_behind(std::uintptr_t begin);
@@ -97,7 +97,7 @@ class MlxSpace final : public MemorySpace {
 
   std::byte* const base_;
   const mx::Stream stream_;
-  const bool composes_;
+  const RowOperationsKind operations_;
   std::recursive_mutex mutex_;                     // of what follows
   std::map<std::uint64_t, std::uint64_t> pieces_;  // what is allocated: place to bytes, whole pages
   Names names_;                                    // by first address; they do not overlap

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cuda/emulated_block.h"
 #include "backend/cuda/emulated_tensor_core.h"
+#include "backend/emulated/block.h"
 #include "tensor/dtype.h"
 
 #define KAKEYA_DEVICE inline

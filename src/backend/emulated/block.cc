@@ -1,4 +1,4 @@
-#include "backend/cuda/emulated_block.h"
+#include "backend/emulated/block.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 namespace {
 
 thread_local Block* running_block = nullptr;
@@ -270,4 +270,4 @@ void Block::write_shared(int index, std::uint32_t value, Place place) {
   word.written = own_access();
 }
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 
 // Where code stopped that will go on.
 struct Fiber {
@@ -46,4 +46,4 @@ void enter_fiber(Fiber& from);
 // Goes on with `to`, until somebody switches back to `from`.
 void switch_fiber(Fiber& from, Fiber& to);
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

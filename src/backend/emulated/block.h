@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/fiber.h"
+#include "backend/emulated/fiber.h"
 #include "base/random.h"
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 
 inline constexpr int kWarp = 32;
 
@@ -145,4 +145,4 @@ class Block {
 // The block whose threads run on this thread of the host.
 Block* running();
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated

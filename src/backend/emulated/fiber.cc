@@ -1,4 +1,4 @@
-#include "backend/cuda/fiber.h"
+#include "backend/emulated/fiber.h"
 
 #include <sys/mman.h>
 
@@ -87,7 +87,7 @@ kakeya_switch_stacks:
 )");
 #endif
 
-namespace kakeya::cuda::emulated {
+namespace kakeya::emulated {
 namespace {
 
 constexpr std::size_t kGuard = 16384;  // a whole page anywhere
@@ -181,4 +181,4 @@ void switch_fiber(Fiber& from, Fiber& to) {
 #endif
 }
 
-}  // namespace kakeya::cuda::emulated
+}  // namespace kakeya::emulated
