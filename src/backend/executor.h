@@ -113,6 +113,10 @@ struct ExecutorPlan {
   std::int64_t max_matmul_width = 0;  // K of any matmul, gated_matmul or expert projection
   std::int64_t max_query_width = 0;   // H * E of any attention
   std::int64_t max_head_dim = 0;      // E
+  // Of the attention that reads most: positions, and numbers of their keys or values, positions * K
+  // * E; restored ones count twice.
+  std::int64_t max_positions = 0;
+  std::int64_t max_kv_numbers = 0;
   std::int64_t top_k_experts = 0;     // 0: no experts
   std::int64_t num_experts = 0;
   std::int64_t hidden_size = 0;  // D of the experts

@@ -48,6 +48,7 @@ DflashPlan plan_dflash(const DrafterConfig& config, const TimelinePlan& target) 
   plan.context = dflash::plan_context(config, target.context + config.block_size,
                                       std::max(target.max_rows, plan.pass_rows), target.drafter);
   plan.context.grows = target.cache.grows;
+  plan.workspace.include_attention(plan.context);
   return plan;
 }
 

@@ -189,6 +189,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   plan.cache.grows = options.grow;
   KAKEYA_TRY(plan.cache.check());
   plan.workspace = plan_target_passes(config, max_rows, plan.logit_rows);
+  plan.workspace.include_attention(plan.cache);
   if (restores) {
     plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, context, max_rows,
                                     plan.drafter.format);

@@ -18,6 +18,8 @@ void include_executor(ExecutorPlan& plan, const ExecutorPlan& other) {
   widen(&ExecutorPlan::max_matmul_width);
   widen(&ExecutorPlan::max_query_width);
   widen(&ExecutorPlan::max_head_dim);
+  widen(&ExecutorPlan::max_positions);
+  widen(&ExecutorPlan::max_kv_numbers);
   widen(&ExecutorPlan::top_k_experts);
   widen(&ExecutorPlan::num_experts);
   widen(&ExecutorPlan::hidden_size);
@@ -25,6 +27,20 @@ void include_executor(ExecutorPlan& plan, const ExecutorPlan& other) {
 }
 
 }  // namespace
+
+void WorkspacePlan::include_attention(const KvCacheSpec& cache) {
+  // Not each session that is a token longer than all others needs another executor.
+  constexpr std::int64_t kStep = 256;
+  for (const LayerCacheSpec& layer : cache.layers) {
+    if (layer.is_codes) continue;
+    const std::int64_t held = layer.restored ? cache.context : cache.capacity(layer);
+    const std::int64_t positions = (held + kStep - 1) / kStep * kStep;
+    const std::int64_t numbers =
+        positions * layer.num_kv_heads * layer.head_dim * (layer.restored ? 2 : 1);
+    executor.max_positions = std::max(executor.max_positions, positions);
+    executor.max_kv_numbers = std::max(executor.max_kv_numbers, numbers);
+  }
+}
 
 void WorkspacePlan::include(const WorkspacePlan& other) {
   include_executor(executor, other.executor);

@@ -35,6 +35,8 @@ struct WorkspacePlan {
 
   // Whatever either of the two needs.
   void include(const WorkspacePlan& other);
+  // Passes over these rows.
+  void include_attention(const KvCacheSpec& cache);
   bool operator==(const WorkspacePlan&) const = default;
 };
 

@@ -252,6 +252,33 @@ TEST(MlxPasses, ManyStepsTakeNoMoreMemory) {
   EXPECT_LE(after.active_bytes - others, engine->footprint().total_reserved());
 }
 
+// A prompt of 500 tokens: what MLX has at most in a pass is charged, and not much more.
+TEST(MlxPasses, TheLedgerHasWhatPassesTake) {
+  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
+  for (const bool restores : {false, true}) {
+    const std::string backend = restores ? "mlx/composed" : "mlx/cpu";
+    SessionOptions session{.context = 512, .max_rows = 8};
+    if (restores) {
+      session.window = 64;
+      session.evicted_full = session.evicted_sliding = Evicted::kRestore;
+    }
+    const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                                          .backend = backend,
+                                          .session = session,
+                                          .draft = {.source = restores ? "auto" : "none"}})
+                            .value();
+    const auto running = engine->create_session().value();
+    ASSERT_TRUE(running->append(std::vector<TokenId>(500, 17)).has_value());
+    mlx::counters(engine->backend());
+    ASSERT_TRUE(running->generate({.max_tokens = 1, .ignore_model_stop_ids = true}).has_value());
+    const mlx::Counters after = mlx::counters(engine->backend());
+    const std::uint64_t taken = after.peak_bytes - after.active_bytes;
+    const std::uint64_t charged = engine->footprint().reserved_bytes(MemoryClass::kActivations);
+    EXPECT_LE(taken, charged) << backend;
+    EXPECT_LE(charged, 2 * taken) << backend;
+  }
+}
+
 TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {
   if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
   const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,

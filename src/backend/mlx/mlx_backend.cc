@@ -22,6 +22,16 @@ constexpr std::uint64_t kFloat = sizeof(float);
 // What freed arrays of a GPU leave for further ones; by itself MLX keeps as much as there is.
 constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
 
+// What attention gathers: stored rows, as numbers, keys that are made of them, turned, and copies
+// in the order in which products want them; scores, and what each query sees.
+std::uint64_t gathered_bytes(const ExecutorPlan& plan) {
+  constexpr std::int64_t kCopies = 9;
+  const std::int64_t heads = plan.max_head_dim == 0 ? 0 : plan.max_query_width / plan.max_head_dim;
+  const std::int64_t scores = plan.max_rows * heads * plan.max_positions;
+  return static_cast<std::uint64_t>(kCopies * plan.max_kv_numbers + scores) * kFloat +
+         static_cast<std::uint64_t>(scores);
+}
+
 class MlxBackend final : public Backend {
  public:
   MlxBackend(std::unique_ptr<MlxSpace> space, std::string name)
@@ -65,8 +75,7 @@ class MlxBackend final : public Backend {
     return std::make_unique<MlxExecutor>(*space_, std::move(scratch));
   }
 
-  // Arrays that are alive at once while one operation runs, beside the rows that callers have. What
-  // attention gathers grows with the context and is not in here.
+  // Arrays that are alive at once while one operation runs, beside the rows that callers have.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
     // Composed, a route compares each expert with every other one.
     const bool compares = space_->operations() == RowOperationsKind::kComposed;
@@ -74,7 +83,8 @@ class MlxBackend final : public Backend {
     const std::int64_t row =
         4 * plan.max_matmul_width + 6 * plan.max_query_width + 2 * compared +
         plan.top_k_experts * (4 * plan.moe_intermediate_size + 2 * plan.hidden_size);
-    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(plan.max_rows * row) * kFloat);
+    return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(plan.max_rows * row) * kFloat) +
+           MemoryBudget::charged_bytes(gathered_bytes(plan));
   }
 
  private:
@@ -183,6 +193,8 @@ Counters counters(const Backend& backend) {
   Counters counters = space.counters();
   counters.active_bytes = mx::get_active_memory();
   counters.cached_bytes = mx::get_cache_memory();
+  counters.peak_bytes = mx::get_peak_memory();
+  mx::reset_peak_memory();
   return counters;
 }
 

@@ -41,6 +41,8 @@ struct Counters {
   // it keeps for further ones.
   std::uint64_t active_bytes = 0;
   std::uint64_t cached_bytes = 0;
+  // The most that arrays had since somebody asked last.
+  std::uint64_t peak_bytes = 0;
 };
 
 // `backend` is of create_mlx_backend().
