@@ -117,7 +117,7 @@ struct ExecutorPlan {
   // * E; restored ones count twice.
   std::int64_t max_positions = 0;
   std::int64_t max_kv_numbers = 0;
-  std::int64_t top_k_experts = 0;     // 0: no experts
+  std::int64_t top_k_experts = 0;  // 0: no experts
   std::int64_t num_experts = 0;
   std::int64_t hidden_size = 0;  // D of the experts
   std::int64_t moe_intermediate_size = 0;

@@ -127,7 +127,8 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
   scale(2, 1e-37F);
   scale(3, 1e37F);
   rows[4 * kWidth + 3] = INFINITY;
-  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kRotatedInt4}) {
+  for (const KvFormat format :
+       {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4, KvFormat::kE8}) {
     KvRows kv = {.block_slots = kSlots,
                  .format = format,
                  .capacity = kSlots,
@@ -137,6 +138,7 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
     const DevicePointer<std::byte> block = device(stored.data());
     kv.values = &block;
     machine.store({}, rows_of(rows, kWidth), 0, kv);
+    const bool is_rotated = format >= KvFormat::kRotatedInt4;
     std::int64_t different = 0;
     for (std::int64_t vector = 0; vector < kSlots * kHeads; ++vector) {
       const float* x = rows.data() + vector * kHeadDim;
@@ -151,11 +153,11 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
       }
       for (std::size_t i = 0; i < expected.size(); ++i) {
         // The low bits of a scale behind a rotation.
-        if (format == KvFormat::kRotatedInt4 && i < sizeof(float)) continue;
+        if (is_rotated && i < sizeof(float)) continue;
         different += got[i] == expected[i] ? 0 : 1;
       }
     }
-    EXPECT_LE(different, format == KvFormat::kRotatedInt4 ? 2 : 0) << kv_format_name(format);
+    EXPECT_LE(different, is_rotated ? 2 : 0) << kv_format_name(format);
   }
   EXPECT_TRUE(mlx::counters(*machine.backend).fallbacks.empty());
 }
@@ -281,24 +283,35 @@ TEST(MlxPasses, TheLedgerHasWhatPassesTake) {
 
 TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {
   if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
-  const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                                        .backend = "mlx",
-                                        .session = {.context = 256,
-                                                    .max_rows = 32,
-                                                    .kv_full = KvType::kInt8,
-                                                    .kv_sliding = KvType::kRotatedInt4,
-                                                    .window = 40,
-                                                    .evicted_full = Evicted::kRestore,
-                                                    .evicted_sliding = Evicted::kRestore,
-                                                    .kv_codes = KvType::kInt4},
-                                        .draft = {.source = "auto"}})
-                          .value();
-  const auto session = engine->create_session().value();
-  ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
-  ASSERT_TRUE(session->generate({.max_tokens = 5, .draft_length = 0, .ignore_model_stop_ids = true})
-                  .has_value());
-  for (const auto& [name, times] : mlx::counters(engine->backend()).fallbacks) {
-    ADD_FAILURE() << name << ": " << times << " times";
+  struct Formats {
+    KvType full;
+    KvType sliding;
+    Evicted evicted_sliding;
+    KvType codes;
+  };
+  for (const Formats& formats :
+       {Formats{KvType::kInt8, KvType::kRotatedInt4, Evicted::kRestore, KvType::kInt4},
+        Formats{KvType::kE8, KvType::kD4, Evicted::kDrop, KvType::kE8}}) {
+    const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                                          .backend = "mlx",
+                                          .session = {.context = 256,
+                                                      .max_rows = 32,
+                                                      .kv_full = formats.full,
+                                                      .kv_sliding = formats.sliding,
+                                                      .window = 40,
+                                                      .evicted_full = Evicted::kRestore,
+                                                      .evicted_sliding = formats.evicted_sliding,
+                                                      .kv_codes = formats.codes},
+                                          .draft = {.source = "auto"}})
+                            .value();
+    const auto session = engine->create_session().value();
+    ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
+    ASSERT_TRUE(
+        session->generate({.max_tokens = 5, .draft_length = 0, .ignore_model_stop_ids = true})
+            .has_value());
+    for (const auto& [name, times] : mlx::counters(engine->backend()).fallbacks) {
+      ADD_FAILURE() << name << ": " << times << " times";
+    }
   }
 }
 

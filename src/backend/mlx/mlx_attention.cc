@@ -129,37 +129,21 @@ void MlxExecutor::store_rows(const mx::array& rows,
   }
 }
 
-// Those of the batch whose rows of a layer the reference reads and writes: of formats that are not
-// here, or restored from such or, for comparisons, with a share of their own.
-std::vector<Segment> MlxExecutor::referred(std::int64_t layer, bool also_restored) const {
+// Those of the batch whose rows the reference restores: with a share of their own, which only
+// comparisons ask for.
+std::vector<Segment> MlxExecutor::referred(std::int64_t layer) const {
   std::vector<Segment> segments;
   for (const Segment& segment : batch().segments) {
     const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    const RestoredRows& restored = kv.restored;
-    const bool is_other = also_restored && kv.is_restored &&
-                          (!has_rows_of(restored.codes.format) || restored.blend != 0.0F);
-    if (is_other || !has_rows_of(kv.rows.format)) segments.push_back(segment);
+    if (kv.is_restored && kv.restored.blend != 0.0F) segments.push_back(segment);
   }
   return segments;
 }
 
 void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   const auto guard = start();
-  const std::vector<Segment> others = referred(layer, /*also_restored=*/false);
-  if (!others.empty()) {
-    fall_back("store_kv", others, [&] {
-      space_.to_pages(values.data.address(), bytes_in(values));
-      if (keys.data) {
-        space_.to_pages(keys.data.address(), bytes_in(keys));
-      }
-      kv_to_pages(layer, others);
-      kv_from_pages(layer, others);
-      reference_.store_kv(keys, values, layer);
-    });
-  }
   for (const Segment& segment : batch().segments) {
     const KvRows& kv = segment.layers[static_cast<std::size_t>(layer)].rows;
-    if (!has_rows_of(kv.format)) continue;
     if (kv.keys != nullptr) store_rows(read(keys), segment, kv, kv.keys);
     store_rows(read(values), segment, kv, kv.values);
   }
@@ -472,7 +456,7 @@ void MlxExecutor::attention(ConstRows queries,
                             std::int64_t layer,
                             Rows out) {
   const auto guard = start();
-  const std::vector<Segment> others = referred(layer, /*also_restored=*/true);
+  const std::vector<Segment> others = referred(layer);
   if (!others.empty()) refer_attention(others, queries, settings, layer, out);
   if (others.size() == batch().segments.size()) return;
   std::vector<mx::array> outputs;

@@ -141,7 +141,7 @@ class MlxExecutor final : public Executor {
   void fall_back(std::string_view name,
                  std::span<const Segment> segments,
                  const Operation& operation);
-  std::vector<Segment> referred(std::int64_t layer, bool also_restored) const;
+  std::vector<Segment> referred(std::int64_t layer) const;
   void refer_attention(std::span<const Segment> segments,
                        ConstRows queries,
                        const AttentionSettings& settings,

@@ -12,6 +12,11 @@ constexpr int kScaleBytes = sizeof(float);
 constexpr int kGroup = static_cast<int>(kInt4Group);
 constexpr int kGroupScaleBytes = 2;  // of bf16
 
+// Elements of a rotated format that share a code.
+int block_size(KvFormat format) {
+  return format == KvFormat::kE8 ? 8 : format == KvFormat::kD4 ? 4 : 2;
+}
+
 // Operations on one stream.
 class Coder {
  public:
@@ -21,13 +26,22 @@ class Coder {
   mx::array decode_int8(const mx::array& rows) const;
   mx::array encode_int4(const mx::array& x) const;
   mx::array decode_int4(const mx::array& rows) const;
-  mx::array encode_rotated(const mx::array& x) const;
-  mx::array decode_rotated(const mx::array& rows) const;
+  mx::array encode_rotated(KvFormat format, const mx::array& x) const;
+  mx::array decode_rotated(KvFormat format, const mx::array& rows) const;
 
  private:
+  // A vector [..., E] of a rotated format is B blocks of S elements, z [..., S, B]: a column each.
+  struct Points {
+    mx::array numbers;   // [..., S, B]
+    mx::array distance;  // from z, squared, [..., 1, B]
+  };
+  struct Blocks {
+    mx::array bytes;     // [..., B, S / 2]
+    mx::array distance;  // [..., 1, B]
+  };
   struct Coded {
-    mx::array codes;
-    mx::array error;  // squared, of a vector
+    mx::array bytes;  // [..., E / 2]
+    mx::array error;  // squared, of a vector, [..., 1]
   };
 
   static mx::array number(float value) { return mx::array(value); }
@@ -35,9 +49,10 @@ class Coder {
   // not finite.
   mx::array largest(const mx::array& x) const;
   mx::array rounded(const mx::array& x, float low, float high) const;
-  // Codes -8 ... 7 [..., E] as fields of 4 bits [..., E / 2]: code i below code i + E / 2.
-  mx::array packed(const mx::array& codes) const;
-  mx::array unpacked(const mx::array& fields) const;
+  // Codes -8 ... 7 along an axis as fields of 4 bits, half as many bytes: the first half of the
+  // codes below the second.
+  mx::array packed(const mx::array& codes, int axis) const;
+  mx::array unpacked(const mx::array& fields, int axis) const;
   mx::array bytes_of(const mx::array& scale) const {
     return mx::view(mx::contiguous(scale, false, s_), mx::uint8, s_);
   }
@@ -47,7 +62,20 @@ class Coder {
     return mx::concatenate({bytes_of(scale), codes}, -1, s_);
   }
   mx::array turned(const mx::array& x) const;
-  Coded with_step(const mx::array& y, const mx::array& step) const;
+  mx::array columns(const mx::array& x) const { return mx::swapaxes(x, -1, -2, s_); }
+  mx::array as_bool(const mx::array& x) const { return mx::astype(x, mx::bool_, s_); }
+  // 1 where a whole number is odd, else 0.
+  mx::array odd(const mx::array& x) const { return mx::remainder(x, number(2.0F), s_); }
+  mx::array element(const mx::array& z, int index) const;
+  mx::array with_last(const mx::array& z, const mx::array& last) const;
+  Points nearest_even(const mx::array& z, float low, float high) const;
+  Blocks encode_blocks(KvFormat format, const mx::array& z) const;
+  Blocks encode_e8(const mx::array& z) const;
+  Blocks encode_d4(const mx::array& z) const;
+  mx::array decode_blocks(KvFormat format, const mx::array& bytes) const;
+  mx::array decode_e8(const mx::array& bytes) const;
+  mx::array decode_d4(const mx::array& bytes) const;
+  Coded with_step(KvFormat format, const mx::array& y, const mx::array& step) const;
 
   mx::Stream s_;
 };
@@ -61,16 +89,16 @@ mx::array Coder::rounded(const mx::array& x, float low, float high) const {
   return mx::clip(mx::round(x, s_), number(low), number(high), s_);
 }
 
-mx::array Coder::packed(const mx::array& codes) const {
+mx::array Coder::packed(const mx::array& codes, int axis) const {
   const mx::array lifted = mx::astype(mx::add(codes, number(8.0F), s_), mx::uint8, s_);
-  const std::vector<mx::array> halves = mx::split(lifted, 2, -1, s_);
+  const std::vector<mx::array> halves = mx::split(lifted, 2, axis, s_);
   return mx::bitwise_or(halves[0], mx::left_shift(halves[1], mx::array(4, mx::uint8), s_), s_);
 }
 
-mx::array Coder::unpacked(const mx::array& fields) const {
+mx::array Coder::unpacked(const mx::array& fields, int axis) const {
   const mx::array codes = mx::concatenate({mx::bitwise_and(fields, mx::array(15, mx::uint8), s_),
                                            mx::right_shift(fields, mx::array(4, mx::uint8), s_)},
-                                          -1, s_);
+                                          axis, s_);
   return mx::subtract(mx::astype(codes, mx::float32, s_), number(8.0F), s_);
 }
 
@@ -115,7 +143,7 @@ mx::array Coder::encode_int4(const mx::array& x) const {
       mx::where(is_usable, rounded(mx::divide(groups, scale, s_), -8.0F, 7.0F), number(0.0F), s_);
   shape.pop_back();
   shape.back() *= static_cast<int>(kInt4GroupBytes);
-  return mx::reshape(joined(stored, packed(codes)), shape, s_);
+  return mx::reshape(joined(stored, packed(codes, -1)), shape, s_);
 }
 
 mx::array Coder::decode_int4(const mx::array& rows) const {
@@ -125,7 +153,8 @@ mx::array Coder::decode_int4(const mx::array& rows) const {
   const mx::array groups = mx::reshape(rows, shape, s_);
   const mx::array scale =
       mx::astype(mx::view(part(groups, 0, kGroupScaleBytes), mx::bfloat16, s_), mx::float32, s_);
-  const mx::array numbers = mx::multiply(scale, unpacked(part(groups, kGroupScaleBytes, 0)), s_);
+  const mx::array numbers =
+      mx::multiply(scale, unpacked(part(groups, kGroupScaleBytes, 0), -1), s_);
   shape.pop_back();
   shape.back() *= kGroup;
   return mx::reshape(numbers, shape, s_);
@@ -135,41 +164,155 @@ mx::array Coder::turned(const mx::array& x) const {
   return mx::hadamard_transform(x, 1.0F / std::sqrt(static_cast<float>(x.shape(-1))), s_);
 }
 
-Coder::Coded Coder::with_step(const mx::array& y, const mx::array& step) const {
-  const mx::array z = mx::divide(y, step, s_);
-  const mx::array codes = rounded(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);
-  const mx::array left = mx::subtract(mx::subtract(z, codes, s_), number(0.5F), s_);
-  return {codes,
-          mx::multiply(mx::sum(mx::square(left, s_), -1, true, s_), mx::square(step, s_), s_)};
+// Element `index` of each block, [..., 1, B].
+mx::array Coder::element(const mx::array& z, int index) const {
+  return mx::take(z, mx::array({index}, mx::int32), -2, s_);
 }
 
-mx::array Coder::encode_rotated(const mx::array& x) const {
+// The same elements but for the last of each block.
+mx::array Coder::with_last(const mx::array& z, const mx::array& last) const {
+  mx::Shape end = z.shape();
+  end[z.ndim() - 2] -= 1;
+  const mx::array others = mx::slice(z, mx::Shape(z.ndim(), 0), end, mx::Shape(z.ndim(), 1), s_);
+  return mx::concatenate({others, last}, -2, s_);
+}
+
+// As the reference's: each coordinate is rounded; if their sum is odd, the one moves to its other
+// neighbour that loses least by it.
+Coder::Points Coder::nearest_even(const mx::array& z, float low, float high) const {
+  const mx::array point = rounded(z, low, high);
+  const mx::array residual = mx::subtract(z, point, s_);
+  const mx::array step =
+      mx::where(mx::greater_equal(residual, number(0.0F), s_), number(1.0F), number(-1.0F), s_);
+  const mx::array beside = mx::add(point, step, s_);
+  const mx::array is_outside =
+      mx::logical_or(mx::greater(beside, number(high), s_), mx::less(beside, number(low), s_), s_);
+  const mx::array other = mx::where(is_outside, mx::subtract(point, step, s_), beside, s_);
+  const mx::array squares = mx::square(residual, s_);
+  const mx::array extra = mx::subtract(mx::square(mx::subtract(z, other, s_), s_), squares, s_);
+  const mx::array has_odd_sum = as_bool(odd(mx::sum(point, -2, true, s_)));
+  const int size = z.shape(-2);
+  const mx::array index = mx::reshape(mx::arange(size, s_), mx::Shape{size, 1}, s_);
+  const mx::array is_cheapest = mx::equal(index, mx::argmin(extra, -2, true, s_), s_);
+  const mx::array lost = mx::where(has_odd_sum, mx::min(extra, -2, true, s_), number(0.0F), s_);
+  return {mx::where(mx::logical_and(has_odd_sum, is_cheapest, s_), other, point, s_),
+          mx::add(mx::sum(squares, -2, true, s_), lost, s_)};
+}
+
+// Of the last field the lowest bit follows from the sum and tells the coset instead.
+Coder::Blocks Coder::encode_e8(const mx::array& z) const {
+  const Points whole = nearest_even(z, -8.0F, 7.0F);
+  const Points half = nearest_even(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);
+  const mx::array is_half = mx::less(half.distance, whole.distance, s_);
+  const mx::array codes = mx::where(is_half, half.numbers, whole.numbers, s_);
+  const mx::array last = element(codes, 7);
+  const mx::array marked =
+      mx::add(mx::subtract(last, odd(last), s_), mx::astype(is_half, mx::float32, s_), s_);
+  return {columns(packed(with_last(codes, marked), -2)),
+          mx::minimum(half.distance, whole.distance, s_)};
+}
+
+mx::array Coder::decode_e8(const mx::array& bytes) const {
+  const mx::array codes = unpacked(columns(bytes), -2);
+  const mx::array last = element(codes, 7);
+  const mx::array coset = odd(last);
+  // The sum is even, so the last one's own bit is that of the others' sum.
+  const mx::array parity = odd(mx::subtract(mx::sum(codes, -2, true, s_), last, s_));
+  const mx::array own = mx::add(mx::subtract(last, coset, s_), parity, s_);
+  return mx::add(with_last(codes, own), mx::multiply(coset, number(0.5F), s_), s_);
+}
+
+Coder::Blocks Coder::encode_d4(const mx::array& z) const {
+  const Points points = nearest_even(z, -9.0F, 8.0F);
+  const mx::array digits = mx::add(points.numbers, number(9.0F), s_);
+  const mx::array radix = number(static_cast<float>(kD4Radix));
+  mx::array code = element(digits, 0);
+  for (const int i : {1, 2}) code = mx::add(mx::multiply(code, radix, s_), element(digits, i), s_);
+  const mx::array half = mx::floor(mx::multiply(element(digits, 3), number(0.5F), s_), s_);
+  code = mx::add(mx::multiply(code, number(static_cast<float>(kD4Radix / 2)), s_), half, s_);
+  const mx::array stored = mx::astype(columns(code), mx::uint16, s_);  // [..., B, 1]
+  return {bytes_of(stored), points.distance};
+}
+
+mx::array Coder::decode_d4(const mx::array& bytes) const {
+  const mx::array stored = mx::view(mx::contiguous(bytes, false, s_), mx::uint16, s_);
+  mx::array code = mx::astype(columns(stored), mx::int32, s_);  // [..., 1, B]
+  const auto next_digit = [&](int radix) {
+    const mx::array by(radix);
+    const mx::array digit = mx::remainder(code, by, s_);
+    code = mx::floor_divide(code, by, s_);
+    return digit;
+  };
+  const mx::array half = next_digit(kD4Radix / 2);
+  const mx::array third = next_digit(kD4Radix);
+  const mx::array second = next_digit(kD4Radix);
+  const mx::array sum = mx::add(mx::add(code, second, s_), third, s_);
+  const mx::array last =
+      mx::add(mx::multiply(half, mx::array(2), s_), mx::remainder(sum, mx::array(2), s_), s_);
+  const mx::array digits = mx::concatenate({code, second, third, last}, -2, s_);
+  return mx::subtract(mx::astype(digits, mx::float32, s_), number(9.0F), s_);
+}
+
+Coder::Blocks Coder::encode_blocks(KvFormat format, const mx::array& z) const {
+  if (format == KvFormat::kE8) return encode_e8(z);
+  if (format == KvFormat::kD4) return encode_d4(z);
+  const mx::array codes = rounded(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);
+  const mx::array left = mx::subtract(mx::subtract(z, codes, s_), number(0.5F), s_);
+  return {columns(packed(codes, -2)), mx::sum(mx::square(left, s_), -2, true, s_)};
+}
+
+mx::array Coder::decode_blocks(KvFormat format, const mx::array& bytes) const {
+  if (format == KvFormat::kE8) return decode_e8(bytes);
+  if (format == KvFormat::kD4) return decode_d4(bytes);
+  return mx::add(unpacked(columns(bytes), -2), number(0.5F), s_);
+}
+
+Coder::Coded Coder::with_step(KvFormat format, const mx::array& y, const mx::array& step) const {
+  mx::Shape shape = y.shape();
+  const int size = block_size(format);
+  shape.back() = size;
+  shape.push_back(y.shape(-1) / size);
+  const Blocks blocks = encode_blocks(format, mx::reshape(mx::divide(y, step, s_), shape, s_));
+  mx::Shape bytes = y.shape();
+  bytes.back() /= 2;
+  const mx::array distance = mx::reshape(mx::sum(blocks.distance, -1, false, s_), step.shape(), s_);
+  return {mx::reshape(blocks.bytes, bytes, s_), mx::multiply(distance, mx::square(step, s_), s_)};
+}
+
+mx::array Coder::encode_rotated(KvFormat format, const mx::array& x) const {
+  const float normal_step = format == KvFormat::kD4 ? kNormalStepD4 : kNormalStep;
+  const float reach = format == KvFormat::kE8 ? 7.5F : 8.0F;
   const mx::array most = largest(x);
   const mx::array y = turned(mx::divide(x, most, s_));
   const mx::array normal = mx::multiply(mx::sqrt(mx::mean(mx::square(y, s_), -1, true, s_), s_),
-                                        number(kNormalStep), s_);
-  const mx::array covering = mx::divide(mx::max(mx::abs(y, s_), -1, true, s_), number(8.0F), s_);
-  const Coded by_normal = with_step(y, normal);
-  const Coded by_covering = with_step(y, covering);
+                                        number(normal_step), s_);
+  const mx::array covering = mx::divide(mx::max(mx::abs(y, s_), -1, true, s_), number(reach), s_);
+  const Coded by_normal = with_step(format, y, normal);
+  const Coded by_covering = with_step(format, y, covering);
   const mx::array covers = mx::less(by_covering.error, by_normal.error, s_);
   const mx::array step = mx::where(covers, covering, normal, s_);
+  // Neither 0 nor NaN is above 0.
   const mx::array has_codes = mx::greater(most, number(0.0F), s_);
-  const mx::array codes = mx::where(
-      has_codes, mx::where(covers, by_covering.codes, by_normal.codes, s_), number(-8.0F), s_);
-  return joined(mx::where(has_codes, mx::multiply(step, most, s_), most, s_), packed(codes));
+  const mx::array bytes =
+      mx::where(has_codes, mx::where(covers, by_covering.bytes, by_normal.bytes, s_),
+                mx::array(0, mx::uint8), s_);
+  return joined(mx::where(has_codes, mx::multiply(step, most, s_), most, s_), bytes);
 }
 
-mx::array Coder::decode_rotated(const mx::array& rows) const {
+mx::array Coder::decode_rotated(KvFormat format, const mx::array& rows) const {
   const mx::array scale = mx::view(part(rows, 0, kScaleBytes), mx::float32, s_);
-  const mx::array z = mx::add(unpacked(part(rows, kScaleBytes, 0)), number(0.5F), s_);
-  return mx::multiply(turned(z), scale, s_);
+  const mx::array bytes = part(rows, kScaleBytes, 0);
+  const int size = block_size(format);
+  mx::Shape blocks = bytes.shape();
+  blocks.back() = 2 * bytes.shape(-1) / size;
+  blocks.push_back(size / 2);
+  mx::Shape vectors = bytes.shape();
+  vectors.back() *= 2;
+  const mx::array z = decode_blocks(format, mx::reshape(bytes, blocks, s_));
+  return mx::multiply(turned(mx::reshape(z, vectors, s_)), scale, s_);
 }
 
 }  // namespace
-
-bool has_rows_of(KvFormat format) {
-  return format != KvFormat::kD4 && format != KvFormat::kE8;
-}
 
 mx::Dtype dtype_of(KvFormat format) {
   if (format == KvFormat::kF32) return mx::float32;
@@ -184,11 +327,11 @@ mx::array encode_rows(KvFormat format, const mx::array& x, mx::Stream stream) {
     case KvFormat::kInt4:
       return coder.encode_int4(x);
     case KvFormat::kRotatedInt4:
-      return coder.encode_rotated(x);
-    case KvFormat::kF32:
-    case KvFormat::kBf16:
     case KvFormat::kD4:
     case KvFormat::kE8:
+      return coder.encode_rotated(format, x);
+    case KvFormat::kF32:
+    case KvFormat::kBf16:
       break;
   }
   return mx::astype(x, dtype_of(format), stream);
@@ -202,11 +345,11 @@ mx::array decode_rows(KvFormat format, const mx::array& rows, mx::Stream stream)
     case KvFormat::kInt4:
       return coder.decode_int4(rows);
     case KvFormat::kRotatedInt4:
-      return coder.decode_rotated(rows);
-    case KvFormat::kF32:
-    case KvFormat::kBf16:
     case KvFormat::kD4:
     case KvFormat::kE8:
+      return coder.decode_rotated(format, rows);
+    case KvFormat::kF32:
+    case KvFormat::kBf16:
       break;
   }
   return mx::astype(rows, mx::float32, stream);

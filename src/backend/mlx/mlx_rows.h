@@ -7,9 +7,6 @@
 
 namespace kakeya::mlx {
 
-// Whether this file codes such rows; those of the lattices it does not.
-bool has_rows_of(KvFormat format);
-
 // What a block of rows is an array of: numbers of f32 and bf16, else bytes.
 ::mlx::core::Dtype dtype_of(KvFormat format);
 
