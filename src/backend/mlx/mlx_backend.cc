@@ -82,7 +82,7 @@ class MlxBackend final : public Backend {
     const std::int64_t compared = compares ? plan.num_experts * plan.num_experts : 0;
     const std::int64_t row =
         4 * plan.max_matmul_width + 6 * plan.max_query_width + 2 * compared +
-        plan.top_k_experts * (4 * plan.moe_intermediate_size + 2 * plan.hidden_size);
+        plan.top_k_experts * (4 * plan.moe_intermediate_size + 3 * plan.hidden_size);
     return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(plan.max_rows * row) * kFloat) +
            MemoryBudget::charged_bytes(gathered_bytes(plan));
   }

@@ -155,22 +155,50 @@ void MlxExecutor::experts(ConstRows x,
       space_.read(routing.experts.address(), mx::Shape{count, top_k}, mx::uint32);
   const mx::array factors =
       space_.read(routing.weights.address(), mx::Shape{count, top_k}, mx::float32);
+  const mx::array rows =
+      space_.read(x.data.address(), mx::Shape{count, 1, to_int(x.width)}, mx::float32);
+  const bool is_as_on_gpu = space_.operations() != RowOperationsKind::kFused;
+  const mx::array outputs = is_as_on_gpu && count > kMostSingleRows
+                                ? sorted_experts(rows, weights, chosen, activation)
+                                : unsorted_experts(rows, weights, chosen, activation);
+  write(out, row_operations_->weighted_sum(outputs, factors, out.width));
+}
+
+mx::array MlxExecutor::unsorted_experts(const mx::array& rows,
+                                        const ExpertWeights& weights,
+                                        const mx::array& chosen,
+                                        GateActivation activation) {
   // Which row each product takes: of x, then of what was made for each expert.
+  const auto top_k = static_cast<std::uint32_t>(chosen.shape(1));
   std::vector<std::uint32_t> of_rows;
   std::vector<std::uint32_t> of_hidden;
   for (std::uint32_t i = 0; i < chosen.size(); ++i) {
-    of_rows.push_back(i / static_cast<std::uint32_t>(top_k));
+    of_rows.push_back(i / top_k);
     of_hidden.push_back(i);
   }
   const mx::array first(of_rows.data(), chosen.shape(), mx::uint32);
   const mx::array second(of_hidden.data(), chosen.shape(), mx::uint32);
-  const mx::array rows =
-      space_.read(x.data.address(), mx::Shape{count, 1, to_int(x.width)}, mx::float32);
   const mx::array gates = as_mlx(*weights.gate).times_chosen(rows, first, chosen, s_);
   const mx::array ups = as_mlx(*weights.up).times_chosen(rows, first, chosen, s_);
   const mx::array hidden = row_operations_->gate(activation, gates, ups);
-  const mx::array outputs = as_mlx(*weights.down).times_chosen(hidden, second, chosen, s_);
-  write(out, row_operations_->weighted_sum(outputs, factors, out.width));
+  return as_mlx(*weights.down).times_chosen(hidden, second, chosen, s_);
+}
+
+// Pairs of a row and an expert in the order of their experts, and back.
+mx::array MlxExecutor::sorted_experts(const mx::array& rows,
+                                      const ExpertWeights& weights,
+                                      const mx::array& chosen,
+                                      GateActivation activation) {
+  const mx::array pairs = mx::reshape(chosen, mx::Shape{-1}, s_);
+  const mx::array order = mx::argsort(pairs, 0, s_);
+  const mx::array experts = mx::take(pairs, order, 0, s_);
+  const mx::array top_k(static_cast<std::uint32_t>(chosen.shape(1)));
+  const mx::array x = mx::take(rows, mx::floor_divide(order, top_k, s_), 0, s_);
+  const mx::array gates = as_mlx(*weights.gate).times_sorted(x, experts, s_);
+  const mx::array ups = as_mlx(*weights.up).times_sorted(x, experts, s_);
+  const mx::array hidden = row_operations_->gate(activation, gates, ups);
+  const mx::array outputs = as_mlx(*weights.down).times_sorted(hidden, experts, s_);
+  return mx::take(outputs, mx::argsort(order, 0, s_), 0, s_);
 }
 
 void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {

@@ -101,6 +101,15 @@ class MlxExecutor final : public Executor {
 
   // Rows [T, K] times a weight, in a shape in which a row has the same bits alone and among others.
   mx::array product(const mx::array& rows, const Matrix& w);
+  // Of rows [T, 1, D] and each of the experts [T, K] that they chose: T * K rows.
+  mx::array unsorted_experts(const mx::array& rows,
+                             const ExpertWeights& weights,
+                             const mx::array& chosen,
+                             GateActivation activation);
+  mx::array sorted_experts(const mx::array& rows,
+                           const ExpertWeights& weights,
+                           const mx::array& chosen,
+                           GateActivation activation);
   mx::array stored(const mx::array& rows, const KvRows& kv);
   void store_rows(const mx::array& rows,
                   const Segment& segment,

@@ -16,9 +16,6 @@ namespace {
 constexpr int kMostExperts = 1024;
 constexpr int kMostRanks = 32;
 constexpr int kMostHeadDim = 512;
-// Rows that a GPU attends to by kernel_operations(): beyond, MLX's products of matrices are faster,
-// and the sums of all spans would be large.
-constexpr int kMostRows = 16;
 
 class KernelOperations final : public RowOperations {
  public:
@@ -83,7 +80,8 @@ class KernelOperations final : public RowOperations {
     const int heads = shape[1];
     const int queries = shape[2];
     const int head_dim = shape[3];
-    const bool is_for_products = s_.device == mx::Device::gpu && input.rows > kMostRows;
+    // The sums of all spans would be large, too.
+    const bool is_for_products = s_.device == mx::Device::gpu && input.rows > kMostSingleRows;
     if (head_dim > kMostHeadDim || is_for_products) {
       return RowOperations::one_vector_attention(input);
     }

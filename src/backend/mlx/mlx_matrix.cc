@@ -136,6 +136,14 @@ mx::array MlxMatrix::times_chosen(const mx::array& x,
                         std::nullopt, /*sorted_indices=*/false, s);
 }
 
+// Only without indices of rows does MLX take the kernel that reads a matrix once.
+mx::array MlxMatrix::times_sorted(const mx::array& x, const mx::array& chosen, mx::Stream s) const {
+  if (!affine_) return mx::gather_mm(x, *transposed_, std::nullopt, chosen, true, s);
+  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, std::nullopt, chosen,
+                        /*transpose=*/true, affine_->group_size, affine_->bits, "affine",
+                        std::nullopt, /*sorted_indices=*/true, s);
+}
+
 mx::array MlxMatrix::rows_of(const mx::array& ids, mx::Stream s) const {
   if (!affine_) return mx::take(*values_, ids, 0, s);
   return mx::dequantize(mx::take(affine_->codes, ids, 0, s), mx::take(affine_->scales, ids, 0, s),

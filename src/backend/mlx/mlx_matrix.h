@@ -57,6 +57,11 @@ class MlxMatrix final : public Matrix {
                                   const ::mlx::core::array& rows,
                                   const ::mlx::core::array& chosen,
                                   ::mlx::core::Stream s) const;
+  // Rows x [P, 1, K], the first times that of the matrices that chosen [P] names first, and so on:
+  // [P, 1, N]. Numbers of `chosen` ascend, so that a GPU reads a matrix once for all its rows.
+  ::mlx::core::array times_sorted(const ::mlx::core::array& x,
+                                  const ::mlx::core::array& chosen,
+                                  ::mlx::core::Stream s) const;
   // Rows `ids` [T] as f32 [T, K].
   ::mlx::core::array rows_of(const ::mlx::core::array& ids, ::mlx::core::Stream s) const;
 

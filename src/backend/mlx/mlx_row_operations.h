@@ -13,6 +13,10 @@
 
 namespace kakeya::mlx {
 
+// More rows of a sequence or pass are of prompts, where a GPU multiplies matrices, not rows one by
+// one: what is best for one is not for the other, and blocks of drafts have no more rows.
+inline constexpr std::int64_t kMostSingleRows = 16;
+
 // Queries of one sequence at a layer that stores values alone, from which keys are made.
 struct OneVectorAttention {
   ::mlx::core::array queries;  // f32 [1, K, Q, E]: for each head of values, rows times heads
