@@ -177,6 +177,7 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
                      {"capability", backend.device->capability},
                      {"memory_bytes", backend.device->memory_bytes},
                      {"free_bytes", backend.device->free_bytes}};
+    if (!backend.device->note.empty()) devices[name]["note"] = backend.device->note;
   }
   return {{"version", kVersion},
           {"system", machine.system},
