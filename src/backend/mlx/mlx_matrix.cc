@@ -1,7 +1,9 @@
 #include "backend/mlx/mlx_matrix.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,17 +17,31 @@ namespace {
 constexpr int kWordBits = 32;
 constexpr int kSmallestGroup = 32;  // of MLX
 
-// How MLX can keep a weight, if it can: an MLX checkpoint's own format, else that of its integers.
-std::optional<AffineFormat> kept_format(const TensorView& weight, Compute compute) {
+// How MLX keeps a weight.
+struct KeptFormat {
+  AffineFormat affine;
+  bool is_spread = false;  // AffineWeights::is_spread
+
+  std::int64_t columns(const TensorView& weight) const {
+    return weight.shape.back() * (is_spread ? 2 : 1);
+  }
+};
+
+// An MLX checkpoint's own format, else that of a weight's integers; nothing if it has none.
+std::optional<KeptFormat> kept_format(const TensorView& weight, Compute compute) {
   if (compute == Compute::kF32) return std::nullopt;
-  if (const auto* groups = std::get_if<AffineGroups>(&weight.quantization)) return groups->format;
+  if (const auto* groups = std::get_if<AffineGroups>(&weight.quantization)) {
+    return KeptFormat{groups->format};
+  }
   const std::optional<IntegerFormat> integers = integer_format(weight);
-  if (!integers || integers->group < kSmallestGroup) return std::nullopt;
-  const AffineFormat format{.bits = integers->bits,
-                            .group_size = static_cast<int>(integers->group)};
-  if (!affine_format_exists(format)) return std::nullopt;
-  if (weight.shape.back() % format.group_size != 0) return std::nullopt;
-  return format;
+  if (!integers) return std::nullopt;
+  KeptFormat kept{
+      .affine = {.bits = integers->bits, .group_size = static_cast<int>(integers->group)},
+      .is_spread = integers->group < kSmallestGroup};
+  if (kept.is_spread) kept.affine.group_size = kSmallestGroup;
+  if (!affine_format_exists(kept.affine)) return std::nullopt;
+  if (weight.shape.back() % std::max(integers->group, kIntegerBlock) != 0) return std::nullopt;
+  return kept;
 }
 
 // One row's codes, scales and biases.
@@ -62,18 +78,34 @@ void copy_affine_row(const TensorView& weight,
 // scale * (q - zero) + minimum is scale * q + (minimum - scale * zero).
 void convert_integer_row(const TensorView& weight,
                          std::int64_t row,
-                         const AffineFormat& format,
+                         const KeptFormat& format,
                          const AffineRowOut& out) {
   const int zero = integer_format(weight)->zero;
+  const int bits = format.affine.bits;
   std::vector<IntegerBlock> blocks(static_cast<std::size_t>(weight.shape.back() / kIntegerBlock));
   read_integer_blocks(weight, row, 0, blocks);
-  std::int64_t column = 0;
-  for (const IntegerBlock& block : blocks) {
-    pack_codes(block.codes, format.bits, out.codes + column * format.bits / 8);
-    const std::int64_t group = column / format.group_size;
-    out.scales[group] = block.scales[0];
-    out.biases[group] = block.minimums[0] - block.scales[0] * static_cast<float>(zero);
-    column += kIntegerBlock;
+  std::byte* codes = out.codes;
+  const auto put = [&](std::span<const std::uint8_t> of_group) {
+    pack_codes(of_group, bits, codes);
+    codes += std::ssize(of_group) * bits / 8;
+  };
+  const auto set_group = [&](std::int64_t group, const IntegerBlock& block, int half) {
+    out.scales[group] = block.scales[half];
+    out.biases[group] = block.minimums[half] - block.scales[half] * static_cast<float>(zero);
+  };
+  for (std::int64_t i = 0; i < std::ssize(blocks); ++i) {
+    const IntegerBlock& block = blocks[static_cast<std::size_t>(i)];
+    if (!format.is_spread) {
+      put(block.codes);
+      set_group(i * kIntegerBlock / format.affine.group_size, block, 0);
+      continue;
+    }
+    for (const int half : {0, 1}) {
+      std::uint8_t spread[kIntegerBlock] = {};
+      std::copy_n(block.codes + half * kSmallestIntegerGroup, kSmallestIntegerGroup, spread);
+      put(spread);
+      set_group(2 * i + half, block, half);
+    }
   }
 }
 
@@ -90,16 +122,18 @@ mx::Shape with_columns(const TensorView& weight, std::int64_t columns) {
   return shape;
 }
 
-AffineWeights load_affine(const TensorView& weight, const AffineFormat& format) {
-  const std::int64_t columns = weight.shape.back();
-  const std::int64_t groups = columns / format.group_size;
-  const std::int64_t code_bytes = affine_code_bytes(format, columns);
+AffineWeights load_affine(const TensorView& weight, const KeptFormat& format) {
+  const std::int64_t columns = format.columns(weight);
+  const std::int64_t groups = columns / format.affine.group_size;
+  const std::int64_t code_bytes = affine_code_bytes(format.affine, columns);
   AffineWeights affine{
-      .codes = new_array(with_columns(weight, columns * format.bits / kWordBits), mx::uint32),
+      .codes =
+          new_array(with_columns(weight, columns * format.affine.bits / kWordBits), mx::uint32),
       .scales = new_array(with_columns(weight, groups), mx::float32),
       .biases = new_array(with_columns(weight, groups), mx::float32),
-      .group_size = format.group_size,
-      .bits = format.bits};
+      .group_size = format.affine.group_size,
+      .bits = format.affine.bits,
+      .is_spread = format.is_spread};
   AffineRowOut out{.codes = affine.codes.data<std::byte>(),
                    .scales = affine.scales.data<float>(),
                    .biases = affine.biases.data<float>()};
@@ -120,9 +154,24 @@ AffineWeights load_affine(const TensorView& weight, const AffineFormat& format) 
 
 }  // namespace
 
+mx::array MlxMatrix::spread(const mx::array& x, mx::Stream s) const {
+  if (!affine_->is_spread) return x;
+  constexpr int kGroup = static_cast<int>(kSmallestIntegerGroup);
+  mx::Shape shape = x.shape();
+  const int width = shape.back();
+  shape.back() = width / kGroup;
+  shape.push_back(kGroup);
+  std::vector<std::pair<int, int>> pad(shape.size(), {0, 0});
+  pad.back().second = kSmallestGroup - kGroup;
+  const mx::array groups = mx::pad(mx::reshape(x, shape, s), pad, mx::array(0.0F), "constant", s);
+  shape = x.shape();
+  shape.back() = 2 * width;
+  return mx::reshape(groups, shape, s);
+}
+
 mx::array MlxMatrix::times(const mx::array& x, mx::Stream s) const {
   if (!affine_) return mx::matmul(x, *transposed_, s);
-  return mx::quantized_matmul(x, affine_->codes, affine_->scales, affine_->biases,
+  return mx::quantized_matmul(spread(x, s), affine_->codes, affine_->scales, affine_->biases,
                               /*transpose=*/true, affine_->group_size, affine_->bits, "affine", s);
 }
 
@@ -131,7 +180,8 @@ mx::array MlxMatrix::times_chosen(const mx::array& x,
                                   const mx::array& chosen,
                                   mx::Stream s) const {
   if (!affine_) return mx::gather_mm(x, *transposed_, rows, chosen, false, s);
-  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, rows, chosen,
+  return mx::gather_qmm(spread(x, s), affine_->codes, affine_->scales, affine_->biases, rows,
+                        chosen,
                         /*transpose=*/true, affine_->group_size, affine_->bits, "affine",
                         std::nullopt, /*sorted_indices=*/false, s);
 }
@@ -139,16 +189,22 @@ mx::array MlxMatrix::times_chosen(const mx::array& x,
 // Only without indices of rows does MLX take the kernel that reads a matrix once.
 mx::array MlxMatrix::times_sorted(const mx::array& x, const mx::array& chosen, mx::Stream s) const {
   if (!affine_) return mx::gather_mm(x, *transposed_, std::nullopt, chosen, true, s);
-  return mx::gather_qmm(x, affine_->codes, affine_->scales, affine_->biases, std::nullopt, chosen,
+  return mx::gather_qmm(spread(x, s), affine_->codes, affine_->scales, affine_->biases,
+                        std::nullopt, chosen,
                         /*transpose=*/true, affine_->group_size, affine_->bits, "affine",
                         std::nullopt, /*sorted_indices=*/true, s);
 }
 
 mx::array MlxMatrix::rows_of(const mx::array& ids, mx::Stream s) const {
   if (!affine_) return mx::take(*values_, ids, 0, s);
-  return mx::dequantize(mx::take(affine_->codes, ids, 0, s), mx::take(affine_->scales, ids, 0, s),
-                        mx::take(affine_->biases, ids, 0, s), affine_->group_size, affine_->bits,
-                        "affine", std::nullopt, std::nullopt, s);
+  const mx::array rows =
+      mx::dequantize(mx::take(affine_->codes, ids, 0, s), mx::take(affine_->scales, ids, 0, s),
+                     mx::take(affine_->biases, ids, 0, s), affine_->group_size, affine_->bits,
+                     "affine", std::nullopt, std::nullopt, s);
+  if (!affine_->is_spread) return rows;
+  const int count = to_int(static_cast<std::int64_t>(ids.size()));
+  const mx::array halves = mx::reshape(rows, mx::Shape{count, -1, 2, kSmallestGroup / 2}, s);
+  return mx::reshape(mx::take(halves, 0, 2, s), mx::Shape{count, -1}, s);
 }
 
 std::uint64_t MlxMatrix::bytes() const {
@@ -158,9 +214,9 @@ std::uint64_t MlxMatrix::bytes() const {
 
 std::uint64_t loaded_bytes(const TensorView& weight, Compute compute) {
   const auto format = kept_format(weight, compute);
-  const std::int64_t columns = weight.shape.back();
-  const std::int64_t row = format ? affine_code_bytes(*format, columns) +
-                                        columns / format->group_size * 2 * std::int64_t{4}
+  const std::int64_t columns = format ? format->columns(weight) : weight.shape.back();
+  const std::int64_t row = format ? affine_code_bytes(format->affine, columns) +
+                                        columns / format->affine.group_size * 2 * std::int64_t{4}
                                   : columns * std::int64_t{4};
   return static_cast<std::uint64_t>(num_rows(weight) * row);
 }

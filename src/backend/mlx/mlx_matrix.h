@@ -20,6 +20,9 @@ struct AffineWeights {
   ::mlx::core::array biases;  // the same
   int group_size = 0;
   int bits = 0;
+  // MLX has no groups of 16 columns. They are groups of 32 whose second half counts for nothing,
+  // since rows are spread with zeros there; K is that of the spread rows.
+  bool is_spread = false;
 
   std::uint64_t bytes() const { return codes.nbytes() + scales.nbytes() + biases.nbytes(); }
 };
@@ -68,6 +71,9 @@ class MlxMatrix final : public Matrix {
   std::uint64_t bytes() const override;
 
  private:
+  // Rows as the products take them.
+  ::mlx::core::array spread(const ::mlx::core::array& x, ::mlx::core::Stream s) const;
+
   explicit MlxMatrix(const Shape& shape)
       : Matrix(shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()) {}
 
@@ -82,7 +88,7 @@ class MlxMatrix final : public Matrix {
 // What a weight takes, without the budget's rounding.
 std::uint64_t loaded_bytes(const TensorView& weight, Compute compute);
 
-// A weight of finite numbers as arrays. With Compute::kFast, integers in groups of 32 to 128
+// A weight of finite numbers as arrays. With Compute::kFast, integers in groups of 16 to 128
 // columns stay codes; all else becomes f32. What is charged is loaded_bytes(). May throw what MLX
 // throws.
 std::unique_ptr<MlxMatrix> load_weights(const TensorView& weight,

@@ -12,6 +12,8 @@ constexpr int kScaleBytes = sizeof(float);
 constexpr int kGroup = static_cast<int>(kInt4Group);
 constexpr int kGroupScaleBytes = 2;  // of bf16
 
+constexpr int kHalfRadix = static_cast<int>(kD4Radix / 2);
+
 // Elements of a rotated format that share a code.
 int block_size(KvFormat format) {
   return format == KvFormat::kE8 ? 8 : format == KvFormat::kD4 ? 4 : 2;
@@ -229,7 +231,7 @@ Coder::Blocks Coder::encode_d4(const mx::array& z) const {
   mx::array code = element(digits, 0);
   for (const int i : {1, 2}) code = mx::add(mx::multiply(code, radix, s_), element(digits, i), s_);
   const mx::array half = mx::floor(mx::multiply(element(digits, 3), number(0.5F), s_), s_);
-  code = mx::add(mx::multiply(code, number(static_cast<float>(kD4Radix / 2)), s_), half, s_);
+  code = mx::add(mx::multiply(code, number(static_cast<float>(kHalfRadix)), s_), half, s_);
   const mx::array stored = mx::astype(columns(code), mx::uint16, s_);  // [..., B, 1]
   return {bytes_of(stored), points.distance};
 }
@@ -243,7 +245,7 @@ mx::array Coder::decode_d4(const mx::array& bytes) const {
     code = mx::floor_divide(code, by, s_);
     return digit;
   };
-  const mx::array half = next_digit(kD4Radix / 2);
+  const mx::array half = next_digit(kHalfRadix);
   const mx::array third = next_digit(kD4Radix);
   const mx::array second = next_digit(kD4Radix);
   const mx::array sum = mx::add(mx::add(code, second, s_), third, s_);
