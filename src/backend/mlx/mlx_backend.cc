@@ -3,6 +3,7 @@
 #include <mlx/mlx.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <variant>
@@ -104,8 +105,12 @@ void use_memory_of_gpu() {
 }
 
 // Why the GPU runs MLX's operations where this backend has kernels; empty if it runs the kernels.
+// Asked before the GPU is used.
 const std::string& kernels_refused() {
   static const std::string kReason = [] {
+    // By itself MLX multiplies several rows of f32 with 10 bits of fraction on GPUs that can (of
+    // the M5 and later), and a single row with all of them. Whoever wants that sets it to 1.
+    ::setenv("MLX_ENABLE_TF32", "0", /*replace=*/0);  // NOLINT(concurrency-mt-unsafe): once
     const mx::Stream stream = mx::new_thread_unsafe_stream(mx::Device::gpu);
     return compare_operations(*kernel_operations(stream), *composed_operations(stream));
   }();
