@@ -174,7 +174,7 @@ TEST_P(OpParity, RowsAreStoredAsTheirFormatSays) {
 // Scores are sums of E products of order 1 / sqrt(E), in f32; the softmax multiplies their error by
 // at most the value range. Rotated formats add the roundings of a Hadamard transform to each row.
 TEST_P(OpParity, Attention) {
-  const bool is_slow = GetParam().instruction_set == kCudaEmulated;
+  const bool is_slow = is_emulated(GetParam().instruction_set);
   std::size_t index = 0;
   for (const AttentionCase& c : kAttention) {
     ++index;
@@ -223,8 +223,8 @@ float fast_attention_error(const Configuration& configuration) {
 
 TEST_P(OpParity, FastAttention) {
   std::vector<AttentionCase> cases(std::begin(kFastAttention), std::end(kFastAttention));
-  // Kernels for cards are the same in both modes: there these cases were met with rows of bf16.
-  if (GetParam().instruction_set != kCudaEmulated) {
+  // Kernels of GPUs are the same in both modes: there these cases were met with rows of bf16.
+  if (!is_emulated(GetParam().instruction_set)) {
     cases.insert(cases.end(), std::begin(kAttention), std::end(kAttention));
   }
   const float error = fast_attention_error(GetParam());
@@ -234,7 +234,7 @@ TEST_P(OpParity, FastAttention) {
     for (const bool derived : {false, true}) {
       ++index;
       for (const bool bidirectional : {false, true}) {
-        const bool is_slow = GetParam().instruction_set == kCudaEmulated;
+        const bool is_slow = is_emulated(GetParam().instruction_set);
         if (is_slow && !test::is_run(index++, 3)) continue;
         const AttentionMode mode = {KvFormat::kBf16, derived, bidirectional, Compute::kFast};
         expect_near(attend(cpu_, c, mode), attend(ref_, c, mode), {error}, case_name(c, mode));

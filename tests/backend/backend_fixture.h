@@ -32,6 +32,11 @@ inline bool is_mlx(const std::string& name) {
   return name.starts_with("mlx");
 }
 
+// Kernels whose threads take turns: they are slow.
+inline bool is_emulated(const std::string& name) {
+  return name == kCudaEmulated || name == "mlx_kernels";
+}
+
 inline std::string configuration_name(const Configuration& configuration) {
   if (configuration.instruction_set.empty()) return "ref";
   const std::string& set = configuration.instruction_set;

@@ -222,7 +222,7 @@ TEST(MlxPasses, AStepHasFewPrimitives) {
   if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
   EXPECT_LE(primitives_of_a_step("mlx/cpu"), 352U);
   // On this device each of its 65 norms is eleven, attention many, and no array is used as it lies.
-  EXPECT_LE(primitives_of_a_step("mlx/kernels"), 1287U);
+  EXPECT_LE(primitives_of_a_step("mlx/kernels"), 1305U);
 }
 
 // 2,000 passes, over the same positions again and again: MLX has no more memory behind them, and no

@@ -67,8 +67,8 @@ class Wrong final : public RowOperations {
     if (how_ == How::kRoutes) routes.experts = mx::add(routes.experts, mx::array(1), s_);
     return routes;
   }
-  mx::array one_vector_attention(const OneVectorAttention& input) const override {
-    const mx::array right = RowOperations::one_vector_attention(input);
+  mx::array attention(const AttentionRows& input) const override {
+    const mx::array right = RowOperations::attention(input);
     return how_ == How::kAttends ? mx::array(NAN) * right : right;
   }
 
@@ -85,7 +85,7 @@ TEST(MlxKernels, AreRefusedWhereOneDiffers) {
   EXPECT_TRUE(refusal(Wrong::How::kAdds).starts_with("add differs by "))
       << refusal(Wrong::How::kAdds);
   EXPECT_EQ(refusal(Wrong::How::kRoutes), "route (experts) differs by 1");
-  EXPECT_EQ(refusal(Wrong::How::kAttends), "one_vector_attention differs by nan");
+  EXPECT_EQ(refusal(Wrong::How::kAttends), "attention differs by nan");
   EXPECT_EQ(refusal(Wrong::How::kThrows), "no such function: simd_sum");
 }
 

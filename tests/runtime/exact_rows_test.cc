@@ -21,14 +21,14 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Products of more than `exact` rows have another last bit.
+// Products of more than `exact` rows have another last bit, from a position on.
 class InexactExecutor final : public ForwardingExecutor<InexactExecutor> {
  public:
-  InexactExecutor(std::unique_ptr<Executor> inner, std::int64_t exact)
-      : ForwardingExecutor(std::move(inner)), exact_(exact) {}
+  InexactExecutor(std::unique_ptr<Executor> inner, std::int64_t exact, Position from)
+      : ForwardingExecutor(std::move(inner)), exact_(exact), from_(from) {}
   void matmul(ConstRows x, const Matrix& w, Rows out) override {
     ForwardingExecutor::matmul(x, w, out);
-    if (x.count <= exact_) return;
+    if (x.count <= exact_ || batch().positions.front() < from_) return;
     float* const values = out.data.address();
     for (std::int64_t i = 0; i < out.count * out.width; ++i) {
       values[i] = std::nextafter(values[i], 1e9F);
@@ -37,36 +37,41 @@ class InexactExecutor final : public ForwardingExecutor<InexactExecutor> {
 
  private:
   std::int64_t exact_;
+  Position from_;
 };
 
 class InexactBackend final : public ForwardingBackend {
  public:
-  InexactBackend(std::unique_ptr<Backend> inner, std::int64_t exact)
-      : ForwardingBackend(std::move(inner)), exact_(exact) {}
+  InexactBackend(std::unique_ptr<Backend> inner, std::int64_t exact, Position from)
+      : ForwardingBackend(std::move(inner)), exact_(exact), from_(from) {}
   std::string_view name() const override { return "inexact"; }
   bool is_row_invariant() const override { return false; }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override {
     auto made = inner().create_executor(plan, budget);
     if (!made) return made;
-    return std::make_unique<InexactExecutor>(std::move(made).value(), exact_);
+    return std::make_unique<InexactExecutor>(std::move(made).value(), exact_, from_);
   }
 
  private:
   std::int64_t exact_;
+  Position from_;
 };
 
 class ExactRows : public testing::Test {
  protected:
-  Result<std::unique_ptr<EngineImpl>> open(std::int64_t exact, const DraftOptions& draft = {}) {
+  Result<std::unique_ptr<EngineImpl>> open(std::int64_t exact,
+                                           const DraftOptions& draft = {},
+                                           Position from = 0,
+                                           std::int64_t context = 256) {
     notes_.clear();
     return EngineImpl::open(
         {.model_dir = KAKEYA_DEMO_MODEL,
-         .session = {.context = 256},
+         .session = {.context = context},
          .draft = draft,
          .on_note = [this](const std::string& note) { notes_.push_back(note); }},
-        [exact](std::unique_ptr<Backend> inner) {
-          return std::make_unique<InexactBackend>(std::move(inner), exact);
+        [exact, from](std::unique_ptr<Backend> inner) {
+          return std::make_unique<InexactBackend>(std::move(inner), exact, from);
         });
   }
   // The longest block that it drafted.
@@ -92,6 +97,13 @@ TEST_F(ExactRows, BlocksHaveNoMoreThanWereFoundExact) {
                           "backend inexact was found to keep the bits of blocks of up to 5 rows of "
                           "this model: at most 4 tokens are drafted at a time"));
   EXPECT_EQ(most_drafted(**engine), 4);
+}
+
+TEST_F(ExactRows, ThoseOfALongContextCountWhereSessionsReachIt) {
+  ASSERT_OK(open(3, {}, 1024, 256));
+  EXPECT_THAT(notes_, testing::ElementsAre(HasSubstr("blocks of up to 8 rows")));
+  ASSERT_OK(open(3, {}, 1024, 2048));
+  EXPECT_THAT(notes_, testing::ElementsAre(HasSubstr("blocks of up to 3 rows")));
 }
 
 TEST_F(ExactRows, NothingIsDraftedWhereNoneAre) {

@@ -231,9 +231,9 @@ mx::array MlxExecutor::gathered_rows(const Walk& walk,
 }
 
 // The same as numbers, [1, N, K, E] in f32.
-mx::array MlxExecutor::seen_rows(const Walk& walk,
-                                 const KvRows& kv,
-                                 const DevicePointer<std::byte>* blocks) {
+mx::array MlxExecutor::decoded_rows(const Walk& walk,
+                                    const KvRows& kv,
+                                    const DevicePointer<std::byte>* blocks) {
   return decode_rows(kv.format, gathered_rows(walk, kv, blocks), s_);
 }
 
@@ -288,7 +288,7 @@ mx::array MlxExecutor::restored_raw(const AttentionInput& input,
   const KvRows& codes = input.layer.restored.codes;
   const int width = to_int(kv.num_kv_heads * kv.head_dim);
   const mx::array raw = mx::matmul(
-      seen_rows(walk, codes, blocks),
+      decoded_rows(walk, codes, blocks),
       space_.read(decoder.address(), mx::Shape{to_int(codes.head_dim), width}, mx::float32), s_);
   return mx::reshape(raw, {1, -1, to_int(kv.num_kv_heads), to_int(kv.head_dim)}, s_);
 }
@@ -325,9 +325,9 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
 // Of the walk's positions, where keys are made if they are not there.
 MlxExecutor::KeysAndValues MlxExecutor::stored_rows(const AttentionInput& input, const Walk& walk) {
   const KvRows& kv = input.layer.rows;
-  const mx::array values = seen_rows(walk, kv, kv.values);
+  const mx::array values = decoded_rows(walk, kv, kv.values);
   if (kv.keys == nullptr) return {derived_keys(input, walk, values), values};
-  return {seen_rows(walk, kv, kv.keys), values};
+  return {decoded_rows(walk, kv, kv.keys), values};
 }
 
 // [a, b, width], whatever their shape, as [b, a, width]; one of one is no more than another shape.
@@ -363,44 +363,45 @@ mx::array MlxExecutor::mask(const AttentionInput& input,
   return mask;
 }
 
-mx::array MlxExecutor::one_vector_attention(const AttentionInput& input,
-                                            const Walk& walk,
-                                            const mx::array& queries,
-                                            const mx::array& seen) {
+// Rows that are there alone stay as they are stored, where that is as numbers.
+MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
+                                         const Walk& stored,
+                                         const Walk& restored) {
   const KvRows& kv = input.layer.rows;
-  const KeyDerivation& derivation = input.settings.derivation;
-  const int head_dim = to_int(kv.head_dim);
-  const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
-  std::vector<std::int32_t> spans;
-  for (std::size_t i = 0; i < walk.tiles.size(); ++i) {
-    const bool begins = i == 0 || walk.tiles[i] / kSpan != walk.tiles[i - 1] / kSpan;
-    if (begins) spans.push_back(static_cast<std::int32_t>(i * kTile));
+  if (restored.tiles.empty()) {
+    const auto numbers = [&](const DevicePointer<std::byte>* blocks) {
+      const mx::array rows = gathered_rows(stored, kv, blocks);
+      return dtype_of(kv.format) == mx::uint8 ? decode_rows(kv.format, rows, s_) : rows;
+    };
+    if (kv.keys != nullptr) return {numbers(kv.keys), numbers(kv.values)};
+    const KeyDerivation& derivation = input.settings.derivation;
+    const int head_dim = to_int(kv.head_dim);
+    const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, stored);
+    const mx::array norm =
+        space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
+    return {DerivedKeys{norm, turned.cos, turned.sin}, numbers(kv.values)};
   }
-  spans.push_back(static_cast<std::int32_t>(walk.tiles.size() * kTile));
-  const mx::array rows = gathered_rows(walk, kv, kv.values);
-  return row_operations_->one_vector_attention(
-      {queries, kv.format == KvFormat::kBf16 ? rows : decode_rows(kv.format, rows, s_),
-       space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32), turned.cos,
-       turned.sin, seen, mx::array(spans.data(), mx::Shape{to_int(std::ssize(spans))}, mx::int32),
-       input.settings.scale, input.queries.count});
+  // Restored rows stand behind the stored ones, so that both are in the same sums for every query.
+  const KeysAndValues rows = stored_rows(input, stored);
+  const KeysAndValues others = restored_rows(input, restored);
+  return {mx::concatenate({rows.keys, others.keys}, 1, s_),
+          mx::concatenate({rows.values, others.values}, 1, s_)};
 }
 
-// Restored rows stand behind the stored ones, so that both are in the same sums for every query.
-mx::array MlxExecutor::attention_over(const AttentionInput& input,
-                                      const Walk& stored,
-                                      const Walk& restored,
-                                      const mx::array& queries,
-                                      const mx::array& seen) {
-  KeysAndValues rows = stored_rows(input, stored);
-  if (!restored.tiles.empty()) {
-    const KeysAndValues others = restored_rows(input, restored);
-    rows = {mx::concatenate({rows.keys, others.keys}, 1, s_),
-            mx::concatenate({rows.values, others.values}, 1, s_)};
+// Where spans begin, and the end: of positions from one multiple of kSpan to the next.
+mx::array MlxExecutor::spans_of(const Walk& stored, const Walk& restored) {
+  std::vector<std::int32_t> begins;
+  std::int32_t rows = 0;
+  for (const Walk* walk : {&stored, &restored}) {
+    Position span = -1;
+    for (const Position tile : walk->tiles) {
+      if (tile / kSpan != span) begins.push_back(rows);
+      span = tile / kSpan;
+      rows += static_cast<std::int32_t>(kTile);
+    }
   }
-  return mx::fast::scaled_dot_product_attention(queries, mx::transpose(rows.keys, {0, 2, 1, 3}, s_),
-                                                mx::transpose(rows.values, {0, 2, 1, 3}, s_),
-                                                input.settings.scale, "", seen, std::nullopt, false,
-                                                s_);
+  begins.push_back(rows);
+  return mx::array(begins.data(), mx::Shape{to_int(std::ssize(begins))}, mx::int32);
 }
 
 // [T, width], of one sequence.
@@ -416,10 +417,10 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
   const mx::array queries =
       mx::reshape(swapped(read(input.queries), count, num_kv_heads, width / num_kv_heads),
                   mx::Shape{1, num_kv_heads, count * group, to_int(kv.head_dim)}, s_);
-  const mx::array seen = mask(input, stored, restored, group);
-  const mx::array result = kv.keys == nullptr && restored.tiles.empty()
-                               ? one_vector_attention(input, stored, queries, seen)
-                               : attention_over(input, stored, restored, queries, seen);
+  const Seen rows = seen_rows(input, stored, restored);
+  const mx::array result = row_operations_->attention(
+      {queries, rows.keys, rows.values, mask(input, stored, restored, group),
+       spans_of(stored, restored), input.settings.scale, input.queries.count});
   return mx::reshape(swapped(result, num_kv_heads, count, width / num_kv_heads),
                      mx::Shape{count, width}, s_);
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -84,6 +85,11 @@ class MlxExecutor final : public Executor {
     mx::array keys;
     mx::array values;
   };
+  // The same as they are stored, f32 or bf16, and keys, where there are none, by what makes them.
+  struct Seen {
+    std::variant<mx::array, DerivedKeys> keys;
+    mx::array values;
+  };
   // Positions in whole tiles, as attention walks them.
   struct Walk {
     std::vector<Position> tiles;  // the first positions of those with something to see
@@ -129,19 +135,14 @@ class MlxExecutor final : public Executor {
                          const Walk& walk,
                          const DevicePointer<std::byte>* blocks,
                          DevicePointer<const float> decoder);
-  mx::array one_vector_attention(const AttentionInput& input,
-                                 const Walk& walk,
-                                 const mx::array& queries,
-                                 const mx::array& seen);
-  mx::array attention_over(const AttentionInput& input,
-                           const Walk& stored,
-                           const Walk& restored,
-                           const mx::array& queries,
-                           const mx::array& seen);
+  Seen seen_rows(const AttentionInput& input, const Walk& stored, const Walk& restored);
+  static mx::array spans_of(const Walk& stored, const Walk& restored);
   mx::array gathered_rows(const Walk& walk,
                           const KvRows& kv,
                           const DevicePointer<std::byte>* blocks);
-  mx::array seen_rows(const Walk& walk, const KvRows& kv, const DevicePointer<std::byte>* blocks);
+  mx::array decoded_rows(const Walk& walk,
+                         const KvRows& kv,
+                         const DevicePointer<std::byte>* blocks);
   mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
 

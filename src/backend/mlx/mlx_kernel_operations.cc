@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "backend/mlx/mlx_kernels.h"
@@ -75,27 +76,34 @@ class KernelOperations final : public RowOperations {
     return {outputs[0], outputs[1]};
   }
 
-  mx::array one_vector_attention(const OneVectorAttention& input) const override {
+  mx::array attention(const AttentionRows& input) const override {
     const mx::Shape& shape = input.queries.shape();  // [1, K, Q, E]
     const int heads = shape[1];
     const int queries = shape[2];
     const int head_dim = shape[3];
     // The sums of all spans would be large, too.
     const bool is_for_products = s_.device == mx::Device::gpu && input.rows > kMostSingleRows;
-    if (head_dim > kMostHeadDim || is_for_products) {
-      return RowOperations::one_vector_attention(input);
-    }
+    if (head_dim > kMostHeadDim || is_for_products) return RowOperations::attention(input);
+    const auto vectors = [&](const mx::array& x) {
+      return mx::reshape(x, mx::Shape{-1, heads, head_dim}, s_);
+    };
+    const mx::array values = vectors(input.values);
+    const mx::array rows = mx::reshape(input.queries, mx::Shape{heads, queries, head_dim}, s_);
+    const auto* const derived = std::get_if<DerivedKeys>(&input.keys);
+    // What is not asked for is another one's, for a kernel has all its inputs.
+    const mx::array keys = derived != nullptr ? values : vectors(std::get<mx::array>(input.keys));
+    const DerivedKeys derivation = derived != nullptr ? *derived : DerivedKeys{rows, rows, rows};
     const int spans = size_of(input.spans) - 1;
-    const KernelLaunch launch{.x = spans,
-                              .y = queries,
-                              .z = heads,
-                              .are_simdgroups = true,
-                              .constants = {{"pairs", (head_dim / 2 + 31) / 32}}};
+    const KernelLaunch launch{
+        .x = spans,
+        .y = queries,
+        .z = heads,
+        .are_simdgroups = true,
+        .constants = {{"pairs", (head_dim / 2 + 31) / 32}, {"has_keys", derived == nullptr}}};
     const std::vector<mx::array> parts =
-        run_kernel(Kernel::kOneVectorSpan,
-                   {mx::reshape(input.queries, mx::Shape{heads, queries, head_dim}, s_),
-                    mx::reshape(input.values, mx::Shape{-1, heads, head_dim}, s_), input.k_norm,
-                    input.cos, input.sin, input.seen, input.spans, mx::array(input.scale)},
+        run_kernel(Kernel::kAttentionSpan,
+                   {rows, keys, values, derivation.k_norm, derivation.cos, derivation.sin,
+                    input.seen, input.spans, mx::array(input.scale)},
                    {{mx::Shape{heads * queries, spans, head_dim}, mx::float32},
                     {mx::Shape{heads * queries, spans, 2}, mx::float32}},
                    launch, s_);

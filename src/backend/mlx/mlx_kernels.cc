@@ -56,8 +56,8 @@ const KernelText& text_of(Kernel kernel) {
       {"gate", {"x", "other"}, {"out"}},
       {"weighted_sum", {"x", "factors"}, {"out"}},
       {"scaled_add", {"a", "b", "scale"}, {"out"}},
-      {"one_vector_span",
-       {"queries", "values", "k_norm", "cos", "sin", "seen", "spans", "scale"},
+      {"attention_span",
+       {"queries", "keys", "values", "k_norm", "cos", "sin", "seen", "spans", "scale"},
        {"sums", "parts"}},
       {"join_spans", {"sums", "parts"}, {"out"}},
   }};

@@ -21,7 +21,7 @@ enum class Kernel : std::uint8_t {
   kGate,
   kWeightedSum,
   kScaledAdd,
-  kOneVectorSpan,
+  kAttentionSpan,
   kJoinSpans
 };
 inline constexpr std::size_t kNumKernels = 7;

@@ -204,23 +204,25 @@ void scaled_add_as_cpp(const Call& call) {
 }
 
 template <uint pairs>
-void one_vector_span_as_cpp(const Call& call) {
+void attention_span_as_cpp(const Call& call) {
   const Read<float> queries(call, 0);
   const Lengths queries_shape(call, 0);
-  const Numbers values(call, 1);
-  const Lengths values_shape(call, 1);
-  const Read<float> k_norm(call, 2);
-  const Read<float> cos(call, 3);
-  const Read<float> sin(call, 4);
-  const Read<bool> seen(call, 5);
-  const Read<int> spans(call, 6);
-  const Lengths spans_shape(call, 6);
-  const float scale = Read<float>(call, 7)[0];
+  const Numbers keys(call, 1);
+  const Numbers values(call, 2);
+  const Lengths values_shape(call, 2);
+  const Read<float> k_norm(call, 3);
+  const Read<float> cos(call, 4);
+  const Read<float> sin(call, 5);
+  const Read<bool> seen(call, 6);
+  const Read<int> spans(call, 7);
+  const Lengths spans_shape(call, 7);
+  const float scale = Read<float>(call, 8)[0];
   const Write<float> sums(call, 0);
   const Write<float> parts(call, 1);
+  const bool has_keys = call.constant(1) != 0;
   const Uint3 threadgroup_position_in_grid = call.place;
   const uint thread_index_in_simdgroup = lane_index();
-#include "backend/mlx/kernels/one_vector_span.metal"
+#include "backend/mlx/kernels/attention_span.metal"
 }
 
 void join_spans_as_cpp(const Call& call) {
@@ -234,11 +236,11 @@ void join_spans_as_cpp(const Call& call) {
 
 using Function = void (*)(const Call& call);
 
-Function one_vector_span_of(const KernelLaunch& launch) {
-  static constexpr Function kFunctions[] = {one_vector_span_as_cpp<1>, one_vector_span_as_cpp<2>,
-                                            one_vector_span_as_cpp<3>, one_vector_span_as_cpp<4>,
-                                            one_vector_span_as_cpp<5>, one_vector_span_as_cpp<6>,
-                                            one_vector_span_as_cpp<7>, one_vector_span_as_cpp<8>};
+Function attention_span_of(const KernelLaunch& launch) {
+  static constexpr Function kFunctions[] = {attention_span_as_cpp<1>, attention_span_as_cpp<2>,
+                                            attention_span_as_cpp<3>, attention_span_as_cpp<4>,
+                                            attention_span_as_cpp<5>, attention_span_as_cpp<6>,
+                                            attention_span_as_cpp<7>, attention_span_as_cpp<8>};
   return kFunctions[std::get<int>(launch.constants.at(0).second) - 1];
 }
 
@@ -254,8 +256,8 @@ Function function_of(Kernel kernel, const KernelLaunch& launch) {
       return weighted_sum_as_cpp;
     case Kernel::kScaledAdd:
       return scaled_add_as_cpp;
-    case Kernel::kOneVectorSpan:
-      return one_vector_span_of(launch);
+    case Kernel::kAttentionSpan:
+      return attention_span_of(launch);
     case Kernel::kJoinSpans:
       break;
   }

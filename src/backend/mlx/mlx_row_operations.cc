@@ -46,7 +46,7 @@ struct Named {
   float close = kClose;
 };
 
-OneVectorAttention small_attention(Inputs& inputs, mx::Dtype stored, mx::Stream s) {
+AttentionRows small_attention(Inputs& inputs, mx::Dtype stored, bool has_keys, mx::Stream s) {
   constexpr int kRows = 3;
   constexpr int kHeads = 2;
   constexpr int kGroup = 8;
@@ -58,16 +58,23 @@ OneVectorAttention small_attention(Inputs& inputs, mx::Dtype stored, mx::Stream 
     for (int n = 0; n < kValues; ++n) seen.push_back(n < kValues - 2 + query / kGroup ? 1 : 0);
   }
   const std::vector<std::int32_t> spans = {0, 256, kValues};
-  return {.queries = inputs.numbers({1, kHeads, kRows * kGroup, kHeadDim}),
-          .values = mx::astype(inputs.numbers({1, kValues, kHeads, kHeadDim}), stored, s),
-          .k_norm = inputs.numbers({kHeadDim}),
-          .cos = inputs.numbers({kValues, kHeadDim / 2}),
-          .sin = inputs.numbers({kValues, kHeadDim / 2}),
-          .seen = mx::array(reinterpret_cast<const bool*>(seen.data()),
-                            mx::Shape{kRows * kGroup, kValues}, mx::bool_),
-          .spans = mx::array(spans.data(), mx::Shape{3}, mx::int32),
-          .scale = 0.5F,
-          .rows = kRows};
+  const auto vectors = [&] {
+    return mx::astype(inputs.numbers({1, kValues, kHeads, kHeadDim}), stored, s);
+  };
+  AttentionRows rows{.queries = inputs.numbers({1, kHeads, kRows * kGroup, kHeadDim}),
+                     .keys = vectors(),
+                     .values = vectors(),
+                     .seen = mx::array(reinterpret_cast<const bool*>(seen.data()),
+                                       mx::Shape{kRows * kGroup, kValues}, mx::bool_),
+                     .spans = mx::array(spans.data(), mx::Shape{3}, mx::int32),
+                     .scale = 0.5F,
+                     .rows = kRows};
+  if (!has_keys) {
+    rows.keys = DerivedKeys{.k_norm = inputs.numbers({kHeadDim}),
+                            .cos = inputs.numbers({kValues, kHeadDim / 2}),
+                            .sin = inputs.numbers({kValues, kHeadDim / 2})};
+  }
+  return rows;
 }
 
 // What the operations make of some small inputs.
@@ -91,21 +98,29 @@ std::vector<Named> results(const RowOperations& operations) {
   add("route (experts)", mx::astype(routes.experts, mx::float32, s));
   add("route (weights)", routes.weights);
   for (const mx::Dtype stored : {mx::float32, mx::bfloat16}) {
-    all.push_back({"one_vector_attention",
-                   operations.one_vector_attention(small_attention(inputs, stored, s)),
-                   kCloseOfProducts});
+    for (const bool has_keys : {true, false}) {
+      all.push_back({has_keys ? "attention" : "attention over values alone",
+                     operations.attention(small_attention(inputs, stored, has_keys, s)),
+                     kCloseOfProducts});
+    }
   }
   return all;
 }
 
 }  // namespace
 
-mx::array RowOperations::one_vector_attention(const OneVectorAttention& input) const {
-  const mx::array values = input.values.dtype() == mx::float32
-                               ? input.values
-                               : mx::astype(input.values, mx::float32, s_);
-  const mx::array keys = rotation(mx::multiply(values, input.k_norm, s_), input.cos, input.sin,
-                                  input.k_norm.shape(0) / 2);
+mx::array RowOperations::attention(const AttentionRows& input) const {
+  const auto as_f32 = [&](const mx::array& x) {
+    return x.dtype() == mx::float32 ? x : mx::astype(x, mx::float32, s_);
+  };
+  const mx::array values = as_f32(input.values);
+  const auto derive = [&](const DerivedKeys& derived) {
+    return rotation(mx::multiply(values, derived.k_norm, s_), derived.cos, derived.sin,
+                    derived.k_norm.shape(0) / 2);
+  };
+  const auto* const derived = std::get_if<DerivedKeys>(&input.keys);
+  const mx::array keys =
+      derived != nullptr ? derive(*derived) : as_f32(std::get<mx::array>(input.keys));
   return mx::fast::scaled_dot_product_attention(
       input.queries, mx::transpose(keys, {0, 2, 1, 3}, s_), mx::transpose(values, {0, 2, 1, 3}, s_),
       input.scale, "", input.seen, std::nullopt, false, s_);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "backend/backend.h"
 
@@ -17,15 +18,20 @@ namespace kakeya::mlx {
 // one: what is best for one is not for the other, and blocks of drafts have no more rows.
 inline constexpr std::int64_t kMostSingleRows = 16;
 
-// Queries of one sequence at a layer that stores values alone, from which keys are made.
-struct OneVectorAttention {
-  ::mlx::core::array queries;  // f32 [1, K, Q, E]: for each head of values, rows times heads
-  ::mlx::core::array values;   // [1, N, K, E], f32 or bf16
-  ::mlx::core::array k_norm;   // f32 [E]
-  ::mlx::core::array cos;      // f32 [N, E / 2], of the values' positions
+// What keys are made of where values alone are stored: a value times k_norm, turned.
+struct DerivedKeys {
+  ::mlx::core::array k_norm;  // f32 [E]
+  ::mlx::core::array cos;     // f32 [N, E / 2], of the values' positions
   ::mlx::core::array sin;
-  ::mlx::core::array seen;   // bool [Q, N]
-  ::mlx::core::array spans;  // int32 [C + 1]: where spans of values begin, and N
+};
+
+// Queries of one sequence at a layer, and what they see.
+struct AttentionRows {
+  ::mlx::core::array queries;  // f32 [1, K, Q, E]: for each head of values, rows times heads
+  std::variant<::mlx::core::array, DerivedKeys> keys;
+  ::mlx::core::array values;  // [1, N, K, E], f32 or bf16; keys that are there have the same type
+  ::mlx::core::array seen;    // bool [Q, N]
+  ::mlx::core::array spans;   // int32 [C + 1]: where spans of values begin, and N
   float scale;
   std::int64_t rows;  // of the sequence, that the queries are of
 };
@@ -69,8 +75,8 @@ class RowOperations {
   virtual Routes route(const ::mlx::core::array& logits,
                        const ::mlx::core::array& scales,
                        std::int64_t top_k) const = 0;
-  // [1, K, Q, E]. A key is its value times k_norm, turned.
-  virtual ::mlx::core::array one_vector_attention(const OneVectorAttention& input) const;
+  // [1, K, Q, E].
+  virtual ::mlx::core::array attention(const AttentionRows& input) const;
 
  protected:
   const ::mlx::core::Stream s_;

@@ -1,7 +1,8 @@
-// Attention of queries [K, Q, E] over one span of values [N, K, E], from which keys are made: a value times
-// k_norm, turned by the angles of its position [N, E / 2]. A simdgroup has a span of a query; its lane l has
-// the pairs (l + 32 * p, E / 2 + l + 32 * p) of each vector. What comes of it is relative to the largest
-// score: sums [K, Q, C, E] of weights times values, and parts [K, Q, C, 2], that score and the sum of weights.
+// Attention of queries [K, Q, E] over one span of values [N, K, E] and their keys: those given, of the same
+// shape, or, without has_keys, made of the values: a value times k_norm, turned by the angles of its position
+// [N, E / 2]. A simdgroup has a span of a query; its lane l has the pairs (l + 32 * p, E / 2 + l + 32 * p) of
+// each vector. What comes of it is relative to the largest score: sums [K, Q, C, E] of weights times values,
+// and parts [K, Q, C, 2], that score and the sum of weights.
 const uint lane = thread_index_in_simdgroup;
 const uint span = threadgroup_position_in_grid.x;
 const uint query = threadgroup_position_in_grid.y;
@@ -40,11 +41,20 @@ for (uint row = uint(spans[span]); row < uint(spans[span + 1]); ++row) {
     const uint at = (row * num_heads + head) * width + i;
     value_low[p] = float(values[at]);
     value_high[p] = float(values[at + half_width]);
-    const float low = value_low[p] * k_norm[i];
-    const float high = value_high[p] * k_norm[half_width + i];
-    const float c = cos[row * half_width + i];
-    const float s = sin[row * half_width + i];
-    products += query_low[p] * (low * c - high * s) + query_high[p] * (high * c + low * s);
+    float key_low;
+    float key_high;
+    if (has_keys) {
+      key_low = float(keys[at]);
+      key_high = float(keys[at + half_width]);
+    } else {
+      const float low = value_low[p] * k_norm[i];
+      const float high = value_high[p] * k_norm[half_width + i];
+      const float c = cos[row * half_width + i];
+      const float s = sin[row * half_width + i];
+      key_low = low * c - high * s;
+      key_high = high * c + low * s;
+    }
+    products += query_low[p] * key_low + query_high[p] * key_high;
   }
   const float score = metal::simd_sum(products) * scale;
   const float highest = metal::max(largest, score);
