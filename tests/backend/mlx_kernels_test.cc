@@ -59,7 +59,7 @@ class Wrong final : public RowOperations {
   mx::array add(const mx::array& a, const mx::array& b, float scale) const override {
     return right_->add(a, b, how_ == How::kAdds ? scale * 1.001F : scale);
   }
-  // The last of equal ones.
+  // Each one's neighbour.
   Routes route(const mx::array& logits,
                const mx::array& scales,
                std::int64_t top_k) const override {
