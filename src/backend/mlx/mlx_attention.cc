@@ -51,22 +51,6 @@ void fill_angles(std::span<const float> frequencies,
   }
 }
 
-std::uint64_t bytes_in(const ConstRows& x) {
-  return static_cast<std::uint64_t>(x.count * x.width) * sizeof(float);
-}
-
-// Calls `use` with each block of keys and of values of `kv` that there is.
-template <typename Use>
-void for_each_block(const KvRows& kv, const Use& use) {
-  const std::int64_t blocks =
-      kv.block_slots == 0 ? 0 : (kv.capacity + kv.block_slots - 1) / kv.block_slots;
-  const auto bytes = static_cast<std::uint64_t>(kv.block_slots * kv.slot_bytes());
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    if (kv.keys != nullptr && kv.keys[block]) use(kv.keys[block].address(), bytes);
-    if (kv.values[block]) use(kv.values[block].address(), bytes);
-  }
-}
-
 }  // namespace
 
 // On the host, in double: nothing has to be run for it, and it is what the reference has.
@@ -129,17 +113,6 @@ void MlxExecutor::store_rows(const mx::array& rows,
   }
 }
 
-// Those of the batch whose rows the reference restores: with a share of their own, which only
-// comparisons ask for.
-std::vector<Segment> MlxExecutor::referred(std::int64_t layer) const {
-  std::vector<Segment> segments;
-  for (const Segment& segment : batch().segments) {
-    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    if (kv.is_restored && kv.restored.blend != 0.0F) segments.push_back(segment);
-  }
-  return segments;
-}
-
 void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   const auto guard = start();
   for (const Segment& segment : batch().segments) {
@@ -147,21 +120,6 @@ void MlxExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer)
     if (kv.keys != nullptr) store_rows(read(keys), segment, kv, kv.keys);
     store_rows(read(values), segment, kv, kv.values);
   }
-}
-
-void MlxExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
-  const auto guard = start();
-  const bool any = std::ranges::any_of(batch().segments, [&](const Segment& segment) {
-    return segment.layers[static_cast<std::size_t>(layer)].restored.blend != 0.0F;
-  });
-  if (!any) return;
-  fall_back("store_own_kv", batch().segments, [&] {
-    space_.to_pages(values.data.address(), bytes_in(values));
-    space_.to_pages(keys.data.address(), bytes_in(keys));
-    kv_to_pages(layer, batch().segments);
-    kv_from_pages(layer, batch().segments);
-    reference_.store_own_kv(keys, values, layer);
-  });
 }
 
 MlxExecutor::Walk MlxExecutor::walk(const AttentionInput& input) {
@@ -368,7 +326,8 @@ MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
                                          const Walk& stored,
                                          const Walk& restored) {
   const KvRows& kv = input.layer.rows;
-  if (restored.tiles.empty()) {
+  // Whether a row has rows to restore yet must not change how the others' keys are made.
+  if (!input.layer.is_restored) {
     const auto numbers = [&](const DevicePointer<std::byte>* blocks) {
       const mx::array rows = gathered_rows(stored, kv, blocks);
       return dtype_of(kv.format) == mx::uint8 ? decode_rows(kv.format, rows, s_) : rows;
@@ -383,6 +342,7 @@ MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
   }
   // Restored rows stand behind the stored ones, so that both are in the same sums for every query.
   const KeysAndValues rows = stored_rows(input, stored);
+  if (restored.tiles.empty()) return {rows.keys, rows.values};
   const KeysAndValues others = restored_rows(input, restored);
   return {mx::concatenate({rows.keys, others.keys}, 1, s_),
           mx::concatenate({rows.values, others.values}, 1, s_)};
@@ -425,31 +385,6 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
                      mx::Shape{count, width}, s_);
 }
 
-void MlxExecutor::refer_attention(std::span<const Segment> segments,
-                                  ConstRows queries,
-                                  const AttentionSettings& settings,
-                                  std::int64_t layer,
-                                  Rows out) {
-  fall_back("attention", segments, [&] {
-    space_.to_pages(queries.data.address(), bytes_in(queries));
-    space_.from_pages(out.data.address(), bytes_in(out));
-    const KeyDerivation& derivation = settings.derivation;
-    const std::int64_t head_dim =
-        segments.front().layers[static_cast<std::size_t>(layer)].rows.head_dim;
-    if (derivation.k_norm) {
-      space_.to_pages(derivation.k_norm.address(),
-                      static_cast<std::uint64_t>(head_dim) * sizeof(float));
-    }
-    if (derivation.inverse_frequencies.size > 0) {
-      space_.to_pages(
-          derivation.inverse_frequencies.data.address(),
-          static_cast<std::uint64_t>(derivation.inverse_frequencies.size) * sizeof(float));
-    }
-    kv_to_pages(layer, segments);
-    reference_.attention(queries, settings, layer, out);
-  });
-}
-
 // A sequence's rows come from MLX or from the reference, whoever else is in the pass: the two
 // differ in the last bits.
 void MlxExecutor::attention(ConstRows queries,
@@ -473,45 +408,6 @@ void MlxExecutor::attention(ConstRows queries,
     outputs.push_back(attend(input));
   }
   write(out, outputs.size() == 1 ? outputs.front() : mx::concatenate(outputs, 0, s_));
-}
-
-template <typename Operation>
-void MlxExecutor::fall_back(std::string_view name,
-                            std::span<const Segment> segments,
-                            const Operation& operation) {
-  ++space_.counters().fallbacks[std::string(name)];
-  const std::uint64_t before = reference_.bytes_read();
-  Batch some = batch();
-  some.segments = segments;
-  reference_.begin(some);
-  operation();
-  reference_.begin(batch());
-  count_bytes(reference_.bytes_read() - before);
-}
-
-void MlxExecutor::kv_to_pages(std::int64_t layer, std::span<const Segment> segments) {
-  const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.to_pages(block, bytes); };
-  for (const Segment& segment : segments) {
-    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    for_each_block(kv.rows, use);
-    if (!kv.is_restored && kv.restored.blend == 0.0F) continue;
-    for_each_block(kv.restored.codes, use);
-    if (kv.restored.blend != 0.0F) for_each_block(kv.restored.own, use);
-    const auto decoder = static_cast<std::uint64_t>(kv.restored.codes.head_dim *
-                                                    kv.rows.num_kv_heads * kv.rows.head_dim) *
-                         4;
-    if (kv.restored.key_decoder) space_.to_pages(kv.restored.key_decoder.address(), decoder);
-    if (kv.restored.value_decoder) space_.to_pages(kv.restored.value_decoder.address(), decoder);
-  }
-}
-
-void MlxExecutor::kv_from_pages(std::int64_t layer, std::span<const Segment> segments) {
-  const auto use = [&](std::byte* block, std::uint64_t bytes) { space_.from_pages(block, bytes); };
-  for (const Segment& segment : segments) {
-    const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
-    for_each_block(kv.rows, use);
-    if (kv.restored.blend != 0.0F) for_each_block(kv.restored.own, use);
-  }
 }
 
 }  // namespace kakeya::mlx

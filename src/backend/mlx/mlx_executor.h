@@ -1,5 +1,6 @@
-// Declarations of the operations on MLX; each is defined in mlx_executor.cc (rows and products) or
-// mlx_attention.cc (rotary embedding, cache, attention). Meaning: backend/backend.h.
+// Declarations of the operations on MLX; each is defined in mlx_executor.cc (rows and products),
+// mlx_attention.cc (rotary embedding, cache, attention) or mlx_fallback.cc. Meaning:
+// backend/backend.h.
 #pragma once
 
 #include <map>
