@@ -95,8 +95,8 @@ TEST(MlxKernels, IndicesOutOfBoundsAreSeen) {
   const mx::Stream stream = cpu_stream();
   const auto add_more = [&] {
     const mx::array x = mx::zeros({4}, mx::float32, stream);
-    mx::eval(run_kernel(Kernel::kScaledAdd, {x, x, mx::array(1.0F)}, {{mx::Shape{4}, mx::float32}},
-                        {.x = 5}, stream));
+    mx::eval(run_kernel(Kernel::kScaledAdd, {x, x, mx::array(1.0F)},
+                        {{mx::Shape{4}}, {mx::float32}}, {.x = 5}, stream));
   };
   EXPECT_DEATH(add_more(), "kernel scaled_add at \\(4, 0, 0\\): a\\[4\\] of 4");
 }

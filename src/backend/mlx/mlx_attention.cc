@@ -225,16 +225,13 @@ MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
   return {mx::concatenate(cos, 0, s_), mx::concatenate(sin, 0, s_)};
 }
 
-// From values [1, N, K, E].
-mx::array MlxExecutor::derived_keys(const AttentionInput& input,
-                                    const Walk& walk,
-                                    const mx::array& values) {
+// What makes keys of the values at the walk's positions.
+DerivedKeys MlxExecutor::derivation(const AttentionInput& input, const Walk& walk) {
   const KeyDerivation& derivation = input.settings.derivation;
   const int head_dim = to_int(input.layer.rows.head_dim);
-  const mx::array norm = space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
   const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
-  return row_operations_->rotation(mx::multiply(values, norm, s_), turned.cos, turned.sin,
-                                   head_dim / 2);
+  return {space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32), turned.cos,
+          turned.sin};
 }
 
 // What k_proj or v_proj would have given at the walk's positions, about: [1, N, K, E].
@@ -256,7 +253,6 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
                                                       const Walk& walk) {
   const KvRows& kv = input.layer.rows;
   const RestoredRows& restored = input.layer.restored;
-  const KeyDerivation& derivation = input.settings.derivation;
   const int head_dim = to_int(kv.head_dim);
   const auto normed = [&](const mx::array& x, const std::optional<mx::array>& weight) {
     return row_operations_->rms_norm(x, weight, head_dim, input.settings.rms_norm_eps);
@@ -266,16 +262,11 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
     return mx::astype(mx::astype(x, mx::bfloat16, s_), mx::float32, s_);
   };
   const mx::array raw = restored_raw(input, walk, restored.codes.keys, restored.key_decoder);
-  mx::array keys = raw;
-  if (kv.keys == nullptr) {
-    keys = derived_keys(input, walk, as_stored(normed(raw, std::nullopt)));
-  } else {
-    const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, walk);
-    const mx::array norm =
-        space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
-    keys = as_stored(
-        row_operations_->rotation(normed(raw, norm), turned.cos, turned.sin, head_dim / 2));
-  }
+  const DerivedKeys made = derivation(input, walk);
+  const mx::array keys = kv.keys == nullptr
+                             ? row_operations_->keys_of(as_stored(normed(raw, std::nullopt)), made)
+                             : as_stored(row_operations_->rotation(
+                                   normed(raw, made.k_norm), made.cos, made.sin, head_dim / 2));
   const mx::array values = restored_raw(input, walk, restored.codes.values, restored.value_decoder);
   return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};
 }
@@ -284,7 +275,8 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
 MlxExecutor::KeysAndValues MlxExecutor::stored_rows(const AttentionInput& input, const Walk& walk) {
   const KvRows& kv = input.layer.rows;
   const mx::array values = decoded_rows(walk, kv, kv.values);
-  if (kv.keys == nullptr) return {derived_keys(input, walk, values), values};
+  if (kv.keys == nullptr)
+    return {row_operations_->keys_of(values, derivation(input, walk)), values};
   return {decoded_rows(walk, kv, kv.keys), values};
 }
 
@@ -333,12 +325,7 @@ MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
       return dtype_of(kv.format) == mx::uint8 ? decode_rows(kv.format, rows, s_) : rows;
     };
     if (kv.keys != nullptr) return {numbers(kv.keys), numbers(kv.values)};
-    const KeyDerivation& derivation = input.settings.derivation;
-    const int head_dim = to_int(kv.head_dim);
-    const Angles turned = angles(derivation.inverse_frequencies, head_dim / 2, stored);
-    const mx::array norm =
-        space_.read(derivation.k_norm.address(), mx::Shape{head_dim}, mx::float32);
-    return {DerivedKeys{norm, turned.cos, turned.sin}, numbers(kv.values)};
+    return {derivation(input, stored), numbers(kv.values)};
   }
   // Restored rows stand behind the stored ones, so that both are in the same sums for every query.
   const KeysAndValues rows = stored_rows(input, stored);
@@ -349,7 +336,7 @@ MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
 }
 
 // Where spans begin, and the end: of positions from one multiple of kSpan to the next.
-mx::array MlxExecutor::spans_of(const Walk& stored, const Walk& restored) {
+std::vector<std::int32_t> MlxExecutor::spans_of(const Walk& stored, const Walk& restored) {
   std::vector<std::int32_t> begins;
   std::int32_t rows = 0;
   for (const Walk* walk : {&stored, &restored}) {
@@ -361,7 +348,7 @@ mx::array MlxExecutor::spans_of(const Walk& stored, const Walk& restored) {
     }
   }
   begins.push_back(rows);
-  return mx::array(begins.data(), mx::Shape{to_int(std::ssize(begins))}, mx::int32);
+  return begins;
 }
 
 // [T, width], of one sequence.

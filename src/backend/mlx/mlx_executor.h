@@ -137,14 +137,14 @@ class MlxExecutor final : public Executor {
                          const DevicePointer<std::byte>* blocks,
                          DevicePointer<const float> decoder);
   Seen seen_rows(const AttentionInput& input, const Walk& stored, const Walk& restored);
-  static mx::array spans_of(const Walk& stored, const Walk& restored);
+  static std::vector<std::int32_t> spans_of(const Walk& stored, const Walk& restored);
   mx::array gathered_rows(const Walk& walk,
                           const KvRows& kv,
                           const DevicePointer<std::byte>* blocks);
   mx::array decoded_rows(const Walk& walk,
                          const KvRows& kv,
                          const DevicePointer<std::byte>* blocks);
-  mx::array derived_keys(const AttentionInput& input, const Walk& walk, const mx::array& values);
+  DerivedKeys derivation(const AttentionInput& input, const Walk& walk);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
 
   // Runs `operation` of the reference for some of the batch's segments, on what lies in the pages.

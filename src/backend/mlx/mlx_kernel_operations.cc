@@ -36,9 +36,9 @@ class KernelOperations final : public RowOperations {
                      const mx::array& sin,
                      std::int64_t half) const override {
     const mx::array vectors = mx::reshape(x, mx::Shape{cos.shape(0), -1, 2 * to_int(half)}, s_);
-    return mx::reshape(run(Kernel::kRotation, {vectors, cos, sin}, vectors.shape(),
-                           {.x = to_int(static_cast<std::int64_t>(x.size()) / 2)}),
-                       x.shape(), s_);
+    return mx::reshape(
+        run(Kernel::kRotation, {vectors, cos, sin}, vectors.shape(), {.x = size_of(x) / 2}),
+        x.shape(), s_);
   }
 
   mx::array gate(GateActivation activation,
@@ -72,7 +72,7 @@ class KernelOperations final : public RowOperations {
     const KernelLaunch launch{
         .x = logits.shape(0), .are_simdgroups = true, .constants = {{"top_k", to_int(top_k)}}};
     const std::vector<mx::array> outputs = run_kernel(
-        Kernel::kRoute, {logits, scales}, {{shape, mx::uint32}, {shape, mx::float32}}, launch, s_);
+        Kernel::kRoute, {logits, scales}, {{shape, shape}, {mx::uint32, mx::float32}}, launch, s_);
     return {outputs[0], outputs[1]};
   }
 
@@ -93,20 +93,20 @@ class KernelOperations final : public RowOperations {
     // What is not asked for is another one's, for a kernel has all its inputs.
     const mx::array keys = derived != nullptr ? values : vectors(std::get<mx::array>(input.keys));
     const DerivedKeys derivation = derived != nullptr ? *derived : DerivedKeys{rows, rows, rows};
-    const int spans = size_of(input.spans) - 1;
+    const int spans = to_int(std::ssize(input.spans)) - 1;
     const KernelLaunch launch{
         .x = spans,
         .y = queries,
         .z = heads,
         .are_simdgroups = true,
         .constants = {{"pairs", (head_dim / 2 + 31) / 32}, {"has_keys", derived == nullptr}}};
-    const std::vector<mx::array> parts =
-        run_kernel(Kernel::kAttentionSpan,
-                   {rows, keys, values, derivation.k_norm, derivation.cos, derivation.sin,
-                    input.seen, input.spans, mx::array(input.scale)},
-                   {{mx::Shape{heads * queries, spans, head_dim}, mx::float32},
-                    {mx::Shape{heads * queries, spans, 2}, mx::float32}},
-                   launch, s_);
+    const std::vector<mx::array> parts = run_kernel(
+        Kernel::kAttentionSpan,
+        {rows, keys, values, derivation.k_norm, derivation.cos, derivation.sin, input.seen,
+         mx::array(input.spans.data(), mx::Shape{spans + 1}, mx::int32), mx::array(input.scale)},
+        {{mx::Shape{heads * queries, spans, head_dim}, mx::Shape{heads * queries, spans, 2}},
+         {mx::float32, mx::float32}},
+        launch, s_);
     return run(Kernel::kJoinSpans, parts, shape, {.x = heads * queries * head_dim});
   }
 
@@ -117,7 +117,7 @@ class KernelOperations final : public RowOperations {
                 const std::vector<mx::array>& inputs,
                 mx::Shape shape,
                 const KernelLaunch& launch) const {
-    return run_kernel(kernel, inputs, {{std::move(shape), mx::float32}}, launch, s_).front();
+    return run_kernel(kernel, inputs, {{std::move(shape)}, {mx::float32}}, launch, s_).front();
   }
 
   const std::unique_ptr<RowOperations> composed_;

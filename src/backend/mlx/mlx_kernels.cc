@@ -16,7 +16,7 @@ constexpr int kThreads = 256;  // of a group whose threads have nothing to do wi
 
 std::vector<mx::array> run_on_gpu(Kernel kernel,
                                   const std::vector<mx::array>& inputs,
-                                  const std::vector<KernelOutput>& outputs,
+                                  const KernelOutputs& outputs,
                                   const KernelLaunch& launch,
                                   mx::Stream stream) {
   // Made once, for MLX searches the texts then.
@@ -29,19 +29,13 @@ std::vector<mx::array> run_on_gpu(Kernel kernel,
     }
     return made;
   }();
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  for (const KernelOutput& output : outputs) {
-    shapes.push_back(output.shape);
-    dtypes.push_back(output.dtype);
-  }
   std::vector<std::pair<std::string, mx::fast::TemplateArg>> constants;
   for (const auto& [name, value] : launch.constants) {
     std::visit([&, &name = name](auto number) { constants.emplace_back(name, number); }, value);
   }
   const int threads = launch.are_simdgroups ? kSimdgroup : std::min(kThreads, launch.x);
   const int x = launch.are_simdgroups ? launch.x * kSimdgroup : launch.x;
-  return kFunctions[static_cast<std::size_t>(kernel)](inputs, shapes, dtypes,
+  return kFunctions[static_cast<std::size_t>(kernel)](inputs, outputs.shapes, outputs.dtypes,
                                                       {x, launch.y, launch.z}, {threads, 1, 1},
                                                       constants, std::nullopt, false, stream);
 }
@@ -66,7 +60,7 @@ const KernelText& text_of(Kernel kernel) {
 
 std::vector<mx::array> run_kernel(Kernel kernel,
                                   const std::vector<mx::array>& inputs,
-                                  const std::vector<KernelOutput>& outputs,
+                                  const KernelOutputs& outputs,
                                   const KernelLaunch& launch,
                                   mx::Stream stream) {
   const bool on_gpu = stream.device == mx::Device::gpu;

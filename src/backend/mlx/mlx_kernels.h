@@ -46,23 +46,24 @@ struct KernelLaunch {
   std::vector<std::pair<std::string, std::variant<int, bool>>> constants = {};
 };
 
-struct KernelOutput {
-  ::mlx::core::Shape shape;
-  ::mlx::core::Dtype dtype;
+// Of each output, as MLX takes them.
+struct KernelOutputs {
+  std::vector<::mlx::core::Shape> shapes;
+  std::vector<::mlx::core::Dtype> dtypes;
 };
 
 // Records a kernel: on a stream of a GPU as Metal compiles it, on another as C++. Indices out of
 // bounds end the process there, with a line.
 std::vector<::mlx::core::array> run_kernel(Kernel kernel,
                                            const std::vector<::mlx::core::array>& inputs,
-                                           const std::vector<KernelOutput>& outputs,
+                                           const KernelOutputs& outputs,
                                            const KernelLaunch& launch,
                                            ::mlx::core::Stream stream);
 
 // The second of those ways.
 std::vector<::mlx::core::array> run_as_cpp(Kernel kernel,
                                            const std::vector<::mlx::core::array>& inputs,
-                                           const std::vector<KernelOutput>& outputs,
+                                           const KernelOutputs& outputs,
                                            const KernelLaunch& launch,
                                            ::mlx::core::Stream stream);
 

@@ -342,18 +342,12 @@ class CppKernel final : public mx::Primitive {
 
 std::vector<mx::array> run_as_cpp(Kernel kernel,
                                   const std::vector<mx::array>& inputs,
-                                  const std::vector<KernelOutput>& outputs,
+                                  const KernelOutputs& outputs,
                                   const KernelLaunch& launch,
                                   mx::Stream stream) {
   std::vector<mx::array> rows;
   for (const mx::array& input : inputs) rows.push_back(mx::contiguous(input, false, stream));
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  for (const KernelOutput& output : outputs) {
-    shapes.push_back(output.shape);
-    dtypes.push_back(output.dtype);
-  }
-  return mx::array::make_arrays(std::move(shapes), dtypes,
+  return mx::array::make_arrays(outputs.shapes, outputs.dtypes,
                                 std::make_shared<CppKernel>(stream, kernel, launch), rows);
 }
 

@@ -57,7 +57,6 @@ AttentionRows small_attention(Inputs& inputs, mx::Dtype stored, bool has_keys, m
   for (int query = 0; query < kRows * kGroup; ++query) {
     for (int n = 0; n < kValues; ++n) seen.push_back(n < kValues - 2 + query / kGroup ? 1 : 0);
   }
-  const std::vector<std::int32_t> spans = {0, 256, kValues};
   const auto vectors = [&] {
     return mx::astype(inputs.numbers({1, kValues, kHeads, kHeadDim}), stored, s);
   };
@@ -66,7 +65,7 @@ AttentionRows small_attention(Inputs& inputs, mx::Dtype stored, bool has_keys, m
                      .values = vectors(),
                      .seen = mx::array(reinterpret_cast<const bool*>(seen.data()),
                                        mx::Shape{kRows * kGroup, kValues}, mx::bool_),
-                     .spans = mx::array(spans.data(), mx::Shape{3}, mx::int32),
+                     .spans = {0, 256, kValues},
                      .scale = 0.5F,
                      .rows = kRows};
   if (!has_keys) {
@@ -109,18 +108,19 @@ std::vector<Named> results(const RowOperations& operations) {
 
 }  // namespace
 
+mx::array RowOperations::keys_of(const mx::array& values, const DerivedKeys& derived) const {
+  return rotation(mx::multiply(values, derived.k_norm, s_), derived.cos, derived.sin,
+                  derived.k_norm.shape(0) / 2);
+}
+
 mx::array RowOperations::attention(const AttentionRows& input) const {
   const auto as_f32 = [&](const mx::array& x) {
     return x.dtype() == mx::float32 ? x : mx::astype(x, mx::float32, s_);
   };
   const mx::array values = as_f32(input.values);
-  const auto derive = [&](const DerivedKeys& derived) {
-    return rotation(mx::multiply(values, derived.k_norm, s_), derived.cos, derived.sin,
-                    derived.k_norm.shape(0) / 2);
-  };
   const auto* const derived = std::get_if<DerivedKeys>(&input.keys);
   const mx::array keys =
-      derived != nullptr ? derive(*derived) : as_f32(std::get<mx::array>(input.keys));
+      derived != nullptr ? keys_of(values, *derived) : as_f32(std::get<mx::array>(input.keys));
   return mx::fast::scaled_dot_product_attention(
       input.queries, mx::transpose(keys, {0, 2, 1, 3}, s_), mx::transpose(values, {0, 2, 1, 3}, s_),
       input.scale, "", input.seen, std::nullopt, false, s_);

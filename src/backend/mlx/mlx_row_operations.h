@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -31,7 +32,8 @@ struct AttentionRows {
   std::variant<::mlx::core::array, DerivedKeys> keys;
   ::mlx::core::array values;  // [1, N, K, E], f32 or bf16; keys that are there have the same type
   ::mlx::core::array seen;    // bool [Q, N]
-  ::mlx::core::array spans;   // int32 [C + 1]: where spans of values begin, and N
+  // C + 1: where spans of values begin, and N.
+  std::vector<std::int32_t> spans;
   float scale;
   std::int64_t rows;  // of the sequence, that the queries are of
 };
@@ -75,6 +77,8 @@ class RowOperations {
   virtual Routes route(const ::mlx::core::array& logits,
                        const ::mlx::core::array& scales,
                        std::int64_t top_k) const = 0;
+  // Keys of values [1, N, K, E] in f32.
+  ::mlx::core::array keys_of(const ::mlx::core::array& values, const DerivedKeys& derived) const;
   // [1, K, Q, E].
   virtual ::mlx::core::array attention(const AttentionRows& input) const;
 
