@@ -59,7 +59,8 @@ void limit_child(int resource, std::uint64_t most) {
 }
 
 [[noreturn]] void become(const ChildStart& start) {
-  ::setpgid(0, 0);
+  // A group of its own, and no terminal, which a program could type commands into.
+  ::setsid();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
   ::dup2(start.input, STDIN_FILENO);
   ::dup2(start.output, STDOUT_FILENO);
@@ -185,6 +186,8 @@ class Watched {
   int end() {
     if (ended_) return 0;
     ended_ = true;
+    // The child first: killed before it has made its group, it makes none.
+    ::kill(process_, SIGKILL);
     ::kill(-process_, SIGKILL);
     int status = 0;
     while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) continue;
@@ -226,7 +229,6 @@ Result<ChildRun> run_child(const ChildProgram& program,
   const pid_t process = ::fork();
   if (process < 0) return no_child("a process");
   if (process == 0) become(start);
-  ::setpgid(process, process);  // whichever of the two comes first
   for (Stream* stream : {&output, &messages, &refusal}) stream->close_writer();
   ChildRun run = Watched(process, output, messages).watch(limits, stop);
   std::string refused;

@@ -40,10 +40,11 @@ struct ChildProgram {
   std::function<bool()> confine = {};
 };
 
-// Runs a program that has no open file but its streams, and a process group of its own. All of the
-// group is killed when the program ends, by itself or by a limit, or `stop` (null: none) becomes
-// true; a process that leaves the group is not. Any thread. Errors: kUnavailable if there is no
-// process for it, its folder cannot be entered, `confine` returns false or the file is no program.
+// Runs a program that has no open file but its streams, no terminal, and a session and process
+// group of its own. All of the group is killed when the program ends, by itself or by a limit, or
+// `stop` (null: none) becomes true; a process that leaves the group is not. Any thread. Errors:
+// kUnavailable if there is no process for it, its folder cannot be entered, `confine` returns false
+// or the file is no program.
 Result<ChildRun> run_child(const ChildProgram& program,
                            const ChildLimits& limits,
                            const std::atomic<bool>* stop = nullptr);

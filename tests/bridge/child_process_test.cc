@@ -83,6 +83,14 @@ TEST(BridgeChild, EndsWithAllOfItsGroup) {
   EXPECT_NE(::access(late.c_str(), F_OK), 0);
 }
 
+// Without one it can neither read what the user types nor type for the user.
+TEST(BridgeChild, HasASessionOfItsOwnAndNoTerminal) {
+#ifdef __linux__
+  const std::string stat = "set -- $(cat /proc/$$/stat); test $1 = $5 && test $1 = $6 && echo $7";
+  EXPECT_EQ(shell(stat).output, "0\n") << "group and session are its own, and no terminal";
+#endif
+}
+
 TEST(BridgeChild, EndsWhenItsCallerIsStopped) {
   std::atomic<bool> stop = true;
   const ChildRun run =
