@@ -6,7 +6,8 @@ namespace kakeya::eval {
 struct Confinement {
   // No sockets, no other processes: it makes none and sends signals to none.
   bool network = false;
-  // It writes, truncates and removes files in one folder alone, and changes nobody's mode or owner.
+  // It writes, truncates and removes files in one folder alone, changes nobody's mode or owner, and
+  // reads no devices.
   bool files = false;
 };
 

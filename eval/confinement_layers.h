@@ -8,10 +8,11 @@ namespace kakeya::eval {
 // Allocates nothing, takes no lock. False: the system or this machine's architecture has no filter.
 bool allow_needed_calls();
 
-// Keeps the same processes from writing anywhere but in `folder`, by Landlock; where the system
-// knows how (Linux 6.10, 6.12), also from devices' ioctl and from signals to other processes.
+// Keeps the same processes from writing anywhere but in `folder`, and from reading what lies under
+// /dev except for zeros and random bytes, by Landlock; where the system knows how (Linux 6.10,
+// 6.12), also from devices' ioctl and from signals to other processes.
 // Landlock before its version 3 (Linux 6.2) does not see that open() truncates a file which it
 // opens to read; allow_needed_calls() refuses that. Same rules. False: there is no Landlock.
-bool write_only_in(const char* folder);
+bool confine_files(const char* folder);
 
 }  // namespace kakeya::eval
