@@ -65,7 +65,7 @@ Result<PromptCacheReport> measure_prompt_cache(Engine& engine, const BenchFlags&
 }
 
 int prompt_cache_bench(BenchFlags& flags) {
-  flags.model.prompt_cache_bytes = MemoryBudget::kUnlimited;  // but for the memory there is
+  flags.model.prompt_cache = "1TiB";  // all the memory there is
   auto engine = open_bench_engine(flags);
   if (!engine) return report(engine.error());
   const auto result = measure_prompt_cache(**engine, flags);

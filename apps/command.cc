@@ -185,6 +185,17 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add_kv_flags(command, flags);
 }
 
+void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
+  flags.prompt_cache = "auto";
+  command
+      .add_option("--prompt-cache", flags.prompt_cache,
+                  "Most memory for the prefix cache (prompt cache), from which a text starts that "
+                  "begins like an earlier one: auto (a quarter of what --memory leaves beside "
+                  "weights and workspace, the default), off, or a size. It gives way before a "
+                  "session is refused memory")
+      ->type_name("auto|off|BYTES");
+}
+
 void add_draft_length_flag(CLI::App& command, std::string& length) {
   command
       .add_option("--draft-length", length,
@@ -288,6 +299,15 @@ Result<ByteSize> parse_size(std::string_view flag,
   return ByteSize{value * found->second, is_fraction};
 }
 
+Result<std::uint64_t> parse_prompt_cache(const std::string& text) {
+  if (text == "off") return 0;
+  if (text == "auto") return EngineOptions::kAutoPromptCache;
+  KAKEYA_ASSIGN_OR_RETURN(
+      const ByteSize size,
+      parse_size("--prompt-cache", "auto, off or a size such as 512MiB or 4GB,", false, text));
+  return static_cast<std::uint64_t>(size.value);
+}
+
 }  // namespace
 
 Result<std::string> model_path(const ModelFlags& flags) {
@@ -333,7 +353,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .kv_codes = parse_kv_type(flags.kv_codes),
                      .grow = flags.grow};
   options.projection = flags.projection;
-  options.prompt_cache_bytes = flags.prompt_cache_bytes;
+  KAKEYA_ASSIGN_OR_RETURN(options.prompt_cache_bytes, parse_prompt_cache(flags.prompt_cache));
   return options;
 }
 

@@ -73,8 +73,8 @@ struct ModelFlags {
   std::string mask_mode = "auto";
   std::string embed_scale = "auto";
   bool allow_inexact = false;
-  bool fit_memory = false;  // with a limit: EngineOptions::fit_memory
-  std::uint64_t prompt_cache_bytes = 0;
+  bool fit_memory = false;           // with a limit: EngineOptions::fit_memory
+  std::string prompt_cache = "off";  // commands whose texts begin alike set another default
 };
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);
@@ -82,6 +82,9 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags);
 void add_kv_flags(CLI::App& command, ModelFlags& flags);
 // All of these, and how many tokens its sessions have.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// --prompt-cache, for commands whose sessions can start from what others ran. Sets the default to
+// auto.
+void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags);
 // What drafts, and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);
 // --draft-length, for parse_draft_length().

@@ -365,6 +365,9 @@ Status check_flags(const RunFlags& flags) {
       return bad_usage("{} and {} exclude each other", one, other);
     }
   }
+  if (!flags.chat && flags.given("--prompt-cache")) {
+    return bad_usage("--prompt-cache takes --chat: one answer has nothing to start from");
+  }
   return flags.trace.empty() ? Status() : check_writable(flags.trace);
 }
 
@@ -396,6 +399,7 @@ int run(RunFlags& flags) {
   flags.text.generate.draft_length = *draft_length;
   flags.text.generate.logprobs = flags.given("--logprobs");
   flags.model.fit_memory = true;
+  if (!flags.chat) flags.model.prompt_cache = "off";
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
   const std::string plan = (*engine)->memory_plan();
@@ -506,6 +510,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->type_name("N");
   command->add_flag("--json", flags->json,
                     "Print one JSON object instead of text; with --chat one a line for each reply");
+  add_prompt_cache_flag(*command, flags->model);
   add_sampling_flags(*command, *flags);
   add_speculation_flags(*command, *flags);
   add_model_flags(*command, flags->model);

@@ -1,8 +1,10 @@
 // kakeya serve: answers over HTTP.
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -132,8 +134,19 @@ void give_memory_back() {
 #endif
 }
 
+// A connection takes four descriptors, and many systems begin with 1,024 for a process.
+void raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 16'384;
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // the server does with what there is
+}
+
 int serve(ServeFlags& flags) {
   give_memory_back();
+  raise_descriptor_limit();
+  ::signal(SIGPIPE, SIG_IGN);  // who reads --log - may go
   if (!flags.new_key.empty()) return make_key(flags.new_key);
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
@@ -271,6 +284,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->add_option("--queue", serve_options.scheduler.max_waiting,
                    "Most requests that wait; others get 429 (default: 4096)")
       ->type_name("N");
+  add_prompt_cache_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
   add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);

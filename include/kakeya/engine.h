@@ -83,6 +83,7 @@ class Engine {
   virtual std::string memory_plan() const = 0;
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
+  virtual PromptCacheStatistics prompt_cache_statistics() const = 0;
 };
 
 }  // namespace kakeya

@@ -46,4 +46,14 @@ struct Footprint {
   std::string to_string() const;
 };
 
+// The prefix cache (prompt cache) of an engine, since it was opened.
+struct PromptCacheStatistics {
+  std::uint64_t limit_bytes = 0;  // most that it may hold; 0: there is none
+  std::uint64_t bytes = 0;        // held now
+  std::int64_t entries = 0;       // held now
+  std::int64_t lookups = 0;       // texts that were looked up
+  std::int64_t hits = 0;          // that began like one it held, and started from there
+  std::int64_t tokens = 0;        // which those need not run
+};
+
 }  // namespace kakeya

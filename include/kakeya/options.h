@@ -106,8 +106,10 @@ struct EngineOptions {
   // like those of another, with the same options, starts from there instead of running them again
   // (Session::sync(), prefill(), generate()); its output is the same, bit for bit. 0: no cache. The
   // cache is not part of Engine::estimate(): it lives on what the limit leaves, and gives way,
-  // oldest first, before a session is refused memory (docs/memory.md).
+  // oldest first, before a session is refused memory (docs/memory.md). kAutoPromptCache: a quarter
+  // of what memory_limit leaves beside weights and workspace.
   std::uint64_t prompt_cache_bytes = 0;
+  static constexpr std::uint64_t kAutoPromptCache = std::numeric_limits<std::uint64_t>::max();
   // Instead of refusing, open() makes the default session smaller until it fits, by a ladder:
   // exact things first, then precision, then old rows (docs/memory.md). What `session` asks for
   // explicitly stays. Engine::memory_plan() says what became of it. Where drafts are given up the

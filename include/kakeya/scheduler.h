@@ -89,6 +89,9 @@ struct Request {
   int priority = 0;  // higher ones start first
   // From then on the request ends with kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
+  // Called once, when the prompt has been run and before its first token, with how many of its
+  // tokens were taken over: from the prompt cache, or from a request that ran. May be empty.
+  std::function<void(std::int64_t cached)> on_prompt = {};
   // Called for each token, after the pass that gave it; false ends the request after it. If it
   // throws, that was the last token.
   TokenCallback on_token = {};

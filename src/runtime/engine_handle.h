@@ -44,6 +44,9 @@ class EngineHandle final : public Engine {
   const SessionOptions& session_options() const override { return engine_->session_options(); }
   std::string memory_plan() const override { return engine_->memory_plan(); }
   Footprint footprint() const override { return engine_->footprint(); }
+  PromptCacheStatistics prompt_cache_statistics() const override {
+    return engine_->prompt_cache_statistics();
+  }
 
   // For tests.
   EngineImpl& impl() { return *engine_; }

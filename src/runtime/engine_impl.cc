@@ -301,12 +301,23 @@ Status EngineImpl::load(Sources sources) {
     KAKEYA_ASSIGN_OR_RETURN(projection_, load_weights(*sources.projection, projection_dir_,
                                                       progress, loaded, load_projection));
   }
-  if (options_.prompt_cache_bytes > 0) {
-    prompt_cache_ = std::make_unique<PromptCache>(options_.prompt_cache_bytes, budget_);
-  }
+  open_prompt_cache(need);
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
   if (config_.hidden_size_per_layer_input > 0) source_ = std::move(sources.target);
   return keep_blocks_exact();
+}
+
+void EngineImpl::open_prompt_cache(const Footprint& need) {
+  std::uint64_t bytes = options_.prompt_cache_bytes;
+  if (bytes == EngineOptions::kAutoPromptCache) {
+    const bool is_host = backend_->memory().is_host();
+    const std::uint64_t fixed = is_host
+                                    ? need.reserved_bytes(MemoryClass::kWeights) +
+                                          need.reserved_bytes(MemoryClass::kActivations)
+                                    : 0;  // these lie in the device's memory, the cache does not
+    bytes = (options_.memory_limit - std::min(fixed, options_.memory_limit)) / 4;
+  }
+  if (bytes > 0) prompt_cache_ = std::make_unique<PromptCache>(bytes, budget_);
 }
 
 Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(const DraftOptions& options) {

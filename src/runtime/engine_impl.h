@@ -95,6 +95,9 @@ class EngineImpl final : public Engine {
   // Null without one.
   const dflash::Drafter* drafter() const { return drafter_.get(); }
   PromptCache* prompt_cache() const { return prompt_cache_.get(); }
+  PromptCacheStatistics prompt_cache_statistics() const override {
+    return prompt_cache_ ? prompt_cache_->statistics() : PromptCacheStatistics();
+  }
   // Another copy of the drafter's weights with options of its own, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
@@ -192,6 +195,8 @@ class EngineImpl final : public Engine {
   // without a drafter from then on. Errors: kResourceExhausted, with the need of the last rung.
   Status fit_session(const Sources& sources);
   Status load(Sources sources);
+  // If one is wanted; `need`: of weights and the default session.
+  void open_prompt_cache(const Footprint& need);
   // What `load`, a function of a WeightLoader, gives of the weights at `path`, through the weights
   // cache if one is wanted.
   struct LoadedBytes {

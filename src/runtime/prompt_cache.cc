@@ -47,6 +47,16 @@ std::uint64_t PromptCache::lookup_cost() const {
   return lookup_cost_;
 }
 
+PromptCacheStatistics PromptCache::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return {.limit_bytes = limit_,
+          .bytes = bytes_,
+          .entries = num_entries_,
+          .lookups = lookups_,
+          .hits = hits_,
+          .tokens = tokens_};
+}
+
 PromptCache::Match PromptCache::find(Cursor& cursor,
                                      const SessionParts& parts,
                                      std::span<const TokenId> tokens,
@@ -104,6 +114,7 @@ PromptCache::Start PromptCache::take(Cursor& cursor, const SessionParts& parts) 
   const Position most = std::ssize(tokens) - 1;
   if (most < held + kLeastGain) return {};
   std::unique_lock lock(mutex_);
+  ++lookups_;
   const Match match = find(cursor, parts, tokens, held + kLeastGain, most);
   Start start;
   if (match.entry != nullptr) {
@@ -125,6 +136,8 @@ PromptCache::Start PromptCache::take(Cursor& cursor, const SessionParts& parts) 
       lock.lock();
       end_copy(entry);
       start.length = match.length;
+      ++hits_;
+      tokens_ += match.length - held;
     }
   }
   const Position run = std::max(held, start.length);

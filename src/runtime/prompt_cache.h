@@ -32,6 +32,7 @@
 
 #include "base/memory_budget.h"
 #include "formats/snapshot_file.h"
+#include "kakeya/memory.h"
 #include "kakeya/types.h"
 #include "runtime/session_parts.h"
 #include "runtime/session_rows.h"
@@ -95,6 +96,7 @@ class PromptCache final : public MemoryReclaimer {
   // Bytes held, as charged: entries with their tokens and rows, and the tree's nodes.
   std::uint64_t bytes() const;
   std::int64_t num_entries() const;
+  PromptCacheStatistics statistics() const;
   // What all look-ups so far have cost: tokens compared, nodes and entries visited. For tests.
   std::uint64_t lookup_cost() const;
 
@@ -185,6 +187,9 @@ class PromptCache final : public MemoryReclaimer {
   std::int64_t num_entries_ = 0;
   std::uint64_t bytes_ = 0;  // of entries, and of those that are being made
   std::uint64_t lookup_cost_ = 0;
+  std::int64_t lookups_ = 0;  // by take()
+  std::int64_t hits_ = 0;
+  std::int64_t tokens_ = 0;  // that were taken over
   std::uint64_t clock_ = 0;
   std::int64_t copying_ = 0;
   std::uint64_t copies_ = 0;  // that were made

@@ -242,7 +242,7 @@ Status SchedulerImpl::start(Sequence& sequence) {
     KAKEYA_TRY(own->append(result.ids));  // of one that was set aside
     KAKEYA_TRY(own->grow());
     KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
-    own->start_from_cache();
+    sequence.branch = own->start_from_cache();
   }
   sequence.since_admitted = Stopwatch();
   if (result.ids.empty()) {
@@ -400,6 +400,13 @@ void SchedulerImpl::set_one_aside() {
 
 Status SchedulerImpl::deliver_tokens(Sequence& sequence) {
   Generation& generation = *sequence.generation;
+  if (sequence.request.on_prompt && !std::exchange(sequence.told_prompt, true)) {
+    const std::int64_t run = sequence.prepared.result.prefill_tokens;
+    KAKEYA_TRY(guarded("on_prompt", [&]() -> Status {
+      sequence.request.on_prompt(std::ssize(sequence.request.prompt) - run);
+      return {};
+    }));
+  }
   Status delivered =
       guarded("a callback", [&] { return generation.deliver(sequence.request.on_token); });
   if (!delivered) KAKEYA_TRY(generation.drop_undelivered());

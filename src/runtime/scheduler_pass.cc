@@ -111,8 +111,10 @@ void SchedulerImpl::plan_prompts() {
     Sequence& sequence = *running_[(first_prompt_ + i) % count];
     if (sequence.generation || sequence.leader != nullptr) continue;
     const std::int64_t pending = std::ssize(sequence.timeline().pending());
+    const Position to_branch = sequence.branch - sequence.timeline().position();
+    const std::int64_t most_rows = to_branch > 0 ? std::min(room, to_branch) : room;
     const std::int64_t rows =
-        fitting_rows(sequence, std::min({room, pending, sequence.timeline().chunk()}));
+        fitting_rows(sequence, std::min({most_rows, pending, sequence.timeline().chunk()}));
     if (rows == 0) continue;
     room -= rows;
     sequence.prompt_rows = rows;
@@ -153,6 +155,9 @@ void SchedulerImpl::take_part(Sequence& sequence, StepPart& part) {
   {
     const std::lock_guard lock(mutex_);
     statistics_.prompt_rows += sequence.prompt_rows;
+  }
+  if (!sequence.generation && sequence.timeline().position() == sequence.branch) {
+    sequence.session->keep_for_others();
   }
   if (!sequence.generation && !sequence.done()) return;
   GenerateResult& result = sequence.prepared.result;

@@ -31,7 +31,10 @@ struct Sequence {
   // Null: none.
   Sequence* leader = nullptr;
   Position shared = 0;
-  bool seeks = true;  // a leader, when it is its turn
+  // Where its text leaves another one's: the prompt cache keeps what both begin with. 0: nowhere.
+  Position branch = 0;
+  bool told_prompt = false;  // by Request::on_prompt
+  bool seeks = true;         // a leader, when it is its turn
   std::atomic<bool> cancelled{false};
   // Of the present step: rows of the prompt that it runs, and what ended it.
   std::int64_t prompt_rows = 0;

@@ -36,6 +36,7 @@ Status check_options(const ServeOptions& options) {
 Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
   KAKEYA_TRY(check_options(options));
   std::unique_ptr<Access> access(new Access());
+  access->any_host_ = !options.socket_path.empty();
   if (!options.keys_file.empty()) {
     access->keys_file_ = options.keys_file;
     KAKEYA_TRY(access->reload_keys());
@@ -85,7 +86,7 @@ Status Access::open_tls(const ServeOptions& options) {
 }
 
 bool Access::knows_host(std::string_view host) const {
-  if (is_local_host(host)) return true;
+  if (any_host_ || is_local_host(host)) return true;
   const std::string name(without_port(host));
   boost::system::error_code none;
   boost::asio::ip::make_address(name, none);

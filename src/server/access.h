@@ -37,8 +37,9 @@ class Access {
   boost::asio::ssl::context* tls() const { return tls_ ? &*tls_ : nullptr; }
 
   // Whether the field Host of a request, with or without a port, is a name of this server: the
-  // loopback's; with TLS one of the certificate's; with keys any address in digits too. A page of
-  // another site reaches this machine by names of its own alone.
+  // loopback's; with TLS one of the certificate's; with keys any address in digits too; on a Unix
+  // socket any. Case does not matter. A page of another site reaches this machine by names of its
+  // own alone.
   bool knows_host(std::string_view host) const;
 
   // The name of the key in a request's field Authorization, empty if there are no keys. A request
@@ -51,6 +52,7 @@ class Access {
 
   std::shared_ptr<Keys> keys() const;
 
+  bool any_host_ = false;  // of a Unix socket, which no page of a browser reaches
   std::string keys_file_;  // empty: everybody may ask
   mutable std::mutex mutex_;
   std::shared_ptr<Keys> keys_;  // under mutex_

@@ -14,9 +14,8 @@
 #include <optional>
 #include <utility>
 
-#include "server/openai_read.h"
 #include "server/page.h"
-#include "server/text_routes.h"
+#include "server/routes.h"
 
 namespace kakeya::server {
 namespace {
@@ -30,52 +29,28 @@ constexpr short kPeerHasEnded = POLLRDHUP;
 constexpr short kPeerHasEnded = POLLHUP;  // BSD's kernels say so for either direction
 #endif
 
-struct Route {
-  std::string_view path;
-  http::verb verb;
-};
-constexpr Route kRoutes[] = {{"/v1/chat/completions", http::verb::post},
-                             {"/v1/completions", http::verb::post},
-                             {"/v1/embeddings", http::verb::post},
-                             {"/tokenize", http::verb::post},
-                             {"/detokenize", http::verb::post},
-                             {"/apply-template", http::verb::post},
-                             {"/v1/models", http::verb::get},
-                             {"/health", http::verb::get},
-                             {"/metrics", http::verb::get},
-                             {"/props", http::verb::get}};
-
 // Most bytes that are read from a client which was refused, so that it reads why.
 constexpr std::size_t kMostDiscarded = std::size_t{16} << 20;
 constexpr std::chrono::seconds kLastWait{2};
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 // How often is looked whether a client that has sent more is still there.
-constexpr std::chrono::milliseconds kLook{250};
+constexpr std::chrono::milliseconds kLook{100};
 
-std::string_view path_of(std::string_view target) {
-  return target.substr(0, target.find('?'));
-}
+// Most bytes that are kept of what a client has sent ahead: of a header, of the line before a
+// chunk, of what follows the last one.
+constexpr std::size_t kMostBuffered = std::size_t{64} << 10;
 
-// What the log calls a path: a client may write anything into one.
-std::string_view known_route(std::string_view path) {
-  const bool known = find_page_file(path) != nullptr ||
-                     std::ranges::find(kRoutes, path, &Route::path) != std::end(kRoutes);
-  return known ? path : "other";
-}
+// A body's framing takes no more than the body and this.
+constexpr std::size_t kMostFraming = std::size_t{64} << 10;
 
-// Asked for all the time, which says little.
-bool is_quiet(std::string_view path) {
-  return path == "/health" || path == "/metrics" || find_page_file(path) != nullptr;
-}
-
-// The beginning of what a client sent, for a message.
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kMost = 60;
-  return fmt::format("'{}{}'", text.substr(0, kMost), text.size() > kMost ? "..." : "");
-}
+// Most bytes of a body that says nothing, of a request for something that takes none.
+constexpr std::size_t kMostIdleBody = 4096;
 
 }  // namespace
 
-Connection::Connection(const Service& service) : service_(service) {}
+Connection::Connection(const Service& service)
+    : service_(service),
+      buffer_(std::max<std::size_t>(kMostBuffered, service.options.most_header_bytes)) {}
 
 std::string Connection::next_id(std::string_view kind) const {
   static std::atomic<std::uint64_t> count = 0;
@@ -103,6 +78,9 @@ void Connection::run(ClientStream::Socket socket, bool turned_away) {
   record_.reset();
   ErrorCode ignored;
   if (stream_) stream_->socket().close(ignored);
+  // The connection itself may be kept a while.
+  buffer_.clear();
+  buffer_.shrink_to_fit();
 }
 
 void Connection::stop() {
@@ -119,13 +97,35 @@ void Connection::stop() {
   });
 }
 
+void Connection::begin_idle() {
+  idle_ = true;
+  idle_since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+void Connection::end_idle() {
+  idle_ = false;
+  idle_since_ = kBusy;
+}
+
+void Connection::make_room() {
+  leaving_ = true;
+  idle_since_ = kBusy;  // nobody needs to ask again
+  asio::post(io_, [this] {
+    ErrorCode ignored;
+    if (!idle_) leaving_ = false;
+    if (stream_ && idle_) stream_->socket().close(ignored);
+  });
+}
+
 bool Connection::shake_hands() {
   ClientStream::Tls* const tls = stream_->tls();
   if (tls == nullptr) return true;
   stream_->expires_after(service_.options.handshake_timeout);
+  begin_idle();
   const ErrorCode failure = finish([&](auto handler) {
     tls->async_handshake(asio::ssl::stream_base::server, std::move(handler));
   });
+  end_idle();
   if (failure && !stopping_) {
     service_.log.add(LogLevel::kWarn, "handshake failed",
                      {{"peer", peer_}, {"reason", failure.message()}});
@@ -134,26 +134,30 @@ bool Connection::shake_hands() {
 }
 
 bool Connection::admit(const HttpFields& fields) {
-  const auto text = [](boost::beast::string_view view) {
-    return std::string_view(view.data(), view.size());
-  };
   version_ = fields.version();
+  is_head_ = fields.method() == http::verb::head;
   const bool kept = keep_alive_;
-  const std::string_view path = path_of(text(fields.target()));
+  const std::string_view path = path_of(view_of(fields.target()));
   record_->begin(known_route(path));
   record_->id = next_id("request");
   record_->level = is_quiet(path) ? LogLevel::kDebug : LogLevel::kInfo;
   keep_alive_ = false;  // of what is not let in nothing more is read
+  if (fields.count(http::field::host) > 1) {
+    return reply(400, error_json({.message = "Host: expected one, got several"})) && false;
+  }
   // A page in somebody's browser may reach this machine by a name of its own.
-  if (!service_.access.knows_host(text(fields[http::field::host]))) {
-    return reply(403, error_json({.message = "Host: expected localhost or a name of this server, "
-                                             "got another",
+  const std::string_view host = view_of(fields[http::field::host]);
+  if (!service_.access.knows_host(host)) {
+    return reply(403, error_json({.message = fmt::format("Host: expected localhost or a name of "
+                                                         "this server, got {}",
+                                                         quoted(host)),
                                   .code = "host_not_allowed"})) &&
            false;
   }
-  // The page asks for the key that the rest takes.
-  if (path != "/health" && find_page_file(path) == nullptr) {
-    const auto key = service_.access.admit(text(fields[http::field::authorization]),
+  // The page asks for the key that the rest takes, and browsers ask what they may without one.
+  if (path != "/health" && find_page_file(path) == nullptr &&
+      fields.method() != http::verb::options) {
+    const auto key = service_.access.admit(view_of(fields[http::field::authorization]),
                                            fields.method() == http::verb::post);
     if (!key) return deny(key.error()) && false;
     if (!key->empty()) service_.metrics.count_request(*key);
@@ -165,7 +169,9 @@ bool Connection::admit(const HttpFields& fields) {
 
 bool Connection::exchange() {
   record_ = std::make_shared<RequestRecord>(service_.log, peer_);
-  const bool goes_on = read_and_answer();
+  // What was refused before all of it was read has ended keep_alive_: what comes behind is not a
+  // request, whatever it looks like.
+  const bool goes_on = read_and_answer() && keep_alive_ && !stopping_;
   record_->gone = gone_;
   record_->finish();
   record_.reset();  // answers that the driver has not ended yet hold it a little longer
@@ -173,123 +179,78 @@ bool Connection::exchange() {
 }
 
 bool Connection::read_and_answer() {
-  http::request_parser<http::string_body> parser;
+  HttpParser parser;
   parser.header_limit(service_.options.most_header_bytes);
   parser.body_limit(service_.options.most_body_bytes);
   answering_ = false;
   version_ = 11;
+  is_head_ = false;
   keep_alive_ = false;
+  streaming_ = false;
   stream_->expires_after(service_.options.header_timeout);
+  begin_idle();
   ErrorCode failure = finish([&](auto handler) {
     http::async_read_header(*stream_, buffer_, parser, std::move(handler));
   });
+  end_idle();
   if (failure) return refuse_unreadable(failure);
   keep_alive_ = parser.keep_alive();
   if (!admit(parser.get())) return false;
   stream_->expires_after(service_.options.body_timeout);
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     failure = finish([&](auto handler) {
       asio::async_write(*stream_, asio::buffer(kContinue), std::move(handler));
     });
     if (failure) return false;
   }
-  failure = finish(
-      [&](auto handler) { http::async_read(*stream_, buffer_, parser, std::move(handler)); });
+  const bool takes_body = parser.get().method() == http::verb::post;
+  failure = read_body(parser, takes_body ? service_.options.most_body_bytes : kMostIdleBody);
   if (failure) return refuse_unreadable(failure);
   if (stopping_) return false;
   answering_ = true;
   arrived_ = std::chrono::steady_clock::now();
   const HttpRequest request = parser.release();
-  return route(request) && keep_alive_ && !stopping_;
+  return route(request);
 }
 
-bool Connection::route(const HttpRequest& request) {
-  const auto text = [](boost::beast::string_view view) {
-    return std::string_view(view.data(), view.size());
-  };
-  const std::string_view path = path_of(text(request.target()));
-  const PageFile* const page = find_page_file(path);
-  const auto* const found = std::ranges::find(kRoutes, path, &Route::path);
-  if (page == nullptr && found == std::end(kRoutes)) {
-    return refuse(
-        {.status = StatusCode::kNotFound,
-         .message = fmt::format("expected a path as /v1/chat/completions, got {}", quoted(path))});
+Connection::ErrorCode Connection::read_body(HttpParser& parser, std::size_t most_bytes) {
+  const auto announced = parser.content_length();
+  if (announced && *announced > most_bytes) return http::error::body_limit;
+  parser.eager(true);
+  std::size_t read = 0;
+  ErrorCode failure;
+  while (!failure && !parser.is_done()) {
+    failure = finish([&](auto handler) {
+      http::async_read_some(*stream_, buffer_, parser,
+                            [&read, handler](ErrorCode ec, std::size_t bytes) {
+                              read += bytes;
+                              handler(ec, bytes);
+                            });
+    });
+    const bool too_long =
+        parser.get().body().size() > most_bytes || read > 2 * most_bytes + kMostFraming;
+    if (!failure && too_long) failure = http::error::body_limit;
   }
-  const http::verb verb = page != nullptr ? http::verb::get : found->verb;
-  if (request.method() != verb) {
-    const std::string allowed = verb == http::verb::post ? "POST" : "GET";
-    return reply(405,
-                 error_json({.message = fmt::format("expected {}, got {}", allowed,
-                                                    quoted(text(request.method_string())))}),
-                 {{"Allow", allowed}});
-  }
-  if (page != nullptr) return serve_page(*page);
-  if (verb == http::verb::get) return serve_get(path);
-  // Pages of other sites can send what they like, but for this type, without asking first.
-  if (!text(request[http::field::content_type]).starts_with("application/json")) {
-    return reply(415, error_json({.message = "Content-Type: expected application/json, got another",
-                                  .code = "unsupported_media_type"}));
-  }
-  return serve_post(path, request);
-}
-
-bool Connection::serve_get(std::string_view path) {
-  if (path == "/v1/models") {
-    return reply(200, models_json(service_.options.model_name, service_.started));
-  }
-  if (path == "/props") return reply(200, props_json(service_.engine, service_.options));
-  if (path == "/metrics") {
-    return reply(200,
-                 service_.metrics.text(
-                     service_.driver.statistics(), service_.engine.footprint(),
-                     {.lost_log_lines = service_.log.lost(), .stalls = service_.driver.stalls()}),
-                 {}, "text/plain; version=0.0.4");
-  }
-  return serve_health();
-}
-
-bool Connection::serve_health() {
-  const auto unwell = [this](std::string_view status, const std::string& reason) {
-    return reply(503, json_text({{"status", status}, {"reason", reason}}));
-  };
-  if (!service_.driver.healthy()) return unwell("unavailable", "no requests are taken");
-  if (!service_.driver.stalled()) return reply(200, R"({"status":"ok"})");
-  const std::chrono::duration<double> limit = service_.options.watchdog;
-  return unwell("stalled", fmt::format("a pass takes longer than {} s", limit.count()));
-}
-
-bool Connection::serve_page(const PageFile& page) {
-  return reply(200, std::string(page.text),
-               {{"Content-Security-Policy", std::string(kPagePolicy)},
-                {"X-Content-Type-Options", "nosniff"},
-                {"Referrer-Policy", "no-referrer"},
-                {"Cache-Control", "no-cache"}},
-               page.content_type);
-}
-
-bool Connection::serve_post(std::string_view path, const HttpRequest& request) {
-  const std::string& body = request.body();
-  if (path == "/v1/chat/completions") return answer(read_chat_request(body));
-  if (path == "/v1/completions") return answer(read_completion_request(body));
-  if (path == "/v1/embeddings") return embed(body);
-  if (path == "/tokenize") return reply_with(tokenize(service_.engine, body));
-  if (path == "/detokenize") return reply_with(detokenize(service_.engine, body));
-  return reply_with(apply_template_route(service_.engine, body));
+  return failure;
 }
 
 bool Connection::wait_for_mail() {
-  while (!has_mail_ && !gone_) io_.run_one();
+  while (!has_mail_ && !gone_) {
+    io_.run_one();
+    if (half_closed_ && !gone_ && !std::exchange(probed_, true)) probe();
+  }
   has_mail_ = false;
   return !gone_;
 }
 
 void Connection::watch() {
   watching_ = true;
+  half_closed_ = false;
+  probed_ = false;
   stream_->socket().async_wait(ClientStream::Socket::wait_read, [this](ErrorCode failure) {
     watching_ = false;
-    if (failure) return;
-    gone_ = !is_open();
+    if (failure || unwatching_) return;
+    look();
     if (!gone_) look_again();  // bytes: of the next request, or of TLS
   });
 }
@@ -299,22 +260,45 @@ void Connection::look_again() {
   look_timer_.expires_after(kLook);
   look_timer_.async_wait([this](ErrorCode failure) {
     watching_ = false;
-    if (failure) return;
-    gone_ = !is_open();
+    if (failure || unwatching_) return;
+    look();
     if (!gone_) look_again();
   });
 }
 
-bool Connection::is_open() {
+void Connection::look() {
+  if (!stream_->socket().is_open()) {
+    gone_ = true;
+    return;
+  }
   pollfd socket = {.fd = stream_->socket().native_handle(), .events = kPeerHasEnded, .revents = 0};
-  return ::poll(&socket, 1, 0) == 0;
+  if (::poll(&socket, 1, 0) <= 0) return;
+  // A client that ends TLS ends both sides of it.
+  const bool closed = (socket.revents & ~kPeerHasEnded) != 0 || stream_->tls() != nullptr;
+  if (closed) gone_ = true;
+  half_closed_ = true;
+}
+
+void Connection::probe() {
+  if (streaming_) {
+    gone_ = !write_piece(": ping\n\n");
+  } else if (version_ >= 11) {
+    // Clients expect that this comes before an answer, asked for or not.
+    stream_->expires_after(service_.options.write_timeout);
+    gone_ = static_cast<bool>(finish([&](auto handler) {
+      asio::async_write(*stream_, asio::buffer(kContinue), std::move(handler));
+    }));
+  }
 }
 
 void Connection::unwatch() {
+  // A handler that is queued by now cannot be cancelled any more, and must not begin to wait anew.
+  unwatching_ = true;
   ErrorCode ignored;
   stream_->socket().cancel(ignored);
   look_timer_.cancel();
   while (watching_) io_.run_one();
+  unwatching_ = false;
 }
 
 void Connection::close_gently() {

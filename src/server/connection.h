@@ -3,14 +3,17 @@
 // goes away and a server that stops are seen at once.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,29 +69,60 @@ class Connection {
   // has not been taken for two seconds.
   void stop();
 
+  // Since when it has waited for a handshake or a request, in ticks of the steady clock; kBusy
+  // while there is one, and behind make_room(). From any thread.
+  std::int64_t idle_since() const { return idle_since_; }
+  static constexpr std::int64_t kBusy = std::numeric_limits<std::int64_t>::max();
+
+  // Idle from here on. Before run(), or on its thread.
+  void begin_idle();
+
+  // From any thread: closes it if it is idle by then; until that is known, it is leaving.
+  void make_room();
+  bool is_leaving() const { return leaving_; }
+
  private:
   using ErrorCode = boost::system::error_code;
   using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
+  using HttpParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   using HttpFields = boost::beast::http::request_header<>;
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
   // "KIND-" and what no other request of this server has.
   std::string next_id(std::string_view kind) const;
+  // Paths, what asks for them and who answers: connection_routes.cc.
+  struct Route;
+  static const Route* find_route(std::string_view path);
+  // What the log calls a path: a client may write anything into one.
+  static std::string_view known_route(std::string_view path);
+  static std::string allowed_verbs(const Route* route);
+
+  void end_idle();
   // The next ones return whether the connection goes on.
   bool shake_hands();
   bool exchange();
   bool read_and_answer();
-  // Looks at a header, before anything more of a request is read.
+  // Looks at a header, before anything more of a request is read. Without what it lets in,
+  // keep_alive_ is false.
   bool admit(const HttpFields& fields);
+  // Reads the rest of a request, of which at most so many bytes are its body.
+  ErrorCode read_body(HttpParser& parser, std::size_t most_bytes);
   bool route(const HttpRequest& request);
-  bool serve_get(std::string_view path);
-  bool serve_health();
+  bool serve_options(const Route* route);
   bool serve_page(const PageFile& page);
-  bool serve_post(std::string_view path, const HttpRequest& request);
+  bool serve_models(const HttpRequest& request);
+  bool serve_props(const HttpRequest& request);
+  bool serve_metrics(const HttpRequest& request);
+  bool serve_health(const HttpRequest& request);
+  bool chat(const HttpRequest& request);
+  bool complete(const HttpRequest& request);
+  bool embed(const HttpRequest& request);
+  bool tokenize(const HttpRequest& request);
+  bool detokenize(const HttpRequest& request);
+  bool apply_template(const HttpRequest& request);
   bool answer(const Outcome<ServeRequest>& wish);
   // Hands the request to the driver, once for each answer it wants. Errors: as Driver::submit().
   Outcome<std::vector<Choice>> submit(const ServeRequest& wish, const Request& prepared);
-  bool embed(std::string_view body);
   // Their vectors, in order. Errors: as Driver::submit(), and those of the first one that fails.
   Outcome<std::vector<std::vector<float>>> embed_texts(const EmbeddingWish& wish);
   // What the log says of answers that were given, whole or not.
@@ -107,6 +141,8 @@ class Connection {
              std::string body,
              const Headers& headers = {},
              std::string_view content_type = "application/json");
+  // What every answer says of the server and the connection.
+  void set_common_fields(boost::beast::http::response_header<>& response) const;
   bool write_stream_header();
   bool write_piece(std::string_view text);
   bool end_stream();
@@ -119,9 +155,12 @@ class Connection {
   // Looks for a client that goes away while it waits for an answer.
   void watch();
   void unwatch();
-  // Whether the client's side of the connection is open.
-  bool is_open();
   void look_again();
+  // Looks whether the client is there, and whether it has ended its side of the connection.
+  void look();
+  // Writes a few bytes that say nothing to a client which has ended its side: one that only does
+  // not send any more takes them, and the system of one that has closed the connection says so.
+  void probe();
   // Lets the client read what was written before the connection is closed.
   void close_gently();
 
@@ -132,17 +171,25 @@ class Connection {
   boost::asio::steady_timer stop_timer_{io_};
   boost::asio::steady_timer look_timer_{io_};
   std::unique_ptr<ClientStream> stream_;
-  boost::beast::flat_buffer buffer_;
-  unsigned version_ = 11;    // of HTTP, of the present request
-  bool keep_alive_ = false;  // as the present request wants it
+  boost::beast::flat_buffer buffer_;  // what was read and not yet looked at; of a bounded size
+  unsigned version_ = 11;             // of HTTP, of the present request
+  bool is_head_ = false;              // the present request wants the header of an answer alone
+  bool keep_alive_ = false;           // another request may follow the present one
+  bool idle_ = true;                  // as idle_since_, on its own thread
   bool answering_ = false;
   bool stopping_ = false;
   bool has_mail_ = false;
-  bool watching_ = false;
+  bool watching_ = false;                               // a handler will look for the client
+  bool unwatching_ = false;                             // it is to be the last one
+  bool streaming_ = false;                              // the header of a stream was written
+  bool half_closed_ = false;                            // the client sends nothing more
+  bool probed_ = false;                                 // by probe(), since then
   bool gone_ = false;                                   // the client
   std::chrono::steady_clock::time_point arrived_ = {};  // the present request
-  std::string peer_;                                    // the client's address
-  std::shared_ptr<RequestRecord> record_;               // of the present request
+  std::atomic<std::int64_t> idle_since_ = 0;
+  std::atomic<bool> leaving_ = false;
+  std::string peer_;                       // the client's address
+  std::shared_ptr<RequestRecord> record_;  // of the present request
 };
 
 template <typename Start>

@@ -8,6 +8,7 @@
 
 #include "server/connection.h"
 #include "server/serve_request.h"
+#include "server/text_routes.h"
 #include "server/ticket.h"
 
 namespace kakeya::server {
@@ -31,6 +32,15 @@ struct Choice {
   std::unique_ptr<Ticket> ticket = {};
   std::optional<std::chrono::steady_clock::time_point> last_mail = {};
 };
+
+namespace {
+
+// Of the prompt, which all choices share: the first one to run it may have had less to start from.
+std::int64_t cached_tokens(const std::vector<Choice>& choices) {
+  return choices.front().mailbox->cached();
+}
+
+}  // namespace
 
 bool Connection::answer(const Outcome<ServeRequest>& wish) {
   if (!wish) return refuse(wish.error());
@@ -130,7 +140,7 @@ bool Connection::whole_answers(std::vector<Choice>& choices, const CompletionWri
   for (Choice& choice : choices) {
     answers.push_back({std::move(choice.whole), choice.answer.reason()});
   }
-  return reply(200, writer.completion(answers));
+  return reply(200, writer.completion(answers, cached_tokens(choices)));
 }
 
 bool Connection::stream_answers(std::vector<Choice>& choices,
@@ -168,7 +178,8 @@ bool Connection::stream_answers(std::vector<Choice>& choices,
     if (!std::exchange(begun, true) && !write_stream_header()) return false;
     if (!write_piece(events)) return false;
   }
-  std::string rest = include_usage ? server_event(writer.usage_chunk(tokens)) : "";
+  std::string rest =
+      include_usage ? server_event(writer.usage_chunk(tokens, cached_tokens(choices))) : "";
   rest += kLastEvent;
   return write_piece(rest) && end_stream();
 }

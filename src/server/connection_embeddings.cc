@@ -28,8 +28,8 @@ struct RunningText {
 
 }  // namespace
 
-bool Connection::embed(std::string_view body) {
-  const auto wish = read_embeddings(service_.engine, service_.options.model_name, body);
+bool Connection::embed(const HttpRequest& request) {
+  const auto wish = read_embeddings(service_.engine, service_.options.model_name, request.body());
   if (!wish) return refuse(wish.error());
   record_->prompt_tokens = wish->tokens;
   watch();

@@ -1,8 +1,10 @@
 // What a connection writes: responses, whole and in pieces.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <utility>
 
 #include "server/connection.h"
@@ -35,13 +37,14 @@ bool Connection::deny(const Denial& denial) {
 // A request that is none, too large or too slow.
 bool Connection::refuse_unreadable(ErrorCode failure) {
   keep_alive_ = false;
+  is_head_ = false;
   if (failure == http::error::body_limit) {
     return reply(413, error_json({.message = fmt::format("the body: expected at most {} bytes, "
                                                          "got more",
                                                          service_.options.most_body_bytes),
                                   .code = "body_too_large"}));
   }
-  if (failure == http::error::header_limit) {
+  if (failure == http::error::header_limit || failure == http::error::buffer_overflow) {
     return reply(431, error_json({.message = fmt::format("the header: expected at most {} bytes, "
                                                          "got more",
                                                          service_.options.most_header_bytes)}));
@@ -53,6 +56,18 @@ bool Connection::refuse_unreadable(ErrorCode failure) {
   return reply(400, error_json({.message = "expected a request of HTTP/1.1, got something else"}));
 }
 
+void Connection::set_common_fields(boost::beast::http::response_header<>& response) const {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  response.set(http::field::server, "kakeya");
+  response.set(http::field::date, fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(now)));
+  const bool kept = keep_alive_ && !stopping_;
+  response.set(http::field::connection, kept ? "keep-alive" : "close");
+  if (kept) {
+    response.set(http::field::keep_alive,
+                 fmt::format("timeout={}", service_.options.header_timeout.count()));
+  }
+}
+
 bool Connection::reply(unsigned status,
                        std::string body,
                        const Headers& headers,
@@ -60,13 +75,15 @@ bool Connection::reply(unsigned status,
   service_.metrics.count_response(status);
   record_->status = status;
   http::response<http::string_body> response(static_cast<http::status>(status), version_);
-  response.set(http::field::server, "kakeya");
-  response.set(http::field::content_type,
-               boost::beast::string_view(content_type.data(), content_type.size()));
+  set_common_fields(response);
+  if (status != 204) {
+    response.set(http::field::content_type,
+                 boost::beast::string_view(content_type.data(), content_type.size()));
+  }
   for (const auto& [name, value] : headers) response.set(name, value);
-  response.keep_alive(keep_alive_ && !stopping_);
   response.body() = std::move(body);
   response.prepare_payload();
+  if (is_head_) response.body().clear();  // its length is said all the same
   stream_->expires_after(service_.options.write_timeout);
   const ErrorCode failure =
       finish([&](auto handler) { http::async_write(*stream_, response, std::move(handler)); });
@@ -77,17 +94,18 @@ bool Connection::write_stream_header() {
   service_.metrics.count_response(200);
   record_->status = 200;
   http::response<http::empty_body> response(http::status::ok, version_);
-  response.set(http::field::server, "kakeya");
-  response.set(http::field::content_type, "text/event-stream");
-  response.set(http::field::cache_control, "no-cache");
   // Before HTTP/1.1 there are no chunks: the answer ends with the connection.
   if (version_ < 11) keep_alive_ = false;
-  response.keep_alive(keep_alive_);
+  set_common_fields(response);
+  response.set(http::field::content_type, "text/event-stream");
+  response.set(http::field::cache_control, "no-cache");
+  response.set("X-Accel-Buffering", "no");  // or nginx keeps events until it has 8 KiB of them
   if (version_ >= 11) response.chunked(true);
   http::response_serializer<http::empty_body> serializer(response);
   stream_->expires_after(service_.options.write_timeout);
   const ErrorCode failure = finish(
       [&](auto handler) { http::async_write_header(*stream_, serializer, std::move(handler)); });
+  streaming_ = true;
   return !failure;
 }
 

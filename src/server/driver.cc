@@ -26,6 +26,7 @@ void deliver_to(const std::shared_ptr<Mailbox>& mailbox, Request& request) {
   request.generate.on_round = [coming](const RoundRecord& round) {
     coming->drafted = round.accepted;
   };
+  request.on_prompt = [mailbox](std::int64_t cached) { mailbox->put_cached(cached); };
   request.on_token = [mailbox, coming](TokenId id) {
     return mailbox->put({.id = id,
                          .logprobs = std::exchange(coming->logprobs, std::nullopt),

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <exception>
 #include <list>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -27,6 +28,9 @@ using ErrorCode = boost::system::error_code;
 // With TLS, beside ServeOptions::most_connections: who is told so takes a handshake, and a thread
 // for it. Yet others are closed without a word.
 constexpr std::size_t kMostTurnedAway = 16;
+
+// Connections that were told to make room and have not ended yet: beyond, newcomers come slower.
+constexpr std::size_t kMostLeaving = 16;
 
 // In one write that never waits: a socket's buffer is empty and holds as much.
 void turn_away(Socket& socket) {
@@ -85,6 +89,10 @@ struct HttpServer::State {
                     .count()} {}
 
   void accept();
+  // When there is no descriptor or no memory for a connection now: in a moment there may be.
+  void accept_later(const std::string& reason);
+  // Closes the connection that has been idle longest; false if there is none.
+  bool make_room();
   void welcome(Socket socket);
   void remove_finished();
 
@@ -101,30 +109,51 @@ struct HttpServer::State {
   asio::io_context io{1};
   Listener listener{io};
   asio::steady_timer retry{io};
+  bool starved = false;  // retry waits, and the log has said so
   std::mutex stopping;
   std::thread thread;
 };
 
 void HttpServer::State::accept() {
-  if (!next) next = std::make_unique<Slot>(service);
-  listener.acceptor().async_accept(next->connection.context(),
-                                   [this](ErrorCode failure, Socket socket) {
-                                     if (failure == asio::error::operation_aborted) return;
-                                     if (!failure) {
+  try {
+    remove_finished();
+    if (!next) next = std::make_unique<Slot>(service);
+    listener.acceptor().async_accept(next->connection.context(),
+                                     [this](ErrorCode failure, Socket socket) {
+                                       if (failure == asio::error::operation_aborted) return;
+                                       if (failure) return accept_later(failure.message());
                                        welcome(std::move(socket));
-                                       return accept();
-                                     }
-                                     // No descriptor is free, for example: one will be.
-                                     retry.expires_after(std::chrono::milliseconds(50));
-                                     retry.async_wait([this](ErrorCode aborted) {
-                                       if (!aborted) accept();
+                                       accept();
                                      });
-                                   });
+    starved = false;
+  } catch (const std::exception& failure) {
+    accept_later(failure.what());
+  }
+}
+
+void HttpServer::State::accept_later(const std::string& reason) {
+  if (!std::exchange(starved, true)) {
+    log->add(LogLevel::kWarn, "connections wait", {{"reason", reason}});
+  }
+  retry.expires_after(std::chrono::milliseconds(50));
+  retry.async_wait([this](ErrorCode aborted) {
+    if (!aborted) accept();
+  });
+}
+
+bool HttpServer::State::make_room() {
+  const auto since = [](const auto& slot) { return slot->connection.idle_since(); };
+  const auto longest = std::ranges::min_element(slots, {}, since);
+  if (longest == slots.end() || since(*longest) == Connection::kBusy) return false;
+  (*longest)->connection.make_room();
+  return true;
 }
 
 void HttpServer::State::welcome(Socket socket) {
   remove_finished();
-  const bool full = slots.size() >= options.most_connections;
+  const auto leaving = static_cast<std::size_t>(
+      std::ranges::count_if(slots, [](const auto& slot) { return slot->connection.is_leaving(); }));
+  const bool full = slots.size() - leaving >= options.most_connections && !make_room();
   if (full &&
       (access->tls() == nullptr || slots.size() >= options.most_connections + kMostTurnedAway)) {
     log->add(LogLevel::kWarn, "connection refused",
@@ -132,15 +161,21 @@ void HttpServer::State::welcome(Socket socket) {
     if (access->tls() == nullptr) turn_away(socket);
     return;
   }
-  Slot* slot = slots.emplace_back(std::move(next)).get();
+  // Their threads have a moment to end.
+  if (leaving >= kMostLeaving) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   try {
+    slots.emplace_back();
+    slots.back() = std::move(next);
+    Slot* slot = slots.back().get();
+    slot->connection.begin_idle();
     slot->thread = std::thread([slot, full, own = std::move(socket)]() mutable {
       slot->connection.run(std::move(own), full);
       slot->done = true;
     });
-  } catch (const std::system_error&) {
-    next = std::move(slots.back());  // no thread is to be had: the socket is closed
-    slots.pop_back();
+  } catch (const std::exception&) {
+    // No thread or no memory is to be had: the socket is closed.
+    if (!next) next = std::move(slots.back());
+    slots.remove(nullptr);
   }
 }
 

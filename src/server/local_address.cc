@@ -1,6 +1,7 @@
 #include "server/local_address.h"
 
 #include <boost/asio/ip/address.hpp>
+#include <boost/beast/core/string.hpp>
 
 #include "base/status.h"
 
@@ -27,7 +28,7 @@ bool is_local_host(std::string_view host) {
   // An address of its own has more than the one colon of a port.
   const bool bare = host.find(':') != host.rfind(':') && host.front() != '[';
   const std::string name(bare ? host : without_port(host));
-  if (name == "localhost") return true;
+  if (boost::beast::iequals(name, "localhost")) return true;
   boost::system::error_code failure;
   const auto address = boost::asio::ip::make_address(name, failure);
   return !failure && address.is_loopback();

@@ -19,6 +19,16 @@ bool Mailbox::put(GeneratedToken token) {
   return true;
 }
 
+void Mailbox::put_cached(std::int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  cached_ = tokens;
+}
+
+std::int64_t Mailbox::cached() const {
+  const std::lock_guard lock(mutex_);
+  return cached_;
+}
+
 void Mailbox::end(RequestEnd end) {
   const std::lock_guard lock(mutex_);
   if (closed_ || ended_) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -42,6 +43,11 @@ class Mailbox {
   // The last thing put; further ones are ignored.
   void end(RequestEnd end);
 
+  // How many tokens of the prompt were taken over from what was run before; put before any token.
+  void put_cached(std::int64_t tokens);
+  // The same, for the reader; 0 until it is known.
+  std::int64_t cached() const;
+
   // What there is; nothing if there is nothing new.
   Mail take();
 
@@ -56,6 +62,7 @@ class Mailbox {
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   Mail mail_;
+  std::int64_t cached_ = 0;
   bool ended_ = false;
   bool closed_ = false;
   bool overflowed_ = false;

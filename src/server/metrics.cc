@@ -75,6 +75,7 @@ void Metrics::count_request(const std::string& key_name) {
 
 std::string Metrics::text(const SchedulerStatistics& scheduler,
                           const Footprint& memory,
+                          const PromptCacheStatistics& cache,
                           const ServerCounts& server) const {
   std::vector<MetricFamily> families = registry_.Collect();
   const auto gauge = [&](const char* name, const char* help, std::int64_t value) {
@@ -96,6 +97,17 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   counter("kakeya_accepted_tokens_total", "Drafted tokens that were accepted", scheduler.accepted);
   counter("kakeya_read_bytes_total", "Bytes of weights and cached rows that passes have read",
           static_cast<std::int64_t>(scheduler.bytes));
+  gauge("kakeya_prompt_cache_limit_bytes", "Most bytes of the prefix cache; 0: there is none",
+        static_cast<std::int64_t>(cache.limit_bytes));
+  gauge("kakeya_prompt_cache_bytes", "Bytes that the prefix cache holds",
+        static_cast<std::int64_t>(cache.bytes));
+  gauge("kakeya_prompt_cache_entries", "Texts that the prefix cache holds", cache.entries);
+  counter("kakeya_prompt_cache_lookups_total", "Prompts looked up in the prefix cache",
+          cache.lookups);
+  counter("kakeya_prompt_cache_hits_total", "Prompts that started from the prefix cache",
+          cache.hits);
+  counter("kakeya_prompt_cache_tokens_total", "Prompt tokens taken over from the prefix cache",
+          cache.tokens);
   counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
           static_cast<std::int64_t>(server.lost_log_lines));
   counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",

@@ -35,6 +35,7 @@ class Metrics {
   // All of it in the text format, with what scheduler, ledger and server say now.
   std::string text(const SchedulerStatistics& scheduler,
                    const Footprint& memory,
+                   const PromptCacheStatistics& cache,
                    const ServerCounts& server) const;
 
  private:

@@ -55,10 +55,13 @@ ordered_json runs_json(const AnswerPiece& piece) {
   return runs;
 }
 
-ordered_json usage_json(std::int64_t prompt_tokens, std::int64_t completion_tokens) {
+ordered_json usage_json(std::int64_t prompt_tokens,
+                        std::int64_t completion_tokens,
+                        std::int64_t cached) {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
-          {"total_tokens", prompt_tokens + completion_tokens}};
+          {"total_tokens", prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 // As /v1/completions has them: columns, and the texts of tokens instead of their bytes.
@@ -118,7 +121,8 @@ CompletionWriter::CompletionWriter(const Tokenizer& tokenizer,
       created_(created),
       prompt_tokens_(prompt_tokens) {}
 
-std::string CompletionWriter::completion(const std::vector<WholeAnswer>& answers) const {
+std::string CompletionWriter::completion(const std::vector<WholeAnswer>& answers,
+                                         std::int64_t cached) const {
   ordered_json choices = ordered_json::array();
   std::int64_t tokens = 0;
   for (const WholeAnswer& answer : answers) {
@@ -137,7 +141,7 @@ std::string CompletionWriter::completion(const std::vector<WholeAnswer>& answers
     tokens += std::ssize(answer.piece.tokens);
   }
   ordered_json json = frame(is_chat() ? "chat.completion" : "text_completion", std::move(choices));
-  json["usage"] = usage_json(prompt_tokens_, tokens);
+  json["usage"] = usage_json(prompt_tokens_, tokens, cached);
   return json_text(json);
 }
 
@@ -177,9 +181,10 @@ std::string CompletionWriter::last_chunk(int index, FinishReason reason) const {
   return chunk_of(std::move(choice));
 }
 
-std::string CompletionWriter::usage_chunk(std::int64_t completion_tokens) const {
+std::string CompletionWriter::usage_chunk(std::int64_t completion_tokens,
+                                          std::int64_t cached) const {
   ordered_json json = frame(chunk_object(), ordered_json::array());
-  json["usage"] = usage_json(prompt_tokens_, completion_tokens);
+  json["usage"] = usage_json(prompt_tokens_, completion_tokens, cached);
   return json_text(json);
 }
 

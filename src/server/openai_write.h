@@ -41,15 +41,15 @@ class CompletionWriter {
                    std::int64_t created,
                    std::int64_t prompt_tokens);
 
-  // The whole answers, one a choice.
-  std::string completion(const std::vector<WholeAnswer>& answers) const;
+  // The whole answers, one a choice. `cached`: tokens of the prompt that need not be run.
+  std::string completion(const std::vector<WholeAnswer>& answers, std::int64_t cached) const;
 
   // Chunks of a stream: the first one of a choice has the role (in a chat alone), each next one a
   // piece, the last one why it ended; then, if the request wants it, what was used by all choices.
   std::string first_chunk(int index) const;
   std::string chunk(int index, const AnswerPiece& piece) const;
   std::string last_chunk(int index, FinishReason reason) const;
-  std::string usage_chunk(std::int64_t completion_tokens) const;
+  std::string usage_chunk(std::int64_t completion_tokens, std::int64_t cached) const;
   // Whether chunk() of this piece would say anything.
   bool says_anything(const AnswerPiece& piece) const;
 

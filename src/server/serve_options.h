@@ -27,7 +27,9 @@ struct ServeOptions {
   SchedulerOptions scheduler = {};
   std::chrono::milliseconds watchdog{30000};  // most of a pass, else /health says so; 0: any
 
-  std::size_t most_connections = 256;  // others are told to come back
+  // A newcomer takes the place of the connection that has been idle longest, and is told to come
+  // back if none is.
+  std::size_t most_connections = 256;
   std::size_t most_body_bytes = std::size_t{8} << 20;
   std::uint32_t most_header_bytes = 16 << 10;
   // Tokens that a client may leave unread beside what the system's buffers hold.

@@ -2,16 +2,18 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
 #include <spdlog/details/file_helper.h>
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cmath>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -60,11 +62,27 @@ class LogFile {
   std::shared_ptr<spdlog::details::file_helper> file_;
 };
 
-void write_to_standard_output(std::string_view line) {
-  if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
-    throw std::runtime_error("standard output takes nothing");
+// Standard output, which may be a pipe that nobody reads: a line waits a second for it, and those
+// behind it not at all until it takes bytes again. Of one thread, the log's.
+class StandardOutput {
+ public:
+  void write(std::string_view line) {
+    while (!line.empty()) {
+      pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+      takes_bytes_ = ::poll(&output, 1, takes_bytes_ ? kPatience : 0) > 0;
+      // A pipe that is ready takes so many bytes without a wait.
+      const ssize_t written = takes_bytes_ ? ::write(STDOUT_FILENO, line.data(),
+                                                     std::min<std::size_t>(line.size(), PIPE_BUF))
+                                           : -1;
+      if (written <= 0) throw std::runtime_error("standard output takes nothing");
+      line.remove_prefix(static_cast<std::size_t>(written));
+    }
   }
-}
+
+ private:
+  static constexpr int kPatience = 1000;  // milliseconds
+  bool takes_bytes_ = true;
+};
 
 // Of one thread, the log's.
 class LineSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
@@ -130,7 +148,10 @@ std::unique_ptr<ServerLog> ServerLog::to(WriteLine write,
 
 Result<std::unique_ptr<ServerLog>> ServerLog::open(const std::string& place, LogLevel least) {
   if (place.empty()) return std::unique_ptr<ServerLog>(new ServerLog());
-  if (place == "-") return to(write_to_standard_output, least, kMostWaiting);
+  if (place == "-") {
+    return to([output = StandardOutput()](std::string_view line) mutable { output.write(line); },
+              least, kMostWaiting);
+  }
   const auto file = std::make_shared<LogFile>(place);
   KAKEYA_TRY(file->open());
   auto log = to([file](std::string_view line) { file->write(line); }, least, kMostWaiting);
@@ -196,6 +217,8 @@ void RequestRecord::finish() {
   const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
   total_seconds_ = since.count();
   if (end.empty()) end = gone || status == 0 ? "cancelled" : status >= 400 ? "error" : "done";
+  if (status >= 400)
+    level = std::max(level, LogLevel::kInfo);  // of what is asked for all the time, too
   if (status == 401 || status == 403 || status == 429 || status >= 500) level = LogLevel::kWarn;
 }
 

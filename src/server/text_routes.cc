@@ -223,6 +223,7 @@ std::string props_json(const Engine& engine, const ServeOptions& options) {
                     {"hidden_size", engine.hidden_size()},
                     {"parallel", options.scheduler.max_sequences},
                     {"memory_bytes", engine.footprint().total_reserved()},
+                    {"prompt_cache_bytes", engine.prompt_cache_statistics().limit_bytes},
                     {"default_sampling",
                      {{"temperature", sampling.temperature},
                       {"top_k", sampling.top_k},

@@ -194,8 +194,17 @@ TEST_F(AccessTest, AHandshakeIsNotWaitedForForever) {
 
 TEST_F(AccessTest, TurnsAwayWhoIsTooMuchOverTls) {
   start({.tls_certificate = path("cert"), .tls_key = path("key"), .most_connections = 1});
-  HttpClient first(server_->port());  // its handshake does not come for ten seconds
+  // One that waits would make room for the next.
+  const std::string endless =
+      R"({"messages":[{"role":"user","content":"a"}],"ignore_eos":true,"max_tokens":4000})";
+  std::thread first([&] {
+    EXPECT_EQ(ask_by_tls(request(http::verb::post, "/v1/chat/completions", endless)).result_int(),
+              503u);
+  });
+  while (server_->statistics().running == 0) std::this_thread::yield();
   const HttpResponse second = ask_by_tls(request(http::verb::get, "/health", ""));
+  server_->stop();
+  first.join();
   EXPECT_EQ(second.result_int(), 503u);
   EXPECT_EQ(second["Retry-After"], "1");
   EXPECT_NE(second.body().find("too many"), std::string::npos);

@@ -90,7 +90,8 @@ function statistics(node) {
     if (rate > 0) parts.push(`${rate.toFixed(rate < 10 ? 1 : 0)} a second`);
     const drafted = (node.runs ?? []).reduce((sum, run) => sum + (run[1] ? run[0] : 0), 0);
     if (drafted > 0) parts.push(`${Math.round((100 * drafted) / node.text.length)} % drafted`);
-    parts.push(`first after ${wait.toFixed(2)} s`, `prompt ${usage.prompt_tokens}`);
+    const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+    parts.push(`first after ${wait.toFixed(2)} s`, `prompt ${usage.prompt_tokens}${cached ? ` (${cached} cached)` : ""}`);
   }
   if (node.reason === "length") parts.push("cut at its length");
   if (node.reason === "stopped") parts.push("stopped");

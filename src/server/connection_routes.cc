@@ -1,0 +1,149 @@
+// What a connection answers to which path: one table.
+#include <fmt/format.h>
+
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <iterator>
+#include <string>
+
+#include "server/connection.h"
+#include "server/openai_read.h"
+#include "server/page.h"
+#include "server/routes.h"
+#include "server/text_routes.h"
+
+namespace kakeya::server {
+
+namespace http = boost::beast::http;
+
+struct Connection::Route {
+  std::string_view path;
+  http::verb verb;
+  bool (Connection::*serve)(const HttpRequest& request);
+};
+
+const Connection::Route* Connection::find_route(std::string_view path) {
+  static constexpr Route kRoutes[] = {
+      {"/v1/chat/completions", http::verb::post, &Connection::chat},
+      {"/v1/completions", http::verb::post, &Connection::complete},
+      {"/v1/embeddings", http::verb::post, &Connection::embed},
+      {"/tokenize", http::verb::post, &Connection::tokenize},
+      {"/detokenize", http::verb::post, &Connection::detokenize},
+      {"/apply-template", http::verb::post, &Connection::apply_template},
+      {"/v1/models", http::verb::get, &Connection::serve_models},
+      {"/health", http::verb::get, &Connection::serve_health},
+      {"/metrics", http::verb::get, &Connection::serve_metrics},
+      {"/props", http::verb::get, &Connection::serve_props}};
+  const Route* const found = std::ranges::find(kRoutes, path, &Route::path);
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+std::string_view Connection::known_route(std::string_view path) {
+  return find_page_file(path) != nullptr || find_route(path) != nullptr ? path : "other";
+}
+
+bool is_quiet(std::string_view path) {
+  return path == "/health" || path == "/metrics" || find_page_file(path) != nullptr;
+}
+
+// A page's file has no route, and is read as it is.
+std::string Connection::allowed_verbs(const Route* route) {
+  const bool is_post = route != nullptr && route->verb == http::verb::post;
+  return is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+}
+
+bool Connection::route(const HttpRequest& request) {
+  const std::string_view path = path_of(view_of(request.target()));
+  const PageFile* const page = find_page_file(path);
+  const Route* const found = find_route(path);
+  const bool is_options = request.method() == http::verb::options;
+  if (is_options && request.target() == "*") return serve_options(nullptr);
+  if (page == nullptr && found == nullptr) {
+    return refuse(
+        {.status = StatusCode::kNotFound,
+         .message = fmt::format("expected a path as /v1/chat/completions, got {}", quoted(path))});
+  }
+  if (is_options) return serve_options(found);
+  const http::verb verb = found != nullptr ? found->verb : http::verb::get;
+  if (request.method() != verb && !(is_head_ && verb == http::verb::get)) {
+    const std::string allowed = allowed_verbs(found);
+    return reply(405,
+                 error_json({.message = fmt::format("expected {}, got {}", allowed,
+                                                    quoted(view_of(request.method_string())))}),
+                 {{"Allow", allowed}});
+  }
+  if (page != nullptr) return serve_page(*page);
+  // Pages of other sites can send what they like, but for this type, without asking first.
+  const boost::beast::string_view type = request[http::field::content_type];
+  constexpr std::string_view kJson = "application/json";
+  if (verb == http::verb::post &&
+      !boost::beast::iequals(type.substr(0, kJson.size()), {kJson.data(), kJson.size()})) {
+    return reply(415, error_json({.message = fmt::format("Content-Type: expected {}, got {}", kJson,
+                                                         quoted(view_of(type))),
+                                  .code = "unsupported_media_type"}));
+  }
+  return (this->*found->serve)(request);
+}
+
+bool Connection::serve_options(const Route* route) {
+  return reply(204, "", {{"Allow", allowed_verbs(route)}});
+}
+
+bool Connection::serve_page(const PageFile& page) {
+  return reply(200, std::string(page.text),
+               {{"Content-Security-Policy", std::string(kPagePolicy)},
+                {"X-Content-Type-Options", "nosniff"},
+                {"Referrer-Policy", "no-referrer"},
+                {"Cache-Control", "no-cache"}},
+               page.content_type);
+}
+
+bool Connection::serve_models(const HttpRequest&) {
+  return reply(200, models_json(service_.options.model_name, service_.started));
+}
+
+bool Connection::serve_props(const HttpRequest&) {
+  return reply(200, props_json(service_.engine, service_.options));
+}
+
+bool Connection::serve_metrics(const HttpRequest&) {
+  return reply(200,
+               service_.metrics.text(
+                   service_.driver.statistics(), service_.engine.footprint(),
+                   service_.engine.prompt_cache_statistics(),
+                   {.lost_log_lines = service_.log.lost(), .stalls = service_.driver.stalls()}),
+               {}, "text/plain; version=0.0.4");
+}
+
+bool Connection::serve_health(const HttpRequest&) {
+  const auto unwell = [this](std::string_view status, const std::string& reason) {
+    return reply(503, json_text({{"status", status}, {"reason", reason}}));
+  };
+  if (!service_.driver.healthy()) return unwell("unavailable", "no requests are taken");
+  if (!service_.driver.stalled()) return reply(200, R"({"status":"ok"})");
+  const std::chrono::duration<double> limit = service_.options.watchdog;
+  return unwell("stalled", fmt::format("a pass takes longer than {} s", limit.count()));
+}
+
+bool Connection::chat(const HttpRequest& request) {
+  return answer(read_chat_request(request.body()));
+}
+
+bool Connection::complete(const HttpRequest& request) {
+  return answer(read_completion_request(request.body()));
+}
+
+bool Connection::tokenize(const HttpRequest& request) {
+  return reply_with(server::tokenize(service_.engine, request.body()));
+}
+
+bool Connection::detokenize(const HttpRequest& request) {
+  return reply_with(server::detokenize(service_.engine, request.body()));
+}
+
+bool Connection::apply_template(const HttpRequest& request) {
+  return reply_with(apply_template_route(service_.engine, request.body()));
+}
+
+}  // namespace kakeya::server
