@@ -4,7 +4,7 @@ kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test runtime/weights_cache_test.cc)
 kakeya_test(runtime_test runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/device_failure_test.cc runtime/embedding_test.cc runtime/exact_rows_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc runtime/growth_test.cc
-            runtime/constraint_test.cc runtime/emulated_sessions_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_memory_test.cc runtime/scheduler_reading_test.cc runtime/scheduler_rules_test.cc
+            runtime/constraint_test.cc runtime/emulated_sessions_test.cc runtime/logprobs_test.cc runtime/prompt_cache_test.cc runtime/scheduler_memory_test.cc runtime/scheduler_progress_test.cc runtime/scheduler_reading_test.cc runtime/scheduler_rules_test.cc
             runtime/scheduler_sharing_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc
             runtime/session_snapshot_test.cc
@@ -14,7 +14,7 @@ if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test runtime/allocation_hook.cc runtime/memory_test.cc)
 endif()
 
-kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/memory_flags_test.cc cli/output_test.cc
+kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/flags_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
             cli/bridge_test.cc
             cli/cuda_test.cc

@@ -27,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kakeya/embedding.h"
@@ -87,6 +88,9 @@ struct Request {
   // If there are none: the engine's or, of an embedding, those that Engine::embed() uses.
   std::optional<SessionOptions> session = {};
   int priority = 0;  // higher ones start first
+  // Who asks. Those of one priority take turns in starting, whoever has how many waiting; requests of
+  // one client start in order.
+  std::string client = {};
   // From then on the request ends with kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
   // Called once, when the prompt has been run and before its first token, with how many of its

@@ -53,6 +53,16 @@ std::uint64_t Admission::free_bytes() const {
   return engine_.budget().limit_of(space) - engine_.budget().footprint_in(space).total_reserved();
 }
 
+bool Admission::is_alone() const {
+  const Footprint held = engine_.budget().footprint_in(engine_.backend().memory());
+  std::uint64_t bytes = 0;
+  for (const MemoryClass of_sessions : {MemoryClass::kKvSliding, MemoryClass::kKvFull,
+                                        MemoryClass::kDrafter, MemoryClass::kCodes}) {
+    bytes += held.reserved_bytes(of_sessions);
+  }
+  return bytes == 0;
+}
+
 bool Admission::can_have(std::uint64_t bytes) const {
   const std::uint64_t free = free_bytes();
   if (bytes <= free) return true;

@@ -34,6 +34,8 @@ class Admission {
   // not. What is free is not reserved: others of the engine may take it.
   bool make_room(std::uint64_t bytes) const;
   std::uint64_t free_bytes() const;
+  // Whether no session of the engine has memory, so that none will become free.
+  bool is_alone() const;
 
  private:
   // Most bytes that sessions can have beside weights and workspace.

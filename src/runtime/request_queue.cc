@@ -66,13 +66,12 @@ bool RequestQueue::release() {
 }
 
 bool RequestQueue::wait(Clock::time_point until,
-                        bool runs,
-                        const std::function<bool(const Sequence&)>& has_room) {
+                        const std::function<bool(const Sequence&)>& can_move) {
   std::unique_lock lock(mutex_);
   while (closed_ && !claimed_) {
     const Clock::time_point now = Clock::now();
-    if (runs || !arrived_.empty() || cancels_ || earliest_ <= now) return true;
-    if (!waiting_.empty() && has_room(*waiting_.begin()->second)) return true;
+    if (running_ > 0 || !arrived_.empty() || cancels_ || earliest_ <= now) return true;
+    if (!waiting_.empty() && can_move(*waiting_.begin()->second)) return true;
     if (now >= until) return false;
     // An hour, for the end of time cannot be waited for.
     const auto next = waiting_.empty() ? now + std::chrono::hours(1) : now + kPause;
@@ -89,8 +88,15 @@ void RequestQueue::pause() {
 void RequestQueue::take_arrived() {
   const std::lock_guard lock(mutex_);
   for (std::unique_ptr<Sequence>& sequence : arrived_) {
-    if (sequence->request.deadline) earliest_ = std::min(earliest_, *sequence->request.deadline);
-    waiting_.emplace(sequence->request.priority, std::move(sequence));
+    const Request& request = sequence->request;
+    if (request.deadline) earliest_ = std::min(earliest_, *request.deadline);
+    Turns& turns = turns_[request.priority];
+    if (turns.last.size() > kMostClients) {
+      std::erase_if(turns.last, [&](const auto& entry) { return entry.second <= turns.started; });
+    }
+    std::uint64_t& last = turns.last[request.client];
+    last = std::max(last, turns.started) + 1;
+    waiting_.emplace(Place{request.priority, last}, std::move(sequence));
   }
   arrived_.clear();
 }
@@ -100,9 +106,15 @@ Sequence* RequestQueue::front() {
 }
 
 std::unique_ptr<Sequence> RequestQueue::drop_front() {
-  std::unique_ptr<Sequence> sequence = std::move(waiting_.begin()->second);
-  waiting_.erase(waiting_.begin());
-  if (waiting_.empty()) earliest_ = Clock::time_point::max();
+  const auto first = waiting_.begin();
+  std::unique_ptr<Sequence> sequence = std::move(first->second);
+  Turns& turns = turns_[first->first.priority];
+  turns.started = std::max(turns.started, first->first.turn);
+  waiting_.erase(first);
+  if (waiting_.empty()) {
+    earliest_ = Clock::time_point::max();
+    turns_.clear();
+  }
   return sequence;
 }
 
@@ -115,8 +127,8 @@ std::unique_ptr<Sequence> RequestQueue::pop_front() {
 
 void RequestQueue::put_back(std::unique_ptr<Sequence> sequence) {
   if (sequence->request.deadline) earliest_ = std::min(earliest_, *sequence->request.deadline);
-  const int priority = sequence->request.priority;
-  waiting_.emplace_hint(waiting_.lower_bound(priority), priority, std::move(sequence));
+  const Place first = {sequence->request.priority, 0};
+  waiting_.emplace_hint(waiting_.lower_bound(first), first, std::move(sequence));
   const std::lock_guard lock(mutex_);
   --running_;
 }
@@ -145,8 +157,9 @@ std::vector<std::unique_ptr<Sequence>> RequestQueue::take_overdue(Clock::time_po
 std::vector<std::unique_ptr<Sequence>> RequestQueue::take_all() {
   take_arrived();
   std::vector<std::unique_ptr<Sequence>> all;
-  for (auto& [priority, sequence] : waiting_) all.push_back(std::move(sequence));
+  for (auto& [place, sequence] : waiting_) all.push_back(std::move(sequence));
   waiting_.clear();
+  turns_.clear();
   earliest_ = Clock::time_point::max();
   return all;
 }

@@ -1,6 +1,7 @@
 // The requests of a scheduler: all that have not ended, and the order of those that wait.
 //
-//   add() -> arrived -> take_arrived() -> waiting, by priority, then in order -> pop_front()
+//   add() -> arrived -> take_arrived() -> waiting, by priority, then by turns of clients, then in
+//   order -> pop_front()
 //
 // It also says who may step: one thread at a time, and nobody within a callback.
 #pragma once
@@ -54,11 +55,9 @@ class RequestQueue {
   bool release();
 
   // Sleeps until there is something to step: true; false when `until` has passed, when the queue
-  // is closed, or at once if somebody has the right to step. `runs`: whether any request runs;
-  // `has_room`: whether the first one that waits can start. By the thread that steps.
-  bool wait(Clock::time_point until,
-            bool runs,
-            const std::function<bool(const Sequence&)>& has_room);
+  // is closed, or at once if somebody has the right to step. `can_move`: whether there is something
+  // to do about the first one that waits. By the thread that steps.
+  bool wait(Clock::time_point until, const std::function<bool(const Sequence&)>& can_move);
 
   // The rest is for whoever has the right to step.
 
@@ -92,8 +91,28 @@ class RequestQueue {
   bool claimed_ = false;
   Status closed_;  // an error: closed
 
-  // Of the thread that steps. Equal priorities keep their order.
-  std::multimap<int, std::unique_ptr<Sequence>, std::greater<>> waiting_;
+  // Clients that are remembered though none of their requests waits.
+  static constexpr std::size_t kMostClients = 4096;
+
+  // Where a request stands: higher priorities first, then lower turns.
+  struct Place {
+    int priority = 0;
+    std::uint64_t turn = 0;
+
+    bool operator<(const Place& other) const {
+      return priority != other.priority ? priority > other.priority : turn < other.turn;
+    }
+  };
+  // Turns of one priority: a client's next request has the one behind its last, or behind whoever
+  // started last if that is later (start-time fair queueing).
+  struct Turns {
+    std::uint64_t started = 0;
+    std::map<std::string, std::uint64_t> last = {};  // of each client that waits, and some more
+  };
+
+  // Of the thread that steps. Equal places keep their order.
+  std::multimap<Place, std::unique_ptr<Sequence>> waiting_;
+  std::map<int, Turns> turns_;                             // by priority; empty when nobody waits
   Clock::time_point earliest_ = Clock::time_point::max();  // deadline of those; may be too early
 };
 

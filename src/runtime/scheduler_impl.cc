@@ -141,8 +141,7 @@ SchedulerStatistics SchedulerImpl::statistics() const {
 }
 
 bool SchedulerImpl::wait(std::chrono::steady_clock::time_point until) {
-  return queue_.wait(until, !running_.empty(),
-                     [this](const Sequence& first) { return admission_.can_have(first.need); });
+  return queue_.wait(until, [this](const Sequence& first) { return can_move(first); });
 }
 
 void SchedulerImpl::stop(Status why) {
@@ -215,7 +214,13 @@ void SchedulerImpl::end_overdue() {
 void SchedulerImpl::admit() {
   while (std::ssize(running_) < options_.max_sequences) {
     Sequence* next = queue_.front();
-    if (next == nullptr || !admission_.make_room(next->need)) return;
+    if (next == nullptr) return;
+    const Result<bool> room = make_room(*next);
+    if (!room) {
+      end(*queue_.drop_front(), Unexpected(room.error()));
+      continue;
+    }
+    if (!*room) return;
     Status started = guarded("the session", [&] { return start(*next); });
     if (started) {
       running_.push_back(queue_.pop_front());
@@ -223,11 +228,29 @@ void SchedulerImpl::admit() {
     }
     if (started.error().code() == StatusCode::kResourceExhausted) {
       // Somebody was quicker, or the system has less than the limit: more than this must be free.
-      next->need = std::max(next->need, admission_.free_bytes() + 1);
-      if (admission_.can_ever_have(next->need)) return;
+      next->least = admission_.free_bytes() + 1;
+      if (admission_.can_ever_have(next->least)) return;
     }
     end(*queue_.drop_front(), std::move(started));
   }
+}
+
+Result<bool> SchedulerImpl::make_room(Sequence& sequence) {
+  if (admission_.make_room(std::max(sequence.need, sequence.least))) return true;
+  KAKEYA_ASSIGN_OR_RETURN(sequence.need, need_of(sequence));
+  const std::uint64_t bytes = std::max(sequence.need, sequence.least);
+  if (admission_.make_room(bytes)) return true;
+  if (!running_.empty() || !admission_.is_alone()) return false;
+  return error(StatusCode::kResourceExhausted,
+               "a session of the request needs {}, but {} are free and nobody else has any",
+               format_bytes(bytes), format_bytes(admission_.free_bytes()));
+}
+
+bool SchedulerImpl::can_move(const Sequence& sequence) const {
+  if (admission_.can_have(std::max(sequence.need, sequence.least))) return true;
+  const auto need = need_of(sequence);
+  if (!need || admission_.can_have(std::max(*need, sequence.least))) return true;
+  return running_.empty() && admission_.is_alone();
 }
 
 Status SchedulerImpl::start(Sequence& sequence) {
@@ -343,7 +366,7 @@ void SchedulerImpl::step_once() {
   if (queue_.is_closed()) return;
   queue_.take_arrived();
   end_overdue();
-  admit();
+  if (running_.empty() || !lacks_memory_) admit();
   follow();
   if (!running_.empty()) {
     if (!row_limit_) row_limit_.emplace(engine_.workspace(), options_.prefill_rows);
@@ -356,7 +379,7 @@ void SchedulerImpl::step_once() {
 
 // In no turn: others of the engine need not wait for callbacks.
 void SchedulerImpl::deliver() {
-  bool lacks_memory = false;
+  lacks_memory_ = false;
   for (const auto& sequence : running_) {
     Status status = std::exchange(sequence->failed, {});
     if (sequence->generation) {
@@ -366,13 +389,13 @@ void SchedulerImpl::deliver() {
     }
     const bool done = sequence->done();
     if (!done && can_wait_for_memory(*sequence, status)) {
-      lacks_memory = true;
+      lacks_memory_ = true;
     } else if (!status || done) {
       end(*sequence, std::move(status));
     }
   }
   remove_ended();
-  if (lacks_memory) set_one_aside();
+  if (lacks_memory_) set_one_aside();
 }
 
 bool SchedulerImpl::can_wait_for_memory(const Sequence& sequence, const Status& status) const {

@@ -59,6 +59,12 @@ class SchedulerImpl final : public Scheduler {
   // Before a pass.
   void end_overdue();
   void admit();
+  // Whether there is room for a request that waits, for which the cache gives way. What it needs is
+  // looked at anew: the workspace has grown since it was added, if others have run. Errors: it can
+  // never have room.
+  Result<bool> make_room(Sequence& sequence);
+  // Whether make_room() would not say false.
+  bool can_move(const Sequence& sequence) const;
   Status start(Sequence& sequence);
   // Of a request that generates nothing: gives its session the tokens, and the sequence a reader.
   Status start_reading(Sequence& sequence, SessionImpl& session);
@@ -124,6 +130,7 @@ class SchedulerImpl final : public Scheduler {
   std::vector<RoundChoice> lengths_;              // of the parts that are rounds, which come first
   std::size_t first_prompt_ = 0;  // of the running ones, whose prompt comes first in this step
   std::size_t first_round_ = 0;   // whose round does
+  bool lacks_memory_ = false;     // a request of the last pass did: nobody else takes any
   bool prompts_turn_ = false;     // where a pass has room for one kind only
   std::int64_t rows_ = 0;         // planned for this step
   std::int64_t logit_rows_ = 0;

@@ -17,7 +17,8 @@ namespace kakeya {
 struct Sequence {
   RequestId id = 0;  // 0: it has ended
   Request request;
-  std::uint64_t need = 0;                // bytes that must be free for its session
+  std::uint64_t need = 0;   // bytes that its session takes, and what passes need besides
+  std::uint64_t least = 0;  // bytes that must be free, more than were when the system had too few
   std::unique_ptr<SessionImpl> session;  // null while it waits
   PreparedGeneration prepared;
   std::optional<Generation> generation;  // there from the prompt's last chunk on

@@ -253,6 +253,29 @@ TEST(SchedulerReading, WhoeverHasTheHigherPriorityStartsFirst) {
   EXPECT_EQ(order, (std::vector<int>{2, 1, 0}));
 }
 
+// Whoever has ten requests waiting has one turn before somebody else's first one.
+TEST(SchedulerReading, ClientsTakeTurns) {
+  const auto engine = open_shared_engine({.name = "cpu"}, "none");
+  const auto scheduler = engine->create_scheduler({.max_sequences = 1}).value();
+  std::string order;
+  const auto add = [&](const std::string& client, int count, int priority = 0) {
+    for (int i = 0; i < count; ++i) {
+      Request request = embedding(random_ids(20, 2));
+      request.client = client;
+      request.priority = priority;
+      request.on_end = [&order, client](RequestId, const RequestResult&) { order += client; };
+      ASSERT_OK(scheduler->add(std::move(request)));
+    }
+  };
+  add("a", 5);
+  add("b", 2);
+  while (order.size() < 2) ASSERT_OK(scheduler->step());
+  add("c", 2);
+  add("d", 1, 1);
+  run_all(*scheduler);
+  EXPECT_EQ(order, "abdabcacaa");
+}
+
 // Rows that others have run are no rows to read; those that it runs are good for others.
 TEST(SchedulerReading, EqualTextsAreRunByEachOfThem) {
   EngineOptions options = demo_options("none");
