@@ -1,6 +1,7 @@
 // Conversations: what goes into a chat template, and what comes out.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,19 @@ struct ChatMessage {
 
 struct ChatOptions {
   bool add_generation_prompt = true;
-  bool enable_thinking = false;
+  // The prompt ends with the last message's content, which the model goes on with. Takes
+  // add_generation_prompt = false.
+  bool continue_final_message = false;
+  // Nothing: what the template does when it is not told, the publisher's default.
+  std::optional<bool> enable_thinking = {};
   // What the model may call: each a JSON object as text, as publishers' templates and the Chat
   // Completions interface have it:
   //   {"type": "function", "function": {"name": ..., "description": ..., "parameters": SCHEMA}}
   // Members keep their order, which shows in the prompt.
   std::vector<std::string> tools = {};
+  // What the template is told besides: a JSON object as text, or empty. Members with the names of
+  // the above do not count.
+  std::string arguments = {};
 };
 
 // What a chat template makes of a conversation, to be encoded:

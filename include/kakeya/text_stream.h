@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kakeya/status.h"
@@ -31,6 +32,10 @@ class TextStream {
   // Appends to `text` what is final with this token; may be nothing. Returns whether a stop string
   // has ended the text: what comes later is ignored then.
   bool push(TokenId id, std::string& text);
+
+  // The same for a text that stands in a token's place, such as that of a special token which is to
+  // be seen.
+  bool push_text(std::string_view token, std::string& text);
 
   // After the last token: appends what was held back. Returns whether a stop string has ended the
   // text, which its last bytes may still complete. The stream is not to be used any more.

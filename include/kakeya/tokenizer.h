@@ -88,6 +88,10 @@ class Tokenizer {
   // unused id. The view lives as long as the tokenizer.
   std::optional<std::string_view> token_text(TokenId id) const;
 
+  // The bytes that the token stands for, where decode() may have U+FFFD for a part of a character;
+  // empty for an unused id.
+  std::string token_bytes(TokenId id) const;
+
   // Whether a beginning-of-sequence token goes in front of a text that no template wrote, where
   // tokenizer_config.json does not say: by the post-processor's template, else as Hugging Face's
   // classes for such vocabularies do (byte fallback: yes; byte level: no).

@@ -47,7 +47,12 @@ Result<ordered_json> read_object(std::string_view text, const HideText& hide) {
 Result<ordered_json> call_context(const ToolCall& call, const HideText& hide) {
   ordered_json function = {{"name", hide(call.name)}, {"arguments", ordered_json::object()}};
   if (!call.arguments.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(function["arguments"], read_object(call.arguments, hide));
+    const auto parsed = ordered_json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object()) {
+      KAKEYA_ASSIGN_OR_RETURN(function["arguments"], hide_texts(parsed, hide, 0));
+    } else {
+      function["arguments"] = hide(call.arguments);  // cut off, as clients repeat it
+    }
   }
   ordered_json context = {{"type", "function"}};
   if (!call.id.empty()) context["id"] = hide(call.id);
@@ -78,12 +83,19 @@ Result<ordered_json> message_context(const ChatMessage& message, const HideText&
 Result<ordered_json> chat_context(std::span<const ChatMessage> messages,
                                   const ChatOptions& options,
                                   const HideText& hide) {
-  ordered_json context = {{"messages", ordered_json::array()}};
+  ordered_json context = ordered_json::object();
+  if (!options.arguments.empty()) {
+    auto arguments = read_object(options.arguments, hide);
+    if (!arguments) return Unexpected(arguments.error().with_context("ChatOptions::arguments"));
+    context = std::move(arguments).value();
+  }
+  context["messages"] = ordered_json::array();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     auto message = message_context(messages[i], hide);
     if (!message) return Unexpected(message.error().with_context(fmt::format("message {}", i)));
     context["messages"].push_back(std::move(message).value());
   }
+  context.erase("tools");
   for (std::size_t i = 0; i < options.tools.size(); ++i) {
     auto tool = read_object(options.tools[i], hide);
     if (!tool) {
@@ -92,7 +104,7 @@ Result<ordered_json> chat_context(std::span<const ChatMessage> messages,
     context["tools"].push_back(std::move(tool).value());
   }
   context["add_generation_prompt"] = options.add_generation_prompt;
-  context["enable_thinking"] = options.enable_thinking;
+  if (options.enable_thinking) context["enable_thinking"] = *options.enable_thinking;
   return context;
 }
 

@@ -47,6 +47,28 @@ std::string template_source(const nlohmann::json& config) {
   return "";
 }
 
+// Cuts what the template has put behind the last message's content, of which it may leave out
+// blanks at both ends.
+Status end_with_content(std::string_view content, std::string& rendered) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const std::size_t begin = content.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) {
+    return invalid_argument(
+        "ChatOptions::continue_final_message takes a last message with content, but it has none");
+  }
+  content.remove_prefix(begin);
+  const std::size_t size = content.find_last_not_of(kBlanks) + 1;
+  const std::size_t at = rendered.rfind(content.substr(0, size));
+  if (at == std::string::npos) {
+    return invalid_argument(
+        "ChatOptions::continue_final_message: the chat template leaves the last message's content "
+        "out, or changes it");
+  }
+  const bool whole = rendered.compare(at, content.size(), content) == 0;
+  rendered.resize(at + (whole ? content.size() : size));
+  return {};
+}
+
 }  // namespace
 
 Status ModelText::set_template(std::string_view source, const std::string& path) {
@@ -157,6 +179,10 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
                  "prompts as they are, with Tokenizer::encode",
                  path_);
   }
+  if (options.continue_final_message && (messages.empty() || options.add_generation_prompt)) {
+    return invalid_argument(
+        "ChatOptions::continue_final_message takes a message and add_generation_prompt = false");
+  }
   std::optional<PlainTexts> texts;
   if (tokenizer_) texts.emplace(*tokenizer_);
   const auto hide = [&](std::string_view text) {
@@ -166,6 +192,10 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
   context["bos_token"] = bos_token_;
   context["eos_token"] = eos_token_;
   KAKEYA_ASSIGN_OR_RETURN(std::string rendered, chat_template_->render(context));
+  if (options.continue_final_message) {
+    const auto& last = context["messages"].back()["content"];
+    KAKEYA_TRY(end_with_content(last.get_ref<const std::string&>(), rendered));
+  }
   if (!texts) return ChatPrompt{std::move(rendered), {}};
   return texts->show(rendered);
 }

@@ -31,6 +31,13 @@ bool TextStream::push(TokenId id, std::string& text) {
   return state_->matcher.feed(state_->decoded, text);
 }
 
+bool TextStream::push_text(std::string_view token, std::string& text) {
+  state_->decoded.clear();
+  state_->decoder.finish(state_->decoded);
+  state_->decoded += token;
+  return state_->matcher.feed(state_->decoded, text);
+}
+
 bool TextStream::finish(std::string& text) {
   if (stopped_by()) return true;
   state_->decoded.clear();

@@ -253,6 +253,11 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
   return text;
 }
 
+std::string Tokenizer::token_bytes(TokenId id) const {
+  if (!token_text(id)) return "";
+  return std::string(impl_->pieces.piece(id).text);
+}
+
 std::size_t Tokenizer::vocab_size() const {
   return impl_->parts.vocabulary.size();
 }

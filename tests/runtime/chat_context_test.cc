@@ -172,17 +172,59 @@ TEST(ChatContext, WhatIsNoObjectIsRefusedInOneLine) {
                        .content = "",
                        .tool_calls = {{.name = "f"}, {.name = "g", .arguments = arguments}}};
   };
-  const std::string where = "message 1: arguments of tool call 1: expected a JSON object, got ";
-  refused(calling("{\"a\": "), {}, where + "no JSON");
-  refused(calling("{\"a\": \"\xff\"}"), {}, where + "no JSON");
-  refused(calling("[1]"), {}, where + "a JSON array");
   refused(kWeatherQuestion, {.tools = {"{}", "\"f\""}},
           "ChatOptions::tools[1]: expected a JSON object, got a JSON string");
   for (const std::size_t depth : {65U, 100'000U}) {
     refused(calling("{\"a\": " + std::string(depth, '[') + std::string(depth, ']') + "}"), {},
             "message 1: arguments of tool call 1: expected at most 64 levels of JSON, got more");
   }
+  refused(kWeatherQuestion, {.arguments = "[1]"},
+          "ChatOptions::arguments: expected a JSON object, got a JSON array");
   ASSERT_OK(engine->apply_chat_template(std::vector{kWeatherQuestion, calling("{\"a\": [1]}")}));
+}
+
+// A call that was cut off stays in the history that a client repeats.
+TEST(ChatContext, ArgumentsThatAreNoObjectAreTold) {
+  for (const char* arguments : {"{\"a\": ", "[1]", "7", "{\"a\": \"\xff\"}"}) {
+    const ChatMessage turn = {
+        .role = "assistant", .content = "", .tool_calls = {{.name = "f", .arguments = arguments}}};
+    const auto context = chat_context({&turn, 1}, {}, kShowAll);
+    ASSERT_OK(context);
+    EXPECT_EQ((*context)["messages"][0]["tool_calls"][0]["function"]["arguments"], arguments);
+  }
+}
+
+TEST(ChatContext, TemplatesAreToldWhatIsAskedFor) {
+  const auto told =
+      chat_context({&kWeatherQuestion, 1},
+                   {.enable_thinking = true, .arguments = R"({"a": 1, "tools": 2})"}, kShowAll);
+  ASSERT_OK(told);
+  EXPECT_EQ((*told)["a"], 1);
+  EXPECT_EQ((*told)["enable_thinking"], true);
+  EXPECT_FALSE(told->contains("tools"));
+  const auto open = chat_context({&kWeatherQuestion, 1}, {}, kShowAll);
+  EXPECT_FALSE(open->contains("enable_thinking"));
+}
+
+TEST(ChatContext, ALastMessageIsGoneOnWith) {
+  const auto engine = open_engine(demo_options("none"));
+  const ChatOptions options = {.add_generation_prompt = false, .continue_final_message = true};
+  const ChatMessage begun = {.role = "assistant", .content = " It is <bos> sunny "};
+  const auto prompt =
+      engine->apply_chat_template(std::vector{kWeatherQuestion, begun}, options).value();
+  EXPECT_TRUE(prompt.text.ends_with("It is <bos> sunny") ||
+              prompt.text.ends_with("It is <bos> sunny "))
+      << prompt.text;
+  ASSERT_EQ(prompt.plain.size(), 1u);
+  EXPECT_EQ(prompt.text.substr(prompt.plain[0].begin, 5), "<bos>");
+  for (const auto& [content, generates] : {std::pair("", false), std::pair("a", true)}) {
+    const ChatMessage turn = {.role = "assistant", .content = content};
+    EXPECT_FALSE(engine
+                     ->apply_chat_template(
+                         std::vector{kWeatherQuestion, turn},
+                         {.add_generation_prompt = generates, .continue_final_message = true})
+                     .has_value());
+  }
 }
 
 }  // namespace
