@@ -1,5 +1,6 @@
 // kakeya serve: answers over HTTP.
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -40,6 +41,8 @@ struct ServeFlags {
   std::string config;
   std::string log_level = "info";
   double watchdog_seconds = 30.0;
+  double drain_seconds = 30.0;
+  double request_timeout = 0.0;
 };
 
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
@@ -48,16 +51,17 @@ volatile int signal_pipe = -1;
 // What is written there.
 constexpr char kStop = 0;
 constexpr char kReload = 1;
+constexpr char kDrain = 2;
 
 void on_signal(int signal) {
   const int kept = errno;
-  const char byte = signal == SIGHUP ? kReload : kStop;
+  const char byte = signal == SIGHUP ? kReload : signal == SIGTERM ? kDrain : kStop;
   if (::write(signal_pipe, &byte, 1) < 0) errno = kept;
 }
 
 // From its making on SIGINT and SIGTERM are waited for instead of ending the program; the second
-// one ends it. So is SIGHUP, any number of times, where there is something to be read anew: else it
-// ends the program as it always did, when its terminal is closed for example.
+// one of a kind ends it. So is SIGHUP, any number of times, where there is something to be read
+// anew: else it ends the program as it always did, when its terminal is closed for example.
 class Signals {
  public:
   explicit Signals(bool reloads) {
@@ -74,12 +78,17 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   bool works() const { return ends_[0] >= 0; }
-  // Whether to read anew; false: to stop.
-  bool wait_for_reload() const {
+  // The next one.
+  char wait() const {
     char byte = kStop;
     while (::read(ends_[0], &byte, 1) < 0 && errno == EINTR) {
     }
-    return byte == kReload;
+    return byte;
+  }
+  // Whether there is one within so many milliseconds, for wait().
+  bool wait_for(int milliseconds) const {
+    pollfd end = {.fd = ends_[0], .events = POLLIN, .revents = 0};
+    return ::poll(&end, 1, milliseconds) > 0;
   }
 
  private:
@@ -143,6 +152,17 @@ void raise_descriptor_limit() {
   static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // the server does with what there is
 }
 
+// Lets what is being answered come to its end, for so long or until the next signal.
+void drain(server::HttpServer& http, const Signals& signals, double seconds) {
+  constexpr int kLook = 20;  // milliseconds
+  http.drain();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  if (http.is_answering()) note("answering what was asked");
+  while (http.is_answering() && std::chrono::steady_clock::now() < end) {
+    if (signals.wait_for(kLook) && signals.wait() != kReload) return;
+  }
+}
+
 int serve(ServeFlags& flags) {
   give_memory_back();
   raise_descriptor_limit();
@@ -154,6 +174,7 @@ int serve(ServeFlags& flags) {
   flags.serve.log_level = flags.log_level == "debug"  ? server::LogLevel::kDebug
                           : flags.log_level == "info" ? server::LogLevel::kInfo
                                                       : server::LogLevel::kWarn;
+  flags.serve.request_timeout = std::chrono::duration<double>(flags.request_timeout);
   flags.serve.watchdog = std::chrono::milliseconds(std::llround(flags.watchdog_seconds * 1000.0));
   // Rather now than when the model is loaded.
   if (const Status sound = server::HttpServer::check(flags.serve); !sound) {
@@ -177,9 +198,11 @@ int serve(ServeFlags& flags) {
   auto http = server::HttpServer::start(**engine, flags.serve);
   if (!http) return report(http.error());
   print_welcome(**http, flags.serve);
-  while (signals.wait_for_reload()) {
+  char signal = kReload;
+  while ((signal = signals.wait()) == kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
   }
+  if (signal == kDrain) drain(**http, signals, flags.drain_seconds);
   note("stopping");
   (*http)->stop();
   return kExitOk;
@@ -241,6 +264,21 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
       ->type_name("FILE")
       ->group(kGroup);
   command
+      .add_option(
+          "--allow-host", options.allowed_hosts,
+          "Answer requests for this name, too, as a proxy in front passes it on in the field "
+          "Host; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("NAME")
+      ->group(kGroup);
+  command
+      .add_option("--allow-origin", options.allowed_origins,
+                  "Let pages of this origin (https://example.com, or *) read answers (CORS); "
+                  "repeatable")
+      ->allow_extra_args(false)
+      ->type_name("ORIGIN")
+      ->group(kGroup);
+  command
       .add_option("--new-key", flags.new_key,
                   "Make a key and end: its line on standard output, the key itself, this once, on "
                   "standard error")
@@ -284,6 +322,19 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->add_option("--queue", serve_options.scheduler.max_waiting,
                    "Most requests that wait; others get 429 (default: 4096)")
       ->type_name("N");
+  command
+      ->add_option(
+          "--request-timeout", flags->request_timeout,
+          "Most time of a request; then it ends with 504. A request may ask for less in its "
+          "field X-Request-Timeout (default: 0, any)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("SECONDS");
+  command
+      ->add_option("--drain", flags->drain_seconds,
+                   "At SIGTERM, how long what is being answered may take to its end; new requests "
+                   "get 503 meanwhile, as /health does (default: 30)")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS");
   add_prompt_cache_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
   add_draft_length_flag(*command, flags->draft_length);

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <boost/beast/core/string.hpp>
 #include <utility>
@@ -15,6 +16,16 @@ namespace kakeya::server {
 namespace {
 
 namespace ssl = boost::asio::ssl;
+
+// Empty: there is none.
+std::string_view key_of(const Credentials& given) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool bears = given.authorization.size() > kScheme.size() &&
+                     boost::beast::iequals({given.authorization.data(), kScheme.size()},
+                                           {kScheme.data(), kScheme.size()});
+  if (bears) return given.authorization.substr(kScheme.size());
+  return given.x_api_key.empty() ? given.api_key : given.x_api_key;
+}
 
 Status check_options(const ServeOptions& options) {
   const bool has_tls = !options.tls_certificate.empty();
@@ -37,6 +48,8 @@ Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
   KAKEYA_TRY(check_options(options));
   std::unique_ptr<Access> access(new Access());
   access->any_host_ = !options.socket_path.empty();
+  access->hosts_ = options.allowed_hosts;
+  access->origins_ = options.allowed_origins;
   if (!options.keys_file.empty()) {
     access->keys_file_ = options.keys_file;
     KAKEYA_TRY(access->reload_keys());
@@ -88,6 +101,10 @@ Status Access::open_tls(const ServeOptions& options) {
 bool Access::knows_host(std::string_view host) const {
   if (any_host_ || is_local_host(host)) return true;
   const std::string name(without_port(host));
+  const auto is_name = [&name](const std::string& allowed) {
+    return boost::beast::iequals(allowed, name);
+  };
+  if (std::ranges::any_of(hosts_, is_name)) return true;
   boost::system::error_code none;
   boost::asio::ip::make_address(name, none);
   if (!none) return !keys_file_.empty();
@@ -96,19 +113,28 @@ bool Access::knows_host(std::string_view host) const {
   return ::X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
 }
 
-tl::expected<std::string, Denial> Access::admit(std::string_view authorization, bool counts) {
+bool Access::lets_read(std::string_view origin) const {
+  const auto allows = [origin](const std::string& allowed) {
+    return allowed == "*" || boost::beast::iequals(allowed, {origin.data(), origin.size()});
+  };
+  return !origin.empty() && std::ranges::any_of(origins_, allows);
+}
+
+void Access::charge(std::string_view key_name, std::int64_t places) {
+  const std::shared_ptr<Keys> keys = this->keys();
+  if (keys && places > 0) keys->charge(key_name, places);
+}
+
+tl::expected<std::string, Denial> Access::admit(const Credentials& given, bool counts) {
   const std::shared_ptr<Keys> keys = this->keys();
   if (!keys) return std::string();
-  constexpr std::string_view kScheme = "Bearer ";
-  const bool bears = authorization.size() > kScheme.size() &&
-                     boost::beast::iequals({authorization.data(), kScheme.size()},
-                                           {kScheme.data(), kScheme.size()});
-  const auto found = keys->find(bears ? authorization.substr(kScheme.size()) : "");
+  const std::string_view key = key_of(given);
+  const auto found = keys->find(key);
   if (!found) {
     return tl::unexpected(Denial{
         .refusal = {.message = fmt::format("Authorization: expected Bearer and a key of this "
-                                           "server, got {}",
-                                           authorization.empty() ? "nothing" : "another"),
+                                           "server, or x-api-key with one, got {}",
+                                           key.empty() ? "nothing" : "another"),
                     .code = "invalid_api_key"}});
   }
   const std::string& name = keys->name(*found);

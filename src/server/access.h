@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kakeya/status.h"
 #include "server/keys.h"
@@ -20,6 +21,13 @@ struct Denial {
   unsigned status = 401;  // of HTTP
   Refusal refusal;
   std::int64_t retry_after = 0;  // seconds; 0: not said
+};
+
+// Where a request may have a key, each a field of its header; empty: it has not.
+struct Credentials {
+  std::string_view authorization = {};  // "Bearer KEY", as OpenAI's clients send it
+  std::string_view x_api_key = {};      // as Anthropic's do
+  std::string_view api_key = {};        // as Azure's do
 };
 
 // Thread-safe.
@@ -38,13 +46,18 @@ class Access {
 
   // Whether the field Host of a request, with or without a port, is a name of this server: the
   // loopback's; with TLS one of the certificate's; with keys any address in digits too; on a Unix
-  // socket any. Case does not matter. A page of another site reaches this machine by names of its
-  // own alone.
+  // socket any; and ServeOptions::allowed_hosts. Case does not matter. A page of another site
+  // reaches this machine by names of its own alone.
   bool knows_host(std::string_view host) const;
 
-  // The name of the key in a request's field Authorization, empty if there are no keys. A request
-  // that `counts` takes a place in the key's quota.
-  tl::expected<std::string, Denial> admit(std::string_view authorization, bool counts);
+  // Whether a page of this origin, as "https://example.com", may read answers.
+  bool lets_read(std::string_view origin) const;
+
+  // The name of the key that a request has, empty if there are no keys. A request that `counts`
+  // takes a place in the key's quota.
+  tl::expected<std::string, Denial> admit(const Credentials& given, bool counts);
+  // Takes so many places more for a request that was let in with this key.
+  void charge(std::string_view key_name, std::int64_t places);
 
  private:
   Access() = default;
@@ -52,8 +65,10 @@ class Access {
 
   std::shared_ptr<Keys> keys() const;
 
-  bool any_host_ = false;  // of a Unix socket, which no page of a browser reaches
-  std::string keys_file_;  // empty: everybody may ask
+  bool any_host_ = false;                  // of a Unix socket, which no page of a browser reaches
+  std::vector<std::string> hosts_ = {};    // names besides
+  std::vector<std::string> origins_ = {};  // of pages
+  std::string keys_file_;                  // empty: everybody may ask
   mutable std::mutex mutex_;
   std::shared_ptr<Keys> keys_;  // under mutex_
   mutable std::optional<boost::asio::ssl::context> tls_;

@@ -1,5 +1,6 @@
 #include "server/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -19,6 +20,10 @@ void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
 }
 
 }  // namespace
+
+std::int64_t characters_of(std::string_view text) {
+  return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+}
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
                               const std::vector<std::string>& stop_strings,

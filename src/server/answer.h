@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,12 +27,16 @@ struct TextRun {
 // What came since the last piece.
 struct AnswerPiece {
   std::string text;
+  std::int64_t begin = 0;          // characters of the answer's text before it
   std::vector<TextRun> runs = {};  // of the text, one behind the other
   std::string reasoning = {};      // what the model thought, if that is told apart
   std::vector<GeneratedToken> tokens;
 
   bool empty() const { return text.empty() && reasoning.empty() && tokens.empty(); }
 };
+
+// Characters of UTF-8, as many as Python counts.
+std::int64_t characters_of(std::string_view text);
 
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
 
@@ -42,6 +47,9 @@ class Answer {
   static Result<Answer> create(const Tokenizer& tokenizer,
                                const std::vector<std::string>& stop_strings,
                                std::optional<ChannelMarkers> markers = {});
+
+  // The prompt that the tokens go on from. Before the first mail.
+  void begin_behind(std::span<const TokenId> prompt) { splitter_.begin_behind(prompt); }
 
   // Adds mail to `piece`. Tokens behind a stop string do not count. Errors: that of the request,
   // if one ended it.

@@ -1,5 +1,6 @@
 #include "server/answer_splitter.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -17,14 +18,32 @@ std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
   const auto begin = tokenizer.token_id("<|channel>");
   const auto end = tokenizer.token_id("<channel|>");
   if (!begin || !end || !tokenizer.is_special(*begin) || !tokenizer.is_special(*end)) return {};
-  return ChannelMarkers{.begin = *begin, .end = *end};
+  ChannelMarkers markers = {.begin = *begin, .end = *end};
+  for (const char* text : {"<|tool_call>", "<tool_call|>", "<|\"|>"}) {
+    const auto id = tokenizer.token_id(text);
+    if (id && tokenizer.is_special(*id)) markers.shown.emplace_back(*id, text);
+  }
+  return markers;
 }
 
 Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
                                               const std::vector<std::string>& stop_strings,
                                               std::optional<ChannelMarkers> markers) {
   KAKEYA_ASSIGN_OR_RETURN(TextStream said, TextStream::create(tokenizer, stop_strings));
-  return AnswerSplitter(tokenizer, std::move(said), markers);
+  return AnswerSplitter(tokenizer, std::move(said), std::move(markers));
+}
+
+void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
+  if (!markers_) return;
+  const auto is_marker = [this](TokenId id) {
+    return id == markers_->begin || id == markers_->end;
+  };
+  auto last = std::find_if(prompt.rbegin(), prompt.rend(), is_marker);
+  if (last == prompt.rend() || *last == markers_->end) return;
+  // Its name may stand there already; what else does was not said by the model.
+  std::string thought;
+  std::string said;
+  for (auto id = last.base() - 1; id != prompt.end(); ++id) push(*id, thought, said);
 }
 
 bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
@@ -36,6 +55,11 @@ bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
     thought_.push(id, held_);
     add_thought(thought);
     return false;
+  }
+  if (markers_) {
+    const auto shown =
+        std::ranges::find(markers_->shown, id, [](const auto& pair) { return pair.first; });
+    if (shown != markers_->shown.end()) return said_.push_text(shown->second, said);
   }
   // Markers say nothing, but end a run of byte tokens before them.
   return said_.push(id, said);

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kakeya/status.h"
@@ -17,6 +19,9 @@ namespace kakeya::server {
 struct ChannelMarkers {
   TokenId begin = 0;
   TokenId end = 0;
+  // Special tokens that calls of tools are written with, and their texts: without them a call could
+  // not be read.
+  std::vector<std::pair<TokenId, std::string>> shown = {};
 };
 
 // Nothing for a vocabulary without channels, or one where their markers are text.
@@ -32,6 +37,9 @@ class AnswerSplitter {
                                        const std::vector<std::string>& stop_strings,
                                        std::optional<ChannelMarkers> markers);
 
+  // Where an answer begins: a template may leave a channel open for it. Before the first push().
+  void begin_behind(std::span<const TokenId> prompt);
+
   // Appends what is final with this token. Returns whether a stop string has ended the answer.
   bool push(TokenId id, std::string& thought, std::string& said);
 
@@ -40,7 +48,7 @@ class AnswerSplitter {
 
  private:
   AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ChannelMarkers> markers)
-      : markers_(markers), thought_(tokenizer), said_(std::move(said)) {}
+      : markers_(std::move(markers)), thought_(tokenizer), said_(std::move(said)) {}
 
   void add_thought(std::string& out);
   void end_channel(std::string& out);

@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -142,28 +143,65 @@ bool Connection::admit(const HttpFields& fields) {
   record_->id = next_id("request");
   record_->level = is_quiet(path) ? LogLevel::kDebug : LogLevel::kInfo;
   keep_alive_ = false;  // of what is not let in nothing more is read
+  if (!admit_host(fields) || !admit_key(fields, path) || !set_deadline(fields)) return false;
+  keep_alive_ = kept;
+  return true;
+}
+
+bool Connection::admit_host(const HttpFields& fields) {
   if (fields.count(http::field::host) > 1) {
     return reply(400, error_json({.message = "Host: expected one, got several"})) && false;
   }
+  const std::string_view origin = view_of(fields[http::field::origin]);
+  if (service_.access.lets_read(origin)) origin_ = origin;
   // A page in somebody's browser may reach this machine by a name of its own.
   const std::string_view host = view_of(fields[http::field::host]);
-  if (!service_.access.knows_host(host)) {
-    return reply(403, error_json({.message = fmt::format("Host: expected localhost or a name of "
-                                                         "this server, got {}",
-                                                         quoted(host)),
-                                  .code = "host_not_allowed"})) &&
-           false;
-  }
+  if (service_.access.knows_host(host)) return true;
+  return reply(403, error_json({.message = fmt::format("Host: expected localhost or a name of this "
+                                                       "server (--allow-host), got {}",
+                                                       quoted(host)),
+                                .code = "host_not_allowed"})) &&
+         false;
+}
+
+bool Connection::admit_key(const HttpFields& fields, std::string_view path) {
   // The page asks for the key that the rest takes, and browsers ask what they may without one.
-  if (path != "/health" && find_page_file(path) == nullptr &&
-      fields.method() != http::verb::options) {
-    const auto key = service_.access.admit(view_of(fields[http::field::authorization]),
-                                           fields.method() == http::verb::post);
-    if (!key) return deny(key.error()) && false;
-    if (!key->empty()) service_.metrics.count_request(*key);
-    record_->key_name = *key;
+  const bool is_open = path == "/health" || find_page_file(path) != nullptr ||
+                       fields.method() == http::verb::options;
+  if (is_open) return true;
+  const Credentials given = {.authorization = view_of(fields[http::field::authorization]),
+                             .x_api_key = view_of(fields["x-api-key"]),
+                             .api_key = view_of(fields["api-key"])};
+  const auto key = service_.access.admit(given, fields.method() == http::verb::post);
+  if (!key) return deny(key.error()) && false;
+  if (!key->empty()) service_.metrics.count_request(*key);
+  record_->key_name = *key;
+  return true;
+}
+
+bool Connection::set_deadline(const HttpFields& fields) {
+  using Seconds = std::chrono::duration<double>;
+  constexpr double kMost = 1e6;
+  Seconds limit = service_.options.request_timeout;
+  const std::string_view given = view_of(fields["X-Request-Timeout"]);
+  if (!given.empty()) {
+    double seconds = 0.0;
+    const auto parsed = std::from_chars(given.data(), given.data() + given.size(), seconds);
+    const bool sound = parsed.ec == std::errc() && parsed.ptr == given.data() + given.size() &&
+                       seconds > 0.0 && seconds <= kMost;
+    if (!sound) {
+      return reply(400, error_json({.message = fmt::format("X-Request-Timeout: expected seconds, "
+                                                           "above 0 and at most {}, got {}",
+                                                           kMost, quoted(given))})) &&
+             false;
+    }
+    limit = limit.count() > 0.0 ? std::min(limit, Seconds(seconds)) : Seconds(seconds);
   }
-  keep_alive_ = kept;
+  deadline_.reset();
+  if (limit.count() > 0.0) {
+    deadline_ = std::chrono::steady_clock::now() +
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
+  }
   return true;
 }
 
@@ -187,6 +225,7 @@ bool Connection::read_and_answer() {
   is_head_ = false;
   keep_alive_ = false;
   streaming_ = false;
+  origin_.clear();
   stream_->expires_after(service_.options.header_timeout);
   begin_idle();
   ErrorCode failure = finish([&](auto handler) {
@@ -210,7 +249,10 @@ bool Connection::read_and_answer() {
   answering_ = true;
   arrived_ = std::chrono::steady_clock::now();
   const HttpRequest request = parser.release();
-  return route(request);
+  ++service_.answering;
+  const bool goes_on = route(request);
+  --service_.answering;
+  return goes_on;
 }
 
 Connection::ErrorCode Connection::read_body(HttpParser& parser, std::size_t most_bytes) {
@@ -234,13 +276,25 @@ Connection::ErrorCode Connection::read_body(HttpParser& parser, std::size_t most
   return failure;
 }
 
-bool Connection::wait_for_mail() {
-  while (!has_mail_ && !gone_) {
+bool Connection::wait_for_mail(std::optional<std::chrono::milliseconds> limit) {
+  bool late = false;
+  bool timed = limit.has_value();
+  if (timed) {
+    ping_timer_.expires_after(*limit);
+    ping_timer_.async_wait([&](ErrorCode failure) {
+      timed = false;
+      late = !failure;
+    });
+  }
+  while (!has_mail_ && !gone_ && !late) {
     io_.run_one();
     if (half_closed_ && !gone_ && !std::exchange(probed_, true)) probe();
   }
+  ping_timer_.cancel();
+  while (timed) io_.run_one();
+  if (!has_mail_ || gone_) return false;
   has_mail_ = false;
-  return !gone_;
+  return true;
 }
 
 void Connection::watch() {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,13 +44,20 @@ struct Service {
   const ServeOptions& options;
   Access& access;
   ServerLog& log;
+  const std::atomic<bool>& draining;     // no requests are taken any more
+  std::atomic<std::int64_t>& answering;  // requests, by all connections
+  std::mutex& text_work;                 // held while a text is worked on that no context bounds
   std::optional<ChannelMarkers> channel_markers = {};  // of the model
   std::int64_t started = 0;                            // Unix time
 };
 
 struct PageFile;
 
-struct EmbeddingWish;
+// What the scheduler says of a text that is embedded or scored.
+struct TextResult {
+  std::vector<float> embedding = {};
+  std::vector<TokenLogprobs> scores = {};
+};
 
 // One answer that a request is given, and what became of it so far.
 struct Choice;
@@ -97,6 +105,10 @@ class Connection {
   static std::string_view known_route(std::string_view path);
   static std::string allowed_verbs(const Route* route);
 
+  // Who asks, for turns with others: the key's name, else the address.
+  const std::string& client() const {
+    return record_->key_name.empty() ? peer_ : record_->key_name;
+  }
   void end_idle();
   // The next ones return whether the connection goes on.
   bool shake_hands();
@@ -105,13 +117,19 @@ class Connection {
   // Looks at a header, before anything more of a request is read. Without what it lets in,
   // keep_alive_ is false.
   bool admit(const HttpFields& fields);
+  bool admit_host(const HttpFields& fields);
+  bool admit_key(const HttpFields& fields, std::string_view path);
+  // When the request has to be answered; false if the client wants something that is no time.
+  bool set_deadline(const HttpFields& fields);
   // Reads the rest of a request, of which at most so many bytes are its body.
   ErrorCode read_body(HttpParser& parser, std::size_t most_bytes);
   bool route(const HttpRequest& request);
-  bool serve_options(const Route* route);
+  bool serve_options(const Route* route, const HttpRequest& request);
   bool serve_page(const PageFile& page);
   bool serve_models(const HttpRequest& request);
+  bool serve_model(const HttpRequest& request);
   bool serve_props(const HttpRequest& request);
+  bool serve_tokenizer(const HttpRequest& request);
   bool serve_metrics(const HttpRequest& request);
   bool serve_health(const HttpRequest& request);
   bool chat(const HttpRequest& request);
@@ -120,19 +138,35 @@ class Connection {
   bool tokenize(const HttpRequest& request);
   bool detokenize(const HttpRequest& request);
   bool apply_template(const HttpRequest& request);
-  bool answer(const Outcome<ServeRequest>& wish);
-  // Hands the request to the driver, once for each answer it wants. Errors: as Driver::submit().
-  Outcome<std::vector<Choice>> submit(const ServeRequest& wish, const Request& prepared);
-  // Their vectors, in order. Errors: as Driver::submit(), and those of the first one that fails.
-  Outcome<std::vector<std::vector<float>>> embed_texts(const EmbeddingWish& wish);
+  bool answer(const Outcome<ServeRequest>& read);
+  // Watched for a client that goes away meanwhile.
+  bool generate(const ServeRequest& wish,
+                const std::vector<Request>& prepared,
+                const CompletionWriter& writer);
+  // What answers begin with that repeat their prompts. Errors: as read_texts().
+  Outcome<std::vector<AnswerPiece>> echo_prompts(const ServeRequest& wish,
+                                                 const std::vector<Request>& prepared);
+  // Hands the requests to the driver, once for each answer that each wants; the answers to a prompt
+  // lie one behind the other. Errors: as Driver::submit(), and for stop strings that are none.
+  Outcome<std::vector<Choice>> submit(const ServeRequest& wish,
+                                      const std::vector<Request>& prepared,
+                                      const std::vector<AnswerPiece>& echoes);
+  Outcome<void> submit_choice(const ServeRequest& wish, Request request, Choice& choice);
+  // What became of texts behind which nothing is generated, in order. Errors: as Driver::submit(),
+  // and those of the first one that fails.
+  Outcome<std::vector<TextResult>> read_texts(std::vector<Request> texts);
   // What the log says of answers that were given, whole or not.
   void note_answers(const std::vector<Choice>& choices);
-  bool whole_answers(std::vector<Choice>& choices, const CompletionWriter& writer);
+  bool whole_answers(std::vector<Choice>& choices,
+                     const CompletionWriter& writer,
+                     const ServeRequest& wish);
   bool stream_answers(std::vector<Choice>& choices,
                       const CompletionWriter& writer,
-                      bool include_usage);
+                      const ServeRequest& wish);
   // What came for a choice; tells the metrics when.
   Status add_mail(Choice& choice, AnswerPiece& piece);
+  // The same as events of a stream, appended.
+  Status add_events(Choice& choice, int index, const CompletionWriter& writer, std::string& events);
   bool reply_with(const Outcome<std::string>& json);
   bool refuse(const Refusal& refusal);
   bool deny(const Denial& denial);
@@ -150,8 +184,10 @@ class Connection {
   // Runs the loop until the operation that `start` begins with a handler has ended.
   template <typename Start>
   ErrorCode finish(const Start& start);
-  // Until there is mail; false if the client has gone.
-  bool wait_for_mail();
+  // Until there is mail; false if the client has gone, or there is none for so long.
+  bool wait_for_mail(std::optional<std::chrono::milliseconds> limit = {});
+  // The same for a stream, with a sign of life now and then.
+  bool wait_with_pings();
   // Looks for a client that goes away while it waits for an answer.
   void watch();
   void unwatch();
@@ -170,12 +206,15 @@ class Connection {
       io_.get_executor()};
   boost::asio::steady_timer stop_timer_{io_};
   boost::asio::steady_timer look_timer_{io_};
+  boost::asio::steady_timer ping_timer_{io_};
   std::unique_ptr<ClientStream> stream_;
   boost::beast::flat_buffer buffer_;  // what was read and not yet looked at; of a bounded size
   unsigned version_ = 11;             // of HTTP, of the present request
   bool is_head_ = false;              // the present request wants the header of an answer alone
   bool keep_alive_ = false;           // another request may follow the present one
-  bool idle_ = true;                  // as idle_since_, on its own thread
+  std::string origin_ = {};           // the page's that sent it, if it may read answers; or empty
+  std::optional<std::chrono::steady_clock::time_point> deadline_ = {};  // the present request's
+  bool idle_ = true;  // as idle_since_, on its own thread
   bool answering_ = false;
   bool stopping_ = false;
   bool has_mail_ = false;

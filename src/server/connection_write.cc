@@ -62,6 +62,10 @@ void Connection::set_common_fields(boost::beast::http::response_header<>& respon
   response.set(http::field::date, fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(now)));
   const bool kept = keep_alive_ && !stopping_;
   response.set(http::field::connection, kept ? "keep-alive" : "close");
+  if (!origin_.empty()) {
+    response.set(http::field::access_control_allow_origin, origin_);
+    response.set(http::field::vary, "Origin");
+  }
   if (kept) {
     response.set(http::field::keep_alive,
                  fmt::format("timeout={}", service_.options.header_timeout.count()));

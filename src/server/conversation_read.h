@@ -1,4 +1,5 @@
-// Messages and tools of OpenAI's requests. Problems are the reader's.
+// Conversations of OpenAI's requests: messages, tools, and what the template is told besides.
+// Problems are the reader's.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +12,17 @@
 namespace kakeya::server {
 
 inline constexpr std::size_t kMostMessages = 4096;
-inline constexpr std::size_t kMostToolCalls = 256;         // of a message
-inline constexpr std::size_t kMostValuesWithTools = 8192;  // of a body that has tools
+inline constexpr std::size_t kMostToolCalls = 256;  // of a message
+inline constexpr std::size_t kMostTools = 1024;
+inline constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in order is quadratic
 
-// "messages": an array of at least one.
-void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage>& out);
-
-// "tools", unless "tool_choice" is "none". `text` is what `body` was read of.
-void read_tools(JsonReader& reader, const Json& body, std::string_view text, ChatOptions& out);
-
-// "chat_template_kwargs": {"enable_thinking"}, which templates of models that think take.
-void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out);
+// "messages": an array of at least one; "tools", unless "tool_choice" is "none";
+// "chat_template_kwargs" and the fields that mean one of these; "add_generation_prompt" and
+// "continue_final_message". `text` is what `body` was read of.
+void read_conversation(JsonReader& reader,
+                       const Json& body,
+                       std::string_view text,
+                       std::vector<ChatMessage>& messages,
+                       ChatOptions& options);
 
 }  // namespace kakeya::server

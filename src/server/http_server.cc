@@ -46,6 +46,16 @@ void turn_away(Socket& socket) {
   socket.shutdown(Socket::shutdown_send, ignored);
 }
 
+// Whether there is memory for the smallest request: a server that could answer nobody does not
+// start.
+Status check_memory(Scheduler& scheduler) {
+  KAKEYA_ASSIGN_OR_RETURN(const RequestId id,
+                          scheduler.add({.prompt = {0}, .generate = {.max_tokens = 1}}));
+  KAKEYA_TRY(scheduler.cancel(id));
+  KAKEYA_TRY(scheduler.step());
+  return {};
+}
+
 WatchOptions watch_options(const ServeOptions& options, ServerLog& log) {
   const std::chrono::duration<double> limit = options.watchdog;
   return {
@@ -83,6 +93,9 @@ struct HttpServer::State {
                 options,
                 *access,
                 *log,
+                draining,
+                answering,
+                text_work,
                 find_channel_markers(tokenizer),
                 std::chrono::duration_cast<std::chrono::seconds>(
                     std::chrono::system_clock::now().time_since_epoch())
@@ -101,6 +114,9 @@ struct HttpServer::State {
   const std::unique_ptr<ServerLog> log;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver;
   Metrics metrics;
+  std::atomic<bool> draining = false;
+  std::atomic<std::int64_t> answering = 0;
+  std::mutex text_work;
   const Service service;
   // Of the thread that accepts, and when that has ended, of who stops the server. Sockets that are
   // accepted belong to a slot's loop, which must outlive them: so these go last.
@@ -190,6 +206,7 @@ void HttpServer::State::remove_finished() {
 Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
   KAKEYA_TRY(check(options));
   KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options.scheduler));
+  KAKEYA_TRY(check_memory(*scheduler));
   return start(engine, options, std::move(scheduler));
 }
 
@@ -251,6 +268,15 @@ Status HttpServer::reload() {
   }
   log.add(LogLevel::kInfo, "keys reloaded", {{"keys", *keys}});
   return opened;
+}
+
+void HttpServer::drain() {
+  state_->draining = true;
+  state_->log->add(LogLevel::kInfo, "draining");
+}
+
+bool HttpServer::is_answering() const {
+  return state_->answering > 0;
 }
 
 void HttpServer::stop() {

@@ -41,6 +41,11 @@ class HttpServer {
   // Errors: the first of ServerLog::reopen() and Access::reload_keys(); what fails stays as it was.
   Status reload();
 
+  // Takes no requests from here on, and /health says so; those that it has are answered.
+  void drain();
+  // Whether there are such.
+  bool is_answering() const;
+
   // Ends what is being answered, with an error that says why, and all connections. Returns when
   // that is done: within seconds.
   void stop();

@@ -1,6 +1,7 @@
 #include "server/json_reader.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace kakeya::server {
 namespace {
@@ -50,6 +51,20 @@ std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > 40) text = text.substr(0, 40) + "...";
   return text;
+}
+
+std::optional<std::int64_t> whole_number(const Json& value) {
+  constexpr double kMost = 0x1p53;  // beyond, a float is no longer any whole number
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return {};
+    return static_cast<std::int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number_float()) return {};
+  const auto number = value.get<double>();
+  if (std::trunc(number) != number || std::abs(number) > kMost) return {};
+  return static_cast<std::int64_t>(number);
 }
 
 Outcome<Json> parse_body(std::string_view body) {

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 // What a body may cost before anything of it is allocated.
 inline constexpr std::size_t kMostJsonDepth = 64;
-inline constexpr std::size_t kMostJsonValues = 262'144;
+inline constexpr std::size_t kMostJsonValues = 524'288;
 
 // How many values a text may have when it is read: its brackets and commas outside of strings.
 std::size_t most_values(std::string_view body);
@@ -31,6 +31,9 @@ Outcome<Json> parse_body(std::string_view body);
 
 // What was there, in a few words.
 std::string shown(const Json& value);
+
+// The number, if it is a whole one within 63 bits: 40.0 is 40, as JSON has one kind of number.
+std::optional<std::int64_t> whole_number(const Json& value);
 
 // Reads fields and keeps the first problem; after one it reads nothing more.
 class JsonReader {
@@ -53,11 +56,16 @@ class JsonReader {
     return found == object.end() || found->is_null() ? nullptr : &*found;
   }
 
-  void read(const Json& body, const char* name, bool& out) {
+  template <typename Flag>  // bool, or one that may be left open
+  void read_flag(const Json& body, const char* name, Flag& out) {
     const Json* value = find(body, name);
     if (value == nullptr) return;
     if (!value->is_boolean()) return refuse(name, "true or false", shown(*value));
     out = value->get<bool>();
+  }
+  void read(const Json& body, const char* name, bool& out) { read_flag(body, name, out); }
+  void read(const Json& body, const char* name, std::optional<bool>& out) {
+    read_flag(body, name, out);
   }
 
   void read(
@@ -79,15 +87,11 @@ class JsonReader {
             std::optional<Integer>& out) {
     const Json* value = find(body, name);
     if (value == nullptr) return;
-    // The parser makes numbers beyond 2^63 unsigned, which get() would wrap.
-    const bool fits =
-        value->is_number_integer() &&
-        (!value->is_number_unsigned() || value->get<std::uint64_t>() <= std::uint64_t{1} << 62);
-    const std::int64_t number = fits ? value->get<std::int64_t>() : 0;
-    if (!fits || number < least || number > most) {
+    const std::optional<std::int64_t> number = whole_number(*value);
+    if (!number || *number < least || *number > most) {
       return refuse(name, fmt::format("a whole number from {} to {}", least, most), shown(*value));
     }
-    out = static_cast<Integer>(number);
+    out = static_cast<Integer>(*number);
   }
 
  private:

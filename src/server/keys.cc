@@ -93,7 +93,7 @@ Result<Keys::Entry> Keys::parse_line(std::string_view line, const std::string& w
     return invalid_argument("{}: expected 64 hexadecimal digits, the SHA-256 of the key of '{}'",
                             where, entry.name);
   }
-  entry.left = static_cast<double>(entry.per_minute);
+  entry.left = entry.most();
   return entry;
 }
 
@@ -156,10 +156,9 @@ std::int64_t Keys::seconds_until_allowed(std::size_t index, Time now) {
   const std::lock_guard lock(*quotas_);
   Entry& entry = entries_[index];
   if (entry.per_minute == 0) return 0;
-  const double most = static_cast<double>(entry.per_minute);
-  const double rate = most / 60.0;
+  const double rate = static_cast<double>(entry.per_minute) / 60.0;
   const std::chrono::duration<double> since = now - entry.looked.value_or(now);
-  entry.left = std::min(most, entry.left + rate * since.count());
+  entry.left = std::min(entry.most(), entry.left + rate * since.count());
   entry.looked = now;
   // A place that rounding has left a little short is one.
   constexpr double kRounding = 1e-9;
@@ -170,16 +169,23 @@ std::int64_t Keys::seconds_until_allowed(std::size_t index, Time now) {
   return 0;
 }
 
+void Keys::charge(std::string_view name, std::int64_t places) {
+  const std::lock_guard lock(*quotas_);
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  if (found != entries_.end() && found->per_minute > 0) {
+    found->left -= static_cast<double>(places);
+  }
+}
+
 void Keys::take_quotas(const Keys& old) {
   const std::lock_guard lock(*old.quotas_);
   for (Entry& entry : entries_) {
     const auto same = [&entry](const Entry& other) {
-      return other.name == entry.name && other.digest == entry.digest &&
-             other.per_minute == entry.per_minute;
+      return other.name == entry.name && other.per_minute > 0;
     };
     const auto found = std::ranges::find_if(old.entries_, same);
     if (found == old.entries_.end()) continue;
-    entry.left = found->left;
+    entry.left = found->left / found->most() * entry.most();
     entry.looked = found->looked;
   }
 }

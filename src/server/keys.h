@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,10 +48,13 @@ class Keys {
   std::optional<std::size_t> find(std::string_view key) const;
 
   // A place in the key's quota for a request that came `now`: 0, or else after how many whole
-  // seconds there will be one. Times do not go back.
+  // seconds there will be one. Places come evenly, and a quarter of a minute's can be saved up, so
+  // that no minute has more than 1.25 times the quota. Times do not go back.
   std::int64_t seconds_until_allowed(std::size_t index, Time now);
+  // Takes so many places more, for a request that is worth several: those that come next are its.
+  void charge(std::string_view name, std::int64_t places);
 
-  // What is left of the quotas of keys that `old` had by the same name, hash and quota.
+  // What is left of the quotas of keys that `old` had by the same name, in parts of the whole.
   void take_quotas(const Keys& old);
 
   const std::string& name(std::size_t index) const { return entries_[index].name; }
@@ -61,8 +65,11 @@ class Keys {
     std::string name;
     std::array<unsigned char, 32> digest = {};
     std::int64_t per_minute = 0;  // 0: any number
-    double left = 0.0;            // requests
+    double left = 0.0;            // requests; below 0: places that were taken ahead
     std::optional<Time> looked = {};
+
+    // Most that can be saved up.
+    double most() const { return std::ceil(static_cast<double>(per_minute) / 4.0); }
   };
 
   static Result<Entry> parse_line(std::string_view line, const std::string& where);

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "server/conversation_read.h"
+#include "server/sampling_read.h"
+#include "server/unserved_fields.h"
 
 namespace kakeya::server {
 namespace {
@@ -24,49 +24,53 @@ void read_stop(JsonReader& reader, const Json& body, std::vector<std::string>& o
   if (!texts.is_array()) return reader.refuse("stop", "a text or an array of texts", shown(*stop));
   for (const Json& text : texts) {
     if (!text.is_string()) return reader.refuse("stop", "texts", shown(text));
-    out.push_back(text.get<std::string>());
+    // Clients write "" for none.
+    if (text != "") out.push_back(text.get<std::string>());
   }
 }
 
-// {"106": -100}
-void read_logit_bias(JsonReader& reader, const Json& body, SamplingWish& out) {
-  const Json* biases = reader.find(body, "logit_bias");
-  if (biases == nullptr) return;
-  if (!biases->is_object() || biases->size() > kMostLogitBiases) {
-    return reader.refuse("logit_bias",
-                         fmt::format("an object of at most {} token ids", kMostLogitBiases),
-                         biases->is_object() ? std::to_string(biases->size()) : shown(*biases));
+void read_id_list(JsonReader& reader,
+                  const Json& body,
+                  const char* name,
+                  std::vector<TokenId>& out) {
+  const Json* ids = reader.find(body, name);
+  if (ids == nullptr) return;
+  if (!ids->is_array() || ids->size() > kMostTokenIds) {
+    return reader.refuse(name, fmt::format("an array of at most {} token ids", kMostTokenIds),
+                         ids->is_array() ? std::to_string(ids->size()) : shown(*ids));
   }
-  for (const auto& [key, value] : biases->items()) {
-    TokenId id = 0;
-    const char* end = key.data() + key.size();
-    const auto parsed = std::from_chars(key.data(), end, id);
-    if (key.empty() || parsed.ec != std::errc() || parsed.ptr != end || id < 0) {
-      return reader.refuse("logit_bias", "token ids as keys", shown(key));
+  read_token_ids(reader, *ids, name, out);
+}
+
+// The newer name is the last one, which counts where there are several.
+void read_max_tokens(JsonReader& reader,
+                     const Json& body,
+                     std::int64_t least,
+                     std::optional<std::int64_t>& out) {
+  for (const char* name : {"max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens"}) {
+    const Json* value = reader.find(body, name);
+    // What the context leaves, in llama.cpp's words.
+    if (value != nullptr && whole_number(*value) == -1) {
+      out.reset();
+    } else {
+      reader.read(body, name, least, kMostTokens, out);
     }
-    const double bias = value.is_number() ? value.get<double>() : NAN;
-    if (!(bias >= -100.0 && bias <= 100.0)) {
-      return reader.refuse("logit_bias", "numbers from -100 to 100", shown(value));
-    }
-    out.logit_bias.emplace_back(id, static_cast<float>(bias));
   }
 }
 
-void read_sampling(JsonReader& reader, const Json& body, SamplingWish& out) {
-  reader.read(body, "temperature", 0.0F, 2.0F, out.temperature);
-  reader.read(body, "top_p", 0.0F, 1.0F, out.top_p);
-  reader.read(body, "top_k", 0, kMostTokens, out.top_k);
-  reader.read(body, "min_p", 0.0F, 1.0F, out.min_p);
-  reader.read(body, "presence_penalty", -2.0F, 2.0F, out.presence_penalty);
-  reader.read(body, "frequency_penalty", -2.0F, 2.0F, out.frequency_penalty);
-  constexpr std::int64_t kMostSeed = std::int64_t{1} << 62;
-  reader.read(body, "seed", -kMostSeed, kMostSeed, out.seed);
-  read_logit_bias(reader, body, out);
+void read_limits(JsonReader& reader, const Json& body, ServeRequest& out) {
+  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
+  std::optional<int> priority;
+  reader.read(body, "priority", -kMostPriority, kMostPriority, priority);
+  out.priority = priority.value_or(0);
+  std::optional<std::int64_t> least;
+  reader.read(body, "min_tokens", 0, kMostTokens, least);
+  out.min_tokens = least.value_or(0);
+  read_id_list(reader, body, "stop_token_ids", out.stop_ids);
+  read_id_list(reader, body, "allowed_token_ids", out.allowed_ids);
 }
 
 void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
-  reader.read(body, "max_tokens", 1, kMostTokens, out.max_tokens);
-  reader.read(body, "max_completion_tokens", 1, kMostTokens, out.max_tokens);
   read_stop(reader, body, out.stop_strings);
   reader.read(body, "ignore_eos", out.ignore_eos);
   std::optional<int> choices;
@@ -81,62 +85,51 @@ void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
   reader.read(*options, "include_usage", out.include_usage);
 }
 
-// Fields without which the answer would not be the one that was asked for.
-void refuse_unserved(JsonReader& reader, const Json& body) {
-  const Json* functions = reader.find(body, "functions");
-  if (functions != nullptr && !functions->empty()) {
-    reader.refuse("functions", "tools, as newer clients send", shown(*functions));
-  }
-  const Json* format = reader.find(body, "response_format");
-  if (format == nullptr) return;
-  const Json* type = format->is_object() ? reader.find(*format, "type") : nullptr;
-  if (type == nullptr || *type != "text") {
-    reader.refuse("response_format", "{\"type\": \"text\"}", shown(type ? *type : *format));
+// A text, or token ids.
+void read_prompt(JsonReader& reader, const Json& prompt, std::vector<RawPrompt>& out) {
+  RawPrompt& read = out.emplace_back();
+  if (prompt.is_string()) {
+    read.text = prompt.get<std::string>();
+  } else if (prompt.is_array() && !prompt.empty()) {
+    read_token_ids(reader, prompt, "prompt", read.ids);
+  } else {
+    reader.refuse("prompt", "texts or arrays of token ids", shown(prompt));
   }
 }
 
-// A text or token ids; an array of one of these is the same.
-void read_prompt(JsonReader& reader, const Json& body, RawPrompt& out) {
+// One, or an array of some.
+void read_prompts(JsonReader& reader, const Json& body, std::vector<RawPrompt>& out) {
   const Json* prompt = reader.find(body, "prompt");
-  const bool wrapped = prompt != nullptr && prompt->is_array() && prompt->size() == 1 &&
-                       !prompt->front().is_number();
-  if (wrapped) prompt = &prompt->front();
-  if (prompt != nullptr && prompt->is_string()) {
-    out.text = prompt->get<std::string>();
-    return;
+  if (prompt == nullptr) {
+    return reader.refuse("prompt", "a text, token ids, or an array of these", "nothing");
   }
-  if (prompt == nullptr || !prompt->is_array() || prompt->empty()) {
-    return reader.refuse("prompt", "a text or an array of token ids",
-                         prompt == nullptr ? "nothing" : shown(*prompt));
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (!several) return read_prompt(reader, *prompt, out);
+  if (prompt->size() > kMostPrompts) {
+    return reader.refuse("prompt", fmt::format("at most {} prompts", kMostPrompts),
+                         std::to_string(prompt->size()));
   }
-  read_token_ids(reader, *prompt, "prompt", out.ids);
+  for (const Json& one : *prompt) read_prompt(reader, one, out);
 }
 
-// The number of likeliest tokens, which says that log-probabilities are wanted.
+// The number of likeliest tokens, which says that log-probabilities are wanted; false: they are
+// not.
 void read_logprob_count(JsonReader& reader, const Json& body, ServeRequest& out) {
+  const Json* value = reader.find(body, "logprobs");
+  if (value != nullptr && *value == false) return;
   std::optional<int> count;
   reader.read(body, "logprobs", 0, kMostTopLogprobs, count);
   out.logprobs = count.has_value();
   out.top_logprobs = count.value_or(0);
 }
 
-void refuse_unserved_of_completions(JsonReader& reader, const Json& body) {
-  bool echo = false;
-  reader.read(body, "echo", echo);
-  if (echo) reader.refuse("echo", "false", "true");
-  const Json* suffix = reader.find(body, "suffix");
-  if (suffix != nullptr && *suffix != "") reader.refuse("suffix", "none", shown(*suffix));
-  std::optional<int> best_of;
-  reader.read(body, "best_of", 1, 1, best_of);
-}
-
 }  // namespace
 
 void read_model(JsonReader& reader, const Json& body, std::string& out) {
   const Json* model = reader.find(body, "model");
-  if (model == nullptr || !model->is_string()) {
-    return reader.refuse("model", "the name of a model, as /v1/models lists it",
-                         model == nullptr ? "nothing" : shown(*model));
+  if (model == nullptr) return;
+  if (!model->is_string()) {
+    return reader.refuse("model", "the name of a model, as /v1/models lists it", shown(*model));
   }
   out = model->get<std::string>();
 }
@@ -147,10 +140,9 @@ void read_token_ids(JsonReader& reader,
                     std::vector<TokenId>& out) {
   constexpr std::int64_t kMost = std::numeric_limits<TokenId>::max();
   for (const Json& value : array) {
-    const bool fits = value.is_number_unsigned() &&
-                      value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost);
-    if (!fits) return reader.refuse(name, "token ids", shown(value));
-    out.push_back(value.get<TokenId>());
+    const auto id = whole_number(value);
+    if (!id || *id < 0 || *id > kMost) return reader.refuse(name, "token ids", shown(value));
+    out.push_back(static_cast<TokenId>(*id));
   }
 }
 
@@ -160,10 +152,10 @@ Outcome<ServeRequest> read_chat_request(std::string_view body) {
   JsonReader reader;
   ServeRequest request;
   read_model(reader, *parsed, request.model);
-  read_messages(reader, *parsed, request.messages);
-  read_tools(reader, *parsed, body, request.chat);
-  read_template_arguments(reader, *parsed, request.chat);
+  read_conversation(reader, *parsed, body, request.messages, request.chat);
   read_sampling(reader, *parsed, request.sampling);
+  read_max_tokens(reader, *parsed, 1, request.max_tokens);
+  read_limits(reader, *parsed, request);
   read_output(reader, *parsed, request);
   reader.read(*parsed, "logprobs", request.logprobs);
   std::optional<int> top_logprobs;
@@ -172,7 +164,8 @@ Outcome<ServeRequest> read_chat_request(std::string_view body) {
   if (request.top_logprobs > 0 && !request.logprobs) {
     reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
   }
-  refuse_unserved(reader, *parsed);
+  refuse_unserved_of_chats(reader, *parsed);
+  refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }
@@ -184,11 +177,17 @@ Outcome<ServeRequest> read_completion_request(std::string_view body) {
   ServeRequest request;
   request.max_tokens = kDefaultCompletionTokens;
   read_model(reader, *parsed, request.model);
-  read_prompt(reader, *parsed, request.prompt.emplace());
+  read_prompts(reader, *parsed, request.prompts);
+  reader.read(*parsed, "add_special_tokens", request.add_special);
+  reader.read(*parsed, "echo", request.echo);
   read_sampling(reader, *parsed, request.sampling);
+  // A prompt that is repeated is an answer, though nothing follows it.
+  read_max_tokens(reader, *parsed, request.echo ? 0 : 1, request.max_tokens);
+  read_limits(reader, *parsed, request);
   read_output(reader, *parsed, request);
   read_logprob_count(reader, *parsed, request);
   refuse_unserved_of_completions(reader, *parsed);
+  refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }

@@ -20,7 +20,9 @@ std::string json_text(const nlohmann::ordered_json& json);
 // {"error": {"message", "type", "param", "code"}}
 std::string error_json(const Refusal& refusal);
 
-std::string models_json(std::string_view model_name, std::int64_t created);
+// GET /v1/models/{model}, with the context's length, and /v1/models.
+std::string model_json(std::string_view model_name, std::int64_t created, std::int64_t context);
+std::string models_json(std::string_view model_name, std::int64_t created, std::int64_t context);
 
 // "data: TEXT" and an empty line. TEXT is of one line.
 std::string server_event(std::string_view text);
@@ -29,6 +31,15 @@ inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 struct WholeAnswer {
   AnswerPiece piece;
   FinishReason reason = FinishReason::kNone;
+  std::int64_t generated = 0;  // of its tokens; others are the prompt's
+};
+
+// What each text that is written of an answer says of it.
+struct AnswerFrame {
+  std::string id;
+  std::string model;
+  std::int64_t created = 0;        // Unix time
+  std::int64_t prompt_tokens = 0;  // of all prompts
 };
 
 // Writes one completion, of a chat or of a prompt. Thread: of its request; what it refers to must
@@ -37,9 +48,7 @@ class CompletionWriter {
  public:
   CompletionWriter(const Tokenizer& tokenizer,
                    const ServeRequest& request,
-                   std::string id,
-                   std::int64_t created,
-                   std::int64_t prompt_tokens);
+                   const AnswerFrame& frame);
 
   // The whole answers, one a choice. `cached`: tokens of the prompt that need not be run.
   std::string completion(const std::vector<WholeAnswer>& answers, std::int64_t cached) const;
@@ -53,17 +62,18 @@ class CompletionWriter {
   // Whether chunk() of this piece would say anything.
   bool says_anything(const AnswerPiece& piece) const;
 
-  bool is_chat() const { return !request_.prompt.has_value(); }
+  bool is_chat() const { return request_.is_chat(); }
 
  private:
-  void add_details(nlohmann::ordered_json& choice, const AnswerPiece& piece) const;
-  nlohmann::ordered_json frame(const char* object, nlohmann::ordered_json choices) const;
+  std::string choice_text(nlohmann::ordered_json choice, const AnswerPiece& piece) const;
+  nlohmann::ordered_json frame(const char* object) const;
   const char* chunk_object() const;
-  std::string chunk_of(nlohmann::ordered_json choice) const;
+  std::string chunk_of(std::string_view choice) const;
 
   const Tokenizer& tokenizer_;
   const ServeRequest& request_;
   const std::string id_;
+  const std::string model_;
   const std::int64_t created_;
   const std::int64_t prompt_tokens_;
 };

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kakeya/scheduler.h"
 
@@ -25,7 +26,12 @@ struct ServeOptions {
   std::string model_name = {};           // what requests call the model
   std::int64_t draft_length = -1;        // of every request: kAutoDraftLength
   SchedulerOptions scheduler = {};
-  std::chrono::milliseconds watchdog{30000};  // most of a pass, else /health says so; 0: any
+  std::vector<std::string> allowed_hosts = {};    // names in Host beside the server's own
+  std::vector<std::string> allowed_origins = {};  // of pages that may read answers; "*": any
+  // Most time of a request, from its header on; it may ask for less. 0: any.
+  std::chrono::duration<double> request_timeout{0.0};
+  std::chrono::milliseconds ping_interval{15000};  // between signs of life of a stream that waits
+  std::chrono::milliseconds watchdog{30000};       // most of a pass, else /health says so; 0: any
 
   // A newcomer takes the place of the connection that has been idle longest, and is told to come
   // back if none is.

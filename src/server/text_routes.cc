@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "server/openai_read.h"
 #include "server/openai_write.h"
 #include "server/serve_request.h"
+#include "server/unserved_fields.h"
 
 namespace kakeya::server {
 namespace {
@@ -28,12 +31,25 @@ Outcome<ChatPrompt> read_conversation(const Engine& engine,
   JsonReader reader;
   std::vector<ChatMessage> messages;
   ChatOptions options;
-  read_messages(reader, body, messages);
-  read_tools(reader, body, text, options);
-  read_template_arguments(reader, body, options);
-  reader.read(body, "add_generation_prompt", options.add_generation_prompt);
+  read_conversation(reader, body, text, messages, options);
   if (reader.failed()) return problem_of(reader);
   return apply_template(engine, messages, options);
+}
+
+// Bounded by what a server can spare for a text, not by the context.
+Outcome<std::vector<TokenId>> encoded(const Tokenizer& tokenizer,
+                                      std::string_view text,
+                                      EncodeOptions options,
+                                      const std::string& parameter) {
+  options.most_tokens = static_cast<std::size_t>(kMostTokenized);
+  auto ids = tokenizer.encode(text, options);
+  if (ids) return std::move(ids).value();
+  if (ids.error().code() != StatusCode::kResourceExhausted) {
+    return tl::unexpected(refusal_of(ids.error()));
+  }
+  return tl::unexpected(Refusal{
+      .message = fmt::format("{}: expected at most {} tokens, got more", parameter, kMostTokenized),
+      .parameter = parameter});
 }
 
 // Ids of {"content"}, {"prompt"} or {"messages"}.
@@ -44,9 +60,7 @@ Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
   if (body.contains("messages")) {
     const auto chat = read_conversation(engine, body, text);
     if (!chat) return tl::unexpected(chat.error());
-    auto ids = tokenizer.encode(chat->text, {.plain = chat->plain});
-    if (!ids) return tl::unexpected(refusal_of(ids.error()));
-    return std::move(ids).value();
+    return encoded(tokenizer, chat->text, {.plain = chat->plain}, "messages");
   }
   JsonReader reader;
   const char* const name = body.contains("prompt") ? "prompt" : "content";
@@ -55,14 +69,13 @@ Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
     reader.refuse(name, "a text", content == nullptr ? "nothing" : shown(*content));
   }
   bool add_special = true;
-  reader.read(body, "add_special", add_special);
+  reader.read(body, "add_special", add_special);         // llama.cpp's name
+  reader.read(body, "add_special_tokens", add_special);  // vLLM's
   if (reader.failed()) return problem_of(reader);
-  const auto& whole = content->get_ref<const std::string&>();
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // bodies are smaller
-  if (add_special) return encode_text(engine, whole, kMost, name);
-  auto ids = tokenizer.encode(whole);
-  if (!ids) return tl::unexpected(refusal_of(ids.error()));
-  return std::move(ids).value();
+  auto ids = encoded(tokenizer, content->get_ref<const std::string&>(), {}, name);
+  const TokenId bos = add_special ? engine.bos_id() : -1;
+  if (ids && bos >= 0 && (ids->empty() || ids->front() != bos)) ids->insert(ids->begin(), bos);
+  return ids;
 }
 
 struct EmbeddingRequest {
@@ -70,6 +83,8 @@ struct EmbeddingRequest {
   std::vector<RawPrompt> inputs;
   EmbeddingOptions options;
   bool base64 = false;
+  int priority = 0;
+  std::optional<std::int64_t> dimensions = {};
 };
 
 void read_input(JsonReader& reader, const Json& value, std::vector<RawPrompt>& out) {
@@ -117,6 +132,13 @@ Outcome<EmbeddingRequest> read_embedding_request(std::string_view body) {
   if (read_choice(reader, *parsed, "pooling", "last", "mean")) {
     request.options.pooling = Pooling::kMean;
   }
+  reader.read(*parsed, "normalize", request.options.normalize);
+  reader.read(*parsed, "dimensions", 1, std::int64_t{1} << 30, request.dimensions);
+  std::optional<int> priority;
+  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
+  reader.read(*parsed, "priority", -kMostPriority, kMostPriority, priority);
+  request.priority = priority.value_or(0);
+  refuse_unserved_of_embeddings(reader, *parsed);
   if (reader.failed()) return problem_of(reader);
   return request;
 }
@@ -141,8 +163,21 @@ Outcome<std::string> tokenize(const Engine& engine, std::string_view body) {
   if (!parsed) return tl::unexpected(parsed.error());
   const auto ids = ids_of(engine, **tokenizer, *parsed, body);
   if (!ids) return tl::unexpected(ids.error());
-  return json_text(
-      {{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context_of(engine)}});
+  JsonReader reader;
+  bool with_pieces = false;
+  reader.read(*parsed, "with_pieces", with_pieces);
+  if (reader.failed()) return problem_of(reader);
+  std::string tokens;  // there may be many
+  for (const TokenId id : *ids) {
+    if (!tokens.empty()) tokens += ',';
+    if (with_pieces) {
+      tokens += json_text({{"id", id}, {"piece", (*tokenizer)->decode({&id, 1}, false)}});
+    } else {
+      tokens += std::to_string(id);
+    }
+  }
+  return fmt::format(R"({{"tokens":[{}],"count":{},"max_model_len":{}}})", tokens, ids->size(),
+                     context_of(engine));
 }
 
 Outcome<std::string> detokenize(const Engine& engine, std::string_view body) {
@@ -159,7 +194,8 @@ Outcome<std::string> detokenize(const Engine& engine, std::string_view body) {
     read_token_ids(reader, *tokens, "tokens", ids);
   }
   if (reader.failed()) return problem_of(reader);
-  return json_text({{"content", (*tokenizer)->decode(ids, false)}});
+  const std::string text = (*tokenizer)->decode(ids, false);
+  return json_text({{"content", text}, {"prompt", text}});
 }
 
 Outcome<std::string> apply_template_route(const Engine& engine, std::string_view body) {
@@ -178,11 +214,22 @@ Outcome<EmbeddingWish> read_embeddings(const Engine& engine,
   if (auto known = check_model(model_name, request->model); !known) {
     return tl::unexpected(std::move(known).error());
   }
+  if (request->dimensions && *request->dimensions != engine.hidden_size()) {
+    return tl::unexpected(
+        Refusal{.message = fmt::format("dimensions: expected {}, as this model's vectors have, for "
+                                       "it was not trained to be cut, got {}",
+                                       engine.hidden_size(), *request->dimensions),
+                .parameter = "dimensions"});
+  }
   // All are looked at before the first one is run.
-  EmbeddingWish wish = {.texts = {}, .options = request->options, .base64 = request->base64};
+  EmbeddingWish wish = {.texts = {},
+                        .options = request->options,
+                        .base64 = request->base64,
+                        .priority = request->priority};
   for (const RawPrompt& input : request->inputs) {
-    auto ids = input.ids.empty() ? encode_text(engine, input.text, engine.max_context(), "input")
-                                 : Outcome<std::vector<TokenId>>(input.ids);
+    auto ids = input.ids.empty()
+                   ? encode_text(engine, input.text, true, engine.max_context(), "input")
+                   : Outcome<std::vector<TokenId>>(input.ids);
     if (!ids) return tl::unexpected(std::move(ids).error());
     wish.tokens += std::ssize(*ids);
     wish.texts.push_back(std::move(*ids));
@@ -231,8 +278,23 @@ std::string props_json(const Engine& engine, const ServeOptions& options) {
                       {"min_p", sampling.min_p}}}});
 }
 
+Outcome<std::string> tokenizer_json(const Engine& engine) {
+  const auto tokenizer = engine.tokenizer();
+  if (!tokenizer) return tl::unexpected(refusal_of(tokenizer.error()));
+  const auto text_of = [&](TokenId id) {
+    const auto text = (*tokenizer)->token_text(id);
+    return text ? ordered_json(std::string(*text)) : ordered_json();
+  };
+  const auto stops = engine.stop_ids();
+  return json_text({{"tokenizer_class", "kakeya"},
+                    {"bos_token", text_of(engine.bos_id())},
+                    {"eos_token", stops.empty() ? ordered_json() : text_of(stops.front())},
+                    {"vocab_size", engine.vocab_size()},
+                    {"model_max_length", context_of(engine)}});
+}
+
 Outcome<void> check_model(std::string_view served, std::string_view asked) {
-  if (asked == served) return {};
+  if (asked.empty() || asked == served) return {};
   constexpr std::size_t kMost = 60;
   return tl::unexpected(
       Refusal{.status = StatusCode::kNotFound,

@@ -16,26 +16,31 @@
 namespace kakeya::server {
 
 // Of a request.
-inline constexpr std::size_t kMostEmbeddings = 256;
-inline constexpr std::int64_t kMostEmbeddingTokens = 65'536;
+inline constexpr std::size_t kMostEmbeddings = 2048;
+inline constexpr std::int64_t kMostEmbeddingTokens = 300'000;
+// Of /tokenize, whatever the context.
+inline constexpr std::int64_t kMostTokenized = 1 << 20;
 
 // POST /tokenize: {"content" or "prompt": TEXT, "add_special": true} or {"messages": [...]} to
-// {"tokens": [...], "count", "max_model_len"}.
+// {"tokens": [...], "count", "max_model_len"}; with "with_pieces" each token is {"id", "piece"}.
 Outcome<std::string> tokenize(const Engine& engine, std::string_view body);
 
-// POST /detokenize: {"tokens": [...]} to {"content": TEXT}, special tokens included.
+// POST /detokenize: {"tokens": [...]} to {"content": TEXT, "prompt": TEXT}, special tokens
+// included.
 Outcome<std::string> detokenize(const Engine& engine, std::string_view body);
 
 // POST /apply-template: {"messages": [...], "tools": [...]} to {"prompt": TEXT}.
 Outcome<std::string> apply_template_route(const Engine& engine, std::string_view body);
 
-// POST /v1/embeddings: {"model", "input", "encoding_format", "pooling"}. The last token's vector,
+// POST /v1/embeddings: {"model", "input", "encoding_format", "dimensions", "pooling", "normalize"}.
+// The last token's vector,
 // or with "pooling": "mean" that of all; of length 1 both.
 struct EmbeddingWish {
   std::vector<std::vector<TokenId>> texts;
   std::int64_t tokens = 0;  // of all
   EmbeddingOptions options = {};
   bool base64 = false;
+  int priority = 0;  // lower ones start first
 };
 Outcome<EmbeddingWish> read_embeddings(const Engine& engine,
                                        std::string_view model_name,
@@ -48,7 +53,10 @@ std::string embeddings_json(const EmbeddingWish& wish,
 // GET /props: what is served, and how.
 std::string props_json(const Engine& engine, const ServeOptions& options);
 
-// Whether a request means the model that is served.
+// GET /tokenizer_info, as vLLM has it: the tokens that begin and end texts, and how many fit.
+Outcome<std::string> tokenizer_json(const Engine& engine);
+
+// Whether a request means the model that is served; an empty name does.
 Outcome<void> check_model(std::string_view served, std::string_view asked);
 
 }  // namespace kakeya::server

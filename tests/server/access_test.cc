@@ -7,8 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
 #include <filesystem>
 #include <fstream>
 
@@ -194,17 +197,18 @@ TEST_F(AccessTest, AHandshakeIsNotWaitedForForever) {
 
 TEST_F(AccessTest, TurnsAwayWhoIsTooMuchOverTls) {
   start({.tls_certificate = path("cert"), .tls_key = path("key"), .most_connections = 1});
-  // One that waits would make room for the next.
-  const std::string endless =
-      R"({"messages":[{"role":"user","content":"a"}],"ignore_eos":true,"max_tokens":4000})";
-  std::thread first([&] {
-    EXPECT_EQ(ask_by_tls(request(http::verb::post, "/v1/chat/completions", endless)).result_int(),
-              503u);
-  });
-  while (server_->statistics().running == 0) std::this_thread::yield();
+  // One that waits for a request would make room; this one is sending its own.
+  asio::io_context io;
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  asio::ssl::stream<asio::ip::tcp::socket> first(io, context);
+  first.next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
+  first.handshake(asio::ssl::stream_base::client);
+  asio::write(first,
+              asio::buffer(std::string_view("POST /tokenize HTTP/1.1\r\nContent-Length: 9\r\n"
+                                            "Expect: 100-continue\r\n\r\n")));
+  std::array<char, 25> go_on = {};
+  asio::read(first, asio::buffer(go_on));
   const HttpResponse second = ask_by_tls(request(http::verb::get, "/health", ""));
-  server_->stop();
-  first.join();
   EXPECT_EQ(second.result_int(), 503u);
   EXPECT_EQ(second["Retry-After"], "1");
   EXPECT_NE(second.body().find("too many"), std::string::npos);

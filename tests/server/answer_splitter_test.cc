@@ -52,6 +52,33 @@ TEST_F(AnswerSplitterTest, ThoughtsAreToldFromAnswers) {
   EXPECT_EQ(split("An answer.<channel|> More."), Texts("", "An answer. More."));
 }
 
+// As Google's template leaves it behind a tool's result.
+TEST_F(AnswerSplitterTest, AChannelThatThePromptLeavesOpenGoesOn) {
+  const auto behind = [&](std::string_view prompt, std::string_view text) {
+    auto splitter =
+        AnswerSplitter::create(tokenizer_, {}, find_channel_markers(tokenizer_)).value();
+    splitter.begin_behind(ids(prompt));
+    Texts texts;
+    for (const TokenId id : ids(text)) splitter.push(id, texts.first, texts.second);
+    splitter.finish(texts.first, texts.second);
+    return texts;
+  };
+  EXPECT_EQ(behind("a<|channel>thought\n", "So it is.\n<channel|>Yes."),
+            Texts("So it is.", "Yes."));
+  EXPECT_EQ(behind("a<|channel>thought\nIt is", " so.<channel|>Yes."), Texts(" so.", "Yes."));
+  EXPECT_EQ(behind("a<|channel>", "thought\nSo.<channel|>Yes."), Texts("So.", "Yes."));
+  EXPECT_EQ(behind("<|channel>thought\nx\n<channel|>a", "Yes."), Texts("", "Yes."));
+  EXPECT_EQ(behind("a", "Yes."), Texts("", "Yes."));
+}
+
+TEST_F(AnswerSplitterTest, ACallOfAToolCanBeRead) {
+  const std::string call = "<|tool_call>call:get_weather{city:<|\"|>Berne<|\"|>}<tool_call|>";
+  EXPECT_EQ(split("Well. " + call), Texts("", "Well. " + call));
+  EXPECT_EQ(split("<|channel>thought\nx\n<channel|>" + call), Texts("x", call));
+  // Stop strings are looked for in what is seen.
+  EXPECT_EQ(split("ST" + call, {"ST<|tool"}), Texts("", ""));
+}
+
 TEST_F(AnswerSplitterTest, AThoughtMayBeCutAnywhere) {
   EXPECT_EQ(split("<|channel>"), Texts("", ""));
   EXPECT_EQ(split("<|channel>tho"), Texts("", ""));

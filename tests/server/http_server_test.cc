@@ -382,7 +382,7 @@ TEST_F(HttpServerTest, RefusesBadRequestsInOpenaisWords) {
   body["model"] = "other";
   expect_error(client.post(body), 404, "got 'other'");
   body = request("a");
-  body["stop"] = "";
+  body["stop"] = std::string(1 << 20, 'x');
   expect_error(client.post(body), 400, "stop");
   body = request("a");
   body["logit_bias"]["999999"] = 1;

@@ -95,20 +95,40 @@ TEST(ServerKeys, EveryBitOfEveryByteIsSafe) {
 }
 
 TEST(ServerKeys, AQuotaIsOfAMinute) {
-  Keys keys = parse(fmt::format("ann:{}:2\nbob:{}", kHash, std::string(64, '0'))).value();
+  Keys keys = parse(fmt::format("ann:{}:8\nbob:{}", kHash, std::string(64, '0'))).value();
   const Keys::Time begin{};
-  const auto at = [&](int seconds) { return begin + std::chrono::seconds(seconds); };
+  const auto at = [&](double seconds) {
+    return begin + std::chrono::milliseconds(static_cast<int>(seconds * 1000));
+  };
   EXPECT_EQ(keys.seconds_until_allowed(0, at(0)), 0);
   EXPECT_EQ(keys.seconds_until_allowed(0, at(0)), 0);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(0)), 30);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(10)), 20);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(30)), 0);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(31)), 29);
-  // What is not used is not saved up.
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(1000)), 0);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(1000)), 0);
-  EXPECT_EQ(keys.seconds_until_allowed(0, at(1000)), 30);
+  EXPECT_EQ(keys.seconds_until_allowed(0, at(0)), 8);  // 7.5
+  EXPECT_EQ(keys.seconds_until_allowed(0, at(5)), 3);
+  EXPECT_EQ(keys.seconds_until_allowed(0, at(7.5)), 0);
+  // No more than two are saved up.
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(keys.seconds_until_allowed(0, at(1000)), 0);
+  EXPECT_EQ(keys.seconds_until_allowed(0, at(1000)), 8);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(keys.seconds_until_allowed(1, at(0)), 0);
+}
+
+TEST(ServerKeys, NoMinuteHasMuchMoreThanItsQuota) {
+  Keys keys = parse(fmt::format("ann:{}:60", kHash)).value();
+  int allowed = 0;
+  for (int tenth = 0; tenth < 300; ++tenth) {
+    const Keys::Time now = Keys::Time{} + std::chrono::milliseconds(100 * tenth);
+    allowed += keys.seconds_until_allowed(0, now) == 0 ? 1 : 0;
+  }
+  EXPECT_LE(allowed, 45);  // in half a minute
+  EXPECT_GE(allowed, 30);
+}
+
+TEST(ServerKeys, ARequestThatIsWorthSeveralTakesTheirPlaces) {
+  Keys keys = parse(fmt::format("ann:{}:60", kHash)).value();
+  const Keys::Time now{};
+  EXPECT_EQ(keys.seconds_until_allowed(0, now), 0);
+  keys.charge("ann", 255);
+  EXPECT_EQ(keys.seconds_until_allowed(0, now), 242);  // 14 - 255 are left, one a second comes
+  keys.charge("nobody", 5);
 }
 
 TEST(ServerKeys, WhatIsLeftOfAQuotaGoesOnWhenTheFileIsReadAnew) {
@@ -119,9 +139,9 @@ TEST(ServerKeys, WhatIsLeftOfAQuotaGoesOnWhenTheFileIsReadAnew) {
   same.take_quotas(keys);
   EXPECT_EQ(same.seconds_until_allowed(0, now), 0);
   EXPECT_EQ(same.seconds_until_allowed(1, now), 60);
-  Keys raised = parse(fmt::format("ann:{}:2", kHash)).value();
+  Keys raised = parse(fmt::format("ann:{}:60", kHash)).value();
   raised.take_quotas(keys);
-  EXPECT_EQ(raised.seconds_until_allowed(0, now), 0) << "another quota begins anew";
+  EXPECT_EQ(raised.seconds_until_allowed(0, now), 1) << "nothing was left";
 }
 
 }  // namespace

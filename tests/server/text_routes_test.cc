@@ -50,10 +50,21 @@ TEST_F(TextRoutes, IdsAreTheTokenizersAndGoBack) {
   EXPECT_EQ(ok(tokenize(*engine_, R"({"prompt":"<bos>a cat"})"))["tokens"], json(begun));
   const json back = ok(detokenize(*engine_, json({{"tokens", begun}}).dump()));
   EXPECT_EQ(back["content"], tokenizer_.decode(begun, false));
+  const json pieces = ok(tokenize(*engine_, R"({"content":"a cat","with_pieces":true})"))["tokens"];
+  std::string text;
+  for (const json& token : pieces) text += token["piece"].get<std::string>();
+  EXPECT_EQ(text, back["content"]);
   expect_refusal(tokenize(*engine_, "{}"), "content");
   expect_refusal(tokenize(*engine_, R"({"prompt":[]})"), "prompt");
   expect_refusal(detokenize(*engine_, R"({"tokens":["a"]})"), "tokens");
   expect_refusal(detokenize(*engine_, R"({"tokens":7})"), "tokens");
+}
+
+TEST_F(TextRoutes, NamesTheTokensAtTheEndsOfTexts) {
+  const json info = ok(tokenizer_json(*engine_));
+  EXPECT_EQ(tokenizer_.token_id(info["bos_token"].get<std::string>()), engine_->bos_id());
+  EXPECT_EQ(tokenizer_.token_id(info["eos_token"].get<std::string>()),
+            engine_->stop_ids().front());
 }
 
 TEST_F(TextRoutes, TemplatesAreThoseOfAnswers) {
@@ -81,7 +92,9 @@ TEST_F(TextRoutes, TemplatesAreToldWhetherToThink) {
   EXPECT_NE(without, thinking.text);
   EXPECT_EQ(ok(prompt(R"({"enable_thinking":false})"))["prompt"], without);
   expect_refusal(prompt("7"), "chat_template_kwargs");
-  expect_refusal(prompt(R"({"thinking":true})"), "chat_template_kwargs");
+  // What the template does not ask for changes nothing.
+  EXPECT_EQ(ok(prompt(R"({"thinking":true})"))["prompt"], without);
+  expect_refusal(prompt(R"({"messages":[]})"), "chat_template_kwargs");
   expect_refusal(prompt(R"({"enable_thinking":1})"), "enable_thinking");
 }
 
@@ -105,6 +118,12 @@ TEST_F(TextRoutes, VectorsAreTheEngines) {
   expect_refusal(ask({{"input", 7}}), "input");
   expect_refusal(ask({{"input", nullptr}}), "input");
   expect_refusal(ask({{"input", json::array({json::array()})}}), "input");
+  EXPECT_EQ(ok(ask({{"dimensions", engine_->hidden_size()}})), last);
+  expect_refusal(ask({{"dimensions", 64}}), "dimensions");
+  expect_refusal(ask({{"truncate", true}}), "truncate");
+  const json raw = ok(ask({{"normalize", false}}));
+  EXPECT_EQ(raw["data"][0]["embedding"].get<std::vector<float>>(),
+            engine_->embed(ids, {.normalize = false}).value());
   const std::vector<TokenId> half(static_cast<std::size_t>(kMostEmbeddingTokens / 2 + 1), 5);
   expect_refusal(ask({{"input", json::array({half, half})}}), "input");
   expect_refusal(ask({{"encoding_format", "hex"}}), "encoding_format");

@@ -1,4 +1,5 @@
-// What a connection does for embeddings: each text is a request of the driver's, some at a time.
+// What a connection does for texts behind which nothing is generated, which are embedded or scored:
+// each is a request of the driver's, some at a time.
 #include <boost/asio/post.hpp>
 #include <cstddef>
 #include <memory>
@@ -22,7 +23,7 @@ constexpr std::size_t kMostAtOnce = 8;
 struct RunningText {
   std::size_t index = 0;
   std::shared_ptr<Mailbox> mailbox = {};
-  std::shared_ptr<std::vector<float>> vector = {};  // there when the mailbox has the end
+  std::shared_ptr<TextResult> result = {};  // there when the mailbox has the end
   std::unique_ptr<Ticket> ticket = {};
 };
 
@@ -32,28 +33,40 @@ bool Connection::embed(const HttpRequest& request) {
   const auto wish = read_embeddings(service_.engine, service_.options.model_name, request.body());
   if (!wish) return refuse(wish.error());
   record_->prompt_tokens = wish->tokens;
+  std::vector<Request> texts;
+  for (const std::vector<TokenId>& ids : wish->texts) {
+    texts.push_back({.prompt = ids,
+                     .embedding = wish->options,
+                     .priority = -wish->priority,
+                     .client = client(),
+                     .deadline = deadline_});
+  }
+  service_.access.charge(record_->key_name, std::ssize(texts) - 1);
   watch();
-  const auto vectors = embed_texts(*wish);
+  auto results = read_texts(std::move(texts));
   unwatch();
   if (gone_) return false;
-  if (!vectors) return refuse(vectors.error());
-  return reply(200, embeddings_json(*wish, service_.options.model_name, *vectors));
+  if (!results) return refuse(results.error());
+  std::vector<std::vector<float>> vectors;
+  for (TextResult& result : *results) vectors.push_back(std::move(result.embedding));
+  return reply(200, embeddings_json(*wish, service_.options.model_name, vectors));
 }
 
-Outcome<std::vector<std::vector<float>>> Connection::embed_texts(const EmbeddingWish& wish) {
-  std::vector<std::vector<float>> vectors(wish.texts.size());
+Outcome<std::vector<TextResult>> Connection::read_texts(std::vector<Request> texts) {
+  std::vector<TextResult> results(texts.size());
   std::vector<RunningText> running;
   std::size_t next = 0;
   has_mail_ = false;
-  while (next < vectors.size() || !running.empty()) {
-    while (next < vectors.size() && running.size() < kMostAtOnce) {
-      RunningText text = {.index = next, .vector = std::make_shared<std::vector<float>>()};
+  while (next < texts.size() || !running.empty()) {
+    while (next < texts.size() && running.size() < kMostAtOnce) {
+      RunningText text = {.index = next, .result = std::make_shared<TextResult>()};
       text.mailbox =
           std::make_shared<Mailbox>(1, [this] { asio::post(io_, [this] { has_mail_ = true; }); });
-      Request request = {.prompt = wish.texts[next], .embedding = wish.options};
-      const auto id = service_.driver.submit(
-          std::move(request), text.mailbox,
-          [vector = text.vector](const RequestResult& result) { *vector = result.embedding; });
+      const auto id = service_.driver.submit(texts[next], text.mailbox,
+                                             [result = text.result](const RequestResult& of) {
+                                               result->embedding = of.embedding;
+                                               result->scores = of.scores;
+                                             });
       // A full queue may have room when one of these has ended.
       const bool full = !id && id.error().code() == StatusCode::kResourceExhausted;
       if (full && !running.empty()) break;
@@ -70,12 +83,12 @@ Outcome<std::vector<std::vector<float>>> Connection::embed_texts(const Embedding
       const Mail mail = text.mailbox->take();
       if (!mail.end) continue;
       if (!mail.end->has_value()) return tl::unexpected(refusal_of(mail.end->error()));
-      vectors[text.index] = std::move(*text.vector);
+      results[text.index] = std::move(*text.result);
       text.ticket.reset();
     }
     std::erase_if(running, [](const RunningText& text) { return text.ticket == nullptr; });
   }
-  return vectors;
+  return results;
 }
 
 }  // namespace kakeya::server
