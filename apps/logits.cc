@@ -54,8 +54,10 @@ Status write_logits(const LogitsFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(auto engine, open_internal_engine(model));
   const ModelConfig& config = engine->config();
   const std::int64_t chunk = std::min(model.chunk, count);
-  KAKEYA_ASSIGN_OR_RETURN(
-      auto timeline, engine->create_timeline({.context = model.context, .max_rows = chunk}, chunk));
+  SessionOptions session = engine->session_options();  // with the ways to keep rows
+  session.context = model.context;
+  session.max_rows = chunk;
+  KAKEYA_ASSIGN_OR_RETURN(auto timeline, engine->create_timeline(session, chunk));
 
   // hidden_states as in transformers: the scaled embedding, each layer's output, and for the last
   // one the output of the final norm.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "command.h"
 #include "failure.h"
+#include "generate_apart.h"
 #include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
 #include "output.h"
@@ -32,6 +34,7 @@ struct RunFlags {
   bool chat = false;
   bool raw = false;
   bool thinking = false;
+  bool no_thinking = false;
   bool json = false;
   bool recommended = false;
   TextOptions text;
@@ -45,11 +48,18 @@ struct RunFlags {
   bool given(const char* option) const { return command->count(option) > 0; }
 };
 
+// Nothing: as the model's publisher has it.
+std::optional<bool> thinking_of(const RunFlags& flags) {
+  if (!flags.thinking && !flags.no_thinking) return {};
+  return flags.thinking;
+}
+
 // One exchange: what went in, what came out.
 struct Turn {
   std::vector<TokenId> prompt_ids;
   std::int64_t kept_tokens = 0;  // of the prompt, still there from the turn before
   TextResult result;
+  std::string thought = {};
 };
 
 // The loaded model and the running conversation.
@@ -110,7 +120,7 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   messages_.push_back({"user", prompt});
   KAKEYA_ASSIGN_OR_RETURN(
       const ChatPrompt chat,
-      engine_->apply_chat_template(messages_, {.enable_thinking = flags_.thinking}));
+      engine_->apply_chat_template(messages_, {.enable_thinking = thinking_of(flags_)}));
   return encode(chat.text, chat.plain);
 }
 
@@ -156,17 +166,27 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
     }));
   }
   const std::chrono::duration<double> prefill = std::chrono::steady_clock::now() - start;
-  KAKEYA_ASSIGN_OR_RETURN(
-      turn.result, generate_text(*session_, tokenizer_, flags_.text, [&](std::string_view piece) {
-        if (!flags_.json && !piece.empty()) {
-          write_output(piece);
-          flush_output();
-        }
-        return !interrupt_.interrupted();
-      }));
+  bool thinks = false;
+  const auto show_thought = [&](std::string_view piece) {
+    thinks = true;
+    if (!flags_.json) note_part(piece);
+  };
+  const auto show_text = [&](std::string_view piece) {
+    if (!flags_.json && !piece.empty()) {
+      if (std::exchange(thinks, false)) note("");
+      write_output(piece);
+      flush_output();
+    }
+    return !interrupt_.interrupted();
+  };
+  KAKEYA_ASSIGN_OR_RETURN(ApartResult answer, generate_apart(*session_, tokenizer_, flags_.text,
+                                                             !flags_.raw, show_thought, show_text));
+  turn.result = std::move(answer.said);
+  turn.thought = std::move(answer.thought);
   turn.result.tokens.prefill_seconds += prefill.count();
   turn.result.tokens.prefill_tokens =
       static_cast<std::int64_t>(turn.prompt_ids.size()) - turn.kept_tokens;
+  // Thoughts do not stay in a conversation.
   if (!flags_.raw) messages_.push_back({"assistant", turn.result.text});
   return turn;
 }
@@ -225,6 +245,7 @@ Footprint ledger(const Engine& engine, const Session& session) {
 
 nlohmann::ordered_json turn_json(const Turn& turn, const Engine& engine, const Session& session) {
   nlohmann::ordered_json json = generation_json(turn.result);
+  if (!turn.thought.empty()) json["reasoning"] = turn.thought;
   nlohmann::ordered_json object = {{"prompt_ids", turn.prompt_ids},
                                    {"kept_tokens", turn.kept_tokens}};
   object.update(json);
@@ -492,7 +513,11 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--system", flags->system, "System message of the conversation")
       ->type_name("TEXT");
   command->add_flag("--raw", flags->raw, "No chat template: continue the text as it is");
-  command->add_flag("--thinking", flags->thinking, "Ask the template for a thinking channel");
+  auto* thinking = command->add_flag("--thinking", flags->thinking,
+                                     "Let the model think before it answers, by its template; "
+                                     "default: as the publisher has it");
+  command->add_flag("--no-thinking", flags->no_thinking, "Have it answer at once")
+      ->excludes(thinking);
   command
       ->add_option("-n,--max-tokens", flags->text.generate.max_tokens,
                    "Most tokens of a reply (default: 256)")

@@ -41,6 +41,12 @@ void note(std::string_view text) {
   }
 }
 
+void note_part(std::string_view text) {
+  flush_output();
+  print_error("{}{}{}", stderr_is_terminal() ? "\033[2m" : "", text,
+              stderr_is_terminal() ? "\033[0m" : "");
+}
+
 ProgressBar::ProgressBar(std::string label) : label_(std::move(label)) {}
 
 ProgressBar::~ProgressBar() {

@@ -15,6 +15,9 @@ bool stdout_is_terminal();
 // A line on stderr, dim on a terminal.
 void note(std::string_view text);
 
+// A part of a text on stderr as it comes, dim on a terminal.
+void note_part(std::string_view text);
+
 // A bar on stderr, redrawn in place; silent if stderr is no terminal. Erased when destroyed.
 class ProgressBar {
  public:
