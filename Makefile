@@ -113,6 +113,7 @@ check: build
 	tools/test_install
 	@tools/install_packages page
 	tools/test_page
+	tools/test_clients --all
 	$(MAKE) build/mlx-wheel/installed && tools/compile_for_mac
 	$(MAKE) asan ASAN_TARGETS=all ASAN_SKIPPED='^$$' KERNELS=ON
 	$(MAKE) tsan TSAN_TARGETS=all TSAN_TESTS=. KERNELS=ON

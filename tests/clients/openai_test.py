@@ -40,6 +40,11 @@ class OpenAi(unittest.TestCase):
 
     def test_lists_its_model(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["demo"])
+        model = self.client.models.retrieve("demo")
+        self.assertEqual(model.id, "demo")
+        self.assertGreater(model.max_model_len, 0)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
 
     def test_answers_whole_and_streamed(self):
         whole = self.ask()
@@ -52,7 +57,21 @@ class OpenAi(unittest.TestCase):
             pieces += [choice.delta.content or "" for choice in chunk.choices]
             usage = chunk.usage or usage
         self.assertEqual("".join(pieces), ANSWER)
-        self.assertEqual(usage, whole.usage)
+        self.assertEqual(usage.total_tokens, whole.usage.total_tokens)
+
+    def test_a_second_turn_pays_for_what_is_new(self):
+        text = "Remember: " + " ".join(str(i * i % 1000) for i in range(150))
+        messages = [{"role": "user", "content": text}]
+        for turn in range(3):
+            answer = self.client.chat.completions.create(model="demo", messages=messages,
+                                                         max_tokens=8, temperature=0)
+            cached = answer.usage.prompt_tokens_details.cached_tokens
+            if turn == 0:
+                self.assertLess(cached, 64)
+            else:
+                self.assertGreater(cached, 200)
+            messages += [{"role": "assistant", "content": answer.choices[0].message.content},
+                         {"role": "user", "content": "Go on."}]
 
     def test_streams_while_it_generates(self):
         # Tokens that a slow reader finds together come as one piece, so a short answer may be one.
@@ -103,6 +122,38 @@ class OpenAi(unittest.TestCase):
                                                   max_tokens=40, stream=True)
         self.assertEqual("".join(chunk.choices[0].text for chunk in streamed),
                          by_text.choices[0].text)
+
+    def test_completes_several_prompts(self):
+        prompts = ["5, 6, 7", "a cat"]
+        several = self.client.completions.create(model="demo", prompt=prompts, temperature=0,
+                                                 max_tokens=4, n=2)
+        self.assertEqual([choice.index for choice in several.choices], [0, 1, 2, 3])
+        for index, prompt in enumerate(prompts):
+            alone = self.client.completions.create(model="demo", prompt=prompt, temperature=0,
+                                                   max_tokens=4)
+            for choice in several.choices[2 * index:2 * index + 2]:
+                self.assertEqual(choice.text, alone.choices[0].text)
+
+    def test_says_how_likely_a_prompt_is(self):
+        echoed = self.client.completions.create(model="demo", prompt="5, 6, 7, 8", echo=True,
+                                                max_tokens=0, logprobs=1).choices[0]
+        self.assertEqual(echoed.text, "5, 6, 7, 8")
+        self.assertEqual("".join(echoed.logprobs.tokens), echoed.text)
+        self.assertEqual(echoed.logprobs.text_offset[0], 0)
+        self.assertTrue(all(value <= 0 for value in echoed.logprobs.token_logprobs if value))
+
+    def test_embeds_many_texts(self):
+        many = self.client.embeddings.create(model="demo", input=[f"text {i}" for i in range(300)])
+        self.assertEqual([item.index for item in many.data], list(range(300)))
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.client.embeddings.create(model="demo", input="a", dimensions=64)
+        self.assertEqual(refused.exception.param, "dimensions")
+
+    def test_a_body_that_is_too_large_is_said_at_once(self):
+        with self.assertRaises(openai.APIStatusError) as refused:
+            self.client.chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": "a" * (9 << 20)}], timeout=20)
+        self.assertEqual(refused.exception.status_code, 413)
 
     def test_embeds_texts(self):
         # The client asks for base64, unless it is told otherwise.
