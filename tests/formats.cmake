@@ -12,6 +12,7 @@ kakeya_test(
   formats/integer_blocks_test.cc
   formats/json_document_test.cc
   formats/kv_format_test.cc
+  formats/layer_heads_test.cc
   formats/model_config_test.cc
   formats/model_tensors_test.cc
   formats/projection_config_test.cc

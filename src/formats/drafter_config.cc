@@ -105,8 +105,8 @@ Status read_stack(const Sections& sections, ModelConfig& layers) {
       top.integer_or("max_position_embeddings", kDefaultPositions, kPositionsRange));
   KAKEYA_TRY(read_sizes(top, layers));
   KAKEYA_TRY(read_activation(top, layers));
-  KAKEYA_TRY(read_heads(top, layers));
   KAKEYA_TRY(read_layer_types(top, StackKind::kDrafter, layers));
+  KAKEYA_TRY(read_heads(top, layers));
   KAKEYA_TRY(read_rope(top, layers));
   KAKEYA_ASSIGN_OR_RETURN(const auto cap,
                           read_number(sections, "final_logit_softcapping", kSoftCapRange));

@@ -128,8 +128,8 @@ Result<ModelConfig> parse_model_root(const JsonFields& root) {
   config.final_logit_softcapping = static_cast<float>(cap);
   KAKEYA_TRY(read_sizes(text, config));
   KAKEYA_TRY(read_activation(text, config));
-  KAKEYA_TRY(read_heads(text, config));
   KAKEYA_TRY(read_layer_types(text, StackKind::kModel, config));
+  KAKEYA_TRY(read_heads(text, config));
   KAKEYA_TRY(read_rope(text, config));
   if (config.architecture == Architecture::kGemma4) {
     KAKEYA_TRY(read_experts(text, config));

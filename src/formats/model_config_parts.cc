@@ -18,8 +18,6 @@ namespace {
 constexpr const char* kSlidingName = "sliding_attention";
 constexpr const char* kFullName = "full_attention";
 constexpr std::size_t kMaxConfigBytes = 16 << 20;
-constexpr IntegerRange kHeadsRange = {1, 1024};
-constexpr IntegerRange kHeadDimRange = {2, 4096};
 constexpr NumberRange kTheta = {1.0, 1e12};
 constexpr NumberRange kFactor = {1e-3, 1e6};
 constexpr NumberRange kPartial = {0.0, 1.0};
@@ -172,6 +170,24 @@ Status read_rope_of_types(const JsonFields& parameters, ModelConfig& config) {
   return {};
 }
 
+// Compares rope_scaling with the rope_parameters beside it: programs take one of them, so both say
+// the same.
+Status check_scaling_agrees(const JsonFields& text, const ModelConfig& config) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto scaling, text.object("rope_scaling"));
+  if (!scaling || scaling->keys().empty()) return {};
+  const RopeParameters& expected = config.rope_full;
+  KAKEYA_ASSIGN_OR_RETURN(const RopeParameters got, read_rope_block(*scaling, expected.rope_theta));
+  if (got.rope_theta == expected.rope_theta && got.factor == expected.factor &&
+      got.partial_rotary_factor == expected.partial_rotary_factor) {
+    return {};
+  }
+  return invalid_argument(
+      "{}: expected what rope_parameters says (rope_theta {}, factor {}, partial_rotary_factor "
+      "{}), got {}, {} and {}",
+      text.name("rope_scaling"), expected.rope_theta, expected.factor,
+      expected.partial_rotary_factor, got.rope_theta, got.factor, got.partial_rotary_factor);
+}
+
 }  // namespace
 
 Result<std::string> read_config_file(const std::string& path) {
@@ -236,41 +252,6 @@ Status read_activation(const JsonFields& text, ModelConfig& config) {
   return {};
 }
 
-Status read_heads(const JsonFields& text, ModelConfig& config) {
-  const bool gemma = config.architecture == Architecture::kGemma4;
-  KAKEYA_ASSIGN_OR_RETURN(config.num_attention_heads,
-                          text.integer("num_attention_heads", kHeadsRange));
-  KAKEYA_ASSIGN_OR_RETURN(
-      config.num_key_value_heads,
-      text.integer_or("num_key_value_heads", config.num_attention_heads, kHeadsRange));
-  // The defaults are those of the Hugging Face configuration classes.
-  KAKEYA_ASSIGN_OR_RETURN(config.head_dim,
-                          text.integer_or("head_dim", gemma ? 256 : 128, kHeadDimRange));
-  config.global_head_dim = config.head_dim;
-  config.num_global_key_value_heads = config.num_key_value_heads;
-  if (gemma) {
-    KAKEYA_ASSIGN_OR_RETURN(config.global_head_dim,
-                            text.integer_or("global_head_dim", 512, kHeadDimRange));
-    KAKEYA_ASSIGN_OR_RETURN(config.attention_k_eq_v, text.boolean_or("attention_k_eq_v", false));
-    KAKEYA_ASSIGN_OR_RETURN(
-        const std::int64_t full,
-        text.integer_or("num_global_key_value_heads", config.num_key_value_heads, kHeadsRange));
-    if (config.attention_k_eq_v) config.num_global_key_value_heads = full;
-  }
-  for (const std::int64_t heads : {config.num_key_value_heads, config.num_global_key_value_heads}) {
-    if (config.num_attention_heads % heads != 0) {
-      return invalid_argument("{}: expected a multiple of the {} key/value heads, got {}",
-                              text.name("num_attention_heads"), heads, config.num_attention_heads);
-    }
-  }
-  for (const std::int64_t dim : {config.head_dim, config.global_head_dim}) {
-    if (dim % 2 != 0) {
-      return invalid_argument("{}: expected an even number, got {}", text.name("head_dim"), dim);
-    }
-  }
-  return {};
-}
-
 Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& config) {
   const bool gemma = config.architecture == Architecture::kGemma4;
   if (text.has("layer_types")) {
@@ -308,11 +289,16 @@ Status read_rope(const JsonFields& text, ModelConfig& config) {
                             text.name("rope_parameters"));
   }
   if (parameters->has(kFullName) || parameters->has(kSlidingName)) {
-    return read_rope_of_types(*parameters, config);
+    KAKEYA_TRY(read_rope_of_types(*parameters, config));
+    return check_scaling_agrees(text, config);
   }
-  KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*parameters, std::nullopt));
+  std::optional<double> theta;
+  if (text.has("rope_theta")) {
+    KAKEYA_ASSIGN_OR_RETURN(theta, text.number_or("rope_theta", 0.0, kTheta));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(config.rope_full, read_rope_block(*parameters, theta));
   config.rope_sliding = config.rope_full;
-  return {};
+  return check_scaling_agrees(text, config);
 }
 
 }  // namespace kakeya

@@ -34,14 +34,15 @@ Status read_sizes(const JsonFields& text, ModelConfig& config);
 // Fills hidden_activation. Needs architecture.
 Status read_activation(const JsonFields& text, ModelConfig& config);
 
-// Fills the numbers of heads, their dimensions and attention_k_eq_v. Needs architecture.
-Status read_heads(const JsonFields& text, ModelConfig& config);
-
 // Whose layers are read: those of a drafter have Qwen3's shape but may slide.
 enum class StackKind : std::uint8_t { kModel, kDrafter };
 
 // Fills layer_types and sliding_window. Needs architecture and num_hidden_layers.
 Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& config);
+
+// Fills the numbers of heads, their dimensions and attention_k_eq_v. Full layers have them in fields
+// of their own, or in per_layer_config. Needs architecture, num_hidden_layers and layer_types.
+Status read_heads(const JsonFields& text, ModelConfig& config);
 
 // Fills rope_sliding and rope_full from rope_parameters (by layer type, or one for all) or from the
 // older rope_theta and rope_scaling. Needs architecture.

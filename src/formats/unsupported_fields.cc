@@ -132,6 +132,7 @@ constexpr Unsupported kOnlyGemma4[] = {
     {"num_experts", 0},
     {"num_global_key_value_heads"},
     {"num_kv_shared_layers", 0},
+    {"per_layer_config"},
     {"sliding_window_pattern", 0},
     {"use_double_wide_mlp", 0},
 };

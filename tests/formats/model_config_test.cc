@@ -217,9 +217,32 @@ TEST(ModelConfig, ReadsRopeInEveryForm) {
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
   EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 5e5);
   EXPECT_EQ(parsed_model(config).rope_full.factor, 4.0);
+  config.erase("rope_scaling");
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e5}};
   EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 7e5);
   EXPECT_EQ(parsed_model(config).rope_full.factor, 1.0);
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(parsed_model(config).rope_full.rope_theta, 5e5);
+  EXPECT_EQ(parsed_model(config).rope_full.factor, 2.0);
+}
+
+TEST(ModelConfig, RefusesAScalingThatTheRopeParametersDoNotHave) {
+  json config = small_qwen3();
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"rope_theta", 1e6}, {"factor", 4.0}};
+  for (const json& same : {json(nullptr), json::object(), json{{"type", "linear"}, {"factor", 4}},
+                           config["rope_parameters"]}) {
+    config["rope_scaling"] = same;
+    EXPECT_EQ(parsed_model(config).rope_full.factor, 4.0);
+  }
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_THAT(model_refusal(config).message(),
+              HasSubstr("rope_scaling: expected what rope_parameters says (rope_theta 1000000, "
+                        "factor 4, partial_rotary_factor 1), got 1000000, 2 and 1"));
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_THAT(model_refusal(config).message(), HasSubstr("rope_scaling.rope_type: expected def"));
+  json gemma = published("google-gemma-4-26B-A4B-it");
+  gemma["text_config"]["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  EXPECT_THAT(model_refusal(gemma).message(), HasSubstr("text_config.rope_scaling: expected what"));
 }
 
 TEST(ModelConfig, RefusesRopeThatItWouldHaveToGuess) {
