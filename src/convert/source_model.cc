@@ -9,6 +9,7 @@
 #include "formats/gguf_config.h"
 #include "formats/model_tensors.h"
 #include "formats/tensor_request.h"
+#include "formats/tied_head.h"
 
 namespace kakeya {
 
@@ -35,8 +36,14 @@ Status add_tensors(const Files& files, SourceModel& model) {
   const std::vector<TensorSpec> wanted =
       model.drafter ? expected_tensors(*model.drafter) : expected_tensors(model.config);
   KAKEYA_ASSIGN_OR_RETURN(const ResolvedTensors tensors, resolve_tensors(files, wanted));
+  const bool tied = !model.drafter && model.config.tie_word_embeddings;
+  if (tied) {
+    const Status copy = check_tied_head(tensors);
+    if (!copy) return Unexpected(copy.error().with_context(model.path));
+  }
   for (const TensorSpec& spec : wanted) {
     if (spec.presence == TensorPresence::kRedundant) continue;
+    if (tied && spec.name == "lm_head.weight") continue;  // the embedding says the same
     if (auto rows = find_rows(tensors, spec.name)) {
       model.tensors.push_back({spec.name, std::move(*rows)});
     }

@@ -260,7 +260,9 @@ std::vector<TensorSpec> expected_tensors(const DrafterConfig& config) {
   std::vector<TensorSpec> specs = {{.name = "fc.weight", .shape = {hidden, taps * hidden}},
                                    {.name = "hidden_norm.weight", .shape = {hidden}}};
   for (TensorSpec& spec : expected_tensors(config.layers)) {
-    if (spec.name == "embed_tokens.weight") spec.presence = TensorPresence::kRedundant;
+    if (spec.name == "embed_tokens.weight" || spec.name == "lm_head.weight") {
+      spec.presence = TensorPresence::kRedundant;
+    }
     specs.push_back(std::move(spec));
   }
   return specs;

@@ -37,8 +37,9 @@ class SpecList {
     }
     prefix_.clear();
     add("norm.weight", {hidden});
+    // A tied head may be there as a copy (formats/tied_head.h).
     add("lm_head.weight", {config_.vocab_size, hidden},
-        config_.tie_word_embeddings ? TensorPresence::kRedundant : TensorPresence::kRequired);
+        config_.tie_word_embeddings ? TensorPresence::kOptional : TensorPresence::kRequired);
   }
 
   std::vector<TensorSpec> take() { return std::move(specs_); }

@@ -1,6 +1,7 @@
 #include "model/checkpoint_source.h"
 
 #include "base/status.h"
+#include "formats/tied_head.h"
 
 namespace kakeya {
 
@@ -21,7 +22,12 @@ Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(
 
 Result<std::unique_ptr<CheckpointSource>> CheckpointSource::open(const std::string& path,
                                                                  const ModelConfig& config) {
-  return open(path, expected_tensors(config));
+  KAKEYA_ASSIGN_OR_RETURN(auto source, open(path, expected_tensors(config)));
+  if (!config.tie_word_embeddings) return source;
+  if (const Status copy = check_tied_head(source->tensors_); !copy) {
+    return Unexpected(copy.error().with_context(path));
+  }
+  return source;
 }
 
 Result<TensorView> CheckpointSource::describe(std::string_view name) const {

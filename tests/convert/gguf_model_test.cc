@@ -187,7 +187,7 @@ SourceModel shape_of_model(const char* name) {
   SourceModel model;
   model.config = named_shape(name, 0).value();
   for (const TensorSpec& spec : expected_tensors(model.config)) {
-    if (spec.presence == TensorPresence::kRedundant) continue;
+    if (spec.presence != TensorPresence::kRequired) continue;
     model.tensors.push_back(
         {spec.name, TensorRows(TensorView{.shape = spec.shape, .dtype = DType::kBF16})});
   }

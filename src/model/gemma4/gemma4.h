@@ -64,7 +64,9 @@ class Gemma4 final : public Decoder {
                const ForwardOutput& output) const override;
 
   const Matrix& embed_tokens() const override { return *embed_tokens_; }
-  const Matrix& lm_head() const override { return *embed_tokens_; }
+  const Matrix& lm_head() const override {
+    return lm_head_ != nullptr ? *lm_head_ : *embed_tokens_;
+  }
   float embed_scale() const override;
 
  private:
@@ -80,7 +82,8 @@ class Gemma4 final : public Decoder {
   void mixture_of_experts(const LayerWeights& layer, Executor& executor, Activations& a) const;
   void add_per_layer_input(std::int64_t layer, Executor& executor, Activations& a) const;
 
-  std::unique_ptr<Matrix> embed_tokens_;  // [V, D], also the head
+  std::unique_ptr<Matrix> embed_tokens_;  // [V, D]
+  std::unique_ptr<Matrix> lm_head_;       // [V, D]; null when tied
   WeightVector norm_;                     // [D]
   std::vector<LayerWeights> layers_;
   WeightVector inverse_frequencies_sliding_;

@@ -32,6 +32,7 @@ Gemma4::Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute)
       rotated_sliding_(rotated(inverse_frequencies_sliding_, config.rope_sliding, config.head_dim)),
       rotated_full_(rotated(inverse_frequencies_full_, config.rope_full, config.global_head_dim)) {
   embed_tokens_ = loader.matrix("embed_tokens.weight", compute);
+  if (!config.tie_word_embeddings) lm_head_ = loader.matrix("lm_head.weight", compute);
   norm_ = loader.vector("norm.weight");
   if (config.hidden_size_per_layer_input > 0) {
     embed_tokens_per_layer_ = loader.table("embed_tokens_per_layer.weight", compute);
