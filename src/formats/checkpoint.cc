@@ -7,6 +7,7 @@
 #include "formats/json_document.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_request.h"
 
 namespace kakeya {
 
@@ -89,6 +90,10 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
 Status Checkpoint::open_shards(const std::string& index_path) {
   auto weight_map = read_weight_map(index_path);
   if (!weight_map) return Unexpected(weight_map.error().with_context(index_path));
+  // Vision and audio parts may be left out: nothing reads them.
+  std::erase_if(*weight_map, [&](const auto& entry) {
+    return is_other_modality(entry.first) && !exists(path_ + "/" + entry.second);
+  });
   std::set<std::string> names;
   for (const auto& [tensor, file] : *weight_map) names.insert(file);
   if (names.size() > kMaxShards) {
@@ -101,6 +106,7 @@ Status Checkpoint::open_shards(const std::string& index_path) {
   }
   KAKEYA_TRY(index_tensors());
   for (const auto& [tensor, file] : *weight_map) {
+    if (find(tensor) == nullptr && is_other_modality(tensor)) continue;
     if (file_of(tensor) != path_ + "/" + file) {
       return invalid_argument("{}: tensor {} should be in {}, but it is {}", index_path,
                               printable(tensor), printable(file),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/file_kind.h"
 #include "formats/gguf_cursor.h"
 #include "formats/gguf_layout.h"
 #include "formats/printable.h"
@@ -201,7 +202,9 @@ class GgufFile::Reader {
 Result<GgufFile> GgufFile::open(const std::string& path) {
   GgufFile result;
   KAKEYA_ASSIGN_OR_RETURN(result.file_, MappedFile::open(path));
-  if (auto status = Reader(result).run(); !status) {
+  auto status = check_no_lfs_pointer(result.file_.bytes());
+  if (status) status = Reader(result).run();
+  if (!status) {
     return Unexpected(status.error().with_context(path));
   }
   return result;

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "formats/printable.h"
+#include "formats/text_ends.h"
 
 namespace kakeya {
 
@@ -110,6 +111,29 @@ class ConfigReader {
     return {};
   }
 
+  // The factor of scores: 1 in Gemma 4, head_dim^-1/2 in Qwen3.
+  Status require_attention_scale() {
+    if (!has("attention.scale")) return {};
+    double expected = 1.0;
+    if (architecture_ != GgufArchitecture::kGemma4) {
+      KAKEYA_ASSIGN_OR_RETURN(const std::int64_t head_dim,
+                              file_.integer(key("attention.key_length"), {1, kSizes.high}));
+      expected = 1.0 / std::sqrt(static_cast<double>(head_dim));
+    }
+    KAKEYA_ASSIGN_OR_RETURN(const double got, number("attention.scale"));
+    if (std::abs(got - expected) <= 1e-6 * expected) return {};
+    return fail(StatusCode::kUnimplemented, "key {}: expected {}, got {}", key("attention.scale"),
+                expected, got);
+  }
+  // Positions are not scaled: a factor of 1 says so.
+  Status require_no_scaling() {
+    constexpr std::string_view kFactor = "rope.scaling.factor";
+    if (!has(kFactor)) return {};
+    KAKEYA_ASSIGN_OR_RETURN(const double got, number(kFactor));
+    if (got == 1.0) return {};
+    return fail(StatusCode::kUnimplemented, "key {}: expected 1, got {}", key(kFactor), got);
+  }
+
   Status read_sizes() {
     KAKEYA_ASSIGN_OR_RETURN(layers_, file_.integer(key("block_count"), kLayers));
     config_["num_hidden_layers"] = layers_;
@@ -117,8 +141,9 @@ class ConfigReader {
     KAKEYA_TRY(copy("embedding_length", "hidden_size"));
     KAKEYA_TRY(copy("attention.head_count", "num_attention_heads"));
     KAKEYA_ASSIGN_OR_RETURN(config_["rms_norm_eps"], number("attention.layer_norm_rms_epsilon"));
-    return reject({"attention.scale", "attention.value_scale", "attention.clamp_kqv",
-                   "attn_logit_softcapping", "residual_scale", "rope.scale_linear"});
+    KAKEYA_TRY(require_attention_scale());
+    return reject({"attention.value_scale", "attention.clamp_kqv", "attn_logit_softcapping",
+                   "residual_scale", "rope.scale_linear"});
   }
 
   // Rows of a look-up table.
@@ -150,7 +175,11 @@ class ConfigReader {
       KAKEYA_ASSIGN_OR_RETURN(config_[field], file_.integer(id, kIds));
       return {};
     };
-    KAKEYA_TRY(read("tokenizer.ggml.padding_token_id", "pad_token_id"));
+    // parse_model_config() knows that -1, also as 32 bits without a sign, means none.
+    constexpr const char* kPadding = "tokenizer.ggml.padding_token_id";
+    if (file_.find_value(kPadding) != nullptr) {
+      KAKEYA_ASSIGN_OR_RETURN(config_["pad_token_id"], file_.integer(kPadding, {-1, UINT32_MAX}));
+    }
     KAKEYA_ASSIGN_OR_RETURN(const bool begins,
                             file_.boolean_or("tokenizer.ggml.add_bos_token", true));
     // Files of Gemma 4 that say no are wrong.
@@ -159,12 +188,8 @@ class ConfigReader {
   }
 
   Status add_turn_ends(Json& stops) {
-    static constexpr std::array<std::string_view, 3> kGemma4 = {"<eos>", "<turn|>",
-                                                                "<|tool_response>"};
-    static constexpr std::array<std::string_view, 2> kQwen3 = {"<|im_end|>", "<|endoftext|>"};
-    // Types of tokens that are more than text.
-    constexpr std::int64_t kControl = 3;
-    constexpr std::int64_t kUserDefined = 4;
+    // Rows without a token. Some converters give ends the type of plain text: the text decides.
+    constexpr std::int64_t kUnused = 5;
     constexpr const char* kTokens = "tokenizer.ggml.tokens";
     constexpr const char* kTypes = "tokenizer.ggml.token_type";
     if (file_.find_value(kTokens) == nullptr || file_.find_value(kTypes) == nullptr) return {};
@@ -172,14 +197,12 @@ class ConfigReader {
     KAKEYA_ASSIGN_OR_RETURN(const auto types, file_.integers(kTypes, kIds));
     const auto add = [&](std::string_view text) {
       for (std::size_t id = 0; id < std::min(texts.size(), types.size()); ++id) {
-        if (texts[id] != text || (types[id] != kControl && types[id] != kUserDefined)) continue;
+        if (texts[id] != text || types[id] == kUnused) continue;
         if (std::find(stops.begin(), stops.end(), Json(id)) == stops.end()) stops.push_back(id);
         return;
       }
     };
-    const bool gemma = architecture_ == GgufArchitecture::kGemma4;
-    const auto ends = gemma ? std::span<const std::string_view>(kGemma4) : kQwen3;
-    std::for_each(ends.begin(), ends.end(), add);
+    std::ranges::for_each(text_end_tokens(architecture_ == GgufArchitecture::kGemma4), add);
     return {};
   }
 
@@ -265,7 +288,7 @@ class ConfigReader {
   }
 
   Status read_gemma4_rope() {
-    KAKEYA_TRY(reject({"rope.scaling.factor"}));
+    KAKEYA_TRY(require_no_scaling());
     KAKEYA_ASSIGN_OR_RETURN(const double full, number("rope.freq_base"));
     Json sliding = 1e4;
     KAKEYA_TRY(copy_number_if_there("rope.freq_base_swa", sliding));
@@ -332,7 +355,7 @@ class ConfigReader {
     KAKEYA_TRY(require_if_there("rope.dimension_count", head_dim));
     KAKEYA_ASSIGN_OR_RETURN(config_["rope_theta"], number("rope.freq_base"));
     KAKEYA_ASSIGN_OR_RETURN(const auto scaling, file_.text_or(key("rope.scaling.type"), "none"));
-    if (scaling == "none") return reject({"rope.scaling.factor"});
+    if (scaling == "none") return require_no_scaling();
     // What is unknown is refused with the rest of the configuration.
     config_["rope_scaling"]["rope_type"] = printable(scaling);
     return copy_number_if_there("rope.scaling.factor", config_["rope_scaling"]["factor"]);
@@ -448,7 +471,8 @@ Result<GenerationConfig> read_gguf_generation_config(const GgufCheckpoint& check
     KAKEYA_ASSIGN_OR_RETURN(config[each.field], file.number(each.key, kReals));
   }
   if (file.find_value("general.sampling.top_k") != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(config["top_k"], file.integer("general.sampling.top_k", kIds));
+    KAKEYA_ASSIGN_OR_RETURN(config["top_k"],
+                            file.integer("general.sampling.top_k", {-1, INT32_MAX}));
   }
   // A file only has such keys where the publisher recommends sampling.
   const bool recommended = !config.empty();

@@ -49,6 +49,30 @@ Result<std::int64_t> to_integer(element value, const std::string& name, IntegerR
   return result;
 }
 
+// The first number outside of texts that Python writes and JSON does not have.
+std::string_view find_python_number(std::string_view text) {
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_text = !in_text;
+    if (in_text && text[at] == '\\') ++at;
+    if (in_text) continue;
+    for (const std::string_view name : {"-Infinity", "Infinity", "NaN"}) {
+      if (text.substr(at).starts_with(name)) return name;
+    }
+  }
+  return {};
+}
+
+// Why a text is no JSON, in words about the mistakes that writers make.
+std::string reason_of(std::string_view text, simdjson::error_code code) {
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    return "expected text without a byte order mark, got one (EF BB BF) in front";
+  }
+  const std::string_view name = find_python_number(text);
+  if (name.empty()) return simdjson::error_message(code);
+  return fmt::format("expected numbers, got {}, which JSON does not have", name);
+}
+
 }  // namespace
 
 Result<JsonDocument> JsonDocument::parse(std::string_view text) {
@@ -70,7 +94,7 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text) {
       return error(StatusCode::kResourceExhausted, "not enough memory to parse {} bytes of JSON",
                    text.size());
     default:
-      return invalid_argument("not valid JSON: {}", simdjson::error_message(code));
+      return invalid_argument("not valid JSON: {}", reason_of(text, code));
   }
   KAKEYA_TRY(check_all_keys(document.root_));
   return document;

@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "formats/file_kind.h"
+#include "formats/generation_notes.h"
 #include "formats/gguf_config.h"
 #include "formats/json_document.h"
 #include "formats/model_config_parts.h"
@@ -76,6 +78,18 @@ Status read_per_layer_inputs(const JsonFields& text, ModelConfig& config) {
   return {};
 }
 
+// Reads the padding id; writers put -1, also as 32 bits without a sign, where there is none.
+Status read_padding(const JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kKey = "pad_token_id";
+  if (!fields.has(kKey)) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t id, fields.integer(kKey, {-1, UINT32_MAX}));
+  if (id == -1 || id == UINT32_MAX) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t inside,
+                          fields.integer(kKey, {0, config.vocab_size - 1}));
+  config.pad_token_id = static_cast<TokenId>(inside);
+  return {};
+}
+
 // Token ids are optional fields of the outer and of the text part; the outer one comes first.
 Status read_token_ids(const JsonFields& root, const JsonFields& text, ModelConfig& config) {
   const IntegerRange range = {0, config.vocab_size - 1};
@@ -91,7 +105,7 @@ Status read_token_ids(const JsonFields& root, const JsonFields& text, ModelConfi
     return {};
   };
   KAKEYA_TRY(read_one("bos_token_id", config.bos_token_id));
-  return read_one("pad_token_id", config.pad_token_id);
+  return read_padding(text.has("pad_token_id") ? text : root, config);
 }
 
 Status read_tied(const JsonFields& root, const JsonFields& text, ModelConfig& config) {
@@ -204,15 +218,14 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
   KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
   constexpr IntegerRange kTokenIds = {0, INT32_MAX};
   GenerationConfig config;
-  KAKEYA_TRY(reject_unsupported_sampling(root));
   KAKEYA_ASSIGN_OR_RETURN(config.do_sample, root.boolean_or("do_sample", false));
   KAKEYA_TRY(read_optional(root, "temperature", {0.0, 1e6}, config.temperature));
   KAKEYA_TRY(read_optional(root, "top_p", {0.0, 1.0}, config.top_p));
   KAKEYA_TRY(read_optional(root, "min_p", {0.0, 1.0}, config.min_p));
   KAKEYA_TRY(read_optional(root, "repetition_penalty", {1e-6, 1e6}, config.repetition_penalty));
   if (root.has("top_k")) {
-    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t top_k, root.integer("top_k", {0, INT32_MAX}));
-    config.top_k = static_cast<int>(top_k);
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t top_k, root.integer("top_k", {-1, INT32_MAX}));
+    config.top_k = static_cast<int>(std::max<std::int64_t>(top_k, 0));  // -1 is off as well
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto eos, root.integers("eos_token_id", kTokenIds));
   KAKEYA_ASSIGN_OR_RETURN(const auto suppressed, root.integers("suppress_tokens", kTokenIds));
@@ -221,12 +234,35 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
   return config;
 }
 
+Result<std::vector<std::string>> fields_not_followed(std::string_view json) {
+  KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
+  KAKEYA_ASSIGN_OR_RETURN(const JsonFields root, root_fields(document));
+  return unsupported_sampling(root);
+}
+
+Result<std::vector<std::string>> load_fields_not_followed(const std::string& dir) {
+  const std::string path = dir + "/generation_config.json";
+  std::error_code ignored;
+  if (is_gguf_path(dir) || !std::filesystem::exists(path, ignored)) {
+    return std::vector<std::string>();
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
+  auto fields = fields_not_followed(text);
+  if (!fields) return Unexpected(fields.error().with_context(path));
+  return fields;
+}
+
 Result<ModelConfig> load_model_config(const std::string& dir) {
   if (is_gguf_path(dir)) {
     KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(dir));
     return read_gguf_model_config(checkpoint);
   }
   const std::string path = dir + "/config.json";
+  std::error_code unreadable;
+  if (!std::filesystem::exists(path, unreadable)) {
+    return error(StatusCode::kNotFound, "{}: expected a model's configuration, got no such file{}",
+                 path, gguf_beside(dir));
+  }
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, read_config_file(path));
   auto config = parse_model_config(text);
   if (!config) return Unexpected(config.error().with_context(path));

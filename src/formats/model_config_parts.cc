@@ -9,6 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "formats/file_kind.h"
 #include "formats/printable.h"
 
 namespace kakeya {
@@ -196,6 +197,9 @@ Result<std::string> read_config_file(const std::string& path) {
   if (bytes.size() > kMaxConfigBytes) {
     return invalid_argument("{}: {} bytes, expected at most {}", path, bytes.size(),
                             kMaxConfigBytes);
+  }
+  if (const Status whole = check_no_lfs_pointer(bytes); !whole) {
+    return Unexpected(whole.error().with_context(path));
   }
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

@@ -40,8 +40,9 @@ enum class StackKind : std::uint8_t { kModel, kDrafter };
 // Fills layer_types and sliding_window. Needs architecture and num_hidden_layers.
 Status read_layer_types(const JsonFields& text, StackKind kind, ModelConfig& config);
 
-// Fills the numbers of heads, their dimensions and attention_k_eq_v. Full layers have them in fields
-// of their own, or in per_layer_config. Needs architecture, num_hidden_layers and layer_types.
+// Fills the numbers of heads, their dimensions and attention_k_eq_v. Full layers have them in
+// fields of their own, or in per_layer_config. Needs architecture, num_hidden_layers and
+// layer_types.
 Status read_heads(const JsonFields& text, ModelConfig& config);
 
 // Fills rope_sliding and rope_full from rope_parameters (by layer type, or one for all) or from the

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "formats/file_kind.h"
 #include "formats/json_document.h"
 #include "formats/printable.h"
 
@@ -159,6 +160,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 
 Status SafetensorsFile::parse() {
   const std::span<const std::byte> bytes = file_.bytes();
+  KAKEYA_TRY(check_no_lfs_pointer(bytes));
   if (bytes.size() < kLengthBytes) {
     return data_loss("expected at least {} bytes, got {}", kLengthBytes, bytes.size());
   }

@@ -98,6 +98,11 @@ std::string canonical_name(std::string_view name) {
   return result.replace(at, kSplitExperts.size(), ".experts.");
 }
 
+// Tells tensors of the vision or audio part, which some writers put into the same file.
+bool is_other_modality_of_gguf(std::string_view name) {
+  return name.starts_with("v.") || name.starts_with("a.") || name.starts_with("mm.");
+}
+
 // The tensor as it is wanted.
 Result<TensorView> fit(const Checkpoint& checkpoint,
                        const TensorView& tensor,
@@ -157,6 +162,8 @@ bool is_other_modality(std::string_view name) {
   constexpr std::array<std::string_view, 4> kBounds = {".input_max", ".input_min", ".output_max",
                                                        ".output_min"};
   const std::string_view stripped = strip_model_prefix(name);
+  // Old writers saved frequencies of the rotation, which follow from the configuration.
+  if (stripped.ends_with("rotary_emb.inv_freq")) return true;
   for (const std::string_view part : kParts) {
     if (stripped.starts_with(part)) return true;
   }
@@ -193,6 +200,7 @@ Result<ResolvedTensors> resolve_tensors(const GgufCheckpoint& checkpoint,
   for (const GgufFile& file : checkpoint.files()) {
     for (const GgufTensor& tensor : file.tensors()) {
       if (has_factors && tensor.name == kGgufRopeFactors) continue;
+      if (is_other_modality_of_gguf(tensor.name)) continue;
       matcher.offer({.name = checkpoint_tensor_name(architecture, tensor.name),
                      .full_name = tensor.name,
                      .shape = tensor.shape,

@@ -1,5 +1,7 @@
 #include "formats/unsupported_fields.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <span>
 #include <string_view>
@@ -196,8 +198,14 @@ Status reject_unsupported_fields(const JsonFields& fields,
   return reject_two_sided(fields, kind);
 }
 
-Status reject_unsupported_sampling(const JsonFields& fields) {
-  return reject(fields, kSampling);
+std::vector<std::string> unsupported_sampling(const JsonFields& fields) {
+  std::vector<std::string> found;
+  for (const Unsupported& each : kSampling) {
+    const auto value = fields.find(each.key);
+    if (!value || is_neutral(*value, each.neutral)) continue;
+    found.push_back(fmt::format("{} {}", fields.name(each.key), describe(*value)));
+  }
+  return found;
 }
 
 }  // namespace kakeya

@@ -2,6 +2,9 @@
 // are refused by name instead of being ignored. Used by the readers of configurations only.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "formats/json_document.h"
 #include "formats/model_config.h"
 #include "formats/model_config_parts.h"
@@ -14,7 +17,8 @@ Status reject_unsupported_fields(const JsonFields& fields,
                                  Architecture architecture,
                                  StackKind kind);
 
-// Of generation_config.json: ways to choose tokens other than those of SamplingOptions.
-Status reject_unsupported_sampling(const JsonFields& fields);
+// Lists the fields of a generation_config.json that ask for other ways to choose tokens than those
+// of SamplingOptions, each with its value.
+std::vector<std::string> unsupported_sampling(const JsonFields& fields);
 
 }  // namespace kakeya

@@ -1,17 +1,20 @@
 #include "runtime/engine_impl.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "backend/sampler.h"
 #include "base/status.h"
+#include "formats/generation_notes.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
 #include "runtime/engine_handle.h"
 #include "runtime/memory_ladder.h"
+#include "runtime/text_notes.h"
 
 namespace kakeya {
 namespace {
@@ -20,6 +23,21 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   return create_backend(
       {.name = options.backend,
        .threads = {.num_threads = options.num_threads, .pin = options.pin_threads}});
+}
+
+void add_token_id(TokenId id, std::vector<TokenId>& ids) {
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+Status note_what_is_not_followed(const EngineOptions& options, const TextNotes& notes) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto fields, load_fields_not_followed(options.model_dir));
+  if (!options.on_note) return {};
+  if (!fields.empty()) {
+    options.on_note(fmt::format("{}/generation_config.json: tokens are not chosen in this way: {}",
+                                options.model_dir, fmt::join(fields, ", ")));
+  }
+  for (const std::string& line : notes.lines) options.on_note(line);
+  return {};
 }
 
 }  // namespace
@@ -116,6 +134,13 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& option
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, prepare(options));
   if (wrapper) engine->backend_ = wrapper(std::move(engine->backend_));
   KAKEYA_ASSIGN_OR_RETURN(engine->text_, ModelText::load(options.model_dir));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const TextNotes notes,
+      read_text_notes(options.model_dir, engine->text_.tokenizer().value_or(nullptr)));
+  if (notes.eos_id && *notes.eos_id < engine->config_.vocab_size) {
+    add_token_id(*notes.eos_id, engine->stop_ids_);
+  }
+  KAKEYA_TRY(note_what_is_not_followed(options, notes));
   KAKEYA_ASSIGN_OR_RETURN(Sources sources, engine->open_sources());
   KAKEYA_TRY(engine->load(std::move(sources)));
   return engine;
@@ -343,11 +368,7 @@ RestoringConfigs EngineImpl::restoring_configs(const Projection* projection) con
 
 void EngineImpl::collect_stop_ids() {
   for (const auto* ids : {&config_.eos_token_ids, &generation_config_.eos_token_ids}) {
-    for (const TokenId id : *ids) {
-      if (std::find(stop_ids_.begin(), stop_ids_.end(), id) == stop_ids_.end()) {
-        stop_ids_.push_back(id);
-      }
-    }
+    for (const TokenId id : *ids) add_token_id(id, stop_ids_);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "formats/printable.h"
+#include "formats/text_ends.h"
 #include "text/added_tokens.h"
 #include "text/utf8.h"
 
@@ -97,7 +99,9 @@ class Reader {
   // writers mark some as the user's only so that they are shown, and as such they would be read
   // from texts that must not spell control tokens.
   Status add_if_added(std::string_view text, std::int64_t type, TokenId id, bool gemma4) {
-    const bool control = type == kControl || type == kUnknownToken;
+    // Some converters give the ends of texts the type of plain text: the text decides.
+    const bool end = type == kNormal && std::ranges::count(text_end_tokens(gemma4), text) > 0;
+    const bool control = end || type == kControl || type == kUnknownToken;
     if (!control && type != kUserDefined) return {};
     if (text.empty()) return {};
     if (text.size() > AddedTokenMatcher::kMaxTokenBytes) {

@@ -3,10 +3,12 @@
 #include <simdjson.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/status.h"
+#include "formats/file_kind.h"
 #include "formats/printable.h"
 #include "text/added_tokens.h"
 
@@ -338,6 +340,7 @@ Result<TokenizerParts> parse_tokenizer_json(std::string_view json) {
     return data_loss("[tokenizer] tokenizer.json has {} bytes, more than {}", json.size(),
                      kMaxJsonBytes);
   }
+  KAKEYA_TRY(check_no_lfs_pointer(std::as_bytes(std::span(json))));
   simdjson::dom::parser parser;
   if (parser.allocate(json.size() + 1, kMaxJsonDepth) != simdjson::SUCCESS) {
     return error(StatusCode::kResourceExhausted, "[tokenizer] out of memory");

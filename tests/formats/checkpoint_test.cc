@@ -93,6 +93,27 @@ TEST(Checkpoint, RefusesAnIndexThatDisagreesWithTheShards) {
   EXPECT_THAT(third, HasSubstr("model-3.safetensors"));
 }
 
+// Text-only copies of multimodal models keep the index of the whole.
+TEST(Checkpoint, NeedsNoVisionTensorThatTheIndexNames) {
+  const std::string vision = "model.vision_tower.patch_embedder.weight";
+  for (const std::string& file : {kShardA, std::string("model-3.safetensors")}) {
+    const ScratchFolder folder;
+    write_sharded(folder, map_of({{"a", kShardA}, {"b", kShardB}, {vision, file}}));
+    const auto checkpoint = Checkpoint::open(folder.root());
+    ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message();
+    EXPECT_EQ(checkpoint->files().size(), 2U);
+    EXPECT_EQ(checkpoint->find(vision), nullptr);
+  }
+}
+
+TEST(Checkpoint, SaysThatAFileIsAGitLfsPointer) {
+  const ScratchFolder folder;
+  folder.write("model.safetensors",
+               "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5000\n");
+  EXPECT_THAT(error_naming("model.safetensors", Checkpoint::open(folder.root())).message(),
+              HasSubstr("expected the file itself, got a Git LFS pointer of 69 bytes"));
+}
+
 TEST(Checkpoint, RefusesATensorThatTheIndexDoesNotList) {
   const ScratchFolder folder;
   folder.write(kShardA,

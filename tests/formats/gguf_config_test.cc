@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 const std::string kNetworks = std::string(KAKEYA_TEST_DATA) + "/networks/";
 const std::string kMoeGolden = std::string(KAKEYA_TEST_DATA) + "/gguf/gemma4-moe.gguf";
@@ -73,6 +75,41 @@ TEST(GgufConfig, BeginningOfTextIsLeftOutWhereTheFileSaysSo) {
   EXPECT_EQ(load_model_config(gemma.write(scratch.path("m.gguf")))->bos_token_id, 2);
 }
 
+TEST(GgufConfig, WhatChangesNothingIsTaken) {
+  const auto taken = [](const std::string& network, const std::string& key, auto value) {
+    GgufContent content = model_as_gguf(kNetworks + network);
+    content.set(key, GgufMetadataValue(value));
+    const ScratchFolder scratch;
+    const auto config = load_model_config(content.write(scratch.path("m.gguf")));
+    ASSERT_TRUE(config.has_value()) << config.error().message();
+    expect_same_network(*config, load_model_config(kNetworks + network).value());
+    EXPECT_FALSE(key.ends_with("padding_token_id") && config->pad_token_id.has_value());
+  };
+  const auto scale = static_cast<float>(
+      1.0 / std::sqrt(static_cast<double>(load_model_config(kNetworks + "qwen3-tied")->head_dim)));
+  taken("qwen3-tied", "qwen3.attention.scale", scale);
+  taken("qwen3-tied", "qwen3.rope.scaling.factor", 1.0F);
+  taken("gemma4-dense", "gemma4.attention.scale", 1.0F);
+  taken("gemma4-dense", "gemma4.rope.scaling.factor", 1.0F);
+  taken("gemma4-dense", "tokenizer.ggml.padding_token_id", std::uint32_t{4294967295});
+  taken("gemma4-dense", "tokenizer.ggml.padding_token_id", std::int32_t{-1});
+}
+
+// Whatever types a converter gave them, and whichever of them it names by id.
+TEST(GgufConfig, TextEndsAtTheTokensOfTheFamily) {
+  const ScratchFolder scratch;
+  for (const std::int32_t type : {1, 3, 4}) {
+    GgufContent content = model_as_gguf(kNetworks + "gemma4-dense");
+    content.set("tokenizer.ggml.tokens",
+                std::vector<std::string>{"<pad>", "<eos>", "<bos>", "a", "<turn|>"});
+    content.set("tokenizer.ggml.token_type", std::vector<std::int32_t>{3, type, 3, 1, type});
+    content.set("tokenizer.ggml.eos_token_id", std::uint32_t{4});
+    const auto config = load_model_config(content.write(scratch.path("m.gguf")));
+    ASSERT_TRUE(config.has_value()) << config.error().message();
+    EXPECT_THAT(config->eos_token_ids, UnorderedElementsAre(1, 4)) << type;
+  }
+}
+
 // The error of a network with one thing changed, in one line that names the file.
 template <typename Change>
 Error config_refusal(const std::string& name, Change change) {
@@ -122,6 +159,7 @@ TEST(GgufConfig, OtherNetworksAreRefused) {
   unsupported("qwen3-tied", "qwen3.attention.causal", false);
   unsupported("qwen3-tied", "qwen3.attention.scale", 1.0F);
   unsupported("gemma4-dense", "gemma4.rope.scaling.factor", 8.0F);
+  unsupported("gemma4-dense", "gemma4.attention.scale", 0.0625F);
   unsupported("gemma4-dense", "gemma4.attention.value_length_swa", std::uint32_t{8});
   unsupported("gemma4-dense", "gemma4.attention.head_count_kv",
               std::vector<std::int32_t>{2, 2, 1, 2, 4, 1});

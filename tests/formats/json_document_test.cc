@@ -47,6 +47,15 @@ TEST(JsonDocument, RefusesTextThatIsNotJsonOrNotUtf8) {
   EXPECT_THAT(parse_error("{\"\xff\":1}"), HasSubstr("not valid UTF-8"));
 }
 
+TEST(JsonDocument, SaysWhichMistakeAWriterMade) {
+  EXPECT_THAT(parse_error("\xEF\xBB\xBF{\"a\":1}"), HasSubstr("byte order mark"));
+  EXPECT_THAT(parse_error(R"({"a": Infinity})"), HasSubstr("got Infinity, which JSON does not"));
+  EXPECT_THAT(parse_error(R"({"a": [1, -Infinity]})"), HasSubstr("got -Infinity"));
+  EXPECT_THAT(parse_error(R"({"a": NaN})"), HasSubstr("got NaN"));
+  EXPECT_THAT(parse_error(R"({"a \" NaN": "Infinity" 3})"), Not(HasSubstr("got")));
+  EXPECT_TRUE(JsonDocument::parse(R"({"a": "NaN"})").has_value());
+}
+
 TEST(JsonFields, NamesTheFieldTheRangeAndTheValue) {
   const auto document = JsonDocument::parse(R"({"size":-1,"rate":"fast","list":[1,"x"],"on":1})");
   ASSERT_TRUE(document.has_value());

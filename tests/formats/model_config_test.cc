@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "formats/generation_notes.h"
 #include "formats/published_configs.h"
 #include "formats/scratch_files.h"
 
@@ -18,7 +19,9 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
+using testing::UnorderedElementsAre;
 
 json small_qwen3() {
   return json::parse(read_file(std::string(KAKEYA_TEST_DATA) + "/networks/qwen3-tied/config.json"));
@@ -446,17 +449,52 @@ TEST(GenerationConfig, HasDefaultsWhenTheFileIsAbsent) {
   EXPECT_TRUE(config->eos_token_ids.empty());
 }
 
-TEST(GenerationConfig, RefusesOtherWaysToChooseTokens) {
-  for (const std::string text : {R"({"num_beams":4})", R"({"typical_p":0.9})",
-                                 R"({"bad_words_ids":[[5]]})", R"({"no_repeat_ngram_size":3})"}) {
-    EXPECT_EQ(code_of(parse_generation_config(text)), StatusCode::kUnimplemented) << text;
+TEST(GenerationConfig, NamesOtherWaysToChooseTokensThatAreNotFollowed) {
+  const std::string text =
+      R"({"no_repeat_ngram_size":3,"bad_words_ids":[[5]],"num_beams":4,"typical_p":0.9})";
+  EXPECT_TRUE(parse_generation_config(text).has_value());
+  EXPECT_THAT(fields_not_followed(text).value(),
+              UnorderedElementsAre("num_beams 4", "typical_p 0.9", "bad_words_ids a list",
+                                   "no_repeat_ngram_size 3"));
+  const std::string off =
+      R"({"num_beams":1,"no_repeat_ngram_size":0,"typical_p":1.0,"bad_words_ids":null,"top_k":-1})";
+  EXPECT_THAT(fields_not_followed(off).value(), IsEmpty());
+  EXPECT_EQ(parse_generation_config(off)->top_k, 0);
+  const ScratchFolder folder;
+  EXPECT_THAT(load_fields_not_followed(folder.root()).value(), IsEmpty());
+  folder.write("generation_config.json", R"({"num_beams":4})");
+  EXPECT_THAT(load_fields_not_followed(folder.root()).value(), ElementsAre("num_beams 4"));
+}
+
+TEST(ModelConfig, TakesMinusOneForNoPadding) {
+  json config = small_qwen3();
+  for (const json& none : {json(-1), json(4294967295), json(nullptr)}) {
+    config["pad_token_id"] = none;
+    EXPECT_EQ(parsed_model(config).pad_token_id, std::nullopt);
   }
-  EXPECT_TRUE(parse_generation_config(R"({"num_beams":1,"typical_p":1.0,"bad_words_ids":null})")
-                  .has_value());
+  config["pad_token_id"] = 7;
+  EXPECT_EQ(parsed_model(config).pad_token_id, 7);
+  for (const json& wrong : {json(-2), json(1 << 24), json(4294967296)}) {
+    config["pad_token_id"] = wrong;
+    EXPECT_THAT(model_refusal(config).message(), HasSubstr("pad_token_id: expected an integer"));
+  }
+}
+
+TEST(ModelConfig, SaysWhatIsThereInsteadOfAConfiguration) {
+  const ScratchFolder folder;
+  folder.write("model-Q4_0.gguf", "GGUF");
+  EXPECT_THAT(message_of(load_model_config(folder.root())),
+              AllOf(HasSubstr(folder.path("config.json") + ": expected"),
+                    HasSubstr("opens by its own name, " + folder.path("model-Q4_0.gguf"))));
+  folder.write("model-Q8_0.gguf", "GGUF");
+  EXPECT_THAT(message_of(load_model_config(folder.root())), HasSubstr("its 2 GGUF files"));
+  folder.write("config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n");
+  EXPECT_THAT(error_naming("config.json", load_model_config(folder.root())).message(),
+              HasSubstr("got a Git LFS pointer"));
 }
 
 TEST(GenerationConfig, RefusesImpossibleValues) {
-  for (const std::string text : {R"({"temperature":-1})", R"({"top_p":1.5})", R"({"top_k":-1})",
+  for (const std::string text : {R"({"temperature":-1})", R"({"top_p":1.5})", R"({"top_k":-2})",
                                  R"({"eos_token_id":[1,-2]})", R"({"do_sample":"yes"})", "[]"}) {
     EXPECT_FALSE(parse_generation_config(text).has_value()) << text;
   }

@@ -70,6 +70,8 @@ TEST(ResolveTensors, SkipsOtherModalitiesAndRedundantTensors) {
       checkpoint_of(folder, {{"model.language_model.embed_tokens.weight", {4, 2}},
                              {"model.language_model.norm.weight", {2}},
                              {"model.vision_tower.patch.weight", {3}},
+                             {"model.language_model.layers.0.self_attn.rotary_emb.inv_freq", {8}},
+                             {"model.language_model.rotary_emb.inv_freq", {8}},
                              {"model.audio_tower.layers.0.weight", {3}},
                              {"model.embed_vision.weight", {1}},
                              {"model.embed_audio.weight", {1}},

@@ -71,6 +71,11 @@ TEST_P(GgufNetworks, GiveTheBitsOfTheCheckpoint) {
   const auto expected = logits_of(dir, choice);
   ASSERT_FALSE(expected.empty());
   EXPECT_EQ(logits_of(path, choice), expected);
+  // Parts for images and sound that a writer put into the same file are passed over.
+  for (const char* other : {"v.patch_embd.weight", "a.blk.0.attn_q.weight", "mm.0.weight"}) {
+    content.add_floats(other, {1.0F, 2.0F});
+  }
+  EXPECT_EQ(logits_of(content.write(scratch.path("whole.gguf")), choice), expected);
   if (!name.starts_with("gemma4-moe")) return;
   split_experts(content);
   EXPECT_EQ(logits_of(content.write(scratch.path("split.gguf")), choice), expected);

@@ -180,6 +180,18 @@ TEST(TokenizerGguf, RowsOfPaddingAreNoTokens) {
   EXPECT_EQ(got->decode(Ids{static_cast<TokenId>(written.tokens.size() - 1)}), "\uFFFD");
 }
 
+TEST(TokenizerGguf, EndsOfTextsAreSpecialWhateverTheirType) {
+  const Written written = {.model = "gpt2",
+                           .pre = "qwen2",
+                           .tokens = {"a", "b", "ab", "<|im_end|>"},
+                           .types = {kNormal, kNormal, kNormal, kNormal},
+                           .merges = {"a b"}};
+  const auto got = load_written(written);
+  ASSERT_TRUE(got.has_value()) << got.error().message();
+  EXPECT_TRUE(got->is_special(3));
+  EXPECT_EQ(got->encode("ab<|im_end|>").value(), (Ids{2, 3}));
+}
+
 // The error of loading the tokenizer with one thing changed, in one line that names the file.
 template <typename Change>
 Error refusal(Change change) {
