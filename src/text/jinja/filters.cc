@@ -6,13 +6,12 @@
 
 #include "base/status.h"
 #include "text/jinja/runtime.h"
+#include "text/jinja/sequence_filters.h"
 #include "text/jinja/text_ops.h"
 #include "text/utf8.h"
 
 namespace kakeya::jinja {
 namespace {
-
-using Filter = Result<Value> (*)(Environment&, const Value&, const Arguments&);
 
 // The value as text; an undefined one is empty.
 Result<std::string> charged_text(Environment& environment, const Value& value) {
@@ -42,23 +41,6 @@ Result<Value> filter_default(Environment&, const Value& input, const Arguments& 
   if (!input.is_undefined() && (!replace_falsy || input.truthy())) return input;
   const Value* fallback = arguments.find(0, "default_value");
   return fallback == nullptr ? Value("") : *fallback;
-}
-
-Result<Value> attribute_of(Environment& environment, const Value& item, const Value& path) {
-  constexpr std::size_t kMaxPathBytes = 1024;
-  if (path.integer()) return get_item(environment, item, path);
-  if (path.weight() > kMaxPathBytes) {
-    return invalid_argument("the path of an attribute exceeds {} bytes", kMaxPathBytes);
-  }
-  Value value = item;
-  for (const std::string& name : split(to_text(path), ".", -1)) {
-    const bool is_index =
-        !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
-    const Value key =
-        is_index && name.size() < 18 ? Value(std::int64_t{std::stoll(name)}) : Value(name);
-    KAKEYA_ASSIGN_OR_RETURN(value, get_item(environment, value, key));
-  }
-  return value;
 }
 
 Result<Value> filter_join(Environment& environment,
@@ -298,6 +280,15 @@ Result<Value> filter_select(Environment& environment,
   return new_list(environment, std::move(kept));
 }
 
+Result<Value> filter_title(Environment& environment,
+                           const Value& input,
+                           const Arguments& arguments) {
+  KAKEYA_TRY(arguments.check("title", {}));
+  KAKEYA_ASSIGN_OR_RETURN(const auto text, charged_text(environment, input));
+  KAKEYA_TRY(environment.budget.slow_work(text.size()));
+  return new_string(environment, title_words(text));
+}
+
 const std::unordered_map<std::string_view, Filter>& filters() {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
       {"count", filter_length},
@@ -319,6 +310,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"select", filter_select<true, false>},
       {"selectattr", filter_select<true, true>},
       {"string", filter_string},
+      {"title", filter_title},
       {"tojson", filter_tojson},
   };
   return kFilters;
@@ -326,9 +318,9 @@ const std::unordered_map<std::string_view, Filter>& filters() {
 
 // The filters that are a method of the input's text.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMethodFilters = {{
+    {"capitalize", "capitalize"},
     {"lower", "lower"},
     {"replace", "replace"},
-    {"title", "title"},
     {"trim", "strip"},
     {"upper", "upper"},
 }};
@@ -346,11 +338,11 @@ Result<Value> apply_filter(Environment& environment,
     KAKEYA_ASSIGN_OR_RETURN(auto text, charged_text(environment, input));
     return call_method(environment, Value(std::move(text)), method, arguments);
   }
-  const auto filter = filters().find(name);
-  if (filter == filters().end()) {
-    return error(StatusCode::kUnimplemented, "no filter named '{}'", name.substr(0, 40));
+  for (const auto* known : {&filters(), &sequence_filters()}) {
+    const auto filter = known->find(name);
+    if (filter != known->end()) return filter->second(environment, input, arguments);
   }
-  return filter->second(environment, input, arguments);
+  return error(StatusCode::kUnimplemented, "no filter named '{}'", name.substr(0, 40));
 }
 
 }  // namespace kakeya::jinja

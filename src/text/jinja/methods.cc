@@ -103,6 +103,53 @@ Result<Value> method_replace(Environment& environment,
   return new_string(environment, replace(self, from, to, max_count));
 }
 
+Result<Value> method_rsplit(Environment& environment,
+                            const std::string& self,
+                            const Arguments& arguments) {
+  KAKEYA_TRY(arguments.check("rsplit", {"sep", "maxsplit"}));
+  KAKEYA_ASSIGN_OR_RETURN(const auto max_splits, arguments.integer(1, "maxsplit", -1));
+  if (max_splits < 0) return method_split(environment, self, arguments);
+  KAKEYA_ASSIGN_OR_RETURN(const auto separator, arguments.text(0, "sep", ""));
+  if (separator.empty()) return invalid_argument("rsplit with maxsplit needs a separator");
+  KAKEYA_TRY(environment.budget.search(self, separator));
+  KAKEYA_TRY(environment.budget.allocate(self.size() * sizeof(std::string) / 2));
+  std::vector<std::string> parts;
+  std::string_view rest = self;
+  while (std::ssize(parts) < max_splits) {
+    const std::size_t at = rest.rfind(separator);
+    if (at == std::string_view::npos) break;
+    parts.emplace_back(rest.substr(at + separator.size()));
+    rest = rest.substr(0, at);
+  }
+  parts.emplace_back(rest);
+  std::ranges::reverse(parts);
+  return new_string_list(environment, std::move(parts));
+}
+
+Result<Value> method_splitlines(Environment& environment,
+                                const std::string& self,
+                                const Arguments& arguments) {
+  KAKEYA_TRY(arguments.check("splitlines", {}));
+  KAKEYA_TRY(environment.budget.allocate(self.size() * sizeof(std::string) / 2));
+  return new_string_list(environment, split_lines(self));
+}
+
+// How often another text is in it, without overlaps.
+Result<Value> method_count(Environment& environment,
+                           const std::string& self,
+                           const Arguments& arguments) {
+  KAKEYA_TRY(arguments.check("count", {"sub"}));
+  KAKEYA_ASSIGN_OR_RETURN(const auto pattern, arguments.text(0, "sub", ""));
+  if (pattern.empty()) return Value(static_cast<std::int64_t>(count_characters(self) + 1));
+  KAKEYA_TRY(environment.budget.search(self, pattern));
+  std::int64_t count = 0;
+  for (std::size_t at = self.find(pattern); at != std::string::npos;
+       at = self.find(pattern, at + pattern.size())) {
+    ++count;
+  }
+  return Value(count);
+}
+
 // In characters.
 Result<Value> method_find(Environment& environment,
                           const std::string& self,
@@ -136,14 +183,17 @@ Result<Value> method_join(Environment& environment,
 const std::unordered_map<std::string_view, TextMethod>& text_methods() {
   static const std::unordered_map<std::string_view, TextMethod> kMethods = {
       {"capitalize", method_of_text<capitalize>},
+      {"count", method_count},
       {"endswith", method_has_affix<false>},
       {"find", method_find},
       {"join", method_join},
       {"lower", method_of_text<to_lower>},
       {"lstrip", method_strip<Side::kLeft>},
       {"replace", method_replace},
+      {"rsplit", method_rsplit},
       {"rstrip", method_strip<Side::kRight>},
       {"split", method_split},
+      {"splitlines", method_splitlines},
       {"startswith", method_has_affix<true>},
       {"strip", method_strip<Side::kBoth>},
       {"title", method_of_text<to_title>},

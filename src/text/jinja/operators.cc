@@ -36,6 +36,9 @@ Result<Value> get_loop_attribute(const Value& object, std::string_view name) {
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index + 1 == length);
   if (name == "length") return Value(length);
+  // Loops are not called again by themselves.
+  if (name == "depth") return Value(std::int64_t{1});
+  if (name == "depth0") return Value(std::int64_t{0});
   if (name == "previtem") {
     return index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
   }

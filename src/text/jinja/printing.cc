@@ -43,6 +43,8 @@ void append_repr(const Value& value, std::string& out) {
     out += value.truthy() ? "True" : "False";
   } else if (const auto integer = value.integer()) {
     out += fmt::format("{}", *integer);
+  } else if (const auto large = value.large_integer()) {
+    out += fmt::format("{}", *large);
   } else if (const auto number = value.floating()) {
     out += format_float(*number);
   } else if (const auto* text = value.string_pointer()) {
@@ -70,6 +72,8 @@ class JsonWriter {
       out_ += value.truthy() ? "true" : "false";
     } else if (const auto integer = value.integer()) {
       out_ += fmt::format("{}", *integer);
+    } else if (const auto large = value.large_integer()) {
+      out_ += fmt::format("{}", *large);
     } else if (const auto number = value.floating()) {
       out_ += format_json_float(*number);
     } else if (const auto* text = value.string_pointer()) {

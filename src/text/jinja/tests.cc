@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "text/jinja/runtime.h"
+#include "text/jinja/text_ops.h"
 
 namespace kakeya::jinja {
 namespace {
@@ -13,7 +14,13 @@ bool is_sequence(const Value& value) {
 }
 
 bool is_integer(const Value& value) {
-  return value.integer().has_value() && !value.is_bool();
+  return (value.integer() || value.large_integer()) && !value.is_bool();
+}
+
+// str.islower and str.isupper: a text with letters, all of that case.
+bool is_in_case(const Value& value, std::string (*to_case)(std::string_view)) {
+  const std::string& text = *value.string_pointer();
+  return to_case(text) == text && to_lower(text) != to_upper(text);
 }
 
 // The tests without arguments that look at the type or truth of a value.
@@ -27,12 +34,16 @@ const std::unordered_map<std::string_view, bool (*)(const Value&)>& plain_tests(
       {"iterable",
        [](const Value& value) { return is_sequence(value) || value.loop() != nullptr; }},
       {"mapping", [](const Value& value) { return value.dict() != nullptr; }},
+      {"lower",
+       [](const Value& value) { return value.is_string() && is_in_case(value, to_lower); }},
       {"none", [](const Value& value) { return value.is_none(); }},
       {"number", [](const Value& value) { return value.is_number(); }},
       {"sequence", is_sequence},
       {"string", [](const Value& value) { return value.is_string(); }},
       {"true", [](const Value& value) { return value.is_bool() && value.truthy(); }},
       {"undefined", [](const Value& value) { return value.is_undefined(); }},
+      {"upper",
+       [](const Value& value) { return value.is_string() && is_in_case(value, to_upper); }},
   };
   return kTests;
 }
@@ -40,8 +51,18 @@ const std::unordered_map<std::string_view, bool (*)(const Value&)>& plain_tests(
 // The comparisons by another name, as selectattr and its like need them.
 const std::unordered_map<std::string_view, std::string_view>& comparison_tests() {
   static const std::unordered_map<std::string_view, std::string_view> kTests = {
-      {"==", "=="}, {"eq", "=="}, {"equalto", "=="}, {"in", "in"}, {"ne", "!="}};
+      {"==", "=="}, {"eq", "=="}, {"equalto", "=="},    {"in", "in"},
+      {"!=", "!="}, {"ne", "!="}, {">", ">"},           {"gt", ">"},
+      {">=", ">="}, {"ge", ">="}, {"<", "<"},           {"lt", "<"},
+      {"<=", "<="}, {"le", "<="}, {"greaterthan", ">"}, {"lessthan", "<"}};
   return kTests;
+}
+
+// Python's `is`, as far as it can be told of immutable values: the only none, true and false, and
+// equal numbers and texts of one type.
+bool same(const Value& left, const Value& right) {
+  if (left.is_bool() != right.is_bool()) return false;
+  return left.type_name() == right.type_name() && equal(left, right);
 }
 
 }  // namespace
@@ -60,6 +81,8 @@ Result<bool> apply_test(Environment& environment,
     if (!input.integer()) return invalid_argument("the test needs an int");
     return (*input.integer() % 2 == 0) == (name == "even");
   }
+  if (name == "sameas" && arguments.positional.size() == 1)
+    return same(input, arguments.positional[0]);
   const auto comparison = comparison_tests().find(name);
   if (comparison == comparison_tests().end()) {
     return error(StatusCode::kUnimplemented, "no test named '{}'", name.substr(0, 40));

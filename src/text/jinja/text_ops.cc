@@ -142,6 +142,18 @@ std::string to_title(std::string_view text) {
   });
 }
 
+std::string title_words(std::string_view text) {
+  bool begins = true;
+  return map_characters(text, [&](char32_t code_point) {
+    const bool separates =
+        is_python_space(code_point) ||
+        (code_point < 0x80 &&
+         std::string_view("-({[<").find(static_cast<char>(code_point)) != std::string_view::npos);
+    const bool first = std::exchange(begins, separates);
+    return first && !separates ? upper(code_point) : lower(code_point);
+  });
+}
+
 std::vector<std::string> split(std::string_view text,
                                std::optional<std::string_view> separator,
                                std::int64_t max_splits) {

@@ -24,6 +24,9 @@ std::string capitalize(std::string_view text);
 // str.title, where any letter after a non-letter starts a word.
 std::string to_title(std::string_view text);
 
+// jinja2's filter `title`: a word begins behind white space, a dash or an opening bracket.
+std::string title_words(std::string_view text);
+
 // str.split(separator, max_splits); without a separator, at runs of white space. max_splits < 0:
 // all.
 std::vector<std::string> split(std::string_view text,

@@ -15,6 +15,7 @@ namespace {
 std::optional<std::string> canonical_key(const Value& key) {
   if (const auto* text = key.string_pointer()) return "s" + *text;
   if (const auto integer = key.integer()) return fmt::format("n{}", *integer);
+  if (const auto integer = key.large_integer()) return fmt::format("n{}", *integer);
   if (const auto number = key.floating()) {
     const bool whole = std::floor(*number) == *number && std::abs(*number) < 9e15;
     return whole ? fmt::format("n{}", static_cast<std::int64_t>(*number))
@@ -69,8 +70,19 @@ Value Value::undefined(std::string hint) {
   return value;
 }
 
+Value Value::large(std::uint64_t large) {
+  Value value;
+  value.data_ = large;
+  return value;
+}
+
+std::optional<std::uint64_t> Value::large_integer() const {
+  if (const auto* value = std::get_if<std::uint64_t>(&data_)) return *value;
+  return std::nullopt;
+}
+
 bool Value::is_number() const {
-  return is_bool() || std::holds_alternative<std::int64_t>(data_) ||
+  return is_bool() || large_integer() || std::holds_alternative<std::int64_t>(data_) ||
          std::holds_alternative<double>(data_);
 }
 
@@ -98,6 +110,7 @@ std::optional<double> Value::floating() const {
 std::optional<double> Value::number() const {
   if (const auto value = floating()) return value;
   if (const auto value = integer()) return static_cast<double>(*value);
+  if (const auto value = large_integer()) return static_cast<double>(*value);
   return std::nullopt;
 }
 
@@ -127,7 +140,7 @@ std::string_view Value::type_name() const {
   if (is_undefined()) return "Undefined";
   if (is_none()) return "NoneType";
   if (is_bool()) return "bool";
-  if (integer()) return "int";
+  if (integer() || large_integer()) return "int";
   if (floating()) return "float";
   if (is_string()) return "str";
   if (const List* items = list()) return items->is_tuple ? "tuple" : "list";
@@ -168,10 +181,10 @@ Result<Value> from_json_at(const nlohmann::ordered_json& json, std::size_t depth
   if (json.is_boolean()) return Value(json.get<bool>());
   if (json.is_number_float()) return Value(json.get<double>());
   if (json.is_string()) return Value(json.get_ref<const std::string&>());
-  // Those of 20 digits and more are numbers in floating point to whoever reads JSON.
+  // Those beyond 64 bits are numbers in floating point to whoever reads JSON.
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (json.is_number_unsigned() && json.get<std::uint64_t>() > kMost) {
-    return Value(json.get<double>());
+    return Value::large(json.get<std::uint64_t>());
   }
   if (json.is_number_integer()) return Value(json.get<std::int64_t>());
   if (json.is_array()) {

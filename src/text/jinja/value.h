@@ -79,6 +79,8 @@ class Value {
 
   static Value none() { return Value(None{}); }
   static Value undefined(std::string hint);
+  // An integer beyond 63 bits, which is printed as it is, and in floating point to arithmetic.
+  static Value large(std::uint64_t value);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -94,9 +96,10 @@ class Value {
   Loop* loop() const;
   Namespace* name_space() const;
 
-  std::optional<std::int64_t> integer() const;  // booleans count as 0 and 1
-  std::optional<double> floating() const;       // only a float
-  std::optional<double> number() const;         // any number
+  std::optional<std::int64_t> integer() const;         // booleans count as 0 and 1
+  std::optional<std::uint64_t> large_integer() const;  // beyond those
+  std::optional<double> floating() const;              // only a float
+  std::optional<double> number() const;                // any number
 
   std::size_t depth() const;
   // The cost of walking over the whole value, shared parts counted each time: its items and bytes.
@@ -113,6 +116,7 @@ class Value {
                             None,
                             bool,
                             std::int64_t,
+                            std::uint64_t,
                             double,
                             std::shared_ptr<const std::string>,
                             std::shared_ptr<const List>,
