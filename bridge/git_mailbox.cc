@@ -215,7 +215,10 @@ class GitMailbox : public Mailbox {
       const std::string program = other_side == "--receive-pack" ? "receive-pack" : "upload-pack";
       words.push_back(other_side + "=" + git_ +
                       " -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true"
-                      " -c core.fsmonitor=false -c receive.autoGC=false " +
+                      " -c core.fsmonitor=false -c receive.autoGC=false"
+                      // A branch that is checked out would be written into the working tree by that
+                      // repository's filters.
+                      " -c receive.denyCurrentBranch=refuse " +
                       program);
     }
     words.insert(words.end(), {"--", remote_});

@@ -100,6 +100,38 @@ TEST_P(BridgeGit, RunsNeitherHooksNorCommandsOfTheRepository) {
   EXPECT_TRUE(std::filesystem::exists(marker));
 }
 
+// A repository with a working tree would check out what is pushed, by filters of its own.
+TEST_P(BridgeGit, ChecksNothingOutThatIsPushed) {
+  const std::string marker = folder_.path("smudged");
+  const std::string tree = folder_.path("tree");
+  std::filesystem::create_directory(tree);
+  const auto set_trap = [&](const std::string& branch) {
+    const std::string git = "git -C " + where_ + " ";
+    const std::string script = git + "config core.bare false && " + git + "config core.worktree " +
+                               tree + " && " + git +
+                               "config receive.denyCurrentBranch updateInstead && " + git +
+                               "config filter.trap.smudge \"sh -c \\\"echo x >> " + marker +
+                               "; cat\\\"\" && " + git + "symbolic-ref HEAD refs/heads/" + branch;
+    ASSERT_EQ(std::system(script.c_str()), 0);
+    std::filesystem::create_directories(where_ + "/info");
+    std::ofstream(where_ + "/info/attributes") << "* filter=trap\n";
+  };
+  set_trap("kakeya-bridge/results/job-1");
+  auto mailbox = open_mailbox(where_);
+  ASSERT_TRUE(mailbox);
+  EXPECT_FALSE((*mailbox)->put(Kind::kResult, "job-1", "{}"));
+  EXPECT_FALSE(std::filesystem::exists(marker));
+  // The trap is one: git alone walks into it.
+  set_trap("plain");
+  const std::string plain = "git init --quiet " + folder_.path("plain") + " && cd " +
+                            folder_.path("plain") +
+                            " && echo x > file && git add file && git -c user.name=x -c "
+                            "user.email=x@x commit --quiet -m x && git push --quiet " +
+                            where_ + " HEAD:refs/heads/plain 2> /dev/null";
+  std::ignore = std::system(plain.c_str());
+  EXPECT_TRUE(std::filesystem::exists(marker));
+}
+
 TEST_P(BridgeGit, TakesOnlyKnownWaysToARemote) {
   for (const char* where : {"ext::sh -c id.git", "--upload-pack=id.git", "-x.git"}) {
     const auto opened = open_mailbox(where);
