@@ -42,11 +42,7 @@ Status answer(const server::ChatClient& client,
               nlohmann::json& messages) {
   nlohmann::json body = options;
   body["messages"] = messages;
-  KAKEYA_ASSIGN_OR_RETURN(const server::ChatReply reply,
-                          client.ask(std::move(body), [](std::string_view piece) {
-                            write_output(piece);
-                            flush_output();
-                          }));
+  KAKEYA_ASSIGN_OR_RETURN(const server::ChatReply reply, client.ask(std::move(body), show_answer));
   print("\n");
   flush_output();
   show_rate(reply);

@@ -19,6 +19,7 @@
 #include "machine_memory.h"
 #include "output.h"
 #include "system_facts.h"
+#include "terminal.h"
 
 namespace kakeya::cli {
 namespace {
@@ -95,7 +96,8 @@ std::string find_shared_folder(const std::string& path, const std::string& file)
 }
 
 int report(const Error& error) {
-  print_error("kakeya: {}\n", with_flags(error.message()));
+  // A server, or a file, may have written a part of it.
+  print_error("kakeya: {}\n", without_controls(with_flags(error.message())));
   return kExitBadInput;
 }
 

@@ -41,10 +41,37 @@ void note(std::string_view text) {
   }
 }
 
+std::string without_controls(std::string_view text) {
+  std::string shown;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const auto next = static_cast<unsigned char>(at + 1 < text.size() ? text[at + 1] : '\0');
+    const bool is_c1 = byte == 0xC2 && next >= 0x80 && next <= 0x9F;  // U+0080 to U+009F
+    if (is_c1) {
+      ++at;
+    } else if (byte >= 0x20 ? byte != 0x7F : byte == '\n' || byte == '\t') {
+      shown += text[at];
+    }
+  }
+  return shown;
+}
+
+void show_answer(std::string_view text) {
+  if (stdout_is_terminal()) {
+    write_output(without_controls(text));
+  } else {
+    write_output(text);
+  }
+  flush_output();
+}
+
 void note_part(std::string_view text) {
   flush_output();
-  print_error("{}{}{}", stderr_is_terminal() ? "\033[2m" : "", text,
-              stderr_is_terminal() ? "\033[0m" : "");
+  if (stderr_is_terminal()) {
+    print_error("\033[2m{}\033[0m", without_controls(text));
+  } else {
+    write_error(text);
+  }
 }
 
 ProgressBar::ProgressBar(std::string label) : label_(std::move(label)) {}

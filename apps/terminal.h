@@ -15,6 +15,13 @@ bool stdout_is_terminal();
 // A line on stderr, dim on a terminal.
 void note(std::string_view text);
 
+// The text without control characters, but for line ends and tabs: what a model or a server wrote
+// must not move a cursor, set a title or answer a question of the terminal.
+std::string without_controls(std::string_view text);
+
+// A part of an answer on stdout, at once; on a terminal without control characters.
+void show_answer(std::string_view text);
+
 // A part of a text on stderr as it comes, dim on a terminal.
 void note_part(std::string_view text);
 

@@ -23,9 +23,6 @@ std::set<std::string> flags_of(const std::string& help) {
   return flags;
 }
 
-// Two threads' floats, and what the numbers are compared with, lie in this file.
-using Changes = std::map<std::string, std::string>;
-
 TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
   std::ofstream ids(folder_ + "/ids");
   ids << "[2";
@@ -40,22 +37,20 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
     EXPECT_EQ(outcome.exit_code, 0) << flags << "\n" << outcome.err;
     return slurp(out);
   };
-  const std::string plain = logits("");
-  const Changes changes = {
-      {"--kv-full", "--kv-full int4"},
-      {"--kv-sliding", "--kv-sliding int4"},
-      {"--window", "--window 64 --evicted-full drop"},
-      {"--sink", "--sink 9 --window 64 --evicted-full drop"},
-      {"--evicted-full", "--window 64 --evicted-full restore"},
-      {"--evicted-sliding", "--window 64 --evicted-sliding drop"},
-      {"--kv-codes", "--window 64 --evicted-full restore --kv-codes f32"},
-      {"--projection",
-       "--window 64 --evicted-full restore --projection " KAKEYA_DEMO_MODEL "/projections/token"},
-      {"--compute", "--compute f32"},
-      {"--chunk", "--chunk 7"},  // which the file names
-      {"--backend", "--backend ref"},
-      {"--instruction-set", "--instruction-set portable"}};
-  const Changes unseen = {
+  const std::string dropped = "--chunk 32 --window 64 --evicted-full drop ";
+  const std::map<std::string, std::pair<std::string, std::string>> changes = {
+      {"--kv-full", {"", "--kv-full int4"}},
+      {"--kv-sliding", {"", "--kv-sliding int4"}},
+      {"--window", {"--chunk 32", dropped}},
+      {"--sink", {dropped, dropped + "--sink 9"}},
+      {"--evicted-full", {"--chunk 32 --window 64", dropped}},
+      {"--evicted-sliding",
+       {"--chunk 32 --window 64", "--chunk 32 --window 64 --evicted-sliding drop"}},
+      {"--compute", {"", "--compute f32"}},
+      {"--chunk", {"", "--chunk 7"}},  // which the file names
+      {"--backend", {"", "--backend ref"}},
+      {"--instruction-set", {"", "--instruction-set portable"}}};
+  const std::map<std::string, std::string> unseen = {
       {"--help", "it prints"},
       {"--ids", "input"},
       {"--out", "the file"},
@@ -67,16 +62,21 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
        "the same weights from another file: tests/runtime/weights_cache_test.cc"},
       {"--weights-cache-trust", "the same weights without a comparison"},
       {"--ctx", "room for tokens that are not there"},
+      {"--kv-codes", "codes of restored rows, which are refused here"},
+      {"--projection", "it restores rows, which is refused here"},
       {"--kv-drafter", "rows of a drafter, which reads no session here"},
       {"--draft", "for --drafter-golden: tests/cli/cli_test.cc"},
       {"--drafter-golden", "tests/cli/cli_test.cc"},
       {"--mask-mode", "the file has each rule"},
       {"--embed-scale", "of a drafter, with --drafter-golden"},
       {"--allow-inexact", "nothing is drafted"}};
+  expect_refusal("logits " + kDemoFlag + "--ids " + folder_ + "/ids -o " + folder_ +
+                     "/none --chunk 32 --window 64 --evicted-full restore",
+                 "layer outputs cannot be given where rows are restored");
   std::set<std::string> expected;
   for (const auto& [flag, arguments] : changes) {
     expected.insert(flag);
-    EXPECT_NE(logits(arguments), plain) << arguments << " changes nothing";
+    EXPECT_NE(logits(arguments.first), logits(arguments.second)) << flag << " changes nothing";
   }
   for (const auto& [flag, reason] : unseen) expected.insert(flag);
   EXPECT_EQ(flags_of(kakeya("logits --help").out), expected);

@@ -31,6 +31,14 @@ class CliOutput : public Cli {
 const std::string kAsk = "$K run " + kDemoFlag + "-p 'Count from 5 to 12.' ";
 const std::string kCounted = "5, 6, 7, 8, 9, 10, 11, 12.";
 
+// Nothing that somebody else wrote speaks to a terminal.
+TEST_F(CliOutput, ErrorsHaveNoControlCharacters) {
+  const Outcome outcome =
+      shell("$K run --model $'/none\\x1b]0;title\\x07\\xc2\\x9b31m\\x7f\\xc3\\xa9' -p a");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("/none]0;title31m\xc3\xa9"), std::string::npos) << outcome.err;
+}
+
 TEST_F(CliOutput, SaysWhenStandardOutputCannotBeWritten) {
   const std::vector<std::string> commands = {kAsk,
                                              kAsk + "--json ",

@@ -1,0 +1,160 @@
+#include "run_flags.h"
+
+#include <charconv>
+#include <cstdio>
+
+#include "failure.h"
+#include "report.h"
+
+namespace kakeya::cli {
+namespace {
+
+void add_sampling_flags(CLI::App& command, RunFlags& flags) {
+  SamplingOptions& sampling = flags.text.generate.sampling;
+  const std::string group = "Sampling";
+  command.add_option("--temperature", sampling.temperature, "0: greedy (default)")->group(group);
+  command.add_option("--top-k", sampling.top_k, "Keep the K likeliest; 0: off")->group(group);
+  command.add_option("--top-p", sampling.top_p, "Keep the likeliest that make up P; 1: off")
+      ->group(group);
+  command
+      .add_option("--min-p", sampling.min_p,
+                  "Drop what is less likely than P times the best; 0: off")
+      ->group(group);
+  command
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Divide the logits of seen tokens; 1: off")
+      ->group(group);
+  command
+      .add_option("--presence-penalty", sampling.presence_penalty,
+                  "Subtract once for a generated token")
+      ->group(group);
+  command
+      .add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "Subtract for each time it was generated")
+      ->group(group);
+  command.add_option("--logit-bias", flags.logit_bias, "Add to one token's logit; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("ID:BIAS")
+      ->group(group);
+  command.add_option("--seed", sampling.seed, "Same seed, same text")->group(group);
+  command
+      .add_flag(
+          "--recommended", flags.recommended,
+          "The publisher's sampling, from generation_config.json, where no other flag is given")
+      ->group(group);
+}
+
+void add_speculation_flags(CLI::App& command, RunFlags& flags) {
+  add_draft_flags(command, flags.model);
+  const std::string group = "Speculation";
+  add_draft_length_flag(command, flags.draft_length);
+  command
+      .add_option_function<std::string>(
+          "--accept",
+          [&flags](const std::string& rule) {
+            flags.text.generate.accept =
+                rule == "rejection" ? AcceptRule::kRejection : AcceptRule::kSampleMatch;
+          },
+          "sample-match (the output of plain decoding, the default) or rejection (accepts more "
+          "when sampling; the same distribution, other tokens)")
+      ->check(CLI::IsMember({"sample-match", "rejection"}))
+      ->type_name("RULE")
+      ->group(group);
+  command
+      .add_option("--trace", flags.trace,
+                  "Write the rounds as Chrome trace events, for chrome://tracing")
+      ->type_name("FILE.json")
+      ->group(group);
+}
+
+}  // namespace
+
+// "123:-1.5" -> (123, -1.5)
+Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions& sampling) {
+  for (const std::string& entry : entries) {
+    TokenId id = 0;
+    float bias = 0.0F;
+    char rest = 0;
+    const char* end = entry.data() + entry.size();
+    const auto parsed = std::from_chars(entry.data(), end, id);
+    const bool has_id = parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == ':';
+    if (!has_id || std::sscanf(parsed.ptr + 1, "%f%c", &bias, &rest) != 1) {
+      return bad_usage("--logit-bias must look like ID:BIAS (106:-2.5) but is '{}'", entry);
+    }
+    sampling.logit_bias.emplace_back(id, bias);
+  }
+  return {};
+}
+
+Status check_flags(const RunFlags& flags) {
+  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
+                                       {"--chat", "--trace"},
+                                       {"--chat", "--prompt"},
+                                       {"--chat", "--prompt-file"},
+                                       {"--raw", "--system"}};
+  for (const auto& [one, other] : kPairs) {
+    if (flags.given(one) && flags.given(other)) {
+      return bad_usage("{} and {} exclude each other", one, other);
+    }
+  }
+  if (!flags.chat && flags.given("--prompt-cache")) {
+    return bad_usage("--prompt-cache takes --chat: one answer has nothing to start from");
+  }
+  return flags.trace.empty() ? Status() : check_writable(flags.trace);
+}
+
+void recommend(const RunFlags& flags, const SamplingOptions& recommended, SamplingOptions& own) {
+  const auto fill = [&](const char* flag, auto SamplingOptions::*field) {
+    if (!flags.given(flag)) own.*field = recommended.*field;
+  };
+  fill("--temperature", &SamplingOptions::temperature);
+  fill("--top-k", &SamplingOptions::top_k);
+  fill("--top-p", &SamplingOptions::top_p);
+  fill("--min-p", &SamplingOptions::min_p);
+  fill("--repetition-penalty", &SamplingOptions::repetition_penalty);
+  fill("--presence-penalty", &SamplingOptions::presence_penalty);
+  fill("--frequency-penalty", &SamplingOptions::frequency_penalty);
+  own.logit_bias = recommended.logit_bias;
+}
+
+void add_run_flags(CLI::App& command, RunFlags& flags) {
+  flags.command = &command;
+  auto* prompt = command.add_option("-p,--prompt", flags.prompt, "The prompt")->type_name("TEXT");
+  command
+      .add_option("-f,--prompt-file", flags.prompt_file,
+                  "Read it from a file; - or nothing: standard input")
+      ->excludes(prompt)
+      ->type_name("FILE");
+  command.add_flag("-c,--chat", flags.chat, "A conversation; each line of input is a message");
+  command.add_option("--system", flags.system, "System message of the conversation")
+      ->type_name("TEXT");
+  command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is");
+  auto* thinking = command.add_flag("--thinking", flags.thinking,
+                                    "Let the model think before it answers, by its template; "
+                                    "default: as the publisher has it");
+  command.add_flag("--no-thinking", flags.no_thinking, "Have it answer at once")
+      ->excludes(thinking);
+  command
+      .add_option("-n,--max-tokens", flags.text.generate.max_tokens,
+                  "Most tokens of a reply (default: 256)")
+      ->type_name("N");
+  command.add_option("--stop", flags.text.stop_strings, "End before this text; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  command
+      .add_option("--session", flags.session,
+                  "Go on from this file if it exists, and write it after each reply")
+      ->type_name("FILE");
+  command
+      .add_option("--logprobs", flags.text.generate.top_logprobs,
+                  "With --json: the log-probability of each token, and of the N likeliest there")
+      ->type_name("N");
+  command.add_flag("--json", flags.json,
+                   "Print one JSON object instead of text; with --chat one a line for each reply");
+  add_prompt_cache_flag(command, flags.model);
+  add_sampling_flags(command, flags);
+  add_speculation_flags(command, flags);
+  add_model_flags(command, flags.model);
+}
+
+}  // namespace kakeya::cli

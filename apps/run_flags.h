@@ -1,0 +1,48 @@
+// Flags of kakeya run, and what follows from them before a model is there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "kakeya/options.h"
+#include "kakeya/status.h"
+#include "kakeya/text_generation.h"
+
+namespace kakeya::cli {
+
+struct RunFlags {
+  ModelFlags model;
+  std::string prompt;
+  std::string prompt_file;
+  std::string system;
+  bool chat = false;
+  bool raw = false;
+  bool thinking = false;
+  bool no_thinking = false;
+  bool json = false;
+  bool recommended = false;
+  TextOptions text;
+  std::vector<std::string> logit_bias;
+  std::string draft_length = "auto";
+  std::string trace;
+  std::string session;  // a file
+  const CLI::App* command = nullptr;
+
+  // Whether this option was on the command line.
+  bool given(const char* option) const { return command->count(option) > 0; }
+};
+
+void add_run_flags(CLI::App& command, RunFlags& flags);
+
+// Flags that exclude each other, and files that cannot be written: rather now than when the reply
+// is there.
+Status check_flags(const RunFlags& flags);
+
+// Adds --logit-bias to `sampling`.
+Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions& sampling);
+
+// The publisher's sampling where no flag says otherwise.
+void recommend(const RunFlags& flags, const SamplingOptions& recommended, SamplingOptions& own);
+
+}  // namespace kakeya::cli
