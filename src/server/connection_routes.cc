@@ -161,9 +161,14 @@ bool Connection::serve_health(const HttpRequest&) {
   };
   if (service_.draining) return unwell("draining", "the server is shutting down");
   if (!service_.driver.healthy()) return unwell("unavailable", "no requests are taken");
-  if (!service_.driver.stalled()) return reply(200, R"({"status":"ok"})");
   const std::chrono::duration<double> limit = service_.options.watchdog;
-  return unwell("stalled", fmt::format("a pass takes longer than {} s", limit.count()));
+  if (service_.driver.stalled()) {
+    return unwell("stalled", fmt::format("a pass takes longer than {} s", limit.count()));
+  }
+  if (service_.driver.stuck()) {
+    return unwell("stalled", fmt::format("no request has gone on for {} s", limit.count()));
+  }
+  return reply(200, R"({"status":"ok"})");
 }
 
 bool Connection::chat(const HttpRequest& request) {

@@ -101,13 +101,22 @@ void read_message(JsonReader& reader, const Json& message, std::size_t index, Ch
 
 // A result of a tool belongs to a call; templates leave out one that does not.
 void check_results(JsonReader& reader, const std::vector<ChatMessage>& messages) {
-  bool called = false;
+  const std::vector<ToolCall>* calls = nullptr;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     const ChatMessage& message = messages[index];
-    if (message.role != "tool") called = !message.tool_calls.empty();
-    if (message.role != "tool" || called) continue;
-    return reader.refuse(fmt::format("messages[{}]", index),
-                         "a message of role tool behind one with tool_calls", "none before it");
+    const std::string where = fmt::format("messages[{}]", index);
+    if (message.role != "tool") {
+      calls = message.tool_calls.empty() ? nullptr : &message.tool_calls;
+      continue;
+    }
+    if (calls == nullptr) {
+      return reader.refuse(where, "a message of role tool behind one with tool_calls",
+                           "none before it");
+    }
+    const std::string& id = message.tool_call_id;
+    const auto answers = [&id](const ToolCall& call) { return call.id.empty() || call.id == id; };
+    if (id.empty() || std::ranges::any_of(*calls, answers)) continue;
+    return reader.refuse(where + ".tool_call_id", "an id of the tool_calls before it", shown(id));
   }
 }
 

@@ -48,7 +48,10 @@ std::unique_ptr<Driver> Driver::create(std::unique_ptr<Scheduler> scheduler, Wat
 }
 
 Driver::Driver(std::unique_ptr<Scheduler> scheduler, WatchOptions watch)
-    : scheduler_(std::move(scheduler)), watchdog_(std::move(watch)) {
+    : scheduler_(std::move(scheduler)),
+      limit_(watch.limit),
+      last_progress_(Clock::now().time_since_epoch().count()),
+      watchdog_(std::move(watch)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -57,6 +60,11 @@ Driver::~Driver() {
 }
 
 Result<RequestId> Driver::submit(Request request, std::shared_ptr<Mailbox> mailbox, OnEnd on_end) {
+  // Who comes first has not waited yet.
+  const SchedulerStatistics before = scheduler_->statistics();
+  if (before.running + before.waiting == 0) {
+    last_progress_ = Clock::now().time_since_epoch().count();
+  }
   deliver_to(mailbox, request);
   request.on_end = [mailbox = std::move(mailbox), on_end = std::move(on_end)](
                        RequestId, const RequestResult& result) {
@@ -86,10 +94,26 @@ void Driver::run() {
     watchdog_.begin();
     const Status stepped = step();  // which throws nothing
     watchdog_.end();
+    look_for_progress();
     if (stepped) continue;
     healthy_ = false;
     scheduler_->stop(stepped);
   }
+}
+
+void Driver::look_for_progress() {
+  const SchedulerStatistics now = scheduler_->statistics();
+  const std::int64_t done = now.tokens + now.prompt_rows + now.shared_rows;
+  const bool goes_on = std::exchange(work_done_, done) != done;
+  if (goes_on || now.running + now.waiting == 0) {
+    last_progress_ = Clock::now().time_since_epoch().count();
+  }
+}
+
+bool Driver::stuck() const {
+  const SchedulerStatistics now = scheduler_->statistics();
+  if (limit_.count() == 0 || now.running + now.waiting == 0) return false;
+  return Clock::now().time_since_epoch() - Clock::duration(last_progress_.load()) > limit_;
 }
 
 Status Driver::step() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -51,6 +52,8 @@ class Driver {
   // The pass that runs now, and those since the start that took longer than the watchdog's limit.
   bool stalled() const { return watchdog_.stalled(); }
   std::int64_t stalls() const { return watchdog_.stalls(); }
+  // Whether there are requests and none of them has gone on for longer than that limit.
+  bool stuck() const;
   SchedulerStatistics statistics() const { return scheduler_->statistics(); }
 
  private:
@@ -62,6 +65,14 @@ class Driver {
 
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<bool> healthy_{true};
+  // Notes whether something has gone on since the last call. On the thread that steps.
+  void look_for_progress();
+
+  using Clock = std::chrono::steady_clock;
+
+  const std::chrono::milliseconds limit_;
+  std::atomic<Clock::rep> last_progress_;  // when something went on, or nobody was there
+  std::int64_t work_done_ = 0;             // rows and tokens by then
   Watchdog watchdog_;
   std::thread thread_;  // last: it uses the others
 };

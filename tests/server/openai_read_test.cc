@@ -127,6 +127,13 @@ TEST(OpenaiRead, TakesHistoriesAsClientsRepeatThem) {
   // A result without a call would vanish.
   EXPECT_EQ(read_chat_request(R"({"messages":[{"role":"tool","content":"r"}]})").error().parameter,
             "messages[0]");
+  EXPECT_EQ(
+      read_chat_request(
+          R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":)"
+          R"({"name":"b","arguments":"{}"}}]},{"role":"tool","tool_call_id":"2","content":""}]})")
+          .error()
+          .parameter,
+      "messages[1].tool_call_id");
 }
 
 TEST(OpenaiRead, NumbersAreAsWideAsClientsSendThem) {

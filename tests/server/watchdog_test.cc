@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <future>
 
 #include "runtime/demo_sessions.h"
+#include "server/driver.h"
 #include "server/http_client.h"
 #include "server/http_server.h"
 
@@ -88,6 +90,39 @@ TEST(ServerDriverWatchdog, PassesAreWatchedOneByOneAndTheTimeBetweenIsNot) {
   none.begin();
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_FALSE(none.stalled());
+}
+
+// One whose requests wait for something that never comes.
+class WaitingScheduler final : public Scheduler {
+ public:
+  Result<RequestId> add(Request) override { return ++waiting_; }
+  Status cancel(RequestId) override { return {}; }
+  Result<bool> step() override { return false; }
+  bool wait(std::chrono::steady_clock::time_point) override {
+    while (!stopped_) std::this_thread::sleep_for(milliseconds(1));
+    return false;
+  }
+  void stop(Status) override { stopped_ = true; }
+  SchedulerStatistics statistics() const override {
+    return {.waiting = static_cast<std::int64_t>(waiting_)};
+  }
+
+ private:
+  std::atomic<RequestId> waiting_ = 0;
+  std::atomic<bool> stopped_ = false;
+};
+
+TEST(ServerDriverWatchdog, RequestsOfWhichNoneGoesOnAreNoticed) {
+  const auto driver =
+      Driver::create(std::make_unique<WaitingScheduler>(), {.limit = milliseconds(30)});
+  std::this_thread::sleep_for(milliseconds(40));
+  EXPECT_FALSE(driver->stuck()) << "nobody is there";
+  const auto mailbox = std::make_shared<Mailbox>(1, [] {});
+  ASSERT_TRUE(driver->submit({.prompt = {1}}, mailbox).has_value());
+  const auto begin = std::chrono::steady_clock::now();
+  while (!driver->stuck()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(20));
+  EXPECT_FALSE(driver->stalled());
 }
 
 TEST(HttpServerWatchdog, HealthSaysSoUntilStepsGoOn) {
