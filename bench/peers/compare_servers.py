@@ -2,8 +2,9 @@
 """Measures `kakeya serve` and llama.cpp's `llama-server` on the same file, under the same load.
 
 A load is so many clients, each of which sends its next prompt when it has its answer: streams of
-/v1/completions, greedy, of a fixed length. No two prompts begin alike. The servers take turns, one
-of them running at a time. usage: bench/peers/compare_servers.py --help; README.md explains.
+/v1/completions, greedy, of a fixed length. No two prompts begin alike, unless --turns asks for
+conversations: then each prompt is followed by others that begin with it and its answer, and those
+are measured. The servers take turns, one of them running at a time. usage: bench/peers/compare_servers.py --help; README.md explains.
 """
 
 import argparse
@@ -27,6 +28,9 @@ KAKEYA, LLAMA = compare.ENGINES
 WORDS = "the sea river stone light paper garden winter copper letter engine harbour silent green".split()
 
 
+NEW_WORDS = 20  # of a turn of a conversation, behind the first
+
+
 class ServerError(Exception):
     """A server ended, or did not answer as asked."""
 
@@ -39,6 +43,7 @@ class Answer:
     first: float
     last: float
     tokens: int
+    text: str = ""
 
 
 class Server:
@@ -132,6 +137,7 @@ def read_answer(connection, body, clock):
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     first = last = None
     used = 0
+    text = ""
     with connection.getresponse() as response:
         if response.status != 200:
             raise ServerError(f"status {response.status}: {response.read(300)!r}")
@@ -140,9 +146,10 @@ def read_answer(connection, body, clock):
             if event.get("choices"):
                 last = clock()
                 first = first or last
+                text += event["choices"][0].get("text") or ""
     if first is None or used == 0:
         raise ServerError("a stream without tokens or usage")
-    return Answer(sent, first, last, used)
+    return Answer(sent, first, last, used, text)
 
 
 def run_load(port, clients, flags, seed):
@@ -154,8 +161,13 @@ def run_load(port, clients, flags, seed):
     def client(number):
         try:
             for index in range(flags.requests):
-                text = prompt_of(seed * 100_000 + number * 1_000 + index, flags.words)
-                answers.append(ask(port, model, text, flags.tokens, lambda: time.monotonic() - start))
+                own = seed * 100_000 + number * 1_000 + index
+                text = prompt_of(own, flags.words)
+                for turn in range(flags.turns):
+                    answer = ask(port, model, text, flags.tokens, lambda: time.monotonic() - start)
+                    if turn == flags.turns - 1:
+                        answers.append(answer)
+                    text += answer.text + " " + prompt_of(own + turn + 1, NEW_WORDS)
         except (ServerError, OSError, ValueError, http.client.HTTPException) as failure:
             failures.append(failure)
 
@@ -169,9 +181,12 @@ def run_load(port, clients, flags, seed):
     return answers
 
 
-def sample_of(answers):
-    """Tokens a second of all clients, and how long each waited for its first token."""
+def sample_of(answers, asking=None):
+    """Tokens a second of all clients, and how long each waited for its first token. `asking`: how many
+    clients there were, if their answers were not all that the servers did meanwhile."""
     seconds = max(answer.last for answer in answers) - min(answer.sent for answer in answers)
+    if asking:
+        seconds = sum(answer.last - answer.sent for answer in answers) / asking
     waits = sorted(answer.first - answer.sent for answer in answers)
     return {
         "tokens_per_second": sum(answer.tokens for answer in answers) / seconds,
@@ -199,7 +214,8 @@ def measure(flags, engine, clients, pair):
     server = Server(commands_of(flags, clients, port)[engine], port, log)
     try:
         run_load(port, clients, dataclasses.replace(flags, requests=1), seed=900 + pair)  # warm
-        return sample_of(run_load(port, clients, flags, seed=pair))
+        answers = run_load(port, clients, flags, seed=pair)
+        return sample_of(answers, clients if flags.turns > 1 else None)
     finally:
         server.close()
 
@@ -242,6 +258,7 @@ class Flags:
     requests: int
     tokens: int
     words: int
+    turns: int
     pairs: int
     threads: int
     context: int
@@ -262,6 +279,7 @@ def parse_flags(arguments):
     parser.add_argument("--requests", type=int, default=3, help="of each client")
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--words", type=int, default=60, help="of each prompt")
+    parser.add_argument("--turns", type=int, default=1, help="of a conversation, of which the last one is measured")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--context", type=int, default=1024, help="of each client")
@@ -274,10 +292,10 @@ def parse_flags(arguments):
 
 def report_of(flags, given, rows, conditions):
     return {
-        "schema": "kakeya.servers/1",
+        "schema": "kakeya.servers/2",
         **compare.provenance("bench/peers/compare_servers.py", given, conditions),
         "model": flags.model.name,
-        "options": {name: getattr(flags, name) for name in ("requests", "tokens", "words", "pairs", "threads")},
+        "options": {name: getattr(flags, name) for name in ("requests", "tokens", "words", "turns", "pairs", "threads")},
         "measures": rows,
     }
 

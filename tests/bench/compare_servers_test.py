@@ -56,10 +56,10 @@ class CompareServersTest(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_main(self, ours, theirs):
+    def run_main(self, ours, theirs, turns=1):
         words = f"--model m.gguf --kakeya {ours} --llama-server {theirs} --logs {self.folder}".split()
         words += "--clients 1,3 --requests 2 --tokens 5 --words 4 --pairs 2".split()
-        words += ["--json", str(self.folder / "report.json")]
+        words += ["--turns", str(turns), "--json", str(self.folder / "report.json")]
         errors = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
             return compare_servers.main(words), errors.getvalue()
@@ -77,6 +77,17 @@ class CompareServersTest(unittest.TestCase):
             for pair in row["pairs"]:
                 for engine in compare_servers.compare.ENGINES:
                     self.assertEqual(pair[engine]["tokens"], 5 * pair[engine]["answers"])
+
+    def test_a_conversation_goes_on_from_its_prompt_and_answer(self):
+        code, errors = self.run_main(self.server("ours"), self.server("theirs"), turns=2)
+        self.assertEqual((code, errors), (0, ""))
+        prompts = (self.folder / "ours.prompts").read_text().splitlines()
+        self.assertEqual(len(prompts), 2 * (1 + 2) * (1 + 3) * 2)
+        # Each first prompt, and what goes on from it and the five tokens of its answer.
+        for prompt in [p for p in prompts if len(p.split()) < 10]:
+            self.assertTrue(any(p.startswith(prompt + "xxxxx ") for p in prompts), prompt)
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual(report["measures"][0]["pairs"][0]["kakeya"]["answers"], 2)
 
     def test_a_server_that_refuses_or_ends_is_one_line(self):
         code, errors = self.run_main(self.server("ours", status=500), self.server("theirs"))
