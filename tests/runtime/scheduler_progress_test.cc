@@ -37,11 +37,7 @@ Progress run_to_the_end(Engine& engine,
       ++progress.ended;
       if (result.status) ++progress.answered;
     };
-    const auto id = (*scheduler)->add(std::move(request));
-    if (id)
-      ++added;
-    else
-      printf("%s\n", id.error().message().c_str());
+    if ((*scheduler)->add(std::move(request)).has_value()) ++added;
   }
   const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (progress.ended < added && progress.steps < 3000) {
