@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "field_reader.h"
+#include "needle_prompts.h"
 
 namespace kakeya::eval {
 namespace {
@@ -223,7 +224,7 @@ class NeedleEvaluation {
   Status add_prompt(const EvalPrompt& prompt, std::int64_t index);
   Result<std::vector<TokenId>> reply(const KvMode& mode, const EvalPrompt& prompt);
   bool found(const std::vector<TokenId>& ids, const std::string& answer) const {
-    return tokenizer_.decode(ids).find(answer) != std::string::npos;
+    return contains_whole(tokenizer_.decode(ids), answer);
   }
 
   EngineImpl& engine_;

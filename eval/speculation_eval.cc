@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "needle_prompts.h"
 #include "scripted_drafts.h"
 
 namespace kakeya::eval {
@@ -136,7 +137,7 @@ Status SetEvaluation::count_recall(const Tokenizer& tokenizer) {
     const std::string& answer = set_.prompts[i].answer;
     if (answer.empty()) continue;
     const auto found = [&](const Output& output) {
-      return tokenizer.decode(output.ids).find(answer) != std::string::npos;
+      return contains_whole(tokenizer.decode(output.ids), answer);
     };
     ++report_.answers;
     if (found(expected_[i])) ++report_.plain_recall;

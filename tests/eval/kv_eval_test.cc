@@ -306,16 +306,22 @@ TEST_F(KvEval, FindsNeedlesWithEveryModeAndMissesAnswersThatAreNotThere) {
                  "market and bought bread.\n\nWhat is the secret code for the red "
                  "door?",
        .answer = "4821"},
+      // It stands within another number only.
+      {.id = "within",
+       .prompt = "The secret code for the red door is 4821. My brother went to the "
+                 "market and bought bread.\n\nWhat is the secret code for the red "
+                 "door?",
+       .answer = "482"},
       {.id = "never", .prompt = "Count from 3 to 6.", .answer = "no such words"}};
   const auto set = encode_prompts(*engine, "needle", prompts, PromptForm::kChat).value();
   const std::vector<KvMode> modes = choose_kv_modes({"exact", "f32", "bf16"}).value();
   const auto report = evaluate_kv_needles(*engine, modes, set, 512, {});
   ASSERT_OK(report);
-  EXPECT_EQ(report->prompts, 2);
+  EXPECT_EQ(report->prompts, 3);
   EXPECT_EQ(report->reference_found, 1);
   ASSERT_EQ(report->modes.size(), 3U);
   for (const KvNeedleResult& mode : report->modes) EXPECT_EQ(mode.found, 1) << mode.mode;
-  EXPECT_EQ(report->modes[0].same_output, 2);
+  EXPECT_EQ(report->modes[0].same_output, 3);
 }
 
 TEST_F(KvEval, RefusesWhatItCannotRunWithOneLine) {

@@ -155,6 +155,20 @@ TEST_F(MultitenantEval, EverybodyGetsTheAnswerOfASessionAlone) {
   EXPECT_LE(arms[4].fairness(), 1.0);
 }
 
+// With one seed for all, requests of one prompt would have one answer, and a mix-up of two would
+// not be seen.
+TEST_F(MultitenantEval, RequestsOfOnePromptAreSampledApart) {
+  prompts_ = {prompts_[2], prompts_[2], prompts_[2]};
+  options_.pairs = 1;
+  const std::vector<TenantArmReport> arms = run();
+  ASSERT_EQ(arms.size(), 5U);
+  for (const TenantArmReport& arm : arms) {
+    const std::vector<TenantRequest>& requests = arm.requests;
+    EXPECT_EQ(requests[0].sha256 == requests[1].sha256, !arm.arm.sampled) << arm.arm.name;
+    EXPECT_EQ(requests[1].sha256 == requests[2].sha256, !arm.arm.sampled) << arm.arm.name;
+  }
+}
+
 TEST_F(MultitenantEval, ARequestThatFailsIsARow) {
   prompts_[3].ids[2] = 1 << 20;
   const std::vector<TenantArmReport> arms = run();

@@ -222,6 +222,34 @@ TEST_F(SpeculationEval, NamesThePromptsWhoseOutputDiffers) {
   EXPECT_NE(report.plain_ids, report.speculative_ids);
 }
 
+// Every generation counts, of every pair and of both ways: one that is cut short is found.
+TEST_F(SpeculationEval, ComparesEveryOutputOfEveryPair) {
+  const std::vector<PromptText> texts = {{"count", "Count from 5 to 12.", ""}};
+  const PromptSet one = encode_prompts(*engine_, "one", texts, PromptForm::kChat).value();
+  // The first is what all others have to be; then come two pairs, plain before drafted.
+  for (std::int64_t number = 2; number <= 5; ++number) {
+    SpeculationEvalOptions options = options_of(4);
+    options.generate.max_tokens = 12;
+    options.on_progress = [&](std::int64_t done, std::int64_t) {
+      options.generate.max_tokens = done + 1 == number ? 11 : 12;
+    };
+    const auto report = evaluate_speculation(*engine_, one, options);
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_THAT(report->differing, ElementsAre("count")) << number;
+  }
+}
+
+TEST_F(SpeculationEval, AnAnswerIsAWholeNumber) {
+  // Of 10, 11 and 12 it is a part.
+  const std::vector<PromptText> texts = {{"count", "Count from 5 to 12.", "1"}};
+  const PromptSet one = encode_prompts(*engine_, "one", texts, PromptForm::kChat).value();
+  const auto report = evaluate_speculation(*engine_, one, options_of(4));
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->answers, 1);
+  EXPECT_EQ(report->plain_recall, 0);
+  EXPECT_EQ(report->speculative_recall, 0);
+}
+
 TEST_F(SpeculationEval, NamesThePromptThatDoesNotFit) {
   SpeculationEvalOptions options = options_of(4);
   options.session.context = 16;

@@ -21,16 +21,20 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Products of more than `exact` rows have another last bit, from a position on.
+// Products of more than `exact` rows have another last bit, from a position on and in all rows from
+// number `first` on.
 class InexactExecutor final : public ForwardingExecutor<InexactExecutor> {
  public:
-  InexactExecutor(std::unique_ptr<Executor> inner, std::int64_t exact, Position from)
-      : ForwardingExecutor(std::move(inner)), exact_(exact), from_(from) {}
+  InexactExecutor(std::unique_ptr<Executor> inner,
+                  std::int64_t exact,
+                  Position from,
+                  std::int64_t first)
+      : ForwardingExecutor(std::move(inner)), exact_(exact), from_(from), first_(first) {}
   void matmul(ConstRows x, const Matrix& w, Rows out) override {
     ForwardingExecutor::matmul(x, w, out);
     if (x.count <= exact_ || batch().positions.front() < from_) return;
     float* const values = out.data.address();
-    for (std::int64_t i = 0; i < out.count * out.width; ++i) {
+    for (std::int64_t i = first_ * out.width; i < out.count * out.width; ++i) {
       values[i] = std::nextafter(values[i], 1e9F);
     }
   }
@@ -38,24 +42,29 @@ class InexactExecutor final : public ForwardingExecutor<InexactExecutor> {
  private:
   std::int64_t exact_;
   Position from_;
+  std::int64_t first_;
 };
 
 class InexactBackend final : public ForwardingBackend {
  public:
-  InexactBackend(std::unique_ptr<Backend> inner, std::int64_t exact, Position from)
-      : ForwardingBackend(std::move(inner)), exact_(exact), from_(from) {}
+  InexactBackend(std::unique_ptr<Backend> inner,
+                 std::int64_t exact,
+                 Position from,
+                 std::int64_t first)
+      : ForwardingBackend(std::move(inner)), exact_(exact), from_(from), first_(first) {}
   std::string_view name() const override { return "inexact"; }
   bool is_row_invariant() const override { return false; }
   Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                     MemoryBudget& budget) override {
     auto made = inner().create_executor(plan, budget);
     if (!made) return made;
-    return std::make_unique<InexactExecutor>(std::move(made).value(), exact_, from_);
+    return std::make_unique<InexactExecutor>(std::move(made).value(), exact_, from_, first_);
   }
 
  private:
   std::int64_t exact_;
   Position from_;
+  std::int64_t first_;
 };
 
 class ExactRows : public testing::Test {
@@ -63,15 +72,16 @@ class ExactRows : public testing::Test {
   Result<std::unique_ptr<EngineImpl>> open(std::int64_t exact,
                                            const DraftOptions& draft = {},
                                            Position from = 0,
-                                           std::int64_t context = 256) {
+                                           std::int64_t context = 256,
+                                           std::int64_t first = 0) {
     notes_.clear();
     return EngineImpl::open(
         {.model_dir = KAKEYA_DEMO_MODEL,
          .session = {.context = context},
          .draft = draft,
          .on_note = [this](const std::string& note) { notes_.push_back(note); }},
-        [exact, from](std::unique_ptr<Backend> inner) {
-          return std::make_unique<InexactBackend>(std::move(inner), exact, from);
+        [exact, from, first](std::unique_ptr<Backend> inner) {
+          return std::make_unique<InexactBackend>(std::move(inner), exact, from, first);
         });
   }
   // The longest block that it drafted.
@@ -97,6 +107,14 @@ TEST_F(ExactRows, BlocksHaveNoMoreThanWereFoundExact) {
                           "backend inexact was found to keep the bits of blocks of up to 5 rows of "
                           "this model: at most 4 tokens are drafted at a time"));
   EXPECT_EQ(most_drafted(**engine), 4);
+}
+
+// The first row of a block is the one that kernels most easily get right.
+TEST_F(ExactRows, EveryRowOfABlockCounts) {
+  for (const std::int64_t first : {1, 3, 4}) {
+    ASSERT_OK(open(4, {}, 0, 256, first));
+    EXPECT_THAT(notes_, testing::ElementsAre(HasSubstr("blocks of up to 4 rows"))) << first;
+  }
 }
 
 TEST_F(ExactRows, ThoseOfALongContextCountWhereSessionsReachIt) {
