@@ -88,8 +88,9 @@ Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,
     sets.push_back(std::move(set));
   }
   KAKEYA_ASSIGN_OR_RETURN(const auto journal,
-                          open_part_journal(flags.resume, "eval spec", engine, flags.model,
-                                            speculation_options_json(flags)));
+                          open_part_journal(flags.resume, "eval spec",
+                                            journal_run_json(engine, flags.model, {},
+                                                             speculation_options_json(flags))));
   std::vector<eval::SpeculationReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
@@ -111,7 +112,7 @@ nlohmann::ordered_json speculation_provenance_json(const EvalFlags& flags,
   const std::int64_t block =
       engine.drafter() == nullptr ? 0 : engine.drafter()->config().block_size;
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.spec/2", flags.conditions, flags.model, engine);
+      provenance_json("kakeya.eval.spec/3", flags.conditions, flags.model, engine);
   json["draft"] = flags.model.draft;
   json["drafter_block"] = block;
   json["options"] = speculation_options_json(flags);

@@ -1,5 +1,7 @@
 #include "eval_common.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include "backend/cpu/probe.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "model/restore/projection.h"
 #include "output.h"
 #include "report.h"
 
@@ -32,6 +35,10 @@ Result<SetText> read_set_text(const std::string& name,
   const auto most = static_cast<std::size_t>(limit);
   if (limit > 0 && set.prompts.size() > most) set.prompts.resize(most);
   return set;
+}
+
+nlohmann::ordered_json projection_json(const std::string& name, const Projection& projection) {
+  return {{"name", name}, {"fingerprint", fmt::format("{:016x}", projection.fingerprint())}};
 }
 
 }  // namespace
@@ -68,8 +75,10 @@ double probe_gb_per_s(const Engine& engine) {
   return cpu::measure_read_bandwidth(pool);
 }
 
-Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
-    EngineImpl& engine, bool by_name, std::vector<eval::KvMode>& modes, const std::string& folder) {
+Result<Projections> load_projections(EngineImpl& engine,
+                                     bool by_name,
+                                     std::vector<eval::KvMode>& modes,
+                                     const std::string& folder) {
   const std::filesystem::path parent =
       folder.empty() ? std::filesystem::path(engine.model_dir()) / "projections"
                      : std::filesystem::path(folder);
@@ -78,7 +87,7 @@ Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projection
     return !mode.projection.empty() && !std::filesystem::exists(parent / mode.projection, ignored);
   };
   if (!by_name) std::erase_if(modes, absent);
-  std::map<std::string, std::shared_ptr<const Projection>> projections;
+  Projections projections;
   for (const eval::KvMode& mode : modes) {
     if (mode.projection.empty() || projections.contains(mode.projection)) continue;
     KAKEYA_ASSIGN_OR_RETURN(projections[mode.projection],
@@ -96,9 +105,13 @@ Result<std::vector<std::string>> find_reports(const std::vector<std::string>& pa
       continue;
     }
     const std::size_t before = found.size();
-    for (const auto& entry : std::filesystem::directory_iterator(path, failed)) {
-      if (entry.path().extension() == ".json") found.push_back(entry.path().string());
+    // Links to folders are not followed: one could lead back to where it lies.
+    std::filesystem::recursive_directory_iterator entry(path, failed);
+    for (; !failed && entry != std::filesystem::recursive_directory_iterator();
+         entry.increment(failed)) {
+      if (entry->path().extension() == ".json") found.push_back(entry->path().string());
     }
+    if (failed) return error(StatusCode::kNotFound, "{}: {}", path, failed.message());
     if (found.size() == before) {
       return Unexpected(
           Error(StatusCode::kNotFound, path + ": expected reports (*.json), got none"));
@@ -130,6 +143,59 @@ Status give_report(const ReportFlags& flags,
   return {};
 }
 
+nlohmann::ordered_json session_json(const ModelFlags& flags) {
+  return {{"context", flags.context},
+          {"chunk", flags.chunk},
+          {"kv_full", flags.kv_full},
+          {"kv_sliding", flags.kv_sliding},
+          {"kv_drafter", flags.kv_drafter},
+          {"window", flags.window},
+          {"sink", flags.sink},
+          {"evicted_full", flags.evicted_full},
+          {"evicted_sliding", flags.evicted_sliding},
+          {"kv_codes", flags.kv_codes},
+          {"projection", flags.projection},
+          {"draft", flags.draft},
+          {"mask_mode", flags.mask_mode},
+          {"embed_scale", flags.embed_scale},
+          {"allow_inexact", flags.allow_inexact},
+          {"backend", flags.backend},
+          {"instruction_set", flags.instruction_set},
+          {"compute", flags.compute},
+          {"threads", flags.threads}};
+}
+
+nlohmann::ordered_json projections_json(const EngineImpl& engine, const Projections& of_modes) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  if (engine.projection() != nullptr) {
+    list.push_back(projection_json("session", *engine.projection()));
+  }
+  for (const auto& [name, projection] : of_modes) {
+    list.push_back(projection_json(name, *projection));
+  }
+  return list;
+}
+
+nlohmann::ordered_json journal_run_json(const nlohmann::ordered_json& options) {
+  return {{"program", program_json()}, {"machine", machine_json()}, {"options", options}};
+}
+
+nlohmann::ordered_json journal_run_json(const EngineImpl& engine,
+                                        const ModelFlags& flags,
+                                        const Projections& of_modes,
+                                        const nlohmann::ordered_json& options) {
+  nlohmann::ordered_json run = {
+      {"weights", engine.model_fingerprint()},   {"drafter_weights", engine.drafter_fingerprint()},
+      {"session", session_json(flags)},          {"projections", nlohmann::ordered_json::object()},
+      {"engine_backend", engine.backend_name()}, {"engine_threads", engine.num_threads()}};
+  // By name, so that a refusal says which of them is another one.
+  for (const auto& entry : projections_json(engine, of_modes)) {
+    run["projections"][entry["name"].get<std::string>()] = entry["fingerprint"];
+  }
+  run.update(journal_run_json(options));
+  return run;
+}
+
 void add_resume_flag(CLI::App& command, std::string& path, const std::string& parts) {
   command
       .add_option("--resume", path,
@@ -137,31 +203,10 @@ void add_resume_flag(CLI::App& command, std::string& path, const std::string& pa
       ->type_name("FILE");
 }
 
-Result<std::unique_ptr<eval::PartJournal>> open_part_journal(
-    const std::string& path,
-    const std::string& of,
-    const EngineImpl& engine,
-    const ModelFlags& flags,
-    const nlohmann::ordered_json& options) {
+Result<std::unique_ptr<eval::PartJournal>> open_part_journal(const std::string& path,
+                                                             const std::string& of,
+                                                             const nlohmann::ordered_json& run) {
   if (path.empty()) return nullptr;
-  nlohmann::ordered_json run = {{"weights", engine.model_fingerprint()},
-                                {"drafter_weights", engine.drafter_fingerprint()},
-                                {"backend", engine.backend_name()},
-                                {"compute", flags.compute},
-                                {"context", flags.context},
-                                {"kv_full", flags.kv_full},
-                                {"kv_sliding", flags.kv_sliding},
-                                {"kv_drafter", flags.kv_drafter},
-                                {"sink", flags.sink},
-                                {"window", flags.window},
-                                {"evicted_full", flags.evicted_full},
-                                {"evicted_sliding", flags.evicted_sliding},
-                                {"kv_codes", flags.kv_codes},
-                                {"projection", flags.projection},
-                                {"draft", flags.draft},
-                                {"mask_mode", flags.mask_mode},
-                                {"embed_scale", flags.embed_scale}};
-  run.update(options);
   KAKEYA_ASSIGN_OR_RETURN(eval::PartJournal journal, eval::PartJournal::open(path, of, run));
   return std::make_unique<eval::PartJournal>(std::move(journal));
 }
@@ -169,9 +214,13 @@ Result<std::unique_ptr<eval::PartJournal>> open_part_journal(
 nlohmann::ordered_json provenance_json(const std::string& schema,
                                        const RunConditions& conditions,
                                        const ModelFlags& flags,
-                                       const EngineImpl& engine) {
-  return provenance_json(schema, conditions, engine,
-                         flags.model.empty() ? "demo model" : flags.model, flags.compute);
+                                       const EngineImpl& engine,
+                                       const Projections& of_modes) {
+  nlohmann::ordered_json json = provenance_json(
+      schema, conditions, engine, flags.model.empty() ? "demo model" : flags.model, flags.compute);
+  json["session"] = session_json(flags);
+  json["projections"] = projections_json(engine, of_modes);
+  return json;
 }
 
 }  // namespace kakeya::cli

@@ -64,17 +64,19 @@ Result<SetText> read_own_set(const std::string& path, std::int64_t limit);
 // memory to measure it in.
 double probe_gb_per_s(const Engine& engine);
 
+// Projections of an evaluation's modes, by their names.
+using Projections = std::map<std::string, std::shared_ptr<const Projection>>;
+
 // What the modes restore rows with, by KvMode::projection. Unless they were asked for by name,
 // those whose projection is not there are taken out. `folder`: of the projections; empty: the
 // model's projections/. Errors: as load_projection.
-Result<std::map<std::string, std::shared_ptr<const Projection>>> load_projections(
-    EngineImpl& engine,
-    bool by_name,
-    std::vector<eval::KvMode>& modes,
-    const std::string& folder = {});
+Result<Projections> load_projections(EngineImpl& engine,
+                                     bool by_name,
+                                     std::vector<eval::KvMode>& modes,
+                                     const std::string& folder = {});
 
-// Files of reports: those named, and what lies in named folders (*.json), in order. Errors:
-// kNotFound for a folder without any.
+// Files of reports: those named, and what lies in and below named folders (*.json), in order.
+// Errors: kNotFound for a folder without any.
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths);
 
 // Where a report goes: -o and --json.
@@ -92,21 +94,40 @@ Status give_report(const ReportFlags& flags,
                    const nlohmann::ordered_json& report,
                    const std::string& table);
 
+// The identity of a run beside its prompts: reports state it and journals are bound to it, both
+// from here.
+
+// Names every flag on which the results of a session can depend.
+nlohmann::ordered_json session_json(const ModelFlags& flags);
+
+// Lists projections with the hashes of their weights: those of modes, and as "session" the one that
+// the engine's own sessions restore rows with. The list is empty where nothing is restored.
+nlohmann::ordered_json projections_json(const EngineImpl& engine, const Projections& of_modes);
+
+// Gives what the first line of every journal has: commit and machine, beside `options`.
+nlohmann::ordered_json journal_run_json(const nlohmann::ordered_json& options);
+
+// Gives it for a run of an engine, with all flags of its sessions, its weights and what restores
+// rows.
+nlohmann::ordered_json journal_run_json(const EngineImpl& engine,
+                                        const ModelFlags& flags,
+                                        const Projections& of_modes,
+                                        const nlohmann::ordered_json& options);
+
 // --resume; `parts`: what the journal has the results of, such as "windows".
 void add_resume_flag(CLI::App& command, std::string& path, const std::string& parts);
-// The journal of --resume; null without one. `of`: "eval kl". `options`: what results depend on
-// beside model, backend and the flags that every command with a model has. Errors: as
-// PartJournal::open.
+// The journal of --resume; null without one. `of`: "eval kl". `run`: of journal_run_json(). Errors:
+// as PartJournal::open.
 Result<std::unique_ptr<eval::PartJournal>> open_part_journal(const std::string& path,
                                                              const std::string& of,
-                                                             const EngineImpl& engine,
-                                                             const ModelFlags& flags,
-                                                             const nlohmann::ordered_json& options);
+                                                             const nlohmann::ordered_json& run);
 
-// How a report of the model of `flags` was made.
+// How a report of the model of `flags` was made, with all flags of its sessions and what restored
+// rows.
 nlohmann::ordered_json provenance_json(const std::string& schema,
                                        const RunConditions& conditions,
                                        const ModelFlags& flags,
-                                       const EngineImpl& engine);
+                                       const EngineImpl& engine,
+                                       const Projections& of_modes = {});
 
 }  // namespace kakeya::cli

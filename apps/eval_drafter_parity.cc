@@ -61,7 +61,7 @@ nlohmann::ordered_json report_json(const ParityFlags& flags,
                                    const EngineImpl& reference,
                                    const EngineImpl& engine,
                                    const std::vector<eval::ParityBlock>& blocks) {
-  constexpr const char* kSchema = "kakeya.eval.drafter-parity/1";
+  constexpr const char* kSchema = "kakeya.eval.drafter-parity/2";
   nlohmann::ordered_json json = provenance_json(kSchema, flags.conditions, flags.model, engine);
   const ModelFlags of = reference_flags(flags);
   const auto exact = provenance_json(kSchema, flags.conditions, of, reference);

@@ -49,19 +49,22 @@ nlohmann::ordered_json set_json(const eval::DivergenceReport& report) {
                        {"same_top", window.same_top}});
   }
   const eval::DivergenceTotals totals = eval::divergence_totals(report.windows);
-  return {{"set", report.set},
-          {"tokens", totals.tokens},
-          {"mean", totals.mean},
-          {"low", totals.interval.low},
-          {"high", totals.interval.high},
-          {"median", report.median},
-          {"p99", report.p99},
-          {"most", report.most},
-          {"top_agreement", totals.top_agreement},
-          {"reference_perplexity", totals.reference_perplexity},
-          {"perplexity", totals.perplexity},
-          {"seconds", report.seconds},
-          {"windows", windows}};
+  nlohmann::ordered_json json = {{"set", report.set},
+                                 {"tokens", totals.tokens},
+                                 {"mean", totals.mean},
+                                 {"median", report.median},
+                                 {"p99", report.p99},
+                                 {"most", report.most},
+                                 {"top_agreement", totals.top_agreement},
+                                 {"reference_perplexity", totals.reference_perplexity},
+                                 {"perplexity", totals.perplexity},
+                                 {"seconds", report.seconds}};
+  if (eval::has_interval(report.windows.size())) {
+    json["low"] = totals.interval.low;
+    json["high"] = totals.interval.high;
+  }
+  json["windows"] = windows;
+  return json;
 }
 
 std::string format_sets(const std::vector<eval::DivergenceReport>& reports) {
@@ -73,8 +76,10 @@ std::string format_sets(const std::vector<eval::DivergenceReport>& reports) {
     text += fmt::format(
         "{:<16} {:>8} {:>11.3g} {:>23} {:>10.3g} {:>10.3g} {:>10.3g} {:>7.2f} % {:>21}\n",
         report.set, totals.tokens, totals.mean,
-        fmt::format("{:.3g} to {:.3g}", totals.interval.low, totals.interval.high), report.median,
-        report.p99, report.most, 100.0 * totals.top_agreement,
+        eval::has_interval(report.windows.size())
+            ? fmt::format("{:.3g} to {:.3g}", totals.interval.low, totals.interval.high)
+            : std::string("of one window"),
+        report.median, report.p99, report.most, 100.0 * totals.top_agreement,
         fmt::format("{:.4f} -> {:.4f}", totals.reference_perplexity, totals.perplexity));
   }
   return text;
@@ -85,12 +90,14 @@ Result<std::vector<eval::DivergenceReport>> run_sets(EngineImpl& reference,
                                                      const DivergenceFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets,
                           read_text_sets(reference, flags.texts));
-  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
-                          open_part_journal(flags.resume, "eval kl", engine, flags.model,
-                                            {{"length", flags.texts.length},
-                                             {"reference_weights", reference.model_fingerprint()},
-                                             {"reference_backend", reference.backend_name()},
-                                             {"reference_compute", flags.reference_compute}}));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto journal,
+      open_part_journal(flags.resume, "eval kl",
+                        journal_run_json(engine, flags.model, {},
+                                         {{"length", flags.texts.length},
+                                          {"reference_weights", reference.model_fingerprint()},
+                                          {"reference_backend", reference.backend_name()},
+                                          {"reference_compute", flags.reference_compute}})));
   std::vector<eval::DivergenceReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
@@ -111,9 +118,9 @@ nlohmann::ordered_json report_json(const DivergenceFlags& flags,
                                    const EngineImpl& engine,
                                    const std::vector<eval::DivergenceReport>& reports) {
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.kl/1", flags.conditions, flags.model, engine);
+      provenance_json("kakeya.eval.kl/2", flags.conditions, flags.model, engine);
   const nlohmann::ordered_json of =
-      provenance_json("kakeya.eval.kl/1", flags.conditions, reference_flags(flags), reference);
+      provenance_json("kakeya.eval.kl/2", flags.conditions, reference_flags(flags), reference);
   for (const char* field : {"model", "weights", "backend", "compute"}) {
     json["reference"][field] = of[field];
   }

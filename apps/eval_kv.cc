@@ -111,39 +111,41 @@ nlohmann::ordered_json kv_journal_options(const std::vector<eval::KvMode>& modes
                                           const eval::KvEvalOptions& options) {
   nlohmann::ordered_json json = {{"chunk", options.chunk},
                                  {"needle_tokens", options.needle_tokens},
-                                 {"modes", nlohmann::ordered_json::array()},
-                                 {"projections", nlohmann::ordered_json::object()}};
+                                 {"modes", nlohmann::ordered_json::array()}};
   for (const eval::KvMode& mode : modes) json["modes"].push_back(mode.name);
-  for (const auto& [name, projection] : options.projections) {
-    json["projections"][name] = projection->fingerprint();
-  }
   return json;
 }
 
-Result<KvReports> evaluate(EngineImpl& engine, const KvFlags& flags, const std::vector<Job>& jobs) {
+// `options`: gets the projections that modes restore with.
+Result<KvReports> evaluate(EngineImpl& engine,
+                           const KvFlags& flags,
+                           const std::vector<Job>& jobs,
+                           eval::KvEvalOptions& options) {
   KvReports reports;
   KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(flags.modes));
-  eval::KvEvalOptions options = flags.options;
   KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, !flags.modes.empty(),
                                                                 reports.modes, flags.projections));
-  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
-                          open_part_journal(flags.resume, "eval kv", engine, flags.model,
-                                            kv_journal_options(reports.modes, options)));
-  options.journal = journal.get();
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto journal,
+      open_part_journal(flags.resume, "eval kv",
+                        journal_run_json(engine, flags.model, options.projections,
+                                         kv_journal_options(reports.modes, options))));
   for (const Job& job : jobs) {
     ProgressBar bar(fmt::format("{} {}", job.set.name, job.length));
-    options.on_progress = [&](std::int64_t done, std::int64_t total) {
+    eval::KvEvalOptions of_job = options;
+    of_job.journal = journal.get();
+    of_job.on_progress = [&](std::int64_t done, std::int64_t total) {
       bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     };
     if (job.needle) {
       KAKEYA_ASSIGN_OR_RETURN(
           eval::KvNeedleReport report,
-          eval::evaluate_kv_needles(engine, reports.modes, job.set, job.length, options));
+          eval::evaluate_kv_needles(engine, reports.modes, job.set, job.length, of_job));
       reports.needles.push_back(std::move(report));
     } else {
       KAKEYA_ASSIGN_OR_RETURN(
           eval::KvTextReport report,
-          eval::evaluate_kv_texts(engine, reports.modes, job.set, job.length, options));
+          eval::evaluate_kv_texts(engine, reports.modes, job.set, job.length, of_job));
       reports.texts.push_back(std::move(report));
     }
   }
@@ -155,10 +157,11 @@ Result<bool> eval_kv(const KvFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Job> jobs, read_jobs(*engine, flags));
-  KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs));
+  eval::KvEvalOptions options = flags.options;
+  KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs, options));
 
-  nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.kv/2", flags.conditions, flags.model, *engine);
+  nlohmann::ordered_json json = provenance_json("kakeya.eval.kv/3", flags.conditions, flags.model,
+                                                *engine, options.projections);
   json["options"] = {{"lengths", flags.lengths},
                      {"limit", flags.limit},
                      {"chunk", flags.options.chunk},

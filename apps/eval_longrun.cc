@@ -156,7 +156,7 @@ Result<int> eval_longrun(LongRunFlags& flags) {
   }
   if (!run) return Unexpected(run.error());
   nlohmann::ordered_json json =
-      provenance_json("kakeya.longrun/1", flags.conditions, flags.model, *engine);
+      provenance_json("kakeya.longrun/2", flags.conditions, flags.model, *engine);
   json["options"] = longrun_options_json(flags, set, engine->session_context(options.session));
   json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
   eval::add_longrun_json(json, *run);

@@ -138,8 +138,9 @@ Result<std::vector<eval::TenantArmReport>> run_tenant_arms(EngineImpl& engine,
   };
   nlohmann::ordered_json kept_for = tenant_options_json(flags);
   kept_for["context"] = options.session.context;
-  KAKEYA_ASSIGN_OR_RETURN(const auto journal, open_part_journal(flags.resume, "eval multitenant",
-                                                                engine, flags.model, kept_for));
+  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
+                          open_part_journal(flags.resume, "eval multitenant",
+                                            journal_run_json(engine, flags.model, {}, kept_for)));
   options.journal = journal.get();
   const std::vector<eval::TenantArm> arms = eval::tenant_arms(choice.any());
   return eval::run_tenants(engine, prompts, arms, options);
@@ -154,7 +155,7 @@ Result<bool> eval_multitenant(TenantFlags& flags) {
   const double probe_before = probe_gb_per_s(*engine);
   KAKEYA_ASSIGN_OR_RETURN(const auto arms, run_tenant_arms(*engine, flags, texts));
   nlohmann::ordered_json json =
-      provenance_json("kakeya.multitenant/1", flags.conditions, flags.model, *engine);
+      provenance_json("kakeya.multitenant/2", flags.conditions, flags.model, *engine);
   json["options"] = tenant_options_json(flags);
   json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
   eval::add_tenants_json(json, arms);

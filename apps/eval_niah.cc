@@ -44,11 +44,10 @@ Result<std::unique_ptr<eval::NiahJournal>> open_journal(const EngineImpl& engine
   if (flags.resume.empty()) return nullptr;
   nlohmann::ordered_json run = needle_journal_json(flags);
   run["chunk"] = options.chunk;
-  run["weights"] = engine.model_fingerprint();
-  run["drafter_weights"] = engine.drafter_fingerprint();
-  run["backend"] = engine.backend_name();
-  run["compute"] = flags.model.compute;
-  KAKEYA_ASSIGN_OR_RETURN(eval::NiahJournal journal, eval::NiahJournal::open(flags.resume, run));
+  KAKEYA_ASSIGN_OR_RETURN(
+      eval::NiahJournal journal,
+      eval::NiahJournal::open(flags.resume,
+                              journal_run_json(engine, flags.model, options.projections, run)));
   return std::make_unique<eval::NiahJournal>(std::move(journal));
 }
 
@@ -111,8 +110,8 @@ Result<NiahReport> run_niah(EngineImpl& engine,
 nlohmann::ordered_json engine_report_json(const NiahFlags& flags,
                                           const EngineImpl& engine,
                                           const eval::NiahOptions& options) {
-  nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.niah/1", flags.conditions, flags.model, engine);
+  nlohmann::ordered_json json = provenance_json("kakeya.eval.niah/2", flags.conditions, flags.model,
+                                                engine, options.projections);
   json["options"] = needle_options_json(flags);
   json["options"]["chunk"] = options.chunk;
   for (const eval::KvMode& mode : options.modes) {

@@ -22,7 +22,7 @@ Result<std::optional<eval::NiahJournal>> open_journal(const NiahFlags& flags,
   nlohmann::ordered_json run = needle_journal_json(flags);
   run["server"] = flags.server.url;
   run["model"] = model;
-  return eval::NiahJournal::open(flags.resume, run);
+  return eval::NiahJournal::open(flags.resume, journal_run_json(run));
 }
 
 eval::NiahReply reply_of(const eval::NeedlePrompt& prompt, const eval::ServedText& answer) {

@@ -121,10 +121,12 @@ Status eval_overlap(OverlapFlags& flags) {
   if (engine->drafter() == nullptr) flags.options.draft_length = 0;
   flags.options.num_experts = config.num_experts;
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets, read_sets(*engine, flags));
-  KAKEYA_ASSIGN_OR_RETURN(const auto journal,
-                          open_part_journal(flags.resume, "eval overlap", *engine, flags.model,
-                                            {{"max_tokens", flags.options.max_tokens},
-                                             {"draft_length", flags.options.draft_length}}));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto journal,
+      open_part_journal(flags.resume, "eval overlap",
+                        journal_run_json(*engine, flags.model, {},
+                                         {{"max_tokens", flags.options.max_tokens},
+                                          {"draft_length", flags.options.draft_length}})));
   flags.options.journal = journal.get();
   std::vector<eval::OverlapReport> reports;
   for (const eval::PromptSet& set : sets) {
@@ -137,7 +139,7 @@ Status eval_overlap(OverlapFlags& flags) {
     reports.push_back(std::move(report));
   }
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.overlap/1", flags.conditions, flags.model, *engine);
+      provenance_json("kakeya.eval.overlap/2", flags.conditions, flags.model, *engine);
   json["options"] = {{"limit", flags.limit},
                      {"max_tokens", flags.options.max_tokens},
                      {"draft_length", flags.options.draft_length}};

@@ -31,10 +31,16 @@ nlohmann::ordered_json set_json(const eval::PerplexityReport& report) {
   for (const eval::WindowScore& window : report.windows) {
     windows.push_back({{"text", window.text}, {"tokens", window.tokens}, {"nll", window.nll}});
   }
-  const eval::Interval interval = eval::perplexity_interval(report.windows);
-  return {{"set", report.set},   {"tokens", report.tokens()}, {"perplexity", report.perplexity()},
-          {"low", interval.low}, {"high", interval.high},     {"seconds", report.seconds},
-          {"windows", windows}};
+  nlohmann::ordered_json json = {
+      {"set", report.set}, {"tokens", report.tokens()}, {"perplexity", report.perplexity()}};
+  if (eval::has_interval(report.windows.size())) {
+    const eval::Interval interval = eval::perplexity_interval(report.windows);
+    json["low"] = interval.low;
+    json["high"] = interval.high;
+  }
+  json["seconds"] = report.seconds;
+  json["windows"] = windows;
+  return json;
 }
 
 std::string format_sets(const std::vector<eval::PerplexityReport>& reports) {
@@ -45,7 +51,9 @@ std::string format_sets(const std::vector<eval::PerplexityReport>& reports) {
     const eval::Interval interval = eval::perplexity_interval(report.windows);
     text += fmt::format("{:<16} {:>8} {:>9} {:>11.4f} {:>19} {:>12.4f} {:>10.0f}\n", report.set,
                         report.windows.size(), report.tokens(), report.perplexity(),
-                        fmt::format("{:.3f} to {:.3f}", interval.low, interval.high),
+                        eval::has_interval(report.windows.size())
+                            ? fmt::format("{:.3f} to {:.3f}", interval.low, interval.high)
+                            : std::string("of one window"),
                         std::log2(report.perplexity()),
                         static_cast<double>(report.tokens()) / report.seconds);
   }
@@ -59,8 +67,9 @@ Status eval_perplexity(const PerplexityFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::PromptSet> sets,
                           read_text_sets(*engine, flags.texts));
   KAKEYA_ASSIGN_OR_RETURN(const auto journal,
-                          open_part_journal(flags.resume, "eval perplexity", *engine, flags.model,
-                                            {{"window", flags.texts.length}}));
+                          open_part_journal(flags.resume, "eval perplexity",
+                                            journal_run_json(*engine, flags.model, {},
+                                                             {{"length", flags.texts.length}})));
   std::vector<eval::PerplexityReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
@@ -77,7 +86,7 @@ Status eval_perplexity(const PerplexityFlags& flags) {
     reports.push_back(std::move(report));
   }
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.perplexity/1", flags.conditions, flags.model, *engine);
+      provenance_json("kakeya.eval.perplexity/2", flags.conditions, flags.model, *engine);
   json["options"] = {{"window", flags.texts.length}, {"limit", flags.texts.limit}};
   for (const eval::PerplexityReport& report : reports) json["sets"].push_back(set_json(report));
   const std::string table =

@@ -23,17 +23,18 @@ nlohmann::ordered_json served_options_json(const TaskFlags& flags) {
 // None without --resume.
 Result<std::optional<eval::TaskJournal>> open_served_journal(const TaskFlags& flags,
                                                              const std::string& model,
-                                                             const std::string& problems_sha256) {
+                                                             const std::string& problems_sha256,
+                                                             const eval::PythonRunner* python) {
   if (flags.resume.empty()) return std::nullopt;
   nlohmann::ordered_json run = served_options_json(flags);
   // Others are more of the same.
   run.erase("limit");
   run.erase("parallel");
   run["problems_sha256"] = problems_sha256;
-  run["seconds"] = flags.limits.seconds;
+  run["python"] = python == nullptr ? nlohmann::ordered_json() : python_json(flags, *python);
   run["server"] = flags.server.url;
   run["model"] = model;
-  return eval::TaskJournal::open(flags.resume, run);
+  return eval::TaskJournal::open(flags.resume, journal_run_json(run));
 }
 
 // Takes over what the journal has, and asks the rest. Replies are in the order of the problems.
@@ -87,7 +88,7 @@ Status eval_served_task(const TaskFlags& flags,
                                                                       flags.max_tokens);
                                             },
                                         .hash = eval::text_sha256};
-  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_served_journal(flags, model.name, set.sha256));
+  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_served_journal(flags, model.name, set.sha256, python));
   KAKEYA_ASSIGN_OR_RETURN(const auto replies, ask_all(set, options, journal));
 
   const eval::TaskSummary summary = eval::task_summary(replies);

@@ -70,18 +70,14 @@ nlohmann::ordered_json task_options_json(const TaskFlags& flags) {
 // None without --resume.
 Result<std::optional<eval::TaskJournal>> open_task_journal(const EngineImpl& engine,
                                                            const TaskFlags& flags,
-                                                           const std::string& problems_sha256) {
+                                                           const std::string& problems_sha256,
+                                                           const eval::PythonRunner* python) {
   if (flags.resume.empty()) return std::nullopt;
   nlohmann::ordered_json run = task_options_json(flags);
   run.erase("limit");  // others are more of the same
   run["problems_sha256"] = problems_sha256;
-  run["seconds"] = flags.limits.seconds;
-  run["weights"] = engine.model_fingerprint();
-  run["drafter_weights"] = engine.drafter_fingerprint();
-  run["draft"] = flags.model.draft;
-  run["backend"] = engine.backend_name();
-  run["compute"] = flags.model.compute;
-  return eval::TaskJournal::open(flags.resume, run);
+  run["python"] = python == nullptr ? nlohmann::ordered_json() : python_json(flags, *python);
+  return eval::TaskJournal::open(flags.resume, journal_run_json(engine, flags.model, {}, run));
 }
 
 Result<std::vector<eval::TaskReply>> ask_all(eval::TaskEvaluation& evaluation,
@@ -134,12 +130,12 @@ Result<bool> eval_engine_task(const TaskFlags& flags,
   options.session = engine->session_options();
   KAKEYA_ASSIGN_OR_RETURN(const auto evaluation,
                           eval::TaskEvaluation::create(*engine, set.problems, options));
-  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_task_journal(*engine, flags, set.sha256));
+  KAKEYA_ASSIGN_OR_RETURN(auto journal, open_task_journal(*engine, flags, set.sha256, python));
   KAKEYA_ASSIGN_OR_RETURN(const auto replies, ask_all(*evaluation, journal));
 
   const eval::TaskSummary summary = eval::task_summary(replies);
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.task/1", flags.conditions, flags.model, *engine);
+      provenance_json("kakeya.eval.task/2", flags.conditions, flags.model, *engine);
   json["draft"] = flags.model.draft;
   json["options"] = task_options_json(flags);
   json["problems_sha256"] = set.sha256;

@@ -95,12 +95,20 @@ nlohmann::ordered_json RunConditions::json() const {
   return json;
 }
 
+nlohmann::ordered_json program_json() {
+  return {{"commit", *kCommit == '\0' ? nlohmann::ordered_json() : nlohmann::ordered_json(kCommit)},
+          {"dirty", kCommitIsDirty}};
+}
+
+nlohmann::ordered_json machine_json() {
+  return {{"cpu", cpu_name()}, {"cpus", ::sysconf(_SC_NPROCESSORS_ONLN)}};
+}
+
 nlohmann::ordered_json provenance_json(const std::string& schema, const RunConditions& conditions) {
   nlohmann::ordered_json json = {{"schema", schema}, {"version", kVersion}};
-  json["commit"] = *kCommit == '\0' ? nlohmann::ordered_json() : nlohmann::ordered_json(kCommit);
-  json["dirty"] = kCommitIsDirty;
+  json.update(program_json());
   json["command"] = command_json();
-  json["machine"] = {{"cpu", cpu_name()}, {"cpus", ::sysconf(_SC_NPROCESSORS_ONLN)}};
+  json["machine"] = machine_json();
   json["conditions"] = conditions.json();
   return json;
 }

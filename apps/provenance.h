@@ -41,6 +41,12 @@ class RunConditions {
   nlohmann::ordered_json start_load_;
 };
 
+// The commit that this program was made of, null if that is not known, and whether its files had
+// changes.
+nlohmann::ordered_json program_json();
+// The machine's processor and how many of them there are.
+nlohmann::ordered_json machine_json();
+
 // The first fields of every report: schema, version, commit, command, machine, conditions.
 // `schema` is "kakeya.NAME/VERSION".
 nlohmann::ordered_json provenance_json(const std::string& schema, const RunConditions& conditions);

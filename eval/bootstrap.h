@@ -1,6 +1,7 @@
 // How far a mean would move had other samples been drawn: the bootstrap (Efron, 1979).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,11 @@ struct GroupSum {
 
 // The sum of all over their count; 0 without any.
 double mean_of(std::span<const GroupSum> groups);
+
+// Says whether so many groups have an interval: what is drawn from one is that one.
+constexpr bool has_interval(std::size_t groups) {
+  return groups >= 2;
+}
 
 // The middle 95 % of the means of 1,000 sets of as many groups, drawn with replacement. The draws
 // are always the same. {0, 0} without groups.

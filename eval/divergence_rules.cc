@@ -33,8 +33,7 @@ void check_set(const Report& set, std::int64_t window, const std::string& at, Ru
   const DivergenceTotals totals = divergence_totals(windows);
   checks.expect_count(totals.tokens, set["tokens"], "counts", at + "/tokens");
   checks.expect_number(totals.mean, set["mean"], "headline", at + "/mean");
-  checks.expect_number(totals.interval.low, set["low"], "headline", at + "/low");
-  checks.expect_number(totals.interval.high, set["high"], "headline", at + "/high");
+  check_interval(set, totals.interval, at, checks);
   checks.expect_number(totals.top_agreement, set["top_agreement"], "headline",
                        at + "/top_agreement");
   checks.expect_number(totals.reference_perplexity, set["reference_perplexity"], "headline",
@@ -49,6 +48,10 @@ void check_set(const Report& set, std::int64_t window, const std::string& at, Ru
 }  // namespace
 
 void check_divergence(const Report& report, RuleChecks& checks) {
+  const ReportCommand command = command_of(report, checks);
+  checks.expect(
+      command.given.contains("--reference") || report["reference"]["model"] == report["model"],
+      "provenance", "reference/model", "expected the same where no other is named");
   const std::int64_t window = count(report["options"]["length"]);
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     check_set(report["sets"][i], window, fmt::format("sets/{}", i), checks);

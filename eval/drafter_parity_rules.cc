@@ -7,6 +7,10 @@
 namespace kakeya::eval {
 
 void check_drafter_parity(const Report& report, RuleChecks& checks) {
+  const ReportCommand command = command_of(report, checks);
+  checks.expect(command.given.contains("--reference-draft") ||
+                    report["reference"]["draft"] == report["draft"],
+                "provenance", "reference/draft", "expected the same where no other is named");
   const std::int64_t proposed = count(report["options"]["block_tokens"]) - 1;
   std::vector<ParityBlock> blocks;
   for (const Report& row : report["rows"]) {

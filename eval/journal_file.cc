@@ -13,15 +13,18 @@ std::string journal_line(const Report& json) {
   return json.dump(-1, ' ', false, Report::error_handler_t::replace);
 }
 
-// What is not as this run has it; empty: nothing.
-std::string difference(const Report& there, const Report& here) {
+// The first value that is not as this run has it, by the names that lead there; empty: none.
+std::string difference(const Report& there, const Report& here, const std::string& at = {}) {
   for (const auto& [name, value] : here.items()) {
     const auto found = there.is_object() ? there.find(name) : there.end();
-    if (!there.is_object() || found == there.end()) return name + ", which is not there";
-    if (*found != value) {
-      return name + ": " + journal_line(*found).substr(0, 80) + " instead of " +
-             journal_line(value).substr(0, 80);
+    if (!there.is_object() || found == there.end()) return at + name + ", which is not there";
+    if (*found == value) continue;
+    if (found->is_object() && value.is_object()) {
+      std::string below = difference(*found, value, at + name + "/");
+      if (!below.empty()) return below;
     }
+    return at + name + ": " + journal_line(*found).substr(0, 80) + " instead of " +
+           journal_line(value).substr(0, 80);
   }
   return {};
 }

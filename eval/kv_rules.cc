@@ -105,6 +105,7 @@ void check_needles(const Report& report, std::size_t index, RuleChecks& checks) 
 }  // namespace
 
 void check_keys_and_values(const Report& report, RuleChecks& checks) {
+  command_of(report, checks);
   checks.expect(report["modes"][0]["mode"] == "exact", "same-run", "modes/0/mode",
                 "expected the exact mode beside the others");
   bool exact = true;

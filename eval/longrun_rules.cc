@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,24 @@ std::vector<LongRunBucket> longrun_rows_of(const Report& report) {
                     .resident_bytes = json["resident_bytes"].get<std::uint64_t>()});
   }
   return rows;
+}
+
+// Options that come of several flags.
+void check_length_of_run(const Report& report, RuleChecks& checks) {
+  const Report& options = report["options"];
+  const ReportCommand command = command_of(report, checks);
+  const auto number = [&](const char* name, const char* otherwise) {
+    return std::strtod(command.value(name, otherwise).c_str(), nullptr);
+  };
+  const double minutes = count(options["tokens"]) > 0 ? 0.0 : number("--minutes", "60");
+  checks.expect_number(minutes, options["minutes"], "provenance", "options/minutes");
+  const double of_bucket = number("--bucket-minutes", "10");
+  const bool sound = minutes <= 1e6 && of_bucket >= 1e-4;  // what the command takes
+  checks.expect_count(sound ? longrun_buckets(minutes, of_bucket) : 0, options["buckets"],
+                      "provenance", "options/buckets");
+  checks.expect(
+      command.given.contains("--prompts") || options["set"] == command.value("--set", "mt_bench"),
+      "provenance", "options/set", "expected what the command says (--set)");
 }
 
 // Where bucket `index` has to end: the next one begins there, and of a run by minutes all take
@@ -125,6 +144,7 @@ void check_answers(const Report& report, RuleChecks& checks) {
 }  // namespace
 
 void check_longrun(const Report& report, RuleChecks& checks) {
+  check_length_of_run(report, checks);
   const Report& options = report["options"];
   checks.expect(report["complete"].get<bool>(), "gap", "complete",
                 "expected a run that came to its end");

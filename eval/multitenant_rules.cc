@@ -169,6 +169,7 @@ bool check_arm(const Report& report, const Report& arm, const std::string& at, R
 }  // namespace
 
 void check_multitenant(const Report& report, RuleChecks& checks) {
+  command_of(report, checks);
   const Report& arms = report["arms"];
   const bool drafts =
       std::ranges::any_of(arms, [](const Report& arm) { return arm["drafts"].get<bool>(); });

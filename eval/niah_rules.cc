@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -67,9 +68,30 @@ void check_samples(const Report& report,
   }
 }
 
+// Options that come of several flags.
+void check_needle_options(const Report& report, RuleChecks& checks) {
+  const Report& options = report["options"];
+  const ReportCommand command = command_of(report, checks);
+  const auto number = [&](const char* name, std::int64_t otherwise) {
+    return std::strtoll(command.value(name, std::to_string(otherwise)).c_str(), nullptr, 10);
+  };
+  const std::int64_t samples = number("--samples", 4);
+  checks.expect(
+      count(options["samples"]) == std::min<std::int64_t>(samples, number("--limit", samples)),
+      "provenance", "options/samples", "expected what the command says (--samples, --limit)");
+  checks.expect(
+      options["haystack"] == command.value("--file", command.value("--haystack", "prose")),
+      "provenance", "options/haystack", "expected what the command says (--haystack, --file)");
+  const std::int64_t hops = count(options["hops"]);
+  const std::int64_t answers = hops > 0 ? hops + 1 : count(options["needles"]);
+  checks.expect(count(options["max_tokens"]) == number("--max-tokens", 16 * answers), "provenance",
+                "options/max_tokens", "expected what the command says (--max-tokens)");
+}
+
 }  // namespace
 
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
+  check_needle_options(report, checks);
   const std::vector<std::string> modes = niah_modes_of(report);
   const bool served = report.contains("server");
   checks.expect(

@@ -38,6 +38,13 @@ void check_rows(const Report& report,
 }  // namespace
 
 void check_overlap(const Report& report, RuleChecks& checks) {
+  const ReportCommand command = command_of(report, checks);
+  // Of a model without a drafter there are no drafts, whatever was asked for.
+  const std::string length =
+      report.contains("drafter_weights") ? command.value("--draft-length", "3") : "0";
+  checks.expect(report["options"]["draft_length"].dump() == length, "provenance",
+                "options/draft_length",
+                "expected " + length + ", as the command says (--draft-length)");
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     const std::string at = fmt::format("sets/{}", i);
     check_rows(report, report["sets"][i]["text"], at + "/text", checks);

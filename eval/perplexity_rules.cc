@@ -9,6 +9,7 @@
 namespace kakeya::eval {
 
 void check_perplexity(const Report& report, RuleChecks& checks) {
+  command_of(report, checks);
   const std::int64_t window = count(report["options"]["window"]);
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     const Report& set = report["sets"][i];
@@ -23,9 +24,7 @@ void check_perplexity(const Report& report, RuleChecks& checks) {
     }
     checks.expect_count(rows.tokens(), set["tokens"], "counts", at + "/tokens");
     checks.expect_number(rows.perplexity(), set["perplexity"], "headline", at + "/perplexity");
-    const Interval interval = perplexity_interval(rows.windows);
-    checks.expect_number(interval.low, set["low"], "headline", at + "/low");
-    checks.expect_number(interval.high, set["high"], "headline", at + "/high");
+    check_interval(set, perplexity_interval(rows.windows), at, checks);
   }
 }
 

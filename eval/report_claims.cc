@@ -74,13 +74,19 @@ std::vector<ClaimGroup> keys_and_values_claims(const Report& report) {
   return groups;
 }
 
+// Gives the interval of a set, of which a set of one window has none.
+std::optional<std::pair<double, double>> interval_of(const Report& set) {
+  if (!set.contains("low") || !set.contains("high")) return std::nullopt;
+  return std::pair(number_of(set["low"]), number_of(set["high"]));
+}
+
 std::vector<ClaimGroup> perplexity_claims(const Report& report) {
   ClaimGroup group{
       .title = "Perplexity", .unit = "perplexity", .better = Better::kLess, .interval = kInterval};
   for (const Report& set : report["sets"]) {
     group.claims.push_back({.name = text_of(set["set"]),
                             .value = number_of(set["perplexity"]),
-                            .interval = {{number_of(set["low"]), number_of(set["high"])}}});
+                            .interval = interval_of(set)});
   }
   return {std::move(group)};
 }
@@ -93,7 +99,7 @@ std::vector<ClaimGroup> divergence_claims(const Report& report) {
   for (const Report& set : report["sets"]) {
     group.claims.push_back({.name = text_of(set["set"]),
                             .value = number_of(set["mean"]),
-                            .interval = {{number_of(set["low"]), number_of(set["high"])}}});
+                            .interval = interval_of(set)});
   }
   return {std::move(group)};
 }
@@ -299,26 +305,27 @@ std::vector<ClaimGroup> multitenant_claims(const Report& report) {
 std::vector<ClaimGroup> claims_of(const Report& report) {
   static const std::map<std::string, std::function<std::vector<ClaimGroup>(const Report&)>,
                         std::less<>>
-      kKinds = {{"kakeya.eval.spec/2", speculation_claims},
-                {"kakeya.eval.kv/2", keys_and_values_claims},
-                {"kakeya.eval.perplexity/1", perplexity_claims},
-                {"kakeya.eval.kl/1", divergence_claims},
-                {"kakeya.eval.drafter-parity/1", parity_claims},
-                {"kakeya.eval.overlap/1", overlap_claims},
-                {"kakeya.eval.niah/1", needle_claims},
-                {"kakeya.eval.served-niah/1", needle_claims},
-                {"kakeya.eval.task/1", task_claims},
-                {"kakeya.eval.served-task/1", task_claims},
-                {"kakeya.bench.decode/1", pass_claims},
-                {"kakeya.bench.prefill/1", pass_claims},
-                {"kakeya.bench.verify/1", pass_claims},
-                {"kakeya.bench.operations/1", operation_claims},
-                {"kakeya.bench.batch/1", session_claims},
-                {"kakeya.longrun/1", long_run_claims},
-                {"kakeya.multitenant/1", multitenant_claims},
-                {"kakeya.peers/2", peer_claims},
-                {"kakeya.servers/1", server_claims}};
-  const auto kind = kKinds.find(report["schema"].get<std::string>());
+      kKinds = {{"kakeya.eval.spec", speculation_claims},
+                {"kakeya.eval.kv", keys_and_values_claims},
+                {"kakeya.eval.perplexity", perplexity_claims},
+                {"kakeya.eval.kl", divergence_claims},
+                {"kakeya.eval.drafter-parity", parity_claims},
+                {"kakeya.eval.overlap", overlap_claims},
+                {"kakeya.eval.niah", needle_claims},
+                {"kakeya.eval.served-niah", needle_claims},
+                {"kakeya.eval.task", task_claims},
+                {"kakeya.eval.served-task", task_claims},
+                {"kakeya.bench.decode", pass_claims},
+                {"kakeya.bench.prefill", pass_claims},
+                {"kakeya.bench.verify", pass_claims},
+                {"kakeya.bench.operations", operation_claims},
+                {"kakeya.bench.batch", session_claims},
+                {"kakeya.longrun", long_run_claims},
+                {"kakeya.multitenant", multitenant_claims},
+                {"kakeya.peers", peer_claims},
+                {"kakeya.servers", server_claims}};
+  const std::string schema = report["schema"].get<std::string>();
+  const auto kind = kKinds.find(schema.substr(0, schema.rfind('/')));
   return kind == kKinds.end() ? std::vector<ClaimGroup>() : kind->second(report);
 }
 

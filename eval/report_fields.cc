@@ -43,7 +43,7 @@ std::string not_of_type(const Report& value, FieldType type) {
     case FieldType::kCommit:
       return is_hex(text, {40}) ? "" : "a commit of 40 hexadecimal digits";
     case FieldType::kHash:
-      return is_hex(text, {32, 64}) ? "" : "a hash of 32 or 64 hexadecimal digits";
+      return is_hex(text, {16, 32, 64}) ? "" : "a hash of 16, 32 or 64 hexadecimal digits";
     case FieldType::kTime:
       return is_time(text) ? "" : "a time such as 2026-11-23T18:53:06Z";
     case FieldType::kCount:

@@ -16,7 +16,7 @@ using Report = nlohmann::ordered_json;
 enum class FieldType : std::uint8_t {
   kText,
   kCommit,   // 40 hexadecimal digits
-  kHash,     // 32 or 64 of them
+  kHash,     // 16, 32 or 64 of them
   kTime,     // 2026-11-23T18:53:06Z
   kCount,    // an integer, 0 or more
   kLimit,    // a count, or -1: as many as pay

@@ -4,7 +4,9 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 
 #include "base/status.h"
 #include "report_rules.h"
@@ -15,14 +17,17 @@ namespace {
 constexpr std::array kRules = {
     GateRule{"schema", "the kind of the report is known"},
     GateRule{"fields", "all its fields are there, of their types, and no others"},
-    GateRule{"provenance", "made from a commit without changes, by a command that is named"},
+    GateRule{
+        "provenance",
+        "made from a commit without changes, by a command that says the same; what restored rows "
+        "is named by the hash of its weights"},
     GateRule{"counts", "counts agree with one another"},
     GateRule{"gap", "the rows of a long run follow one another, from its beginning to its end"},
     GateRule{"headline", "what is claimed is what its samples give"},
     GateRule{"same-run", "each time has its baseline of the same run, as often measured"},
     GateRule{"samples",
              "five samples or more behind each ratio of times, twenty behind a recall by length or "
-             "a score"},
+             "a score, two windows behind an interval"},
     GateRule{"long-enough", "what is timed takes a tenth of a second or more"},
     GateRule{"spread", "no sample takes three times another one"},
     GateRule{"lossless",
@@ -38,6 +43,30 @@ constexpr std::array kRules = {
         "of its rows"},
     GateRule{"within-the-machine", "no more bytes a second than twice what the probe read"},
 };
+
+using Rules = void (*)(const Report& report, RuleChecks& checks);
+
+// Maps the name of a kind to its rules, for all of its versions.
+const std::map<std::string, Rules, std::less<>>& rules_of_kinds() {
+  static const std::map<std::string, Rules, std::less<>> kKinds = {
+      {"kakeya.eval.spec", check_speculation},
+      {"kakeya.eval.kv", check_keys_and_values},
+      {"kakeya.eval.perplexity", check_perplexity},
+      {"kakeya.eval.kl", check_divergence},
+      {"kakeya.eval.drafter-parity", check_drafter_parity},
+      {"kakeya.eval.overlap", check_overlap},
+      {"kakeya.eval.niah", check_needles_in_haystacks},
+      {"kakeya.eval.served-niah", check_needles_in_haystacks},
+      {"kakeya.eval.task", check_tasks},
+      {"kakeya.eval.served-task", check_served_tasks},
+      {"kakeya.longrun", check_longrun},
+      {"kakeya.multitenant", check_multitenant},
+      {"kakeya.bench.operations", check_operations},
+      {"kakeya.bench.batch", check_sessions},
+      {"kakeya.peers", check_peers},
+      {"kakeya.servers", check_servers}};
+  return kKinds;
+}
 
 }  // namespace
 
@@ -78,22 +107,9 @@ std::vector<GateFinding> check_report(const Report& report) {
   if (!findings.empty()) return findings;
   RuleChecks checks(findings);
   check_provenance(report, checks);
-  if (kind == "kakeya.eval.spec/2") check_speculation(report, checks);
-  if (kind == "kakeya.eval.kv/2") check_keys_and_values(report, checks);
-  if (kind == "kakeya.eval.perplexity/1") check_perplexity(report, checks);
-  if (kind == "kakeya.eval.kl/1") check_divergence(report, checks);
-  if (kind == "kakeya.eval.drafter-parity/1") check_drafter_parity(report, checks);
-  if (kind == "kakeya.eval.overlap/1") check_overlap(report, checks);
-  if (kind == "kakeya.eval.niah/1") check_needles_in_haystacks(report, checks);
-  if (kind == "kakeya.eval.served-niah/1") check_needles_in_haystacks(report, checks);
-  if (kind == "kakeya.eval.task/1") check_tasks(report, checks);
-  if (kind == "kakeya.eval.served-task/1") check_served_tasks(report, checks);
-  if (kind == "kakeya.longrun/1") check_longrun(report, checks);
-  if (kind == "kakeya.multitenant/1") check_multitenant(report, checks);
-  if (kind == "kakeya.bench.operations/1") check_operations(report, checks);
-  if (kind == "kakeya.bench.batch/1") check_sessions(report, checks);
-  if (kind == "kakeya.peers/2") check_peers(report, checks);
-  if (kind == "kakeya.servers/1") check_servers(report, checks);
+  check_projections(report, checks);
+  const auto rules = rules_of_kinds().find(kind.substr(0, kind.rfind('/')));
+  if (rules != rules_of_kinds().end()) rules->second(report, checks);
   if (report.contains("passes")) check_passes(report, checks);
   return findings;
 }

@@ -17,7 +17,9 @@ void RuleChecks::expect_number(double expected,
                                const std::string& at) {
   const double value = got.get<double>();
   const double tolerance = 1e-12 * std::max(std::abs(expected), std::abs(value));
-  expect(std::abs(value - expected) <= tolerance, rule, at,
+  // An infinite tolerance would allow anything.
+  const bool finite = std::isfinite(expected) && std::isfinite(value);
+  expect(finite && std::abs(value - expected) <= tolerance, rule, at,
          fmt::format("expected {}, got {}", expected, value));
 }
 
@@ -56,6 +58,21 @@ void check_window(const Report& windows,
   const std::int64_t tokens = count(row["tokens"]);
   checks.expect(tokens >= fewest && tokens < window, "counts", at + "/tokens",
                 fmt::format("expected {} to {}, got {}", fewest, window - 1, tokens));
+}
+
+void check_interval(const Report& set,
+                    const Interval& interval,
+                    const std::string& at,
+                    RuleChecks& checks) {
+  const bool has = has_interval(set["windows"].size());
+  for (const auto& [name, expected] :
+       {std::pair("low", interval.low), std::pair("high", interval.high)}) {
+    const std::string here = at + "/" + name;
+    checks.expect(has == set.contains(name), "samples", here,
+                  has ? "expected it, of so many windows"
+                      : "expected no interval of one window, which says nothing of others");
+    if (has && set.contains(name)) checks.expect_number(expected, set[name], "headline", here);
+  }
 }
 
 void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks) {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap.h"
+#include "report_command.h"
 #include "report_gate.h"
 
 namespace kakeya::eval {
@@ -45,10 +47,20 @@ void check_window(const Report& windows,
                   const std::string& at,
                   RuleChecks& checks);
 
+// The interval of a set's windows: there where they are two or more, and as it should be.
+void check_interval(const Report& set,
+                    const Interval& interval,
+                    const std::string& at,
+                    RuleChecks& checks);
+
 // No sample takes much longer than another one.
 void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks);
 
 void check_provenance(const Report& report, RuleChecks& checks);
+// The command of an evaluation's report; what the report says of its flags is compared with it.
+ReportCommand command_of(const Report& report, RuleChecks& checks);
+// Checks that reports of versions which name what restored rows name all of it.
+void check_projections(const Report& report, RuleChecks& checks);
 void check_speculation(const Report& report, RuleChecks& checks);
 void check_keys_and_values(const Report& report, RuleChecks& checks);
 void check_perplexity(const Report& report, RuleChecks& checks);

@@ -36,6 +36,41 @@ threads count stated
 compute text stated
 )";
 
+// Flags of sessions, and what restored rows: of versions from this one on.
+constexpr std::string_view kSession = R"(
+session/context count checked
+session/chunk count checked
+session/kv_full text checked
+session/kv_sliding text checked
+session/kv_drafter text checked
+session/window count checked
+session/sink count checked
+session/evicted_full text checked
+session/evicted_sliding text checked
+session/kv_codes text checked
+session/projection text checked
+session/draft text checked
+session/mask_mode text checked
+session/embed_scale text checked
+session/allow_inexact flag checked
+session/backend text checked
+session/instruction_set text checked
+session/compute text checked
+session/threads count checked
+projections/*?/name text checked
+projections/*?/fingerprint hash result
+)";
+
+// Bounds of sets of windows: a set of one window has had none since the second version.
+constexpr std::string_view kInterval = R"(
+sets/*/low number checked
+sets/*/high number checked
+)";
+constexpr std::string_view kOptionalInterval = R"(
+sets/*/low? number checked
+sets/*/high? number checked
+)";
+
 constexpr std::string_view kSpeculation = R"(
 draft text stated
 drafter_block count stated
@@ -125,8 +160,6 @@ options/limit count stated
 sets/*/set text stated
 sets/*/tokens count checked
 sets/*/perplexity number checked
-sets/*/low number checked
-sets/*/high number checked
 sets/*/seconds seconds stated
 sets/*/windows/*/text text stated
 sets/*/windows/*/tokens count checked
@@ -143,8 +176,6 @@ reference/compute text stated
 sets/*/set text stated
 sets/*/tokens count checked
 sets/*/mean number checked
-sets/*/low number checked
-sets/*/high number checked
 sets/*/median number result
 sets/*/p99 number result
 sets/*/most number result
@@ -372,28 +403,46 @@ void add_fields(std::string_view table, const std::string& prefix, std::vector<R
   }
 }
 
+using Kinds = std::map<std::string, std::vector<ReportField>, std::less<>>;
+
 std::vector<ReportField> fields_of(std::initializer_list<std::string_view> tables) {
   std::vector<ReportField> fields;
   for (const std::string_view table : tables) add_fields(table, "", fields);
   return fields;
 }
 
-const std::map<std::string, std::vector<ReportField>, std::less<>>& all_fields() {
-  static const std::map<std::string, std::vector<ReportField>, std::less<>> kFields = [] {
-    std::map<std::string, std::vector<ReportField>, std::less<>> all;
-    all["kakeya.eval.spec/2"] = fields_of({kProvenance, kEngine, kSpeculation});
-    all["kakeya.eval.kv/2"] = fields_of({kProvenance, kEngine, kKeysAndValues});
-    all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity});
-    all["kakeya.eval.kl/1"] = fields_of({kProvenance, kEngine, kDivergence});
-    all["kakeya.eval.drafter-parity/1"] = fields_of({kProvenance, kEngine, kDrafterParityFields});
-    all["kakeya.eval.overlap/1"] = fields_of({kProvenance, kEngine, kOverlap});
-    all["kakeya.eval.niah/1"] =
-        fields_of({kProvenance, kEngine, kNeedlesInHaystacks, "options/chunk count stated\n"});
+// The version that does not say how sessions were, and the next one, which does.
+void add_engine_kind(Kinds& all,
+                     const std::string& name,
+                     int version,
+                     std::initializer_list<std::string_view> tables) {
+  std::vector<ReportField> before = fields_of({kProvenance, kEngine});
+  for (const std::string_view table : tables) add_fields(table, "", before);
+  std::vector<ReportField>& since = all[name + "/" + std::to_string(version + 1)] = before;
+  add_fields(kSession, "", since);
+  all[name + "/" + std::to_string(version)] = std::move(before);
+}
+
+const Kinds& all_fields() {
+  static const Kinds kFields = [] {
+    Kinds all;
+    add_engine_kind(all, "kakeya.eval.spec", 2, {kSpeculation});
+    add_engine_kind(all, "kakeya.eval.kv", 2, {kKeysAndValues});
+    add_engine_kind(all, "kakeya.eval.drafter-parity", 1, {kDrafterParityFields});
+    add_engine_kind(all, "kakeya.eval.overlap", 1, {kOverlap});
+    add_engine_kind(all, "kakeya.eval.niah", 1,
+                    {kNeedlesInHaystacks, "options/chunk count stated\n"});
+    add_engine_kind(all, "kakeya.eval.task", 1, {kTaskFields, kTaskPassFields});
+    add_engine_kind(all, "kakeya.longrun", 1, {kLongRunFields});
+    add_engine_kind(all, "kakeya.multitenant", 1, {kMultitenantFields});
+    all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity, kInterval});
+    all["kakeya.eval.perplexity/2"] =
+        fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval});
+    all["kakeya.eval.kl/1"] = fields_of({kProvenance, kEngine, kDivergence, kInterval});
+    all["kakeya.eval.kl/2"] =
+        fields_of({kProvenance, kEngine, kSession, kDivergence, kOptionalInterval});
     all["kakeya.eval.served-niah/1"] = fields_of({kProvenance, kNeedlesInHaystacks, kServedFields});
-    all["kakeya.eval.task/1"] = fields_of({kProvenance, kEngine, kTaskFields, kTaskPassFields});
     all["kakeya.eval.served-task/1"] = fields_of({kProvenance, kTaskFields, kServedFields});
-    all["kakeya.longrun/1"] = fields_of({kProvenance, kEngine, kLongRunFields});
-    all["kakeya.multitenant/1"] = fields_of({kProvenance, kEngine, kMultitenantFields});
     for (const char* pass : {"decode", "prefill", "verify"}) {
       all[std::string("kakeya.bench.") + pass + "/1"] = fields_of({kProvenance, kEngine, kPasses});
     }

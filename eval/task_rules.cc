@@ -68,8 +68,6 @@ void check_confinement(const Report& report, RuleChecks& checks) {
   if (!named) return;
   const Report& python = report["python"];
   const bool unconfined = python["unconfined"].get<bool>();
-  checks.expect(unconfined == (std::ranges::count(report["command"], "--unconfined") > 0),
-                "provenance", "python/unconfined", "expected what the command says");
   for (const char* name : {"network_blocked", "files_blocked"}) {
     checks.expect(unconfined || python[name].get<bool>(), "provenance",
                   std::string("python/") + name, "expected true without --unconfined");
@@ -123,6 +121,12 @@ std::vector<TaskReply> check_replies(const Report& report,
   const Report& options = report["options"];
   checks.expect(options["task"] == "humaneval" || options["task"] == "gsm8k", "schema",
                 "options/task", "expected humaneval or gsm8k");
+  const ReportCommand command = command_of(report, checks);
+  if (options.contains("prompt")) {
+    const bool raw = command.given.contains("--raw");
+    checks.expect(options["prompt"] == (raw ? "raw" : "chat"), "provenance", "options/prompt",
+                  "expected what the command says (--raw)");
+  }
   check_confinement(report, checks);
   const std::int64_t most = count(options["max_tokens"]);
   std::vector<TaskReply> replies;

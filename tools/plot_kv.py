@@ -13,7 +13,7 @@ import json
 import math
 import sys
 
-SCHEMA = "kakeya.eval.kv/2"
+SCHEMAS = ("kakeya.eval.kv/2", "kakeya.eval.kv/3")
 BLUE, GREY = "#0072B2", "#8a8a8a"
 
 
@@ -23,8 +23,8 @@ def read_report(path):
             report = json.load(file)
     except (OSError, ValueError) as failure:
         sys.exit(f"plot_kv: {path}: {failure}")
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA:
-        sys.exit(f"plot_kv: {path}: expected schema {SCHEMA}")
+    if not isinstance(report, dict) or report.get("schema") not in SCHEMAS:
+        sys.exit(f"plot_kv: {path}: expected schema {SCHEMAS[-1]}")
     if not report["texts"]:
         sys.exit(f"plot_kv: {path}: expected texts, got only needles")
     return report

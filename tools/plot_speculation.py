@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 
-EVALUATION = "kakeya.eval.spec/2"
+EVALUATIONS = ("kakeya.eval.spec/2", "kakeya.eval.spec/3")
 # Tell apart without red and green (Okabe and Ito).
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 GREY = "#8a8a8a"
@@ -29,12 +29,12 @@ def read_reports(paths):
                 report = json.load(file)
         except (OSError, ValueError) as failure:
             sys.exit(f"plot_speculation: {path}: {failure}")
-        if isinstance(report, dict) and report.get("schema") == EVALUATION:
+        if isinstance(report, dict) and report.get("schema") in EVALUATIONS:
             evaluations.append(report)
         elif isinstance(report, dict) and report.get("bench") == "speculative":
             benchmarks.append(report)
         else:
-            sys.exit(f"plot_speculation: {path}: expected schema {EVALUATION} or bench speculative")
+            sys.exit(f"plot_speculation: {path}: expected schema {EVALUATIONS[-1]} or bench speculative")
     return evaluations, benchmarks
 
 

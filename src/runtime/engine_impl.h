@@ -104,6 +104,8 @@ class EngineImpl final : public Engine {
   // What stands for configuration and weights in saved sessions and reports.
   const std::string& model_fingerprint() const { return model_fingerprint_; }
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
+  // What the engine's own sessions restore evicted rows with; null without.
+  const Projection* projection() const { return projection_.get(); }
   // What passes take, as far as those that were run have shown.
   DraftCosts& draft_costs() { return draft_costs_; }
   // Of passes for drafts of every length; nothing before any pass was run.

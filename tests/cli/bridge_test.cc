@@ -54,14 +54,14 @@ class CliBridge : public Cli {
     EXPECT_EQ(fetched.err, "");
     EXPECT_NE(fetched.out.find("ok    " + doctor), std::string::npos) << fetched.out;
     const bool quotable =
-        fetched.out.find("ok by the gate, kakeya.eval.perplexity/1") != std::string::npos;
+        fetched.out.find("ok by the gate, kakeya.eval.perplexity/2") != std::string::npos;
     const bool of_changes = fetched.out.find("FAIL provenance: dirty") != std::string::npos;
     EXPECT_TRUE(quotable || of_changes) << fetched.out;
     EXPECT_EQ(fetched.exit_code, quotable ? 0 : 1);
     const std::string results = folder_ + "/asker/results/";
     EXPECT_GE(nlohmann::json::parse(slurp(results + doctor + ".report.json"))["cpus"], 1);
     EXPECT_EQ(nlohmann::json::parse(slurp(results + perplexity + ".report.json"))["schema"],
-              "kakeya.eval.perplexity/1");
+              "kakeya.eval.perplexity/2");
     const Outcome status = kakeya("bridge status" + home("asker"));
     EXPECT_NE(status.out.find(doctor + "  doctor      mac"), std::string::npos) << status.out;
     EXPECT_EQ(kakeya("bridge fetch" + home("asker")).out, "no job waits for an answer\n");

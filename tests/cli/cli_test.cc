@@ -381,7 +381,7 @@ TEST_F(Cli, EvaluatesSpeculationOverPromptSets) {
   EXPECT_EQ(gate.exit_code, 1);
   EXPECT_NE(gate.out.find("samples: sets/0: expected 5 pairs or more, got 1"), std::string::npos);
   EXPECT_EQ(gate.out.find(": fields: "), std::string::npos) << gate.out;
-  EXPECT_EQ(json["schema"], "kakeya.eval.spec/2");
+  EXPECT_EQ(json["schema"], "kakeya.eval.spec/3");
   for (const char* field : {"version", "commit", "dirty", "command", "machine", "conditions",
                             "model", "weights", "drafter_weights", "backend", "threads", "draft",
                             "options", "slowest_time_ratio", "output_sha256"}) {
@@ -447,7 +447,7 @@ TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
-  EXPECT_EQ(json["schema"], "kakeya.eval.kv/2");
+  EXPECT_EQ(json["schema"], "kakeya.eval.kv/3");
   for (const char* field : {"version", "backend", "threads", "model", "options", "modes"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }

@@ -72,7 +72,8 @@ TEST_F(Cli, NeedlesGoOnWhereARunEndedAndGiveTheSameReport) {
   EXPECT_EQ(nlohmann::json::parse(slurp(again))["samples"],
             nlohmann::json::parse(slurp(rest))["samples"]);
   EXPECT_EQ(slurp(journal), before);
-  expect_refusal(kNiah + "--seed 7 --resume " + journal, "differs in seed: 42 instead of 7");
+  expect_refusal(kNiah + "--seed 7 --resume " + journal,
+                 "differs in options/seed: 42 instead of 7");
 }
 
 // With the answers that an engine of this process gives, in whatever order they come.

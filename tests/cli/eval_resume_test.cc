@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "cli/program.h"
 
@@ -118,11 +122,132 @@ TEST_F(Resume, AnotherRunIsRefusedByName) {
   const Outcome other =
       kakeya("eval perplexity " + kTexts + " --kv-full int8 --resume " + journal_, kText);
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_NE(other.err.find("it differs in kv_full: \"auto\" instead of \"int8\""),
+  EXPECT_NE(other.err.find("it differs in session/kv_full: \"auto\" instead of \"int8\""),
             std::string::npos)
       << other.err;
+  const std::string resumed = " --resume " + journal_;
+  for (const auto& [flags, name] :
+       {std::pair("--window 64", "session/window: 0 instead of 64"),
+        std::pair("--kv-sliding int4", "session/kv_sliding"), std::pair("--sink 1", "session/sink"),
+        std::pair("--kv-codes int8", "session/kv_codes"),
+        std::pair("--evicted-sliding drop --window 48", "session/window"),
+        std::pair("--projection none", "session/projection"),
+        std::pair("--compute f32", "session/compute"), std::pair("--threads 1", "session/threads"),
+        std::pair("--backend ref", "session/backend")}) {
+    expect_refusal("eval perplexity " + kTexts + " " + flags + resumed,
+                   "differs in " + std::string(name), kText);
+  }
+  expect_refusal("eval perplexity " + kDemoFlag + "--file - --length 32" + resumed,
+                 "differs in options/length: 64 instead of 32", kText);
   const Outcome kind = kakeya("eval kl " + kTexts + " --resume " + journal_, kText);
   EXPECT_EQ(kind.exit_code, 2) << kind.out;
+}
+
+// Every evaluation that keeps a journal refuses other sessions.
+TEST_F(Resume, EveryEvaluationKnowsItsSessions) {
+  struct Case {
+    std::string command;
+    std::string flags;
+    std::string name;
+  };
+  const std::string haystack = "--lengths 120 --depths 50 --samples 1 --data " +
+                               std::string(KAKEYA_SOURCE_DIR) + "/eval/data --modes int8 ";
+  const std::vector<Case> cases = {
+      {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--kv-full int8", "session/kv_full"},
+      {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--evicted-full drop --window 64",
+       "session/window"},
+      {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--mask-mode causal", "session/mask_mode"},
+      {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--ctx 4096", "session/context"},
+      {"eval niah " + kDemoFlag + haystack, "--threads 1", "session/threads"},
+      {"eval niah " + kDemoFlag + haystack, "--instruction-set portable",
+       "session/instruction_set"},
+      {"eval spec " + kDemoFlag + "--sets needle --limit 1 --pairs 1 -n 4", "--chunk 64",
+       "session/chunk"}};
+  std::string begun;
+  for (const Case& each : cases) {
+    if (each.command != begun) {
+      std::filesystem::remove(journal_);
+      ASSERT_EQ(kakeya(each.command + " --resume " + journal_).exit_code, 0) << each.command;
+    }
+    begun = each.command;
+    expect_refusal(each.command + " " + each.flags + " --resume " + journal_,
+                   "differs in " + each.name);
+  }
+}
+
+// The same run by another program, or on another machine, is another one.
+TEST_F(Resume, ProgramAndMachineAreThoseOfTheJournal) {
+  const std::string command = "eval perplexity " + kTexts + " --resume " + journal_;
+  ASSERT_EQ(kakeya(command, kText).exit_code, 0);
+  const std::string journal = slurp(journal_);
+  const std::size_t end = journal.find('\n');
+  for (const auto& [part, name, other] :
+       {std::tuple("program", "commit", "0123456789012345678901234567890123456789"),
+        std::tuple("machine", "cpu", "another one")}) {
+    auto header = nlohmann::ordered_json::parse(journal.substr(0, end));
+    ASSERT_TRUE(header["run"][part].contains(name)) << part;
+    header["run"][part][name] = other;
+    std::ofstream(journal_, std::ios::binary) << header.dump() << journal.substr(end);
+    expect_refusal(command, std::string("differs in ") + part + "/" + name, kText);
+  }
+}
+
+// A folder like the demo model's `projections`, whose weights have another bit.
+class ResumeRestored : public Resume {
+ protected:
+  void change_projection() const {
+    std::fstream file(projections_ + "/aux/model.safetensors",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-2, std::ios::end);
+    const int byte = file.get();
+    file.seekp(-2, std::ios::end);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  // With a projections/ of its own.
+  std::string model() const {
+    const std::filesystem::path demo = KAKEYA_DEMO_MODEL;
+    const std::filesystem::path model = folder_ + "/restoring";
+    std::filesystem::create_directories(projections_ + "/aux");
+    for (const auto& entry : std::filesystem::directory_iterator(demo)) {
+      const auto name = entry.path().filename();
+      if (name != "projections") std::filesystem::create_symlink(entry.path(), model / name);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(demo / "projections" / "aux")) {
+      const auto copy = projections_ + "/aux/" + entry.path().filename().string();
+      std::filesystem::copy(entry.path(), copy);
+      std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+    }
+    return model.string();
+  }
+
+  std::string projections_ = folder_ + "/restoring/projections";
+};
+
+TEST_F(ResumeRestored, OneProjectionIsNotTakenForAnother) {
+  const std::string of_model = "--model " + model() + " ";
+  const std::string data = "--data " + std::string(KAKEYA_SOURCE_DIR) + "/eval/data ";
+  const std::vector<std::pair<std::string, std::string>> commands = {
+      {"eval niah " + of_model + data +
+           "--lengths 120 --depths 50 --samples 1 --modes restore-full-aux",
+       "aux"},
+      {"eval kv " + of_model + data +
+           "--lengths 512 --texts code --limit 1 --modes restore-full-aux",
+       "aux"},
+      {"eval perplexity " + of_model + "--file - --length 64 --evicted-full restore --window 16",
+       "session"}};
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const auto& [command, name] = commands[i];
+    const std::string resumed = command + " --resume " + journal_ + std::to_string(i) + " --json";
+    const Outcome first = kakeya(resumed, kText);
+    ASSERT_EQ(first.exit_code, 0) << command << "\n" << first.err;
+    const auto before = nlohmann::json::parse(first.out)["projections"];
+    ASSERT_EQ(before.size(), 1U) << command;
+    EXPECT_EQ(before[0]["name"], name);
+    change_projection();
+    expect_refusal(resumed, "differs in projections/" + name, kText);
+    const auto after = nlohmann::json::parse(kakeya(command + " --json", kText).out)["projections"];
+    EXPECT_NE(after[0]["fingerprint"], before[0]["fingerprint"]) << command;
+  }
 }
 
 }  // namespace

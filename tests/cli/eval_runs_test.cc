@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -20,6 +22,20 @@ nlohmann::json parsed(const Outcome& outcome) {
   return nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
 }
 
+TEST_F(Cli, TheGateLooksBelowAFolder) {
+  std::filesystem::create_directories(folder_ + "/kept/a/b");
+  const std::string kept = std::string(KAKEYA_SOURCE_DIR) + "/docs/results/kl.json";
+  std::filesystem::copy(kept, folder_ + "/kept/a/b/kl.json");
+  EXPECT_EQ(kakeya("eval gate " + folder_ + "/kept").exit_code, 0);
+  std::ofstream(folder_ + "/kept/a/other.json") << "{\"schema\": \"kakeya.other/1\"}";
+  const Outcome gate = kakeya("eval gate " + folder_ + "/kept");
+  EXPECT_EQ(gate.exit_code, 1);
+  EXPECT_NE(gate.out.find("ok    " + folder_ + "/kept/a/b/kl.json"), std::string::npos) << gate.out;
+  EXPECT_NE(gate.out.find("FAIL  " + folder_ + "/kept/a/other.json: schema"), std::string::npos)
+      << gate.out;
+  EXPECT_EQ(kakeya("eval gate " + std::string(KAKEYA_SOURCE_DIR) + "/docs/results").exit_code, 0);
+}
+
 TEST_F(Cli, DecodesForLongAndReportsBuckets) {
   const std::string report = folder_ + "/report.json";
   const Outcome outcome = kakeya(kLongRun + "--tokens 1800 -o " + report, kTwoPrompts);
@@ -29,7 +45,7 @@ TEST_F(Cli, DecodesForLongAndReportsBuckets) {
     EXPECT_NE(outcome.out.find(expected), std::string::npos) << expected << "\n" << outcome.out;
   }
   const auto json = nlohmann::json::parse(slurp(report));
-  EXPECT_EQ(json["schema"], "kakeya.longrun/1");
+  EXPECT_EQ(json["schema"], "kakeya.longrun/2");
   EXPECT_EQ(json["complete"], true);
   ASSERT_EQ(json["buckets"].size(), 6U);
   std::int64_t tokens = 0;
@@ -39,7 +55,8 @@ TEST_F(Cli, DecodesForLongAndReportsBuckets) {
   EXPECT_GT(json["buckets"][0]["resident_bytes"], json["buckets"][0]["ledger_bytes"]);
   // It is too short for a claim, and its commit may have changes; all else is in order.
   const std::string gate = kakeya("eval gate " + report).out;
-  for (const char* rule : {"fields:", "counts:", "gap:", "headline:", "bytes:", "lossless:"}) {
+  for (const char* rule : {"fields:", "counts:", "gap:", "headline:", "bytes:", "lossless:",
+                           "options/", "session/", ": command:"}) {
     EXPECT_EQ(gate.find(rule), std::string::npos) << gate;
   }
 }
@@ -77,12 +94,13 @@ TEST_F(Cli, ComparesRequestsThatSharePassesWithEachAlone) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("id for id"), std::string::npos) << outcome.out;
   const auto json = nlohmann::json::parse(slurp(report));
-  EXPECT_EQ(json["schema"], "kakeya.multitenant/1");
+  EXPECT_EQ(json["schema"], "kakeya.multitenant/2");
   EXPECT_EQ(json["outputs_equal"], true);
   ASSERT_EQ(json["arms"].size(), 5U);
   for (const auto& arm : json["arms"]) EXPECT_EQ(arm["requests"].size(), 3U);
   const std::string gate = kakeya("eval gate " + report).out;
-  for (const char* rule : {"fields:", "counts:", "headline:", "bytes:", "lossless:", "past-the"}) {
+  for (const char* rule : {"fields:", "counts:", "headline:", "bytes:", "lossless:", "past-the",
+                           "options/", "session/", ": command:"}) {
     EXPECT_EQ(gate.find(rule), std::string::npos) << gate;
   }
   // Nothing drafts: three arms.

@@ -1,9 +1,12 @@
 #include "eval/made_reports.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "drafter_parity.h"
+#include "kv_modes.h"
 #include "longrun_eval.h"
 #include "multitenant_eval.h"
 #include "niah_eval.h"
@@ -27,6 +30,7 @@ Report with_provenance(const Report& of, const std::string& schema) {
 
 Report made_longrun_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.longrun/1");
+  report["command"] = {"kakeya", "eval", "longrun", "--json"};
   report["options"] = {
       {"minutes", 60.0},           {"tokens", 0},        {"buckets", 6}, {"sessions", 1},
       {"context", 8192},           {"window", 1024},     {"sink", 4},    {"evicted_full", "drop"},
@@ -56,6 +60,7 @@ Report made_longrun_report(const Report& provenance) {
 
 Report made_multitenant_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.multitenant/1");
+  report["command"] = {"kakeya", "eval", "multitenant", "--sessions", "3", "-n32", "--json"};
   report["options"] = {{"sessions", 3},          {"pairs", 5},         {"max_tokens", 32},
                        {"context", 200},         {"limit", 0},         {"draft", "auto"},
                        {"draft_length", "auto"}, {"temperature", 1.0}, {"seed", 1}};
@@ -110,6 +115,8 @@ Report made_task_report(const Report& provenance,
                         const std::string& task,
                         const std::vector<TaskReply>& replies) {
   Report report = with_provenance(provenance, "kakeya.eval.task/1");
+  report["command"] = {"kakeya", "eval",           task, "--max-tokens=64", "--limit",
+                       "24",     "--compare-plain"};
   report["draft"] = "auto";
   report["options"] = {{"task", task}, {"prompt", "chat"},       {"max_tokens", 64},
                        {"limit", 24},  {"draft_length", "auto"}, {"compare_plain", true}};
@@ -152,6 +159,9 @@ Report made_gsm8k_report(const Report& provenance) {
 Report made_served_report(const Report& provenance) {
   const Report of_engine = made_gsm8k_report(provenance);
   Report report = with_provenance(provenance, "kakeya.eval.served-task/1");
+  report["command"] = {
+      "kakeya",     "eval", "gsm8k", "-n", "64", "--limit", "24", "--url", "http://127.0.0.1:8080",
+      "--parallel", "4"};
   for (const char* name : {"weights", "drafter_weights", "backend", "threads", "compute"}) {
     report.erase(name);
   }
@@ -172,6 +182,8 @@ Report made_served_report(const Report& provenance) {
 Report made_served_niah_report(const Report& niah) {
   Report report = niah;
   report["schema"] = "kakeya.eval.served-niah/1";
+  report["command"] = {"kakeya",     "eval", "niah", "--url", "http://127.0.0.1:8080",
+                       "--parallel", "4"};
   for (const char* name : {"weights", "drafter_weights", "backend", "threads", "compute"}) {
     report.erase(name);
   }
@@ -196,6 +208,8 @@ Report made_served_niah_report(const Report& niah) {
 
 Report made_parity_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.eval.drafter-parity/1");
+  report["command"] = {"kakeya",         "eval", "drafter-parity", "--blocks", "2",
+                       "--block-tokens", "5",    "--compute",      "fast"};
   report["draft"] = "auto";
   report["reference"] = {{"drafter_weights", report["drafter_weights"]},
                          {"backend", "ref"},
@@ -219,6 +233,47 @@ Report made_parity_report(const Report& provenance) {
                       {"agreement", totals.agreement()},
                       {"largest_difference", totals.largest_difference}};
   return report;
+}
+
+Report made_session_report(const Report& report) {
+  Report made = report;
+  const std::string schema = report["schema"].get<std::string>();
+  const std::size_t version = schema.rfind('/') + 1;
+  made["schema"] =
+      schema.substr(0, version) + std::to_string(std::stoi(schema.substr(version)) + 1);
+  const bool drafts =
+      !schema.starts_with("kakeya.eval.perplexity") && !schema.starts_with("kakeya.eval.kl");
+  const bool is_long = schema.starts_with("kakeya.longrun");
+  made["session"] = {{"context", 0},
+                     {"chunk", 512},
+                     {"kv_full", "auto"},
+                     {"kv_sliding", "auto"},
+                     {"kv_drafter", "auto"},
+                     {"window", is_long ? 1024 : 0},
+                     {"sink", 4},
+                     {"evicted_full", is_long ? "drop" : "keep"},
+                     {"evicted_sliding", "keep"},
+                     {"kv_codes", "auto"},
+                     {"projection", "auto"},
+                     {"draft", drafts ? "auto" : "none"},
+                     {"mask_mode", "auto"},
+                     {"embed_scale", "auto"},
+                     {"allow_inexact", false},
+                     {"backend", "cpu"},
+                     {"instruction_set", "auto"},
+                     {"compute", report["compute"]},
+                     {"threads", std::ranges::count(report["command"], "-t") > 0 ? 1 : 0}};
+  std::set<std::string> names;
+  for (const Report& mode : report.value("modes", Report::array())) {
+    const auto known =
+        std::ranges::find(kv_modes(), mode["mode"].get<std::string>(), &KvMode::name);
+    if (!known->projection.empty()) names.insert(known->projection);
+  }
+  made["projections"] = Report::array();
+  for (const std::string& name : names) {
+    made["projections"].push_back({{"name", name}, {"fingerprint", std::string(16, 'e')}});
+  }
+  return made;
 }
 
 }  // namespace kakeya::eval

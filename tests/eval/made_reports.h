@@ -17,5 +17,7 @@ Report made_served_report(const Report& provenance);  // of word problems
 // Of a kept report of needles in haystacks: the replies of its first mode as those of a server.
 Report made_served_niah_report(const Report& niah);
 Report made_parity_report(const Report& provenance);
+// A kept report of a version that does not say how sessions were, as the next one, which does.
+Report made_session_report(const Report& report);
 
 }  // namespace kakeya::eval

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -83,6 +84,28 @@ TEST_F(PartJournalTest, GoesOnAfterAnEndAtAnyByte) {
     EXPECT_EQ(result(&journal, part_of("a", 0, {})), 1) << end;
     EXPECT_EQ(result(&journal, part_of("a", 1, {})), 11) << end;
   }
+}
+
+// A value within a value has its own name in the refusal.
+TEST_F(PartJournalTest, NamesWhatDiffersBelow) {
+  const auto refusal = [&](const Report& there, const Report& here) {
+    std::filesystem::remove(path_);
+    EXPECT_TRUE(PartJournal::open(path_, "eval kl", there).has_value());
+    const auto other = PartJournal::open(path_, "eval kl", here);
+    return other ? std::string("taken") : other.error().message();
+  };
+  const Report run = {{"session", {{"window", 0}, {"sink", 4}}}, {"options", {{"window", 512}}}};
+  EXPECT_EQ(refusal(run, run), "taken");
+  Report other = run;
+  other["session"]["window"] = 64;
+  EXPECT_THAT(refusal(run, other), HasSubstr("differs in session/window: 0 instead of 64"));
+  other = run;
+  other["session"]["chunk"] = 64;
+  EXPECT_THAT(refusal(run, other), HasSubstr("differs in session/chunk, which is not there"));
+  // One that is gone is another run, too.
+  EXPECT_THAT(refusal(other, run), HasSubstr("differs in session: "));
+  EXPECT_THAT(refusal({{"session", {{"window", 0}}}}, {{"session", Report::object()}}),
+              HasSubstr("differs in session: {\"window\":0} instead of {}"));
 }
 
 TEST_F(PartJournalTest, RefusesAnotherRunAndWhatIsNoResult) {

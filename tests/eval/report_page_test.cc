@@ -47,7 +47,8 @@ TEST(ReportClaims, AreThoseOfTheReport) {
 
 TEST(ReportClaims, EveryReportThatIsKeptHasSome) {
   std::size_t reports = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(KAKEYA_SOURCE_DIR "/docs/results")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(KAKEYA_SOURCE_DIR "/docs/results")) {
     if (entry.path().extension() != ".json") continue;
     ++reports;
     const auto groups = claims_of(read_report(entry.path().string()).value());
