@@ -105,6 +105,7 @@ void check_operations(const Report& report, RuleChecks& checks) {
 }
 
 void check_sessions(const Report& report, RuleChecks& checks) {
+  check_bench_command(report, "bench-batch", 3, checks);
   const std::vector<double> first = numbers(report["results"][0]["samples"]);
   for (std::size_t i = 0; i < report["results"].size(); ++i) {
     const Report& result = report["results"][i];
@@ -164,6 +165,7 @@ std::vector<double> check_server(const Report& report,
 }  // namespace
 
 void check_servers(const Report& report, RuleChecks& checks) {
+  check_bench_command(report, "servers", 1, checks);
   const auto pairs = static_cast<std::size_t>(count(report["options"]["pairs"]));
   for (std::size_t i = 0; i < report["measures"].size(); ++i) {
     const Report& measure = report["measures"][i];
@@ -180,6 +182,7 @@ void check_servers(const Report& report, RuleChecks& checks) {
 }
 
 void check_peers(const Report& report, RuleChecks& checks) {
+  check_bench_command(report, "peers", 1, checks);
   for (std::size_t i = 0; i < report["measures"].size(); ++i) {
     const Report& measure = report["measures"][i];
     const std::string at = fmt::format("measures/{}", i);

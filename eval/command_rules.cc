@@ -65,19 +65,16 @@ std::string joined_by_commas(const std::vector<std::string>& values) {
   return text;
 }
 
-// Compares lists of numbers in order, each once.
-bool are_numbers_of(const Report& got, const std::vector<std::string>& values) {
-  std::vector<std::int64_t> expected;
+// Says whether the numbers are those of the texts, in whatever order.
+bool are_numbers_of(const std::vector<Report>& got, const std::vector<std::string>& values) {
+  std::set<std::int64_t> expected;
+  std::set<std::int64_t> here;
   for (const std::string& value : values) {
     char* end = nullptr;
-    expected.push_back(std::strtoll(value.c_str(), &end, 10));
+    expected.insert(std::strtoll(value.c_str(), &end, 10));
     if (value.empty() || *end != '\0') return false;
   }
-  std::vector<std::int64_t> here = got.get<std::vector<std::int64_t>>();
-  for (std::vector<std::int64_t>* list : {&expected, &here}) {
-    std::ranges::sort(*list);
-    list->erase(std::unique(list->begin(), list->end()), list->end());
-  }
+  for (const Report& value : got) here.insert(value.get<std::int64_t>());
   return here == expected;
 }
 
@@ -110,14 +107,8 @@ void check_field(const Report& got,
     return;
   }
   if (!is_given && flag.otherwise == "-") return;
-  const std::vector<std::string> values =
-      is_given ? given
-               : (flag.form == kNumbers ? split(flag.otherwise, ',')
-                                        : std::vector<std::string>{std::string(flag.otherwise)});
-  const std::string text = joined_by_commas(values);
-  const bool equal = flag.form == kNumbers  ? are_numbers_of(got, values)
-                     : flag.form == kNumber ? is_number_of(got, text)
-                                            : got == text;
+  const std::string text = is_given ? joined_by_commas(given) : std::string(flag.otherwise);
+  const bool equal = flag.form == kNumber ? is_number_of(got, text) : got == text;
   checks.expect(equal, "provenance", at,
                 fmt::format("expected {}, as the command says ({}), got {}", text, which,
                             got.dump().substr(0, 60)));
@@ -136,11 +127,18 @@ void check_flags(const Report& report,
       check_names(report, flag, values, checks);
       continue;
     }
+    if (flag.form == kNumbers) {
+      const std::vector<std::string> expected = is_given ? values : split(flag.otherwise, ',');
+      checks.expect(are_numbers_of(values_at(report, flag.at), expected), "provenance",
+                    std::string(flag.at),
+                    fmt::format("expected {}, as the command says ({})", joined_by_commas(expected),
+                                flag.name));
+      continue;
+    }
     for (const std::string& at : split(flag.at, '|')) {
-      const std::vector<Report> got =
-          flag.form == kNumbers ? std::vector<Report>{report["options"][names_of(at).back()]}
-                                : values_at(report, at);
-      for (const Report& value : got) check_field(value, flag, values, is_given, at, checks);
+      for (const Report& value : values_at(report, at)) {
+        check_field(value, flag, values, is_given, at, checks);
+      }
     }
   }
 }
@@ -167,6 +165,24 @@ std::set<std::string> projections_of_modes(const Report& report) {
 }
 
 }  // namespace
+
+void check_bench_command(const Report& report,
+                         std::string_view command,
+                         std::size_t words_before,
+                         RuleChecks& checks) {
+  const auto words = report["command"].get<std::vector<std::string>>();
+  if (words.size() < words_before) {
+    checks.expect(false, "provenance", "command", "expected the command that makes such a report");
+    return;
+  }
+  const std::vector<CommandFlag> flags = command_flags(command);
+  const std::vector<std::string> rest(words.begin() + static_cast<std::ptrdiff_t>(words_before),
+                                      words.end());
+  const ReportCommand parsed = parse_command(rest, flags);
+  checks.expect(parsed.unknown.empty(), "provenance", "command",
+                fmt::format("expected flags of {}, got {}", command, parsed.unknown));
+  if (parsed.unknown.empty()) check_flags(report, flags, parsed, checks);
+}
 
 ReportCommand command_of(const Report& report, RuleChecks& checks) {
   std::string name = evaluation_of(report);

@@ -54,7 +54,7 @@ constexpr CommandFlag kSpeculationFlags[] = {
 
 constexpr CommandFlag kKeysAndValuesFlags[] = {
     {"--modes", "", kNames, "modes/*/mode"},
-    {"--lengths", "", kNumbers, "options/lengths", "512,1024,2048,4096"},
+    {"--lengths", "", kNumbers, "options/lengths/*", "512,1024,2048,4096"},
     {"--texts", "", kNames, "texts/*/set|needles/*/set"},
     {"--limit", "", kNumber, "options/limit", "0"},
     {"--chunk", "", kNumber, "options/chunk", "64"},
@@ -96,8 +96,8 @@ constexpr CommandFlag kOverlapFlags[] = {
 };
 
 constexpr CommandFlag kNeedleFlags[] = {
-    {"--lengths", "", kNumbers, "options/lengths", "512,1024,2048"},
-    {"--depths", "", kNumbers, "options/depths", "0,25,50,75,100"},
+    {"--lengths", "", kNumbers, "options/lengths/*", "512,1024,2048"},
+    {"--depths", "", kNumbers, "options/depths/*", "0,25,50,75,100"},
     {"--samples", "", kUnsaid},  // with --limit: niah_rules.cc
     {"--limit", "", kUnsaid},
     {"--needles", "", kNumber, "options/needles", "1"},
@@ -157,16 +157,67 @@ constexpr CommandFlag kTenantFlags[] = {
     {"--seed", "", kNumber, "options/seed", "1"},
 };
 
+constexpr CommandFlag kBatchFlags[] = {
+    {"--sessions", "", kNumbers, "results/*/sessions", "1,2,4,8,16,32,64"},
+    {"--tokens", "", kNumber, "tokens", "32"},
+    {"--draft-length", "", kNumber, "draft_length", "0"},
+    {"--compare-plain", "", kUnsaidFlag},
+    {"--arriving", "", kNumber, "arriving", "0"},
+    {"--repetitions", "", kUnsaid},
+    {"--context", "", kNumber, "context", "64"},
+    {"--model", "-m", kText, "model"},  // of a shape, its name and what it was made of
+    {"--shape", "", kUnsaid},
+    {"--layers", "", kUnsaid},
+    {"--weights", "", kUnsaid},
+};
+
+// bench/peers/compare_servers.py.
+constexpr CommandFlag kServerFlags[] = {
+    {"--model", "", kUnsaid},
+    {"--llama-server", "", kUnsaid},
+    {"--kakeya", "", kUnsaid},
+    {"--kakeya-model", "", kUnsaid},
+    {"--clients", "", kNumbers, "measures/*/clients", "1,8,32"},
+    {"--requests", "", kNumber, "options/requests", "3"},
+    {"--tokens", "", kNumber, "options/tokens", "64"},
+    {"--words", "", kNumber, "options/words", "60"},
+    {"--pairs", "", kNumber, "options/pairs", "3"},
+    {"--threads", "", kNumber, "options/threads"},
+    {"--context", "", kUnsaid},
+    {"--kakeya-flag", "", kUnsaid},
+    {"--llama-flag", "", kUnsaid},
+    {"--logs", "", kUnsaid},
+    {"--json", "", kUnsaid},
+};
+
+// bench/peers/compare.py.
+constexpr CommandFlag kPeerFlags[] = {
+    {"--model", "", kUnsaid},        {"--kakeya-model", "", kUnsaid},
+    {"--kakeya", "", kUnsaid},       {"--llama", "", kUnsaid},
+    {"--without", "", kUnsaid},      {"--decode", "", kUnsaid},
+    {"--batch", "", kUnsaid},        {"--prefill", "", kUnsaid},
+    {"--depth", "", kUnsaid},        {"--generate", "", kUnsaid},
+    {"--count", "", kUnsaid},        {"--kakeya-draft", "", kUnsaid},
+    {"--llama-draft", "", kUnsaid},  {"--llama-draft-max", "", kUnsaid},
+    {"--busy-core", "", kUnsaid},    {"--steps", "", kUnsaid},
+    {"--repeats", "", kUnsaid},      {"--pairs", "", kNumber, "pairs", "5"},
+    {"--starts", "", kUnsaid},       {"--alone", "", kUnsaidFlag},
+    {"--threads", "", kUnsaid},      {"--context", "", kUnsaid},
+    {"--no-probe", "", kUnsaidFlag}, {"--json", "", kUnsaid},
+    {"--plot", "", kUnsaid},
+};
+
 struct Evaluation {
   std::string_view name;
   std::span<const CommandFlag> flags;
 };
 
 constexpr Evaluation kEvaluations[] = {
-    {"spec", kSpeculationFlags}, {"kv", kKeysAndValuesFlags},   {"perplexity", kTextFlags},
-    {"kl", kTextFlags},          {"overlap", kOverlapFlags},    {"drafter-parity", kParityFlags},
-    {"niah", kNeedleFlags},      {"gsm8k", kTaskFlags},         {"humaneval", kTaskFlags},
-    {"longrun", kLongRunFlags},  {"multitenant", kTenantFlags}, {"served", kServedFlags},
+    {"spec", kSpeculationFlags},  {"kv", kKeysAndValuesFlags},   {"perplexity", kTextFlags},
+    {"kl", kTextFlags},           {"overlap", kOverlapFlags},    {"drafter-parity", kParityFlags},
+    {"niah", kNeedleFlags},       {"gsm8k", kTaskFlags},         {"humaneval", kTaskFlags},
+    {"longrun", kLongRunFlags},   {"multitenant", kTenantFlags}, {"served", kServedFlags},
+    {"bench-batch", kBatchFlags}, {"servers", kServerFlags},     {"peers", kPeerFlags},
 };
 
 bool takes_value(const CommandFlag& flag) {
@@ -193,10 +244,12 @@ bool looks_like_flag(const std::string& word) {
 
 }  // namespace
 
-std::vector<CommandFlag> command_flags(std::string_view evaluation) {
+std::vector<CommandFlag> command_flags(std::string_view command) {
   std::vector<CommandFlag> flags;
-  const auto found = std::ranges::find(kEvaluations, evaluation, &Evaluation::name);
+  const auto found = std::ranges::find(kEvaluations, command, &Evaluation::name);
   if (found != std::end(kEvaluations)) flags.assign(found->flags.begin(), found->flags.end());
+  // The others are programs of their own.
+  if (command == "servers" || command == "peers") return flags;
   const std::size_t own = flags.size();
   for (const CommandFlag& shared : kSharedFlags) {
     const auto same = [&](const CommandFlag& flag) { return flag.name == shared.name; };

@@ -17,7 +17,7 @@ enum class FlagForm : std::uint8_t {
   kText,
   kNumber,
   kFlag,     // without a value: true where it is given
-  kNumbers,  // a list, which the report has in order and each once
+  kNumbers,  // a list, whose values are those at the fields, in any order
   kNames,    // a list; the report has these, and may have others that they need
   kUnsaid,   // a value that no report has
   kUnsaidFlag,
@@ -34,8 +34,9 @@ struct CommandFlag {
   std::string_view otherwise = "-";
 };
 
-// Lists all flags of `kakeya eval NAME`; where a name is there twice, the first one counts.
-std::vector<CommandFlag> command_flags(std::string_view evaluation);
+// Lists all flags of `kakeya eval NAME`, or of "bench-batch", "servers" and "peers"; where a name
+// is there twice, the first one counts.
+std::vector<CommandFlag> command_flags(std::string_view command);
 
 // A command line: what stands behind each flag, by its name.
 struct ReportCommand {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,11 @@ void check_spread(const std::vector<double>& seconds, const std::string& at, Rul
 void check_provenance(const Report& report, RuleChecks& checks);
 // The command of an evaluation's report; what the report says of its flags is compared with it.
 ReportCommand command_of(const Report& report, RuleChecks& checks);
+// Compares a benchmark's report with its command, whose flags begin behind so many words.
+void check_bench_command(const Report& report,
+                         std::string_view command,
+                         std::size_t words_before,
+                         RuleChecks& checks);
 // Checks that reports of versions which name what restored rows name all of it.
 void check_projections(const Report& report, RuleChecks& checks);
 void check_speculation(const Report& report, RuleChecks& checks);
