@@ -181,6 +181,7 @@ constexpr CommandFlag kServerFlags[] = {
     {"--requests", "", kNumber, "options/requests", "3"},
     {"--tokens", "", kNumber, "options/tokens", "64"},
     {"--words", "", kNumber, "options/words", "60"},
+    {"--turns", "", kNumber, "options/turns", "1"},
     {"--pairs", "", kNumber, "options/pairs", "3"},
     {"--threads", "", kNumber, "options/threads"},
     {"--context", "", kUnsaid},

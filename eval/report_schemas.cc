@@ -458,7 +458,9 @@ const Kinds& all_fields() {
       add_fields(kServerLoad, std::string("measures/*/") + engine + "/", servers);
       add_fields(kServerSample, std::string("measures/*/pairs/*/") + engine + "/", servers);
     }
-    all["kakeya.servers/1"] = std::move(servers);
+    all["kakeya.servers/1"] = servers;
+    add_fields("options/turns count stated\n", "", servers);
+    all["kakeya.servers/2"] = std::move(servers);
     return all;
   }();
   return kFields;
