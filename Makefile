@@ -86,7 +86,7 @@ asan:
 
 # Tests whose code runs in more than one thread.
 TSAN_TARGETS ?= thread_pool_test runtime_test server_test
-TSAN_TESTS ?= ThreadPool|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog
+TSAN_TESTS ?= ThreadPool|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog|ANewcomerTakes|ADrainingServer
 tsan:
 	@tools/install_packages build ci
 	$(CONFIGURE) tsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS)

@@ -86,7 +86,7 @@ Result<ordered_json> chat_context(std::span<const ChatMessage> messages,
   ordered_json context = ordered_json::object();
   if (!options.arguments.empty()) {
     auto arguments = read_object(options.arguments, hide);
-    if (!arguments) return Unexpected(arguments.error().with_context("ChatOptions::arguments"));
+    if (!arguments) return Unexpected(arguments.error().with_context("what the template is told"));
     context = std::move(arguments).value();
   }
   context["messages"] = ordered_json::array();

@@ -53,15 +53,14 @@ Status end_with_content(std::string_view content, std::string& rendered) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const std::size_t begin = content.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) {
-    return invalid_argument(
-        "ChatOptions::continue_final_message takes a last message with content, but it has none");
+    return invalid_argument("to go on with a last message takes one with content, but it has none");
   }
   content.remove_prefix(begin);
   const std::size_t size = content.find_last_not_of(kBlanks) + 1;
   const std::size_t at = rendered.rfind(content.substr(0, size));
   if (at == std::string::npos) {
     return invalid_argument(
-        "ChatOptions::continue_final_message: the chat template leaves the last message's content "
+        "to go on with a last message: the chat template leaves its content "
         "out, or changes it");
   }
   const bool whole = rendered.compare(at, content.size(), content) == 0;
@@ -181,7 +180,7 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
   }
   if (options.continue_final_message && (messages.empty() || options.add_generation_prompt)) {
     return invalid_argument(
-        "ChatOptions::continue_final_message takes a message and add_generation_prompt = false");
+        "to go on with a last message takes one, and no generation prompt behind it");
   }
   std::optional<PlainTexts> texts;
   if (tokenizer_) texts.emplace(*tokenizer_);

@@ -158,7 +158,7 @@ bool Connection::admit_host(const HttpFields& fields) {
   const std::string_view host = view_of(fields[http::field::host]);
   if (service_.access.knows_host(host)) return true;
   return reply(403, error_json({.message = fmt::format("Host: expected localhost or a name of this "
-                                                       "server (--allow-host), got {}",
+                                                       "server, got {}",
                                                        quoted(host)),
                                 .code = "host_not_allowed"})) &&
          false;

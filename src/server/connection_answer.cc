@@ -117,6 +117,7 @@ bool Connection::generate(const ServeRequest& wish,
   const bool served =
       wish.stream ? stream_answers(*choices, writer, wish) : whole_answers(*choices, writer, wish);
   note_answers(*choices);
+  record_->cached_tokens = cached_tokens(*choices, wish.choices);
   return served;
 }
 

@@ -227,10 +227,6 @@ void RequestRecord::add_result(const RequestResult& result) {
   drafted_ += own.drafted;
   accepted_ += own.accepted;
   queue_seconds_ = std::max(queue_seconds_, result.queue_seconds);
-  // Of a request that never ran nothing was taken over.
-  if (result.first_token_seconds > 0.0) {
-    cached_ = std::max(cached_, prompt_tokens - own.prefill_tokens);
-  }
 }
 
 nlohmann::ordered_json RequestRecord::details() const {
@@ -243,7 +239,7 @@ nlohmann::ordered_json RequestRecord::details() const {
                                  {"total_ms", milliseconds(total_seconds_)}};
   if (!is_answer) return json;
   json["prompt_tokens"] = prompt_tokens;
-  json["cached_tokens"] = cached_;
+  json["cached_tokens"] = cached_tokens;
   json["generated_tokens"] = generated;
   json["drafted_tokens"] = drafted_;
   json["accepted_tokens"] = accepted_;

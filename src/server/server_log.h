@@ -78,10 +78,11 @@ class RequestRecord {
   std::string key_name = {};  // not the key
   unsigned status = 0;        // of HTTP; 0: there was no reply
   std::int64_t prompt_tokens = 0;
-  std::int64_t generated = 0;  // tokens that the client was given
-  std::string_view end = {};   // "stop", "length", "cancelled", "deadline", "error", "done"
-  bool gone = false;           // the client, before the answer was whole
-  bool is_answer = false;      // of a model
+  std::int64_t cached_tokens = 0;  // of those, not run
+  std::int64_t generated = 0;      // tokens that the client was given
+  std::string_view end = {};       // "stop", "length", "cancelled", "deadline", "error", "done"
+  bool gone = false;               // the client, before the answer was whole
+  bool is_answer = false;          // of a model
   LogLevel level = LogLevel::kInfo;
 
   // Of an answer's end. On one thread at a time.
@@ -102,7 +103,6 @@ class RequestRecord {
   double total_seconds_ = 0.0;
 
   // Of add_result().
-  std::int64_t cached_ = 0;
   std::int64_t drafted_ = 0;
   std::int64_t accepted_ = 0;
   double queue_seconds_ = 0.0;

@@ -179,7 +179,7 @@ TEST(ChatContext, WhatIsNoObjectIsRefusedInOneLine) {
             "message 1: arguments of tool call 1: expected at most 64 levels of JSON, got more");
   }
   refused(kWeatherQuestion, {.arguments = "[1]"},
-          "ChatOptions::arguments: expected a JSON object, got a JSON array");
+          "what the template is told: expected a JSON object, got a JSON array");
   ASSERT_OK(engine->apply_chat_template(std::vector{kWeatherQuestion, calling("{\"a\": [1]}")}));
 }
 

@@ -2,6 +2,8 @@
 // and answers, memory and neighbours are as without it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "runtime/demo_sessions.h"
@@ -117,6 +119,32 @@ TEST_F(PrefixCacheOverHttp, AStreamSaysWhatWasCachedToo) {
     const json usage = json::parse(events[events.size() - 2]);
     EXPECT_EQ(cached_tokens(usage) > 500, again) << usage;
   }
+}
+
+TEST_F(PrefixCacheOverHttp, TheLogCountsSeveralPromptsTogether) {
+  const std::string path = testing::TempDir() + "prefix_cache_log";
+  std::filesystem::remove(path);
+  start(EngineOptions::kAutoPromptCache);
+  server_.reset();
+  server_ =
+      HttpServer::start(*engine_, {.port = 0, .log_file = path, .model_name = "demo"}).value();
+  const json body = {{"prompt", {long_text(1), "short"}}, {"max_tokens", 2}, {"n", 2}};
+  json usage;
+  for (int i = 0; i < 2; ++i) {
+    HttpClient client(server_->port());
+    client.send({}, http::verb::post, "/v1/completions", body.dump());
+    usage = json::parse(client.receive().body());
+  }
+  server_.reset();  // which writes what waits
+  EXPECT_GT(cached_tokens(usage), 300) << usage;
+  EXPECT_LT(cached_tokens(usage), prompt_tokens(usage));
+  std::ifstream file(path);
+  json last;
+  for (std::string line; std::getline(file, line);) {
+    const json entry = json::parse(line);
+    if (entry["event"] == "request") last = entry;
+  }
+  EXPECT_EQ(last["cached_tokens"], cached_tokens(usage)) << last;
 }
 
 // In a limit that the cache would fill alone, requests that come together are answered as without
