@@ -88,8 +88,8 @@ struct Request {
   // If there are none: the engine's or, of an embedding, those that Engine::embed() uses.
   std::optional<SessionOptions> session = {};
   int priority = 0;  // higher ones start first
-  // Who asks. Those of one priority take turns in starting, whoever has how many waiting; requests of
-  // one client start in order.
+  // Who asks. Those of one priority take turns in starting, whoever has how many waiting; requests
+  // of one client start in order.
   std::string client = {};
   // From then on the request ends with kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};

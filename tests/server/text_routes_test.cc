@@ -63,8 +63,7 @@ TEST_F(TextRoutes, IdsAreTheTokenizersAndGoBack) {
 TEST_F(TextRoutes, NamesTheTokensAtTheEndsOfTexts) {
   const json info = ok(tokenizer_json(*engine_));
   EXPECT_EQ(tokenizer_.token_id(info["bos_token"].get<std::string>()), engine_->bos_id());
-  EXPECT_EQ(tokenizer_.token_id(info["eos_token"].get<std::string>()),
-            engine_->stop_ids().front());
+  EXPECT_EQ(tokenizer_.token_id(info["eos_token"].get<std::string>()), engine_->stop_ids().front());
 }
 
 TEST_F(TextRoutes, TemplatesAreThoseOfAnswers) {

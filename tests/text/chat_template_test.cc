@@ -119,7 +119,8 @@ TEST(ChatTemplate, FiltersTestsAndMethodsAreThoseOfJinja2) {
       {R"({{ [3, 1, 2] | sort(reverse=true) | join(',') }})", R"(3,2,1)"},
       {R"({{ ['b', 'A', 'a', 'B'] | sort }})", R"(['A', 'a', 'b', 'B'])"},
       {R"({{ ['b', 'A', 'a', 'B'] | sort(case_sensitive=true) }})", R"(['A', 'B', 'a', 'b'])"},
-      {R"({{ [{'n': 2, 'x': 'b'}, {'n': 1, 'x': 'a'}] | sort(attribute='n') | map(attribute='x') | join }})", R"(ab)"},
+      {R"({{ [{'n': 2, 'x': 'b'}, {'n': 1, 'x': 'a'}] | sort(attribute='n') | map(attribute='x') | join }})",
+       R"(ab)"},
       {R"({{ ['b', 'A', 'a', 'B'] | unique | list }})", R"(['b', 'A'])"},
       {R"({{ [1, 2.5, 3] | sum }})", R"(6.5)"},
       {R"({{ [{'n': 2}, {'n': 5}] | sum(attribute='n', start=10) }})", R"(17)"},
@@ -127,22 +128,28 @@ TEST(ChatTemplate, FiltersTestsAndMethodsAreThoseOfJinja2) {
       {R"({{ [] | min }}|)", R"(|)"},
       {R"({{ 'abc' | reverse }} {{ [1, 2] | reverse | list }})", R"(cba [2, 1])"},
       {R"({{ -3 | abs }} {{ -2.5 | abs }})", R"(3 2.5)"},
-      {R"({{ 2.567 | round(2) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2 | round }} {{ 2.1 | round(0, 'ceil') }} {{ 2.9 | round(method='floor') }})", R"(2.57 2.0 4.0 2 3.0 2.0)"},
-      {R"({{ '2.5' | float }} {{ 'x' | float }} {{ 'x' | float(1.5) }} {{ 3 | float }})", R"(2.5 0.0 1.5 3.0)"},
+      {R"({{ 2.567 | round(2) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2 | round }} {{ 2.1 | round(0, 'ceil') }} {{ 2.9 | round(method='floor') }})",
+       R"(2.57 2.0 4.0 2 3.0 2.0)"},
+      {R"({{ '2.5' | float }} {{ 'x' | float }} {{ 'x' | float(1.5) }} {{ 3 | float }})",
+       R"(2.5 0.0 1.5 3.0)"},
       {R"({{ 'hello world' | capitalize }} {{ 'HELLO' | capitalize }})", R"(Hello world Hello)"},
-      {R"({% for k, g in [{'t': 'b', 'v': 1}, {'t': 'a', 'v': 2}, {'t': 'b', 'v': 3}] | groupby('t') %}{{ k }}:{{ g | map(attribute='v') | join(',') }};{% endfor %})", R"(a:2;b:1,3;)"},
-      {R"({{ 'a-b-c'.rsplit('-', 1) }} {{ 'a-b'.rsplit('-') }} {{ 'a\nb\r\nc'.splitlines() }} {{ 'banana'.count('an') }})", R"(['a-b', 'c'] ['a', 'b'] ['a', 'b', 'c'] 2)"},
-      {R"({{ 3 is ge 2 }} {{ 3 is gt 3 }} {{ 2 is le 2 }} {{ 2 is lt 1 }} {{ 2 is lessthan 3 }} {{ none is sameas none }} {{ 1 is sameas true }})", R"(True False True False True True False)"},
-      {R"({{ 'abc' is lower }} {{ 'ABC' is upper }} {{ 'Abc' is lower }} {{ '12' is upper }})", R"(True True False False)"},
+      {R"({% for k, g in [{'t': 'b', 'v': 1}, {'t': 'a', 'v': 2}, {'t': 'b', 'v': 3}] | groupby('t') %}{{ k }}:{{ g | map(attribute='v') | join(',') }};{% endfor %})",
+       R"(a:2;b:1,3;)"},
+      {R"({{ 'a-b-c'.rsplit('-', 1) }} {{ 'a-b'.rsplit('-') }} {{ 'a\nb\r\nc'.splitlines() }} {{ 'banana'.count('an') }})",
+       R"(['a-b', 'c'] ['a', 'b'] ['a', 'b', 'c'] 2)"},
+      {R"({{ 3 is ge 2 }} {{ 3 is gt 3 }} {{ 2 is le 2 }} {{ 2 is lt 1 }} {{ 2 is lessthan 3 }} {{ none is sameas none }} {{ 1 is sameas true }})",
+       R"(True False True False True True False)"},
+      {R"({{ 'abc' is lower }} {{ 'ABC' is upper }} {{ 'Abc' is lower }} {{ '12' is upper }})",
+       R"(True True False False)"},
       {R"({{ [1, 2, 3] | select('ge', 2) | list }})", R"([2, 3])"},
       {R"x({{ "it's o'neil-smith (and co)" | title }})x", R"x(It's O'neil-Smith (And Co))x"},
       {R"({% for x in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %})", R"(10)"},
   };
-for (const auto& [source, expected] : kCases) {
-  const auto text = render(source);
-  ASSERT_TRUE(text) << source << "\n" << text.error().message();
-  EXPECT_EQ(*text, expected) << source;
-}
+  for (const auto& [source, expected] : kCases) {
+    const auto text = render(source);
+    ASSERT_TRUE(text) << source << "\n" << text.error().message();
+    EXPECT_EQ(*text, expected) << source;
+  }
 }
 
 void expect_error(const std::string& source, StatusCode code, const std::string& message) {
