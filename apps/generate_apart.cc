@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "kakeya/status_macros.h"
 #include "server/answer_splitter.h"
 
 namespace kakeya::cli {

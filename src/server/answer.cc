@@ -29,7 +29,7 @@ Result<Answer> Answer::create(const Tokenizer& tokenizer,
                               const std::vector<std::string>& stop_strings,
                               std::optional<ChannelMarkers> markers) {
   KAKEYA_ASSIGN_OR_RETURN(AnswerSplitter splitter,
-                          AnswerSplitter::create(tokenizer, stop_strings, markers));
+                          AnswerSplitter::create(tokenizer, stop_strings, std::move(markers)));
   return Answer(std::move(splitter));
 }
 
