@@ -357,6 +357,7 @@ void Connection::unwatch() {
 
 void Connection::close_gently() {
   answering_ = false;  // a server that stops need not wait for this
+  leaving_ = true;     // nor need a newcomer
   stream_->expires_after(kLastWait);
   if (ClientStream::Tls* const tls = stream_->tls(); tls != nullptr && !stopping_) {
     // It ends with what the client says next, which is read below.

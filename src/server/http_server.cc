@@ -169,7 +169,8 @@ void HttpServer::State::welcome(Socket socket) {
   remove_finished();
   const auto leaving = static_cast<std::size_t>(
       std::ranges::count_if(slots, [](const auto& slot) { return slot->connection.is_leaving(); }));
-  const bool full = slots.size() - leaving >= options.most_connections && !make_room();
+  const bool full =
+      slots.size() - std::min(leaving, kMostLeaving) >= options.most_connections && !make_room();
   if (full &&
       (access->tls() == nullptr || slots.size() >= options.most_connections + kMostTurnedAway)) {
     log->add(LogLevel::kWarn, "connection refused",
