@@ -103,9 +103,10 @@ void MlxSpace::release(std::byte* memory, std::uint64_t bytes) {
   KAKEYA_CHECK(piece != pieces_.end() && piece->second == whole_pages(bytes));
   const auto begin = first_behind(number(memory));
   names_.erase(begin, names_.lower_bound(number(memory) + piece->second));
-  // Its pages go back to the system and are zero when they are used again.
-  ::madvise(memory, piece->second, MADV_DONTNEED);
-  ::mprotect(memory, piece->second, PROT_NONE);
+  // New pages in their place, which are zero when they are used: on macOS, MADV_DONTNEED may leave
+  // what was there.
+  constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  KAKEYA_CHECK(::mmap(memory, piece->second, PROT_NONE, kAnew, -1, 0) == memory);
   pieces_.erase(piece);
 }
 
