@@ -73,16 +73,19 @@ bool keep(int descriptor) {
          info.st_nlink > 0;
 }
 
-// The path of the regular file that is or will be at `target`, behind symbolic links.
-Result<std::string> regular_target(const std::string& target) {
+// The path of the regular file that is or will be at `target`, behind symbolic links if they are
+// kept.
+Result<std::string> regular_target(const std::string& target, LinkedTarget linked) {
   namespace fs = std::filesystem;
   std::error_code failed;
+  const bool is_link = fs::is_symlink(fs::symlink_status(target, failed));
+  if (is_link && linked == LinkedTarget::kReplaced) return target;
   const fs::file_status status = fs::status(target, failed);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     return error(StatusCode::kUnavailable, "{} is no regular file: it is not replaced by one",
                  target);
   }
-  if (!fs::is_symlink(fs::symlink_status(target, failed))) return target;
+  if (!is_link) return target;
   const fs::path resolved = fs::weakly_canonical(target, failed);
   if (failed) {
     return error(StatusCode::kUnavailable, "cannot follow {}: {}", target, failed.message());
@@ -113,9 +116,11 @@ void AtomicFile::remove_abandoned(const std::string& target, Names names) {
   }
 }
 
-Result<AtomicFile> AtomicFile::create(const std::string& target, FileAccess access) {
+Result<AtomicFile> AtomicFile::create(const std::string& target,
+                                      FileAccess access,
+                                      LinkedTarget linked) {
   AtomicFile file;
-  KAKEYA_ASSIGN_OR_RETURN(file.target_, regular_target(target));
+  KAKEYA_ASSIGN_OR_RETURN(file.target_, regular_target(target, linked));
   for (int attempt = 0; attempt < kAttempts && file.descriptor_ < 0; ++attempt) {
     file.path_ = file.target_ + std::string(kPartial) + std::string(kRandom);
     if (access == FileAccess::kOwner) {

@@ -16,6 +16,12 @@ enum class FileAccess : std::uint8_t {
   kUmask,  // mode 0666 less the process's umask: models, results
 };
 
+// What becomes of a symbolic link that is the target.
+enum class LinkedTarget : std::uint8_t {
+  kKept,      // it stays one, and the file that it names is replaced
+  kReplaced,  // it is replaced itself: where others may have laid it
+};
+
 // Written under a name of its own beside the target (the target's name, ".partial-" and six random
 // characters), so that commit() can rename it. Until then the target is untouched, even
 // if the process is killed; a killed process leaves the partial file behind. Destroyed without
@@ -29,11 +35,11 @@ class AtomicFile {
   enum class Names : std::uint8_t { kTarget, kExtension };
   static void remove_abandoned(const std::string& target, Names names = Names::kTarget);
 
-  // A target that is a symbolic link stays one: the file that it names is replaced.
   // Errors: kUnavailable if there is something that is no regular file, such as a device, a FIFO or
   // a folder, or if the folder takes no new file.
   static Result<AtomicFile> create(const std::string& target,
-                                   FileAccess access = FileAccess::kOwner);
+                                   FileAccess access = FileAccess::kOwner,
+                                   LinkedTarget linked = LinkedTarget::kKept);
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;

@@ -75,10 +75,11 @@ std::uint64_t SafetensorsLayout::bytes() const {
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
                                                     std::span<const SafetensorsLayout> tensors,
                                                     const SafetensorsMetadata& metadata,
-                                                    std::size_t alignment) {
+                                                    std::size_t alignment,
+                                                    LinkedTarget linked) {
   const auto header = make_header(tensors, metadata, alignment);
   if (!header) return Unexpected(header.error().with_context(path));
-  KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask));
+  KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, FileAccess::kUmask, linked));
   const std::uint64_t length = header->size();
   KAKEYA_TRY(file.write_at(0, std::as_bytes(std::span(&length, 1))));
   KAKEYA_TRY(file.write_at(sizeof(length), std::as_bytes(std::span(*header))));

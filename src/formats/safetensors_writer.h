@@ -30,7 +30,8 @@ class SafetensorsWriter {
   static Result<SafetensorsWriter> create(const std::string& path,
                                           std::span<const SafetensorsLayout> tensors,
                                           const SafetensorsMetadata& metadata,
-                                          std::size_t alignment = 8);
+                                          std::size_t alignment = 8,
+                                          LinkedTarget linked = LinkedTarget::kKept);
 
   // The next bytes of tensor number `tensor`, in the order of create(). Tensors may be written in
   // turns. Errors: kUnavailable if the disk refuses; kInternal for more bytes than it has.

@@ -64,7 +64,8 @@ Result<SafetensorsWriter> begin_file(const std::string& path,
   std::error_code failed;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
   KAKEYA_TRY(check_room(path, total));
-  return SafetensorsWriter::create(path, layouts, metadata_of(key), kPage);
+  // The folder may be one that others write into too: no link of theirs leads to another file.
+  return SafetensorsWriter::create(path, layouts, metadata_of(key), kPage, LinkedTarget::kReplaced);
 }
 
 // Bytes of an entry, in pieces of kChecksumPiece.

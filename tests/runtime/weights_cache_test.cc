@@ -204,6 +204,27 @@ TEST(WeightsCache, ChangedModelsAreLoadedAnew) {
   EXPECT_EQ(logits(**open_engine(opening)), expected);  // from the file that was made anew
 }
 
+// Others may write into the folder as well.
+TEST(WeightsCache, ReplacesALinkAndNotTheFileBehindIt) {
+  const ScratchFolder cache;
+  const ScratchFolder elsewhere;
+  const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
+  const auto expected = logits(**open_engine(opening));
+  const fs::path file = only_file(cache.root());
+  const std::string whole = read_file(file);
+  for (const bool is_there : {true, false}) {
+    const std::string target = elsewhere.path(is_there ? "precious" : "none");
+    if (is_there) elsewhere.write("precious", "mine");
+    fs::remove(file);
+    fs::create_symlink(target, file);
+    EXPECT_EQ(logits(**open_engine(opening)), expected);
+    EXPECT_FALSE(fs::is_symlink(file));
+    EXPECT_EQ(read_file(file), whole);
+    EXPECT_EQ(fs::exists(target), is_there);
+  }
+  EXPECT_EQ(read_file(elsewhere.path("precious")), "mine");
+}
+
 TEST(WeightsCache, DamagedFilesAreMadeAnew) {
   const ScratchFolder cache;
   const Opening opening{.model = kNetworks + "qwen3-tied", .cache = cache.root()};
