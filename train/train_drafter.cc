@@ -19,6 +19,7 @@
 #include "drafter_prompts.h"
 #include "drafter_trainer.h"
 #include "free_run.h"
+#include "held_back.h"
 #include "model/checkpoint_source.h"
 #include "projection_writer.h"
 
@@ -27,7 +28,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kHeldOutShare = 10;  // one prompt of so many
 constexpr std::int64_t kHeldOutBlocks = 256;
 constexpr std::size_t kFreePrompts = 64;
 constexpr const char* kCheckpoint = "/checkpoint.safetensors";
@@ -261,10 +261,10 @@ Status Training::take_text() {
       std::vector<Reply> replies,
       make_replies(*engine_, asked, options_.reply_tokens, progress("replies")));
   std::int64_t anchors[2] = {0, 0};
+  const std::vector<Part> parts = parts_of(asked);
   for (std::size_t i = 0; i < replies.size(); ++i) {
-    const bool held_out = i % kHeldOutShare == kHeldOutShare - 1 ||
-                          (replies.size() < kHeldOutShare && i + 1 == replies.size());
-    if (replies[i].num_anchors() == 0) continue;
+    if (parts[i] == Part::kLeftOut || replies[i].num_anchors() == 0) continue;
+    const bool held_out = parts[i] == Part::kHeldBack;
     anchors[held_out ? 1 : 0] += replies[i].num_anchors();
     (held_out ? held_out_ : training_).push_back(std::move(replies[i]));
   }

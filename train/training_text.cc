@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "calibrate/text_windows.h"
+#include "held_back.h"
 
 namespace kakeya::train {
 namespace {
@@ -132,6 +133,7 @@ Result<TrainingText> sample_own_text(Engine& engine, const TextOptions& options)
     }
     if (options.progress) options.progress(std::min(tokens, options.tokens), options.tokens);
   }
+  leave_out_held_back(text.training, text.validation);
   return text;
 }
 
@@ -158,6 +160,7 @@ Result<TrainingText> read_training_files(Engine& engine,
       (i < trained ? text.training : text.validation).push_back(std::move(windows[i]));
     }
   }
+  leave_out_held_back(text.training, text.validation);
   return text;
 }
 

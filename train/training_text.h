@@ -16,7 +16,8 @@ namespace kakeya::train {
 // Tokens of a document, each run from nothing.
 struct TrainingText {
   std::vector<std::vector<TokenId>> training;
-  std::vector<std::vector<TokenId>> validation;  // never trained on
+  // Never trained on: what equals one of these is in neither.
+  std::vector<std::vector<TokenId>> validation;
 };
 
 std::int64_t count_tokens(std::span<const std::vector<TokenId>> documents);

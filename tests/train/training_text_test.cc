@@ -7,6 +7,7 @@
 #include <set>
 
 #include "formats/scratch_files.h"
+#include "held_back.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 
@@ -40,6 +41,51 @@ TEST_F(TrainingTextTest, OfTheModelsOwnIsTheSameForASeedAndHoldsDocumentsBack) {
     EXPECT_FALSE(trained.contains(ids));
     EXPECT_LE(ids.size(), 64U);
   }
+}
+
+// Short answers repeat: one that is for validation is trained on nowhere.
+TEST_F(TrainingTextTest, TrainsOnNoDocumentThatIsHeldBackAsWell) {
+  const auto expect_apart = [](const TrainingText& text) {
+    EXPECT_FALSE(text.training.empty());
+    EXPECT_FALSE(text.validation.empty());
+    for (const auto& ids : text.validation) {
+      EXPECT_EQ(std::ranges::count(text.training, ids), 0);
+    }
+  };
+  const auto own = sample_own_text(*engine_, {.tokens = 3000, .window = 8, .seed = 5});
+  ASSERT_OK(own);
+  expect_apart(*own);
+  const ScratchFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += std::to_string(1000 + i) + " ";
+  // The second file's windows are the first one's.
+  const std::vector<std::string> files = {folder.write("a.txt", lines),
+                                          folder.write("b.txt", lines)};
+  auto read = read_training_files(*engine_, files, {.tokens = 100'000, .window = 16});
+  ASSERT_OK(read);
+  expect_apart(*read);
+  const std::vector<std::string> more = {files[0], folder.write("c.txt", lines + lines)};
+  read = read_training_files(*engine_, more, {.tokens = 100'000, .window = 16});
+  ASSERT_OK(read);
+  expect_apart(*read);
+}
+
+TEST(HeldBack, IsEachTenthPromptAndNothingThatEqualsIt) {
+  Documents prompts;
+  for (TokenId id = 0; id < 35; ++id) prompts.push_back({2, id});
+  prompts[3] = prompts[9];
+  prompts[30] = prompts[29];
+  prompts[5] = prompts[6];
+  const std::vector<Part> parts = parts_of(prompts);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const Part expected = i % 10 == 9         ? Part::kHeldBack
+                          : i == 3 || i == 30 ? Part::kLeftOut
+                                              : Part::kTraining;
+    EXPECT_EQ(parts[i], expected) << i;
+  }
+  EXPECT_EQ(parts_of(std::span(prompts).first(2)),
+            (std::vector<Part>{Part::kTraining, Part::kHeldBack}));
+  EXPECT_TRUE(parts_of({}).empty());
 }
 
 TEST_F(TrainingTextTest, OfFilesEndsWithWhatIsHeldOut) {
