@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -210,13 +211,22 @@ Status print_bridge_status(const BridgeFlags& flags) {
 }
 
 // Says what came; whether it passes.
-bool print_answer(const bridge::Requester& requester, const bridge::Outcome& outcome) {
-  const bridge::Verdict verdict = bridge::judge(outcome);
-  print("{}  {}  {} in {:.1f} s\n", verdict.passes ? "ok  " : "FAIL", outcome.id, outcome.preset,
+bool print_answer(const bridge::Requester& requester,
+                  const bridge::Sent& asked,
+                  const bridge::Outcome& outcome) {
+  const bridge::Verdict verdict = bridge::judge(outcome, asked.preset, asked.parameters);
+  print("{}  {}  {} in {:.1f} s\n", verdict.passes ? "ok  " : "FAIL", asked.id, asked.preset,
         outcome.seconds);
   for (const std::string& line : verdict.lines) print("      {}\n", line);
-  if (outcome.report.is_object()) print("      {}\n", requester.report_path(outcome.id));
+  if (outcome.report.is_object()) print("      {}\n", requester.report_path(asked.id));
   return verdict.passes;
+}
+
+Result<std::optional<bridge::Outcome>> look_for_answer(bridge::Requester& requester,
+                                                       const bridge::Sent& asked) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<bridge::Mailbox> mailbox,
+                          bridge::open_mailbox(asked.where, &bridge_stop));
+  return requester.fetch(*mailbox, asked);
 }
 
 // Of those that were asked for or wait.
@@ -245,14 +255,15 @@ Result<bool> fetch_answers(const BridgeFlags& flags) {
   while (!bridge_stop) {
     std::vector<bridge::Sent> still;
     for (const bridge::Sent& each : waiting) {
-      KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<bridge::Mailbox> mailbox,
-                              bridge::open_mailbox(each.where, &bridge_stop));
-      const auto outcome = requester.fetch(*mailbox, each);
-      if (!outcome) return Unexpected(outcome.error().with_context(each.id));
-      if (!*outcome) {
+      const auto outcome = look_for_answer(requester, each);
+      if (outcome && !*outcome) {
         still.push_back(each);
+      } else if (outcome) {
+        all_pass = print_answer(requester, each, **outcome) && all_pass;
       } else {
-        all_pass = print_answer(requester, **outcome) && all_pass;
+        // What somebody laid there, or a place that is gone, is no reason not to look at the rest.
+        print("FAIL  {}  {}: {}\n", each.id, each.preset, outcome.error().message());
+        all_pass = false;
       }
     }
     waiting = std::move(still);

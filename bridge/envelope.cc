@@ -1,5 +1,8 @@
 #include "envelope.h"
 
+#include <utility>
+
+#include "base/json_size.h"
 #include "base/status.h"
 
 namespace kakeya::bridge {
@@ -22,6 +25,17 @@ std::string text_field(const Json& json, const char* name) {
 }
 
 }  // namespace
+
+Result<Json> parse_object(std::string_view text) {
+  const JsonSize size = json_size(text);
+  if (size.depth > kMostJsonDepth || size.values > kMostJsonValues) {
+    return invalid_argument("expected JSON of at most {} levels and {} values, got {} and {}",
+                            kMostJsonDepth, kMostJsonValues, size.depth, size.values);
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return invalid_argument("expected a JSON object");
+  return json;
+}
 
 std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -47,8 +61,7 @@ Result<Opened> open_sealed(Kind kind, std::string_view text, const Peers& peers)
     return error(StatusCode::kResourceExhausted, "expected at most {} bytes, got {}",
                  most_bytes(kind), text.size());
   }
-  const Json sealed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!sealed.is_object()) return invalid_argument("expected a JSON object");
+  KAKEYA_ASSIGN_OR_RETURN(const Json sealed, parse_object(text));
   const auto format = sealed.find("kakeya_bridge");
   if (format == sealed.end() || !format->is_number_integer() || *format != kFormat) {
     return invalid_argument("expected a text of kakeya bridge, format {}", kFormat);
@@ -71,8 +84,9 @@ Result<Opened> open_sealed(Kind kind, std::string_view text, const Peers& peers)
                  signer->name, kind_name(kind));
   }
   opened.sha256 = sha256_hex(payload);
-  opened.payload = Json::parse(payload, nullptr, /*allow_exceptions=*/false);
-  if (!opened.payload.is_object()) return invalid_argument("expected a payload that is an object");
+  auto parsed = parse_object(payload);
+  if (!parsed) return Unexpected(parsed.error().with_context("the payload"));
+  opened.payload = std::move(parsed).value();
   return opened;
 }
 

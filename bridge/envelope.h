@@ -23,6 +23,14 @@ constexpr std::size_t most_bytes(Kind kind) {
   return kind == Kind::kJob ? kMostJobBytes : kMostResultBytes;
 }
 
+// What a text may cost, counted before any of it is allocated: a bracket of one byte becomes a
+// value of some eighty.
+inline constexpr std::size_t kMostJsonDepth = 64;
+inline constexpr std::size_t kMostJsonValues = 524'288;
+
+// Of a text that is a JSON object. Errors: kInvalidArgument.
+Result<Json> parse_object(std::string_view text);
+
 // On one line. Bytes that are no UTF-8 are replaced.
 std::string json_line(const Json& json);
 

@@ -22,6 +22,9 @@ using Words = std::vector<std::string>;
 constexpr double kGitSeconds = 120.0;
 // Of what a fetch writes, before anybody knows how long the file in it is.
 constexpr std::uint64_t kMostFetchedBytes = std::uint64_t{64} << 20;
+// Of a git process. Objects of a pack may be thousands of times as long as they are there, and
+// trees and commits are unpacked whole.
+constexpr std::uint64_t kMostGitMemory = std::uint64_t{256} << 20;
 constexpr const char* kBranches = "refs/heads/kakeya-bridge/";
 constexpr const char* kFetched = "refs/fetched";
 
@@ -84,15 +87,19 @@ class Errand {
     for (const char* setting :
          {"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.bigFileThreshold=1m",
           "fetch.unpackLimit=1", "transfer.fsckObjects=true", "protocol.ext.allow=never",
-          "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "push.gpgSign=false"}) {
+          // Threads would have stacks and arenas of their own.
+          "pack.threads=1", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false",
+          "push.gpgSign=false"}) {
       words.insert(words.end(), {"-c", setting});
     }
     words.push_back("--git-dir=" + folder() + "/repository");
     words.insert(words.end(), arguments.begin(), arguments.end());
     Words environment = git_environment();
     environment.push_back("GIT_INDEX_FILE=" + folder() + "/index");
-    const ChildLimits limits = {
-        .seconds = kGitSeconds, .output_bytes = most, .file_bytes = kMostFetchedBytes};
+    const ChildLimits limits = {.seconds = kGitSeconds,
+                                .output_bytes = most,
+                                .file_bytes = kMostFetchedBytes,
+                                .memory_bytes = kMostGitMemory};
     KAKEYA_ASSIGN_OR_RETURN(
         ChildRun run,
         run_child({.words = words, .environment = environment, .folder = folder()}, limits, stop_));

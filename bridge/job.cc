@@ -68,6 +68,10 @@ Result<Job> parse_job(const Json& json) {
 }
 
 Status check_times(const Job& job, std::int64_t now) {
+  if (job.expires <= job.issued) {
+    return invalid_argument("expected to expire after it was issued, got {} s before that",
+                            job.issued - job.expires);
+  }
   if (job.expires <= now) {
     return error(StatusCode::kFailedPrecondition, "it expired {} s ago", now - job.expires);
   }

@@ -34,7 +34,7 @@ Json job_json(const Job& job);
 Result<Job> parse_job(const Json& json);
 
 // Errors: kFailedPrecondition for a job that has expired, or is of the future; kInvalidArgument for
-// one that would live too long.
+// one that would live too long, or expires before it is issued.
 Status check_times(const Job& job, std::int64_t now);
 
 }  // namespace kakeya::bridge

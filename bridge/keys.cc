@@ -221,7 +221,7 @@ Result<Peers> Peers::parse(std::string_view text, const std::string& where) {
 }
 
 Result<Peers> Peers::load(const std::string& path) {
-  const auto text = read_small_file(AT_FDCWD, path, kMostPeersFileBytes);
+  const auto text = read_small_file(AT_FDCWD, path, kMostPeersFileBytes, Sharing::kOwner);
   if (!text && text.error().code() == StatusCode::kNotFound) {
     return error(StatusCode::kNotFound,
                  "there is no {}: put the line of the other side's key.pub there", path);

@@ -67,7 +67,8 @@ class Peers {
   };
 
   // Errors: kInvalidArgument with the line for what is none, for names and keys that come twice,
-  // for too many and for none at all; of load() also kNotFound.
+  // for too many and for none at all; of load() also kNotFound, and kFailedPrecondition for a file
+  // that somebody else owns or may write.
   static Result<Peers> parse(std::string_view text, const std::string& where);
   static Result<Peers> load(const std::string& path);
   // Of one peer.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
+#include "asked_report.h"
 #include "base/status.h"
 #include "formats/printable.h"
 #include "report_gate.h"
@@ -12,12 +14,19 @@ namespace {
 
 constexpr std::size_t kMostFindings = 20;
 
-// By the rules of its kind, each line with the report's name.
-void judge_report(const std::string& name, const Json& report, Verdict& verdict) {
-  if (!report.is_object() || !report.contains("schema")) {
-    verdict.lines.push_back(name + ": a report without a schema, for which the gate has no rules");
-    return;
-  }
+void fail(const std::string& name, const std::string& problem, Verdict& verdict) {
+  verdict.passes = false;
+  verdict.lines.push_back(name + ": " + problem);
+}
+
+// By what was asked for and the rules of its kind, each line with the report's name.
+void judge_report(const std::string& name,
+                  const Preset& preset,
+                  const Values& values,
+                  const Json& report,
+                  Verdict& verdict) {
+  const std::string problem = problem_of_report(preset, values, report);
+  if (!problem.empty()) return fail(name, problem, verdict);
   const std::vector<eval::GateFinding> findings = eval::check_report(report);
   if (findings.empty()) {
     verdict.lines.push_back(fmt::format("{}: ok by the gate, {}", name,
@@ -51,7 +60,7 @@ std::string problem_of(const Outcome& outcome) {
   if (outcome.end == "signal") {
     return fmt::format("ended by signal {}{}", outcome.code, last_messages(outcome.messages));
   }
-  if (outcome.end != "exited") return "ended: " + outcome.end;
+  if (outcome.end != "exited") return "ended: " + printable(outcome.end);
   if (outcome.code != 0) {
     return fmt::format("exit code {}{}", outcome.code, last_messages(outcome.messages));
   }
@@ -92,7 +101,8 @@ Json outcome_json(const Outcome& outcome) {
 
 Result<Outcome> parse_outcome(const Json& json) {
   constexpr std::array kTexts = {"id", "job_sha256", "preset", "end", "refusal", "messages"};
-  constexpr std::array kNumbers = {"code", "started", "seconds", "limit_seconds"};
+  constexpr std::array kNumbers = {"seconds", "limit_seconds"};
+  constexpr std::array kWholeNumbers = {"code", "started"};
   for (const char* name : kTexts) {
     if (!json.contains(name) || !json[name].is_string()) {
       return data_loss("a result: expected the text '{}'", name);
@@ -101,6 +111,11 @@ Result<Outcome> parse_outcome(const Json& json) {
   for (const char* name : kNumbers) {
     if (!json.contains(name) || !json[name].is_number()) {
       return data_loss("a result: expected the number '{}'", name);
+    }
+  }
+  for (const char* name : kWholeNumbers) {
+    if (!json.contains(name) || !json[name].is_number_integer()) {
+      return data_loss("a result: expected the whole number '{}'", name);
     }
   }
   Outcome outcome;
@@ -118,22 +133,33 @@ Result<Outcome> parse_outcome(const Json& json) {
   return outcome;
 }
 
-Verdict judge(const Outcome& outcome) {
+Verdict judge(const Outcome& outcome, const std::string& preset_name, const Json& parameters) {
   Verdict verdict{.passes = true, .lines = {}};
   const std::string problem = problem_of(outcome);
-  if (!problem.empty()) {
-    verdict.passes = false;
-    verdict.lines.push_back(outcome.preset + ": " + problem);
-  }
+  if (!problem.empty()) fail(preset_name, problem, verdict);
   if (!outcome.report.is_object()) return verdict;
-  const auto reports = outcome.report.find("reports");
-  if (outcome.report.contains("schema") || reports == outcome.report.end() ||
-      !reports->is_object()) {
-    judge_report(outcome.preset, outcome.report, verdict);
+  const Preset* const preset = find_preset(known_presets(), preset_name);
+  if (preset == nullptr) {
+    fail(printable(preset_name), "expected a preset that this program knows", verdict);
     return verdict;
   }
-  for (const auto& [name, report] : reports->items()) {
-    judge_report(printable(name), report, verdict);
+  const auto values = check_parameters(*preset, parameters);
+  if (!values) {
+    fail(preset_name, values.error().message(), verdict);
+    return verdict;
+  }
+  const std::string missing = problem_of_fields(*preset, outcome.report);
+  if (!preset->reports_into_folder && !preset->kinds.empty()) {
+    judge_report(preset_name, *preset, *values, outcome.report, verdict);
+  } else if (!missing.empty()) {
+    fail(preset_name, missing, verdict);
+  } else if (preset->kinds.empty()) {
+    verdict.lines.push_back(preset_name +
+                            ": a report without a schema, for which the gate has no rules");
+  } else {
+    for (const auto& [name, report] : outcome.report["reports"].items()) {
+      judge_report(printable(name), *preset, *values, report, verdict);
+    }
   }
   return verdict;
 }

@@ -33,11 +33,13 @@ Result<Outcome> parse_outcome(const Json& json);
 
 struct Verdict {
   bool passes = false;
-  std::vector<std::string> lines = {};  // what is wrong, or what was looked at
+  // What is wrong, or what was looked at, in printable characters.
+  std::vector<std::string> lines = {};
 };
-// A check passes that ran to its end with exit code 0, printed a report, and whose report, or each
-// in it, keeps the rules of `kakeya eval gate`. A report without a schema, such as the doctor's,
-// has no rules, and the verdict says so.
-Verdict judge(const Outcome& outcome);
+// A check passes that ran to its end with exit code 0, printed the report that was asked for, by
+// the preset's name and its parameters, and whose report, or each in it, keeps the rules of `kakeya
+// eval gate`. A report without a schema, such as the doctor's, has no rules, and the verdict says
+// so.
+Verdict judge(const Outcome& outcome, const std::string& preset, const Json& parameters);
 
 }  // namespace kakeya::bridge

@@ -27,6 +27,14 @@ struct Parameter {
   std::string standard;  // where a job does not say
 };
 
+// A kind of reports, and what it is made by.
+struct ReportKind {
+  std::string schema = {};  // without its version: "kakeya.eval.niah"
+  // With what its command begins behind the program; of a preset with one report all of the
+  // preset's arguments, whatever this says.
+  std::vector<std::string> command = {};
+};
+
 struct Preset {
   std::string name = {};
   std::string says = {};     // one line
@@ -39,6 +47,8 @@ struct Preset {
   std::uint64_t output_bytes = std::uint64_t{8} << 20;
   // The report: standard output, or summary.json and reports/*.json of {out}.
   bool reports_into_folder = false;
+  std::vector<ReportKind> kinds = {};    // those that it may bring; none: it has no schema
+  std::vector<std::string> fields = {};  // that what has no schema must have
 };
 
 // doctor, niah, perplexity, drafter-parity, code, mac-report.

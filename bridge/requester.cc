@@ -17,13 +17,14 @@ namespace {
 constexpr std::size_t kMostSentBytes = std::size_t{16} << 10;
 
 Json sent_json(const Sent& sent) {
-  return {{"id", sent.id},          {"where", sent.where},   {"preset", sent.preset},
-          {"server", sent.server},  {"sha256", sent.sha256}, {"issued", sent.issued},
-          {"expires", sent.expires}};
+  return {{"id", sent.id},         {"where", sent.where},
+          {"preset", sent.preset}, {"parameters", sent.parameters},
+          {"server", sent.server}, {"sha256", sent.sha256},
+          {"issued", sent.issued}, {"expires", sent.expires}};
 }
 
 Result<Sent> parse_sent(const std::string& text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_object(text).value_or(Json());
   const auto is_text = [&](const char* field) {
     return json.contains(field) && json[field].is_string();
   };
@@ -35,9 +36,13 @@ Result<Sent> parse_sent(const std::string& text, const std::string& name) {
       !is_id(json["id"].get<std::string>())) {
     return data_loss("{}: expected a job that was sent", name);
   }
+  // Those of versions that did not keep them are taken for the preset's own.
+  const Json parameters = json.value("parameters", Json::object());
+  if (!parameters.is_object()) return data_loss("{}: expected parameters that are an object", name);
   return Sent{.id = json["id"].get<std::string>(),
               .where = json["where"].get<std::string>(),
               .preset = json["preset"].get<std::string>(),
+              .parameters = parameters,
               .server = json["server"].get<std::string>(),
               .sha256 = json["sha256"].get<std::string>(),
               .issued = json["issued"].get<std::int64_t>(),
@@ -49,7 +54,8 @@ Result<Sent> parse_sent(const std::string& text, const std::string& name) {
 Result<Requester> Requester::open(const std::string& home) {
   KAKEYA_ASSIGN_OR_RETURN(SigningKey key, SigningKey::load(home + "/key"));
   KAKEYA_ASSIGN_OR_RETURN(Peers peers, Peers::load(home + "/peers"));
-  for (const char* folder : {"/sent", "/results"}) KAKEYA_TRY(open_folder(AT_FDCWD, home + folder));
+  for (const char* folder : {"", "/sent", "/results"})
+    KAKEYA_TRY(open_folder(AT_FDCWD, home + folder));
   return Requester(home, std::move(key), std::move(peers));
 }
 
@@ -85,6 +91,7 @@ Result<std::string> Requester::request(Mailbox& mailbox,
   const Sent sent{.id = job.id,
                   .where = options.where,
                   .preset = job.preset,
+                  .parameters = job.parameters,
                   .server = server.name,
                   .sha256 = sha256_hex(json_line(payload)),
                   .issued = job.issued,
@@ -128,6 +135,11 @@ Result<std::optional<Outcome>> Requester::fetch(Mailbox& mailbox, const Sent& se
   if (outcome.id != sent.id || outcome.job_sha256 != sent.sha256) {
     return error(StatusCode::kFailedPrecondition, "expected an answer to {}, got one to {}",
                  sent.id, printable(outcome.id));
+  }
+  if (outcome.preset != sent.preset) {
+    return error(StatusCode::kFailedPrecondition,
+                 "expected an answer of the preset {}, got one of {}", sent.preset,
+                 printable(outcome.preset));
   }
   const std::string kept = home_ + "/results/" + sent.id + ".json";
   if (outcome.report.is_object()) {

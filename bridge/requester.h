@@ -19,6 +19,7 @@ struct Sent {
   std::string id = {};
   std::string where = {};
   std::string preset = {};
+  Json parameters = Json::object();
   std::string server = {};  // the peer that is to run it
   std::string sha256 = {};  // of the job's payload
   std::int64_t issued = 0;
@@ -49,7 +50,7 @@ class Requester {
 
   // The answer, kept as results/ID.json, its report as results/ID.report.json; nothing yet: none.
   // It is removed from the mailbox. Errors: those of open_sealed(), and kFailedPrecondition for an
-  // answer of another machine, or to another job.
+  // answer of another machine, to another job, or of another preset.
   Result<std::optional<Outcome>> fetch(Mailbox& mailbox, const Sent& sent);
 
   // Where fetch() left the report.

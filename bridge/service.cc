@@ -28,9 +28,9 @@ std::vector<std::string> check_environment(const std::string& scratch) {
           "TMPDIR=" + scratch};
 }
 
+// Null: it is no object, or one that is too deep.
 Json parsed(const std::string& text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json();
+  return parse_object(text).value_or(Json());
 }
 
 // summary.json and reports/*.json of `out`; null without a summary.

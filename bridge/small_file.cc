@@ -15,6 +15,23 @@
 
 namespace kakeya::bridge {
 
+namespace {
+
+// Refuses what others than this user, and the system's own, could have changed.
+Status check_owner(const struct stat& info, const std::string& shown) {
+  constexpr mode_t kOthersWrite = 022;
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return error(StatusCode::kFailedPrecondition, "{}: expected it to be of this user, {}, got {}",
+                 shown, ::geteuid(), info.st_uid);
+  }
+  if ((info.st_mode & kOthersWrite) == 0) return {};
+  return error(StatusCode::kFailedPrecondition,
+               "{}: expected that nobody else may write there, got mode {:04o}: chmod go-w", shown,
+               info.st_mode & 07777);
+}
+
+}  // namespace
+
 Result<Descriptor> open_folder(int parent, const std::string& name, Sharing sharing) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   const mode_t mode = sharing == Sharing::kOwner ? 0700 : 0777;
@@ -27,10 +44,17 @@ Result<Descriptor> open_folder(int parent, const std::string& name, Sharing shar
     return error(StatusCode::kUnavailable, "{}: expected a folder, no link: {}", name,
                  std::strerror(errno));
   }
+  struct stat info = {};
+  if (sharing == Sharing::kOwner && ::fstat(folder.get(), &info) == 0) {
+    KAKEYA_TRY(check_owner(info, printable(name)));
+  }
   return folder;
 }
 
-Result<std::string> read_small_file(int folder, const std::string& name, std::size_t most) {
+Result<std::string> read_small_file(int folder,
+                                    const std::string& name,
+                                    std::size_t most,
+                                    Sharing sharing) {
   const std::string shown = printable(name);
   // A FIFO would make its reader wait.
   const Descriptor file(
@@ -47,6 +71,7 @@ Result<std::string> read_small_file(int folder, const std::string& name, std::si
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return error(StatusCode::kFailedPrecondition, "{}: expected a regular file", shown);
   }
+  if (sharing == Sharing::kOwner) KAKEYA_TRY(check_owner(info, shown));
   const auto too_long = [&](std::uint64_t bytes) {
     return error(StatusCode::kResourceExhausted, "{}: expected at most {} bytes, got {}", shown,
                  most, bytes);

@@ -18,14 +18,19 @@ enum class Sharing : std::uint8_t {
 };
 
 // A folder of `parent` (AT_FDCWD: the present one), made if it is not there; links are not
-// followed. Errors: kUnavailable.
+// followed. Errors: kUnavailable; kFailedPrecondition for an owner's that is somebody else's, or
+// that others may write into.
 Result<Descriptor> open_folder(int parent,
                                const std::string& name,
                                Sharing sharing = Sharing::kOwner);
 
 // A regular file of `folder` with at most `most` bytes. Errors: kNotFound; kFailedPrecondition for
-// a link, a folder or a device; kResourceExhausted if it is longer, of which nothing is read.
-Result<std::string> read_small_file(int folder, const std::string& name, std::size_t most);
+// a link, a folder or a device, and for an owner's file that is somebody else's or that others may
+// write; kResourceExhausted if it is longer, of which nothing is read.
+Result<std::string> read_small_file(int folder,
+                                    const std::string& name,
+                                    std::size_t most,
+                                    Sharing sharing = Sharing::kUmask);
 
 // Takes the place of whatever had the name, a link included, in one step. Errors: kUnavailable.
 Status write_small_file(int folder,

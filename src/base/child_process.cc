@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,6 +47,8 @@ struct ChildStart {
   int messages = -1;
   int refusal = -1;  // for a Refusal
   std::uint64_t file_bytes = 0;
+  std::uint64_t memory_bytes = 0;
+  pid_t caller = 0;
 };
 
 void limit_child(int resource, std::uint64_t most) {
@@ -58,7 +63,19 @@ void limit_child(int resource, std::uint64_t most) {
   ::_exit(1);
 }
 
+// Ends this process with the one that started it, also where that one is killed and can end nothing
+// itself. Systems other than Linux have no such wish.
+void end_with(pid_t caller) {
+#ifdef __linux__
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != caller) ::_exit(1);  // it was gone before the wish was there
+#else
+  static_cast<void>(caller);
+#endif
+}
+
 [[noreturn]] void become(const ChildStart& start) {
+  end_with(start.caller);
   // A group of its own, and no terminal, which a program could type commands into.
   ::setsid();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
@@ -75,6 +92,7 @@ void limit_child(int resource, std::uint64_t most) {
   for (int file = kRefusalFile + 1; file < most; ++file) ::close(file);
   limit_child(RLIMIT_CORE, 0);
   if (start.file_bytes > 0) limit_child(RLIMIT_FSIZE, start.file_bytes);
+  if (start.memory_bytes > 0) limit_child(RLIMIT_DATA, start.memory_bytes);
   if (::chdir(start.folder) != 0) refuse(Refusal::kFolder);
   if (*start.confine && !(*start.confine)()) refuse(Refusal::kConfinement);
   ::execve(start.words.front(), start.words.data(), start.environment.data());
@@ -207,7 +225,9 @@ Result<ChildRun> run_child(const ChildProgram& program,
                            const std::atomic<bool>* stop) {
   ChildStart start{.folder = program.folder.c_str(),
                    .confine = &program.confine,
-                   .file_bytes = limits.file_bytes};
+                   .file_bytes = limits.file_bytes,
+                   .memory_bytes = limits.memory_bytes,
+                   .caller = ::getpid()};
   // exec() promises to leave them as they are.
   for (const std::string& each : program.words) {
     start.words.push_back(const_cast<char*>(each.c_str()));

@@ -16,6 +16,8 @@ struct ChildLimits {
   double seconds = 60.0;                                // of wall time
   std::uint64_t output_bytes = std::uint64_t{8} << 20;  // of standard output, more ends it
   std::uint64_t file_bytes = 0;                         // of each file that it writes; 0: any
+  // Of memory that is its own, in each process (Linux; other systems do not heed it); 0: any.
+  std::uint64_t memory_bytes = 0;
 };
 
 enum class ChildEnd : std::uint8_t { kExited, kSignal, kTimedOut, kTooMuchOutput, kStopped };
@@ -42,9 +44,10 @@ struct ChildProgram {
 
 // Runs a program that has no open file but its streams, no terminal, and a session and process
 // group of its own. All of the group is killed when the program ends, by itself or by a limit, or
-// `stop` (null: none) becomes true; a process that leaves the group is not. Any thread. Errors:
-// kUnavailable if there is no process for it, its folder cannot be entered, `confine` returns false
-// or the file is no program.
+// `stop` (null: none) becomes true; a process that leaves the group is not. On Linux the program
+// also ends where the thread that runs it does, by a kill for instance; what it started itself is
+// left then. Any thread. Errors: kUnavailable if there is no process for it, its folder cannot be
+// entered, `confine` returns false or the file is no program.
 Result<ChildRun> run_child(const ChildProgram& program,
                            const ChildLimits& limits,
                            const std::atomic<bool>* stop = nullptr);

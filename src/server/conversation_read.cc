@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json_size.h"
+
 namespace kakeya::server {
 namespace {
 
@@ -231,7 +233,7 @@ void check_tool(JsonReader& reader, const Json& tool, std::string_view text, std
     if (tool.is_object() && function == nullptr) got += " without \"function\"";
     return reader.refuse(where, R"({"type": "function", "function": {"name": ...}})", got);
   }
-  if (most_values(text) > kMostValuesOfATool) {
+  if (json_size(text).values > kMostValuesOfATool) {
     reader.refuse(where, fmt::format("at most {} JSON values", kMostValuesOfATool), "more");
   }
 }

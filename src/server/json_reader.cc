@@ -1,37 +1,11 @@
 #include "server/json_reader.h"
 
-#include <algorithm>
 #include <limits>
+
+#include "base/json_size.h"
 
 namespace kakeya::server {
 namespace {
-
-struct Size {
-  std::size_t depth = 0;   // most brackets that are open at once
-  std::size_t values = 1;  // at most
-};
-
-Size size_of(std::string_view body) {
-  Size size;
-  std::size_t depth = 0;
-  bool in_string = false;
-  for (std::size_t at = 0; at < body.size(); ++at) {
-    const char byte = body[at];
-    if (in_string) {
-      if (byte == '\\') ++at;
-      if (byte == '"') in_string = false;
-      continue;
-    }
-    if (byte == '"') in_string = true;
-    if (byte == ']' || byte == '}') depth -= depth > 0 ? 1 : 0;
-    if (byte == '[' || byte == '{') {
-      ++size.values;
-      size.depth = std::max(size.depth, ++depth);
-    }
-    if (byte == ',') ++size.values;
-  }
-  return size;
-}
 
 tl::unexpected<Refusal> refuse(std::string message) {
   Refusal refusal;
@@ -40,10 +14,6 @@ tl::unexpected<Refusal> refuse(std::string message) {
 }
 
 }  // namespace
-
-std::size_t most_values(std::string_view body) {
-  return size_of(body).values;
-}
 
 // What was there, in a few words.
 std::string shown(const Json& value) {
@@ -68,7 +38,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 }
 
 Outcome<Json> parse_body(std::string_view body) {
-  const Size size = size_of(body);
+  const JsonSize size = json_size(body);
   if (size.depth > kMostJsonDepth) {
     return refuse(fmt::format("expected at most {} levels of JSON, got more", kMostJsonDepth));
   }

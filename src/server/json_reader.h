@@ -23,9 +23,6 @@ using Json = nlohmann::json;
 inline constexpr std::size_t kMostJsonDepth = 64;
 inline constexpr std::size_t kMostJsonValues = 524'288;
 
-// How many values a text may have when it is read: its brackets and commas outside of strings.
-std::size_t most_values(std::string_view body);
-
 // The body, a JSON object. Errors: kInvalidArgument.
 Outcome<Json> parse_body(std::string_view body);
 

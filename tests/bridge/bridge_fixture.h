@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -45,6 +46,7 @@ inline Preset script(const std::string& name, const std::string& text, double se
 class BridgeEnds : public testing::TestWithParam<const char*> {
  protected:
   BridgeEnds() : asker_(SigningKey::make().value()), machine_(SigningKey::make().value()) {
+    ::umask(022);  // folders of keys that a test makes are its own alone
     where_ = folder_.path(over_git() ? "checks.git" : "checks");
     if (over_git()) {
       const std::string command = "git init --quiet --bare " + where_;

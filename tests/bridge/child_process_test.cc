@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -96,6 +98,34 @@ TEST(BridgeChild, EndsWhenItsCallerIsStopped) {
   const ChildRun run =
       run_child({.words = {"/bin/sleep", "60"}, .folder = "/"}, {.seconds = 30.0}, &stop).value();
   EXPECT_EQ(run.end, ChildEnd::kStopped);
+}
+
+TEST(BridgeChild, EndsWithACallerThatIsKilled) {
+#ifdef __linux__
+  const ScratchFolder folder;
+  const std::string begun = folder.path("begun");
+  const std::string late = folder.path("late");
+  const pid_t caller = ::fork();
+  if (caller == 0) {
+    shell("echo x > " + begun + "; sleep 1; echo x > " + late);
+    ::_exit(0);
+  }
+  while (::access(begun.c_str(), F_OK) != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(caller, SIGKILL);
+  ::waitpid(caller, nullptr, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_NE(::access(late.c_str(), F_OK), 0);
+#endif
+}
+
+TEST(BridgeChild, TakesNoMoreMemoryThanItMay) {
+#ifdef __linux__
+  const std::string fill = "x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo ${#x}";
+  EXPECT_EQ(shell(fill).output, "100000000\n");
+  EXPECT_EQ(shell(fill, {.memory_bytes = std::uint64_t{64} << 20}).output, "");
+#endif
 }
 
 TEST(BridgeChild, SaysHowItEnded) {

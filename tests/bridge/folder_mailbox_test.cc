@@ -83,6 +83,24 @@ TEST_P(BridgeFolder, TakesNoAllowlistFromTheFolder) {
   expect_refusal("signed with an unknown key");
 }
 
+// Whoever can write there takes back what was done, and puts other answers into sent ones' places.
+TEST_P(BridgeFolder, KeepsNothingInAFolderThatOthersMayWrite) {
+  std::filesystem::create_directory(folder_.path("home"));
+  for (const char* inside : {"home", "home/done", "home/answers"}) {
+    const std::filesystem::path path = folder_.path(inside);
+    std::filesystem::create_directory(path);
+    std::filesystem::permissions(path, std::filesystem::perms(0775));
+    ServiceOptions options;
+    options.home = folder_.path("home");
+    const auto made =
+        Service::create(SigningKey::make().value(), peers_of(asker_, "asker"), std::move(options));
+    ASSERT_FALSE(made) << inside;
+    EXPECT_EQ(made.error().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(made.error().message(), HasSubstr("got mode 0775: chmod go-w"));
+    std::filesystem::permissions(path, std::filesystem::perms(0755));
+  }
+}
+
 TEST_P(BridgeFolder, LeavesFilesOfOthersAlone) {
   std::ofstream(jobs("notes.txt")) << "x";
   std::ofstream(jobs("job-1.json")) << "junk";

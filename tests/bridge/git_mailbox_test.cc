@@ -60,6 +60,19 @@ TEST_P(BridgeGit, RefusesALargeFileByItsLength) {
   expect_refusal("job.json: expected at most 16384 bytes, got 4000000");
 }
 
+// Packed it is a megabyte, and git takes all of a commit into memory.
+TEST_P(BridgeGit, RefusesAPackThatGrowsInMemory) {
+#ifdef __linux__
+  const std::string commit = "git -C " + where_ + " -c user.name=x -c user.email=x@x commit-tree ";
+  const std::string branch = " refs/heads/kakeya-bridge/jobs/job-1 ";
+  const std::string script =
+      "tree=$(git -C " + where_ + " mktree < /dev/null) && git -C " + where_ + " update-ref" +
+      branch + "$(head -c 300000000 /dev/zero | tr '\\0' x | " + commit + "$tree -F -)";
+  ASSERT_EQ(std::system(script.c_str()), 0);
+  expect_refusal("git fetch ");
+#endif
+}
+
 TEST_P(BridgeGit, RefusesBranchesThatAreNoIds) {
   push_branch("cp ../job.json .", "Deep/name");
   expect_refusal("refused Deep/name: expected the name of a job, an id");

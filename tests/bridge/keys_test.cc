@@ -66,6 +66,22 @@ TEST(BridgeKeys, AreRefusedWhereTheyAreNone) {
   EXPECT_EQ(SigningKey::load(folder.path("link")).error().code(), StatusCode::kFailedPrecondition);
 }
 
+// Whoever can write there says whose checks run.
+TEST(BridgePeers, AreNotTakenFromAFileThatOthersMayWrite) {
+  const ScratchFolder folder;
+  const std::string line = Peers::line("one", SigningKey::make()->public_key()).value();
+  const std::string path = folder.write("peers", line);
+  for (const unsigned mode : {0620U, 0602U, 0666U}) {
+    std::filesystem::permissions(path, std::filesystem::perms(mode));
+    const auto peers = Peers::load(path);
+    ASSERT_FALSE(peers) << mode;
+    EXPECT_EQ(peers.error().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(peers.error().message(), HasSubstr("chmod go-w"));
+  }
+  std::filesystem::permissions(path, std::filesystem::perms(0644));  // they are public
+  EXPECT_TRUE(Peers::load(path));
+}
+
 TEST(BridgePeers, AreLinesOfNamesAndKeys) {
   const SigningKey one = SigningKey::make().value();
   const SigningKey two = SigningKey::make().value();

@@ -79,7 +79,7 @@ TEST_P(BridgeService, RefusesAnExpiredJobAndSaysSoToWhoAsked) {
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->end, "refused");
   EXPECT_THAT(outcome->refusal, HasSubstr("expired"));
-  EXPECT_FALSE(judge(*outcome).passes);
+  EXPECT_FALSE(judge(*outcome, outcome->preset, Json::object()).passes);
 }
 
 TEST_P(BridgeChecks, RefusesAJobOfTheFutureAndOneThatLivesTooLong) {
@@ -93,6 +93,14 @@ TEST_P(BridgeChecks, RefusesAJobOfTheFutureAndOneThatLivesTooLong) {
   old.expires = kNow + kMostLifetime + 1;
   leave(sealed(old), "job-2");
   expect_refusal("expected a life of at most");
+}
+
+TEST_P(BridgeChecks, RefusesAJobThatExpiresBeforeItIsIssued) {
+  Job odd = job();
+  odd.issued = kNow + kMostClockSkew;
+  odd.expires = kNow + 60;
+  leave(sealed(odd));
+  expect_refusal("expected to expire after it was issued, got 240 s before that");
 }
 
 TEST_P(BridgeService, RefusesWhatIsNotSigned) {
@@ -196,7 +204,7 @@ TEST_P(BridgeChecks, EndsACheckOverItsTimeWithAllItStarted) {
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->end, "timed out");
   EXPECT_GE(outcome->seconds, 0.3);
-  const Verdict verdict = judge(*outcome);
+  const Verdict verdict = judge(*outcome, outcome->preset, Json::object());
   EXPECT_FALSE(verdict.passes);
   EXPECT_THAT(verdict.lines.front(), HasSubstr("its limit"));
   std::this_thread::sleep_for(std::chrono::milliseconds(2200));
@@ -208,7 +216,7 @@ TEST_P(BridgeChecks, EndsACheckThatPrintsTooMuch) {
   leave(sealed(job("loud")));
   EXPECT_EQ(handle().ran, 1);
   EXPECT_EQ(answer()->end, "too much output");
-  EXPECT_FALSE(judge(*answer()).passes);
+  EXPECT_FALSE(judge(*answer(), answer()->preset, Json::object()).passes);
 }
 
 TEST_P(BridgeChecks, SaysThatACheckFailed) {
@@ -218,7 +226,8 @@ TEST_P(BridgeChecks, SaysThatACheckFailed) {
   const auto outcome = answer();
   EXPECT_EQ(outcome->code, 2);
   EXPECT_EQ(outcome->messages, "no such model\n");
-  EXPECT_THAT(judge(*outcome).lines.front(), HasSubstr("exit code 2: no such model"));
+  EXPECT_THAT(judge(*outcome, outcome->preset, Json::object()).lines.front(),
+              HasSubstr("exit code 2: no such model"));
 }
 
 TEST_P(BridgeService, BringsAnAnswerThatCouldNotBeBroughtBefore) {

@@ -1,7 +1,9 @@
 // `kakeya bridge` as both sides meet it, each with a folder of its own for keys.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +22,7 @@ class CliBridge : public Cli {
 
   // Both have keys and know each other.
   void introduce() {
+    ::umask(022);
     for (const char* side : {"asker", "mac"}) {
       const Outcome made = kakeya("bridge keygen " + std::string(side) + home(side));
       ASSERT_EQ(made.exit_code, 0) << made.err;
@@ -92,6 +95,21 @@ TEST_F(CliBridge, ServesOnlyThePresetsThatItIsTold) {
   EXPECT_EQ(fetched.exit_code, 1);
   EXPECT_NE(fetched.out.find("doctor: refused: this machine runs no preset"), std::string::npos)
       << fetched.out;
+}
+
+TEST_F(CliBridge, FetchesWhatLiesBehindGarbage) {
+  introduce();
+  const std::string where = folder_ + "/shared";
+  std::filesystem::create_directory(where);
+  const auto [first, second] = std::minmax({request("doctor", where), request("doctor", where)});
+  ASSERT_EQ(kakeya("bridge serve " + where + " --once" + home("mac")).exit_code, 0);
+  std::ofstream(where + "/results/" + first + ".json") << "\x1b]0;title\x07 no answer";
+  const Outcome fetched = kakeya("bridge fetch" + home("asker"));
+  EXPECT_EQ(fetched.exit_code, 1);
+  EXPECT_NE(fetched.out.find("FAIL  " + first + "  doctor: expected a JSON object"),
+            std::string::npos)
+      << fetched.out << fetched.err;
+  EXPECT_NE(fetched.out.find("ok    " + second), std::string::npos) << fetched.out << fetched.err;
 }
 
 TEST_F(CliBridge, SaysInOneLineWhatIsMissing) {
