@@ -52,7 +52,7 @@ TEST_F(TrainingTextTest, TrainsOnNoDocumentThatIsHeldBackAsWell) {
       EXPECT_EQ(std::ranges::count(text.training, ids), 0);
     }
   };
-  const auto own = sample_own_text(*engine_, {.tokens = 3000, .window = 8, .seed = 5});
+  const auto own = sample_own_text(*engine_, {.tokens = 3000, .window = 13, .seed = 5});
   ASSERT_OK(own);
   expect_apart(*own);
   const ScratchFolder folder;
@@ -93,7 +93,7 @@ TEST_F(TrainingTextTest, OfFilesEndsWithWhatIsHeldOut) {
   std::string words;
   for (int i = 0; i < 600; ++i) words += std::to_string(i) + " ";
   const std::vector<std::string> files = {folder.write("a.txt", words),
-                                          folder.write("b.txt", words.substr(0, 900))};
+                                          folder.write("b.txt", "x" + words.substr(0, 900))};
   const auto text = read_training_files(*engine_, files, {.tokens = 100'000, .window = 32});
   ASSERT_OK(text);
   const Tokenizer& tokenizer = *engine_->tokenizer().value();
