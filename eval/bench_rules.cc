@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/median.h"
 #include "report_rules.h"
@@ -11,7 +12,15 @@ namespace kakeya::eval {
 namespace {
 
 // A probe reads what it reads while others use the memory, too: a sample beside it may be faster.
-constexpr double kMostOfProbe = 2.0;
+// The fastest of the reports that are kept has 1.04 times the probe's rate.
+constexpr double kMostOfProbe = 1.3;
+// Less than caches hold is read from there, some of it: that of the demo model has 1.9 times.
+constexpr double kMostOfProbeInCaches = 2.0;
+constexpr double kBytesOfCaches = 256.0 * 1024 * 1024;  // the largest ones of one processor, about
+
+double most_of_probe(double bytes) {
+  return bytes < kBytesOfCaches ? kMostOfProbeInCaches : kMostOfProbe;
+}
 
 // Median, least and most of `values` under "median", "min" and "max".
 void check_summary(const Report& summary,
@@ -48,9 +57,26 @@ void check_peer(const Report& measure,
   }
   check_summary(engine["gb_per_s"], rates, at + "/gb_per_s", checks);
   check_summary(engine["percent_of_probe"], shares, at + "/percent_of_probe", checks);
-  checks.expect(
-      largest(shares) <= 100.0 * kMostOfProbe, "within-the-machine", at + "/percent_of_probe",
-      fmt::format("expected at most {} %, got {:.0f}", 100.0 * kMostOfProbe, largest(shares)));
+  const double most = 100.0 * most_of_probe(measure["bytes"].get<double>());
+  checks.expect(largest(shares) <= most, "within-the-machine", at + "/percent_of_probe",
+                fmt::format("expected at most {} %, got {:.0f}", most, largest(shares)));
+}
+
+// Checks what a benchmark of sessions says of their passes.
+void check_step(const Report& result, const std::string& at, RuleChecks& checks) {
+  const auto number = [&](const char* name) { return result[name].get<double>(); };
+  checks.expect(number("gap_seconds") <= number("gap_seconds_p99") &&
+                    number("gap_seconds_p99") <= number("gap_seconds_max"),
+                "headline", at + "/gap_seconds", "expected the median, then 99 of 100, then all");
+  const double bytes = number("step_bytes");
+  const double share = number("percent_of_probe");
+  const double most = 100.0 * most_of_probe(bytes);
+  checks.expect(share <= most, "within-the-machine", at + "/percent_of_probe",
+                fmt::format("expected at most {} %, got {:.0f}", most, share));
+  // The median of shares beside the share of medians: of those that are kept, 0.8 to 1.2 times.
+  const double about = 100.0 * bytes / number("step_seconds") / 1e9 / number("probe_gb_per_s");
+  checks.expect(share <= 2.0 * about && about <= 2.0 * share, "headline", at + "/percent_of_probe",
+                fmt::format("expected about {:.0f} %, got {:.0f}", about, share));
 }
 
 }  // namespace
@@ -81,9 +107,10 @@ void check_passes(const Report& report, RuleChecks& checks) {
     }
     checks.expect_number(median(shares), pass["percent_of_probe"], "headline",
                          at + "/percent_of_probe");
-    checks.expect(rate <= kMostOfProbe * median(probe), "within-the-machine", at + "/gb_per_s",
-                  fmt::format("expected at most {} times the probe's {:.1f}, got {:.1f}",
-                              kMostOfProbe, median(probe), rate));
+    const double most = most_of_probe(pass["bytes"].get<double>());
+    checks.expect(rate <= most * median(probe), "within-the-machine", at + "/gb_per_s",
+                  fmt::format("expected at most {} times the probe's {:.1f}, got {:.1f}", most,
+                              median(probe), rate));
   }
 }
 
@@ -93,15 +120,27 @@ void check_operations(const Report& report, RuleChecks& checks) {
                 fmt::format("expected {} or more, got {}", kFewestSamples, seconds.size()));
   check_spread(seconds, "sample_seconds", checks);
   double sum = report["other_seconds"].get<double>();
+  double bytes = 0.0;
   for (std::size_t i = 0; i < report["operations"].size(); ++i) {
     const Report& operation = report["operations"][i];
     const std::string at = fmt::format("operations/{}", i);
     const double took = operation["seconds"].get<double>();
     sum += took;
+    bytes += operation["bytes"].get<double>();
     checks.expect_number(operation["bytes"].get<double>() / took / 1e9, operation["gb_per_s"],
                          "headline", at + "/gb_per_s");
   }
   checks.expect_number(sum, report["seconds"], "headline", "seconds");
+  checks.expect_number(
+      std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size()),
+      report["seconds"], "headline", "seconds");
+  const double all = report["bytes"].get<double>();
+  checks.expect(bytes <= all, "bytes", "bytes",
+                fmt::format("expected the {} of its operations or more, got {}", bytes, all));
+  const double rate = all / report["seconds"].get<double>() / 1e9;
+  const double most = most_of_probe(all) * report["probe_gb_per_s"].get<double>();
+  checks.expect(rate <= most, "within-the-machine", "bytes",
+                fmt::format("expected at most {:.1f} GB/s, got {:.1f}", most, rate));
 }
 
 void check_sessions(const Report& report, RuleChecks& checks) {
@@ -126,6 +165,7 @@ void check_sessions(const Report& report, RuleChecks& checks) {
     expect(smallest(samples), "min_tokens_per_second");
     expect(largest(samples), "max_tokens_per_second");
     expect(median(ratios), "ratio");
+    check_step(result, at, checks);
   }
 }
 
@@ -147,6 +187,8 @@ std::vector<double> check_server(const Report& report,
     checks.expect_count(answers, sample["answers"], "counts", of + "/answers");
     checks.expect_count(answers * count(report["options"]["tokens"]), sample["tokens"], "counts",
                         of + "/tokens");
+    checks.expect(sample["first_token_seconds"] <= sample["first_token_seconds_p99"], "headline",
+                  of + "/first_token_seconds", "expected no more than 99 of 100 took");
     speeds.push_back(sample["tokens_per_second"].get<double>());
     waits.push_back(sample["first_token_seconds"].get<double>());
     longest.push_back(sample["first_token_seconds_p99"].get<double>());
@@ -183,6 +225,16 @@ void check_servers(const Report& report, RuleChecks& checks) {
 
 void check_peers(const Report& report, RuleChecks& checks) {
   check_bench_command(report, "peers", 1, checks);
+  for (const char* engine : {"kakeya", "llama.cpp"}) {
+    const std::string at = std::string("starts/") + engine;
+    for (const Report& start : report["starts"][engine]) {
+      checks.expect(start["load_seconds"] <= start["seconds"], "headline", at,
+                    "expected loading to take no longer than the start that it is part of");
+    }
+    const Report& memory = report["memory"][engine];
+    checks.expect(count(memory["own"]) <= count(memory["peak"]), "bytes",
+                  std::string("memory/") + engine, "expected no more than at the peak");
+  }
   for (std::size_t i = 0; i < report["measures"].size(); ++i) {
     const Report& measure = report["measures"][i];
     const std::string at = fmt::format("measures/{}", i);

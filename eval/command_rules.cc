@@ -18,25 +18,6 @@ namespace {
 
 using enum FlagForm;
 
-// The values at "modes/*/mode", or the one at "options/limit"; none where the report has none.
-void collect_values(const Report& value,
-                    std::span<const std::string> names,
-                    std::vector<Report>& found) {
-  if (names.empty()) {
-    found.push_back(value);
-  } else if (names.front() == "*" && value.is_array()) {
-    for (const Report& element : value) collect_values(element, names.subspan(1), found);
-  } else if (value.is_object() && value.contains(names.front())) {
-    collect_values(value[names.front()], names.subspan(1), found);
-  }
-}
-
-std::vector<Report> values_at(const Report& report, std::string_view at) {
-  std::vector<Report> found;
-  collect_values(report, names_of(at), found);
-  return found;
-}
-
 std::vector<std::string> split(std::string_view text, char at) {
   std::vector<std::string> parts;
   std::size_t begin = 0;
@@ -80,16 +61,28 @@ bool are_numbers_of(const std::vector<Report>& got, const std::vector<std::strin
 
 void check_names(const Report& report,
                  const CommandFlag& flag,
-                 const std::vector<std::string>& named,
+                 const ReportCommand& command,
                  RuleChecks& checks) {
-  std::vector<Report> found;
+  // One set of the user's own, of another name: beside those that are named, or alone.
+  const bool own = command.given.contains("--prompts") || command.given.contains("--file");
+  const auto given = command.given.find(flag.name);
+  std::vector<std::string> named;
+  if (given != command.given.end()) {
+    named = given->second;
+  } else if (!own && flag.otherwise != "-") {
+    named = split(flag.otherwise, ',');
+  }
+  std::set<std::string> found;
   for (const std::string& at : split(flag.at, '|')) {
-    for (Report& value : values_at(report, at)) found.push_back(std::move(value));
+    for (const Report& value : values_at(report, at)) found.insert(value.get<std::string>());
   }
   for (const std::string& name : named) {
-    checks.expect(std::ranges::count(found, Report(name)) > 0, "provenance", std::string(flag.at),
+    checks.expect(found.erase(name) > 0, "provenance", std::string(flag.at),
                   fmt::format("expected {}, which {} names", name, flag.name));
   }
+  if (flag.otherwise == "-") return;
+  checks.expect(found.size() <= (own ? 1U : 0U), "provenance", std::string(flag.at),
+                fmt::format("expected what {} names alone, got {} more", flag.name, found.size()));
 }
 
 // Compares one field that repeats a flag.
@@ -124,7 +117,7 @@ void check_flags(const Report& report,
     const bool is_given = !flag.name.empty() && given != command.given.end();
     const std::vector<std::string> values = is_given ? given->second : std::vector<std::string>();
     if (flag.form == kNames) {
-      check_names(report, flag, values, checks);
+      check_names(report, flag, command, checks);
       continue;
     }
     if (flag.form == kNumbers) {

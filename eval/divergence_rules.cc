@@ -49,6 +49,7 @@ void check_set(const Report& set, std::int64_t window, const std::string& at, Ru
 
 void check_divergence(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
+  check_texts_asked(report, command, checks);
   checks.expect(
       command.given.contains("--reference") || report["reference"]["model"] == report["model"],
       "provenance", "reference/model", "expected the same where no other is named");

@@ -1,6 +1,10 @@
 // Reports of `kakeya eval drafter-parity`.
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "parity_totals.h"
 #include "report_rules.h"
 
@@ -13,9 +17,11 @@ void check_drafter_parity(const Report& report, RuleChecks& checks) {
                 "provenance", "reference/draft", "expected the same where no other is named");
   const std::int64_t proposed = count(report["options"]["block_tokens"]) - 1;
   std::vector<ParityBlock> blocks;
+  std::map<std::string, std::int64_t> blocks_of;
   for (const Report& row : report["rows"]) {
     const std::string at = fmt::format("rows/{}", blocks.size());
     ParityBlock& block = blocks.emplace_back();
+    ++blocks_of[row["prompt"].get<std::string>()];
     block.reference = row["reference"].get<std::vector<TokenId>>();
     block.drafted = row["drafted"].get<std::vector<TokenId>>();
     block.difference = row["difference"].get<double>();
@@ -25,6 +31,14 @@ void check_drafter_parity(const Report& report, RuleChecks& checks) {
                               block.reference.size(), block.drafted.size()));
     checks.expect(block.difference > 0.0 || block.reference == block.drafted, "exact-is-exact", at,
                   "expected the same tokens where no logit differs");
+  }
+  const Report& options = report["options"];
+  check_prompts_asked(std::ssize(blocks_of), options["set"].get<std::string>(),
+                      count(options["limit"]), command, "rows", checks);
+  for (const auto& [prompt, number] : blocks_of) {
+    checks.expect(
+        number <= count(options["blocks"]), "counts", "rows",
+        fmt::format("expected at most {} of {}, got {}", count(options["blocks"]), prompt, number));
   }
   const ParityTotals totals = parity_totals(blocks);
   const Report& got = report["totals"];

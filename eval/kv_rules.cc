@@ -2,7 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "builtin_sets.h"
 #include "report_rules.h"
 
 namespace kakeya::eval {
@@ -31,6 +36,8 @@ void check_text_mode(const Report& mode,
   const Report& bytes = mode["kv_bytes"];
   checks.expect_count(count(bytes["full"]) + count(bytes["sliding"]) + count(bytes["codes"]),
                       bytes["total"], "bytes", at + "/kv_bytes/total");
+  checks.expect(mode["mean_kl"] != 0.0 || mode["p99_kl"] == 0.0, "headline", at + "/p99_kl",
+                "expected 0 of divergences whose mean is 0");
   const std::string name = mode["mode"].get<std::string>();
   if (name == "exact") {
     checks.expect(mode["mean_kl"] == 0.0 && mode["p99_kl"] == 0.0 &&
@@ -95,6 +102,10 @@ void check_needles(const Report& report, std::size_t index, RuleChecks& checks) 
                   "expected the modes in one order");
     checks.expect(count(mode["found"]) <= prompts && count(mode["same_output"]) <= prompts,
                   "recall", here, "expected no more than prompts");
+    const std::int64_t gained = count(mode["found"]) - count(needles["reference_found"]);
+    checks.expect(std::abs(gained) <= prompts - count(mode["same_output"]), "recall",
+                  here + "/found",
+                  "expected what the reference found, but for replies that differ");
     if (mode["mode"] != "exact") continue;
     checks.expect(
         mode["found"] == needles["reference_found"] && count(mode["same_output"]) == prompts,
@@ -102,10 +113,38 @@ void check_needles(const Report& report, std::size_t index, RuleChecks& checks) 
   }
 }
 
+// Each set at each length, in the modes that were asked for.
+void check_rows_asked(const Report& report, const ReportCommand& command, RuleChecks& checks) {
+  const auto named = command.given.find("--modes");
+  check_modes_asked(report,
+                    named == command.given.end() ? std::vector<std::string>() : named->second, {},
+                    checks);
+  std::set<std::string> sets;
+  for (const char* list : {"texts", "needles"}) {
+    for (const Report& row : report[list]) sets.insert(row["set"].get<std::string>());
+  }
+  std::set<std::int64_t> lengths;
+  for (const Report& length : report["options"]["lengths"]) lengths.insert(count(length));
+  checks.expect_count(std::ssize(sets) * std::ssize(lengths),
+                      Report(report["texts"].size() + report["needles"].size()), "counts", "texts");
+  const std::int64_t limit = count(report["options"]["limit"]);
+  for (const Report& text : report["texts"]) {
+    // Texts that are shorter than the length are left out.
+    const auto most = builtin_prompts(text["set"].get<std::string>(), limit);
+    const bool fits = command.given.contains("--data") || (most && count(text["texts"]) <= *most);
+    checks.expect(fits, "counts", "texts", "expected no more texts than the set has");
+  }
+  for (const Report& needles : report["needles"]) {
+    checks.expect(limit == 0 || count(needles["prompts"]) <= limit, "counts", "needles",
+                  fmt::format("expected at most {} prompts (--limit)", limit));
+  }
+}
+
 }  // namespace
 
 void check_keys_and_values(const Report& report, RuleChecks& checks) {
-  command_of(report, checks);
+  const ReportCommand command = command_of(report, checks);
+  check_rows_asked(report, command, checks);
   checks.expect(report["modes"][0]["mode"] == "exact", "same-run", "modes/0/mode",
                 "expected the exact mode beside the others");
   bool exact = true;

@@ -35,6 +35,9 @@ struct LongRunLength {
 
 inline constexpr std::int64_t kFewestBuckets = 6;
 inline constexpr std::int64_t kMostBuckets = 1000;
+// Tokens of one generation of a session: what it gives back is not kept, so that the evaluation
+// itself takes no more memory in the end than in the beginning.
+inline constexpr std::int64_t kLongestTurn = 1000;
 
 // Buckets of `bucket_minutes` or somewhat less, six or more; six of a run by tokens.
 std::int64_t longrun_buckets(double minutes, double bucket_minutes);

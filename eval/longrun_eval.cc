@@ -15,9 +15,6 @@
 namespace kakeya::eval {
 namespace {
 
-// Tokens of one generation of a session: what it gives back is not kept, so that the evaluation
-// itself takes no more memory in the end than in the beginning.
-constexpr std::int64_t kLongestTurn = 1000;
 // Between two looks at memory, which take some microseconds.
 constexpr double kLookSeconds = 0.1;
 

@@ -47,6 +47,9 @@ void check_length_of_run(const Report& report, RuleChecks& checks) {
   const bool sound = minutes <= 1e6 && of_bucket >= 1e-4;  // what the command takes
   checks.expect_count(sound ? longrun_buckets(minutes, of_bucket) : 0, options["buckets"],
                       "provenance", "options/buckets");
+  check_prompts_asked(count(options["prompts"]), options["set"].get<std::string>(),
+                      static_cast<std::int64_t>(number("--limit", "0")), command, "options/prompts",
+                      checks);
   checks.expect(
       command.given.contains("--prompts") || options["set"] == command.value("--set", "mt_bench"),
       "provenance", "options/set", "expected what the command says (--set)");
@@ -91,6 +94,15 @@ void check_bucket(const Report& report,
                 at + "/drafted", "expected no drafts where none were asked for");
   checks.expect(row.tokens >= row.rounds, "counts", at + "/tokens",
                 "expected a token or more a round");
+  // A round gives a token of each session and those accepted; a turn's first token takes none.
+  // Turns that are cut off are the last one of each conversation, and those at both ends of the
+  // bucket.
+  const std::int64_t turns = row.conversations + row.tokens / kLongestTurn + 2;
+  const std::int64_t most =
+      row.rounds * count(report["options"]["sessions"]) + row.accepted + turns;
+  checks.expect(row.tokens <= most, "counts", at + "/tokens",
+                fmt::format("expected at most {} of so many rounds and accepted drafts, got {}",
+                            most, row.tokens));
   checks.expect(row.rounds >= kFewestRounds, "samples", at + "/rounds",
                 fmt::format("expected {} or more, got {}", kFewestRounds, row.rounds));
   checks.expect_number(row.tokens_per_second(), report["buckets"][index]["tokens_per_second"],
@@ -122,11 +134,19 @@ void check_sums(const Report& report, const std::vector<LongRunBucket>& rows, Ru
 void check_answers(const Report& report, RuleChecks& checks) {
   std::int64_t answers = 0;
   bool equal = true;
+  const auto prompts = std::max<std::int64_t>(1, count(report["options"]["prompts"]));
+  checks.expect_count(std::min(prompts, count(report["conversations"])),
+                      Report(report["prompts"].size()), "counts", "prompts");
   for (std::size_t i = 0; i < report["prompts"].size(); ++i) {
     const Report& prompt = report["prompts"][i];
     const std::string at = fmt::format("prompts/{}", i);
     answers += count(prompt["answers"]);
     equal = equal && prompt["answers"] == prompt["equal"];
+    // They are asked in turns.
+    const std::int64_t before = count(report["conversations"]) - static_cast<std::int64_t>(i);
+    const std::int64_t asked = (before + prompts - 1) / prompts;
+    checks.expect(count(prompt["answers"]) <= asked, "counts", at + "/answers",
+                  fmt::format("expected at most {}, got {}", asked, count(prompt["answers"])));
     checks.expect_count(count(prompt["answers"]), prompt["equal"], "lossless", at + "/equal");
     checks.expect(prompt.contains("sha256") == (count(prompt["answers"]) > 0), "lossless",
                   at + "/sha256", "expected a hash of the answers, where there are some");

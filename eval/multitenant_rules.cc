@@ -25,7 +25,8 @@ struct TenantSums {
 };
 
 // The times of one answer.
-void check_tenant_times(const Report& request,
+void check_tenant_times(const Report& arm,
+                        const Report& request,
                         const std::string& at,
                         RuleChecks& checks,
                         TenantSums& sums) {
@@ -36,6 +37,12 @@ void check_tenant_times(const Report& request,
   checks.expect_number(speed, request["tokens_per_second"], "headline", at + "/tokens_per_second");
   checks.expect(first + gap <= seconds * (1.0 + 1e-12), "headline", at + "/seconds",
                 "expected no less than the first token and the longest gap took");
+  checks.expect(request["queue_seconds"].get<double>() <= first, "headline", at + "/queue_seconds",
+                "expected no more than the first token took");
+  // Requests are those of the first pair that counts.
+  const double whole = arm["together_seconds"][0].get<double>();
+  checks.expect(seconds <= whole, "headline", at + "/seconds",
+                fmt::format("expected at most the {} s of the whole run, got {}", whole, seconds));
   sums.longest_wait = std::max(sums.longest_wait, first);
   sums.longest_gap = std::max(sums.longest_gap, gap);
   sums.speeds.push_back(speed);
@@ -76,11 +83,14 @@ void check_tenant(const Report& report,
   checks.expect(as_long && tokens >= 1, "never-past-the-end", at + "/tokens",
                 fmt::format("expected 1 to {}, or all of them where lengths are equal, got {}",
                             most, tokens));
-  checks.expect(count(request["accepted"]) <= count(request["drafted"]), "counts", at + "/accepted",
-                "expected no more than drafted tokens");
+  // The first token comes of the prompt.
+  checks.expect(count(request["accepted"]) <= count(request["drafted"]) &&
+                    count(request["accepted"]) < tokens,
+                "counts", at + "/accepted",
+                "expected no more than drafted tokens, and fewer than there are");
   sums.tokens += tokens;
   sums.drafted += count(request["drafted"]);
-  check_tenant_times(request, at, checks, sums);
+  check_tenant_times(arm, request, at, checks, sums);
 }
 
 // Times of whole runs, of every pair.

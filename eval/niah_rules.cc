@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,10 +69,36 @@ void check_samples(const Report& report,
   }
 }
 
+// Checks that as many answers are found in equal replies to one prompt.
+void check_equal_replies(const Report& report, RuleChecks& checks) {
+  for (std::size_t i = 0; i < report["samples"].size(); ++i) {
+    std::map<std::string, std::int64_t> found;
+    for (const Report& reply : report["samples"][i]["replies"]) {
+      if (!reply.contains("sha256") || !reply.contains("found")) continue;
+      const std::int64_t here = count(reply["found"]);
+      const auto [first, is_new] = found.emplace(reply["sha256"].get<std::string>(), here);
+      checks.expect(first->second == here, "recall", fmt::format("samples/{}/replies", i),
+                    fmt::format("expected {} in {}, whose reply is another mode's, got {}",
+                                first->second, reply["mode"].dump(), here));
+    }
+  }
+}
+
+// Modes of an engine: the exact one is always there.
+void check_needle_modes(const Report& report, const ReportCommand& command, RuleChecks& checks) {
+  const std::string exact(kExactMode);
+  const auto given = command.given.find("--modes");
+  std::vector<std::string> named;
+  if (given != command.given.end()) named = given->second;
+  if (!named.empty()) named.push_back(exact);
+  check_modes_asked(report, named, {"int8", "e8", "drop-full", "restore-full-aux", exact}, checks);
+}
+
 // Options that come of several flags.
 void check_needle_options(const Report& report, RuleChecks& checks) {
   const Report& options = report["options"];
   const ReportCommand command = command_of(report, checks);
+  if (!report.contains("server")) check_needle_modes(report, command, checks);
   const auto number = [&](const char* name, std::int64_t otherwise) {
     return std::strtoll(command.value(name, std::to_string(otherwise)).c_str(), nullptr, 10);
   };
@@ -101,6 +128,7 @@ void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
   checks.expect(of_server == (served ? std::ssize(modes) : 0), "same-run", "modes",
                 "expected a server's mode alone, and none of a server among others");
   check_samples(report, modes, checks);
+  check_equal_replies(report, checks);
   const std::vector<NiahClaim> claims =
       niah_claims(niah_samples_of(report), modes,
                   report["options"]["lengths"].get<std::vector<std::int64_t>>());

@@ -9,7 +9,8 @@
 namespace kakeya::eval {
 
 void check_perplexity(const Report& report, RuleChecks& checks) {
-  command_of(report, checks);
+  const ReportCommand command = command_of(report, checks);
+  check_texts_asked(report, command, checks);
   const std::int64_t window = count(report["options"]["window"]);
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     const Report& set = report["sets"][i];

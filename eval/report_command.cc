@@ -42,7 +42,7 @@ constexpr CommandFlag kSharedFlags[] = {
 };
 
 constexpr CommandFlag kSpeculationFlags[] = {
-    {"--sets", "", kNames, "sets/*/set"},
+    {"--sets", "", kNames, "sets/*/set", "humaneval,humaneval-chat,mt_bench,needle"},
     {"--prompts", "", kUnsaid},
     {"--limit", "", kNumber, "options/limit", "0"},
     {"--max-tokens", "-n", kNumber, "options/max_tokens", "128"},
@@ -53,9 +53,9 @@ constexpr CommandFlag kSpeculationFlags[] = {
 };
 
 constexpr CommandFlag kKeysAndValuesFlags[] = {
-    {"--modes", "", kNames, "modes/*/mode"},
+    {"--modes", "", kNames, "modes/*/mode"},  // and others: asked_rules.cc
     {"--lengths", "", kNumbers, "options/lengths/*", "512,1024,2048,4096"},
-    {"--texts", "", kNames, "texts/*/set|needles/*/set"},
+    {"--texts", "", kNames, "texts/*/set|needles/*/set", "wikitext2,code,prose,needle"},
     {"--limit", "", kNumber, "options/limit", "0"},
     {"--chunk", "", kNumber, "options/chunk", "64"},
     {"", "", kNumber, "session/chunk", "512"},
@@ -64,7 +64,7 @@ constexpr CommandFlag kKeysAndValuesFlags[] = {
 };
 
 constexpr CommandFlag kTextFlags[] = {
-    {"--texts", "", kNames, "sets/*/set"},
+    {"--texts", "", kNames, "sets/*/set", "wikitext2,prose,code"},
     {"--file", "", kUnsaid},
     {"--length", "", kNumber, "options/length|options/window", "512"},
     {"--limit", "", kNumber, "options/limit", "0"},
@@ -88,7 +88,7 @@ constexpr CommandFlag kParityFlags[] = {
 };
 
 constexpr CommandFlag kOverlapFlags[] = {
-    {"--sets", "", kNames, "sets/*/set"},
+    {"--sets", "", kNames, "sets/*/set", "wikitext2,code,humaneval,mt_bench"},
     {"--limit", "", kNumber, "options/limit", "20"},
     {"--max-tokens", "-n", kNumber, "options/max_tokens", "64"},
     // Without a drafter there are none, whatever was asked for: overlap_rules.cc.

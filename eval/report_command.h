@@ -18,7 +18,7 @@ enum class FlagForm : std::uint8_t {
   kNumber,
   kFlag,     // without a value: true where it is given
   kNumbers,  // a list, whose values are those at the fields, in any order
-  kNames,    // a list; the report has these, and may have others that they need
+  kNames,    // a list; without `otherwise` the report may have others that these need
   kUnsaid,   // a value that no report has
   kUnsaidFlag,
 };

@@ -4,8 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace kakeya::eval {
+namespace {
+
+void collect_values(const Report& value,
+                    std::span<const std::string> names,
+                    std::vector<Report>& found) {
+  if (names.empty()) {
+    found.push_back(value);
+  } else if (names.front() == "*" && value.is_array()) {
+    for (const Report& element : value) collect_values(element, names.subspan(1), found);
+  } else if (value.is_object() && value.contains(names.front())) {
+    collect_values(value[names.front()], names.subspan(1), found);
+  }
+}
+
+}  // namespace
 
 void RuleChecks::expect(bool holds, const char* rule, const std::string& at, std::string says) {
   if (!holds) findings_.push_back({rule, at, std::move(says)});
@@ -37,6 +53,12 @@ std::int64_t count(const Report& value) {
 
 std::vector<double> numbers(const Report& list) {
   return list.get<std::vector<double>>();
+}
+
+std::vector<Report> values_at(const Report& report, std::string_view at) {
+  std::vector<Report> found;
+  collect_values(report, names_of(at), found);
+  return found;
 }
 
 double largest(const std::vector<double>& values) {

@@ -36,6 +36,8 @@ constexpr std::int64_t kFewestAnswers = 5;  // behind a recall
 
 std::int64_t count(const Report& value);
 std::vector<double> numbers(const Report& list);
+// The values at "modes/*/mode", or the one at "options/limit"; none where the report has none.
+std::vector<Report> values_at(const Report& report, std::string_view at);
 // Of one value or more.
 double largest(const std::vector<double>& values);
 double smallest(const std::vector<double>& values);
@@ -58,8 +60,24 @@ void check_interval(const Report& set,
 void check_spread(const std::vector<double>& seconds, const std::string& at, RuleChecks& checks);
 
 void check_provenance(const Report& report, RuleChecks& checks);
+void check_once(const Report& report, RuleChecks& checks);
+void check_run_time(const Report& report, RuleChecks& checks);
 // The command of an evaluation's report; what the report says of its flags is compared with it.
 ReportCommand command_of(const Report& report, RuleChecks& checks);
+// The prompts of a set are as many as the command asks for.
+void check_prompts_asked(std::int64_t got,
+                         const std::string& set,
+                         std::int64_t limit,
+                         const ReportCommand& command,
+                         const std::string& at,
+                         RuleChecks& checks);
+// The texts that a report's windows are cut from.
+void check_texts_asked(const Report& report, const ReportCommand& command, RuleChecks& checks);
+// The modes are those that are named, or some of the others where none is, each beside its control.
+void check_modes_asked(const Report& report,
+                       std::vector<std::string> named,
+                       const std::vector<std::string>& otherwise,
+                       RuleChecks& checks);
 // Compares a benchmark's report with its command, whose flags begin behind so many words.
 void check_bench_command(const Report& report,
                          std::string_view command,

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "builtin_sets.h"
 #include "niah_claims.h"
 #include "report_rules.h"
 #include "task_problems.h"
@@ -34,6 +36,47 @@ void check_verdict(const Report& options,
   checks.expect(
       judged.verdict == verdict, "recall", at + "/verdict",
       fmt::format("expected {}, got {}", verdict_name(verdict), verdict_name(judged.verdict)));
+}
+
+// A reply is judged by nothing but itself and its problem, and of an engine its hash is that of its
+// tokens.
+void check_equal_replies(const std::vector<TaskReply>& replies, RuleChecks& checks) {
+  std::map<std::string, const TaskReply*> seen;
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    const TaskReply& reply = replies[i];
+    const auto [found, is_new] = seen.emplace(reply.sha256, &reply);
+    if (is_new) continue;
+    const TaskReply& first = *found->second;
+    const auto has_answer = [](const TaskReply& each) {
+      return each.judgement.verdict != TaskVerdict::kNoAnswer;
+    };
+    const bool same_tokens = !reply.passes || reply.tokens == first.tokens;
+    checks.expect(same_tokens && has_answer(reply) == has_answer(first) &&
+                      reply.judgement.got == first.judgement.got,
+                  "recall", fmt::format("rows/{}", i),
+                  fmt::format("expected tokens and answer of the equal reply to {}", first.id));
+  }
+}
+
+// Problems that come with the program are known, and so are their answers.
+void check_problems(const Report& report,
+                    const ReportCommand& command,
+                    const std::vector<TaskReply>& replies,
+                    RuleChecks& checks) {
+  const auto task = report["options"]["task"].get<std::string>();
+  check_prompts_asked(std::ssize(replies), task, count(report["options"]["limit"]), command, "rows",
+                      checks);
+  const std::string_view known = builtin_problems_sha256(task);
+  const bool own = command.given.contains("--data");
+  checks.expect(own || report["problems_sha256"] == known, "provenance", "problems_sha256",
+                "expected that of the problems that come with the program");
+  if (task != "gsm8k" || report["problems_sha256"] != known) return;
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    const std::string answer = builtin_answer(replies[i].id);
+    checks.expect(
+        replies[i].expected == answer, "recall", fmt::format("rows/{}/expected", i),
+        fmt::format("expected '{}' of {}, got {}", answer, replies[i].id, replies[i].expected));
+  }
 }
 
 // What an engine says of a row.
@@ -130,21 +173,18 @@ std::vector<TaskReply> check_replies(const Report& report,
   check_confinement(report, checks);
   const std::int64_t most = count(options["max_tokens"]);
   std::vector<TaskReply> replies;
-  std::set<std::string> ids;
   for (const Report& row : report["rows"]) {
     const std::string at = fmt::format("rows/{}", replies.size());
     auto parsed = parse_task_reply(row);
     checks.expect(parsed.has_value(), "fields", at, "expected a reply with a verdict");
     const TaskReply& reply = replies.emplace_back(std::move(parsed).value_or(TaskReply{}));
-    checks.expect(ids.insert(reply.id).second, "counts", at + "/id", "expected each problem once");
     checks.expect(reply.tokens >= fewest_tokens && reply.tokens <= most, "never-past-the-end",
                   at + "/tokens",
                   fmt::format("expected {} to {}, got {}", fewest_tokens, most, reply.tokens));
     check_verdict(options, reply, at, checks);
   }
-  const std::int64_t limit = count(options["limit"]);
-  checks.expect(limit == 0 || std::ssize(replies) <= limit, "counts", "rows",
-                "expected no more than the limit");
+  check_problems(report, command, replies, checks);
+  check_equal_replies(replies, checks);
   checks.expect(std::ssize(replies) >= kFewestProblems, "samples", "rows",
                 fmt::format("expected {} problems or more behind a score, got {}", kFewestProblems,
                             replies.size()));

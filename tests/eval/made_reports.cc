@@ -1,5 +1,7 @@
 #include "eval/made_reports.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -28,9 +30,14 @@ Report with_provenance(const Report& of, const std::string& schema) {
 
 }  // namespace
 
+Report kept_report(const std::string& name) {
+  return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
+}
+
 Report made_longrun_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.longrun/1");
-  report["command"] = {"kakeya", "eval", "longrun", "--json"};
+  report["command"] = {"kakeya", "eval", "longrun", "--limit", "2", "--json"};
+  report["conditions"]["seconds"] = 3601.5;
   report["options"] = {
       {"minutes", 60.0},           {"tokens", 0},        {"buckets", 6}, {"sessions", 1},
       {"context", 8192},           {"window", 1024},     {"sink", 4},    {"evicted_full", "drop"},
@@ -43,7 +50,7 @@ Report made_longrun_report(const Report& provenance) {
                            .end_seconds = i == 5 ? run.seconds : 600.0 * (i + 1),
                            .conversations = 100 + i,
                            .rounds = 500000,
-                           .tokens = 900000 + 1000 * i,
+                           .tokens = 900000 + 100 * i,
                            .drafted = 800000,
                            .accepted = 400000 + i,
                            .p50_ms = 1.0 + 0.01 * i,
@@ -98,8 +105,8 @@ namespace {
 // A reply of `index` + 10 tokens.
 TaskReply made_task_reply(std::int64_t index) {
   TaskReply reply{.id = std::to_string(index),
-                  .prompt_sha256 = std::string(64, 'a'),
-                  .sha256 = std::string(64, static_cast<char>('0' + index % 10)),
+                  .prompt_sha256 = fmt::format("a{:063x}", index),
+                  .sha256 = fmt::format("b{:063x}", index),
                   .tokens = 10 + index,
                   .decode_seconds = 0.02 + 0.001 * static_cast<double>(index),
                   .passes = TaskPasses{.prompt_tokens = 50 + index,
@@ -115,8 +122,8 @@ Report made_task_report(const Report& provenance,
                         const std::string& task,
                         const std::vector<TaskReply>& replies) {
   Report report = with_provenance(provenance, "kakeya.eval.task/1");
-  report["command"] = {"kakeya", "eval",           task, "--max-tokens=64", "--limit",
-                       "24",     "--compare-plain"};
+  report["command"] = {"kakeya", "eval",   task,        "--max-tokens=64", "--limit",
+                       "24",     "--data", "own.jsonl", "--compare-plain"};
   report["draft"] = "auto";
   report["options"] = {{"task", task}, {"prompt", "chat"},       {"max_tokens", 64},
                        {"limit", 24},  {"draft_length", "auto"}, {"compare_plain", true}};
@@ -159,9 +166,11 @@ Report made_gsm8k_report(const Report& provenance) {
 Report made_served_report(const Report& provenance) {
   const Report of_engine = made_gsm8k_report(provenance);
   Report report = with_provenance(provenance, "kakeya.eval.served-task/1");
-  report["command"] = {
-      "kakeya",     "eval", "gsm8k", "-n", "64", "--limit", "24", "--url", "http://127.0.0.1:8080",
-      "--parallel", "4"};
+  report["command"] = {"kakeya",     "eval",  "gsm8k",
+                       "-n",         "64",    "--limit",
+                       "24",         "--url", "http://127.0.0.1:8080",
+                       "--parallel", "4",     "--data",
+                       "own.jsonl"};
   for (const char* name : {"weights", "drafter_weights", "backend", "threads", "compute"}) {
     report.erase(name);
   }

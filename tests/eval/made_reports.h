@@ -1,10 +1,15 @@
-// Reports that keep every rule, of runs that were made up: of kinds of which the repository keeps
-// none.
+// Reports that keep every rule: those in docs/results, and of runs that were made up where the
+// repository keeps none of a kind.
 #pragma once
+
+#include <string>
 
 #include "report_gate.h"
 
 namespace kakeya::eval {
+
+// Reads docs/results/NAME.json.
+Report kept_report(const std::string& name);
 
 // An hour in six buckets. `provenance`: a report whose commit, machine and engine are taken over.
 Report made_longrun_report(const Report& provenance);

@@ -27,10 +27,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Report kept_report(const std::string& name) {
-  return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
-}
-
 TEST(ParseCommand, TakesFlagsAsTheProgramDoes) {
   const auto flags = command_flags("niah");
   const auto parsed = [&](const std::vector<std::string>& words) {

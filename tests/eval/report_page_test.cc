@@ -16,16 +16,12 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-Report kept(const std::string& name) {
-  return read_report(KAKEYA_SOURCE_DIR "/docs/results/" + name + ".json").value();
-}
-
 const ClaimGroup& group_of(const std::vector<ClaimGroup>& groups, const std::string& unit) {
   return *std::ranges::find(groups, unit, &ClaimGroup::unit);
 }
 
 TEST(ReportClaims, AreThoseOfTheReport) {
-  const Report spec = kept("spec");
+  const Report spec = kept_report("spec");
   const auto groups = claims_of(spec);
   const ClaimGroup& time = group_of(groups, "times plain decoding");
   ASSERT_EQ(time.claims.size(), spec["sets"].size());
@@ -34,7 +30,7 @@ TEST(ReportClaims, AreThoseOfTheReport) {
     EXPECT_NEAR(time.claims[i].value, spec["sets"][i]["time_ratio"], 1e-9);
     EXPECT_EQ(time.claims[i].samples.size(), spec["options"]["pairs"]);
   }
-  const Report peers = kept("peers-q4-0");
+  const Report peers = kept_report("peers-q4-0");
   const auto beside = claims_of(peers);
   ASSERT_EQ(beside.size(), 1U);
   for (std::size_t i = 0; i < peers["measures"].size(); ++i) {
@@ -59,13 +55,13 @@ TEST(ReportClaims, EveryReportThatIsKeptHasSome) {
 }
 
 TEST(ReportClaims, OfLongRunsAreBucketsAndOfManyTenantsArms) {
-  const Report longrun = made_longrun_report(kept("spec"));
+  const Report longrun = made_longrun_report(kept_report("spec"));
   const auto buckets = claims_of(longrun);
   ASSERT_EQ(buckets.size(), 2U);
   ASSERT_EQ(buckets[0].claims.size(), longrun["buckets"].size());
   EXPECT_EQ(buckets[0].claims[0].value, longrun["buckets"][0]["p50_ms"]);
   EXPECT_EQ(buckets[1].claims.size(), 2 * longrun["buckets"].size());
-  const Report tenants = made_multitenant_report(kept("spec"));
+  const Report tenants = made_multitenant_report(kept_report("spec"));
   const auto arms = claims_of(tenants);
   ASSERT_EQ(arms.size(), 3U);
   ASSERT_EQ(arms[0].claims.size(), tenants["arms"].size());
@@ -73,23 +69,23 @@ TEST(ReportClaims, OfLongRunsAreBucketsAndOfManyTenantsArms) {
 }
 
 TEST(ReportClaims, OfProblemsAreTheScoreAndTokensOfARound) {
-  const Report code = made_humaneval_report(kept("spec"));
+  const Report code = made_humaneval_report(kept_report("spec"));
   const auto groups = claims_of(code);
   const Claim& score = group_of(groups, "pass@1").claims.at(0);
   EXPECT_EQ(score.value, code["summary"]["score"]);
   EXPECT_EQ(score.interval->first, code["summary"]["low"]);
   EXPECT_EQ(score.interval->second, code["summary"]["high"]);
   EXPECT_EQ(group_of(groups, "tokens").claims.at(0).value, code["summary"]["tokens_per_round"]);
-  const auto numbers = claims_of(made_gsm8k_report(kept("spec")));
+  const auto numbers = claims_of(made_gsm8k_report(kept_report("spec")));
   EXPECT_EQ(group_of(numbers, "exact match").claims.size(), 1U);
   // A server says nothing of rounds.
-  const auto served = claims_of(made_served_report(kept("spec")));
+  const auto served = claims_of(made_served_report(kept_report("spec")));
   ASSERT_EQ(served.size(), 1U);
   EXPECT_EQ(served[0].claims.at(0).value, numbers[0].claims.at(0).value);
 }
 
 TEST(ReportClaims, OfDraftersIsTheShareOfEqualTokens) {
-  const Report parity = made_parity_report(kept("spec"));
+  const Report parity = made_parity_report(kept_report("spec"));
   const auto groups = claims_of(parity);
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].claims.at(0).value, parity["totals"]["agreement"]);
@@ -97,7 +93,7 @@ TEST(ReportClaims, OfDraftersIsTheShareOfEqualTokens) {
 
 TEST(ReportChanges, OfARunAgainstItselfThereAreNone) {
   for (const char* name : {"spec", "niah", "kv", "decode-slice"}) {
-    const Report report = kept(name);
+    const Report report = kept_report(name);
     const auto changes = compare_claims(report, report);
     ASSERT_FALSE(changes.empty()) << name;
     for (const ClaimChange& change : changes) {
@@ -112,7 +108,7 @@ Verdict verdict_on(const std::vector<ClaimChange>& changes, const std::string& n
 }
 
 TEST(ReportChanges, SamplesDecide) {
-  const Report before = kept("spec");
+  const Report before = kept_report("spec");
   Report after = before;
   for (Report& seconds : after["sets"][0]["speculative_seconds"]) {
     seconds = 1.5 * seconds.get<double>();
@@ -134,7 +130,7 @@ TEST(ReportChanges, SamplesDecide) {
 }
 
 TEST(ReportChanges, IntervalsThatDoNotMeetDecide) {
-  const Report before = kept("niah");
+  const Report before = kept_report("niah");
   Report after = before;
   Report& claim = after["claims"][0];
   claim["recall"] = claim["low"].get<double>() * 0.5;
@@ -177,7 +173,7 @@ TEST(ClaimChart, BarsAreAsLongAsTheirValues) {
 }
 
 TEST(ReportPage, WhatAReportHoldsBecomesText) {
-  Report report = kept("spec");
+  Report report = kept_report("spec");
   report["model"] = "<script>alert(1)</script>";
   report["sets"][0]["set"] = "\"><img src=x>";
   const NamedReport named[] = {{"<b>x", report}};
@@ -187,12 +183,12 @@ TEST(ReportPage, WhatAReportHoldsBecomesText) {
 }
 
 TEST(ReportPage, SaysWhatDoesNotPassTheGate) {
-  Report report = kept("spec");
+  Report report = kept_report("spec");
   report["slowest_time_ratio"] = 0.5;
-  Report broken = kept("kv");
+  Report broken = kept_report("kv");
   broken.erase("texts");
   const NamedReport named[] = {
-      {"spec", report}, {"kv", broken}, {"none", Report::object()}, {"whole", kept("kv")}};
+      {"spec", report}, {"kv", broken}, {"none", Report::object()}, {"whole", kept_report("kv")}};
   const std::string page = report_page(named, {});
   EXPECT_THAT(page, HasSubstr("headline: slowest_time_ratio"));
   EXPECT_THAT(page, HasSubstr("fields: texts"));
