@@ -1,8 +1,10 @@
 #include "base/memory_budget.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -105,7 +107,9 @@ Status MemoryBudget::charge(MemoryClass memory_class,
   const std::uint64_t charged = charged_bytes(bytes);
   const std::uint64_t limit = limit_of(space);
   const std::lock_guard lock(mutex_);
-  const std::uint64_t used = footprint_of(space).total_reserved();
+  const bool exchanges = exchanging_ == std::this_thread::get_id();
+  std::uint64_t& kept = kept_of(space);
+  const std::uint64_t used = footprint_of(space).total_reserved() + (exchanges ? 0 : kept);
   if (charged < bytes || charged > limit - used) {
     missing = charged < bytes ? kUnlimited : charged - (limit - used);
     return error(StatusCode::kResourceExhausted,
@@ -114,6 +118,7 @@ Status MemoryBudget::charge(MemoryClass memory_class,
                  format_bytes(used), format_bytes(bytes), memory_class_name(memory_class));
   }
   footprint_of(space).reserved_bytes(memory_class) += charged;
+  if (exchanges) kept -= std::min(kept, charged);
   return {};
 }
 
@@ -148,11 +153,24 @@ void MemoryBudget::release(MemoryClass memory_class,
                            const MemorySpace& space) {
   const std::lock_guard lock(mutex_);
   footprint_of(space).reserved_bytes(memory_class) -= bytes;
+  if (exchanging_ == std::this_thread::get_id()) kept_of(space) += bytes;
+}
+
+MemoryBudget::Exchange::Exchange(MemoryBudget& budget) : budget_(budget) {
+  const std::lock_guard lock(budget_.mutex_);
+  KAKEYA_CHECK(budget_.exchanging_ == std::thread::id());
+  budget_.exchanging_ = std::this_thread::get_id();
+}
+
+MemoryBudget::Exchange::~Exchange() {
+  const std::lock_guard lock(budget_.mutex_);
+  budget_.exchanging_ = {};
+  budget_.kept_host_ = budget_.kept_device_ = 0;
 }
 
 std::uint64_t MemoryBudget::free_host_bytes() const {
   const std::lock_guard lock(mutex_);
-  return limit_ - host_.total_reserved();
+  return limit_ - host_.total_reserved() - kept_host_;
 }
 
 Footprint MemoryBudget::footprint() const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include "base/memory_space.h"
 #include "kakeya/memory.h"
@@ -91,6 +92,20 @@ class MemoryBudget {
   // outlive it. Errors: those of allocate().
   Result<Buffer> charge_mapped(MemoryClass memory_class, std::span<const std::byte> mapped);
 
+  // While it lives, what its thread gives back is kept for what that thread allocates: memory is
+  // replaced by other memory, without room for both and without anybody else taking the room
+  // between. One at a time of a budget.
+  class Exchange {
+   public:
+    explicit Exchange(MemoryBudget& budget);
+    ~Exchange();
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+
+   private:
+    MemoryBudget& budget_;
+  };
+
   // Whom to ask before refusing, null for nobody; it must be there until another one is set. Not
   // while other threads allocate.
   void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
@@ -120,6 +135,10 @@ class MemoryBudget {
                               MemorySpace& space,
                               std::uint64_t& missing);
   Footprint& footprint_of(const MemorySpace& space) { return space.is_host() ? host_ : device_; }
+  // Under mutex_: what is kept of that memory for an exchange.
+  std::uint64_t& kept_of(const MemorySpace& space) {
+    return space.is_host() ? kept_host_ : kept_device_;
+  }
 
   const std::uint64_t limit_;
   std::optional<std::uint64_t> device_limit_;
@@ -127,6 +146,9 @@ class MemoryBudget {
   mutable std::mutex mutex_;
   Footprint host_;
   Footprint device_;
+  std::thread::id exchanging_;  // none: no exchange
+  std::uint64_t kept_host_ = 0;
+  std::uint64_t kept_device_ = 0;
 };
 
 // "1.5 GiB", "640 B".

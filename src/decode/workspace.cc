@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -87,7 +88,8 @@ Result<Workspace::Reservation> Workspace::reserve_for_now(const WorkspacePlan& p
 void Workspace::give_back(std::list<WorkspacePlan>::iterator place) {
   const Turn turn = take_turn();
   temporary_.erase(place);
-  // A smaller copy may not fit beside what there is, which stays then.
+  // Within a turn of its own thread a smaller copy may not fit beside what there is, which stays
+  // then.
   static_cast<void>(resize(reserved()));
 }
 
@@ -98,15 +100,16 @@ WorkspacePlan Workspace::reserved() const {
   return all;
 }
 
-Status Workspace::resize(const WorkspacePlan& wanted) {
-  struct Part {
-    Buffer Workspace::*buffer;
-    MemoryClass memory_class;
-    std::uint64_t WorkspacePlan::*bytes;
-    bool is_copy = false;  // for the host
-  };
+struct Workspace::Part {
+  Buffer Workspace::*buffer;
+  MemoryClass memory_class;
+  std::uint64_t WorkspacePlan::*bytes;
+  bool is_copy = false;  // for the host
+};
+
+std::span<const Workspace::Part> Workspace::parts() {
   using Plan = WorkspacePlan;
-  constexpr std::array kParts = {
+  static constexpr std::array kParts = {
       Part{&Workspace::activations_, MemoryClass::kActivations, &Plan::activation_bytes},
       Part{&Workspace::taps_, MemoryClass::kActivations, &Plan::tap_bytes},
       Part{&Workspace::hidden_, MemoryClass::kActivations, &Plan::hidden_bytes},
@@ -115,16 +118,46 @@ Status Workspace::resize(const WorkspacePlan& wanted) {
       Part{&Workspace::host_hidden_, MemoryClass::kActivations, &Plan::hidden_bytes, true},
       Part{&Workspace::host_logits_, MemoryClass::kLogits, &Plan::logit_bytes, true},
       Part{&Workspace::host_draft_logits_, MemoryClass::kLogits, &Plan::draft_logit_bytes, true}};
+  return kParts;
+}
+
+Status Workspace::resize(const WorkspacePlan& wanted) {
+  // Within a turn within a turn what there is may be in use.
+  if (depth_ > 1) return replace(plan_, wanted);
+  const MemoryBudget::Exchange exchange(budget_);
+  const WorkspacePlan kept = free_others(wanted);
+  const Status replaced = replace(kept, wanted);
+  // The budget has room for what there was; if the system has not, no pass can run any more.
+  if (!replaced) KAKEYA_CHECK(replace(kept, plan_).has_value());
+  return replaced;
+}
+
+WorkspacePlan Workspace::free_others(const WorkspacePlan& wanted) {
+  WorkspacePlan kept = plan_;
+  for (const Part& part : parts()) {
+    if (wanted.*part.bytes == plan_.*part.bytes) continue;
+    this->*part.buffer = Buffer();
+    kept.*part.bytes = 0;
+  }
+  if (wanted.executor != plan_.executor) {
+    bytes_read_ = bytes_read();
+    executor_.reset();
+    kept.executor = {};
+  }
+  return kept;
+}
+
+Status Workspace::replace(const WorkspacePlan& present, const WorkspacePlan& wanted) {
   // What there is stays until everything new is there, for the budget may refuse.
-  std::array<std::optional<Buffer>, kParts.size()> resized;
-  for (std::size_t i = 0; i < kParts.size(); ++i) {
-    const Part& part = kParts[i];
+  std::vector<std::optional<Buffer>> resized(parts().size());
+  for (std::size_t i = 0; i < parts().size(); ++i) {
+    const Part& part = parts()[i];
     const std::uint64_t bytes = wanted.*part.bytes;
-    if (bytes == plan_.*part.bytes || (part.is_copy && memory().is_host())) continue;
+    if (bytes == present.*part.bytes || (part.is_copy && memory().is_host())) continue;
     MemorySpace& space = part.is_copy ? MemorySpace::host() : memory();
     KAKEYA_ASSIGN_OR_RETURN(resized[i], budget_.allocate(part.memory_class, bytes, space));
   }
-  if (wanted.executor != plan_.executor) {
+  if (wanted.executor != present.executor) {
     std::unique_ptr<Executor> executor;
     if (wanted.executor != ExecutorPlan{}) {
       KAKEYA_ASSIGN_OR_RETURN(executor, backend_.create_executor(wanted.executor, budget_));
@@ -139,8 +172,8 @@ Status Workspace::resize(const WorkspacePlan& wanted) {
     block_choices_.reserve(sequences);
     choices_.reserve(sequences);
   }
-  for (std::size_t i = 0; i < kParts.size(); ++i) {
-    if (resized[i]) this->*kParts[i].buffer = std::move(*resized[i]);
+  for (std::size_t i = 0; i < parts().size(); ++i) {
+    if (resized[i]) this->*parts()[i].buffer = std::move(*resized[i]);
   }
   const std::lock_guard lock(mutex_);
   plan_ = wanted;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -163,10 +164,17 @@ class Workspace final : public HostCopies {
   Footprint footprint() const { return estimate_workspace(plan_, backend_); }
 
  private:
+  struct Part;  // one of the buffers below
+  static std::span<const Part> parts();
+
   // In a turn: what is reserved for good and for now, and what must stay during it.
   WorkspacePlan reserved() const;
   // In a turn: has exactly this room. Errors: kResourceExhausted; nothing changes then.
   Status resize(const WorkspacePlan& wanted);
+  // Gives back what is of another size than `wanted` says; returns what there is then.
+  WorkspacePlan free_others(const WorkspacePlan& wanted);
+  // The same from `present`, which there is, beside what it replaces.
+  Status replace(const WorkspacePlan& present, const WorkspacePlan& wanted);
   void give_back(std::list<WorkspacePlan>::iterator place);
   static Rows first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width);
   void begin_turn();
