@@ -187,6 +187,13 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add_kv_flags(command, flags);
 }
 
+void add_chat_template_flag(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--chat-template", flags.chat_template,
+                  "A Jinja chat template to use instead of the model's own")
+      ->type_name("FILE");
+}
+
 void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
   flags.prompt_cache = "auto";
   command
@@ -320,6 +327,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
   KAKEYA_TRY(read_draft_flags(flags, options.draft));
   KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
+  options.chat_template = flags.chat_template;
   options.backend = flags.backend;
   if (flags.backend == "cpu" && flags.instruction_set != "auto") {
     options.backend += "/" + flags.instruction_set;

@@ -48,6 +48,7 @@ int report(const Error& error);
 // Options that every command which loads a model has.
 struct ModelFlags {
   std::string model;  // empty: the demo model
+  std::string chat_template;  // empty: the model's own
   std::string backend = "cpu";
   std::string instruction_set = "auto";
   bool grow = false;          // SessionOptions::grow
@@ -82,6 +83,8 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags);
 void add_kv_flags(CLI::App& command, ModelFlags& flags);
 // All of these, and how many tokens its sessions have.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// --chat-template, for commands that hold conversations.
+void add_chat_template_flag(CLI::App& command, ModelFlags& flags);
 // --prompt-cache, for commands whose sessions can start from what others ran. Sets the default to
 // auto.
 void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags);

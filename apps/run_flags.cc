@@ -152,6 +152,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--json", flags.json,
                    "Print one JSON object instead of text; with --chat one a line for each reply");
   add_prompt_cache_flag(command, flags.model);
+  add_chat_template_flag(command, flags.model);
   add_sampling_flags(command, flags);
   add_speculation_flags(command, flags);
   add_model_flags(command, flags.model);

@@ -195,6 +195,10 @@ int serve(ServeFlags& flags) {
   if (!signals.works()) {
     return report(Error(StatusCode::kResourceExhausted, "no pipe is to be had for signals"));
   }
+  const ChatMessage greeting = {.role = "user", .content = "Hello."};
+  if (const auto chat = (*engine)->apply_chat_template({&greeting, 1}); !chat) {
+    note("conversations will be refused: " + with_flags(chat.error().message()));
+  }
   auto http = server::HttpServer::start(**engine, flags.serve);
   if (!http) return report(http.error());
   print_welcome(**http, flags.serve);
@@ -336,6 +340,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0.0, 86400.0))
       ->type_name("SECONDS");
   add_prompt_cache_flag(*command, flags->model);
+  add_chat_template_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
   add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);

@@ -87,6 +87,8 @@ class Constraint;  // constraint.h
 
 struct EngineOptions {
   std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
+  // A file with the Jinja chat template to use instead of the model's own. Empty: the model's.
+  std::string chat_template = {};
   // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
   // reference; "guarded", the same on memory that stands for a device's; "cuda", an NVIDIA card, or
   // "cuda/1", another one; "mlx", MLX's GPU or, without one, its CPU device, or one of these:

@@ -60,8 +60,26 @@ Result<ordered_json> call_context(const ToolCall& call, const HideText& hide) {
   return context;
 }
 
+// Cuts channels (Gemma 4: <|channel>NAME\nTHOUGHT<channel|>) out of an answer in whose text a
+// client has kept them, as Gemma's template does: once hidden, the markers are none to it.
+std::string without_channels(std::string_view content, const HideText& hide) {
+  constexpr std::string_view kBegin = "<|channel>";
+  constexpr std::string_view kEnd = "<channel|>";
+  if (hide(kBegin) == kBegin) return std::string(content);  // text in this vocabulary
+  std::string said;
+  while (true) {
+    const std::size_t end = content.find(kEnd);
+    const std::string_view part = content.substr(0, end);
+    said += part.substr(0, part.find(kBegin));
+    if (end == std::string_view::npos) return said;
+    content.remove_prefix(end + kEnd.size());
+  }
+}
+
 Result<ordered_json> message_context(const ChatMessage& message, const HideText& hide) {
-  ordered_json context = {{"role", hide(message.role)}, {"content", hide(message.content)}};
+  const bool is_answer = message.role == "assistant" || message.role == "model";
+  const std::string content = is_answer ? without_channels(message.content, hide) : message.content;
+  ordered_json context = {{"role", hide(message.role)}, {"content", hide(content)}};
   const auto add = [&](const char* key, const std::string& text) {
     if (!text.empty()) context[key] = hide(text);
   };

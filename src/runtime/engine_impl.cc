@@ -133,7 +133,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& option
                                                      const BackendWrapper& wrapper) {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, prepare(options));
   if (wrapper) engine->backend_ = wrapper(std::move(engine->backend_));
-  KAKEYA_ASSIGN_OR_RETURN(engine->text_, ModelText::load(options.model_dir));
+  KAKEYA_ASSIGN_OR_RETURN(engine->text_, ModelText::load(options.model_dir, options.chat_template));
   KAKEYA_ASSIGN_OR_RETURN(
       const TextNotes notes,
       read_text_notes(options.model_dir, engine->text_.tokenizer().value_or(nullptr)));

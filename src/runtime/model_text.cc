@@ -70,12 +70,11 @@ Status end_with_content(std::string_view content, std::string& rendered) {
 
 }  // namespace
 
-Status ModelText::set_template(std::string_view source, const std::string& path) {
+void ModelText::set_template(std::string_view source, const std::string& path) {
   auto parsed = ChatTemplate::parse(source);
-  if (!parsed) return Unexpected(parsed.error().with_context(path));
-  chat_template_ = std::move(parsed).value();
+  if (!parsed) parsed = Unexpected(parsed.error().with_context(path));
+  chat_template_ = std::move(parsed);
   template_checksum_ = checksum(source);
-  return {};
 }
 
 std::string ModelText::template_fingerprint() const {
@@ -97,7 +96,7 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
     if (add_bos != config.end() && add_bos->is_boolean()) add_bos_ = add_bos->get<bool>();
     const std::string source = template_source(config);
     if (!source.empty() && !chat_template_) {
-      KAKEYA_TRY(set_template(source, path));
+      set_template(source, path);
     }
   } catch (const nlohmann::json::exception& failure) {
     return data_loss("{}: {}", path, failure.what());
@@ -105,55 +104,60 @@ Status ModelText::read_tokenizer_config(const std::string& path) {
   return {};
 }
 
-Result<ModelText> ModelText::load_gguf(const std::string& path) {
-  ModelText text;
-  text.path_ = path;
-  KAKEYA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
-  if (!has_gguf_tokenizer(file)) return text;
-  KAKEYA_ASSIGN_OR_RETURN(text.tokenizer_, Tokenizer::load(path));
+Status ModelText::read_gguf() {
+  KAKEYA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path_));
+  if (!has_gguf_tokenizer(file)) return {};
+  KAKEYA_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(path_));
   const auto text_of_token = [&](const char* key, std::string& to) -> Status {
     if (file.find_value(key) == nullptr) return {};
     KAKEYA_ASSIGN_OR_RETURN(const std::int64_t id, file.integer(key, {0, INT32_MAX}));
-    to = text.tokenizer_->token_text(static_cast<TokenId>(id)).value_or("");
+    to = tokenizer_->token_text(static_cast<TokenId>(id)).value_or("");
     return {};
   };
   // Where the file says no, load_model_config() gives no such id.
-  text.add_bos_ = true;
-  KAKEYA_TRY(text_of_token("tokenizer.ggml.bos_token_id", text.bos_token_));
-  KAKEYA_TRY(text_of_token("tokenizer.ggml.eos_token_id", text.eos_token_));
+  add_bos_ = true;
+  KAKEYA_TRY(text_of_token("tokenizer.ggml.bos_token_id", bos_token_));
+  KAKEYA_TRY(text_of_token("tokenizer.ggml.eos_token_id", eos_token_));
   constexpr const char* kTemplate = "tokenizer.chat_template";
-  if (file.find_value(kTemplate) == nullptr) return text;
+  if (chat_template_ || file.find_value(kTemplate) == nullptr) return {};
   KAKEYA_ASSIGN_OR_RETURN(const std::string_view source, file.text(kTemplate));
-  if (!is_valid_utf8(source)) {
-    return data_loss("{}: key {}: expected UTF-8, got other bytes", path, kTemplate);
+  if (is_valid_utf8(source)) {
+    set_template(source, path_);
+  } else {
+    chat_template_ =
+        Unexpected(data_loss("{}: key {}: expected UTF-8, got other bytes", path_, kTemplate));
   }
-  KAKEYA_TRY(text.set_template(source, path));
-  return text;
+  return {};
 }
 
-Result<ModelText> ModelText::load(const std::string& path) {
-  if (is_gguf_path(path)) return load_gguf(path);
-  ModelText text;
-  text.path_ = path;
-  const std::filesystem::path folder(path);
+Status ModelText::read_folder() {
+  const std::filesystem::path folder(path_);
   std::error_code ignored;  // an unreadable folder has no such file
   const std::string tokenizer_path = folder / "tokenizer.json";
   if (std::filesystem::exists(tokenizer_path, ignored)) {
-    auto tokenizer = Tokenizer::load(tokenizer_path);
-    if (!tokenizer) return Unexpected(tokenizer.error());
-    text.tokenizer_ = std::move(tokenizer).value();
+    KAKEYA_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(tokenizer_path));
     KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(tokenizer_path));
-    text.tokenizer_fingerprint_ = fmt::format("{:016x}", checksum(file.bytes()));
+    tokenizer_fingerprint_ = fmt::format("{:016x}", checksum(file.bytes()));
   }
   const std::string template_path = folder / "chat_template.jinja";
-  if (std::filesystem::exists(template_path, ignored)) {
+  if (!chat_template_ && std::filesystem::exists(template_path, ignored)) {
     KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
-    KAKEYA_TRY(text.set_template(text_of(file), template_path));
+    set_template(text_of(file), template_path);
   }
   const std::string config_path = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path, ignored)) {
-    KAKEYA_TRY(text.read_tokenizer_config(config_path));
+  if (!std::filesystem::exists(config_path, ignored)) return {};
+  return read_tokenizer_config(config_path);
+}
+
+Result<ModelText> ModelText::load(const std::string& path, const std::string& template_path) {
+  ModelText text;
+  text.path_ = path;
+  if (!template_path.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
+    text.set_template(text_of(file), template_path);
+    if (!*text.chat_template_) return Unexpected(text.chat_template_->error());
   }
+  KAKEYA_TRY(is_gguf_path(path) ? text.read_gguf() : text.read_folder());
   return text;
 }
 
@@ -178,6 +182,7 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
                  "prompts as they are, with Tokenizer::encode",
                  path_);
   }
+  if (!*chat_template_) return Unexpected(chat_template_->error());
   if (options.continue_final_message && (messages.empty() || options.add_generation_prompt)) {
     return invalid_argument(
         "to go on with a last message takes one, and no generation prompt behind it");
@@ -190,7 +195,7 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
   KAKEYA_ASSIGN_OR_RETURN(nlohmann::ordered_json context, chat_context(messages, options, hide));
   context["bos_token"] = bos_token_;
   context["eos_token"] = eos_token_;
-  KAKEYA_ASSIGN_OR_RETURN(std::string rendered, chat_template_->render(context));
+  KAKEYA_ASSIGN_OR_RETURN(std::string rendered, (*chat_template_)->render(context));
   if (options.continue_final_message) {
     const auto& last = context["messages"].back()["content"];
     KAKEYA_TRY(end_with_content(last.get_ref<const std::string&>(), rendered));

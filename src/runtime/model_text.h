@@ -17,10 +17,12 @@ namespace kakeya {
 
 class ModelText {
  public:
-  // Reads what the folder or GGUF file has; one without tokenizer or template is fine, a broken one
-  // is not. A folder's template is chat_template.jinja, or the `chat_template` of
-  // tokenizer_config.json.
-  static Result<ModelText> load(const std::string& path);
+  // Reads what the folder or GGUF file has; one without tokenizer or template is fine. A folder's
+  // template is chat_template.jinja, or the `chat_template` of tokenizer_config.json; the file
+  // `template_path`, unless it is empty, replaces either. Errors: kNotFound and kDataLoss for a
+  // broken tokenizer or `template_path`; a broken template of the model's own is an error of
+  // apply_chat_template(), for not everybody needs it.
+  static Result<ModelText> load(const std::string& path, const std::string& template_path = {});
 
   // Errors: kFailedPrecondition if there is none.
   Result<const Tokenizer*> tokenizer() const;
@@ -36,13 +38,14 @@ class ModelText {
   std::string template_fingerprint() const;
 
  private:
-  static Result<ModelText> load_gguf(const std::string& path);
+  Status read_gguf();
+  Status read_folder();
   Status read_tokenizer_config(const std::string& path);
-  Status set_template(std::string_view source, const std::string& path);
+  void set_template(std::string_view source, const std::string& path);
 
   std::string path_;
   std::optional<Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> chat_template_;
+  std::optional<Result<ChatTemplate>> chat_template_;
   std::string tokenizer_fingerprint_ = "none";
   std::uint64_t template_checksum_ = 0;
   std::optional<bool> add_bos_;

@@ -285,6 +285,17 @@ TEST_F(Cli, RefusesDamagedModelsWithOneLine) {
   std::ofstream(model + "/chat_template.jinja")
       << "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}";
   expect_refusal(run(model), "[chat template]");
+  std::ofstream(model + "/chat_template.jinja") << "{% if %}";
+  expect_refusal(run(model), "chat_template.jinja: [chat template] line 1");
+  expect_refusal(run(model) + " --chat-template " + model + "/config.json.none",
+                 "config.json.none");
+  expect_refusal("run " + kDemoFlag + "-p hi --chat-template " + model + "/chat_template.jinja",
+                 "line 1");
+  // Neither is it needed here, nor here.
+  EXPECT_EQ(kakeya(run(model) + " --raw -n 1").exit_code, 0);
+  std::ofstream(folder_ + "/own.jinja") << "{{ bos_token }}{{ messages[0].content }}!";
+  const Outcome own = kakeya(run(model) + " -n 1 --json --chat-template " + folder_ + "/own.jinja");
+  EXPECT_EQ(own.exit_code, 0) << own.err;
 
   damaged_model();
   std::string weights = slurp(model + "/model.safetensors");

@@ -227,5 +227,23 @@ TEST(ChatContext, ALastMessageIsGoneOnWith) {
   }
 }
 
+// Gemma's template cuts the thoughts of earlier answers off, and must not be kept from it.
+TEST(ChatContext, ThoughtsThatAClientRepeatsAreLeftOut) {
+  const auto engine = open_engine(demo_options("none"));
+  const auto rendered = [&](const std::string& role, const std::string& content) {
+    const ChatMessage turn = {.role = role, .content = content};
+    return engine->apply_chat_template(std::vector{kWeatherQuestion, turn, kWeatherQuestion})
+        .value()
+        .text;
+  };
+  const std::string plain = rendered("assistant", "It is sunny.");
+  EXPECT_EQ(rendered("assistant", "<|channel>thought\nHm <bos>\n<channel|>It is sunny."), plain);
+  EXPECT_EQ(rendered("assistant", "It is <|channel><channel|>sunny.<|channel>thought\ncut"), plain);
+  EXPECT_THAT(rendered("user", "<|channel>a<channel|>b"), HasSubstr("<|channel>a<channel|>b"));
+  // Without such tokens in the vocabulary they are words.
+  const ChatMessage turn = {.role = "assistant", .content = "<|channel>a<channel|>b"};
+  EXPECT_EQ(chat_context({&turn, 1}, {}, kShowAll).value()["messages"][0]["content"], turn.content);
+}
+
 }  // namespace
 }  // namespace kakeya::test

@@ -143,6 +143,16 @@ TEST(ChatTemplate, FiltersTestsAndMethodsAreThoseOfJinja2) {
        R"(True True False False)"},
       {R"({{ [1, 2, 3] | select('ge', 2) | list }})", R"([2, 3])"},
       {R"x({{ "it's o'neil-smith (and co)" | title }})x", R"x(It's O'neil-Smith (And Co))x"},
+      {R"({% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }})", R"(211)"},
+      {R"({% with %}{% set a = 1 %}{% endwith %}{{ a is defined }})", R"(False)"},
+      {R"({% for x in [1, 2] %}{% with y = x %}{{ y }}{% break %}{% endwith %}{% endfor %})",
+       R"(1)"},
+      {R"({% filter upper | replace('B', 'x') %}a{{ 'b' }}{% endfilter %})", R"(Ax)"},
+      {R"({% macro m(a) %}<{{ a }}:{{ caller() }}>{% endmacro %}{% set c = 3 %}{% call m(1) %}in {{ c }}{% endcall %})",
+       R"(<1:in 3>)"},
+      {R"({% macro m() %}{{ caller(1, y=2) }}{% endmacro %}{% call(x, y, z=5) m() %}{{ x }}{{ y }}{{ z }}{% endcall %})",
+       R"(125)"},
+      {R"({{ dict(a=1, b='c') }} {{ dict() | length }})", R"({'a': 1, 'b': 'c'} 0)"},
       {R"({% for x in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %})", R"(10)"},
   };
   for (const auto& [source, expected] : kCases) {

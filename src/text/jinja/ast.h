@@ -56,9 +56,15 @@ enum class StmtKind {
   kSetBlock,  // target = body
   kMacro,     // text is its name; parameters, body
   kBlock,     // body, in the scope it stands in
+  kWith,      // body, with parameters of its own
+  kFilter,    // expression of its body, which is the variable kFilteredBody
+  kCall,      // expression, a call, whose macro may call body as caller(parameters)
   kBreak,
   kContinue,
 };
+
+// No name that a template can write.
+inline constexpr const char* kFilteredBody = "";
 
 struct Stmt;
 using Block = std::vector<std::unique_ptr<const Stmt>>;

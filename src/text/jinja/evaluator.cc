@@ -25,6 +25,12 @@ Status Evaluator::write(std::string_view text, std::string& out) {
   return {};
 }
 
+Status Evaluator::write_value(const Value& value, std::string& out) {
+  KAKEYA_TRY(environment_.budget.work(value.weight()));
+  const auto* text = value.string_pointer();
+  return text != nullptr ? write(*text, out) : write(to_text(value), out);
+}
+
 Result<Evaluator::Flow> Evaluator::exec_block(const Block& block,
                                               const ScopePtr& scope,
                                               std::string& out) {
@@ -59,12 +65,7 @@ Result<Evaluator::Flow> Evaluator::exec(const Stmt& statement,
       break;
     case StmtKind::kOutput: {
       KAKEYA_ASSIGN_OR_RETURN(const auto value, eval(*statement.expression, scope));
-      KAKEYA_TRY(environment_.budget.work(value.weight()));
-      if (const auto* text = value.string_pointer()) {
-        KAKEYA_TRY(write(*text, out));
-      } else {
-        KAKEYA_TRY(write(to_text(value), out));
-      }
+      KAKEYA_TRY(write_value(value, out));
       break;
     }
     case StmtKind::kIf:
@@ -85,6 +86,14 @@ Result<Evaluator::Flow> Evaluator::exec(const Stmt& statement,
       break;
     case StmtKind::kBlock:
       return exec_block(statement.body, scope, out);
+    case StmtKind::kWith:
+      return exec_with(statement, scope, out);
+    case StmtKind::kFilter:
+      KAKEYA_TRY(exec_filter(statement, scope, out));
+      break;
+    case StmtKind::kCall:
+      KAKEYA_TRY(exec_call(statement, scope, out));
+      break;
     case StmtKind::kBreak:
       return Flow::kBreak;
     case StmtKind::kContinue:
@@ -158,6 +167,40 @@ Status Evaluator::exec_macro(const Stmt& statement, const ScopePtr& scope) {
   macro->macro = &statement;
   macro->closure = scope;
   return set(*scope, statement.text, Value(std::shared_ptr<const Callable>(std::move(macro))));
+}
+
+Result<Evaluator::Flow> Evaluator::exec_with(const Stmt& statement,
+                                             const ScopePtr& scope,
+                                             std::string& out) {
+  const auto inner = std::make_shared<Scope>(scope);
+  for (const Parameter& variable : statement.parameters) {
+    // As jinja2: of the scope around, so that none sees another.
+    KAKEYA_ASSIGN_OR_RETURN(Value value, eval(*variable.default_value, scope));
+    KAKEYA_TRY(set(*inner, variable.name, std::move(value)));
+  }
+  return exec_block(statement.body, inner, out);
+}
+
+Status Evaluator::exec_filter(const Stmt& statement, const ScopePtr& scope, std::string& out) {
+  const auto inner = std::make_shared<Scope>(scope);
+  std::string text;
+  KAKEYA_TRY(exec_block(statement.body, inner, text));
+  KAKEYA_ASSIGN_OR_RETURN(Value body, new_string(environment_, std::move(text)));
+  KAKEYA_TRY(set(*inner, kFilteredBody, std::move(body)));
+  KAKEYA_ASSIGN_OR_RETURN(const Value filtered, eval(*statement.expression, inner));
+  return write_value(filtered, out);
+}
+
+Status Evaluator::exec_call(const Stmt& statement, const ScopePtr& scope, std::string& out) {
+  const auto inner = std::make_shared<Scope>(scope);
+  KAKEYA_TRY(exec_macro(statement, inner));  // `caller`, within what it is called from
+  const Expr& expression = *statement.expression;
+  KAKEYA_ASSIGN_OR_RETURN(const Value callee, eval(*expression.children[0], scope));
+  KAKEYA_ASSIGN_OR_RETURN(Arguments arguments, eval_arguments(expression, scope));
+  KAKEYA_ASSIGN_OR_RETURN(const Value* const caller, find(*inner, statement.text));
+  arguments.keywords.emplace_back(statement.text, *caller);
+  KAKEYA_ASSIGN_OR_RETURN(const Value result, call(callee, arguments));
+  return write_value(result, out);
 }
 
 Result<const Value*> Evaluator::find(const Scope& scope, std::string_view name) {
@@ -239,7 +282,8 @@ Status Evaluator::bind_parameters(const Stmt& macro,
   }
   KAKEYA_TRY(environment_.budget.look_up(arguments.keywords.size() * macro.parameters.size()));
   for (const auto& [keyword, value] : arguments.keywords) {
-    bool known = false;
+    bool known = keyword == "caller";  // of a call block; any macro may be given one
+    if (known) KAKEYA_TRY(set(*scope, keyword, value));
     for (const Parameter& parameter : macro.parameters) known |= parameter.name == keyword;
     if (!known) {
       return invalid_argument("macro '{}' takes no keyword argument '{}'", macro.text, keyword);

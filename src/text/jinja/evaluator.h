@@ -31,6 +31,10 @@ class Evaluator {
   Status exec_for(const Stmt& statement, const ScopePtr& scope, std::string& out);
   Status exec_set_block(const Stmt& statement, const ScopePtr& scope);
   Status exec_macro(const Stmt& statement, const ScopePtr& scope);
+  Result<Flow> exec_with(const Stmt& statement, const ScopePtr& scope, std::string& out);
+  Status exec_filter(const Stmt& statement, const ScopePtr& scope, std::string& out);
+  Status exec_call(const Stmt& statement, const ScopePtr& scope, std::string& out);
+  Status write_value(const Value& value, std::string& out);
   Result<std::vector<Value>> filter_items(const Stmt& statement,
                                           std::vector<Value> items,
                                           const ScopePtr& scope);

@@ -283,6 +283,11 @@ Result<ExprPtr> ExpressionParser::parse_filters(ExprPtr expression) {
   }
 }
 
+Result<ExprPtr> ExpressionParser::parse_filters_of(ExprPtr input) {
+  KAKEYA_ASSIGN_OR_RETURN(auto first, parse_filter(std::move(input)));
+  return parse_filters(std::move(first));
+}
+
 Result<ExprPtr> ExpressionParser::parse_attribute(ExprPtr object) {
   const int line = stream_.take().line;
   if (stream_.at(TokenKind::kInteger)) {

@@ -18,6 +18,9 @@ class ExpressionParser {
   // Expressions separated by commas make a tuple; a single one stays itself.
   Result<ExprPtr> parse_tuple(bool with_conditional = true);
 
+  // "upper | trim" and its like, of an input that does not stand before it.
+  Result<ExprPtr> parse_filters_of(ExprPtr input);
+
  private:
   Result<ExprPtr> parse_conditional();
   Result<ExprPtr> parse_or();

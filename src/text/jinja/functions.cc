@@ -36,6 +36,16 @@ Result<Value> call_range(Environment& environment, const Arguments& arguments) {
   return new_list(environment, std::move(items));
 }
 
+Result<Value> call_dict(Environment& environment, const Arguments& arguments) {
+  if (!arguments.positional.empty()) return invalid_argument("dict takes keyword arguments only");
+  Dict dict;
+  for (const auto& [name, value] : arguments.keywords) {
+    KAKEYA_TRY(environment.budget.allocate(2 * sizeof(Value) + sizeof(std::string) + name.size()));
+    KAKEYA_TRY(dict.set(Value(name), value));
+  }
+  return make_dict(std::move(dict));
+}
+
 Result<Value> call_namespace(Environment& environment, const Arguments& arguments) {
   KAKEYA_TRY(environment.budget.allocate(
       sizeof(Namespace) + arguments.keywords.size() * (sizeof(Value) + sizeof(std::string))));
@@ -64,6 +74,7 @@ Result<Value> call_strftime_now(Environment& environment, const Arguments& argum
 
 const std::unordered_map<std::string_view, Function>& functions() {
   static const std::unordered_map<std::string_view, Function> kFunctions = {
+      {"dict", call_dict},
       {"namespace", call_namespace},
       {"raise_exception", call_raise_exception},
       {"range", call_range},

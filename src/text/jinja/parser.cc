@@ -66,11 +66,14 @@ class Parser {
 
   Result<Stmt> parse_statement() {
     using Method = Result<Stmt> (Parser::*)(int);
-    static constexpr std::array<std::pair<std::string_view, Method>, 7> kStatements = {{
+    static constexpr std::array<std::pair<std::string_view, Method>, 10> kStatements = {{
         {"if", &Parser::parse_if},
         {"for", &Parser::parse_for},
         {"set", &Parser::parse_set},
         {"macro", &Parser::parse_macro},
+        {"with", &Parser::parse_with},
+        {"filter", &Parser::parse_filter_block},
+        {"call", &Parser::parse_call_block},
         {"generation", &Parser::parse_generation},
         {"break", &Parser::parse_break},
         {"continue", &Parser::parse_continue},
@@ -80,9 +83,9 @@ class Parser {
     for (const auto& [known, method] : kStatements) {
       if (name == known) return (this->*method)(line);
     }
-    constexpr std::array<std::string_view, 13> kOtherStatements = {
-        "block", "call", "extends",    "filter", "from",  "import", "include",
-        "with",  "do",   "autoescape", "trans",  "debug", "raw"};
+    constexpr std::array<std::string_view, 10> kOtherStatements = {
+        "block", "extends",    "from",  "import", "include",
+        "do",    "autoescape", "trans", "debug",  "raw"};
     for (const std::string_view other : kOtherStatements) {
       if (name == other) {
         return error(StatusCode::kUnimplemented,
@@ -174,27 +177,77 @@ class Parser {
     return body;
   }
 
+  Result<Stmt> parse_with(int line) {
+    Stmt statement(StmtKind::kWith, line);
+    while (stream_.at(TokenKind::kName)) {
+      Parameter variable;
+      KAKEYA_ASSIGN_OR_RETURN(variable.name, stream_.expect_any_name());
+      KAKEYA_TRY(stream_.expect_operator("="));
+      KAKEYA_ASSIGN_OR_RETURN(variable.default_value, expressions_.parse_expression());
+      statement.parameters.push_back(std::move(variable));
+      if (!stream_.skip_operator(",")) break;
+    }
+    KAKEYA_TRY(expect_block_end());
+    KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_body("endwith"));
+    return statement;
+  }
+
+  Result<Stmt> parse_filter_block(int line) {
+    Stmt statement(StmtKind::kFilter, line);
+    Expr body(ExprKind::kName, line);
+    body.name = kFilteredBody;
+    KAKEYA_ASSIGN_OR_RETURN(
+        statement.expression,
+        expressions_.parse_filters_of(std::make_unique<const Expr>(std::move(body))));
+    KAKEYA_TRY(expect_block_end());
+    KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_macro_body("endfilter"));
+    return statement;
+  }
+
+  Result<Stmt> parse_call_block(int line) {
+    Stmt statement(StmtKind::kCall, line);
+    statement.text = "caller";
+    if (stream_.at_operator("(")) KAKEYA_TRY(parse_parameters(line, statement.parameters));
+    KAKEYA_ASSIGN_OR_RETURN(statement.expression, expressions_.parse_expression());
+    if (statement.expression->kind != ExprKind::kCall) {
+      return syntax_error(line, "expected a call of a macro behind 'call'");
+    }
+    KAKEYA_TRY(expect_block_end());
+    KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_macro_body("endcall"));
+    return statement;
+  }
+
   Result<Stmt> parse_macro(int line) {
     Stmt statement(StmtKind::kMacro, line);
     KAKEYA_ASSIGN_OR_RETURN(statement.text, stream_.expect_any_name());
+    KAKEYA_TRY(parse_parameters(line, statement.parameters));
+    KAKEYA_TRY(expect_block_end());
+    KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_macro_body("endmacro"));
+    return statement;
+  }
+
+  // A body that no loop around it can be left from.
+  Result<Block> parse_macro_body(std::string_view end_name) {
+    const int outer_loop_depth = std::exchange(loop_depth_, 0);
+    KAKEYA_ASSIGN_OR_RETURN(auto body, parse_body(end_name));
+    loop_depth_ = outer_loop_depth;
+    return body;
+  }
+
+  Status parse_parameters(int line, std::vector<Parameter>& parameters) {
     KAKEYA_TRY(stream_.expect_operator("("));
     while (!stream_.at_operator(")")) {
       Parameter parameter;
       KAKEYA_ASSIGN_OR_RETURN(parameter.name, stream_.expect_any_name());
       if (stream_.skip_operator("=")) {
         KAKEYA_ASSIGN_OR_RETURN(parameter.default_value, expressions_.parse_expression());
-      } else if (!statement.parameters.empty() && statement.parameters.back().default_value) {
+      } else if (!parameters.empty() && parameters.back().default_value) {
         return syntax_error(line, "a parameter without a default follows one with a default");
       }
-      statement.parameters.push_back(std::move(parameter));
+      parameters.push_back(std::move(parameter));
       if (!stream_.skip_operator(",")) break;
     }
-    KAKEYA_TRY(stream_.expect_operator(")"));
-    KAKEYA_TRY(expect_block_end());
-    const int outer_loop_depth = std::exchange(loop_depth_, 0);
-    KAKEYA_ASSIGN_OR_RETURN(statement.body, parse_body("endmacro"));
-    loop_depth_ = outer_loop_depth;
-    return statement;
+    return stream_.expect_operator(")");
   }
 
   // Transformers marks the assistant's tokens with this tag; it changes no text.
