@@ -34,6 +34,9 @@ DraftCosts::DraftCosts() {
 }
 
 double DraftCosts::at(const Costs& costs, std::int64_t size) {
+  if (size > kNodes.back()) {
+    return costs.back().seconds * static_cast<double>(size) / static_cast<double>(kNodes.back());
+  }
   const auto node = std::lower_bound(kNodes.begin() + 1, kNodes.end() - 1, size);
   const auto i = static_cast<std::size_t>(node - kNodes.begin());
   const auto width = static_cast<double>(kNodes[i] - kNodes[i - 1]);

@@ -63,7 +63,7 @@ class DraftCosts {
   std::optional<CostTable> table(std::int64_t max_length) const;
 
  private:
-  // Sizes between the nodes lie on lines, those beyond on the last one.
+  // Sizes between the nodes lie on lines, those beyond on one through 0.
   static constexpr std::array<std::int64_t, 34> kNodes = {
       1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  11,  12,  13,  14,  15,  16,  20,
       24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024};

@@ -160,6 +160,8 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   queue_.remove(id, sequence.session != nullptr);
   give_up_session(sequence, status.has_value());
   if (!sequence.request.on_end) return;
+  // Its own rounds are parts of passes.
+  sequence.prepared.result.plain_step_seconds = engine_.draft_costs().plain_seconds();
   RequestResult result{.status = std::move(status),
                        .generated = std::move(sequence.prepared.result),
                        .queue_seconds = sequence.queue_seconds,
@@ -351,8 +353,9 @@ void SchedulerImpl::leave_followers(Sequence& leader) {
 
 Result<bool> SchedulerImpl::step() {
   if (!queue_.claim()) {
-    return error(StatusCode::kFailedPrecondition,
-                 "a step is going on, of which this may be a callback");
+    return error(
+        StatusCode::kFailedPrecondition,
+        "expected nothing to be going on, got a step or a stop, maybe the one that calls this");
   }
   {
     const Step going_on(*this);

@@ -1,20 +1,23 @@
 #include "server/server_log.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
-#include <spdlog/details/file_helper.h>
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <cmath>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -25,19 +28,44 @@
 namespace kakeya::server {
 namespace {
 
+// A file opened for appending, closed at its end.
+class LogDescriptor {
+ public:
+  explicit LogDescriptor(int descriptor) : descriptor_(descriptor) {}
+  LogDescriptor(const LogDescriptor&) = delete;
+  LogDescriptor& operator=(const LogDescriptor&) = delete;
+  ~LogDescriptor() { ::close(descriptor_); }
+
+  // A line of which a full disk took a part is ended before the next one. Of one thread, the log's.
+  void write(std::string_view line) {
+    if (is_broken_ && ::write(descriptor_, "\n", 1) != 1) throw std::runtime_error("no room");
+    is_broken_ = false;
+    const ssize_t written = ::write(descriptor_, line.data(), line.size());
+    if (written == std::ssize(line)) return;
+    is_broken_ = written > 0;
+    throw std::runtime_error("a line was not written");
+  }
+
+ private:
+  const int descriptor_;
+  bool is_broken_ = false;
+};
+
 // A file whose place may be taken by another one while lines are written. Thread-safe.
 class LogFile {
  public:
   explicit LogFile(std::string path) : path_(std::move(path)) {}
 
   Status open() {
-    auto opened = std::make_shared<spdlog::details::file_helper>();
-    try {
-      opened->open(path_);
-    } catch (const std::exception& failure) {
+    std::error_code ignored;  // open() says what is wrong
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+    constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
+    const int descriptor = ::open(path_.c_str(), kFlags, 0666);
+    if (descriptor < 0) {
       return invalid_argument("ServeOptions::log_file {} cannot be opened: {}", path_,
-                              failure.what());
+                              std::strerror(errno));
     }
+    auto opened = std::make_shared<LogDescriptor>(descriptor);
     const std::lock_guard lock(mutex_);
     file_.swap(opened);
     return {};
@@ -45,21 +73,18 @@ class LogFile {
 
   // The lock is not held meanwhile: a disk may hang.
   void write(std::string_view line) {
-    std::shared_ptr<spdlog::details::file_helper> file;
+    std::shared_ptr<LogDescriptor> file;
     {
       const std::lock_guard lock(mutex_);
       file = file_;
     }
-    spdlog::memory_buf_t bytes;
-    bytes.append(line.data(), line.data() + line.size());
-    file->write(bytes);
-    file->flush();
+    file->write(line);
   }
 
  private:
   const std::string path_;
   std::mutex mutex_;
-  std::shared_ptr<spdlog::details::file_helper> file_;
+  std::shared_ptr<LogDescriptor> file_;
 };
 
 // Standard output, which may be a pipe that nobody reads: a line waits a second for it, and those

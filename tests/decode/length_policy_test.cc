@@ -47,6 +47,15 @@ TEST(DraftCosts, SlowMomentsCountLittle) {
   EXPECT_NEAR(costs.plain_seconds(), 0.005, 0.0005);
 }
 
+// A slope that passes of two sizes suggest would lead below zero.
+TEST(DraftCosts, PassesBeyondTheLargestKnownSizeCostMore) {
+  DraftCosts costs;
+  for (int i = 0; i < 200; ++i) costs.learn(768, 1.0);
+  for (int i = 0; i < 200; ++i) costs.learn(1024, 0.2);
+  const CostTable table = costs.table(4000).value();
+  EXPECT_GT(table.verify[3999], table.verify[1023]);
+}
+
 // In a pass that others fill, a row costs all of them, in parts of a pass.
 TEST(DraftCosts, RowsOfASharedPassCostEverybody) {
   const DraftCosts costs;

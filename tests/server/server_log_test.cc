@@ -3,15 +3,19 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
+#include "formats/scratch_files.h"
 #include "runtime/demo_sessions.h"
 #include "server/http_client.h"
 #include "server/http_server.h"
@@ -66,6 +70,31 @@ TEST(ServerLogQueue, NobodyWaitsForADiskThatHangs) {
   std::vector<std::string> events;
   for (const std::string& line : disk.lines()) events.push_back(json::parse(line)["event"]);
   EXPECT_EQ(events, (std::vector<std::string>{"0", "7", "8", "9", "10"})) << "the newest stay";
+}
+
+// A limit of a file's size stands for a disk that fills up within a line.
+TEST(ServerLogQueue, ALineThatADiskTookAPartOfBreaksNoOther) {
+  const ScratchFolder scratch;
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 20;
+  auto log = ServerLog::open(scratch.path("log"), LogLevel::kInfo).value();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  log->add(LogLevel::kInfo, "cut");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (log->lost() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(log->lost(), 1u);
+  log->add(LogLevel::kInfo, "whole");
+  log.reset();
+  std::ifstream file(scratch.path("log"));
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(line.size(), 20u);
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(json::parse(line)["event"], "whole");
 }
 
 TEST(ServerLogQueue, CountsWhatCouldNotBeWritten) {
