@@ -86,7 +86,14 @@ Result<Projections> load_projections(EngineImpl& engine,
   const auto absent = [&](const eval::KvMode& mode) {
     return !mode.projection.empty() && !std::filesystem::exists(parent / mode.projection, ignored);
   };
+  const auto restores = [](const eval::KvMode& mode) { return !mode.projection.empty(); };
   if (!by_name) std::erase_if(modes, absent);
+  if (!folder.empty() && std::ranges::none_of(modes, restores)) {
+    return invalid_argument(
+        "--projections {}: expected folders aux, context or token that a mode restores with, got "
+        "none",
+        folder);
+  }
   Projections projections;
   for (const eval::KvMode& mode : modes) {
     if (mode.projection.empty() || projections.contains(mode.projection)) continue;

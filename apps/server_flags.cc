@@ -53,6 +53,10 @@ void add_server_flags(CLI::App& command,
 
 Result<server::ChatClientOptions> client_options(const ServerFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(server::ServerAddress address, server::parse_server_url(flags.url));
+  if (!flags.authorities.empty()) {
+    if (!address.tls) return bad_usage("--tls-ca is for a URL of https");
+    KAKEYA_TRY(read_text(flags.authorities));  // rather now than when the server is reached
+  }
   KAKEYA_ASSIGN_OR_RETURN(std::string key, key_of(flags));
   return server::ChatClientOptions{
       .address = std::move(address), .key = std::move(key), .authorities = flags.authorities};

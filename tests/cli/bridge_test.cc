@@ -41,13 +41,13 @@ class CliBridge : public Cli {
   // reports nobody can quote.
   void expect_round_trip(const std::string& where) {
     introduce();
-    const std::string doctor = request("doctor", where);
+    const std::string doctor = request("doctor --server mac --hours 2", where);
     const std::string perplexity = request("perplexity texts=prose limit=1 length=64", where);
-    Outcome fetched = kakeya("bridge fetch" + home("asker"));
+    Outcome fetched = kakeya("bridge fetch --wait 1" + home("asker"));
     EXPECT_EQ(fetched.exit_code, 1);
     EXPECT_NE(fetched.out.find("waits " + doctor), std::string::npos) << fetched.out;
 
-    const Outcome served = kakeya("bridge serve " + where + " --once" + home("mac"));
+    const Outcome served = kakeya("bridge serve " + where + " --once --every 1" + home("mac"));
     EXPECT_EQ(served.exit_code, 0) << served.out << served.err;
     EXPECT_NE(served.out.find(doctor + ": exited with 0"), std::string::npos) << served.out;
     const Outcome again = kakeya("bridge serve " + where + " --once" + home("mac"));

@@ -1,8 +1,10 @@
 // Flags change what they say they change: each flag of a command that computes is tried beside the
 // same command without it, or stands in a list with the reason why nothing can be seen of it.
+#include <functional>
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "program.h"
 
@@ -80,6 +82,133 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
   }
   for (const auto& [flag, reason] : unseen) expected.insert(flag);
   EXPECT_EQ(flags_of(kakeya("logits --help").out), expected);
+}
+
+// The ids of an answer of 40 tokens and of its prompt, and what was likely.
+TEST_F(Cli, EveryFlagOfRunThatMakesAnotherAnswerDoes) {
+  const auto answer = [&](const std::string& flags) {
+    const Outcome outcome =
+        kakeya("run " + kDemoFlag + "-p 'Tell me a story.' --json " +
+               (flags.find("--max-tokens") == std::string::npos ? "--max-tokens 40 " : "") + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << flags << "\n" << outcome.err;
+    const auto json = nlohmann::json::parse(outcome.out);
+    return json["output_ids"].dump() + " " + json["prompt_tokens"].dump();
+  };
+  const std::string sampling = "--temperature 1 --seed 1 ";
+  const std::string sampled = answer(sampling);
+  for (const char* flags : {"--top-k 3", "--top-p 0.5", "--min-p 0.3", "--repetition-penalty 1.5",
+                            "--presence-penalty 9", "--frequency-penalty 9", "--logit-bias 300:8",
+                            "--system Short.", "--raw", "--stop a", "--max-tokens 39"}) {
+    EXPECT_NE(answer(sampling + flags), sampled) << flags << " changes nothing";
+  }
+  for (const char* flags :
+       {"", "--temperature 0.5 --seed 1", "--temperature 1 --seed 2", "--recommended --seed 3"}) {
+    EXPECT_NE(answer(flags), sampled) << flags << " changes nothing";
+  }
+  EXPECT_NE(answer("--thinking"), answer("--no-thinking"));
+}
+
+TEST_F(Cli, FlagsOfServeReachItsAnswers) {
+  const std::string out = folder_ + "/answer";
+  // What a command of curl prints: the status, then the fields and the body.
+  const auto ask = [&](const std::string& words) {
+    return "curl -s -i -o " + out + ".one -w '%{http_code} ' " + words + " >> " + out +
+           "; tr -d '\\r' < " + out + ".one >> " + out + "; ";
+  };
+  const std::string models = "$url/v1/models ";
+  const std::string script =
+      ask("-H 'Host: web.example' " + models) + ask("-H 'Host: other.example' " + models) +
+      ask("-H 'Origin: https://a.example' " + models) +
+      ask("$url/v1/completions -H 'Content-Type: application/json' -d "
+          "'{\"prompt\": \"a\", \"max_tokens\": 8000, \"ignore_eos\": true}'") +
+      "true";
+  const std::string model = damaged_model();
+  std::ofstream(model + "/chat_template.jinja") << "{% if %}";
+  EXPECT_EQ(while_served("", script,
+                         "--name zebra --allow-host web.example --allow-origin https://a.example "
+                         "--request-timeout 0.05 --drain 0 --model " +
+                             model),
+            0);
+  const std::string said = slurp(out);
+  EXPECT_TRUE(said.starts_with("200 ")) << said;
+  EXPECT_NE(said.find("403 "), std::string::npos) << said;
+  EXPECT_NE(said.find("\nAccess-Control-Allow-Origin: https://a.example"), std::string::npos)
+      << said;
+  EXPECT_NE(said.find("504 "), std::string::npos) << said;
+  EXPECT_NE(said.find("\"zebra\""), std::string::npos) << said;
+  // A template that cannot be parsed is none of these requests' business.
+  EXPECT_NE(slurp(folder_ + "/served").find("conversations will be refused"), std::string::npos)
+      << slurp(folder_ + "/served");
+}
+
+TEST_F(Cli, FlagsOfEvaluationsReachTheirReports) {
+  const auto parity = nlohmann::json::parse(
+      kakeya("eval drafter-parity " + kDemoFlag +
+             "--limit 1 --blocks 1 --block-tokens 3 --min-agreement 0.1 --reference-backend cpu "
+             "--reference-compute fast --reference-draft " KAKEYA_DEMO_MODEL "/drafter --json")
+          .out);
+  EXPECT_TRUE(parity["reference"]["backend"].get<std::string>().starts_with("cpu/"));
+  EXPECT_EQ(parity["reference"]["compute"], "fast");
+  EXPECT_EQ(parity["reference"]["draft"], KAKEYA_DEMO_MODEL "/drafter");
+  EXPECT_EQ(parity["options"]["blocks"], 1);
+  EXPECT_EQ(parity["options"]["block_tokens"], 3);
+  const auto kl = nlohmann::json::parse(
+      kakeya("eval kl " + kDemoFlag +
+                 "--file - --length 8 --json --compute f32 --reference " KAKEYA_DEMO_MODEL
+                 " --reference-backend cpu --reference-compute fast",
+             "one two three four five six seven eight nine ten")
+          .out);
+  EXPECT_EQ(kl["reference"]["compute"], "fast");
+  EXPECT_TRUE(kl["reference"]["backend"].get<std::string>().starts_with("cpu/"));
+  EXPECT_EQ(kl["reference"]["model"], KAKEYA_DEMO_MODEL);
+  const auto needles = [&](const std::string& flags) {
+    return nlohmann::json::parse(kakeya("eval niah " + kDemoFlag + "--data " + KAKEYA_SOURCE_DIR +
+                                        "/eval/data --lengths 160 --depths 50 --samples 1 "
+                                        "--modes drop-full --json " +
+                                        flags)
+                                     .out)["samples"][0]["sha256"];
+  };
+  EXPECT_NE(needles("--distractors 2"), needles(""));
+  expect_refusal("eval kv " + kDemoFlag + "--projections " + folder_, "--projections " + folder_);
+  EXPECT_NE(kakeya("eval gate --rules").out.find("\nprovenance "), std::string::npos);
+  expect_refusal("chat --url https://localhost:1 --tls-ca " + folder_ + "/none", "none");
+}
+
+// The flags of a command, and of those below it, by the command's name.
+void collect_flags(const std::function<std::string(const std::string&)>& help,
+                   const std::string& command,
+                   std::map<std::string, std::set<std::string>>& all) {
+  const std::string text = help(command);
+  for (const std::string& flag : flags_of(text)) all[flag].insert(command);
+  const std::size_t list = text.find("Subcommands:\n");
+  if (list == std::string::npos) return;
+  std::istringstream lines(text.substr(list));
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && line.starts_with("  ")) {
+    if (line[2] == ' ') continue;
+    collect_flags(help, command + " " + line.substr(2, line.find(' ', 2) - 2), all);
+  }
+}
+
+// A flag that no test gives is one whose wiring nobody has seen.
+TEST_F(Cli, EveryFlagIsGivenByATest) {
+  std::map<std::string, std::set<std::string>> flags;
+  collect_flags([&](const std::string& command) { return kakeya(command + " --help").out; }, "",
+                flags);
+  ASSERT_GT(flags.size(), 120u);
+  std::string tests;
+  for (const char* folder : {"/tests/cli", "/tests/server", "/tools"}) {
+    for (const auto& file :
+         std::filesystem::recursive_directory_iterator(KAKEYA_SOURCE_DIR + std::string(folder))) {
+      const std::string name = file.path().filename();
+      if (file.is_regular_file() && name != "make_results") tests += slurp(file.path()) + "\n";
+    }
+  }
+  for (const auto& [flag, commands] : flags) {
+    const std::regex given(flag + "([^a-z0-9-]|$)");
+    EXPECT_TRUE(std::regex_search(tests, given)) << *commands.begin() << " " << flag;
+  }
 }
 
 // Biases that make the demo model open a channel behind some words; thoughts end the answer.

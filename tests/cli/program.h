@@ -57,9 +57,11 @@ class Cli : public testing::Test {
             slurp(folder_ + "/err")};
   }
 
-  // Runs a command of the shell while a server of the demo model listens at `socket`; its exit
-  // code.
-  int while_served(const std::string& socket, const std::string& command) const;
+  // Runs a command of the shell while a server with these flags listens at `socket`, or if that is
+  // empty at $url; the command's exit code.
+  int while_served(const std::string& socket,
+                   const std::string& command,
+                   const std::string& flags = "--model " KAKEYA_DEMO_MODEL) const;
 
   // Bad input gives one line on standard error that contains `part`, exit code 2, and no output.
   void expect_refusal(const std::string& arguments,
@@ -96,12 +98,16 @@ inline bool passes_gate(const std::string& gate) {
 
 inline const std::string kDemoFlag = std::string("--model ") + KAKEYA_DEMO_MODEL + " ";
 
-inline int Cli::while_served(const std::string& socket, const std::string& command) const {
-  const std::string script = std::string(KAKEYA_BINARY) + " serve " + kDemoFlag + "--socket " +
-                             socket + " > " + folder_ +
-                             "/served 2>&1 & server=$!; while ! grep -q temperature " + folder_ +
-                             "/served && kill -0 $server; do :; done; " + command +
-                             "; code=$?; kill $server; wait $server; exit $code";
+inline int Cli::while_served(const std::string& socket,
+                             const std::string& command,
+                             const std::string& flags) const {
+  const std::string served = folder_ + "/served";
+  const std::string script =
+      ": > " + served + "; " + KAKEYA_BINARY + " serve " + flags +
+      (socket.empty() ? " --port 0" : " --socket " + socket) + " > " + served +
+      " 2>&1 & server=$!; while ! grep -q temperature " + served +
+      " && kill -0 $server; do :; done; url=$(sed -n 's/^\\(http:[^ ]*\\) .*/\\1/p' " + served +
+      "); " + command + "; code=$?; kill $server; wait $server; exit $code";
   std::ofstream(folder_ + "/script") << script;
   return WEXITSTATUS(std::system(("bash " + folder_ + "/script").c_str()));
 }
