@@ -21,10 +21,10 @@ struct ChatMessage {
   std::string role;  // "system", "user", "assistant" or "tool", and what else the template knows
   std::string content;
   std::vector<ToolCall> tool_calls = {};  // of an assistant
-  // Of a tool's message: the call that it answers, and the tool's name. Templates want either.
+  // The call that a tool's message answers, and the tool's name. Templates want either.
   std::string tool_call_id = {};
   std::string name = {};
-  // What an assistant thought before, which templates call reasoning_content.
+  // The assistant's earlier thoughts; templates call them reasoning_content.
   std::string reasoning = {};
 };
 
@@ -35,17 +35,17 @@ struct ChatOptions {
   bool continue_final_message = false;
   // Nothing: what the template does when it is not told, the publisher's default.
   std::optional<bool> enable_thinking = {};
-  // What the model may call: each a JSON object as text, as publishers' templates and the Chat
-  // Completions interface have it:
+  // The tools that the model may call: each a JSON object as text, as publishers' templates and the
+  // Chat Completions interface have it:
   //   {"type": "function", "function": {"name": ..., "description": ..., "parameters": SCHEMA}}
   // Members keep their order, which shows in the prompt.
   std::vector<std::string> tools = {};
-  // What the template is told besides: a JSON object as text, or empty. Members with the names of
+  // More variables of the template: a JSON object as text, or empty. Members with the names of
   // the above do not count.
   std::string arguments = {};
 };
 
-// What a chat template makes of a conversation, to be encoded:
+// A conversation as a chat template renders it, to be encoded:
 //   tokenizer.encode(prompt.text, {.plain = prompt.plain})
 struct ChatPrompt {
   std::string text;

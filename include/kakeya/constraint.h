@@ -1,4 +1,4 @@
-// What tokens may come next: for grammars, and for whatever a program wants to allow.
+// Constrained decoding: a program says which tokens may come next (grammars, choices, anything).
 #pragma once
 
 #include <cstdint>

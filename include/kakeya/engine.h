@@ -30,8 +30,8 @@ class Engine {
   // anything is loaded if the memory limit is too small.
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
 
-  // What open() and one session of options.session will take, from the headers alone. The same
-  // errors as open(), but for the limit.
+  // Estimates what open() and one session of options.session will take, from the headers alone.
+  // Errors: those of open(), but for the limit.
   static Result<Footprint> estimate(const EngineOptions& options);
 
   virtual ~Engine() = default;
@@ -69,17 +69,17 @@ class Engine {
   virtual std::int64_t max_context() const = 0;
   // Union of config.json's and generation_config.json's eos ids.
   virtual std::span<const TokenId> stop_ids() const = 0;
-  // What goes in front of a text that no chat template wrote, by the tokenizer's word
-  // (add_bos_token, the post-processor, its kind); -1: nothing does.
+  // The beginning-of-sequence token in front of a text that no chat template wrote, as the
+  // tokenizer has it (add_bos_token, the post-processor, its kind); -1: none.
   virtual TokenId bos_id() const = 0;
   // The publisher's recommendation, from generation_config.json.
   virtual SamplingOptions recommended_sampling() const = 0;
   // "cpu/avx512_bf16"
   virtual std::string_view backend_name() const = 0;
   virtual int num_threads() const = 0;
-  // What create_session() uses: EngineOptions::session, or what fit_memory made of it.
+  // The options that create_session() uses: EngineOptions::session, or what fit_memory made of it.
   virtual const SessionOptions& session_options() const = 0;
-  // The same in words, where fit_memory was asked for: context, what was given up, bytes.
+  // Those options in words, where fit_memory was asked for: context, what was given up, bytes.
   virtual std::string memory_plan() const = 0;
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;

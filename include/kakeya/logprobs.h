@@ -16,7 +16,7 @@ struct TokenLogprob {
   bool operator==(const TokenLogprob&) const = default;
 };
 
-// Of one position.
+// Log-probabilities at one position.
 struct TokenLogprobs {
   TokenLogprob token;             // the one that stands there
   std::vector<TokenLogprob> top;  // the likeliest ones, in order; ties: the lower id first

@@ -1,5 +1,5 @@
-// What memory is for, and how much of it: the classes of the ledger and the footprint that is
-// printed, estimated before loading and compared with the allocator in tests.
+// The classes of the memory ledger, and the footprint: bytes by class, which are printed, estimated
+// before loading and compared with the allocator in tests.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a caller may choose when opening an engine, creating a session and generating.
+// Options of an engine, a session and a generation.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ enum class Compute : std::uint8_t { kF32, kFast };
 // and errors.
 enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
 
-// What happens to rows that are evicted. kKeep: they stay, exactly. kDrop: they are forgotten, and
-// their memory is used for later ones. kRestore: the same, but a projection makes about what they
-// were from a code that all layers share.
+// Ways to treat evicted rows of the KV cache. kKeep: they stay, exactly. kDrop: they are forgotten,
+// and their memory is used for later ones. kRestore: as kDrop, but a projection makes about what
+// they were from a code that all layers share.
 enum class Evicted : std::uint8_t { kKeep, kDrop, kRestore };
 
 struct SessionOptions {
@@ -66,7 +66,7 @@ struct SessionOptions {
 // context, without windows. Output never depends on it, only acceptance does.
 enum class DraftMask : std::uint8_t { kAuto, kCausal, kBidirectional };
 
-// What proposes tokens. Loaded with the engine.
+// The proposer of speculative decoding. Loaded with the engine.
 struct DraftOptions {
   // "auto": the model folder's drafter/, if it has one; "none"; "ngram": tokens that followed the
   // same n-gram before; "chain": n-gram where the match is long, else the folder's drafter; a
@@ -101,7 +101,7 @@ struct EngineOptions {
   // Bytes that weights and all sessions together may take. open() refuses before loading anything
   // if the weights and one session of `session` do not fit.
   std::uint64_t memory_limit = std::numeric_limits<std::uint64_t>::max();
-  // The same of the memory of a device, for backends whose memory is not the host's: weights,
+  // The limit of a device's memory, for backends whose memory is not the host's: weights,
   // sessions and passes lie there then. Never more than what is free there.
   std::uint64_t device_memory_limit = std::numeric_limits<std::uint64_t>::max();
   // Most bytes, within memory_limit, of a cache of what sessions have run: one whose tokens begin
@@ -165,7 +165,7 @@ struct GenerateOptions {
   AcceptRule accept = AcceptRule::kSampleMatch;
   std::vector<TokenId> stop_ids = {};  // beside those of the model
   bool ignore_model_stop_ids = false;
-  // What allows tokens, of this generation alone, which it must outlive; null: all are allowed.
+  // Allows tokens, of this generation alone, which it must outlive; null: all are allowed.
   // Errors of the generation then: kFailedPrecondition if it allows none.
   Constraint* constraint = nullptr;
   // Fills GenerateResult::logprobs, with so many of the likeliest tokens of each position, 0 to

@@ -31,7 +31,7 @@ enum class StopReason : std::uint8_t {
 // "stop_id", "max_tokens", "context", "callback"
 std::string_view stop_reason_name(StopReason reason);
 
-// What proposed the tokens of a round.
+// The proposer of a round's tokens.
 enum class DraftKind : std::uint8_t { kNone, kDflash, kNgram };
 
 // "none", "dflash", "ngram"
@@ -61,7 +61,7 @@ struct GenerateResult {
   std::vector<RoundRecord> rounds;  // the target's passes after the prefill, in order
   std::int64_t drafted = 0;         // tokens proposed, in all rounds
   std::int64_t accepted = 0;        // of those, agreed with
-  // Of a pass of one row, as measured, or as other passes say; 0 if there were none.
+  // Seconds of a pass of one row, as measured, or as other passes say; 0 if there were none.
   double plain_step_seconds = 0.0;
 
   // Mean tokens of a round that drafted: accepted drafts and the target's own token; 1 without any.

@@ -29,7 +29,7 @@ enum class StatusCode : int {
 // The code's name as printed in messages, for example "invalid argument".
 std::string_view status_code_name(StatusCode code);
 
-// What went wrong, in one line: what, expected, got, where.
+// An error in one line: what, expected, got, where.
 class Error {
  public:
   Error(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
@@ -37,7 +37,7 @@ class Error {
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
 
-  // The same error with `where` put before the message, for example the file it was found in.
+  // This error with `where` put before the message, for example the file it was found in.
   Error with_context(std::string_view where) const;
 
  private:

@@ -33,8 +33,8 @@ class TextStream {
   // has ended the text: what comes later is ignored then.
   bool push(TokenId id, std::string& text);
 
-  // The same for a text that stands in a token's place, such as that of a special token which is to
-  // be seen.
+  // As push() for a text that stands in a token's place, such as that of a special token which is
+  // to be seen.
   bool push_text(std::string_view token, std::string& text);
 
   // After the last token: appends what was held back. Returns whether a stop string has ended the

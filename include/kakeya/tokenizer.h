@@ -26,7 +26,7 @@ struct TextRange {
 };
 
 struct EncodeOptions {
-  // Whether text that spells a special token (for example "<bos>") becomes that token. Set it to
+  // True: text that spells a special token (for example "<bos>") becomes that token. Set it to
   // false for text from an untrusted source that must not be able to write control tokens.
   // Added tokens that are not special match either way.
   bool parse_special = true;
@@ -51,7 +51,7 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::string& path);
   static Result<Tokenizer> parse(std::string_view json);
 
-  // What was moved from may only be assigned to or destroyed.
+  // A tokenizer that was moved from may only be assigned to or destroyed.
   Tokenizer(Tokenizer&& other) noexcept;
   Tokenizer& operator=(Tokenizer&& other) noexcept;
   ~Tokenizer();
@@ -92,12 +92,12 @@ class Tokenizer {
   // empty for an unused id.
   std::string token_bytes(TokenId id) const;
 
-  // Whether a beginning-of-sequence token goes in front of a text that no template wrote, where
+  // True if a beginning-of-sequence token goes in front of a text that no template wrote, where
   // tokenizer_config.json does not say: by the post-processor's template, else as Hugging Face's
   // classes for such vocabularies do (byte fallback: yes; byte level: no).
   bool begins_texts() const;
 
-  // Whether decode leaves the token out.
+  // True if decode leaves the token out.
   bool is_special(TokenId id) const;
 
  private:
@@ -127,7 +127,7 @@ class StreamDecoder {
   // The text that became complete with this id; may be empty.
   std::string push(TokenId id);
 
-  // The same, appended to `out`; allocates nothing unless `out` has to grow.
+  // Appends it to `out` instead; allocates nothing unless `out` has to grow.
   void push(TokenId id, std::string& out);
 
   // The text still held back. The decoder is then as new.
