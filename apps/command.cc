@@ -48,7 +48,8 @@ Evicted parse_evicted(const std::string& name) {
   return name == "drop" ? Evicted::kDrop : Evicted::kKeep;
 }
 
-constexpr const char* kKvGroup = "Keys and values";
+constexpr const char* kKvGroup = "KV cache";
+constexpr const char* kMachineGroup = "Machine";
 
 void add_kv_type(CLI::App& command, const char* name, std::string& value, const std::string& help) {
   std::vector<std::string> types;
@@ -70,6 +71,26 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
       ->group(kKvGroup);
   add_kv_type(command, "--kv-codes", flags.kv_codes,
               "How the codes of restored rows are stored; types as above");
+}
+
+void add_engine_sources(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("-m,--model", flags.model, "Model folder or GGUF file (default: the demo model)")
+      ->type_name("DIR");
+  command
+      .add_option(
+          "--memory", flags.memory,
+          "Take no more than this: 512MiB, 4GB, or a fraction of the machine's memory such "
+          "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
+          "prints the plan; other commands refuse")
+      ->type_name("BYTES");
+}
+
+void add_context_flag(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--ctx", flags.context,
+                  "Most tokens a session can hold (default: 8192 or the model's limit)")
+      ->type_name("N");
 }
 
 // Of the machine, or as much as the control group of the process may have.
@@ -101,44 +122,48 @@ int report(const Error& error) {
   return kExitBadInput;
 }
 
+void add_leading_flags(CLI::App& command, ModelFlags& flags) {
+  add_engine_sources(command, flags);
+  add_context_flag(command, flags);
+}
+
 void add_engine_flags(CLI::App& command, ModelFlags& flags) {
-  command
-      .add_option("-m,--model", flags.model, "Model folder or GGUF file (default: the demo model)")
-      ->type_name("DIR");
-  command
-      .add_option(
-          "--memory", flags.memory,
-          "Take no more than this: 512MiB, 4GB, or a fraction of the machine's memory such "
-          "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
-          "prints the plan; other commands refuse")
-      ->type_name("BYTES");
+  if (command.get_option_no_throw("--model") == nullptr) add_engine_sources(command, flags);
   command
       .add_option("--device-memory", flags.device_memory,
-                  "The same of a card's memory, as a size (default: what is free there)")
-      ->type_name("BYTES");
+                  "A limit as --memory of a card's memory, as a size (default: what is free there)")
+      ->type_name("BYTES")
+      ->group(kMachineGroup);
   command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024))
-      ->type_name("N");
+      ->type_name("N")
+      ->group(kMachineGroup);
   command
       .add_option("--backend", flags.backend,
                   "One that `kakeya doctor` lists; ref is the slow reference")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->group(kMachineGroup);
   command
       .add_option("--instruction-set", flags.instruction_set,
                   "Force one of those that `kakeya doctor` lists (default: the best)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->group(kMachineGroup);
   command
       .add_option("--compute", flags.compute,
                   "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
       ->check(CLI::IsMember({"fast", "f32"}))
-      ->type_name("MODE");
+      ->type_name("MODE")
+      ->group(kMachineGroup);
   command
       .add_option("--weights-cache", flags.weights_cache,
                   "Keep packed weights in this folder, or beside the model: the first start writes "
                   "a file as large as the weights in memory, later ones map it")
-      ->type_name("DIR|beside");
-  command.add_flag("--weights-cache-trust", flags.weights_cache_trust,
-                   "Map packed weights without looking whether they are damaged");
+      ->type_name("DIR|beside")
+      ->group(kMachineGroup);
+  command
+      .add_flag("--weights-cache-trust", flags.weights_cache_trust,
+                "Map packed weights without looking whether they are damaged")
+      ->group(kMachineGroup);
 }
 
 void add_kv_flags(CLI::App& command, ModelFlags& flags) {
@@ -147,10 +172,11 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
     add_kv_type(command, name, value, help);
   };
   add_type("--kv-full", flags.kv_full,
-           "How full layers store them: auto (f32 or bf16, by --compute), f32, bf16, int8, int4, "
+           "How full layers store keys and values: auto (f32 or bf16, by --compute), f32, bf16, "
+           "int8, int4, "
            "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
-  add_type("--kv-sliding", flags.kv_sliding, "The same of sliding layers");
-  add_type("--kv-drafter", flags.kv_drafter, "The same of the drafter's context");
+  add_type("--kv-sliding", flags.kv_sliding, "How sliding layers store them; types as above");
+  add_type("--kv-drafter", flags.kv_drafter, "How the drafter's context is stored; types as above");
   command
       .add_option("--window", flags.window,
                   "Evict tokens that lie N or more before the present one (default: none). "
@@ -171,19 +197,20 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   add_evicted("--evicted-full", flags.evicted_full,
               "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
               "restore (about what they were, from a small code a token)");
-  add_evicted("--evicted-sliding", flags.evicted_sliding, "The same of sliding layers");
+  add_evicted("--evicted-sliding", flags.evicted_sliding,
+              "Evicted rows of sliding layers, likewise");
   add_restore_flags(command, flags);
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add_engine_flags(command, flags);
+  if (command.get_option_no_throw("--ctx") == nullptr) add_context_flag(command, flags);
   command
-      .add_option("--ctx", flags.context,
-                  "Most tokens a session can hold (default: 8192 or the model's limit)")
-      ->type_name("N");
-  command.add_option("--chunk", flags.chunk, "Most tokens of one forward pass (default: 512)")
+      .add_option("--chunk", flags.chunk,
+                  "Most tokens of one forward pass: chunked prefill (default: 512)")
       ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N");
+      ->type_name("N")
+      ->group(kMachineGroup);
   add_kv_flags(command, flags);
 }
 
@@ -191,7 +218,8 @@ void add_chat_template_flag(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--chat-template", flags.chat_template,
                   "A Jinja chat template to use instead of the model's own")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->group("Conversation");
 }
 
 void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
@@ -202,7 +230,8 @@ void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
                   "begins like an earlier one: auto (a quarter of what --memory leaves beside "
                   "weights and workspace, the default), off, or a size. It gives way before a "
                   "session is refused memory")
-      ->type_name("auto|off|BYTES");
+      ->type_name("auto|off|BYTES")
+      ->group(kKvGroup);
 }
 
 void add_draft_length_flag(CLI::App& command, std::string& length) {

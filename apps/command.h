@@ -77,6 +77,9 @@ struct ModelFlags {
   bool fit_memory = false;           // with a limit: EngineOptions::fit_memory
   std::string prompt_cache = "off";  // commands whose texts begin alike set another default
 };
+// --model, --memory and --ctx, for commands whose help begins with what everybody needs. Before the
+// functions below, which leave them out then.
+void add_leading_flags(CLI::App& command, ModelFlags& flags);
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);
 // How its sessions keep keys and values.

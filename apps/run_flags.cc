@@ -87,11 +87,13 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 }
 
 Status check_flags(const RunFlags& flags) {
-  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
-                                       {"--chat", "--trace"},
-                                       {"--chat", "--prompt"},
-                                       {"--chat", "--prompt-file"},
-                                       {"--raw", "--system"}};
+  constexpr const char* kPairs[][2] = {
+    {"--chat", "--raw"},
+    {"--chat", "--trace"},
+    {"--chat", "--prompt"},
+    {"--chat", "--prompt-file"},
+    {"--raw", "--system"}
+  } -> group(kConversation);
   for (const auto& [one, other] : kPairs) {
     if (flags.given(one) && flags.given(other)) {
       return bad_usage("{} and {} exclude each other", one, other);
@@ -118,7 +120,9 @@ void recommend(const RunFlags& flags, const SamplingOptions& recommended, Sampli
 }
 
 void add_run_flags(CLI::App& command, RunFlags& flags) {
+  constexpr const char* kConversation = "Conversation";
   flags.command = &command;
+  add_leading_flags(command, flags.model);
   auto* prompt = command.add_option("-p,--prompt", flags.prompt, "The prompt")->type_name("TEXT");
   command
       .add_option("-f,--prompt-file", flags.prompt_file,
@@ -128,29 +132,35 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("-c,--chat", flags.chat, "A conversation; each line of input is a message");
   command.add_option("--system", flags.system, "System message of the conversation")
       ->type_name("TEXT");
-  command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is");
-  auto* thinking = command.add_flag("--thinking", flags.thinking,
-                                    "Let the model think before it answers, by its template; "
-                                    "default: as the publisher has it");
-  command.add_flag("--no-thinking", flags.no_thinking, "Have it answer at once")
-      ->excludes(thinking);
   command
       .add_option("-n,--max-tokens", flags.text.generate.max_tokens,
                   "Most tokens of a reply (default: 256)")
       ->type_name("N");
+  command.add_flag("--json", flags.json,
+                   "Print one JSON object instead of text; with --chat one a line for each reply");
+  command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is");
+  auto* thinking = command
+                       .add_flag("--thinking", flags.thinking,
+                                 "Let the model think before it answers, by its template; "
+                                 "default: as the publisher has it")
+                       ->group(kConversation);
+  command.add_flag("--no-thinking", flags.no_thinking, "Have it answer at once")
+      ->excludes(thinking)
+      ->group(kConversation);
   command.add_option("--stop", flags.text.stop_strings, "End before this text; repeatable")
       ->allow_extra_args(false)
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->group(kConversation);
   command
       .add_option("--session", flags.session,
                   "Go on from this file if it exists, and write it after each reply")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->group(kConversation);
   command
       .add_option("--logprobs", flags.text.generate.top_logprobs,
                   "With --json: the log-probability of each token, and of the N likeliest there")
-      ->type_name("N");
-  command.add_flag("--json", flags.json,
-                   "Print one JSON object instead of text; with --chat one a line for each reply");
+      ->type_name("N")
+      ->group("Sampling");
   add_prompt_cache_flag(command, flags.model);
   add_chat_template_flag(command, flags.model);
   add_sampling_flags(command, flags);

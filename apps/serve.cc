@@ -305,6 +305,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   server::ServeOptions& serve_options = flags->serve;
+  add_leading_flags(*command, flags->model);
   add_access_flags(*command, *flags);
   add_log_flags(*command, *flags);
   command
@@ -325,20 +326,23 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--queue", serve_options.scheduler.max_waiting,
                    "Most requests that wait; others get 429 (default: 4096)")
-      ->type_name("N");
+      ->type_name("N")
+      ->group("Requests");
   command
       ->add_option(
           "--request-timeout", flags->request_timeout,
           "Most time of a request; then it ends with 504. A request may ask for less in its "
           "field X-Request-Timeout (default: 0, any)")
       ->check(CLI::Range(0.0, 1e6))
-      ->type_name("SECONDS");
+      ->type_name("SECONDS")
+      ->group("Requests");
   command
       ->add_option("--drain", flags->drain_seconds,
                    "At SIGTERM, how long what is being answered may take to its end; new requests "
                    "get 503 meanwhile, as /health does (default: 30)")
       ->check(CLI::Range(0.0, 86400.0))
-      ->type_name("SECONDS");
+      ->type_name("SECONDS")
+      ->group("Requests");
   add_prompt_cache_flag(*command, flags->model);
   add_chat_template_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
