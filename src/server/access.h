@@ -44,13 +44,13 @@ class Access {
   // Null without TLS.
   boost::asio::ssl::context* tls() const { return tls_ ? &*tls_ : nullptr; }
 
-  // Whether the field Host of a request, with or without a port, is a name of this server: the
+  // True if the field Host of a request, with or without a port, is a name of this server: the
   // loopback's; with TLS one of the certificate's; with keys any address in digits too; on a Unix
   // socket any; and ServeOptions::allowed_hosts. Case does not matter. A page of another site
   // reaches this machine by names of its own alone.
   bool knows_host(std::string_view host) const;
 
-  // Whether a page of this origin, as "https://example.com", may read answers.
+  // True if a page of this origin, as "https://example.com", may read answers.
   bool lets_read(std::string_view origin) const;
 
   // The name of the key that a request has, empty if there are no keys. A request that `counts`

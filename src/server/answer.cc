@@ -8,7 +8,7 @@
 namespace kakeya::server {
 namespace {
 
-// Of the text that `piece` has got behind `before`.
+// Adds a run of the text that `piece` has got behind `before`; nothing if there is no text.
 void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
   const std::size_t bytes = piece.text.size() - before;
   if (bytes == 0) return;

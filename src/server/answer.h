@@ -1,5 +1,4 @@
-// What becomes of a request's tokens, without a wire format: text, why it ended, how many there
-// were.
+// An answer, made of a request's tokens, without a wire format: text, why it ended, token count.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,7 @@ struct TextRun {
   bool drafted = false;
 };
 
-// What came since the last piece.
+// The part of an answer that came since the last piece.
 struct AnswerPiece {
   std::string text;
   std::int64_t begin = 0;          // characters of the answer's text before it
@@ -55,7 +54,7 @@ class Answer {
   // if one ended it.
   Status add(Mail mail, AnswerPiece& piece);
 
-  // Whether nothing more comes. With a stop string that is before the request has ended.
+  // True if no more text comes. With a stop string that is before the request has ended.
   bool finished() const { return reason_ != FinishReason::kNone; }
   FinishReason reason() const { return reason_; }
   std::int64_t token_count() const { return token_count_; }

@@ -74,7 +74,8 @@ bool AnswerSplitter::finish(std::string& thought, std::string& said) {
   return said_.finish(said);
 }
 
-// Of what is held: all but a name, and but a line's end, behind which the channel may end.
+// Moves the held text to `out`, except the channel's name and a line's end, behind which the
+// channel may end.
 void AnswerSplitter::add_thought(std::string& out) {
   if (!named_) {
     const std::size_t line = held_.find('\n');

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 
-// Of what a server sends before it is used: an event, or the words of an error.
+// The limit of bytes held before they are used: an event of the stream, or the words of an error.
 constexpr std::size_t kMostHeldBytes = std::size_t{4} << 20;
 constexpr std::chrono::milliseconds kPoll{50};
 

@@ -49,7 +49,7 @@ class ClientStream {
   // Null without TLS.
   Tls* tls() { return tls_ ? &*tls_ : nullptr; }
 
-  // Of the operations that begin from here on, all together.
+  // Sets one time limit for all operations that begin from here on, together.
   template <typename Duration>
   void expires_after(Duration limit) {
     plain_.expires_after(limit);

@@ -207,8 +207,8 @@ bool Connection::set_deadline(const HttpFields& fields) {
 
 bool Connection::exchange() {
   record_ = std::make_shared<RequestRecord>(service_.log, peer_);
-  // What was refused before all of it was read has ended keep_alive_: what comes behind is not a
-  // request, whatever it looks like.
+  // A request that was refused before all of it was read has ended keep_alive_: the bytes behind it
+  // are not a request, whatever they look like.
   const bool goes_on = read_and_answer() && keep_alive_ && !stopping_;
   record_->gone = gone_;
   record_->finish();

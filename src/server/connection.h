@@ -35,7 +35,7 @@
 
 namespace kakeya::server {
 
-// What all connections share; it outlives them.
+// The parts of the server that all connections share. They outlive the connections.
 struct Service {
   Engine& engine;
   const Tokenizer& tokenizer;
@@ -53,7 +53,7 @@ struct Service {
 
 struct PageFile;
 
-// What the scheduler says of a text that is embedded or scored.
+// The scheduler's result for a text that is embedded or scored.
 struct TextResult {
   std::vector<float> embedding = {};
   std::vector<TokenLogprobs> scores = {};
@@ -101,7 +101,7 @@ class Connection {
   // Paths, what asks for them and who answers: connection_routes.cc.
   struct Route;
   static const Route* find_route(std::string_view path);
-  // What the log calls a path: a client may write anything into one.
+  // The log's name for a path: a client may write anything into one.
   static std::string_view known_route(std::string_view path);
   static std::string allowed_verbs(const Route* route);
 
@@ -143,7 +143,7 @@ class Connection {
   bool generate(const ServeRequest& wish,
                 const std::vector<Request>& prepared,
                 const CompletionWriter& writer);
-  // What answers begin with that repeat their prompts. Errors: as read_texts().
+  // The first pieces of answers that repeat their prompts, one per prompt. Errors: as read_texts().
   Outcome<std::vector<AnswerPiece>> echo_prompts(const ServeRequest& wish,
                                                  const std::vector<Request>& prepared);
   // Hands the requests to the driver, once for each answer that each wants; the answers to a prompt
@@ -152,10 +152,11 @@ class Connection {
                                       const std::vector<Request>& prepared,
                                       const std::vector<AnswerPiece>& echoes);
   Outcome<void> submit_choice(const ServeRequest& wish, Request request, Choice& choice);
-  // What became of texts behind which nothing is generated, in order. Errors: as Driver::submit(),
+  // The results of texts behind which nothing is generated, in order. Errors: as Driver::submit(),
   // and those of the first one that fails.
   Outcome<std::vector<TextResult>> read_texts(std::vector<Request> texts);
-  // What the log says of answers that were given, whole or not.
+  // Adds to the log's record how many tokens the answers have and, if all are whole, why they
+  // ended.
   void note_answers(const std::vector<Choice>& choices);
   bool whole_answers(std::vector<Choice>& choices,
                      const CompletionWriter& writer,
@@ -163,9 +164,9 @@ class Connection {
   bool stream_answers(std::vector<Choice>& choices,
                       const CompletionWriter& writer,
                       const ServeRequest& wish);
-  // What came for a choice; tells the metrics when.
+  // Takes the mail of a choice into `piece`, and tells the metrics when it came.
   Status add_mail(Choice& choice, AnswerPiece& piece);
-  // The same as events of a stream, appended.
+  // Takes the mail of a choice and appends it to `events`, as events of a stream.
   Status add_events(Choice& choice, int index, const CompletionWriter& writer, std::string& events);
   bool reply_with(const Outcome<std::string>& json);
   bool refuse(const Refusal& refusal);
@@ -175,7 +176,7 @@ class Connection {
              std::string body,
              const Headers& headers = {},
              std::string_view content_type = "application/json");
-  // What every answer says of the server and the connection.
+  // Sets the fields that every answer has about the server and the connection.
   void set_common_fields(boost::beast::http::response_header<>& response) const;
   bool write_stream_header();
   bool write_piece(std::string_view text);
@@ -184,9 +185,9 @@ class Connection {
   // Runs the loop until the operation that `start` begins with a handler has ended.
   template <typename Start>
   ErrorCode finish(const Start& start);
-  // Until there is mail; false if the client has gone, or there is none for so long.
+  // Waits until there is mail; false if the client has gone, or there is none for so long.
   bool wait_for_mail(std::optional<std::chrono::milliseconds> limit = {});
-  // The same for a stream, with a sign of life now and then.
+  // Waits for the mail of a stream, and sends a sign of life now and then.
   bool wait_with_pings();
   // Looks for a client that goes away while it waits for an answer.
   void watch();

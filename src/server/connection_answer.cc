@@ -1,4 +1,5 @@
-// What a connection does for an answer of the model: asks the driver, and writes what comes of it.
+// The part of a connection for answers of the model: it asks the driver, and writes what comes of
+// it.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -38,8 +39,8 @@ struct Choice {
 
 namespace {
 
-// What begins an answer that repeats its prompt. Of a text, what was put in front of it is left
-// out.
+// The first piece of an answer that repeats its prompt. Tokens that were put in front of a text are
+// left out.
 AnswerPiece echo_of(const Tokenizer& tokenizer,
                     const RawPrompt& prompt,
                     const std::vector<TokenId>& ids) {
@@ -52,7 +53,7 @@ AnswerPiece echo_of(const Tokenizer& tokenizer,
   return piece;
 }
 
-// Those of all of the prompt's tokens but its first one.
+// Adds the log-probabilities of all of the prompt's tokens but its first one.
 void add_scores(std::vector<TokenLogprobs>& scores, AnswerPiece& piece) {
   const std::size_t count = std::min(scores.size(), piece.tokens.size());
   for (std::size_t i = 1; i <= count; ++i) {
@@ -128,7 +129,7 @@ Outcome<std::vector<AnswerPiece>> Connection::echo_prompts(const ServeRequest& w
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     const Request& request = prepared[i];
     pieces.push_back(echo_of(service_.tokenizer, wish.prompts[i], request.prompt));
-    // Of a first token nothing can be said.
+    // A first token has no log-probability.
     if (!wish.logprobs || request.prompt.size() < 2) continue;
     texts.push_back({.prompt = request.prompt,
                      .score = ScoreOptions{.first = 1, .top_logprobs = wish.top_logprobs},
@@ -175,7 +176,7 @@ Outcome<std::vector<Choice>> Connection::submit(const ServeRequest& wish,
 }
 
 Outcome<void> Connection::submit_choice(const ServeRequest& wish, Request request, Choice& choice) {
-  // What is not streamed is taken as it comes, and kept until it is whole.
+  // An answer that is not streamed is taken as it comes, and kept until it is whole.
   const std::size_t most_unread = wish.stream
                                       ? service_.options.most_unread_tokens
                                       : static_cast<std::size_t>(request.generate.max_tokens);

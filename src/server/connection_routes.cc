@@ -1,4 +1,4 @@
-// What a connection answers to which path: one table.
+// The table of routes: the function that answers each path.
 #include <fmt/format.h>
 
 #include <boost/beast/core/string.hpp>

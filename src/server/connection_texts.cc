@@ -1,5 +1,5 @@
-// What a connection does for texts behind which nothing is generated, which are embedded or scored:
-// each is a request of the driver's, some at a time.
+// The part of a connection for texts behind which nothing is generated, which are embedded or
+// scored: each is a request of the driver's, some at a time.
 #include <boost/asio/post.hpp>
 #include <cstddef>
 #include <memory>

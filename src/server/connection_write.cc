@@ -1,4 +1,4 @@
-// What a connection writes: responses, whole and in pieces.
+// The part of a connection that writes responses, whole and in pieces.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 

@@ -153,8 +153,8 @@ void read_effort(JsonReader& reader, const Json& body, Json& arguments, ChatOpti
   if (*effort != "none") arguments["reasoning_effort"] = *effort;  // of templates that know it
 }
 
-// What the template is told besides. "enable_thinking", which Gemma's and Qwen's ask for, may stand
-// in front.
+// Reads the other arguments of the template. "enable_thinking", which Gemma's and Qwen's ask for,
+// may stand in front.
 void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out) {
   Json arguments = Json::object();
   read_effort(reader, body, arguments, out);

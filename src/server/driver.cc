@@ -11,7 +11,7 @@
 namespace kakeya::server {
 namespace {
 
-// What the scheduler says of the tokens that it is about to give.
+// The scheduler's words about the tokens that it is about to give.
 struct Coming {
   std::optional<TokenLogprobs> logprobs = {};  // of the next one
   std::int32_t drafted = 0;                    // how many were drafted, before others come

@@ -32,8 +32,8 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // What became of a request, also of one whose mailbox nobody reads any more. On the thread that
-  // steps or stops; must be quick.
+  // Called with the result of each request, also of one whose mailbox nobody reads any more. It
+  // runs on the thread that steps or stops, and must be quick.
   using OnEnd = std::function<void(const RequestResult& result)>;
 
   // Queues a request, whose tokens and end go to `mailbox`; its own callbacks are replaced.
@@ -47,12 +47,12 @@ class Driver {
   // Ends all requests with kUnavailable, and the thread. Returns when that is done.
   void stop();
 
-  // Whether requests are taken.
+  // True if requests are taken.
   bool healthy() const { return healthy_; }
   // The pass that runs now, and those since the start that took longer than the watchdog's limit.
   bool stalled() const { return watchdog_.stalled(); }
   std::int64_t stalls() const { return watchdog_.stalls(); }
-  // Whether there are requests and none of them has gone on for longer than that limit.
+  // True if there are requests and none of them has gone on for longer than that limit.
   bool stuck() const;
   SchedulerStatistics statistics() const { return scheduler_->statistics(); }
 

@@ -46,7 +46,7 @@ void turn_away(Socket& socket) {
   socket.shutdown(Socket::shutdown_send, ignored);
 }
 
-// Whether there is memory for the smallest request: a server that could answer nobody does not
+// Fails if there is no memory for the smallest request: a server that could answer nobody does not
 // start.
 Status check_memory(Scheduler& scheduler) {
   KAKEYA_ASSIGN_OR_RETURN(const RequestId id,
@@ -118,8 +118,9 @@ struct HttpServer::State {
   std::atomic<std::int64_t> answering = 0;
   std::mutex text_work;
   const Service service;
-  // Of the thread that accepts, and when that has ended, of who stops the server. Sockets that are
-  // accepted belong to a slot's loop, which must outlive them: so these go last.
+  // The slots are used by the thread that accepts, and once that has ended, by the one that stops
+  // the server. Accepted sockets belong to a slot's loop, which must outlive them: so the slots go
+  // last.
   std::list<std::unique_ptr<Slot>> slots;
   std::unique_ptr<Slot> next;  // whose socket comes next
   asio::io_context io{1};

@@ -19,12 +19,12 @@ class HttpServer {
   // Engine::tokenizer() and Engine::create_scheduler().
   static Result<std::unique_ptr<HttpServer>> start(Engine& engine, const ServeOptions& options);
 
-  // The same over a scheduler of another kind, with the engine's tokens.
+  // Starts a server over a scheduler of another kind, with the engine's tokens.
   static Result<std::unique_ptr<HttpServer>> start(Engine& engine,
                                                    const ServeOptions& options,
                                                    std::unique_ptr<Scheduler> scheduler);
 
-  // What start() refuses of the options, before there is an engine. Errors: as Access::open().
+  // Checks the options as start() does, before there is an engine. Errors: as Access::open().
   static Status check(const ServeOptions& options);
 
   // As stop().
@@ -43,7 +43,7 @@ class HttpServer {
 
   // Takes no requests from here on, and /health says so; those that it has are answered.
   void drain();
-  // Whether there are such.
+  // True if requests are still being answered.
   bool is_answering() const;
 
   // Ends what is being answered, with an error that says why, and all connections. Returns when

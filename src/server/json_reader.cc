@@ -15,7 +15,7 @@ tl::unexpected<Refusal> refuse(std::string message) {
 
 }  // namespace
 
-// What was there, in a few words.
+// The value that was there, in a few words.
 std::string shown(const Json& value) {
   if (!value.is_primitive() || value.is_null()) return value.type_name();
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);

@@ -19,14 +19,14 @@ namespace kakeya::server {
 
 using Json = nlohmann::json;
 
-// What a body may cost before anything of it is allocated.
+// The limits of a body, checked before anything of it is allocated.
 inline constexpr std::size_t kMostJsonDepth = 64;
 inline constexpr std::size_t kMostJsonValues = 524'288;
 
 // The body, a JSON object. Errors: kInvalidArgument.
 Outcome<Json> parse_body(std::string_view body);
 
-// What was there, in a few words.
+// The value that was there, in a few words.
 std::string shown(const Json& value);
 
 // The number, if it is a whole one within 63 bits: 40.0 is 40, as JSON has one kind of number.

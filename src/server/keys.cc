@@ -69,7 +69,7 @@ Result<Keys::Entry> Keys::parse_line(std::string_view line, const std::string& w
   Entry entry;
   const std::size_t first = line.find(':');
   const std::string_view name = line.substr(0, first);
-  // What is wrong is not shown: it may be a key.
+  // A wrong name is not shown: it may be a key.
   if (first == std::string_view::npos || !is_name(name)) {
     return invalid_argument(
         "{}: expected NAME:HASH, a name of 1 to {} of a-z, A-Z, 0-9, -, _ and .", where,

@@ -54,7 +54,7 @@ class Keys {
   // Takes so many places more, for a request that is worth several: those that come next are its.
   void charge(std::string_view name, std::int64_t places);
 
-  // What is left of the quotas of keys that `old` had by the same name, in parts of the whole.
+  // Takes over, for keys that `old` had by the same name, the parts of their quotas that are left.
   void take_quotas(const Keys& old);
 
   const std::string& name(std::size_t index) const { return entries_[index].name; }

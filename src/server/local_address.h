@@ -15,7 +15,7 @@ Result<std::string> listen_address(const std::string& host);
 // The field Host of a request without its port, an address of IPv6 without its brackets.
 std::string_view without_port(std::string_view host);
 
-// Whether a host, with or without a port, names the loopback, which no other machine can reach. An
+// True if a host, with or without a port, names the loopback, which no other machine can reach. An
 // empty one does: older clients send none.
 bool is_local_host(std::string_view host);
 

@@ -1,4 +1,4 @@
-// What the driver has to say to one connection: tokens, then an end. The driver never waits for a
+// A mailbox from the driver to one connection: tokens, then an end. The driver never waits for a
 // connection, so the box has a limit: whoever lets it fill up gets no further tokens.
 #pragma once
 
@@ -45,16 +45,16 @@ class Mailbox {
 
   // How many tokens of the prompt were taken over from what was run before; put before any token.
   void put_cached(std::int64_t tokens);
-  // The same, for the reader; 0 until it is known.
+  // The number given to put_cached(); 0 before.
   std::int64_t cached() const;
 
-  // What there is; nothing if there is nothing new.
+  // Takes the tokens and the end that have come; an empty Mail if there is nothing new.
   Mail take();
 
   // For the reader that goes away: `wake` is not called from here on.
   void close();
 
-  // Whether put() ever found it full.
+  // True if put() ever found the box full.
   bool overflowed() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a server counts, as Prometheus reads it (GET /metrics).
+// The counts of a server, as Prometheus reads them (GET /metrics).
 #pragma once
 
 #include <prometheus/family.h>
@@ -13,7 +13,7 @@
 
 namespace kakeya::server {
 
-// What the server says of itself now.
+// The server's own counts at present.
 struct ServerCounts {
   std::uint64_t lost_log_lines = 0;
   std::int64_t stalls = 0;  // Driver::stalls()

@@ -19,7 +19,7 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 void read_stop(JsonReader& reader, const Json& body, std::vector<std::string>& out) {
   const Json* stop = reader.find(body, "stop");
   if (stop == nullptr) return;
-  // What a stop string may be is TextStream's business.
+  // TextStream checks what a stop string may be.
   const Json texts = stop->is_string() ? Json::array({*stop}) : *stop;
   if (!texts.is_array()) return reader.refuse("stop", "a text or an array of texts", shown(*stop));
   for (const Json& text : texts) {
@@ -49,7 +49,7 @@ void read_max_tokens(JsonReader& reader,
                      std::optional<std::int64_t>& out) {
   for (const char* name : {"max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens"}) {
     const Json* value = reader.find(body, name);
-    // What the context leaves, in llama.cpp's words.
+    // In llama.cpp's API, -1 means as many tokens as the context leaves room for.
     if (value != nullptr && whole_number(*value) == -1) {
       out.reset();
     } else {

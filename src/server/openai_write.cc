@@ -27,7 +27,8 @@ std::string bytes_of_part(const Tokenizer& tokenizer, TokenId id, std::string_vi
   return bytes.find(kReplacement) == std::string::npos ? bytes : "";
 }
 
-// What is shown of a token: its text, or of a part of a character its bytes as OpenAI writes them.
+// The text shown for a token: its own, or for a part of a character its bytes as OpenAI writes
+// them.
 std::string shown_token(const Tokenizer& tokenizer, TokenId id, std::string_view prefix) {
   const std::string text = tokenizer.decode({&id, 1}, false);
   const std::string bytes = bytes_of_part(tokenizer, id, text);

@@ -34,7 +34,7 @@ struct WholeAnswer {
   std::int64_t generated = 0;  // of its tokens; others are the prompt's
 };
 
-// What each text that is written of an answer says of it.
+// The fields about an answer that each text written of it has.
 struct AnswerFrame {
   std::string id;
   std::string model;
@@ -59,7 +59,7 @@ class CompletionWriter {
   std::string chunk(int index, const AnswerPiece& piece) const;
   std::string last_chunk(int index, FinishReason reason) const;
   std::string usage_chunk(std::int64_t completion_tokens, std::int64_t cached) const;
-  // Whether chunk() of this piece would say anything.
+  // True if chunk() of this piece would say anything.
   bool says_anything(const AnswerPiece& piece) const;
 
   bool is_chat() const { return request_.is_chat(); }

@@ -13,8 +13,8 @@ struct PageFile {
   std::string_view text;
 };
 
-// What a browser may load and do for the page: nothing but what this server sends. A text that a
-// model wrote can so neither run a script nor fetch anything, even if it became markup.
+// The page's Content-Security-Policy: a browser loads nothing but what this server sends. So a text
+// that a model wrote can neither run a script nor fetch anything, even if it became markup.
 inline constexpr std::string_view kPagePolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

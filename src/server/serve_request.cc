@@ -146,7 +146,7 @@ Outcome<ChatPrompt> apply_template(const Engine& engine,
   auto chat = engine.apply_chat_template(messages, options);
   if (chat) return std::move(chat).value();
   Refusal refusal = refusal_of(chat.error());
-  // What the template could not do with it, it will not do the next time either.
+  // A template that ran out of resources will do so the next time too.
   if (refusal.status == StatusCode::kResourceExhausted) {
     refusal.status = StatusCode::kInvalidArgument;
   }

@@ -17,7 +17,8 @@
 
 namespace kakeya::server {
 
-// What is not said is the publisher's recommendation for sampling, else nothing.
+// A request's sampling parameters. One that is not said is the publisher's recommendation, if there
+// is any.
 struct SamplingWish {
   std::optional<float> temperature = {};
   std::optional<int> top_k = {};
@@ -84,15 +85,15 @@ Outcome<ChatPrompt> apply_template(const Engine& engine,
                                    const std::vector<ChatMessage>& messages,
                                    const ChatOptions& options);
 
-// Of each prompt, or of the conversation, what the scheduler gets for the first choice: prompt and
+// The scheduler's requests for the first choice of each prompt, or of the conversation: prompt and
 // options of generating. Errors: as above, and kInvalidArgument for what the context cannot hold
 // ("context_length_exceeded").
 Outcome<std::vector<Request>> make_requests(const Engine& engine,
                                             const ServeRequest& wish,
                                             std::int64_t draft_length);
 
-// What the request for one answer is bound to besides; null: nothing. It must live as long as the
-// request's generation.
+// The constraint on the tokens of one answer; null: none. It must live as long as the request's
+// generation.
 std::shared_ptr<Constraint> constraint_of(const Engine& engine, const ServeRequest& wish);
 
 }  // namespace kakeya::server

@@ -109,7 +109,7 @@ class StandardOutput {
   bool takes_bytes_ = true;
 };
 
-// Of one thread, the log's.
+// The sink of one thread, the log's.
 class LineSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit LineSink(ServerLog::WriteLine write) : write_(std::move(write)) {}

@@ -1,5 +1,5 @@
-// What a server tells its operator: lines of JSON, one a request once it has ended, and what
-// happens to the server itself. Neither a prompt nor an answer is ever in one, nor a key.
+// The log of a server for its operator: lines of JSON, one a request once it has ended, and some on
+// what happens to the server itself. Neither a prompt nor an answer is ever in one, nor a key.
 #pragma once
 
 #include <chrono>
@@ -57,9 +57,9 @@ class ServerLog {
   std::unique_ptr<Output> output_;  // null: says nothing
 };
 
-// What is written of one request. The connection and each answer of its own hold it together; the
-// last one to let go of it writes the line, so that what the scheduler did is in it, too. What both
-// write are different members, so that it takes no lock.
+// The log line of one request. The connection and each answer of its own hold it together; the last
+// one to let go of it writes the line, so that what the scheduler did is in it, too. They write
+// different members, so that it takes no lock.
 class RequestRecord {
  public:
   // `peer`: the client's address.
@@ -85,7 +85,7 @@ class RequestRecord {
   bool is_answer = false;          // of a model
   LogLevel level = LogLevel::kInfo;
 
-  // Of an answer's end. On one thread at a time.
+  // Adds the result of an answer that has ended. On one thread at a time.
   void add_result(const RequestResult& result);
 
  private:
@@ -102,7 +102,7 @@ class RequestRecord {
   double first_token_seconds_ = -1.0;  // below 0: there was none
   double total_seconds_ = 0.0;
 
-  // Of add_result().
+  // The members that add_result() writes.
   std::int64_t drafted_ = 0;
   std::int64_t accepted_ = 0;
   double queue_seconds_ = 0.0;

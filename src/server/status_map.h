@@ -20,7 +20,7 @@ struct Refusal {
 template <typename T>
 using Outcome = tl::expected<T, Refusal>;
 
-// What an error becomes.
+// The HTTP form of an error.
 struct HttpError {
   unsigned status = 500;  // of HTTP
   std::string_view type;  // "invalid_request_error" and its like

@@ -15,10 +15,10 @@
 
 namespace kakeya::server {
 
-// Of a request.
+// The limits of a request for embeddings.
 inline constexpr std::size_t kMostEmbeddings = 2048;
 inline constexpr std::int64_t kMostEmbeddingTokens = 300'000;
-// Of /tokenize, whatever the context.
+// The limit of /tokenize in tokens, whatever the context.
 inline constexpr std::int64_t kMostTokenized = 1 << 20;
 
 // POST /tokenize: {"content" or "prompt": TEXT, "add_special": true} or {"messages": [...]} to
@@ -56,7 +56,8 @@ std::string props_json(const Engine& engine, const ServeOptions& options);
 // GET /tokenizer_info, as vLLM has it: the tokens that begin and end texts, and how many fit.
 Outcome<std::string> tokenizer_json(const Engine& engine);
 
-// Whether a request means the model that is served; an empty name does.
+// Fails if a request means another model than the one that is served; an empty name means the
+// served one.
 Outcome<void> check_model(std::string_view served, std::string_view asked);
 
 }  // namespace kakeya::server

@@ -52,7 +52,7 @@ constexpr UnservedField kOfAnswers[] = {
     {"length_penalty", 1.0},
     {"repeat_last_n", -1.0, "-1: repetition_penalty looks at all tokens"},
     {"top_n_sigma", -1.0},
-    // What an answer would hold.
+    // Fields that would change what an answer holds.
     {"best_of", 1.0},
     {"n_probs", 0.0, "logprobs and top_logprobs"},
     {"prompt_logprobs", std::nullopt, "echo and logprobs of /v1/completions"},

@@ -1,6 +1,6 @@
 // Asks the server for answers and for what it says about itself.
 
-// What the server says of a request that it refuses, in one line.
+// The server's words for a request that it refuses, in one line.
 async function refusal(response) {
   let message = "";
   try {

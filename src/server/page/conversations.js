@@ -34,7 +34,7 @@ export function shownPath(conversation) {
   return path;
 }
 
-// What the model is told before message `index`, as the API wants it.
+// The messages before message `index`, as the API wants them.
 export function messagesBefore(conversation, index) {
   const messages = [];
   for (let at = conversation.nodes[index].parent; at !== 0; at = conversation.nodes[at].parent) {
@@ -44,7 +44,7 @@ export function messagesBefore(conversation, index) {
   return messages;
 }
 
-// Whether what was stored is a conversation: another version may have written it.
+// True if the stored value is a conversation: another version may have written it.
 function isSound(conversation) {
   const sound = (node, index) => {
     const isIndex = (child) => Number.isInteger(child) && child > index;

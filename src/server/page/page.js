@@ -80,7 +80,7 @@ function draftsButton(index) {
   return element;
 }
 
-// What is said below an answer.
+// The line below an answer.
 function statistics(node) {
   const parts = [];
   const { usage, seconds, wait } = node.measured ?? {};
@@ -148,7 +148,7 @@ function editor(index) {
   return [area, make("div", { className: "choices" }, choose("Cancel", false), choose("Send", true))];
 }
 
-// What the model thought before it answered, folded.
+// The model's thoughts before its answer, folded.
 function thoughts(node) {
   if (!node.thought) return [];
   return [make("details", {}, make("summary", {}, "Thoughts"), make("p", {}, node.thought))];

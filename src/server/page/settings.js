@@ -29,7 +29,7 @@ export function sampling() {
   return Object.fromEntries(set.map((field) => [field.name, settings[field.name]]));
 }
 
-// Whether answers show which of their text was drafted.
+// True if answers show which of their text was drafted.
 export function showsDrafts() {
   return settings.drafts === true;
 }
