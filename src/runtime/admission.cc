@@ -9,7 +9,8 @@ namespace kakeya {
 
 namespace {
 
-// Of a session that grows, beyond what it begins with: else it might be set aside at once.
+// The tokens that a growing session has room for beyond its first ones: with less it might be
+// preempted (set aside) at once.
 constexpr std::int64_t kFirstTokens = 64;
 
 }  // namespace

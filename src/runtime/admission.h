@@ -1,4 +1,4 @@
-// Whether there is memory for a session, asked before anything of it is allocated.
+// Admission: checks that there is memory for a session before anything of it is allocated.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,23 @@ class Admission {
   // The engine must outlive it.
   explicit Admission(EngineImpl& engine) : engine_(engine) {}
 
-  // What a session of these options takes; one that grows, with `tokens` tokens and some more.
-  // `logprobs`: its generation wants log-probabilities. `passes`: what they must have room for
-  // besides. Errors: kInvalidArgument for options out of
-  // range or that cannot share passes; kResourceExhausted, with the need by class, if it would not
-  // fit were nobody else there.
+  // The bytes that a session of these options takes; one that grows, with `tokens` tokens and some
+  // more. `logprobs`: its generation wants log-probabilities. `passes`: what they must have room
+  // for besides. Errors: kInvalidArgument for options out of range or that cannot share passes;
+  // kResourceExhausted, with the need by class, if it would not fit were nobody else there.
   Result<std::uint64_t> need(const SessionOptions& options,
                              bool logprobs,
                              std::int64_t tokens,
                              const WorkspacePlan& passes = {}) const;
-  // Whether so much would fit if nobody else were there.
+  // True if so much would fit if nobody else were there.
   bool can_ever_have(std::uint64_t bytes) const;
-  // Whether so much is free, or would be if the prompt cache gave way.
+  // True if so much is free, or would be if the prompt cache gave way.
   bool can_have(std::uint64_t bytes) const;
   // Has the prompt cache give way if so much becomes free by that; false, and the cache stays, if
   // not. What is free is not reserved: others of the engine may take it.
   bool make_room(std::uint64_t bytes) const;
   std::uint64_t free_bytes() const;
-  // Whether no session of the engine has memory, so that none will become free.
+  // True if no session of the engine has memory, so that none will become free.
   bool is_alone() const;
 
  private:

@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kMostNesting = 64;  // of JSON in tools and arguments
 
-// The same value with every text and name of a member hidden.
+// A copy of the value with every text and name of a member hidden.
 Result<ordered_json> hide_texts(const ordered_json& json, const HideText& hide, std::size_t depth) {
   if (depth > kMostNesting) {
     return invalid_argument("expected at most {} levels of JSON, got more", kMostNesting);

@@ -12,7 +12,7 @@
 
 namespace kakeya {
 
-// What a template gets to see of a text that somebody wrote.
+// Replaces a text that somebody wrote by the one that the template gets to see.
 using HideText = std::function<std::string(std::string_view)>;
 
 // {"messages", "tools" if there are any, "add_generation_prompt", "enable_thinking" if it is said}

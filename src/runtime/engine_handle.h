@@ -1,5 +1,5 @@
-// What Engine::open() gives: a share of an engine. Its sessions hold another each, so that neither
-// has to be destroyed before the other.
+// The result of Engine::open(): a share of an engine. Each session holds another share, so that
+// engine and sessions can be destroyed in any order.
 #pragma once
 
 #include <memory>

@@ -241,7 +241,7 @@ Status EngineImpl::fit_session(const Sources& sources) {
     const bool given_up = drafter && no_drafts && !projection_config_;
     drafter_config_ = given_up ? std::nullopt : drafter;
     const auto need = estimate(sources, rung.session, unused);
-    // What was asked for must be possible; further down, formats may not suit the heads.
+    // The options as asked for must be possible; on further rungs, formats may not suit the heads.
     if (!need && rung.says.empty()) return Unexpected(need.error());
     if (!need) continue;
     options_.session = rung.session;

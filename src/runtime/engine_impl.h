@@ -35,7 +35,7 @@ struct SessionNeed {
   WorkspacePlan workspace;  // of all sessions: the largest counts
 };
 
-// What create_session() takes beside the options.
+// The arguments of create_session() beside the options.
 struct SessionExtras {
   DraftWrapper wrapper = {};  // drafts pass through it; the session must have something that drafts
   const Projection* projection = nullptr;  // restores rows; null: the engine's own
@@ -49,7 +49,7 @@ class EngineImpl final : public Engine {
   static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options,
                                                   const BackendWrapper& wrapper = {});
 
-  // The same engine over random weights of `config` and, if given, of a drafter; without text.
+  // Opens an engine over random weights of `config` and, if given, of a drafter; without text.
   // options.model_dir and options.draft.source are ignored. `format`: of the matrices, as
   // RandomSource says.
   static Result<std::unique_ptr<EngineImpl>> open_random(
@@ -101,14 +101,14 @@ class EngineImpl final : public Engine {
   // Another copy of the drafter's weights with options of its own, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
-  // What stands for configuration and weights in saved sessions and reports.
+  // The fingerprints of configuration and weights in saved sessions and reports.
   const std::string& model_fingerprint() const { return model_fingerprint_; }
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
-  // What the engine's own sessions restore evicted rows with; null without.
+  // The projection with which the engine's own sessions restore evicted rows; null without.
   const Projection* projection() const { return projection_.get(); }
-  // What passes take, as far as those that were run have shown.
+  // The times that passes take, as measured from those that were run.
   DraftCosts& draft_costs() { return draft_costs_; }
-  // Of passes for drafts of every length; nothing before any pass was run.
+  // The times of passes for drafts of every length; nothing before any pass was run.
   std::optional<CostTable> cost_table() const { return draft_costs_.table(block_rows() - 1); }
 
   // A session with what no user chooses, for benchmarks, evaluations and tests. Errors: as
@@ -128,14 +128,14 @@ class EngineImpl final : public Engine {
                                     const Projection* projection = nullptr,
                                     const Comparison& comparison = {}) const;
 
-  // What create_session() will charge, and the least that its passes need of the workspace.
-  // `logprobs`: its generations want log-probabilities. Where the session grows, what `tokens` of
-  // it take is added. Thread-safe. Errors: as plan_timeline.
+  // The bytes that create_session() will charge, and the least that its passes need of the
+  // workspace. `logprobs`: its generations want log-probabilities. Where the session grows, the
+  // bytes of its first `tokens` tokens are added. Thread-safe. Errors: as plan_timeline.
   Result<SessionNeed> session_need(const SessionOptions& options,
                                    bool logprobs,
                                    std::int64_t tokens) const;
 
-  // Of the session that reads a text of so many tokens, to embed it.
+  // The options of a session that embeds a text of so many tokens.
   SessionOptions embedding_session(std::int64_t tokens) const;
 
   // Loads another projection than the engine's own. Errors: as Engine::open.
@@ -161,7 +161,7 @@ class EngineImpl final : public Engine {
     budget_.set_device_limit(options.device_memory_limit);
   }
 
-  // Of the memory where weights, sessions and passes lie.
+  // The limit of the memory where weights, sessions and passes lie.
   std::uint64_t session_memory_limit() const {
     return backend_->memory().is_host() ? options_.memory_limit : options_.device_memory_limit;
   }
@@ -199,7 +199,7 @@ class EngineImpl final : public Engine {
   Status load(Sources sources);
   // If one is wanted; `need`: of weights and the default session.
   void open_prompt_cache(const Footprint& need);
-  // What `load`, a function of a WeightLoader, gives of the weights at `path`, through the weights
+  // The weights at `path` as `load`, a function of a WeightLoader, loads them, through the weights
   // cache if one is wanted.
   struct LoadedBytes {
     std::uint64_t fingerprint = 0;
@@ -221,9 +221,9 @@ class EngineImpl final : public Engine {
     return drafter_config_ ? &*drafter_config_ : nullptr;
   }
   RestoringConfigs restoring_configs(const Projection* projection) const;
-  // Most rows of logits of one pass of a session.
+  // The most rows of logits of one pass of any session.
   std::int64_t block_rows() const;
-  // The same of a session with these options.
+  // The most rows of logits of one pass of a session with these options.
   std::int64_t verify_rows(const SessionOptions& options) const;
   // The drafts of a session with these options, as far as a snapshot depends on them.
   std::string draft_fingerprint(const SessionOptions& options) const;

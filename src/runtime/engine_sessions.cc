@@ -1,5 +1,5 @@
-// What an engine makes: sessions, their timelines, schedulers; what they will take, and what tells
-// them apart.
+// The part of an engine that makes sessions, their timelines and schedulers, estimates their
+// memory, and fingerprints them.
 #include <fmt/format.h>
 
 #include <algorithm>

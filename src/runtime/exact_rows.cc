@@ -25,7 +25,8 @@ class RowProbe {
   RowProbe(EngineImpl& engine, std::int64_t most, std::int64_t prompt)
       : engine_(engine), most_(most), prompt_(prompt) {}
 
-  // Of one text: the most rows, up to `most`, all passes of up to which are exact.
+  // The greatest number of rows, up to `most`, such that all passes of so many or fewer rows are
+  // exact for one text.
   Result<std::int64_t> count(std::int64_t text, std::int64_t most) {
     KAKEYA_ASSIGN_OR_RETURN(timeline_, engine_.create_timeline(session(), most_));
     const std::vector<TokenId> ids = random_ids(text);

@@ -1,5 +1,5 @@
-// Of backends that do not promise it: how many rows a pass may have so that each has the bits that
-// it has alone.
+// Measures batch invariance on backends that do not promise it: how many rows a pass may have so
+// that each has the bits that it has alone.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What a session gives up, and in which order, until it fits into the memory limit: exact things
-// first (room for passes, drafting, the length of a context nobody asked for), then the precision
-// of keys and values, then old rows. docs/memory.md has the table.
+// The ladder of things that a session gives up, in order, until it fits into the memory limit:
+// exact things first (room for passes, drafting, the length of a context nobody asked for), then
+// the precision of keys and values, then old rows. docs/memory.md has the table.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace kakeya {
 
 struct MemoryRung {
   SessionOptions session;
-  // What differs from what was asked, in words for a person; empty for the first one.
+  // The differences from the options asked for, in words for a person; empty for the first rung.
   std::string says;
 };
 

@@ -1,4 +1,4 @@
-// What tells a model from others: saved sessions have it in their key (docs/formats/session.md).
+// The identity of a model: saved sessions have it in their key (docs/formats/session.md).
 #pragma once
 
 #include <mutex>

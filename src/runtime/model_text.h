@@ -26,7 +26,7 @@ class ModelText {
 
   // Errors: kFailedPrecondition if there is none.
   Result<const Tokenizer*> tokenizer() const;
-  // Whether a beginning-of-sequence token goes in front of a text that no template wrote: as
+  // True if a beginning-of-sequence token goes in front of a text that no template wrote: as
   // add_bos_token says, else as the tokenizer does. True without a tokenizer.
   bool begins_texts() const;
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,

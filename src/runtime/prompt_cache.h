@@ -1,5 +1,6 @@
-// What sessions of an engine have run, kept for others whose text begins the same: copies of rows,
-// charged to the engine's budget, which give way before a session is refused memory.
+// Prefix caching (prompt cache): rows that sessions of an engine have run, kept for others whose
+// text begins the same. They are copies, charged to the engine's budget, which give way before a
+// session is refused memory.
 //
 // An entry is a text that was run, with the rows of its last part; those of its beginning are an
 // older entry's, its parent, so entries are trees and a common beginning is stored once.
@@ -14,7 +15,7 @@
 // it was created, decodes without allocating and never depends on what others do with the cache.
 // ADR 8 has the reasons.
 //
-// What a turn of a session costs here does not grow with its text: entries are found by a tree of
+// The cost of a session's turn here does not grow with its text: entries are found by a tree of
 // tokens (TokenTree), in which a cursor of the session remembers how far it has been compared.
 //
 // Thread-safe. Order of locks: the cache's, then the budget's; under the cache's lock nothing is
@@ -97,7 +98,7 @@ class PromptCache final : public MemoryReclaimer {
   std::uint64_t bytes() const;
   std::int64_t num_entries() const;
   PromptCacheStatistics statistics() const;
-  // What all look-ups so far have cost: tokens compared, nodes and entries visited. For tests.
+  // The cost of all look-ups so far: tokens compared, nodes and entries visited. For tests.
   std::uint64_t lookup_cost() const;
 
  private:

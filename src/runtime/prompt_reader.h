@@ -1,4 +1,4 @@
-// What is taken from the rows of a text where nothing is generated: an embedding, or the
+// Readers of the rows of a text where nothing is generated: for an embedding, or for the
 // log-probabilities of its tokens.
 #pragma once
 
@@ -33,7 +33,7 @@ Status check_embedding(std::int64_t tokens,
 // Sums are in double and in the order of positions: chunks make no difference.
 class EmbeddingReader final : public PromptReader {
  public:
-  // Of rows [width].
+  // Creates a reader of rows [width].
   EmbeddingReader(const EmbeddingOptions& options, std::int64_t width)
       : options_(options), sums_(static_cast<std::size_t>(width)) {}
 

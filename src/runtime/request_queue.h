@@ -39,9 +39,9 @@ class RequestQueue {
   Status cancel(RequestId id);
   // Refuses requests from now on with `why`, an error; the first one counts.
   void close(const Status& why);
-  // Whether close() was called.
+  // True if close() was called.
   bool is_closed() const;
-  // What close() was told.
+  // The status given to close().
   Status why_closed() const;
   struct Counts {
     std::int64_t waiting = 0;
@@ -110,7 +110,8 @@ class RequestQueue {
     std::map<std::string, std::uint64_t> last = {};  // of each client that waits, and some more
   };
 
-  // Of the thread that steps. Equal places keep their order.
+  // The waiting sequences, by place; equal places keep their order. Only the thread that steps uses
+  // this and the members below.
   std::multimap<Place, std::unique_ptr<Sequence>> waiting_;
   std::map<int, Turns> turns_;                             // by priority; empty when nobody waits
   Clock::time_point earliest_ = Clock::time_point::max();  // deadline of those; may be too early

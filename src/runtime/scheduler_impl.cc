@@ -33,7 +33,7 @@ Status overdue(const Sequence& sequence, RequestQueue::Clock::time_point now) {
   return error(StatusCode::kDeadlineExceeded, "the deadline of request {} is over", sequence.id);
 }
 
-// What is wanted of the prompt.
+// Checks what a request wants of its prompt.
 Status check_wish(const Request& request, std::int64_t vocab_size, std::int64_t max_context) {
   const std::int64_t tokens = std::ssize(request.prompt);
   if (request.embedding && request.score) {
@@ -45,7 +45,7 @@ Status check_wish(const Request& request, std::int64_t vocab_size, std::int64_t 
   return validate_generation(request.generate, vocab_size);
 }
 
-// What `call` says; if it throws, kInternal with what it threw.
+// The status of `call`; if it throws, kInternal with what it threw.
 template <typename Call>
 Status guarded(const char* what, const Call& call) {
   try {
@@ -386,7 +386,7 @@ void SchedulerImpl::deliver() {
   for (const auto& sequence : running_) {
     Status status = std::exchange(sequence->failed, {});
     if (sequence->generation) {
-      // What was chosen before an error is delivered; where the callback stops there was none.
+      // Tokens chosen before an error are delivered; where the callback stops there was no error.
       Status delivered = deliver_tokens(*sequence);
       if (!delivered || sequence->generation->stopped_by_callback()) status = std::move(delivered);
     }

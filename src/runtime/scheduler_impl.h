@@ -59,16 +59,17 @@ class SchedulerImpl final : public Scheduler {
   // Before a pass.
   void end_overdue();
   void admit();
-  // Whether there is room for a request that waits, for which the cache gives way. What it needs is
-  // looked at anew: the workspace has grown since it was added, if others have run. Errors: it can
+  // True if there is room for a request that waits; the prompt cache gives way for it. Its need is
+  // computed anew: the workspace has grown since it was added, if others have run. Errors: it can
   // never have room.
   Result<bool> make_room(Sequence& sequence);
-  // Whether make_room() would not say false.
+  // True if make_room() would not return false.
   bool can_move(const Sequence& sequence) const;
   Status start(Sequence& sequence);
-  // Of a request that generates nothing: gives its session the tokens, and the sequence a reader.
+  // Starts a request that generates nothing: gives its session the tokens, and the sequence a
+  // reader.
   Status start_reading(Sequence& sequence, SessionImpl& session);
-  // What its passes need of the workspace beside rows and logits.
+  // The workspace that a request's passes need beside rows and logits.
   WorkspacePlan passes_of(const Request& request) const;
   SessionOptions options_of(const Request& request) const;
   // Bytes for its session with all tokens that it has. Errors: as Admission::need.
@@ -84,9 +85,10 @@ class SchedulerImpl final : public Scheduler {
   void run_pass();
   void add_part(Sequence& sequence, const StepPart& part);
   bool has_prompts() const;
-  // So many rows of logits are left to the prompts that are waiting to be run.
+  // The rows of logits that are left to the prompts that are waiting to be run.
   std::int64_t prompt_logits() const;
-  // Of the prompt's next `rows` rows those that there is room for, with the logits that they want.
+  // The number of the prompt's next `rows` rows that there is room for, with the logits that they
+  // want.
   std::int64_t fitting_rows(const Sequence& sequence, std::int64_t rows) const;
   void plan_rounds();
   void plan_drafts(bool prompts);
@@ -98,7 +100,7 @@ class SchedulerImpl final : public Scheduler {
   // After it.
   void deliver();
   Status deliver_tokens(Sequence& sequence);
-  // Whether `status` says that memory is missing which others can give.
+  // True if `status` says that memory is missing which others can give.
   bool can_wait_for_memory(const Sequence& sequence, const Status& status) const;
   // Gives the memory of the last request of the lowest priority to the others.
   void set_one_aside();
@@ -122,7 +124,7 @@ class SchedulerImpl final : public Scheduler {
   mutable std::mutex mutex_;
   SchedulerStatistics statistics_;  // but for what the queue knows; under mutex_
 
-  // Of the thread that steps.
+  // Only the thread that steps uses the members below.
   Sequences running_;
   std::optional<Workspace::RowLimit> row_limit_;  // while some are running
   std::vector<StepPart> parts_;                   // of the present step

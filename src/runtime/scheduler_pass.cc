@@ -57,7 +57,7 @@ void SchedulerImpl::plan_rounds() {
   first_round_ = (rows_ == room ? last + 1 : first_round_ + 1) % count;
 }
 
-// What room there is goes to drafts, in turn, but for the rows of prompts: drafts can wait.
+// Gives the room that is left to drafts, in turn, except the rows of prompts: drafts can wait.
 void SchedulerImpl::plan_drafts(bool prompts) {
   lengths_.clear();
   for (const StepPart& part : parts_) lengths_.push_back(part.round->round_choice());

@@ -37,16 +37,17 @@ struct Sequence {
   bool told_prompt = false;  // by Request::on_prompt
   bool seeks = true;         // a leader, when it is its turn
   std::atomic<bool> cancelled{false};
-  // Of the present step: rows of the prompt that it runs, and what ended it.
+  // The sequence's part in the present step: rows of the prompt that it runs, and the error that
+  // ended it.
   std::int64_t prompt_rows = 0;
   Status failed;
-  // What statistics know of.
+  // The tokens that statistics have counted already.
   std::int64_t counted_tokens = 0;
   std::int64_t counted_drafted = 0;
   std::int64_t counted_accepted = 0;
 
   Timeline& timeline() const { return session->timeline(); }
-  // Whether there is nothing left to run, of one that runs.
+  // True if a running sequence has nothing left to run.
   bool done() const {
     return reader ? timeline().pending().empty() : generation && generation->done();
   }

@@ -36,8 +36,8 @@ class SessionDrafts {
   // `dflash` may be null. At least one source.
   SessionDrafts(std::unique_ptr<DflashSource> dflash, bool ngram);
 
-  // The same for a fork of the session: context and taps are shared until one of the two writes,
-  // and a wrapper is put around the fork's source too.
+  // A copy for a fork of the session: context and taps are shared until one of the two writes, and
+  // a wrapper is put around the fork's source too.
   std::unique_ptr<SessionDrafts> fork();
 
   // Drafts through `wrapper` from now on.

@@ -21,7 +21,7 @@
 
 namespace kakeya {
 
-// What a session has from its engine.
+// The parts of the engine that a session uses.
 struct SessionSurroundings {
   std::shared_ptr<const void> owner = nullptr;  // keeps all of this alive; null: somebody else does
   MemoryBudget& budget;
@@ -32,7 +32,7 @@ struct SessionSurroundings {
   TableIdentity* tables = nullptr;
 };
 
-// What a generation needs beside the session. It refers to itself: it must stay where it is.
+// The parts of a generation beside the session. It refers to itself: it must stay where it is.
 struct PreparedGeneration {
   std::vector<TokenId> stop_ids;
   DecodeRequest request;
@@ -56,7 +56,7 @@ class SessionImpl final : public Session {
         drafts_(std::move(drafts)),
         timeline_(std::move(timeline)),
         sampler_(std::move(sampler)) {
-    // What recomputes everything neither takes rows nor has any to give.
+    // A timeline that recomputes everything neither takes rows nor has any to give.
     if (engine_.prompt_cache != nullptr && !timeline_->recomputes()) {
       cursor_.emplace(*engine_.prompt_cache, key_);
     }
@@ -88,9 +88,10 @@ class SessionImpl final : public Session {
   Status grow();
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
   Position start_from_cache();
-  // Whether both keep the same rows of the same tokens.
+  // True if both sessions keep the same rows for the same tokens.
   bool has_rows_of(const SessionImpl& other) const { return key_ == other.key_; }
-  // Whether rings still have what a session needs that starts behind the first `length` tokens.
+  // True if the rings still have the rows that a session needs to start behind the first `length`
+  // tokens.
   bool can_give(Position length);
   // Takes over the rows of the first `length` tokens, which are those of `other` too and which it
   // has run; at least one token stays pending. False: can_give() is false; nothing changes then.
@@ -120,7 +121,7 @@ class SessionImpl final : public Session {
   SessionParts parts();
   // The key of a file.
   SnapshotKey saved_key() const;
-  // What score() is refused for before anything changes.
+  // Checks the arguments of score() before anything changes.
   Status check_score(std::span<const TokenId> ids, int top_logprobs);
   // Memory for logits as the model gave them; nothing if it is there. Errors: kResourceExhausted.
   Status own_raw_logits();

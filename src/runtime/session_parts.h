@@ -1,5 +1,5 @@
-// What a session's stream depends on, and how far it has come: what is saved of it, on disk or in
-// the prompt cache, and taken over from there.
+// The parts that a session's stream depends on, and how far they have come: they are saved, on disk
+// or in the prompt cache, and restored from there.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,12 @@ struct SessionExtent {
   bool operator==(const SessionExtent&) const = default;
 };
 
-// After truncating to `length` tokens run. Errors: as Timeline::truncate.
+// The extent of a session after truncating it to `length` tokens run. Errors: as
+// Timeline::truncate.
 Result<SessionExtent> session_extent(const SessionParts& parts, Position length);
 
-// The same of a session of the same options that was saved with `extent`; nothing if a ring does
-// not reach back so far.
+// The extent at `length` tokens of a session of the same options that was saved with `extent`;
+// nothing if a ring does not reach back so far.
 std::optional<SessionExtent> shortened(const SessionParts& parts,
                                        const SessionExtent& extent,
                                        Position length);

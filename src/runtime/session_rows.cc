@@ -65,7 +65,7 @@ void copy_cache(const KvCache& from, const KvCache& to, const KvExtent& extent) 
   }
 }
 
-// What both have been written up to: less is held then than either alone would hold.
+// Gives `extent` the larger `written` of both: fewer rows are held then than by either alone.
 KvExtent joined(const KvExtent& extent, const KvExtent& parent) {
   if (extent.length == 0) return extent;
   return {extent.length, std::max(extent.written, parent.written)};

@@ -30,7 +30,7 @@ SessionRows plan_rows(const SessionParts& parts,
                       const SessionRows* parent,
                       Position common);
 
-// What its memory takes.
+// The bytes of rows.memory.
 std::uint64_t rows_bytes(const SessionParts& parts, const SessionRows& rows);
 
 // Copies the session's rows, which must be those of rows.extent, to rows.memory of rows_bytes().

@@ -15,7 +15,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "sections are copied as they are");
 
-// What is on disk never changes its meaning: another layout of the sections is another version.
+// The version of the sections' layout. Data on disk never changes its meaning: another layout is
+// another version.
 constexpr std::string_view kLayoutVersion = "4";
 
 // The section "state".

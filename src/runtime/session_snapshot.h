@@ -1,4 +1,4 @@
-// What a session is on disk: sections of a snapshot file (docs/formats/session.md). Restoring
+// The form of a session on disk: sections of a snapshot file (docs/formats/session.md). Restoring
 // checks everything first and changes the session last.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace kakeya {
 // Most bytes of a caller's note.
 inline constexpr std::size_t kMaxSessionNoteBytes = std::size_t{16} << 20;
 
-// What made the rows of a session, as numbers in text: of all weights, of the texts' tokens.
+// The identity of the things that made a session's rows, as numbers in text: of all weights, of the
+// texts' tokens.
 struct SessionIdentity {
   std::string model;
   std::string drafter;
@@ -25,8 +26,9 @@ struct SessionIdentity {
   std::string chat_template;
 };
 
-// What must be equal for a session to be restored: the layout of the sections, what made the rows
-// and how they are kept. A file's key has the model's tables as well (TableIdentity).
+// The key that must be equal for a session to be restored: the layout of the sections, the identity
+// of what made the rows, and how they are kept. A file's key has the model's tables as well
+// (TableIdentity).
 SnapshotKey session_key(const SessionIdentity& identity,
                         Compute compute,
                         std::string_view backend,

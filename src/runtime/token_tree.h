@@ -92,7 +92,7 @@ class TokenTree {
   bool is_root(const Node& node) const { return &node == &root_; }
   bool is_empty() const { return root_.first_child == nullptr; }
   bool has_cursors() const { return !cursors_.empty(); }
-  // Of all nodes, as charged.
+  // The bytes of all nodes, as charged.
   std::uint64_t bytes() const { return bytes_; }
 
  private:
