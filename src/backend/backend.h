@@ -45,8 +45,8 @@ class Backend {
   // "ref", "cpu/avx512_bf16": what produced the bits, for reports.
   virtual std::string_view name() const = 0;
   virtual int num_threads() const = 0;
-  // Whether a row has the same bits whatever else is in its pass. Where that is not known it is
-  // measured, with the model.
+  // True if passes have batch invariance (row invariance): a row has the same bits whatever else is
+  // in its pass. Where that is not known it is measured, with the model.
   virtual bool is_row_invariant() const { return true; }
   // Where weights, keys and values, and the rows of operations lie.
   virtual MemorySpace& memory() const { return MemorySpace::host(); }
@@ -58,16 +58,18 @@ class Backend {
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                                       Compute compute,
                                                       MemoryBudget& budget) = 0;
-  // What load_matrix will charge for such a weight, of which only shape and types are looked at.
+  // The bytes that load_matrix will charge for such a weight, of which only shape and types are
+  // looked at.
   virtual std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) const = 0;
 
   // The name of the layout of Matrix::packed(), another one whenever the same weight would be
   // packed to other bytes; empty if there is none.
   virtual std::string_view packed_layout() const { return {}; }
-  // What load_matrix() gives, of the bytes that were its packed(), filled up to matrix_bytes() with
-  // zeros: read where they lie, whose memory must outlive it, and charged like its own. Of the
-  // weight only shape and types are looked at. Errors: kResourceExhausted; kInvalidArgument for
-  // another number of bytes; kUnimplemented without packed_layout().
+  // Makes the matrix that load_matrix() gives from the bytes that were its packed(), filled up to
+  // matrix_bytes() with zeros. They are read where they lie, must outlive the matrix, and are
+  // charged like its own. Only shape and types of the weight are looked at. Errors:
+  // kResourceExhausted; kInvalidArgument for another number of bytes; kUnimplemented without
+  // packed_layout().
   virtual Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
                                                      Compute compute,
                                                      std::span<const std::byte> packed,
@@ -80,7 +82,7 @@ class Backend {
   // the backend has no code for.
   virtual Result<std::unique_ptr<Executor>> create_executor(const ExecutorPlan& plan,
                                                             MemoryBudget& budget) = 0;
-  // What create_executor will charge.
+  // The bytes that create_executor will charge.
   virtual std::uint64_t executor_bytes(const ExecutorPlan& plan) const = 0;
 };
 

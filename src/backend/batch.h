@@ -1,5 +1,6 @@
-// What one forward pass runs: rows of any number of sequences, side by side. Everything that
-// changes from pass to pass is in here, so that operations need no positions.
+// The batch of one forward pass: rows of any number of sequences, side by side (continuous
+// batching). Everything that changes from pass to pass is in here, so that operations need no
+// positions.
 //
 //   row        0   1   2   3   4   5      three sequences in one pass
 //   segment    [ prefill  ] [a][ block ]  a chunk of a prompt, a plain step, a block of drafts
@@ -68,9 +69,9 @@ struct RestoredRows {
 struct KvLayer {
   KvRows rows = {};
   std::int64_t window = 0;  // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
-  // Of those, only p_q - p_k < kept and p_k < rows.sink are left; 0: all.
+  // Only keys with p_q - p_k < kept or p_k < rows.sink are left of those; 0: all.
   std::int64_t kept = 0;
-  // What stands for the rows between the sink and the kept ones, if they are restored; kept > 0
+  // True if the rows between the sink and the kept ones are restored, as `restored` says; kept > 0
   // then.
   bool is_restored = false;
   RestoredRows restored = {};
@@ -95,7 +96,7 @@ struct Batch {
     return positions[static_cast<std::size_t>(segment.first_row)];
   }
   std::int64_t logit_rows() const;
-  // Whether the rows whose logits are wanted are the last ones of the pass.
+  // True if the rows whose logits are wanted are the last ones of the pass.
   bool logit_rows_are_last() const;
 };
 
@@ -122,7 +123,7 @@ class BatchBuilder {
            Position first,
            std::span<const KvLayer> layers,
            std::int64_t logit_rows);
-  // The same of `rows` rows without ids; all segments of a batch have ids, or none has.
+  // Adds a segment of `rows` rows without ids; all segments of a batch have ids, or none has.
   void add_rows(std::int64_t rows, Position first, std::span<const KvLayer> layers);
 
   // Valid until the builder changes.

@@ -21,7 +21,8 @@ struct SequenceChoice {
   Position position = 0;  // of the token behind row 0
   Sampler* sampler = nullptr;
   std::span<const TokenId> drafts = {};  // row i is behind the first i of them
-  // What each draft was drawn from, [V] each, with AcceptRule::kRejection; empty if it was certain.
+  // The probabilities that each draft was drawn from, [V] each, with AcceptRule::kRejection; empty
+  // if it was certain.
   std::span<const std::span<const float>> draft_probabilities = {};
   // The sequence ends with such a token, or with so many more of them.
   std::span<const TokenId> stop_ids = {};
@@ -31,8 +32,8 @@ struct SequenceChoice {
   std::span<float> raw_logits = {};
   int top_logprobs = 0;
 
-  // What comes of it: the drafts that the target chose itself, and one more token. The sampler, and
-  // its constraint, know of them afterwards.
+  // The result: the drafts that the target chose itself, and one more token. The sampler, and its
+  // constraint, know of them afterwards.
   std::span<TokenId> chosen = {};  // room for 1 + drafts
   std::int64_t count = 0;
   std::vector<TokenLogprobs>* logprobs = nullptr;  // of the chosen tokens, added if they are wanted
@@ -68,8 +69,8 @@ void accept_choices(SequenceChoice& choice,
 // `logits` are those of the choice.
 void choose_on_host(SequenceChoice& choice, HostRows logits);
 void choose_on_host(BlockChoice& choice, HostRows logits);
-// Of one row, [V], which is overwritten; the rows before it must have been chosen for. Of drafts
-// the sampler's end_drafts() follows behind the last row.
+// The token chosen for one row, [V], which is overwritten; the rows before it must have been chosen
+// for. For drafts the sampler's end_drafts() follows behind the last row.
 Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits);
 TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits);
 

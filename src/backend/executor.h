@@ -58,7 +58,7 @@ struct KeyDerivation {
   ConstVector inverse_frequencies;
 };
 
-// What the sequences of a pass have in common in one layer's attention.
+// The settings of one layer's attention that all sequences of a pass share.
 struct AttentionSettings {
   float scale = 1.0F;  // of the scores
   // kFast: where rows are bf16, queries, keys, values and probabilities may be rounded, to bf16 or
@@ -81,8 +81,8 @@ struct AttentionInput {
   Position block_end = 0;
   AttentionSettings settings;
 
-  // What a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end); and, if
-  // rows are restored, [sink_end, begin) between them.
+  // Keys that a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end);
+  // and, if rows are restored, [sink_end, begin) between them.
   struct Span {
     Position sink_begin;
     Position sink_end;
@@ -92,7 +92,7 @@ struct AttentionInput {
   Span seen(Position position) const;
 };
 
-// What `segment` of `batch`, whose queries [T, H * E] are given, asks of `layer`.
+// The attention of `segment` of `batch`, whose queries [T, H * E] are given, in `layer`.
 AttentionInput attention_input(const Batch& batch,
                                const Segment& segment,
                                ConstRows queries,
@@ -113,8 +113,8 @@ struct ExecutorPlan {
   std::int64_t max_matmul_width = 0;  // K of any matmul, gated_matmul or expert projection
   std::int64_t max_query_width = 0;   // H * E of any attention
   std::int64_t max_head_dim = 0;      // E
-  // Of the attention that reads most: positions, and numbers of their keys or values, positions * K
-  // * E; restored ones count twice.
+  // The sizes of the attention that reads most: positions, and numbers of their keys or values,
+  // positions * K * E; restored ones count twice.
   std::int64_t max_positions = 0;
   std::int64_t max_kv_numbers = 0;
   std::int64_t top_k_experts = 0;  // 0: no experts
@@ -131,8 +131,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // What follows runs on the rows of `batch`, until the next call. What the batch refers to must
-  // stay as it is meanwhile. Whoever runs a network calls it, and end() behind it.
+  // Has the operations that follow run on the rows of `batch`, until the next call. The memory that
+  // the batch refers to must stay as it is meanwhile. Whoever runs a network calls it, and end()
+  // behind it.
   virtual void begin(const Batch& batch) { batch_ = batch; }
 
   // The pass is over: all since the last call, of one batch or more. `read`: rows that somebody
@@ -173,7 +174,7 @@ class Executor {
   // Writes the batch's rows [T, K * E] into the slots of their positions in `layer` of their
   // sequence, coded in its format; only values where it has no keys.
   virtual void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
-  // The same into RestoredRows::own, of sequences that blend them.
+  // Writes the batch's rows into RestoredRows::own of sequences that blend them.
   virtual void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
 
   // out [T, H * E] = softmax(scale * q k^T + mask) v, where each row of the batch sees what `layer`

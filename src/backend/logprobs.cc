@@ -9,7 +9,7 @@
 namespace kakeya {
 namespace {
 
-// What a softmax divides by, about the largest logit so that nothing overflows.
+// The divisor of a softmax, relative to the largest logit so that nothing overflows.
 struct Normalizer {
   double most = 0.0;
   double log_sum = 0.0;  // of exp(logit - most)

@@ -21,7 +21,7 @@ struct Rows {
   operator ConstRows() const { return {data, count, width}; }
 };
 
-// The same in memory that host code may read and write.
+// Rows in memory that host code may read and write.
 struct HostRows {
   float* data = nullptr;
   std::int64_t count = 0;
@@ -47,7 +47,7 @@ inline ConstRows last_rows(const ConstRows& rows, std::int64_t count) {
   return rows_from(rows, rows.count - count, count);
 }
 
-// The same numbers cut into rows of `width`: [T, H * E] seen as [T * H, E].
+// Views the numbers as rows of `width`: [T, H * E] as [T * H, E].
 inline Rows reshape(const Rows& rows, std::int64_t width) {
   return {rows.data, rows.count * rows.width / width, width};
 }

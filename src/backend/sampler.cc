@@ -76,9 +76,9 @@ double noise_of(std::uint32_t word) {
   return -std::log(-std::log(unit_interval(word)));
 }
 
-// Whether the noise of `word` cannot exceed `threshold`, without logarithms; may say no although it
-// cannot. With u = (word + 1/2) / 2^32, noise > t means 1 - u < -log(u) < e^-t <= 2^-k for the k
-// below, so the top k bits of the complement of `word` are 0.
+// True only if the noise of `word` cannot exceed `threshold`, without logarithms; may be false
+// although it cannot. With u = (word + 1/2) / 2^32, noise > t means 1 - u < -log(u) < e^-t <= 2^-k
+// for the k below, so the top k bits of the complement of `word` are 0.
 bool stays_below(std::uint32_t word, double threshold) {
   constexpr double kBitsPerNat = 1.4426950408889634;
   const double bits = threshold * kBitsPerNat;
@@ -208,8 +208,8 @@ void Sampler::roll_back(std::int64_t count) {
   });
 }
 
-// What is excluded becomes kNever before anything is chosen: were all of them that low, the best of
-// them would be one that is forbidden.
+// Excluded tokens become kNever before anything is chosen: if all tokens were that low, the best
+// one would be forbidden.
 Status Sampler::constrain(std::span<float> logits, Position position) {
   KAKEYA_ASSIGN_OR_RETURN(const bool masked, fill_mask());
   if (masked && !apply_mask(logits)) {

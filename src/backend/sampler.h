@@ -53,7 +53,7 @@ struct LargestLogits {
 class Sampler {
  public:
   static Result<Sampler> create(std::int64_t vocab_size, MemoryBudget& budget);
-  // What create() will charge.
+  // The bytes that create() will charge.
   static std::uint64_t bytes(std::int64_t vocab_size);
   std::uint64_t bytes() const { return memory_.size(); }
 
@@ -63,7 +63,8 @@ class Sampler {
                    std::span<const TokenId> suppressed,
                    AcceptRule accept = AcceptRule::kSampleMatch);
 
-  // What allows tokens from now on; null: all are allowed. It must outlive its use.
+  // Sets the constraint that allows tokens from now on; null: all are allowed. It must outlive its
+  // use.
   void set_constraint(Constraint* constraint) {
     constraint_ = constraint;
     constraint_failure_ = {};
@@ -84,7 +85,7 @@ class Sampler {
   // Undoes the last calls of add_output_token(), which were for these.
   void take_back(std::span<const TokenId> ids);
 
-  // Whether the largest logits of a row mostly are enough to choose from.
+  // True if the largest logits of a row mostly are enough to choose from.
   bool chooses_from_largest() const;
 
   // The token for `position`, given its logits [V], which are overwritten.
@@ -103,7 +104,8 @@ class Sampler {
   // probabilities afterwards. The constraint takes the token for the next one of the text, until
   // end_drafts().
   TokenId draft(std::span<float> logits, Position position);
-  // The same of the largest, or none, as for sample(). Not with kRejection.
+  // Drafts from the largest logits; none where only the whole row can tell, as for sample(). Not
+  // with kRejection.
   std::optional<TokenId> draft(const LargestLogits& largest, Position position);
   void end_drafts();
 
@@ -124,16 +126,17 @@ class Sampler {
   static constexpr float kReachOfNoise = 26.1F;
 
   bool rejects() const;
-  // What the constraint says, if it has not thrown yet; false if it throws. Every call goes through
-  // here: many sequences are chosen for together, and one's exception must not end the others.
+  // The answer of the constraint, if it has not thrown yet; false if it throws. Every call goes
+  // through here: many sequences are chosen for together, and one's exception must not end the
+  // others.
   template <typename Call>
   bool ask(const Call& call);
-  // Of the constraint alone.
+  // Rolls back the constraint alone.
   void roll_back(std::int64_t count);
   // Asks the constraint what it allows; false: everything, then mask_ does not count.
   Result<bool> fill_mask();
   bool is_allowed(std::size_t id) const { return (mask_[id / 32] >> (id % 32) & 1U) != 0; }
-  // Whether any token is left.
+  // Applies the mask; true if any token is left.
   bool apply_mask(std::span<float> logits) const;
   // Turns logits into the probabilities that sample() draws from.
   void to_probabilities(std::span<float> logits);
@@ -145,7 +148,8 @@ class Sampler {
   // Divides by the temperature, which is above 0; nothing becomes NaN or +inf.
   void apply_temperature(std::span<float> logits) const;
   std::size_t keep_most_likely(std::span<const float> logits);
-  // Of the first `count` candidates those that top-k, top-p and min-p leave; `best`: their largest.
+  // The number of the first `count` candidates that top-k, top-p and min-p leave; `best`: their
+  // largest.
   std::size_t filter(std::size_t count, float best);
   std::size_t top_candidates(std::size_t available, std::size_t wanted);
   std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);

@@ -7,8 +7,8 @@
 
 namespace kakeya {
 
-// What raises a logit might make one the largest that is not listed. Without top-k and min-p nearly
-// all tokens can be drawn, and top-p needs the sum over all of them.
+// An option that raises logits might make one the largest that is not listed. Without top-k and
+// min-p nearly all tokens can be drawn, and top-p needs the sum over all of them.
 bool Sampler::chooses_from_largest() const {
   const bool raises =
       options_.repetition_penalty < 1.0F || options_.presence_penalty < 0.0F ||
@@ -77,7 +77,7 @@ float Sampler::biased(TokenId id, float logit) const {
 
 bool Sampler::covers_filters(std::size_t count, float best, float others) const {
   if (others < best - kReachOfNoise) return true;
-  // Of equal ones the lower id is kept, which is perhaps not listed.
+  // The lower id of equal ones is kept, and perhaps is not listed.
   const auto top_k = static_cast<std::size_t>(options_.top_k);
   if (top_k > 0 && count == top_k && candidates_[count - 1].logit > others) return true;
   return options_.top_p == 1.0F && options_.min_p > 0.0F &&

@@ -13,7 +13,7 @@ constexpr Index kManyRows = 64;
 // Packed rows that stay in a second-level cache while all panels pass by.
 constexpr Index kRowBytesInCache = Index{768} << 10;
 
-// What a thread streams from memory, to estimate times.
+// The speeds of a thread that reads memory and computes, to estimate times.
 constexpr double kBytesPerNanosecond = 15.0;
 constexpr double kElementsPerNanosecond = 2.0;
 

@@ -118,9 +118,9 @@ class CpuExecutor final : public Executor {
 
   // Time of a product on one thread, to decide about threads.
   double product_nanoseconds(const Product& product, Index panels, Index rows) const;
-  // Of one row in the packed form that a product wants.
+  // The bytes of one row in the packed form that a product wants.
   Index packed_row_bytes(const Product& product) const;
-  // What a product takes from its weights.
+  // The product's fields that come from its weights.
   static Product product_of(const CpuMatrix& weights);
   // x brought into the packed form of `product`, which then reads it.
   void pack(ConstRows x, Product& product);

@@ -11,9 +11,9 @@ namespace kakeya::cpu {
 
 // In what form panels hold a weight.
 struct PanelLayout {
-  // Of such a weight; only its shape and types are looked at. Quantised ones keep their integers
-  // where products are fast, if they have integers (tensor/integer_blocks.h), and are decoded
-  // otherwise.
+  // The layout of a weight, of which only shape and types are looked at. Quantised weights keep
+  // their integers where products are fast, if they have integers (tensor/integer_blocks.h), and
+  // are decoded otherwise.
   PanelLayout(const TensorView& weight, Compute compute);
 
   Index padded_columns() const;
@@ -43,7 +43,7 @@ class CpuMatrix final : public Matrix {
 
   Arithmetic arithmetic() const { return layout_.arithmetic; }
   const IntegerPanels& integers() const { return layout_.integers; }
-  // Whether products of both can be computed with the same packed rows.
+  // True if products of both can be computed with the same packed rows.
   bool same_arithmetic(const CpuMatrix& other) const;
   Index padded_columns() const { return layout_.padded_columns(); }
   Index num_panels() const { return layout_.num_panels(); }
@@ -70,7 +70,7 @@ class CpuMatrix final : public Matrix {
             Index count,
             const Kernels& kernels,
             std::byte* panel) const;
-  // Of weights that must be widened or decoded first: f16, quantised.
+  // Packs weights that must be widened or decoded first: f16, quantised.
   void pack_decoded(const TensorView& weight,
                     Index row,
                     Index count,

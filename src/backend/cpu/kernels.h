@@ -66,7 +66,7 @@ struct IntegerPanels {
   constexpr Index scale_bytes() const {
     return scale_type == ScaleType::kF32 ? 4 : has_factors() ? 1 : 2;
   }
-  // Of a unit's scales, or of its minimums.
+  // The bytes of a unit's scales, or of its minimums.
   constexpr Index scales_bytes() const {
     return unit_columns() / group * kPanelRows * scale_bytes();
   }

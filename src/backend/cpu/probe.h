@@ -1,4 +1,4 @@
-// What this machine can do at best, measured now: reading memory and computing in registers. Kernel
+// The best speeds of this machine, measured now: reading memory and computing in registers. Kernel
 // speeds are given as parts of these, for a machine's bandwidth changes from minute to minute.
 #pragma once
 

@@ -53,7 +53,7 @@ CardStream::Turn::Turn(CardStream& stream) : stream_(stream), lock_(stream.mutex
   stream_.check("context", code);
 }
 
-// What the thread had before is its own again.
+// Gives the thread back the context that it had before.
 CardStream::Turn::~Turn() {
   libcuda::Context* popped = nullptr;
   if (has_context_) stream_.table_.pop_context(&popped);
@@ -143,7 +143,8 @@ void CardSpace::download(DevicePointer<const std::byte> from, std::span<std::byt
   std::memset(to.data(), 0xff, to.size());  // NaN, not what happened to be there
 }
 
-// What copies of pieces that overlap give is not defined: none of these do.
+// Copies in pieces that do not overlap: CUDA does not define the result of one where source and
+// target overlap.
 void CardSpace::copy(DevicePointer<const std::byte> from,
                      DevicePointer<std::byte> to,
                      std::uint64_t bytes) {
@@ -155,7 +156,7 @@ void CardSpace::copy(DevicePointer<const std::byte> from,
   const std::uint64_t piece = std::min<std::uint64_t>(bytes, distance);
   for (std::uint64_t done = 0; done < bytes && stream_.works(); done += piece) {
     const std::uint64_t count = std::min(piece, bytes - done);
-    // What is written over is copied before.
+    // Bytes are copied before a later piece writes over them.
     const std::uint64_t at = source > target ? done : bytes - done - count;
     stream_.check("copy", stream_.table().copy(target + at, source + at, count, stream_.stream()));
   }

@@ -45,7 +45,8 @@ class CardStream {
     bool has_context_ = false;
   };
 
-  // What ended the card; ok while it works. Nothing is to be asked of it afterwards.
+  // The error that ended the card; ok while it works. Nothing may be asked of the card after an
+  // error.
   const Status& failure() const { return failure_; }
   bool works() const { return failure_.has_value(); }
   // Remembers what went wrong, unless `code` is that of success. Returns whether the card works.
@@ -88,7 +89,7 @@ class CardSpace final : public MemorySpace {
   // Waits for kernels that may still use it.
   void release(std::byte* memory, std::uint64_t bytes) override;
   void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override;
-  // The same without waiting: `from` must stay as it is until somebody does.
+  // Begins an upload without waiting: `from` must stay as it is until somebody waits.
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to);
   void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override;
   void copy(DevicePointer<const std::byte> from,

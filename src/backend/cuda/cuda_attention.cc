@@ -192,7 +192,7 @@ std::int64_t CudaExecutor::most_spans(const device::AttentionParams& p,
   return most;
 }
 
-// As many rows at a time as there is room for the sums of their spans.
+// Takes as many rows at a time as there is room for the sums of their spans.
 void CudaExecutor::attend(device::AttentionParams p,
                           std::int64_t rows,
                           const RestoredRows* restored,

@@ -22,7 +22,7 @@ std::int64_t span_of(std::int64_t width) {
          device::kLargestThreads;
 }
 
-// What the device lists of a row.
+// The number of logits that the device lists for a row.
 std::int64_t num_listed(std::int64_t width) {
   return (width + span_of(width) - 1) / span_of(width) * device::kLargestListed;
 }

@@ -16,7 +16,7 @@ namespace {
 using libcuda::Code;
 using libcuda::Table;
 
-// What the kernels are compiled for, and later ones.
+// The least compute capability, major, that the kernels run on.
 constexpr int kLeastCapability = 8;
 // A block has these without asking.
 constexpr std::uint32_t kUsualSharedBytes = 48U << 10;

@@ -35,7 +35,8 @@ struct Card {
 // card does not work.
 Result<std::unique_ptr<Driver>> create_cuda_driver(const CardOptions& options = {});
 
-// What that card is, if a driver can be created on it. Errors: those of create_cuda_driver().
+// The properties of the card, if a driver can be created on it. Errors: those of
+// create_cuda_driver().
 Result<Card> examine_card(const CardOptions& options = {});
 
 }  // namespace kakeya::cuda

@@ -31,7 +31,7 @@ LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y) {
   return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp, 0};
 }
 
-// Of products with integers: words of shared memory, and blocks that share them.
+// The words of shared memory of products with integers, and the shapes of blocks that share them.
 template <int kRows>
 int term_words(const device::GroupLayout& layout, int groups) {
   return device::IntegerTerms<kRows>(0, layout, groups).words();
@@ -47,7 +47,7 @@ LaunchShape product_shape(const CudaMatrix& matrix, std::int64_t rows) {
   return integer_shape(ceil_div(matrix.rows(), device::kIntegerOutputs) * ceil_div(rows, kRows), 1,
                        term_words<kRows>(layout, groups));
 }
-// Of gates and what they are for.
+// The shared words of a gated product: of the gate's weights and of those that it gates.
 template <int kRows>
 int gated_words(const CudaMatrix& gate, const CudaMatrix& up) {
   const device::GroupLayout first(gate.weight());
@@ -102,7 +102,7 @@ std::int64_t count_partials(const ExecutorPlan& plan) {
   return device::kMaxSpans * rows * plan.max_query_width;
 }
 
-// Of rows that many weights are read for more than once.
+// True if rows are so many that the weights of many experts would be read more than once.
 bool groups_experts(std::int64_t rows, std::int64_t top_k, std::int64_t num_experts) {
   return num_experts > 0 && rows * top_k >= 2 * num_experts;
 }
@@ -245,7 +245,7 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
                : launch(Kernel::integer_product,
                         product_shape<device::kIntegerRows>(matrix, x.count), &parameters);
   }
-  // Of few outputs only rows by themselves keep a card busy.
+  // Few outputs keep a card busy only with a block for each row.
   if (x.count == 1 || w.rows() <= kFewOutputs) {
     return launch(Kernel::row_product, warp_shape(w.rows(), x.count), &parameters);
   }

@@ -68,7 +68,7 @@ class CudaExecutor final : public Executor {
     std::int64_t keys;
     std::int64_t values;
   };
-  // Of a layer's KvLayer.
+  // The tables of a layer's KvLayer.
   struct LayerTables {
     RowTables rows;
     RowTables own;
@@ -109,7 +109,7 @@ class CudaExecutor final : public Executor {
   void upload_tables();
   std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
   RowTables add_tables(const KvRows& rows);
-  // Of `layer` of the segment with this index.
+  // The tables of `layer` of the segment with this index.
   const LayerTables& layer_tables(std::size_t segment, std::int64_t layer) const;
   device::CachedRows cached_rows(const KvRows& rows, const RowTables& tables) const;
   void store_rows(ConstRows keys,
@@ -134,8 +134,8 @@ class CudaExecutor final : public Executor {
   std::optional<std::size_t> list_largest(Rows rows, const Sampler& sampler);
   // Waits for what list_largest() began. Errors: as end().
   Status fetch_largest();
-  // Of one of the rows whose lists begin at `first`, without `never`; valid until the next call.
-  // None if the row has a number that is not finite.
+  // The largest logits of one of the rows whose lists begin at `first`, without `never`; valid
+  // until the next call. None if the row has a number that is not finite.
   std::optional<LargestLogits> read_largest(std::size_t first,
                                             Rows rows,
                                             std::size_t row,

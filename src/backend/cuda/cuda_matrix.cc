@@ -18,7 +18,7 @@ namespace {
 
 using device::WeightType;
 
-// What a thread packs at a time, and from which on it pays to have several.
+// The bytes that a thread packs at a time, and those from which on several threads pay.
 constexpr std::int64_t kPackedAtOnce = std::int64_t{64} << 10;
 constexpr std::int64_t kManyBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kUnitBytes = device::kUnitWords * 4;

@@ -40,7 +40,7 @@ class CudaMatrix final : public Matrix {
 // kUnimplemented for a row that does not fit there; those of the driver.
 Result<std::unique_ptr<Matrix>> load_matrix(
     const TensorView& weight, Compute compute, Driver& driver, MemoryBudget& budget, int threads);
-// What it charges.
+// The bytes that loading charges.
 std::uint64_t matrix_bytes(const TensorView& weight, Compute compute);
 
 }  // namespace kakeya::cuda

@@ -1,4 +1,4 @@
-// What a device does for the backend: memory, and kernels one after the other.
+// The driver of a device for the backend: memory, and kernels one after the other.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr std::string_view kKernelNames[] = {
 #undef KAKEYA_KERNEL
 };
 
-// Of what each is handed.
+// The bytes of each kernel's parameters.
 inline constexpr std::size_t kParameterBytes[] = {
 #define KAKEYA_KERNEL(name, params) sizeof(device::params),
     KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL)
@@ -55,7 +55,7 @@ class LaunchList {
   const LaunchShape& shape(std::size_t i) const { return launches_[i].shape; }
   const void* parameters(std::size_t i) const { return bytes_.data() + launches_[i].parameters; }
   bool has_equal_kernels(const LaunchList& other) const;
-  // Whether number i is handed the same in both, which have equal kernels.
+  // True if launch i has the same parameters in both lists, which have equal kernels.
   bool has_equal_launch(const LaunchList& other, std::size_t i) const;
 
  private:
@@ -71,7 +71,7 @@ class LaunchList {
 // Thread-safe.
 class Driver {
  public:
-  // What cards with compute capability 8.0 have, and later ones no less of.
+  // The limits of cards with compute capability 8.0; later ones have no lower ones.
   static constexpr std::int64_t kMostBlocksX = (std::int64_t{1} << 31) - 1;
   static constexpr std::int64_t kMostBlocksY = 65535;
   static constexpr int kMostThreads = 1024;
@@ -81,7 +81,7 @@ class Driver {
   // "cuda", "cuda-emulated": for reports.
   virtual std::string_view name() const = 0;
   virtual MemorySpace& memory() = 0;
-  // Whether many launches at a time take less time than one after the other.
+  // True if many launches at a time take less time than one after the other.
   virtual bool gains_from_lists() const = 0;
   // kStagingBytes of the host's memory, from which copies are fast: the same ones in each call, for
   // one user at a time. Errors: kResourceExhausted; those of synchronize().

@@ -27,7 +27,7 @@ constexpr emulated::KernelBody kBodies[] = {
 #undef KAKEYA_KERNEL
 };
 
-// What is allocated holds NaN until it is written.
+// Memory in which allocations hold NaN until they are written.
 class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
  public:
   EmulatedSpace(std::unique_ptr<GuardedSpace> pages, bool allows_host_memory)

@@ -13,24 +13,24 @@ inline constexpr int kTensorDepth = 16;
 // exponent. Where something is not finite: as floats are added up, any NaN for NaN.
 float add_products(const std::uint16_t* a, const std::uint16_t* b, float sum);
 
-// What a lane has of a product of 16 x 16 by 16 x 8 numbers: mma.m16n8k16 of PTX.
+// A lane's part in a product of 16 x 16 by 16 x 8 numbers: mma.m16n8k16 of PTX.
 struct Fragment {
   float sums[4];
   std::uint32_t a[4];
   std::uint32_t b[2];
 };
 
-// Of the 32 lanes of a warp, each a Fragment: adds the products to the sums.
+// Adds the products to the sums of the 32 lanes of a warp, each a Fragment.
 void multiply_fragments(void* const* lanes);
 
-// What a lane has of a product of 16 x 32 unsigned bytes by 32 x 8 signed ones: mma.m16n8k32.
+// A lane's part in a product of 16 x 32 unsigned bytes by 32 x 8 signed ones: mma.m16n8k32.
 struct IntegerFragment {
   int sums[4];
   std::uint32_t a[4];
   std::uint32_t b[2];
 };
 
-// Of the 32 lanes of a warp, each `count` IntegerFragments: adds the products to the sums.
+// Adds the products to the sums of the 32 lanes of a warp, each `count` IntegerFragments.
 void multiply_integers(void* const* lanes, int count);
 
 }  // namespace kakeya::emulated

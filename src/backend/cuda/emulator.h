@@ -21,7 +21,7 @@ class Emulator {
   // capability 8.6 and 8.9 have 99 KiB, 8.0 has 163, 9.0 has 227.
   static constexpr std::uint32_t kMostSharedBytes = 99U << 10;
 
-  // The same seed gives the same order.
+  // Creates an emulator whose order of threads follows from `seed` alone.
   Emulator(const DeviceMemory& memory, std::uint64_t seed) : random_(seed), block_(memory) {}
 
   // Errors: kInternal "kernel NAME, block (X, Y), thread T: what happened".

@@ -26,7 +26,7 @@ struct NodeOf {
   libcuda::KernelNode node;
 };
 
-// What a card refuses is left to single launches, which say so.
+// True if a card can take the launch. Others are left to single launches, which report the error.
 bool is_possible(const LaunchShape& shape) {
   return shape.blocks_x <= Driver::kMostBlocksX && shape.blocks_y <= Driver::kMostBlocksY;
 }

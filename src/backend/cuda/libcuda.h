@@ -1,6 +1,6 @@
-// What we call of NVIDIA's driver library, whose C interface is published as the CUDA Driver API.
-// Declared here, so that a build needs nothing of NVIDIA's and a program starts where there is
-// none. Where cuda.h is found a test compares the two.
+// The part of NVIDIA's driver library that we call. Its C interface is published as the CUDA Driver
+// API; it is declared here, so that a build needs nothing of NVIDIA's and a program starts where
+// there is none. Where cuda.h is found a test compares the two.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ inline constexpr int kCapabilityMajor = 75;
 inline constexpr int kCapabilityMinor = 76;
 // CUfunction_attribute
 inline constexpr int kMostDynamicSharedBytes = 8;
-// Of streams: work of the default stream is not waited for.
+// A flag of streams: they do not wait for work of the default stream.
 inline constexpr unsigned kNonBlocking = 1;
 
 // Ours, the exported name, and what it takes; all return a Code. Names with a version are those for

@@ -220,7 +220,7 @@ Block::Access Block::own_access() const {
   return {current_, barriers_, warps_[static_cast<std::size_t>(current_ / kWarp)].syncs};
 }
 
-// Whether a barrier lies between that access and this thread, or it is its own.
+// True if a barrier lies between that access and this thread, or the access is the thread's own.
 bool Block::is_ordered(const Access& access) const {
   const Access now = own_access();
   if (access.thread == kNobody || access.thread == current_ || access.barriers < now.barriers) {

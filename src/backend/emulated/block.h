@@ -40,7 +40,7 @@ struct Bounds {
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  // Of the allocation around `address`; empty if there is none.
+  // The bounds of the allocation around `address`; empty if there is none.
   virtual Bounds bounds_of(const void* address) const = 0;
 };
 
@@ -60,7 +60,7 @@ class Block {
                   std::int64_t block_y,
                   SequenceRng& random);
 
-  // What follows is called by the threads.
+  // The threads call the functions below.
   int thread() const { return current_; }
   int threads() const { return work_.threads; }
   std::int64_t block_x() const { return block_x_; }

@@ -152,7 +152,7 @@ void prepare_fiber(Fiber& fiber, void (*entry)()) {
   auto* const bottom = static_cast<std::byte*>(const_cast<void*>(fiber.stack));
   fiber.stack_pointer = first_frame(bottom + fiber.stack_bytes, entry);
 #if defined(KAKEYA_ADDRESS_SANITIZER)
-  // Of frames that nobody left.
+  // Frames that nobody left are still poisoned.
   __asan_unpoison_memory_region(fiber.stack, fiber.stack_bytes);
   fiber.fake_stack = nullptr;
 #endif

@@ -31,7 +31,7 @@ class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
       for (const KvLayer& layer : segment.layers) check(layer);
     }
   }
-  // What these are handed beside rows.
+  // The operations below are checked for vectors and tables beside rows.
   void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override {
     if (weight) check(weight, x.width);
     Base::rms_norm(x, weight, eps, out);

@@ -30,12 +30,12 @@ class GuardedSpace final : public MemorySpace {
             std::uint64_t bytes) override;
   void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override;
 
-  // Whether all of these bytes were allocated here.
+  // True if all of these bytes were allocated here.
   bool holds(const void* memory, std::uint64_t bytes) const;
 
   // The allocation that `address` lies in; empty if there is none.
   std::span<const std::byte> piece_of(const void* address) const;
-  // Whether it is one of those that allocations get.
+  // True if `address` is one of those that allocations get.
   bool has_address(const void* address) const;
 
   // Open as long as it, or another one, lives.
@@ -54,7 +54,7 @@ class GuardedSpace final : public MemorySpace {
   explicit GuardedSpace(std::byte* base) : base_(base) {}
   void open();
   void close();
-  // Of everything that was ever allocated.
+  // Makes everything that was ever allocated accessible or not.
   void protect(bool accessible);
 
   std::byte* const base_;

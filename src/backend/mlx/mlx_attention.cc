@@ -14,7 +14,7 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr Position kTile = 64;
-// What one group of threads of a kernel looks at; a multiple of kTile.
+// The positions that one group of threads of a kernel looks at; a multiple of kTile.
 constexpr Position kSpan = 256;
 
 mx::Shape block_shape(const KvRows& kv) {
@@ -137,7 +137,7 @@ MlxExecutor::Walk MlxExecutor::walk(const AttentionInput& input) {
   return walk;
 }
 
-// Of the positions that some query has evicted; none where rows are not restored.
+// The walk over positions that some query has evicted; empty where rows are not restored.
 MlxExecutor::Walk MlxExecutor::restored_walk(const AttentionInput& input) {
   Walk walk;
   if (!input.layer.is_restored) return walk;
@@ -188,7 +188,7 @@ mx::array MlxExecutor::gathered_rows(const Walk& walk,
   return mx::reshape(rows, mx::Shape{1, rows.shape(0), to_int(kv.num_kv_heads), -1}, s_);
 }
 
-// The same as numbers, [1, N, K, E] in f32.
+// The rows of the walk's positions decoded, [1, N, K, E] in f32.
 mx::array MlxExecutor::decoded_rows(const Walk& walk,
                                     const KvRows& kv,
                                     const DevicePointer<std::byte>* blocks) {
@@ -225,7 +225,7 @@ MlxExecutor::Angles MlxExecutor::angles(const ConstVector& frequencies,
   return {mx::concatenate(cos, 0, s_), mx::concatenate(sin, 0, s_)};
 }
 
-// What makes keys of the values at the walk's positions.
+// The arrays that make keys of the values at the walk's positions.
 DerivedKeys MlxExecutor::derivation(const AttentionInput& input, const Walk& walk) {
   const KeyDerivation& derivation = input.settings.derivation;
   const int head_dim = to_int(input.layer.rows.head_dim);
@@ -234,7 +234,7 @@ DerivedKeys MlxExecutor::derivation(const AttentionInput& input, const Walk& wal
           turned.sin};
 }
 
-// What k_proj or v_proj would have given at the walk's positions, about: [1, N, K, E].
+// The rows that k_proj or v_proj would have given at the walk's positions, about: [1, N, K, E].
 mx::array MlxExecutor::restored_raw(const AttentionInput& input,
                                     const Walk& walk,
                                     const DevicePointer<std::byte>* blocks,
@@ -271,7 +271,7 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
   return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};
 }
 
-// Of the walk's positions, where keys are made if they are not there.
+// The keys and values at the walk's positions; keys are made where they are not stored.
 MlxExecutor::KeysAndValues MlxExecutor::stored_rows(const AttentionInput& input, const Walk& walk) {
   const KvRows& kv = input.layer.rows;
   const mx::array values = decoded_rows(walk, kv, kv.values);
@@ -286,7 +286,8 @@ mx::array MlxExecutor::swapped(const mx::array& x, int a, int b, int width) {
   return mx::transpose(mx::reshape(x, mx::Shape{a, b, width}, s_), {1, 0, 2}, s_);
 }
 
-// What each query sees of the walks' positions, [T * group, N]: the same for all heads of a group.
+// The mask of the walks' positions that each query sees, [T * group, N]: the same for all heads of
+// a group.
 mx::array MlxExecutor::mask(const AttentionInput& input,
                             const Walk& stored,
                             const Walk& restored,
@@ -318,7 +319,8 @@ MlxExecutor::Seen MlxExecutor::seen_rows(const AttentionInput& input,
                                          const Walk& stored,
                                          const Walk& restored) {
   const KvRows& kv = input.layer.rows;
-  // Whether a row has rows to restore yet must not change how the others' keys are made.
+  // The keys of other rows must be made in the same way whether or not a row has rows to restore
+  // yet.
   if (!input.layer.is_restored) {
     const auto numbers = [&](const DevicePointer<std::byte>* blocks) {
       const mx::array rows = gathered_rows(stored, kv, blocks);

@@ -20,11 +20,12 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr std::uint64_t kFloat = sizeof(float);
-// What freed arrays of a GPU leave for further ones; by itself MLX keeps as much as there is.
+// The bytes of freed arrays that MLX keeps for further ones on a GPU; by itself it keeps as much as
+// there is.
 constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
 
-// What attention gathers: stored rows, as numbers, keys that are made of them, turned, and copies
-// in the order in which products want them; scores, and what each query sees.
+// The bytes that attention gathers: stored rows, as numbers, keys that are made of them, turned,
+// and copies in the order in which products want them; scores, and what each query sees.
 std::uint64_t gathered_bytes(const ExecutorPlan& plan) {
   constexpr std::int64_t kCopies = 9;
   const std::int64_t heads = plan.max_head_dim == 0 ? 0 : plan.max_query_width / plan.max_head_dim;
@@ -93,7 +94,7 @@ class MlxBackend final : public Backend {
   const std::string name_;
 };
 
-// What is in use stays resident, where the system can keep it so, and little is kept beside.
+// Keeps memory in use resident, where the system can, and little beside it.
 void use_memory_of_gpu() {
   mx::set_cache_limit(kKeptBytes);
   const auto most = device_number(mx::Device::gpu, "max_recommended_working_set_size");

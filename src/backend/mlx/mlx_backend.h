@@ -30,15 +30,15 @@ std::optional<DeviceDescription> gpu();
 // addresses.
 Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device = "");
 
-// What a backend's executors did, all of them together.
+// Counts of what a backend's executors did, all of them together.
 struct Counters {
   std::uint64_t evaluations = 0;  // how often recorded operations were run
   std::uint64_t primitives = 0;   // of MLX, that those runs had to do
   std::uint64_t operations = 0;   // of the seam
-  // Of those, by name, what the reference's loops did on host memory instead.
+  // The operations among those, by name, that the reference's loops did on host memory instead.
   std::map<std::string, std::uint64_t, std::less<>> fallbacks;
-  // As MLX counts them, of all backends of the process: bytes that arrays have now, and those that
-  // it keeps for further ones.
+  // The bytes that arrays have now, and those that MLX keeps for further ones, as MLX counts them
+  // for all backends of the process.
   std::uint64_t active_bytes = 0;
   std::uint64_t cached_bytes = 0;
   // The most that arrays had since somebody asked last.

@@ -81,12 +81,13 @@ class MlxExecutor final : public Executor {
     std::vector<float> frequencies;
     std::map<Position, Angles> tiles;
   };
-  // Of positions, [1, N, K, E] each.
+  // Keys and values of positions, [1, N, K, E] each.
   struct KeysAndValues {
     mx::array keys;
     mx::array values;
   };
-  // The same as they are stored, f32 or bf16, and keys, where there are none, by what makes them.
+  // Keys and values as they are stored, f32 or bf16; where no keys are stored, the arrays that make
+  // them.
   struct Seen {
     std::variant<mx::array, DerivedKeys> keys;
     mx::array values;
@@ -94,7 +95,7 @@ class MlxExecutor final : public Executor {
   // Positions in whole tiles, as attention walks them.
   struct Walk {
     std::vector<Position> tiles;  // the first positions of those with something to see
-    // What some query sees: [first, second) twice.
+    // The positions that some query sees: [first, second) twice.
     std::pair<Position, Position> sinks;
     std::pair<Position, Position> rows;
   };
@@ -108,7 +109,7 @@ class MlxExecutor final : public Executor {
 
   // Rows [T, K] times a weight, in a shape in which a row has the same bits alone and among others.
   mx::array product(const mx::array& rows, const Matrix& w);
-  // Of rows [T, 1, D] and each of the experts [T, K] that they chose: T * K rows.
+  // Applies to rows [T, 1, D] each of the experts [T, K] that they chose: T * K rows.
   mx::array unsorted_experts(const mx::array& rows,
                              const ExpertWeights& weights,
                              const mx::array& chosen,

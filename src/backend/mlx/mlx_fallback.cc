@@ -1,5 +1,5 @@
-// What the reference's loops do for this backend, on what lies in the pages of its memory: rows
-// that are restored with a share of their own, which only comparisons ask for.
+// Operations that the reference's loops do for this backend, in the pages of its memory: rows that
+// are restored with a share of their own, which only comparisons ask for.
 #include <algorithm>
 
 #include "backend/mlx/mlx_executor.h"

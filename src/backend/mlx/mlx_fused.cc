@@ -31,7 +31,7 @@ struct Input {
   std::int64_t width;
 };
 
-// What has been computed of an input.
+// An input of a fused operation, with what has been computed of it.
 class Source {
  public:
   Source(const mx::array& array, std::int64_t width)

@@ -13,7 +13,7 @@
 namespace kakeya::mlx {
 namespace {
 
-// What the texts have bits, lanes and registers for.
+// The sizes that the kernels' texts have bits, lanes and registers for.
 constexpr int kMostExperts = 1024;
 constexpr int kMostRanks = 32;
 constexpr int kMostHeadDim = 512;
@@ -90,7 +90,7 @@ class KernelOperations final : public RowOperations {
     const mx::array values = vectors(input.values);
     const mx::array rows = mx::reshape(input.queries, mx::Shape{heads, queries, head_dim}, s_);
     const auto* const derived = std::get_if<DerivedKeys>(&input.keys);
-    // What is not asked for is another one's, for a kernel has all its inputs.
+    // A kernel has all its inputs, so another array stands for one that it does not read.
     const mx::array keys = derived != nullptr ? values : vectors(std::get<mx::array>(input.keys));
     const DerivedKeys derivation = derived != nullptr ? *derived : DerivedKeys{rows, rows, rows};
     const int spans = to_int(std::ssize(input.spans)) - 1;

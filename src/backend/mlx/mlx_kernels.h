@@ -26,7 +26,7 @@ enum class Kernel : std::uint8_t {
 };
 inline constexpr std::size_t kNumKernels = 7;
 
-// What a kernel's text is called, and the names that it has for its arrays.
+// A kernel's text, its name, and the names that it has for its arrays.
 struct KernelText {
   std::string name;
   std::vector<std::string> inputs;
@@ -42,11 +42,11 @@ struct KernelLaunch {
   int y = 1;
   int z = 1;
   bool are_simdgroups = false;
-  // What the text calls constants, by name.
+  // The constants of the text, by name.
   std::vector<std::pair<std::string, std::variant<int, bool>>> constants = {};
 };
 
-// Of each output, as MLX takes them.
+// The shapes and types of the outputs, as MLX takes them.
 struct KernelOutputs {
   std::vector<::mlx::core::Shape> shapes;
   std::vector<::mlx::core::Dtype> dtypes;

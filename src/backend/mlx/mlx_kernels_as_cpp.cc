@@ -27,7 +27,7 @@ namespace {
 
 using emulated::kWarp;
 
-// What Metal's library has under these names.
+// The functions that Metal's library has under these names.
 namespace metal {
 namespace precise {
 using std::tanh;
@@ -71,7 +71,7 @@ struct Uint3 {
   uint z;
 };
 
-// What one thread is given.
+// The arguments of one thread.
 struct Call {
   const KernelText& text;
   std::vector<Array> inputs;

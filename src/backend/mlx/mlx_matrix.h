@@ -85,7 +85,7 @@ class MlxMatrix final : public Matrix {
   Buffer charged_;
 };
 
-// What a weight takes, without the budget's rounding.
+// The bytes that a weight takes, without the budget's rounding.
 std::uint64_t loaded_bytes(const TensorView& weight, Compute compute);
 
 // A weight of finite numbers as arrays. With Compute::kFast, integers in groups of 16 to 128

@@ -28,7 +28,7 @@ class Inputs {
   mx::array numbers(const mx::Shape& shape) {
     return mx::random::uniform(-1.0F, 1.0F, shape, mx::float32, key(), s_);
   }
-  // Of few values, so that many are equal.
+  // Numbers of few values, so that many are equal.
   mx::array steps(const mx::Shape& shape) {
     return mx::astype(mx::random::randint(-2, 3, shape, mx::int32, key(), s_), mx::float32, s_);
   }
@@ -76,7 +76,7 @@ AttentionRows small_attention(Inputs& inputs, mx::Dtype stored, bool has_keys, m
   return rows;
 }
 
-// What the operations make of some small inputs.
+// The results of the operations for some small inputs.
 std::vector<Named> results(const RowOperations& operations) {
   constexpr int kRows = 3;
   const mx::Stream s = operations.stream();

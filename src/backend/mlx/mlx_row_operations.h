@@ -19,7 +19,7 @@ namespace kakeya::mlx {
 // one: what is best for one is not for the other, and blocks of drafts have no more rows.
 inline constexpr std::int64_t kMostSingleRows = 16;
 
-// What keys are made of where values alone are stored: a value times k_norm, turned.
+// The arrays that make keys where values alone are stored: a value times k_norm, turned.
 struct DerivedKeys {
   ::mlx::core::array k_norm;  // f32 [E]
   ::mlx::core::array cos;     // f32 [N, E / 2], of the values' positions
@@ -90,7 +90,7 @@ enum class RowOperationsKind : std::uint8_t {
   // A primitive each, for the CPU device alone, whose loops are this backend's own: of MLX's
   // operations there would be many.
   kFused,
-  // Of MLX's operations, for every device: what the others are compared with.
+  // Composed of MLX's operations, for every device: the others are compared with it.
   kComposed,
   // Kernels of this backend's own, where there is one for the sizes at hand.
   kKernels
@@ -102,8 +102,8 @@ std::unique_ptr<RowOperations> fused_operations(::mlx::core::Stream stream);
 std::unique_ptr<RowOperations> composed_operations(::mlx::core::Stream stream);
 std::unique_ptr<RowOperations> kernel_operations(::mlx::core::Stream stream);
 
-// What differs from what `specified` gives for some small inputs, or is refused; empty if nothing
-// does. On a device that nobody tried, kernels are used only if they pass.
+// The results that differ from those of `specified` for some small inputs, or are refused; empty if
+// none. On a device that nobody tried, kernels are used only if they pass.
 std::string compare_operations(const RowOperations& tried, const RowOperations& specified);
 
 }  // namespace kakeya::mlx

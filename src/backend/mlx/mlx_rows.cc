@@ -171,7 +171,7 @@ mx::array Coder::element(const mx::array& z, int index) const {
   return mx::take(z, mx::array({index}, mx::int32), -2, s_);
 }
 
-// The same elements but for the last of each block.
+// The elements of `z` with `last` for the last one of each block.
 mx::array Coder::with_last(const mx::array& z, const mx::array& last) const {
   mx::Shape end = z.shape();
   end[z.ndim() - 2] -= 1;
@@ -201,7 +201,8 @@ Coder::Points Coder::nearest_even(const mx::array& z, float low, float high) con
           mx::add(mx::sum(squares, -2, true, s_), lost, s_)};
 }
 
-// Of the last field the lowest bit follows from the sum and tells the coset instead.
+// Encodes blocks of E8. The last field's lowest bit would follow from the sum, and tells the coset
+// instead.
 Coder::Blocks Coder::encode_e8(const mx::array& z) const {
   const Points whole = nearest_even(z, -8.0F, 7.0F);
   const Points half = nearest_even(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);

@@ -7,7 +7,7 @@
 
 namespace kakeya::mlx {
 
-// What a block of rows is an array of: numbers of f32 and bf16, else bytes.
+// The element type of the array for a block of rows: f32 and bf16 for those formats, else bytes.
 ::mlx::core::Dtype dtype_of(KvFormat format);
 
 // Vectors [N, K, E] of f32 as they are stored, [N, K, items]; the bytes of encode_kv(), where

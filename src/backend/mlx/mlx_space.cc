@@ -31,7 +31,7 @@ std::byte* pointer(std::uintptr_t address) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// What MLX has to do for these.
+// The number of MLX's primitives that have to run for these arrays.
 std::uint64_t count_primitives(const std::vector<mx::array>& wanted) {
   std::unordered_set<std::uintptr_t> seen;
   std::vector<mx::array> open = wanted;
@@ -238,7 +238,7 @@ void MlxSpace::run_rows(std::span<const ConstRows> rows) {
     }
   }
   if (!wanted.empty() || !kept_.empty()) run(std::move(wanted));
-  // What a pass made on its way is nobody's any more.
+  // Arrays that a pass made on its way are nobody's any more.
   std::erase_if(names_, [](const auto& name) { return !name.second.value.is_available(); });
 }
 
@@ -258,7 +258,7 @@ void MlxSpace::from_pages(void* address, std::uint64_t bytes) {
   while (it != names_.end() && it->first < end) {
     const std::uintptr_t first = it->first;
     const std::uintptr_t last = first + it->second.bytes;
-    // What is not overwritten stays, and need not be run for that.
+    // The parts that are not overwritten stay, and need not be run for that.
     const bool in_pages = it->second.in_pages;
     const auto before = first < begin && !in_pages ? cut(*it, first, begin) : nullptr;
     const auto behind = last > end && !in_pages ? cut(*it, end, last) : nullptr;

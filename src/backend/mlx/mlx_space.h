@@ -30,7 +30,7 @@ inline int to_int(std::int64_t value) {
   return static_cast<int>(value);
 }
 
-// What MLX says of a device under this name, if it says a number.
+// The number that MLX gives for a device under this name, if there is one.
 std::optional<std::uint64_t> device_number(mx::Device device, const std::string& name);
 
 // Thread-safe; whoever records operations holds mutex() meanwhile, for MLX's stream is not. Memory
@@ -42,7 +42,8 @@ class MlxSpace final : public MemorySpace {
   ~MlxSpace() override;
 
   std::string_view name() const override { return "mlx"; }
-  // Of a GPU: what it may use without paging, less what arrays have.
+  // The bytes that a GPU may use without paging, less those that arrays have; nothing for other
+  // devices.
   std::optional<std::uint64_t> free_bytes() const override;
   std::byte* allocate(std::uint64_t bytes) override;
   void release(std::byte* memory, std::uint64_t bytes) override;
@@ -58,13 +59,13 @@ class MlxSpace final : public MemorySpace {
   RowOperationsKind operations() const { return operations_; }
   Counters& counters() { return counters_; }
 
-  // What lies at `address`, as an array of this shape and type.
+  // Reads the bytes at `address` as an array of this shape and type.
   mx::array read(const void* address, const mx::Shape& shape, mx::Dtype dtype);
-  // The same in the shape in which it was written, if it was.
+  // Reads the bytes at `address` in the shape in which they were written, if they were.
   mx::array read_as_written(const void* address, mx::Shape shape, mx::Dtype dtype);
   // Names an array: what was at its addresses before is gone.
   void write(void* address, mx::array value);
-  // The same of rows that later passes read: run with what is asked for next.
+  // Names an array of rows that later passes read: it is run with what is asked for next.
   void write_kept(void* address, const mx::array& value);
   // Runs what these rows name, and what write_kept() was given, all at once. Forgets what else was
   // written and not run.
@@ -89,7 +90,7 @@ class MlxSpace final : public MemorySpace {
   Names::iterator first_behind(std::uintptr_t begin);
   // The part at `address` of a name that holds all of it, flat; null if there is none of `dtype`.
   std::unique_ptr<mx::array> part(const void* address, std::uint64_t bytes, mx::Dtype dtype);
-  // The same of a part of a name that will be gone; null if its bytes are in the pages.
+  // The part [begin, end) of a name that will be gone; null if its bytes are in the pages.
   std::unique_ptr<mx::array> cut(Names::value_type& name, std::uintptr_t begin, std::uintptr_t end);
   // Computed, in one piece.
   const std::byte* bytes_of(Named& named);

@@ -1,4 +1,4 @@
-// What MLX throws, as a Status.
+// Exceptions of MLX as a Status.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// What a build without nvcc has instead of the kernels for cards.
+// The empty stand-in for the kernels for cards in a build without nvcc.
 #include "backend/cuda/device_image.h"
 
 namespace kakeya::cuda {

@@ -1,4 +1,4 @@
-// What a build without MLX has instead of src/backend/mlx/.
+// The stand-in for src/backend/mlx/ in a build without MLX.
 #include "backend/mlx/mlx_backend.h"
 #include "base/status.h"
 

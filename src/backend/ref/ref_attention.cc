@@ -54,7 +54,8 @@ std::vector<float> load_key(const AttentionInput& input, Position position, std:
   return key;
 }
 
-// What k_proj or v_proj would have given for one kv head, about; `own` is what it did give.
+// The row that k_proj or v_proj would have given for one KV head, about; `own` holds those that it
+// did give.
 std::vector<float> restore_raw(const AttentionInput& input,
                                DevicePointer<const float> decoder,
                                const DevicePointer<std::byte>* codes,

@@ -20,7 +20,7 @@ class RefMatrix final : public Matrix {
         compute_(compute),
         owned_(std::move(owned)) {}
 
-  // Of integers: IntegerBlocks, row after row.
+  // Makes a matrix of integers: IntegerBlocks, row after row.
   RefMatrix(const Shape& shape, const IntegerFormat& format, Buffer blocks)
       : Matrix(shape.size() == 3 ? shape[0] : 1, shape[shape.size() - 2], shape.back()),
         compute_(Compute::kFast),
@@ -58,7 +58,7 @@ class RefMatrix final : public Matrix {
     return static_cast<std::uint64_t>(rows() * weight_.row_bytes());
   }
 
-  // Whether activations are rounded to bf16 before they meet these weights.
+  // True if activations are rounded to bf16 before they meet these weights.
   bool rounds_activations() const {
     return compute_ == Compute::kFast && weight_.dtype == DType::kBF16;
   }

@@ -478,7 +478,8 @@ inline void for_chunks(const Attention& attention, const AttentionPart& part, Vi
   }
 }
 
-// The same for queries in vectors: attend_rows(state, chunk_begin, low, high).
+// Walks the chunks for queries in vectors: calls attend_rows(state, chunk_begin, low, high) for
+// each.
 template <typename AttendRows>
 inline void attend_queries(const Attention& attention,
                            const AttentionPart& part,

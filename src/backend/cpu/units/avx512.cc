@@ -2,7 +2,7 @@
 #define KAKEYA_CPU_UNIT avx512
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
-// Whether packed rows of fast products are bf16 (else widened f32), and in blocks of whole tiles.
+// True if packed rows of fast products are bf16 (else widened f32), and in blocks of whole tiles.
 inline constexpr bool kBf16Rows = false;
 inline constexpr bool kTiledRows = false;
 }  // namespace kakeya::cpu::KAKEYA_CPU_UNIT

@@ -49,7 +49,7 @@ struct IntegerState : RowsAhead<kKeyChunk> {
   float largest[kSharedQueries];
   float total[kSharedQueries];
   float query_scale[kSharedQueries];  // of a query's codes, times attention.scale
-  // What the sums so far are multiplied with, and those of this chunk.
+  // The factors of the sums so far, and of those of this chunk.
   float rescale[kSharedQueries];
   float weight[kSharedQueries];
   alignas(64) float scales[kKeyChunk];  // of the codes of its keys and values
@@ -90,7 +90,7 @@ inline float largest_of(const std::byte* row, Index count) {
   return value;
 }
 
-// What a row's numbers are divided by, and multiplied with, to be codes.
+// The scale that a row's numbers are divided by to be codes, and its inverse.
 struct CodeScale {
   float scale;
   float inverse;
@@ -233,7 +233,7 @@ inline void soften_codes(IntegerState& state, Index query, Index chunk_begin, bo
   for (int j = 0; j < kKeyChunk / 16; ++j) {
     const Vec p = exp(sub(s[j], splat(here)));
     total = add(total, p);
-    // What is hidden may have any scale, or none.
+    // A key that is hidden may have any scale, or none.
     const Vec scaled = mul(p, load(state.scales + 16 * j));
     s[j] = select_less(zero(), p, scaled, zero());
     sum = add(sum, s[j]);

@@ -6,8 +6,9 @@
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
-// Of position * frequency in f32, as published; the same as exact as a rope table, for what must be
-// equal to one's result after both are rounded to f32; of the product in double.
+// The kinds of angles: position * frequency in f32, as published; that product with sines as exact
+// as a rope table's, for results that must be equal to one's after both are rounded to f32; the
+// product in double.
 enum class AngleOf { kRounded, kTable, kExact };
 
 // Sines and cosines of the angles position * frequencies[i]: reduced by multiples of pi / 2 in
@@ -67,8 +68,8 @@ inline void turn_angles(
 // off. In f32 mode each position's are computed on their own.
 class KeyAngles {
  public:
-  // Of `pairs` pairs, whole vectors, of which attention.rotated_pairs turn. `attention` must
-  // outlive it.
+  // Makes the angles of `pairs` pairs, whole vectors, of which attention.rotated_pairs turn.
+  // `attention` must outlive it.
   KeyAngles(const Attention& attention, Index pairs) : attention_(attention), pairs_(pairs) {
     for (Index i = 0; i < pairs; ++i) {
       frequency_[i] = i < attention.rotated_pairs ? attention.inverse_frequencies[i] : 0.0F;
@@ -77,7 +78,7 @@ class KeyAngles {
       turn_angles<AngleOf::kExact>(frequency_, pairs, 1, step_cos_, step_sin_);
     }
   }
-  // As many as attention needs to make keys.
+  // Makes the angles that attention needs to make keys; none if there are keys.
   explicit KeyAngles(const Attention& attention)
       : KeyAngles(attention,
                   attention.keys == nullptr ? round_up(attention.rotated_pairs, 16) : 0) {}

@@ -121,8 +121,8 @@ inline void restore_rows(const Attention& attention,
   const Index head_dim = attention.head_dim;
   alignas(64) float codes[kExpandedKeys * kMaxRank];
   alignas(64) float rows[kExpandedKeys * kMaxHeadDim];
-  // What k_proj or v_proj would have given, to `rows`. A group that is not full repeats its last
-  // code; the copies go nowhere.
+  // Restores to `rows` what k_proj or v_proj would have given. A group that is not full repeats its
+  // last code; the copies go nowhere.
   const auto restore_raw = [&](const Slots& side, const float* decoder, const Slots& own) {
     for (Index k = 0; k < kExpandedKeys; ++k) {
       const Index position = first + k < last ? first + k : last - 1;

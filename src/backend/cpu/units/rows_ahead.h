@@ -18,7 +18,8 @@ struct ChunkRows {
   const std::byte* values[kKeys];
 };
 
-// Those of the chunk that is worked on and of the one after it, which can be asked for meanwhile.
+// The addresses for the chunk that is worked on and for the one after it, which can be prefetched
+// meanwhile.
 template <Index kKeys>
 struct RowsAhead {
   ChunkRows<kKeys> chunks[2];

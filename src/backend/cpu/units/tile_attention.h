@@ -226,7 +226,7 @@ inline void attend_tile_chunk(
 }
 
 inline void finish_tiles(TileState& state, const Attention& attention, const AttentionPart& part) {
-  // Of the blocks of a step, one has elements 0-3, 8-11, 16-19, 24-27, the other those between.
+  // One of a step's two blocks has elements 0-3, 8-11, 16-19, 24-27, the other those between.
   const __m512i low_half =
       _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i high_half =

@@ -19,7 +19,7 @@ inline constexpr int kMaxSpans = 32;
 inline constexpr int kValuesWord = 2 * kAttentionWarps;
 inline constexpr int kAttentionWords = kValuesWord + kAttentionWarps * kMaxHeadDim;
 
-// What a query sees, as AttentionInput::seen() says.
+// The positions that a query sees, as AttentionInput::seen() says.
 struct Seen {
   std::int64_t sink_begin;
   std::int64_t sink_end;
@@ -82,7 +82,7 @@ KAKEYA_DEVICE Chunks chunks_of(const Seen& seen) {
   return {sinks, first_sink, first, sinks + larger(0, end - first)};
 }
 
-// What is known of rows when their kernel is compiled.
+// The storage of rows that is known when their kernel is compiled.
 enum class Stored { kAnyType, kBf16, kOneBf16Vector };
 
 // The keys and values of one head that were stored.
@@ -178,7 +178,7 @@ struct Query {
   float elements[kHeld];
 };
 
-// What a warp saw so far: the largest score, the sum of powers, and values weighted by them.
+// The sums of a warp so far: the largest score, the sum of powers, and values weighted by them.
 struct Attended {
   float largest = dev::float_of(0xff800000U);
   float total = 0.0F;

@@ -1,6 +1,6 @@
-// What device code may use, and nothing else: indices, barriers, exchanges between the 32 lanes of
-// a warp, memory, and arithmetic that gives the same bits wherever it runs. Two implementations: by
-// nvcc for cards, and by the host's compiler for the emulator.
+// The functions that device code may use, and nothing else: indices, barriers, exchanges between
+// the 32 lanes of a warp, memory, and arithmetic that gives the same bits wherever it runs. Two
+// implementations: by nvcc for cards, and by the host's compiler for the emulator.
 //
 //   KAKEYA_DEVICE            before each function that runs on the device
 //   KAKEYA_UNROLL            before each loop over an array that is to be in registers

@@ -22,7 +22,7 @@ class Held {
 
   KAKEYA_DEVICE int size() const { return size_; }
   KAKEYA_DEVICE int half() const { return half_; }
-  // Whether some lane holds an element as number k. The others are never looked at.
+  // True if some lane holds an element as number k. Other numbers are never looked at.
   KAKEYA_DEVICE bool uses(int k) const { return k % kHeldPairs < used_; }
   // The one that this lane holds as number k; -1: none.
   KAKEYA_DEVICE int element(int k) const {

@@ -44,7 +44,7 @@ struct GroupLayout {
         has_minimum(is_first ? first.has_minimum : second.has_minimum) {}
 
   KAKEYA_DEVICE int code_units() const { return four_bits ? 4 : 8; }
-  // Those of scales, and of minimums.
+  // The units of scales, and as many of minimums.
   KAKEYA_DEVICE int scale_units() const { return halves ? 2 : 1; }
   KAKEYA_DEVICE int units() const { return code_units() + scale_units() * (has_minimum ? 2 : 1); }
   // Parts have a scale of their own.

@@ -6,7 +6,7 @@
 
 namespace kakeya::cuda::device {
 
-// What is added up for output `output` of a tile and row `tile_row` of what was shared.
+// The sum of output `output` of a tile and row `tile_row`, added up from shared terms.
 template <int kRows>
 struct IntegerSum {
   int tile_row;
@@ -68,8 +68,8 @@ KAKEYA_DEVICE int shared_groups(std::int64_t columns, int most) {
 KAKEYA_DEVICE int warp_groups(std::int64_t columns) {
   return shared_groups(columns, 6);
 }
-// Those of each tile of a block. Scales of 16 columns have twice as many parts: of half as many
-// groups. So a block shares at most 56 KiB.
+// The shared groups of each tile of a block. Scales of 16 columns have twice as many parts: of half
+// as many groups. So a block shares at most 56 KiB.
 template <int kRows, int kTiles>
 KAKEYA_DEVICE int block_groups(std::int64_t columns,
                                const GroupLayout& first,
@@ -130,12 +130,13 @@ KAKEYA_DEVICE void integer_product(const ProductParams& p) {
   integer_product_tile<kIntegerRows>(p);
 }
 
-// Of one row. Grid: outputs / kIntegerOutputs.
+// The product with one row. Grid: outputs / kIntegerOutputs.
 KAKEYA_DEVICE void integer_row_product(const ProductParams& p) {
   integer_product_tile<1>(p);
 }
 
-// Of gates and what they are for: true in the threads that have an output.
+// The sums of gates and of the outputs that they gate, combined in `out`; true in the threads that
+// have an output.
 template <int kRows>
 KAKEYA_DEVICE bool gated_sum(const ProductRows& in,
                              const TileRows& rows,
@@ -174,7 +175,7 @@ KAKEYA_DEVICE void gated_integer_product(const GatedProductParams& p) {
   gated_integer_tile<kIntegerRows>(p);
 }
 
-// Of one row. Grid: outputs / kIntegerOutputs.
+// The gated product with one row. Grid: outputs / kIntegerOutputs.
 KAKEYA_DEVICE void gated_integer_row_product(const GatedProductParams& p) {
   gated_integer_tile<1>(p);
 }

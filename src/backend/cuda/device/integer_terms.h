@@ -1,4 +1,4 @@
-// What integers of weights and rows come to, made by warps on tensor cores and shared with their
+// Products of the integers of weights and rows, made by warps on tensor cores and shared with their
 // block: integer_groups.h says how both lie in memory.
 #pragma once
 
@@ -42,9 +42,9 @@ struct IntegerTile {
   }
 };
 
-// What is shared of some groups: of each part (runs, or halves of them) what integers of kRows rows
-// with sixteen outputs come to, scales, minimums, and the rows' sums of codes; of each run their
-// steps.
+// The shared terms of some groups: for each part (runs, or halves of them) the integer products of
+// kRows rows with sixteen outputs, scales, minimums, and the rows' sums of codes; for each run the
+// rows' steps.
 template <int kRows>
 struct IntegerTerms {
   static constexpr int kRowWords = 20;  // keeps what lanes write at once in different banks
@@ -69,7 +69,8 @@ struct IntegerTerms {
   KAKEYA_DEVICE static int product_at(int part, int row, int output) {
     return part * kPartWords + row * kRowWords + output;
   }
-  // What belongs to a part and an output, or a part or run and a row.
+  // Floats by part and output (scales, minimums), by part and row (code_sums), or by run and row
+  // (steps).
   KAKEYA_DEVICE dev::Shared<float> scales() const {
     return dev::Shared<float>(first_word + parts() * kPartWords);
   }
@@ -86,8 +87,8 @@ struct IntegerTerms {
   KAKEYA_DEVICE int steps_at() const { return sums_at() + parts() * kRows; }
 };
 
-// What a warp multiplies: a tile of outputs by up to kRows rows. Lane l has codes of outputs
-// l / 4 and 8 behind it, scales of output l % 16, and of row l / 4 what belongs to run l % 4.
+// The operands of a warp: a tile of outputs and up to kRows rows. Lane l has codes of outputs l / 4
+// and 8 behind it, scales of output l % 16, and for row l / 4 the numbers of run l % 4.
 template <int kRows>
 struct IntegerWarp {
   const ProductRows& in;
@@ -177,7 +178,7 @@ struct LaneGroup {
   }
 
  private:
-  // Of the lane's output: a unit of them.
+  // Shares one unit of the scales or minimums of the lane's output.
   KAKEYA_DEVICE static void share_scales(const FourWords& unit_words,
                                          int unit,
                                          int slot,

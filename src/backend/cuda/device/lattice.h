@@ -95,7 +95,7 @@ KAKEYA_DEVICE BlockCode d4_block(const float (&z)[4]) {
   return {static_cast<std::uint32_t>(code), distance};
 }
 
-// Of fields of 4 bits, those of the lower half lie below those of the upper half.
+// The shift of 4-bit field i: fields of the lower half lie below those of the upper half.
 KAKEYA_DEVICE int e8_field_shift(int i) {
   return i < 4 ? 8 * i : 8 * (i - 4) + 4;
 }

@@ -46,7 +46,7 @@ struct Turn {
   float sin;
 };
 
-// Of angles up to 2^24 or so.
+// Cosine and sine, for angles up to 2^24 or so.
 KAKEYA_DEVICE Turn turn_by(float angle) {
   const double x = angle;
   const double n = dev::round_even(x * 0x1.45f306dc9c883p-1);

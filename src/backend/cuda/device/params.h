@@ -1,4 +1,4 @@
-// What kernels are handed, by value. Pointers are the device's.
+// The parameters of kernels, handed by value. Pointers are the device's.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Weight {
   std::int64_t cols;
   WeightType type;
   bool rounds_rows;  // activations are rounded to bf16 before they meet it
-  // Of integers: as in IntegerFormat.
+  // The members below are for kIntegers, as in IntegerFormat.
   bool four_bits;  // else 8
   bool has_minimum;
   bool halves;  // scales are for 16 columns

@@ -12,7 +12,7 @@ inline constexpr int kProductWarps = 4;    // of a block
 inline constexpr int kProductRowTile = 8;  // rows that share a reading of the weights
 inline constexpr int kWarpOutputs = 2;     // that share a reading of the rows
 
-// What is loaded at once: four columns.
+// Four columns, loaded at once.
 struct alignas(16) FourFloats {
   float at[4];
 
@@ -65,7 +65,7 @@ struct TileRows {
   // Neighbours, as far as there are rows.
   KAKEYA_DEVICE TileRows(const ProductRows& in, std::int64_t first_row)
       : first(first_row), count(in.count - first_row), order(nullptr), pairs_of_row(1) {}
-  // Those of pairs.
+  // The rows of pairs.
   KAKEYA_DEVICE TileRows(const ExpertTile& tile, const std::int32_t* pairs, std::int64_t of_row)
       : first(tile.first), count(tile.count), order(pairs), pairs_of_row(of_row) {}
 
@@ -181,7 +181,7 @@ KAKEYA_DEVICE float own_sum(float (&sums)[kRows]) {
   return own;
 }
 
-// Whether rows of weights are bf16 that meets rounded rows.
+// True if the weights are bf16 and meet rounded rows.
 KAKEYA_DEVICE bool is_fast_bf16(const Weight& w) {
   return w.type == WeightType::kBf16 && w.rounds_rows && w.cols % 4 == 0;
 }
@@ -256,8 +256,8 @@ KAKEYA_DEVICE void products(const ProductRows& in,
   }
 }
 
-// What a block has of outputs and rows. Tiles of rows lie side by side, so that they share what the
-// cache has of weights.
+// The tile of outputs and rows of a block. Tiles of rows lie side by side, so that they share what
+// the cache has of weights.
 struct BlockTile {
   std::int64_t output_tile;
   std::int64_t row_tile;
@@ -301,7 +301,7 @@ KAKEYA_DEVICE void product(const ProductParams& p) {
   product_tile<kProductRowTile, kWarpOutputs>(p);
 }
 
-// Of rows by themselves, with fewer registers. Grid: outputs / kProductWarps, rows.
+// Takes each row by itself, with fewer registers. Grid: outputs / kProductWarps, rows.
 KAKEYA_DEVICE void row_product(const ProductParams& p) {
   product_tile<1, 1>(p);
 }
@@ -328,7 +328,7 @@ KAKEYA_DEVICE void gated_product(const GatedProductParams& p) {
   gated_tile<kProductRowTile>(p);
 }
 
-// Of one row. Grid: outputs / kProductWarps.
+// The gated product with one row. Grid: outputs / kProductWarps.
 KAKEYA_DEVICE void gated_row_product(const GatedProductParams& p) {
   gated_tile<1>(p);
 }
@@ -352,8 +352,8 @@ KAKEYA_DEVICE int expert_output_words(std::int64_t top_k) {
   return kExpertOutputs * static_cast<int>(top_k);
 }
 
-// What an output of row `row` comes to: ranks ascending, what `load` gives of each multiplied by
-// its weight, then added.
+// An output of row `row`: for ranks ascending, the value that `load` gives for each is multiplied
+// by its weight, then added.
 template <typename Load>
 KAKEYA_DEVICE float weighed_ranks(const ExpertOutputParams& p, std::int64_t row, const Load& load) {
   const dev::Global<const float> weights(p.weights);

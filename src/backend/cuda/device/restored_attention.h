@@ -26,7 +26,8 @@ struct RestoringRows {
   KAKEYA_DEVICE bool keys_stay_rotated() const { return false; }
   KAKEYA_DEVICE bool values_stay_rotated() const { return false; }
 
-  // Of a position that is restored: those of one that is kept, which nobody looks at.
+  // The places of a position; for one that is restored those of one that is kept, which nobody
+  // looks at.
   KAKEYA_DEVICE Places places(std::int64_t position) const {
     return stored.places(is_restored(position) ? end : position);
   }
@@ -81,7 +82,7 @@ struct RestoringRows {
     dev::sync_warp();
   }
 
-  // What the projection would have given, about: fma by fma, as the rank ascends.
+  // Restores to `x`, about, what the projection would have given: fma by fma, as the rank ascends.
   KAKEYA_DEVICE void restore(std::int64_t position,
                              const std::uint64_t* codes,
                              const float* decoder,

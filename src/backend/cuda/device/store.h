@@ -12,7 +12,8 @@ KAKEYA_DEVICE bool is_finite(float x) {
   return magnitude(x) < dev::float_of(0x7f800000U);
 }
 
-// Of the elements of a vector, in all lanes; not a number if one of them is not finite.
+// The largest magnitude of a vector's elements, in all lanes; not a number if one of them is not
+// finite.
 KAKEYA_DEVICE float largest_magnitude(const dev::Global<const float>& x,
                                       std::int64_t from,
                                       std::int64_t head_dim) {
@@ -138,8 +139,8 @@ KAKEYA_DEVICE void store_code(RowFormat format,
   }
 }
 
-// Of two steps, the one that suits a normal distribution and the one at which nothing is out of
-// range, that with the smaller error.
+// Stores a rotated vector with the better of two steps, the one that has the smaller error: one
+// suits a normal distribution, at the other nothing is out of range.
 KAKEYA_DEVICE void store_rotated(RowFormat format,
                                  const dev::Global<const float>& x,
                                  std::int64_t from,

@@ -40,10 +40,10 @@ class StoredVector {
     scale_ = dev::float_of(bits);
   }
 
-  // Of rotated vectors: what they all are multiplied by, once they are rotated back.
+  // The factor of all elements of a rotated vector, once it is rotated back.
   KAKEYA_DEVICE float scale() const { return scale_; }
 
-  // Of rotated vectors: of what hadamard() and scale() make the vector.
+  // Element e; of a rotated vector, before hadamard() and scale() are applied.
   KAKEYA_DEVICE float load(int e) const {
     switch (format_) {
       case RowFormat::kF32:

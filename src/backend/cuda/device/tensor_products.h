@@ -222,12 +222,12 @@ KAKEYA_DEVICE void tensor_product(const ProductParams& p) {
   tensor_product_tile<FewRows>(p);
 }
 
-// The same of SomeRows.
+// Grid: outputs / kOutputs times rows / kRows of SomeRows.
 KAKEYA_DEVICE void tensor_product_some(const ProductParams& p) {
   tensor_product_tile<SomeRows>(p);
 }
 
-// The same of ManyRows.
+// Grid: outputs / kOutputs times rows / kRows of ManyRows.
 KAKEYA_DEVICE void tensor_product_rows(const ProductParams& p) {
   tensor_product_tile<ManyRows>(p);
 }
@@ -266,7 +266,7 @@ KAKEYA_DEVICE void gated_tensor_product(const GatedProductParams& p) {
   gated_tensor_tile<FewGatedRows>(p);
 }
 
-// The same of SomeGatedRows.
+// Grid: outputs / kTensorOutputs times rows / kRows of SomeGatedRows.
 KAKEYA_DEVICE void gated_tensor_product_some(const GatedProductParams& p) {
   gated_tensor_tile<SomeGatedRows>(p);
 }

@@ -1,5 +1,6 @@
-// What sums [R, C, E] and parts [R, C, 2] of spans, as attention_span.metal has them, come to: [R, E]. Spans
-// are taken in order; one of which a query sees nothing adds zeros. A thread has a number of the output.
+// Joins sums [R, C, E] and parts [R, C, 2] of spans, as attention_span.metal has them, to [R, E].
+// Spans are taken in order; one of which a query sees nothing adds zeros. A thread has a number of
+// the output.
 const uint spans = sums_shape[1];
 const uint width = sums_shape[2];
 const uint row = thread_position_in_grid.x / width;

@@ -1,6 +1,7 @@
-// Of each row of logits [T, E] the top_k largest, best first and of equal ones the lower number, and the
-// softmax over them alone, times their scales [1, E]. A simdgroup has a row; its lane l looks after the
-// experts l, l + 32, ..., of which there are 32 at most, and writes rank l.
+// Routes rows to experts: finds the top_k largest of each row of logits [T, E], best first and of
+// equal ones the lower number, and the softmax over them alone, times their scales [1, E]. A
+// simdgroup has a row; its lane l looks after the experts l, l + 32, ..., of which there are 32 at
+// most, and writes rank l.
 constexpr uint none = 0xffffffff;
 const uint lane = thread_index_in_simdgroup;
 const uint num_experts = logits_shape[1];
@@ -21,7 +22,7 @@ for (uint rank = 0; rank < uint(top_k); ++rank) {
   }
   const float highest = metal::simd_max(best_logit);
   const uint found = metal::simd_min(best_logit == highest ? best : none);
-  // Of logits that are not numbers none may be found.
+  // No expert may be found where logits are not numbers.
   const uint chosen = metal::min(found, num_experts - 1);
   if (chosen % 32 == lane) taken |= 1u << (chosen / 32);
   if (rank == 0) largest = highest;
