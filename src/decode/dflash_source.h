@@ -26,8 +26,8 @@ struct DflashPlan {
 // The target's hidden states that the drafter reads, of so many rows.
 std::uint64_t tap_bytes(const DrafterConfig& config, std::int64_t rows);
 
-// What passes of the drafter take: of `pass_rows` rows, of which `draft_rows` have logits, and the
-// taps of the target's passes of `target_rows`.
+// The workspace of the drafter's passes of `pass_rows` rows, of which `draft_rows` have logits, and
+// of the taps of the target's passes of `target_rows`.
 WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
                                   std::int64_t pass_rows,
                                   std::int64_t draft_rows,
@@ -53,8 +53,8 @@ class DflashSource final : public DraftSource, public TapSink {
                                                       const DflashPlan& plan,
                                                       MemoryBudget& budget);
 
-  // The same context and waiting taps, which both share until one of them writes. Allocates nothing
-  // that is charged until it is used.
+  // Forks the source: both share context and waiting taps until one of them writes. Allocates
+  // nothing that is charged until it is used.
   std::unique_ptr<DflashSource> fork();
 
   // For snapshots: the context, and what has not become context yet.
@@ -113,7 +113,7 @@ class DflashSource final : public DraftSource, public TapSink {
   Status bring_context_up_to_date();
   // Turns what waits in the jobs' sources into context, in as few passes as possible.
   static Status bring_up_to_date(std::span<const DraftJob> jobs);
-  // The same of one batch of the jobs' waiting taps, whose rows are reserved.
+  // Turns one batch of the jobs' waiting taps, whose rows are reserved, into context.
   Status extend_contexts(ConstRows taps, const Batch& batch, std::span<const DraftJob> jobs);
   std::int64_t taps_width() const;
   // Where a pass of so many rows lays out what it makes.

@@ -14,7 +14,7 @@ constexpr double kDraft = 0.02;
 // Other work makes passes slower and never faster, so slow news counts little.
 constexpr double kMostSlower = 0.1;
 constexpr double kMostFaster = 0.4;
-// What a pass says of all sizes, and of its own size beyond that.
+// The weights of a pass's news: for all sizes, and for its own size beyond that.
 constexpr double kLevel = 0.15;
 constexpr double kShape = 0.12;
 constexpr double kFirstShape = 0.6;

@@ -1,5 +1,5 @@
-// What an engine knows about drafting: what passes take, and how drafts fared lately. Passes of all
-// its sessions and schedulers teach it.
+// An engine's measurements about drafting: the times of passes, and how drafts fared lately. Passes
+// of all its sessions and schedulers teach it.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct PassShare {
   std::int64_t drafting = 1;  // that share the drafter's pass
 };
 
-// What may be drafted next, as a request sees it.
+// The outlook of a request's next drafts: their costs and their chances.
 struct DraftOutlook {
   static constexpr std::int64_t kMostDrafts = 63;
 

@@ -1,5 +1,5 @@
-// What proposes tokens for the target to verify. Nothing here decides what is committed: a source
-// that proposes nonsense costs time and changes no output.
+// The proposer of speculative decoding: it drafts tokens for the target to verify. Nothing here
+// decides what is committed: a source that proposes nonsense costs time and changes no output.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace kakeya {
 
 class DflashSource;
 
-// What a source could draft next. Kinds differ in acceptance and cost.
+// The drafts that a source could make next. Kinds differ in acceptance and cost.
 struct DraftOffer {
   DraftKind kind = DraftKind::kNone;
   std::int64_t length = 0;  // most tokens it can propose now; 0: none
 };
 
-// What a drafter is asked for one of several sequences.
+// A drafter's job for one of several sequences.
 struct DraftJob {
   DflashSource* source = nullptr;
   std::span<const TokenId> tokens;  // as of DraftSource::draft

@@ -60,7 +60,7 @@ Status Generation::begin(std::span<const float> logits) {
   return push_choice(logits);
 }
 
-// Of a copy, which is overwritten, and where the executor wants it.
+// Chooses from a copy of `logits`, which is overwritten and lies where the executor wants it.
 Status Generation::push_choice(std::span<const float> logits) {
   Workspace& workspace = timeline_.workspace();
   const Workspace::Turn turn = workspace.take_turn();

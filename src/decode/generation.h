@@ -79,13 +79,14 @@ class Generation {
   bool begin_round();
   // Most drafts of the round that could be committed.
   std::int64_t most_drafts() const { return most_; }
-  // What is on offer for it.
+  // The drafts on offer for the round.
   const DraftOffer& offer() const { return offer_; }
   // How many drafts are to be made, at most most_drafts().
   void plan(std::int64_t drafts) { length_ = drafts; }
-  // As many as the request asks for or, if it leaves that open, as pay for this sequence alone.
+  // Plans as many drafts as the request asks for or, if it leaves that open, as pay for this
+  // sequence alone.
   void plan();
-  // The same question, for whoever chooses for several sequences at once.
+  // The facts for whoever chooses the number of drafts for several sequences at once.
   RoundChoice round_choice();
   // A round over what is left of the prompt, which gives the first token.
   bool is_first() const { return !begun_; }
@@ -98,7 +99,7 @@ class Generation {
   std::span<const TokenId> drafts() const {
     return std::span(drafts_).first(static_cast<std::size_t>(length_));
   }
-  // What Executor::choose() is to choose from the logits [1 + drafts, V] of the pass.
+  // The arguments of Executor::choose() for the logits [1 + drafts, V] of the pass.
   SequenceChoice choice(Rows logits);
   // Commits the rows of the tokens that were chosen, and records the round with its share of what
   // the step took. Errors: of the choice; of Timeline::finish_chunk.

@@ -8,7 +8,7 @@ namespace {
 
 // Before anything is known drafts are taken for right so often: who never tries never learns.
 constexpr double kLeastPrior = 0.7;
-// What the prior counts for, in rounds.
+// The weight of the prior, in rounds.
 constexpr double kPriorWeight = 1.5;
 const double kCountFade = std::exp2(-1.0 / 24.0);  // of a round in the request's own counts
 // Plain steps of what was gained that may be lost again where a text turns bad.

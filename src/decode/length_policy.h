@@ -22,7 +22,7 @@
 
 namespace kakeya {
 
-// Of one request, one thread at a time. Nothing allocates.
+// The policy of one request; one thread at a time. Nothing allocates.
 class LengthPolicy {
  public:
   static constexpr std::int64_t kProbe = 3;   // tokens of a block that finds out
@@ -38,7 +38,7 @@ class LengthPolicy {
   // same round.
   std::int64_t choose(DraftKind kind, std::int64_t most, const PassShare& share = {});
 
-  // What came of the round that choose() was last asked about.
+  // Tells the result of the round that choose() was last asked about.
   void observe(const RoundRecord& round);
 
   // Plain steps that its drafts have lost so far by the table; below 0: gained.
@@ -62,7 +62,7 @@ class LengthPolicy {
   std::int64_t tokens_ = 0;
   int rounds_since_plain_ = 0;
   bool has_drafted_ = false;
-  // Of the present round.
+  // The present round's kind, length and cost.
   DraftKind kind_ = DraftKind::kNone;
   std::int64_t length_ = 0;
   double extra_ = 0.0;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 32;
 
-// Whether the pair (first, second) begins at any of the kBlock tokens from `tokens` on. Without
+// True if the pair (first, second) begins at any of the kBlock tokens from `tokens` on. Without
 // branches, so that the compiler makes vectors of it.
 bool block_has_pair(const TokenId* tokens, TokenId first, TokenId second) {
   std::int32_t hits = 0;

@@ -40,7 +40,7 @@ class NgramSource final : public DraftSource {
   static Match find(std::span<const TokenId> tokens);
 
   std::int64_t max_length_;
-  // Of the last offer.
+  // The match of the last offer.
   Match match_;
   std::size_t matched_size_ = 0;
 };

@@ -33,13 +33,13 @@ class Pass {
 
   // Runs all rows. Errors: of Executor::end; nothing may be committed then.
   Status run();
-  // The same; logits go to `output` and, if it names points, so do their layer outputs, which the
-  // timelines must not want for themselves then.
+  // Runs all rows; logits go to `output` and, if it names points, so do their layer outputs, which
+  // the timelines must not want for themselves then.
   Status run_into(ForwardOutput output);
 
   // The logits of the part that was added as number `index`: [logit_rows, V], may be overwritten.
   Rows logits(std::int64_t index) const;
-  // The same for the host.
+  // The logits of that part, for the host.
   HostRows host_logits(std::int64_t index) const { return workspace_.download(logits(index)); }
   // The last hidden rows [rows, D] of that part, for the host; they were to be kept.
   HostRows host_hidden(std::int64_t index) const;

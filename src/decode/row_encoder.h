@@ -50,7 +50,7 @@ class RowEncoder {
                                                     MemoryBudget& budget);
 
   const Projection& projection() const { return projection_; }
-  // Whether features are of the whole text, so that look_ahead() must come before its first pass.
+  // True if features are of the whole text, so that look_ahead() must come before its first pass.
   bool looks_ahead() const { return plan_.whole_text; }
   // Makes the features of a text that is run from its beginning. Errors: kResourceExhausted.
   Status look_ahead(std::span<const TokenId> ids);
@@ -61,7 +61,8 @@ class RowEncoder {
   // The layers whose outputs it wants of each pass; may be empty.
   std::span<const std::int64_t> taps() const;
 
-  // The same positions, sharing what is stored; memory for passes is allocated by the first one.
+  // Forks the encoder at the same positions; both share what is stored. The first pass of the fork
+  // allocates its memory.
   std::unique_ptr<RowEncoder> fork();
 
   // Makes room for a pass of `rows` rows behind `first` others; replaces what was reserved. Errors:
@@ -94,7 +95,7 @@ class RowEncoder {
 
   // Memory for features and codes; nothing if it is there.
   Status own_rows();
-  // Whether each pass adds to tokens_.
+  // True if each pass adds to tokens_.
   bool runs_on_tokens() const {
     return plan_.features == ProjectionFeatures::kToken && !plan_.whole_text;
   }

@@ -20,21 +20,21 @@
 
 namespace kakeya {
 
-// What one sequence has in a step: a round, or a chunk of a prompt. The last chunk of a prompt that
-// is to be continued is a round: that of the first token.
+// The part of one sequence in a step: a round, or a chunk of a prompt (chunked prefill). The last
+// chunk of a prompt that is to be continued is a round: that of the first token.
 struct StepPart {
   Generation* round = nullptr;  // begun and planned
   Timeline* prompt = nullptr;   // where there is no round
   std::int64_t rows = 0;        // of the prompt's pending tokens
-  // Of the last ones of these, for `reader`; if it gets none, it gets the hidden rows of all. The
-  // workspace has room for them.
+  // The number of the last ones of these rows that have logits, for `reader`; if it gets none, it
+  // gets the hidden rows of all. The workspace has room for them.
   std::int64_t logit_rows = 0;
   RowReader* reader = nullptr;  // of the prompt's rows; null: nobody looks at them
-  // What ended this part of the step; the others do not mind.
+  // The error that ended this part of the step; the other parts go on.
   Status status = {};
 };
 
-// What a step took.
+// The cost of a step.
 struct StepCost {
   std::int64_t rows = 0;    // of the target's pass; 0: there was none, or it failed
   std::uint64_t bytes = 0;  // weights and cached rows that its passes read, the drafter's too

@@ -21,7 +21,7 @@ namespace kakeya {
 
 class Pass;
 
-// What rows can be restored with; nothing where it is null.
+// The weights that rows can be restored with; null: none.
 struct RestoringWeights {
   const Projection* projection = nullptr;
   const dflash::Drafter* drafter = nullptr;
@@ -36,16 +36,16 @@ struct HostOutput {
 
 class Timeline {
  public:
-  // What is referred to must outlive it; `restoring` as the plan was made for. The workspace grows
-  // if it is too small. Errors: kResourceExhausted.
+  // The referred-to objects must outlive the timeline; `restoring` as the plan was made for. The
+  // workspace grows if it is too small. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Timeline>> create(const Decoder& decoder,
                                                   Workspace& workspace,
                                                   const TimelinePlan& plan,
                                                   MemoryBudget& budget,
                                                   const RestoringWeights& restoring = {});
 
-  // The same tokens and rows with no memory of its own: blocks of the cache are allocated when one
-  // of the two writes into them. Nothing may be left to accept().
+  // Forks the timeline: the fork has the same tokens and rows and no memory of its own: blocks of
+  // the cache are allocated when one of the two writes into them. Nothing may be left to accept().
   // The last token is pending again if none was. `sink`: the fork of this timeline's; it holds the
   // same taps and must outlive the fork. Never fails for want of memory.
   Result<std::unique_ptr<Timeline>> fork(TapSink* sink);
@@ -83,7 +83,7 @@ class Timeline {
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
   // (names it and its index), kResourceExhausted if the context would be exceeded.
   Status push(std::span<const TokenId> ids);
-  // The same errors, without adding them.
+  // Checks tokens for push(), with the same errors, without adding them.
   Status check_push(std::span<const TokenId> ids) const;
 
   // Runs all pending tokens in the plan's chunks (or of at most `chunk`, if positive); afterwards
@@ -91,20 +91,21 @@ class Timeline {
   // for each chunk. `progress` is called after each chunk, in no turn, with tokens done and in all.
   // Errors: kCancelled if it returns false and tokens remain.
   Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
-  // The same of the tokens before `end`; there are no logits then if others are left.
+  // Runs the pending tokens before `end` as run_pending() does; there are no logits then if others
+  // are left.
   Status run_until(Position end, std::int64_t chunk = 0, const PrefillProgress& progress = {});
 
   // Runs all pending tokens and calls `look` with the position and the logits [V] of each, in
   // order, within a turn. The workspace gets room for the logits of a chunk. Afterwards logits()
   // holds the last one's. Errors: those of `look`, after which tokens may be left;
   // kResourceExhausted.
-  // Of at most most_logit_rows() tokens a turn.
+  // A turn has at most most_logit_rows() tokens.
   using LogitsCallback = std::function<Status(Position position, std::span<const float> logits)>;
   Status run_with_logits(const LogitsCallback& look);
-  // Most rows of one pass whose logits are for the host to look at.
+  // The most rows of one pass whose logits are for the host to look at.
   std::int64_t most_logit_rows() const;
 
-  // Whether decoding shall forget() before each token.
+  // True if decoding shall forget() before each token.
   bool recomputes() const { return plan_.recompute; }
   // Makes all tokens pending again, as if none had been run.
   void forget();
@@ -159,8 +160,9 @@ class Timeline {
   // drafter's context; nothing changes then.
   Status truncate(Position length);
 
-  // The same, but the last token that stays is pending again, so that running it gives its logits.
-  // Without anything to forget it does nothing. Errors: as KvCache::truncate, of one token less.
+  // Truncates, and makes the last token that stays pending again, so that running it gives its
+  // logits. Without anything to forget it does nothing. Errors: as KvCache::truncate, of one token
+  // less.
   Status rewind(Position length);
 
   // Runs `ids` (at most max_rows) at the end and leaves them committed; logits of the last
@@ -202,7 +204,7 @@ class Timeline {
   KvCache cache_;
   Buffer logits_;                        // [V], of the host; empty until it is needed in a fork
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
-  // Of the last pass, within its turn: its rows, how many of them were committed, and their taps.
+  // The last pass, within its turn: its rows, how many of them were committed, and their taps.
   std::int64_t pass_rows_ = 0;
   std::int64_t taken_ = 0;
   ConstRows taps_;

@@ -1,4 +1,4 @@
-// What a session of given options needs, found out before anything is allocated.
+// The plan of a session's memory, made from its options before anything is allocated.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ struct TimelinePlan {
   bool recompute = false;                 // Comparison::recompute
 };
 
-// What rows can be restored with; nothing where it is null.
+// The configurations of what rows can be restored with; null: none.
 struct RestoringConfigs {
   const ProjectionConfig* projection = nullptr;
   const DrafterConfig* drafter = nullptr;
 };
 
-// What passes of the target take, of `max_rows` rows, of which `logit_rows` have logits. Sinks of
-// taps say for themselves.
+// The workspace of the target's passes of `max_rows` rows, of which `logit_rows` have logits. Sinks
+// of taps plan their own.
 WorkspacePlan plan_target_passes(const ModelConfig& config,
                                  std::int64_t max_rows,
                                  std::int64_t logit_rows);
 
-// What a session of these options needs; passes have room for `logit_rows` rows at least. Errors:
+// Plans a session of these options; passes have room for `logit_rows` rows at least. Errors:
 // kInvalidArgument for a context beyond the model's limit, a size that is not positive, a way to
 // keep keys and values that the model's heads do not allow, or rows to be restored from nothing.
 Result<TimelinePlan> plan_timeline(const ModelConfig& config,
@@ -49,7 +49,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
 
 // Bytes that Timeline::create will charge, by class, without the workspace.
 Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);
-// What `tokens` tokens take besides, where the session grows.
+// The bytes that `tokens` tokens take besides, where the session grows.
 Footprint timeline_growth(const TimelinePlan& plan, Position tokens);
 
 }  // namespace kakeya

@@ -148,7 +148,7 @@ WorkspacePlan Workspace::free_others(const WorkspacePlan& wanted) {
 }
 
 Status Workspace::replace(const WorkspacePlan& present, const WorkspacePlan& wanted) {
-  // What there is stays until everything new is there, for the budget may refuse.
+  // The present buffers stay until all new ones are there, for the budget may refuse.
   std::vector<std::optional<Buffer>> resized(parts().size());
   for (std::size_t i = 0; i < parts().size(); ++i) {
     const Part& part = parts()[i];

@@ -1,5 +1,6 @@
-// What passes need besides weights and the sequences' own memory: an executor, intermediate rows,
-// logits and taps. An engine has one, and its sequences take turns: nothing in it outlives a turn.
+// The memory that passes need besides weights and the sequences' own: an executor, intermediate
+// rows, logits and taps. An engine has one, and its sequences take turns: nothing in it outlives a
+// turn.
 #pragma once
 
 #include <condition_variable>
@@ -41,7 +42,7 @@ struct WorkspacePlan {
   bool operator==(const WorkspacePlan&) const = default;
 };
 
-// Of so many f32 rows.
+// The bytes of `rows` f32 rows.
 inline std::uint64_t float_bytes(std::int64_t rows, std::int64_t width) {
   return static_cast<std::uint64_t>(rows * width) * sizeof(float);
 }
@@ -143,7 +144,7 @@ class Workspace final : public HostCopies {
   // Memory to put a batch together in, of the target's passes and of all others.
   BatchBuilder& target_batch() { return target_batch_; }
   BatchBuilder& other_batch() { return other_batch_; }
-  // Of the target's batch, segment by segment.
+  // The timelines of the target's batch, segment by segment.
   std::vector<Timeline*>& timelines() { return timelines_; }
   // Memory for a step's drafting and choosing.
   std::vector<DraftJob>& draft_jobs() { return draft_jobs_; }
@@ -156,7 +157,7 @@ class Workspace final : public HostCopies {
   }
 
   const WorkspacePlan& plan() const { return plan_; }
-  // The same without a turn: thread-safe.
+  // The plan, for callers without a turn: thread-safe.
   WorkspacePlan reserved_plan() const {
     const std::lock_guard lock(mutex_);
     return plan_;
@@ -173,7 +174,8 @@ class Workspace final : public HostCopies {
   Status resize(const WorkspacePlan& wanted);
   // Gives back what is of another size than `wanted` says; returns what there is then.
   WorkspacePlan free_others(const WorkspacePlan& wanted);
-  // The same from `present`, which there is, beside what it replaces.
+  // Allocates what `wanted` has and `present`, which there is, does not, beside the buffers that it
+  // replaces.
   Status replace(const WorkspacePlan& present, const WorkspacePlan& wanted);
   void give_back(std::list<WorkspacePlan>::iterator place);
   static Rows first_rows(const Buffer& buffer, std::int64_t count, std::int64_t width);
