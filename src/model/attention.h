@@ -22,7 +22,7 @@ struct AttentionWeights {
   WeightVector k_norm;             // [E]
 };
 
-// What differs between the networks and between layers.
+// The properties of attention that differ between the networks and between layers.
 struct AttentionShape {
   std::int64_t num_heads = 0;     // H
   std::int64_t num_kv_heads = 0;  // K
@@ -33,7 +33,7 @@ struct AttentionShape {
   bool bidirectional = false;     // the rows of one pass see one another (a drafter's block)
   float rms_norm_eps = 1e-6F;
   std::int64_t cache_index = 0;  // where keys and values are stored
-  // Of the pairs that rotate, for keys that are made while attending.
+  // The inverse frequencies of the pairs that rotate, for keys that are made while attending.
   ConstVector inverse_frequencies = {};
 };
 

@@ -20,7 +20,7 @@ class CheckpointSource final : public TensorSource {
   // Errors: as Checkpoint::open, GgufCheckpoint::open and resolve_tensors.
   static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         std::span<const TensorSpec> wanted);
-  // Those of a model.
+  // Opens it for the tensors of a model.
   static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         const ModelConfig& config);
 

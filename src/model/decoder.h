@@ -41,11 +41,11 @@ struct Activations {
 
   static Activations layout(Arena& arena, const ModelConfig& config, std::int64_t max_rows);
 
-  // The same memory seen as `rows` rows.
+  // Views the same memory as `rows` rows.
   Activations with_rows(std::int64_t rows) const;
 };
 
-// What a pass leaves behind.
+// The output of a pass.
 struct ForwardOutput {
   Rows logits;  // [n, V], of the rows for which the batch wants them, in its order
   std::span<const std::int64_t> tap_points = {};
@@ -92,7 +92,7 @@ class Decoder {
                        Activations& activations,
                        const ForwardOutput& output) const = 0;
 
-  // What a drafter borrows: the table of token embeddings [V, D], the factor its rows are
+  // The parts that a drafter borrows: the table of token embeddings [V, D], the factor its rows are
   // multiplied by, and the head [V, D] (the same matrix when tied).
   virtual const Matrix& embed_tokens() const = 0;
   virtual const Matrix& lm_head() const = 0;
@@ -119,7 +119,7 @@ struct KvPlan {
   KvLayerPlan sliding;
   // Store keys and values even where one vector would do (attention_k_eq_v).
   bool pairs = false;
-  // Of restored rows: elements of a code and how they are stored, and RestoredRows::blend.
+  // The codes of restored rows: their elements, how they are stored, and RestoredRows::blend.
   std::int64_t rank = 0;
   KvFormat codes = KvFormat::kF32;
   bool one_code = false;  // of keys and values

@@ -80,7 +80,7 @@ void add_pieces(std::span<const std::byte> bytes, std::vector<EntryPiece>& piece
   }
 }
 
-// Of the pieces that begin at `next`, which are those of an entry of so many bytes. Moves on.
+// The checksum of an entry of `bytes` bytes, whose pieces begin at `next`. Moves `next` on.
 std::uint64_t checksum_of_entry(std::uint64_t bytes,
                                 std::span<const EntryPiece> pieces,
                                 std::size_t& next) {

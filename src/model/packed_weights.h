@@ -28,7 +28,7 @@ struct PackedMatrix {
   std::uint64_t weight_hash = 0;
 };
 
-// What a file must be of to be used.
+// The key that a file must have to be used.
 struct PackedKey {
   std::string source;  // TensorSource::identity()
   std::string layout;  // Backend::packed_layout(), and how products are computed
@@ -52,7 +52,7 @@ class PackedWeights {
                                                      std::span<const PackedEntry> entries,
                                                      const Reading& reading);
 
-  // Whether the file is there: then take() the entries in their order, otherwise add() them.
+  // True if the file is there: then take() the entries in their order, otherwise add() them.
   bool is_mapped() const { return file_.has_value(); }
 
   // The next entry, in memory; valid as long as this object. Errors: kInternal for another name or
@@ -81,8 +81,8 @@ class PackedWeights {
   std::vector<PackedEntry> entries_;
   std::size_t next_ = 0;
   bool in_memory_ = false;  // verify() has read the file
-  // Of each entry the weight's hash and the checksum of its bytes; the fingerprint; their own
-  // checksum. The last tensor of the file.
+  // The last tensor of the file: for each entry the weight's hash and the checksum of its bytes;
+  // then the fingerprint; then the checksum of all these.
   std::vector<std::uint64_t> numbers_;
   std::optional<SafetensorsFile> file_;
   std::optional<SafetensorsWriter> writer_;  // nothing after a failure

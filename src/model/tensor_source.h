@@ -23,13 +23,13 @@ class TensorSource {
   // Errors: kDataLoss saying where in which file; kInternal for an unknown name.
   virtual Status check(std::string_view /*name*/) const { return {}; }
 
-  // Whether there is a tensor of this name.
+  // True if there is a tensor of this name.
   virtual bool has(std::string_view name) const = 0;
 
-  // The same without its values: `data` may be null, and nothing is checked or made.
+  // The tensor without its values: `data` may be null, and nothing is checked or made.
   virtual Result<TensorView> describe(std::string_view name) const = 0;
 
-  // Whether the memory of tensors lives as long as the source (a mapped file).
+  // True if the memory of tensors lives as long as the source (a mapped file).
   virtual bool is_persistent() const = 0;
 
   // The files that the tensors are read from, as they were when opened: another text if one of them

@@ -59,7 +59,7 @@ Result<std::unique_ptr<Matrix>> WeightLoader::load_or_map(const TensorView& view
   return matrix;
 }
 
-// What is not finite is named by the source, with its place in the checkpoint.
+// The source names a number that is not finite, with its place in the checkpoint.
 void WeightLoader::fail_to_load(const std::string& name, const Error& error) {
   if (error.code() == StatusCode::kDataLoss) {
     if (const Status finite = source_.check(name); !finite) return fail(finite.error());

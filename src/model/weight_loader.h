@@ -79,7 +79,7 @@ class WeightLoader {
   // A number that stands for the tensors loaded so far: names, shapes, types and every value, but
   // of tables() no value. Other weights give another but by chance. 0 while measuring.
   std::uint64_t fingerprint() const { return fingerprint_; }
-  // What table() reads where it lies; the views are good for as long as the source.
+  // The tensors that table() reads where they lie; the views are good for as long as the source.
   std::span<const TensorView> tables() const { return tables_; }
 
   // Bytes of the source's tensors so far, and what the budget was (or would be) charged for them.

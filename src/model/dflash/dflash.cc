@@ -9,7 +9,7 @@
 namespace kakeya::dflash {
 namespace {
 
-// Whether block rows of `layer` see only the rows before them.
+// True if block rows of `layer` see only the rows before them.
 bool is_causal(const DrafterConfig& config, DraftMask mask, std::int64_t layer) {
   if (mask == DraftMask::kCausal) return true;
   if (mask == DraftMask::kBidirectional) return false;

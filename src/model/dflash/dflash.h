@@ -61,14 +61,14 @@ class Drafter {
                       Executor& executor,
                       const DraftActivations& a) const;
 
-  // What k_proj and v_proj of every layer give, layer after layer, for the context features that
-  // follow from `taps`: [T, L * K * E] each.
+  // Computes the outputs of k_proj and v_proj of every layer, layer after layer, for the context
+  // features that follow from `taps`: [T, L * K * E] each.
   void project_context(
       ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const;
 
-  // The same where the layers run on bare token embeddings, with a cache of their own whose rows
-  // are reserved: causally, or with every row seeing all rows of its segment and what the cache
-  // holds.
+  // Computes those outputs where the layers run on bare token embeddings, with a cache of their own
+  // whose rows are reserved: causally, or with every row seeing all rows of its segment and what
+  // the cache holds.
   void project_tokens(const Batch& batch,
                       bool causal,
                       Executor& executor,

@@ -33,7 +33,7 @@ struct MoeWeights {
   std::unique_ptr<Matrix> down_proj;          // [X, D, F]
 };
 
-// What a layer of an E-model does with its slice of the per-layer inputs.
+// The weights with which a layer of an E-model uses its slice of the per-layer inputs.
 struct PerLayerInputWeights {
   std::unique_ptr<Matrix> per_layer_input_gate;  // [P, D]
   std::unique_ptr<Matrix> per_layer_projection;  // [D, P]

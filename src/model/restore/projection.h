@@ -21,7 +21,7 @@ class Projection {
 
   const ProjectionConfig& config() const { return config_; }
   std::int64_t rank() const { return config_.rank; }
-  // Of what was loaded, as WeightLoader::fingerprint.
+  // The fingerprint of the weights that were loaded, as WeightLoader::fingerprint.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
   // codes [T, rank] = features [T, input_width] through the encoder. With one code it is
@@ -33,8 +33,8 @@ class Projection {
     executor.matmul(features, *value_encoder_, codes);
   }
 
-  // Of the target's layer `layer`: [rank, K * E], the transpose of the stored tensor, so that an
-  // expansion reads rows.
+  // The decoder of keys of the target's layer `layer`: [rank, K * E], the transpose of the stored
+  // tensor, so that an expansion reads rows.
   DevicePointer<const float> key_decoder(std::int64_t layer) const {
     return decoder(key_decoders_, layer);
   }
