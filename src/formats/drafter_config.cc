@@ -20,7 +20,7 @@ namespace kakeya {
 
 namespace {
 
-// Of the Qwen3 vocabulary: a row of the embedding that no token uses.
+// The Qwen3 vocabulary, and the mask token: a row of the embedding that no token uses.
 constexpr std::int64_t kQwen3VocabularySize = 151936;
 constexpr TokenId kQwen3MaskToken = 151669;
 // Drafters that do not say it are positioned by their target, so this bounds nothing.

@@ -46,9 +46,8 @@ Result<DrafterConfig> parse_drafter_config(std::string_view json);
 // path; those of read_gguf_drafter_config().
 Result<DrafterConfig> load_drafter_config(const std::string& dir);
 
-// Whether DIR/config.json is that of a drafter, of DFlash or of a successor that cannot be read, or
-// a GGUF file says so.
-// False as well for a file that is absent or malformed.
+// True if DIR/config.json is that of a drafter, of DFlash or of a successor that cannot be read, or
+// a GGUF file says so. False as well for a file that is absent or malformed.
 bool is_drafter_folder(const std::string& dir);
 
 // Every tensor of the drafter by its name without prefix; fc.weight is [D, T * D]. Copies of the

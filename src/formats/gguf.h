@@ -114,7 +114,7 @@ class GgufFile {
   Result<std::vector<std::int64_t>> integers(std::string_view key, IntegerRange range) const;
   Result<std::vector<double>> numbers(std::string_view key, NumberRange range) const;
   Result<std::vector<bool>> booleans(std::string_view key) const;
-  // Those of an array of arrays.
+  // The elements of an array of arrays.
   Result<std::vector<GgufValue>> arrays(std::string_view key) const;
 
  private:

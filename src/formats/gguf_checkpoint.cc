@@ -25,7 +25,7 @@ std::string part_suffix(std::int64_t part, std::int64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", part + 1, count);
 }
 
-// Whether the file says that it is this part of so many.
+// Fails if the file does not say that it is part `part` of `count`.
 Status check_part(const GgufFile& file, std::int64_t part, std::int64_t count) {
   KAKEYA_ASSIGN_OR_RETURN(const std::int64_t number, file.integer(kPartKey, kParts));
   KAKEYA_ASSIGN_OR_RETURN(const std::int64_t total, file.integer(kCountKey, kParts));

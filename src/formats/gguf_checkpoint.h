@@ -14,7 +14,7 @@
 
 namespace kakeya {
 
-// Whether a path is meant as a GGUF file: it ends in ".gguf" or begins with the magic number, and
+// True if a path is meant as a GGUF file: it ends in ".gguf" or begins with the magic number, and
 // is no folder.
 bool is_gguf_path(const std::string& path);
 

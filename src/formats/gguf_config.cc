@@ -345,7 +345,7 @@ class ConfigReader {
     return {};
   }
 
-  // Of Qwen3 and of drafters.
+  // Reads the layers of Qwen3 and of drafters.
   Status read_plain_layers() {
     KAKEYA_TRY(copy("attention.head_count_kv", "num_key_value_heads"));
     KAKEYA_TRY(copy("feed_forward_length", "intermediate_size"));
@@ -356,7 +356,7 @@ class ConfigReader {
     KAKEYA_ASSIGN_OR_RETURN(config_["rope_theta"], number("rope.freq_base"));
     KAKEYA_ASSIGN_OR_RETURN(const auto scaling, file_.text_or(key("rope.scaling.type"), "none"));
     if (scaling == "none") return require_no_scaling();
-    // What is unknown is refused with the rest of the configuration.
+    // An unknown type is refused with the rest of the configuration.
     config_["rope_scaling"]["rope_type"] = printable(scaling);
     return copy_number_if_there("rope.scaling.factor", config_["rope_scaling"]["factor"]);
   }

@@ -1,4 +1,4 @@
-// What the reader and the writer of GGUF files share: numbers, limits and sizes of the format.
+// Numbers, limits and sizes of the GGUF format, which its reader and writer share.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ inline constexpr int kMaxGgufArrayDepth = 4;
 // Bytes of a value of fixed size; 0 for strings and arrays.
 std::uint64_t gguf_scalar_bytes(GgufValueType type);
 
-// Whether a number of the file is one of the types.
+// True if a number of the file is one of the types.
 bool is_gguf_value_type(std::uint32_t number);
 
 // A type of tensors: its number in the file, its name, and what it is here if it is supported.

@@ -17,7 +17,7 @@ struct Name {
 
 constexpr std::array kArchitectures = {"gemma4", "qwen3", "dflash"};
 
-// Of the whole model, in all architectures.
+// The tensors of the whole model, in all architectures.
 constexpr std::array kModelNames = {
     Name{"token_embd.weight", "embed_tokens.weight"},
     Name{"output_norm.weight", "norm.weight"},

@@ -10,7 +10,7 @@
 
 namespace kakeya {
 
-// What `general.architecture` may say of a model that can be used.
+// The values of `general.architecture` of models that can be used.
 enum class GgufArchitecture : std::uint8_t {
   kGemma4,  // "gemma4": with experts, dense, with per-layer embeddings
   kQwen3,   // "qwen3": dense

@@ -168,7 +168,7 @@ Result<T> single(const GgufFile& file,
                           describe_value(*value));
 }
 
-// The same for the elements of an array of fixed size, or for a single value.
+// The elements of an array of fixed size, or a single value, as what `convert` makes of each.
 template <typename T, typename Convert>
 Result<std::vector<T>> list(const GgufFile& file,
                             std::string_view key,

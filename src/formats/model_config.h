@@ -1,6 +1,6 @@
-// What config.json and generation_config.json say of a decoder: one validated struct for Gemma 4
-// (MoE, dense, E-models) and Qwen3. Field names are the Hugging Face ones. Weights are not looked
-// at here.
+// The configuration of a decoder from config.json and generation_config.json: one validated struct
+// for Gemma 4 (MoE, dense, E-models) and Qwen3. Field names are the Hugging Face ones. Weights are
+// not looked at here.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct ModelConfig {
   bool is_sliding(std::int64_t layer) const;
   std::int64_t layer_head_dim(std::int64_t layer) const;
   std::int64_t layer_kv_heads(std::int64_t layer) const;
-  // Whether the layer projects its own keys and values (false: it reads those of kv_source_layer).
+  // True if the layer projects its own keys and values (false: it reads those of kv_source_layer).
   bool owns_kv(std::int64_t layer) const;
   // The layer whose stored keys and values this layer attends to; itself when it owns them.
   std::int64_t kv_source_layer(std::int64_t layer) const;

@@ -63,7 +63,7 @@ Status reject_window(const JsonFields& text, bool sliding) {
                text.name(sliding ? "layer_types" : "use_sliding_window"));
 }
 
-// Whether use_sliding_window, where it is given, goes with the layer types of a drafter.
+// Fails if use_sliding_window, where it is given, does not go with the layer types of a drafter.
 Status check_drafter_window(const JsonFields& text, bool sliding) {
   KAKEYA_ASSIGN_OR_RETURN(const bool use_window, text.boolean_or("use_sliding_window", sliding));
   if (sliding && !use_window) {

@@ -1,4 +1,4 @@
-// What the configurations of models and of drafters have in common, read with the same rules and
+// The common part of the configurations of models and of drafters, read with the same rules and
 // bounds: sizes, heads, activation, layer types and RoPE. Used by formats/model_config.cc and
 // formats/drafter_config.cc only.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr NumberRange kSoftCapRange = {0.0, 1e6};
 // The text of a configuration file. Errors: kNotFound; kInvalidArgument if it is too large.
 Result<std::string> read_config_file(const std::string& path);
 
-// Whether this is the configuration of a drafter: of DFlash or of a successor of it.
+// True if this is the configuration of a drafter: of DFlash or of a successor of it.
 Result<bool> is_drafter(const JsonFields& root);
 
 // Which tensors are quantised, and how, is seen by the tensors (formats/tensor_request.h).

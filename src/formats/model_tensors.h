@@ -30,8 +30,8 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& config);
 
 struct ParameterCount {
   std::int64_t total = 0;
-  // What one decoded token reads: without the per-layer embedding table (one row of it is read) and
-  // the experts that are not chosen.
+  // The parameters that one decoded token reads: without the per-layer embedding table (one row of
+  // it is read) and the experts that are not chosen.
   std::int64_t touched_per_token = 0;
 };
 

@@ -12,7 +12,8 @@
 namespace kakeya {
 namespace {
 
-// What the targets do not tell. Sizes: the published config.json files.
+// The properties of drafters that do not follow from their targets. Sizes: the published
+// config.json files.
 struct DrafterShape {
   std::string_view target;
   std::int64_t num_attention_heads;

@@ -7,7 +7,7 @@
 namespace kakeya {
 namespace {
 
-// What differs between the Gemma 4 variants. Sizes: the published config.json files.
+// The properties that differ between the Gemma 4 variants. Sizes: the published config.json files.
 struct Gemma4Shape {
   std::string_view name;
   std::int64_t hidden_size;

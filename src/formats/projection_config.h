@@ -24,8 +24,8 @@
 
 namespace kakeya {
 
-// What a projection knows of a position. The widths add up over the drafter's layers, or over its
-// taps.
+// The features of a position that a projection sees. The widths add up over the drafter's layers,
+// or over its taps.
 enum class ProjectionFeatures : std::uint8_t {
   kToken,    // outputs of k_proj and v_proj of a drafter that runs on bare token embeddings
   kContext,  // the same of a drafter's context features

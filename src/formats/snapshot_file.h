@@ -28,8 +28,8 @@ struct XXH3_state_s;
 
 namespace kakeya {
 
-// What must be equal for a snapshot to be restored, for example the model. Names and values are
-// free UTF-8 text.
+// The values that must be equal for a snapshot to be restored, for example the model. Names and
+// values are free UTF-8 text.
 using SnapshotKey = std::map<std::string, std::string>;
 
 struct SnapshotSection {

@@ -10,7 +10,7 @@ namespace kakeya {
 // Needs count >= 2 and last - first >= count - 1; then they are distinct and ascending.
 std::vector<std::int64_t> spread_taps(std::int64_t first, std::int64_t last, std::int64_t count);
 
-// Whether default_taps() has `count` distinct layers to give.
+// True if default_taps() has `count` distinct layers to give.
 bool has_default_taps(std::int64_t target_layers, std::int64_t count);
 
 // As the published training code chooses them: the middle layer for a count of 1, otherwise from

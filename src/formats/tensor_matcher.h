@@ -46,11 +46,13 @@ class TensorMatcher {
     }
   }
 
-  // What was matched. Errors: kInvalidArgument that lists all problems, the first 100 in words.
+  // The tensors that were matched. Errors: kInvalidArgument that lists all problems, the first 100
+  // in words.
   Result<ResolvedTensors> finish();
 
  private:
-  // What the tensor is to be; nullptr if it is not needed, or a problem, which is noted.
+  // The spec that the tensor is matched with; nullptr if it is not needed, or a problem, which is
+  // noted.
   const TensorSpec* accept(const OfferedTensor& tensor);
   void add_missing();
   void add_problem(std::string_view problem);

@@ -32,7 +32,7 @@ std::string beside(std::string_view weight, std::string_view suffix) {
   return std::string(weight.substr(0, weight.size() - kWeight.size())) + std::string(suffix);
 }
 
-// Whether it is the scales or biases of an affine tensor, which is found by its codes.
+// True if it is the scales or biases of an affine tensor, which is found by its codes.
 bool belongs_to_codes(const Checkpoint& checkpoint, std::string_view name) {
   for (const std::string_view suffix : {kScales, kBiases}) {
     if (!name.ends_with(suffix)) continue;
@@ -103,7 +103,7 @@ bool is_other_modality_of_gguf(std::string_view name) {
   return name.starts_with("v.") || name.starts_with("a.") || name.starts_with("mm.");
 }
 
-// The tensor as it is wanted.
+// The tensor of a checkpoint as it is wanted.
 Result<TensorView> fit(const Checkpoint& checkpoint,
                        const TensorView& tensor,
                        const TensorSpec& spec,
@@ -118,7 +118,7 @@ Result<TensorView> fit(const Checkpoint& checkpoint,
   return tensor;
 }
 
-// The same for one of a GGUF file.
+// The tensor of a GGUF file as it is wanted.
 Result<TensorView> fit(const GgufTensor& tensor, const TensorSpec& spec, const std::string& file) {
   const std::string where = fmt::format("{} in {}", printable(tensor.name), file);
   if (tensor.shape != spec.shape) return wrong_shape(where, spec.shape, tensor.shape);

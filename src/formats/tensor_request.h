@@ -32,7 +32,7 @@ class ResolvedTensors {
 // "language_model.", "model." or none.
 std::string_view strip_model_prefix(std::string_view name);
 
-// Whether the tensor is of the vision or audio part of a multimodal checkpoint, or a clipping bound
+// True if the tensor is of the vision or audio part of a multimodal checkpoint, or a clipping bound
 // of its quantised training (input_max and the like). Such tensors are skipped.
 bool is_other_modality(std::string_view name);
 
@@ -46,8 +46,8 @@ bool is_other_modality(std::string_view name);
 Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
                                         std::span<const TensorSpec> wanted);
 
-// The same for a GGUF file, by the names that its architecture gives them; tensors are floating
-// point or blocks. Gemma 4's frequency factors are passed over: they are read with the
+// Resolves the tensors of a GGUF file by the names that its architecture gives them; tensors are
+// floating point or blocks. Gemma 4's frequency factors are passed over: they are read with the
 // configuration. Errors: as above; those of gguf_architecture().
 Result<ResolvedTensors> resolve_tensors(const GgufCheckpoint& checkpoint,
                                         std::span<const TensorSpec> wanted);

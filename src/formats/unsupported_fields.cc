@@ -124,7 +124,7 @@ constexpr Unsupported kNetworks[] = {
     {"compression_config"},
 };
 
-// What Gemma 4 has, in the configuration of a Qwen3.
+// Fields of Gemma 4 in the configuration of a Qwen3.
 constexpr Unsupported kOnlyGemma4[] = {
     {"attention_k_eq_v", 0},
     {"enable_moe_block", 0},

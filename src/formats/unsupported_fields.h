@@ -11,8 +11,9 @@
 
 namespace kakeya {
 
-// Of a model or a drafter, or of a part of its configuration. Fields pass that are null, or have
-// the value with which they change nothing. Errors: kUnimplemented with the field and its value.
+// Rejects fields of a model or a drafter, or of a part of its configuration. Fields pass that are
+// null, or have the value with which they change nothing. Errors: kUnimplemented with the field and
+// its value.
 Status reject_unsupported_fields(const JsonFields& fields,
                                  Architecture architecture,
                                  StackKind kind);
