@@ -48,7 +48,7 @@ int open_with_umask(std::string& path) {
   return -1;
 }
 
-// Whether a partial file is nobody's. Its writer holds a lock of it, which the system takes back
+// True if a partial file is nobody's. Its writer holds a lock of it, which the system takes back
 // when the process ends.
 bool is_abandoned(const std::filesystem::path& path) {
   std::error_code failed;

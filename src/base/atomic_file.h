@@ -16,7 +16,7 @@ enum class FileAccess : std::uint8_t {
   kUmask,  // mode 0666 less the process's umask: models, results
 };
 
-// What becomes of a symbolic link that is the target.
+// The treatment of a symbolic link that is the target.
 enum class LinkedTarget : std::uint8_t {
   kKept,      // it stays one, and the file that it names is replaced
   kReplaced,  // it is replaced itself: where others may have laid it

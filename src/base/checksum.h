@@ -16,7 +16,7 @@ std::uint64_t checksum(std::string_view text, std::uint64_t seed = 0);
 // Long memory is cut into pieces of so many bytes, whose checksums threads can compute apart.
 inline constexpr std::size_t kChecksumPiece = std::size_t{1} << 20;
 
-// Of memory whose pieces, the last of them shorter or not, have these checksums.
+// The checksum of memory whose pieces, the last of them shorter or not, have these checksums.
 std::uint64_t checksum_of_pieces(std::span<const std::uint64_t> pieces);
 
 }  // namespace kakeya

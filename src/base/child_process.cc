@@ -115,7 +115,8 @@ class Stream {
   void close_writer() { to_.reset(); }
   pollfd to_poll() const { return {.fd = from_.get(), .events = POLLIN, .revents = 0}; }
 
-  // What is there now, but not much beyond `most`; of more the last bytes, if `last` says so.
+  // Appends the bytes that are there now, but not much beyond `most`; with `last` it keeps the last
+  // `most` of all.
   void read(std::string& text, std::uint64_t most, bool last) {
     std::array<char, 1 << 14> piece{};
     while (from_.get() >= 0 && (last || text.size() <= most)) {
@@ -178,7 +179,7 @@ class Watched {
     }
     const int status = end();
     run.seconds = clock.seconds();
-    // What the pipes still hold, which is at most a megabyte; nobody of the group writes any more.
+    // The pipes still hold at most a megabyte; nobody of the group writes any more.
     for (int piece = 0; piece < 64; ++piece) read(run, limits);
     if (run.output.size() > limits.output_bytes) {
       if (run.end == ChildEnd::kExited) run.end = ChildEnd::kTooMuchOutput;

@@ -16,7 +16,8 @@ struct ChildLimits {
   double seconds = 60.0;                                // of wall time
   std::uint64_t output_bytes = std::uint64_t{8} << 20;  // of standard output, more ends it
   std::uint64_t file_bytes = 0;                         // of each file that it writes; 0: any
-  // Of memory that is its own, in each process (Linux; other systems do not heed it); 0: any.
+  // The limit of memory that is its own, in each process (Linux; other systems do not heed it); 0:
+  // any.
   std::uint64_t memory_bytes = 0;
 };
 
@@ -30,7 +31,7 @@ struct ChildRun {
   double seconds = 0.0;
 };
 
-// What is to be run.
+// The program to run.
 struct ChildProgram {
   std::vector<std::string> words;             // words[0]: the file
   std::vector<std::string> environment = {};  // "NAME=VALUE", and nothing else

@@ -1,5 +1,5 @@
-// What the control groups of this process leave it (cgroups(7)): groups nest, and each one above
-// may be the one that is full.
+// The limits of this process's control groups (cgroups(7)): groups nest, and each one above may be
+// the one that is full.
 #pragma once
 
 #include <cstdint>

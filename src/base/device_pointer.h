@@ -17,7 +17,7 @@ class DevicePointer {
   DevicePointer() = default;
   DevicePointer(std::nullptr_t) {}
   explicit DevicePointer(T* address) : address_(address) {}
-  // Of something else to the same as const.
+  // Converts a pointer to one to const.
   template <typename U>
   requires(std::is_same_v<const U, T>) DevicePointer(DevicePointer<U> other)
       : address_(other.address()) {}
@@ -30,7 +30,7 @@ class DevicePointer {
   // or write there.
   T* address() const { return address_; }
 
-  // The same address as that of other things.
+  // This address as a pointer to U.
   template <typename U>
   DevicePointer<U> as() const {
     return DevicePointer<U>(reinterpret_cast<U*>(address_));

@@ -1,4 +1,4 @@
-// What a JSON text can cost, counted before anything of it is allocated.
+// The cost of a JSON text, counted before anything of it is allocated.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct JsonSize {
   std::size_t values = 1;  // at most: brackets that open, and commas, outside of texts
 };
 
-// Of any text: what is no JSON has some size as well.
+// Counts any text: one that is no JSON has some size as well.
 JsonSize json_size(std::string_view text);
 
 }  // namespace kakeya

@@ -6,7 +6,7 @@
 
 namespace kakeya {
 
-// Of an even number: the mean of the two in the middle. 0 of none.
+// The median; of an even number of values the mean of the two in the middle; 0 of none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());

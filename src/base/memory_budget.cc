@@ -75,7 +75,7 @@ Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class,
   while (true) {
     std::uint64_t missing = 0;
     Result<Buffer> buffer = try_allocate(memory_class, bytes, space, missing);
-    // What can be reclaimed is host memory.
+    // Only host memory can be reclaimed.
     if (buffer || reclaimer_ == nullptr || !space.is_host()) return buffer;
     if (!reclaimer_->reclaim(missing)) return buffer;
   }

@@ -35,7 +35,7 @@ class Buffer {
   T* as() const {
     return reinterpret_cast<T*>(data_);
   }
-  // The same for everybody else.
+  // The address for everybody else, who may not read or write there.
   template <typename T>
   DevicePointer<T> device() const {
     return DevicePointer<T>(as<T>());
@@ -75,7 +75,7 @@ class MemoryBudget {
   // of it is allocated; there is one device.
   void set_device_limit(std::uint64_t bytes) { device_limit_ = bytes; }
 
-  // What a buffer of `bytes` is charged: rounded up to whole cache lines.
+  // The bytes that a buffer of `bytes` is charged: rounded up to whole cache lines.
   static std::uint64_t charged_bytes(std::uint64_t bytes);
 
   // Errors: kResourceExhausted, with what is used, asked and allowed, if it would exceed the limit
@@ -84,7 +84,7 @@ class MemoryBudget {
   Result<Buffer> allocate(MemoryClass memory_class,
                           std::uint64_t bytes,
                           MemorySpace& space = MemorySpace::host());
-  // The same of host memory without asking the reclaimer.
+  // Allocates host memory without asking the reclaimer.
   Result<Buffer> allocate_spare(MemoryClass memory_class, std::uint64_t bytes);
 
   // Charges memory of a mapped file as if it had been allocated: what is computed with has its
@@ -111,13 +111,13 @@ class MemoryBudget {
   void set_reclaimer(MemoryReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
   std::uint64_t limit() const { return limit_; }
-  // Of the memory in `space`.
+  // The limit of the memory in `space`.
   std::uint64_t limit_of(const MemorySpace& space) const {
     return space.is_host() ? limit_ : device_limit_.value_or(limit_);
   }
   Footprint footprint_in(const MemorySpace& space) const;
   std::uint64_t free_host_bytes() const;
-  // Of all memory, and of the device's part of it: none where memory is the host's.
+  // The footprint of all memory, and of the device's part of it: none where memory is the host's.
   Footprint footprint() const;
   Footprint device_footprint() const;
 

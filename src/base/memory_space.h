@@ -23,9 +23,9 @@ class MemorySpace {
 
   // "host", "cuda:0": for ledgers and errors.
   virtual std::string_view name() const = 0;
-  // Whether host code may read and write at its addresses.
+  // True if host code may read and write at its addresses.
   virtual bool is_host() const { return false; }
-  // What may still be allocated, by whatever process; none if nobody knows.
+  // The bytes that may still be allocated, by whatever process; none if nobody knows.
   virtual std::optional<std::uint64_t> free_bytes() const { return std::nullopt; }
   // Errors: why nothing of it can be used any more.
   virtual Status status() const { return {}; }

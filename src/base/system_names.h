@@ -1,4 +1,4 @@
-// What Linux and macOS name differently.
+// Names of things that Linux and macOS name differently.
 #pragma once
 
 #include <sys/mman.h>

@@ -19,7 +19,8 @@ constexpr int kJobShift = 32;
 // a decode step (microseconds), short enough to give the CPU back between steps.
 constexpr auto kSpinTime = std::chrono::microseconds(100);
 
-// What moving a thread to another CPU and back may cost (two calls, two changes of context).
+// The time that moving a thread to another CPU and back may cost (two calls, two changes of
+// context).
 constexpr auto kMovingTime = std::chrono::microseconds(20);
 
 void pause_cpu() {
