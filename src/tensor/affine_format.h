@@ -30,7 +30,7 @@ struct AffineFormat {
   friend bool operator==(const AffineFormat&, const AffineFormat&) = default;
 };
 
-// Whether MLX has such a format. All functions below take only those.
+// True if MLX has such a format. All functions below take only those.
 bool affine_format_exists(AffineFormat format);
 
 // Bytes of a row's codes, whole 32-bit words; `columns` is a multiple of the group size.

@@ -16,7 +16,7 @@ namespace kakeya {
 namespace {
 
 constexpr int kElements = 32;
-// Of the largest blocks, those of the K formats.
+// The sizes of the largest blocks, those of the K formats.
 constexpr std::size_t kMostElements = 256;
 constexpr std::size_t kMostBytes = 210;
 using Block = std::span<const float, kElements>;
@@ -48,7 +48,7 @@ void put_fifth_bits(const std::array<std::uint8_t, kElements>& codes, std::uint8
   }
 }
 
-// Scale and codes of a block without a minimum.
+// Writes scale and codes of a block without a minimum.
 void put_symmetric(float scale,
                    const std::array<std::uint8_t, kElements>& codes,
                    int bits,
@@ -58,7 +58,7 @@ void put_symmetric(float scale,
   put_nibbles(codes, out + (bits == 5 ? 6 : 2));
 }
 
-// The same with a number that code 0 stands for.
+// Writes scale and codes of a block, with the number that code 0 stands for.
 void put_with_minimum(float scale,
                       float zero,
                       const std::array<std::uint8_t, kElements>& codes,
@@ -209,7 +209,7 @@ void search_block(QuantizedFormat format,
   search_q8_0(group, out);
 }
 
-// Of the numbers that readers will see.
+// The weighted error of the numbers that readers will see.
 double weighted_error(QuantizedFormat format,
                       const float* x,
                       const float* importance,

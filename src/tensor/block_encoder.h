@@ -20,7 +20,7 @@
 
 namespace kakeya {
 
-// Whether quantize_row() makes this format.
+// True if quantize_row() makes this format.
 bool can_quantize(QuantizedFormat format);
 
 // No halves hold a larger scale; with elements up to this no scale of any format overflows.

@@ -69,7 +69,7 @@ std::span<const int> halves_of_block(QuantizedFormat format) {
   return {};
 }
 
-// Whether the values of a block whose scales are no halves are finite.
+// True if the values of a block whose scales are no halves are finite.
 bool is_finite_block(QuantizedFormat format, const std::byte* block) {
   constexpr std::int64_t kMostValues = 64;
   std::array<float, kMostValues> values;

@@ -18,7 +18,7 @@ void set_scale(IntegerBlock& out, float scale, float minimum = 0.0F) {
   out.minimums[0] = out.minimums[1] = minimum;
 }
 
-// Of one half of a block in a format whose scales have factors.
+// Sets the scales of one half of a block in a format whose scales have factors.
 void set_scale_codes(IntegerBlock& out, int half, int scale, int minimum = 0) {
   out.scale_codes[half] = static_cast<std::int8_t>(scale);
   out.minimum_codes[half] = static_cast<std::int8_t>(minimum);
@@ -64,7 +64,7 @@ void set_five_bits(IntegerBlock& out, const std::uint8_t* nibbles, const std::ui
             [=](int i) { return eight_nibbles(nibbles, i) | eight_codes<1>(bits + i / 8) << 4; });
 }
 
-// What a table has for each nibble.
+// Sets the codes to the table's level for each nibble.
 void set_levels(IntegerBlock& out,
                 const std::uint8_t* bytes,
                 const std::array<std::int8_t, 16>& levels) {

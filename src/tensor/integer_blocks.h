@@ -19,7 +19,7 @@ inline constexpr std::int64_t kIntegerBlock = 32;
 inline constexpr std::int64_t kSmallestIntegerGroup = 16;
 inline constexpr std::int64_t kScaleFactorGroup = 256;  // columns that share factors of scales
 
-// What the integers of a tensor have in common.
+// The properties that all integers of a tensor share.
 struct IntegerFormat {
   int bits = 8;              // of a code: 4, 6 or 8, whichever holds it
   int zero = 0;              // 0, 4, 8, 16, 32 or 128

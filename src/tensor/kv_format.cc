@@ -229,8 +229,8 @@ float encode_blocks(std::span<const float> y, float step, std::byte* out) {
   return distance * step * step;
 }
 
-// Of two steps, the one that suits a normal distribution and the one at which nothing is out of
-// range, that with the smaller error.
+// Encodes with the better of two steps, the one that has the smaller error: one suits a normal
+// distribution, at the other nothing is out of range.
 template <typename Code>
 void encode_rotated(const float* x, std::int64_t head_dim, std::byte* out) {
   const auto size = static_cast<std::size_t>(head_dim);

@@ -46,7 +46,7 @@ inline constexpr float kNormalStepD4 = 0.295F;
 std::string_view kv_format_name(KvFormat format);
 std::optional<KvFormat> parse_kv_format(std::string_view name);
 
-// Whether heads of E elements can be stored so: int4 needs whole groups, rotations a power of two
+// True if heads of E elements can be stored so: int4 needs whole groups, rotations a power of two
 // from 8 to kMaxKvHeadDim.
 bool kv_format_supports(KvFormat format, std::int64_t head_dim);
 

@@ -32,7 +32,7 @@ struct BitSlice {
   int width;
 
   int operator[](int i) const { return bits_at(bytes[i], shift, width); }
-  // Those of elements i to i + 7, in a byte each, the first one lowest.
+  // The bits of elements i to i + 7, in a byte each, the first one lowest.
   std::uint64_t eight_from(int i) const {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes + i, sizeof(word));
@@ -49,7 +49,7 @@ inline int nibble_at(const std::uint8_t* codes, int half, int i) {
   return nibbles_from(codes, half, i)[0];
 }
 
-// So many bytes as a number: loads of powers of two, which cost less than a copy of any size.
+// Reads kBytes bytes as a number: loads of powers of two, which cost less than a copy of any size.
 template <int kBytes>
 std::uint64_t integer_at(const std::uint8_t* bytes) {
   constexpr int kLow = static_cast<int>(std::bit_floor(static_cast<unsigned>(kBytes)));

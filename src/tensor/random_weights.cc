@@ -7,8 +7,9 @@ namespace kakeya {
 
 namespace {
 
-// What a block needs beside random bits. Of random codes q and random small scales s and t a value
-// is d * f(q, s) - m * g(t), m = minimum * d; `deviation` is that of the values where d is 1.
+// The scales that a block needs beside random bits. With random codes q and random small scales s
+// and t a value is d * f(q, s) - m * g(t), m = minimum * d; `deviation` is that of the values where
+// d is 1.
 struct BlockScales {
   QuantizedFormat format;
   std::size_t d_offset;

@@ -23,7 +23,7 @@ void fill_random_numbers(DType dtype,
                          SequenceRng& rng,
                          std::span<std::byte> out);
 
-// Whether fill_random_blocks() can make the format: those with halves as scales (Q4_0 ... Q8_0,
+// True if fill_random_blocks() can make the format: those with halves as scales (Q4_0 ... Q8_0,
 // Q4_K ... Q6_K, IQ4_NL).
 bool has_random_blocks(QuantizedFormat format);
 

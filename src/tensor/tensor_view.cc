@@ -9,7 +9,7 @@
 namespace kakeya {
 namespace {
 
-// Of the scales, or the biases, of so many elements.
+// The bytes of the scales, or of the biases, of `columns` elements.
 std::int64_t group_bytes(const AffineGroups& groups, std::int64_t columns) {
   return columns / groups.format.group_size * static_cast<std::int64_t>(dtype_bytes(groups.dtype));
 }

@@ -50,9 +50,9 @@ struct TensorView {
   Quantization quantization = {};
 
   bool is_quantized() const { return !std::holds_alternative<std::monostate>(quantization); }
-  // Of one row of `data`.
+  // The bytes of one row of `data`.
   std::int64_t row_bytes() const;
-  // Of `data`.
+  // The bytes of `data`.
   std::size_t bytes() const;
 };
 

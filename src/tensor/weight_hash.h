@@ -21,10 +21,10 @@ std::uint64_t hash_rows(const TensorView& weight, std::int64_t index);
 // The tensor's, of all those of its rows: with name, shape and types.
 std::uint64_t combine_row_hashes(const TensorView& weight, std::span<const std::uint64_t> rows);
 
-// The same on this thread, or on all of a pool.
+// The tensor's hash, computed on this thread or on all of a pool.
 std::uint64_t hash_weight(const TensorView& weight);
 std::uint64_t hash_weight(const TensorView& weight, ThreadPool& pool);
-// Of a tensor without a look at its values.
+// The hash of a tensor's name, shape and types, without a look at its values.
 std::uint64_t hash_description(const TensorView& weight);
 
 }  // namespace kakeya
