@@ -44,7 +44,7 @@ class Bpe {
   // Errors: kDataLoss if a side or the joined text is no token.
   Status add_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right);
 
-  // Whether every character gives a token of its own where it has no other: neither vanishes nor
+  // True if every character gives a token of its own where it has no other: neither vanishes nor
   // joins the unknown one before it.
   bool keeps_every_byte() const;
 

@@ -24,7 +24,7 @@ struct TemplateLimits {
 
 struct RenderOptions {
   TemplateLimits limits;
-  // What strftime_now(format) gives; by default the local time of now.
+  // The result of strftime_now(format); by default the local time of now.
   std::function<std::string(std::string_view format)> format_time;
 };
 

@@ -11,7 +11,7 @@
 
 namespace kakeya {
 
-// Of one conversation; one thread at a time. The tokenizer must outlive it.
+// The plain texts of one conversation; one thread at a time. The tokenizer must outlive it.
 class PlainTexts {
  public:
   explicit PlainTexts(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}

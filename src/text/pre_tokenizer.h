@@ -13,7 +13,7 @@
 
 namespace kakeya {
 
-// What becomes of the matches of a Split (names as in the file).
+// The treatment of the matches of a Split (names as in the file).
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct Splitter {
@@ -34,7 +34,7 @@ class PreTokenizer {
   // Errors: as Regex::find_all.
   Status split(std::string_view text, MatchTime& time, std::vector<std::string_view>& words) const;
 
-  // Whether all of the text is in some word.
+  // True if all of the text is in some word.
   bool keeps_everything() const;
 
  private:

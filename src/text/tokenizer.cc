@@ -59,7 +59,7 @@ struct Tokenizer::Impl {
     return {};
   }
 
-  // Whether each byte has a token of its own in a byte-level vocabulary.
+  // True if each byte has a token of its own in a byte-level vocabulary.
   bool knows_all_bytes() const {
     for (int byte = 0; byte < 256; ++byte) {
       const char text = static_cast<char>(byte);

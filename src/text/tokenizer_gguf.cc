@@ -25,7 +25,7 @@ constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
 constexpr std::int64_t kMaxId = Vocabulary::kMaxId;
 
-// What a token is, by the numbers of the file.
+// The kinds of tokens, by the numbers of the file.
 enum TokenType : std::int64_t {
   kNormal = 1,
   kUnknownToken = 2,
@@ -159,8 +159,8 @@ class Reader {
   BpeOptions options_;
 };
 
-// What surrounds the tokens in a tokenizer.json; {0}: the added ones, {1}: the text of the unknown
-// token, {2}: the vocabulary, {3}: the merges.
+// The frame around the tokens in a tokenizer.json; {0}: the added ones, {1}: the text of the
+// unknown token, {2}: the vocabulary, {3}: the merges.
 constexpr std::string_view kGemma4Json = R"({{
   "version": "1.0",
   "truncation": null,

@@ -11,7 +11,7 @@
 
 namespace kakeya {
 
-// Whether there is one.
+// True if the file has a tokenizer.
 bool has_gguf_tokenizer(const GgufFile& file);
 
 // Errors: kNotFound or kInvalidArgument for a key that is missing or of another type; kDataLoss for

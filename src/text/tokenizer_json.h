@@ -31,7 +31,7 @@ struct TokenizerParts {
   bool ignore_merges = false;  // a word that is a token stays whole
   Bpe bpe;
   DecoderOptions decoder;
-  // Whether its post-processor puts a special token in front of every text; nothing if it has none
+  // True if its post-processor puts a special token in front of every text; nothing if it has none
   // that could.
   std::optional<bool> special_token_in_front;
 };

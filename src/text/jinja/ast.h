@@ -69,7 +69,7 @@ inline constexpr const char* kFilteredBody = "";
 struct Stmt;
 using Block = std::vector<std::unique_ptr<const Stmt>>;
 
-// What is assigned to: a name, several names, or an attribute of a namespace.
+// The target of an assignment: a name, several names, or an attribute of a namespace.
 struct Target {
   std::vector<std::string> names;
   bool is_tuple = false;

@@ -18,7 +18,7 @@ class Evaluator {
   // Appends what the template writes. Errors do not name the line; line() does.
   Status run(const Block& block, std::string& out);
 
-  // Of what was evaluated last.
+  // The line of what was evaluated last.
   int line() const { return line_; }
 
  private:
@@ -40,7 +40,7 @@ class Evaluator {
                                           const ScopePtr& scope);
   Status write(std::string_view text, std::string& out);
   Status assign(const Target& target, const Value& value, Scope& scope);
-  // Those of the scope, charged.
+  // The scope's find() and set(), charged to the budget.
   Result<const Value*> find(const Scope& scope, std::string_view name);
   Status set(Scope& scope, std::string_view name, Value value);
 

@@ -144,7 +144,7 @@ class Lexer {
 
   bool is_raw_tag() const { return !raw_tag_end("raw", rest()).empty(); }
 
-  // What of `text` belongs to a tag `name` up to its %}, or nothing if it is no such tag.
+  // The part of `text` that is a tag `name` up to its %}, or nothing if it is no such tag.
   static std::string_view raw_tag_end(std::string_view name, std::string_view text) {
     std::string_view tail = strip(text, Side::kLeft);
     if (!tail.starts_with(name)) return {};

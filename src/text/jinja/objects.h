@@ -28,7 +28,7 @@ class Scope {
   std::shared_ptr<const Scope> parent_;
 };
 
-// What namespace(...) makes: the only object with attributes that can be set.
+// The result of namespace(...): the only object with attributes that can be set.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 };

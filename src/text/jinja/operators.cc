@@ -12,7 +12,7 @@
 namespace kakeya::jinja {
 namespace {
 
-// Of a name that a message quotes, which may be any text.
+// The limit of a name that a message quotes, which may be any text.
 constexpr std::size_t kMaxQuotedBytes = 100;
 
 Value undefined_member(const Value& object, std::string_view member) {
@@ -268,7 +268,8 @@ Result<Value> get_item(Environment& environment, const Value& object, const Valu
       return new_string(environment, text->substr(offset, read_utf8(*text, offset).size));
     }
   }
-  // What is no item may still be an attribute, but never the other way round as in get_attribute.
+  // A key that is no item may still be an attribute, but never the other way round as in
+  // get_attribute.
   if (key.is_string()) return find_attribute(environment, object, *key.string_pointer());
   return undefined_member(object, to_text(key));
 }

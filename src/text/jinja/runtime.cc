@@ -8,10 +8,10 @@
 namespace kakeya::jinja {
 namespace {
 
-// So many bytes of scanning count as one step.
+// The bytes of scanning that count as one step.
 constexpr std::size_t kBytesPerStep = 64;
 constexpr std::size_t kBytesPerName = 16;
-// Changing the case of a byte takes so many times the time of a plain scan.
+// The time of changing the case of a byte, in times that of a plain scan.
 constexpr std::size_t kSlowFactor = 16;
 constexpr std::uint64_t kStepsPerLookAtWatch = 1000;
 

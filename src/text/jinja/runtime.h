@@ -1,4 +1,4 @@
-// What templates run on: the budget that bounds them, arguments of calls, and the tables of
+// The runtime of templates: the budget that bounds them, arguments of calls, and the tables of
 // filters, tests, methods and functions. Nothing here knows statements.
 #pragma once
 

@@ -11,8 +11,8 @@
 namespace kakeya::jinja {
 namespace {
 
-// What an item is compared by: an attribute of it or itself, texts in lower case unless their case
-// counts.
+// The key that an item is compared by: an attribute of it or itself, texts in lower case unless
+// their case counts.
 Result<Value> key_of(Environment& environment,
                      const Value& item,
                      const Value* attribute,

@@ -107,7 +107,7 @@ class Value {
   bool truthy() const;
   // Python's name of the type, for messages.
   std::string_view type_name() const;
-  // What an undefined value says when it is used.
+  // The error of an undefined value that is used.
   Unexpected undefined_error() const;
 
  private:
