@@ -24,8 +24,8 @@ bool is_weight_file(std::string_view name) {
   return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
 }
 
-// Of the tokenizer, the template, the generation defaults and the licence; config.json is
-// rewritten.
+// True for files of the tokenizer, the template, the generation defaults and the licence;
+// config.json is rewritten.
 bool goes_along(std::string_view name) {
   if (name == "config.json") return false;
   constexpr std::array<std::string_view, 4> kEndings = {".json", ".jinja", ".model", ".txt"};
@@ -61,7 +61,7 @@ Status copy_file(const std::string& from, const std::string& to) {
   return target.commit();
 }
 
-// Whether `inner` is `outer` or lies below it.
+// True if `inner` is `outer` or lies below it.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   std::error_code ignored;
   const fs::path a = fs::weakly_canonical(inner, ignored);
@@ -69,8 +69,8 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
   return std::mismatch(b.begin(), b.end(), a.begin(), a.end()).first == b.end();
 }
 
-// Whether a command that writes models may have written it: of the published names, or one that it
-// would write again.
+// True if a command that writes models may have written the file: it has a published name, or one
+// that the command would write again.
 bool may_be_of_a_model(const std::string& name, const CompanionFiles& companions) {
   constexpr std::array<std::string_view, 14> kNames = {"config.json",
                                                        "model.safetensors",

@@ -1,5 +1,5 @@
-// What surrounds the weights of a model folder and goes along when it is converted, and whether
-// there is a place for the result.
+// The files around the weights of a model folder that go along when it is converted, and a check
+// that there is a place for the result.
 #pragma once
 
 #include <cstdint>

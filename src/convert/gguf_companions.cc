@@ -36,12 +36,12 @@ constexpr std::array kNumbers = {
 };
 constexpr const char* kTopK = "general.sampling.top_k";
 
-// Of texts that are UTF-8.
+// The JSON as text; all texts in it are UTF-8.
 std::string text_of(const Json& json) {
   return json.dump(2) + "\n";
 }
 
-// What tokenizer_config.json calls "NAME_token".
+// Adds the token that tokenizer_config.json calls "NAME_token".
 Status add_special_token(const GgufFile& file,
                          const char* name,
                          const std::string& key,

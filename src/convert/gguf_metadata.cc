@@ -101,7 +101,7 @@ void add_gemma4(const ModelConfig& config, MetadataList& list) {
   list.own_size("expert_feed_forward_length", config.moe_intermediate_size);
 }
 
-// Of Qwen3, and of drafters.
+// Adds the keys of the layers of Qwen3 and of drafters.
 void add_plain_layers(const ModelConfig& config, MetadataList& list) {
   list.own_size("feed_forward_length", config.intermediate_size);
   list.own_size("attention.head_count_kv", config.num_key_value_heads);

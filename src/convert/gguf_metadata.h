@@ -1,5 +1,5 @@
-// What a GGUF file says of a model beside its tensors: sizes, and the tokenizer. Keys and values
-// are those of llama.cpp's converter.
+// The metadata of a model in a GGUF file: sizes, and the tokenizer. Keys and values are those of
+// llama.cpp's converter.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ Result<std::vector<GgufMetadata>> gguf_model_metadata(const ModelConfig& config,
                                                       const std::string& name,
                                                       std::uint32_t file_type);
 
-// The same of a DFlash drafter; the token of its mask is a key of the tokenizer.
+// The keys of a DFlash drafter; the token of its mask is a key of the tokenizer.
 Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& config,
                                                         const std::string& name,
                                                         std::uint32_t file_type);

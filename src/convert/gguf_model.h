@@ -14,8 +14,8 @@ namespace kakeya {
 struct GgufOptions {
   bool replace = false;  // a file that is there
   int threads = 0;       // 0: one for each CPU
-  // Of a drafter in a folder, and only of one: the folder or GGUF file of the model that it drafts
-  // for, whose tokenizer the file gets.
+  // The model that a drafter in a folder drafts for, a folder or GGUF file, whose tokenizer the
+  // file gets; only for drafters.
   std::string drafter_target = {};
   ProgressCallback progress = {};
   const Importance* importance = nullptr;  // as TensorEncoder's

@@ -23,7 +23,7 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-// What a token is, by the numbers of the format.
+// The kinds of tokens, by the numbers of the format.
 constexpr std::int32_t kNormal = 1;
 constexpr std::int32_t kControl = 3;
 constexpr std::int32_t kUserDefined = 4;
@@ -32,7 +32,8 @@ constexpr std::int32_t kByte = 6;
 
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 
-// Of Gemma 4; readers of answers need to see them, so that they are not marked as control.
+// Special tokens of Gemma 4 that are not marked as control, because readers of answers need to see
+// them.
 constexpr std::array<std::string_view, 7> kVisible = {
     "<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
     "<|tool_response>", "<tool_response|>", "<|\"|>"};

@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kExperts = ".experts.";
 constexpr std::string_view kRouter = ".router.proj.weight";
 
-// What mlx-lm quantises routers to, whatever the rest has: a wrong expert costs more than a few
-// bits of a small matrix.
+// The format that mlx-lm quantises routers to, whatever the rest has: a wrong expert costs more
+// than a few bits of a small matrix.
 constexpr AffineFormat kRouterFormat = {.bits = 8, .group_size = 64};
 
 // config.json has been parsed with checks before.
@@ -23,7 +23,7 @@ Json parse_config(const SourceModel& model) {
   return Json::parse(model.config_json);
 }
 
-// What the names of mlx-lm's model begin with: a multimodal one holds the text model, and a drafter
+// The prefix of the names of mlx-lm's model: a multimodal one holds the text model, and a drafter
 // has no prefix.
 std::string prefix_of(const SourceModel& model, bool head) {
   if (model.drafter) return "";

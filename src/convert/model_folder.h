@@ -19,7 +19,7 @@ struct FolderOptions {
   WriterOptions writer = {};
 };
 
-// What a conversion has done.
+// The report of a conversion.
 struct ConversionReport {
   std::int64_t parameters = 0;
   std::int64_t tensors = 0;    // that were written; codes, scales and biases count as one

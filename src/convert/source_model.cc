@@ -72,7 +72,7 @@ Status open_folder(SourceModel& model) {
   return add_tensors(*model.checkpoint, model);
 }
 
-// What converters widen to F32 without need: norms, scales and routers.
+// Narrows tensors that converters widen to F32 without need: norms, scales and routers.
 void narrow_tensors(SourceModel& model) {
   const TensorRows& largest = largest_tensor(model).rows;
   if (largest.is_quantized()) return;

@@ -17,7 +17,7 @@
 
 namespace kakeya {
 
-// What names of weights end with, but for those of experts.
+// The suffix of names of weights, but for those of experts.
 inline constexpr std::string_view kWeightSuffix = ".weight";
 
 struct NamedTensor {

@@ -40,7 +40,7 @@ float largest_number(const TensorEncoding& encoding) {
   return std::numeric_limits<float>::max();
 }
 
-// Whether all numbers are finite and can be held. NaN compares false.
+// True if all numbers are finite and can be held. NaN compares false.
 bool can_hold(std::span<const float> row, float largest) {
   return std::all_of(row.begin(), row.end(), [=](float x) { return std::fabs(x) <= largest; });
 }

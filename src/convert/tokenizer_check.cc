@@ -20,8 +20,9 @@
 namespace kakeya {
 namespace {
 
-// What tokenizers are at odds about: numbers, blanks, line ends, contractions, marks that combine,
-// scripts without blanks, symbols beyond 16 bits, code, letters of width, control characters.
+// A page of things that tokenizers are at odds about: numbers, blanks, line ends, contractions,
+// marks that combine, scripts without blanks, symbols beyond 16 bits, code, letters of width,
+// control characters.
 constexpr std::string_view kPage =
     "Hello, world! It's 12345 o'clock; they'LL pay 1,234.50 by 2031-07-09.\n"
     "  two  blanks   three\ttab\t\ttabs \n\n\nthree line ends\r\nand one of another kind \r"
@@ -84,7 +85,7 @@ class Comparison {
     const auto [left, right] =
         std::mismatch(expected.begin(), expected.end(), got.begin(), got.end());
     if (left == expected.end() && right == got.end()) return same_text(expected);
-    // What stands before the difference says where it is.
+    // The text before the difference says where it is.
     const std::vector<TokenId> before(expected.begin(), left);
     const std::size_t place = std::min(source_.decode(before, false).size(), text.size());
     return differs(fmt::format("the text {}", quoted(text.substr(place))),

@@ -1,4 +1,4 @@
-// Whether a tokenizer that was written in another form still reads and writes texts alike.
+// Checks that a tokenizer that was written in another form still reads and writes texts alike.
 #pragma once
 
 #include <span>
