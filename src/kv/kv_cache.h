@@ -85,7 +85,7 @@ struct BlockLayout {
   std::int64_t group_of(std::int64_t block) const { return ((block + 1) * groups - 1) / blocks; }
 };
 
-// What rows to keep of a cache, to go on with another one of the same spec.
+// The rows to keep of a KV cache, to go on with another one of the same spec.
 struct KvExtent {
   Position length = 0;   // committed positions
   Position written = 0;  // the highest position ever written plus one
@@ -118,9 +118,10 @@ struct KvCacheSpec {
   MemoryClass memory_class(const LayerCacheSpec& layer) const;
   std::int64_t capacity(const LayerCacheSpec& layer) const;
   BlockLayout layout(const LayerCacheSpec& layer) const;
-  // What KvCache::create will charge.
+  // The bytes that KvCache::create will charge.
   Footprint estimate() const;
-  // Whether a layer's blocks come as it fills, and what those of `length` positions are charged.
+  // True if a layer's blocks are allocated as it fills; growth(): the bytes charged for those of
+  // `length` positions.
   bool grows_in(const LayerCacheSpec& layer) const { return grows && layer.reach() == 0; }
   Footprint growth(Position length) const;
   // Errors: kInvalidArgument for a format that some layer's heads do not allow.
@@ -129,9 +130,9 @@ struct KvCacheSpec {
   // The first position of the turn that a layer still has after `written`; 0 if none was
   // overwritten.
   Position oldest_held(const LayerCacheSpec& layer, Position written) const;
-  // Whether a cache can be left with this extent: all rows that its next query may see are there.
+  // True if a cache can be left with this extent: all rows that its next query may see are there.
   bool can_hold(const KvExtent& extent) const;
-  // What a layer holds of the positions below extent.length: the sink's, and the last ones.
+  // The positions below extent.length that a layer holds: the sink's, and the last ones.
   std::array<KvRun, 2> held_runs(const LayerCacheSpec& layer, const KvExtent& extent) const;
 };
 
@@ -192,12 +193,13 @@ class KvCache {
   // fill.
   void restore(const Extent& extent);
 
-  // What owned layer `index` holds of the positions below extent.length, the sink's and the last
-  // ones: the keys (nothing if they are not stored) or the values of one position after the other,
-  // in as few pieces as they lie in. The same bytes in all caches of a spec and an extent.
+  // The rows that owned layer `index` holds of the positions below extent.length, the sink's and
+  // the last ones: the keys (nothing if they are not stored) or the values of one position after
+  // the other, in as few pieces as they lie in. All caches of a spec and an extent have the same
+  // bytes.
   std::vector<KvPiece> held_rows(std::int64_t index, bool keys, const Extent& extent) const;
 
-  // The same of any positions that layer `index` holds or that were prepared.
+  // The rows of any positions that layer `index` holds or that were prepared.
   std::vector<KvPiece> row_pieces(std::int64_t index, bool keys, KvRun run) const;
 
   // Where the pieces lie.

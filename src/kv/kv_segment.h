@@ -17,7 +17,7 @@ struct KvSegment {
   KvExtent extent;
 };
 
-// What the rows of a segment take.
+// The bytes that the rows of a segment take.
 std::uint64_t segment_bytes(const KvCacheSpec& spec, const KvSegment& segment);
 
 // Copies the rows from the cache, which must have this extent or could be truncated to it, to

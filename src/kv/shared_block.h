@@ -35,7 +35,7 @@ class SharedBlock {
 
   // Another hold on the same block.
   SharedBlock share() const;
-  // Whether there are other holds. If not, there will be none, for only this one could be shared,
+  // True if there are other holds. If not, there will be none, for only this one could be shared,
   // and whatever other owners did with the block has happened.
   bool is_shared() const;
 
