@@ -14,7 +14,7 @@ namespace kakeya {
 // One thread at a time; move-only.
 class ActivationSums {
  public:
-  // Of X matrices of K columns. Errors: kResourceExhausted.
+  // Creates sums for X matrices of K columns. Errors: kResourceExhausted.
   static Result<ActivationSums> create(std::int64_t matrices,
                                        std::int64_t columns,
                                        MemoryBudget& budget);
