@@ -1,4 +1,4 @@
-// What the subcommands of `kakeya bench` share: what they measure and how they name it.
+// The common part of the subcommands of `kakeya bench`: what they measure and how they name it.
 #pragma once
 
 #include <memory>

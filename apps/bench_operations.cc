@@ -19,7 +19,7 @@ double gb_per_s(const bench::OperationTimes& operation) {
   return operation.seconds > 0.0 ? 1e-9 * operation.bytes / operation.seconds : 0.0;
 }
 
-// What a pass does between its operations.
+// The seconds of a pass between its operations.
 double other_seconds(const bench::OperationsResult& result) {
   double seconds = result.pass.seconds;
   for (const bench::OperationTimes& operation : result.operations) seconds -= operation.seconds;

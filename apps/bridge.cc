@@ -46,7 +46,7 @@ struct BridgeFlags {
   int wait_seconds = 0;
 };
 
-// What ends a check that runs, and the waiting for the next one.
+// The flag that ends a check that runs, and the waiting for the next one.
 std::atomic<bool> bridge_stop = false;
 
 void stop_bridge(int /*signal*/) {
@@ -155,7 +155,7 @@ Result<bridge::Service> make_service(const BridgeFlags& flags) {
   return bridge::Service::create(std::move(key), std::move(peers), std::move(options));
 }
 
-// Whether nothing was refused, of --once.
+// Serves; true if nothing was refused, which counts with --once.
 Result<bool> serve_bridge(const BridgeFlags& flags) {
   stop_on_signals();
   KAKEYA_ASSIGN_OR_RETURN(bridge::Service service, make_service(flags));
@@ -229,7 +229,7 @@ Result<std::optional<bridge::Outcome>> look_for_answer(bridge::Requester& reques
   return requester.fetch(*mailbox, asked);
 }
 
-// Of those that were asked for or wait.
+// The jobs that were asked for, else all that wait.
 Result<std::vector<bridge::Sent>> jobs_to_fetch(const bridge::Requester& requester,
                                                 const std::vector<std::string>& ids) {
   KAKEYA_ASSIGN_OR_RETURN(std::vector<bridge::Sent> sent, requester.sent());
@@ -244,7 +244,7 @@ Result<std::vector<bridge::Sent>> jobs_to_fetch(const bridge::Requester& request
   return chosen;
 }
 
-// Whether all answers came and pass.
+// Fetches answers; true if all came and pass.
 Result<bool> fetch_answers(const BridgeFlags& flags) {
   stop_on_signals();
   KAKEYA_ASSIGN_OR_RETURN(bridge::Requester requester, open_requester(flags));
@@ -261,7 +261,8 @@ Result<bool> fetch_answers(const BridgeFlags& flags) {
       } else if (outcome) {
         all_pass = print_answer(requester, each, **outcome) && all_pass;
       } else {
-        // What somebody laid there, or a place that is gone, is no reason not to look at the rest.
+        // A file that somebody laid there, or a place that is gone, is no reason not to look at the
+        // rest.
         print("FAIL  {}  {}: {}\n", each.id, each.preset, outcome.error().message());
         all_pass = false;
       }

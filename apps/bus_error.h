@@ -1,4 +1,4 @@
-// What becomes of the program when a file that it has mapped is cut off under it.
+// The end of the program when a file that it has mapped is cut off under it.
 #pragma once
 
 namespace kakeya::cli {

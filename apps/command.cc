@@ -36,7 +36,7 @@ constexpr std::pair<const char*, KvType> kKvTypes[] = {
     {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
     {"d4", KvType::kD4},     {"e8", KvType::kE8}};
 
-// Of a name that CLI11 has checked.
+// The type of a name that CLI11 has checked.
 KvType parse_kv_type(const std::string& name) {
   const auto* entry = std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
                                    [&](const auto& type) { return type.first == name; });
@@ -93,7 +93,7 @@ void add_context_flag(CLI::App& command, ModelFlags& flags) {
       ->type_name("N");
 }
 
-// Of the machine, or as much as the control group of the process may have.
+// The memory of the machine, or as much as the control group of the process may have.
 std::uint64_t physical_memory() {
   const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                                 static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));

@@ -1,4 +1,4 @@
-// What the subcommands share: how they are added to the command line and how they report.
+// The common part of the subcommands: how they are added to the command line and how they report.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -47,7 +47,7 @@ int report(const Error& error);
 
 // Options that every command which loads a model has.
 struct ModelFlags {
-  std::string model;  // empty: the demo model
+  std::string model;          // empty: the demo model
   std::string chat_template;  // empty: the model's own
   std::string backend = "cpu";
   std::string instruction_set = "auto";
@@ -91,9 +91,9 @@ void add_chat_template_flag(CLI::App& command, ModelFlags& flags);
 // --prompt-cache, for commands whose sessions can start from what others ran. Sets the default to
 // auto.
 void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags);
-// What drafts, and how a drafter is run. Sets the default of --draft to auto.
+// Adds the flags for what drafts and how a drafter is run. Sets the default of --draft to auto.
 void add_draft_flags(CLI::App& command, ModelFlags& flags);
-// --draft-length, for parse_draft_length().
+// Adds --draft-length, for parse_draft_length().
 void add_draft_length_flag(CLI::App& command, std::string& length);
 
 // The model's folder or file. Errors: kNotFound if there is no demo model to default to.

@@ -1,5 +1,5 @@
-// What `kakeya quantize` and `kakeya convert` share: their flags, a progress bar that Ctrl-C ends
-// cleanly, and what they say at the end.
+// The common part of `kakeya quantize` and `kakeya convert`: their flags, a progress bar that
+// Ctrl-C ends cleanly, and what they say at the end.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -27,13 +27,13 @@ struct ConversionFlags {
 // Adds SOURCE, TARGET, --model, --force, --threads and --json.
 void add_conversion_flags(CLI::App& command, ConversionFlags& flags);
 
-// Whether the target is a GGUF file by its name.
+// True if the target is a GGUF file by its name.
 bool is_gguf_target(const ConversionFlags& flags);
 
 // For a target that is a folder. Errors: kInvalidArgument if --model was given.
 Status check_folder_flags(const ConversionFlags& flags);
 
-// What a command has to say beside what every conversion says.
+// The part of a report that a command adds to what every conversion says.
 struct ReportPart {
   std::string text = {};
   nlohmann::ordered_json json = nlohmann::ordered_json::object();

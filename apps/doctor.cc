@@ -59,7 +59,7 @@ Machine examine() {
   return machine;
 }
 
-// What the model takes at several contexts: {context, footprint}.
+// The memory that the model takes at several contexts: {context, footprint}.
 Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFlags& flags) {
   std::vector<std::pair<std::int64_t, Footprint>> rows;
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
@@ -119,9 +119,9 @@ Result<std::int64_t> longest_context(EngineOptions options,
   return fits;
 }
 
-// What each way takes at `contexts`, the last of which is the model's limit, and how far `limit`
-// bytes reach. Ways that the model's heads do not allow, or for which it has no projection, are
-// left out.
+// The memory that each way takes at `contexts`, the last of which is the model's limit, and how far
+// `limit` bytes reach. Ways that the model's heads do not allow, or for which it has no projection,
+// are left out.
 Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
                                                  const std::vector<std::int64_t>& contexts,
                                                  std::uint64_t limit) {

@@ -66,7 +66,7 @@ Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine,
     KAKEYA_ASSIGN_OR_RETURN(eval::DrafterOutput output, eval::run_drafter(engine, *drafter, input));
     const std::int64_t width = drafter->config().layers.hidden_size;
     const auto block = static_cast<std::int64_t>(input.block.size());
-    // The same for every mask rule.
+    // Context features are equal for every mask rule.
     if (tensors.empty()) {
       tensors.push_back({"context_features", {input.context, width}, std::move(output.features)});
     }

@@ -1,4 +1,5 @@
-// What the evaluations share: where their data lies, and what a report says of how it was made.
+// The common part of the evaluations: where their data lies, and what a report says of how it was
+// made.
 #pragma once
 
 #include <map>
@@ -57,7 +58,8 @@ struct SetText {
 // The first `limit` prompts (0: all) of a public set in the folder `data`, as data_folder() takes
 // it. Errors: as data_folder and read_prompts.
 Result<SetText> read_named_set(const NamedSet& named, const std::string& data, std::int64_t limit);
-// The same of the user's own file, or standard input. Errors: as read_prompts.
+// The first `limit` prompts (0: all) of the user's own file, or of standard input. Errors: as
+// read_prompts.
 Result<SetText> read_own_set(const std::string& path, std::int64_t limit);
 
 // GB/s (1e9 bytes) that as many threads as the engine's read from memory now; 0 if there is no
@@ -67,9 +69,9 @@ double probe_gb_per_s(const Engine& engine);
 // Projections of an evaluation's modes, by their names.
 using Projections = std::map<std::string, std::shared_ptr<const Projection>>;
 
-// What the modes restore rows with, by KvMode::projection. Unless they were asked for by name,
-// those whose projection is not there are taken out. `folder`: of the projections; empty: the
-// model's projections/. Errors: as load_projection.
+// Loads the projections that the modes restore rows with, by KvMode::projection. Unless modes were
+// asked for by name, those whose projection is not there are taken out. `folder`: of the
+// projections; empty: the model's projections/. Errors: as load_projection.
 Result<Projections> load_projections(EngineImpl& engine,
                                      bool by_name,
                                      std::vector<eval::KvMode>& modes,
@@ -86,7 +88,8 @@ struct ReportFlags {
 };
 // `rows`: what the report has a row of, such as "window".
 void add_report_flags(CLI::App& command, ReportFlags& flags, const std::string& rows);
-// Whether the file of -o can be written, before a long piece of work. Errors: as check_writable.
+// Checks that the file of -o can be written, before a long piece of work. Errors: as
+// check_writable.
 Status check_report_file(const ReportFlags& flags);
 // Writes the report into the file of -o, and prints it with --json, else `table`. Errors: as
 // write_text.

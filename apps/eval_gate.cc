@@ -20,7 +20,7 @@ struct GateFlags {
   bool rules = false;
 };
 
-// Whether the report passes; says so.
+// Prints whether the report passes; true if it does.
 Result<bool> judge(const std::string& path) {
   KAKEYA_ASSIGN_OR_RETURN(const eval::Report report, eval::read_report(path));
   const std::vector<eval::GateFinding> findings = eval::check_report(report);

@@ -106,7 +106,7 @@ Result<std::vector<Job>> read_jobs(const EngineImpl& engine, const KvFlags& flag
   return jobs;
 }
 
-// What results depend on, beside texts and lengths.
+// The options that results depend on, beside texts and lengths.
 nlohmann::ordered_json kv_journal_options(const std::vector<eval::KvMode>& modes,
                                           const eval::KvEvalOptions& options) {
   nlohmann::ordered_json json = {{"chunk", options.chunk},

@@ -16,7 +16,7 @@ struct KvReports {
   std::vector<eval::KvTextReport> texts;
   std::vector<eval::KvNeedleReport> needles;
 
-  // Whether the exact mode, where it was measured, is the reference bit for bit.
+  // True if the exact mode, where it was measured, is the reference bit for bit.
   bool exact_is_exact() const;
 };
 

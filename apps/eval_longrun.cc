@@ -84,7 +84,7 @@ nlohmann::ordered_json longrun_options_json(const LongRunFlags& flags,
           {"seed", options.sampling.seed}};
 }
 
-// What a person sees meanwhile.
+// Shows a person the progress.
 void show_progress(ProgressLine& line, const eval::LongRunProgress& now) {
   if (!line.is_due(now.seconds) || now.share <= 0.0) return;
   line.show(now.seconds,

@@ -32,7 +32,7 @@ struct TenantFlags {
   RunConditions conditions;
 };
 
-// Of a user's own file, or of the public sets.
+// The prompts of a user's own file, or of the public sets.
 Result<std::vector<SetText>> read_tenant_sets(const TenantFlags& flags) {
   std::vector<SetText> sets;
   if (!flags.prompts.empty()) {

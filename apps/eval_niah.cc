@@ -216,8 +216,8 @@ void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
   command.add_option("--svg", flags.svg, "Write a heat map")->type_name("FILE.svg");
 }
 
-// Of --url; what belongs to an engine of this process, but for the folder of its tokenizer, cannot
-// stand beside it.
+// Adds the flags of --url; those of an engine of this process, but for the folder of its tokenizer,
+// cannot stand beside it.
 void add_niah_server_flags(CLI::App& command, NiahFlags& flags) {
   constexpr const char* kGroup = "Server";
   add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",

@@ -56,10 +56,11 @@ Result<std::vector<eval::NeedlePrompt>> make_needle_prompts(const ModelText& tex
 // Without its replies.
 eval::NiahSample needle_sample(const eval::NeedlePrompt& prompt);
 
-// What both ways have, as reports say it.
+// The options of both ways to ask, as reports have them.
 nlohmann::ordered_json needle_options_json(const NiahFlags& flags);
 
-// Those options without the ones whose other values mean further prompts, not other ones.
+// The options of needle_options_json() without those whose other values mean further prompts, not
+// other ones.
 nlohmann::ordered_json needle_journal_json(const NiahFlags& flags);
 
 // Writes the heat map, whose title names who was asked, and the report with samples and claims, or

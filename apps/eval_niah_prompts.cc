@@ -1,4 +1,4 @@
-// What kakeya eval niah does with prompts and replies, whoever is asked.
+// The part of kakeya eval niah for prompts and replies, whoever is asked.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -42,8 +42,8 @@ Status check_comparable(const std::string& path, const eval::Report& report) {
   return data_loss("{}: {}: {}", path, problems.front().at, problems.front().says);
 }
 
-// Of reports that both runs have, by name; two single reports are each other's whatever their
-// names.
+// The changes of reports that both runs have, by name; two single reports are each other's whatever
+// their names.
 Result<std::vector<eval::ReportChanges>> find_changes(const std::vector<eval::NamedReport>& before,
                                                       const std::vector<eval::NamedReport>& after) {
   std::vector<eval::ReportChanges> all;

@@ -184,7 +184,7 @@ void add_task_flags(CLI::App& command, TaskFlags& flags) {
   add_report_flags(command, flags.report, "problem");
 }
 
-// Of --url; what belongs to an engine of this process cannot stand beside it.
+// Adds the flags of --url; those of an engine of this process cannot stand beside it.
 void add_served_flags(CLI::App& command, TaskFlags& flags) {
   constexpr const char* kGroup = "Server";
   add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",

@@ -1,4 +1,4 @@
-// What `kakeya eval humaneval` and `kakeya eval gsm8k` share, by an engine or a server.
+// The common part of `kakeya eval humaneval` and `kakeya eval gsm8k`, by an engine or a server.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ struct TaskFlags {
   std::int64_t parallel = 1;
   std::string resume;
   ReportFlags report;
-  // Of code.
+  // The flags of tasks that run code.
   bool run_code = false;
   bool unconfined = false;
   std::string python = "python3";

@@ -16,7 +16,7 @@ Unexpected failure(StatusCode code, fmt::format_string<Args...> format, Args&&..
   return Unexpected(Error(code, fmt::format(format, std::forward<Args>(args)...)));
 }
 
-// The same of a command line or an input that cannot be used.
+// An error value for a command line or an input that cannot be used.
 template <typename... Args>
 Unexpected bad_usage(fmt::format_string<Args...> format, Args&&... args) {
   return failure(StatusCode::kInvalidArgument, format, std::forward<Args>(args)...);

@@ -1,4 +1,4 @@
-// What the library calls an option, and what the command line calls it.
+// Names of options: the library's, and the command line's.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What `kakeya inspect` says of a GGUF file. Reads its head, never the weights.
+// The report of `kakeya inspect` on a GGUF file. Reads its head, never the weights.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ Result<GgufReport> inspect_gguf(const std::string& path);
 // For people: what the model is, metadata, long values cut, then one line a tensor.
 std::string to_text(const GgufReport& report);
 
-// Of long arrays only the beginning.
+// The report as JSON, with only the beginning of long arrays.
 nlohmann::ordered_json to_json(const GgufReport& report);
 
 }  // namespace kakeya::cli

@@ -1,4 +1,4 @@
-// What `kakeya inspect` says of a folder of a model or a drafter, or of a weight file. Reads
+// The report of `kakeya inspect` on a folder of a model or a drafter, or on a weight file. Reads
 // headers and configurations, never the weights.
 #pragma once
 
@@ -17,10 +17,10 @@
 namespace kakeya::cli {
 
 struct ModelSummary {
-  // Of a supported model.
+  // The configuration of a supported model.
   std::optional<ModelConfig> config;
   ParameterCount parameters;  // if there is a config
-  // Of a supported drafter.
+  // The configuration of a supported drafter.
   std::optional<DrafterConfig> drafter;
   std::int64_t drafter_parameters = 0;  // if there is a drafter
   // Why the configuration cannot be used or the tensors do not fit it; empty if there is nothing to
@@ -28,7 +28,7 @@ struct ModelSummary {
   std::string problem;
 };
 
-// What a GGUF file, opened with its parts, is.
+// The summary of a GGUF file, opened with its parts.
 ModelSummary summarize(const GgufCheckpoint& checkpoint);
 
 // Lines for people, without the problem; fields of a JSON object, without it.

@@ -5,8 +5,8 @@
 
 namespace kakeya::cli {
 
-// What the system has left, within the limits of the process (address space) and of its control
-// group. The most that can be taken without being refused by the system, or killed.
+// The bytes that the system has left, within the limits of the process (address space) and of its
+// control group: the most that can be taken without being refused by the system, or killed.
 std::uint64_t available_memory();
 
 }  // namespace kakeya::cli

@@ -1,6 +1,6 @@
-// What the program prints. Nothing here throws: what could not be written to standard output is
-// remembered, and finish_output() turns it into an exit code; what could not be written to
-// standard error is lost.
+// The output of the program. Nothing here throws: what could not be written to standard output is
+// remembered, and finish_output() turns it into an exit code; what could not be written to standard
+// error is lost.
 #pragma once
 
 #include <fmt/format.h>

@@ -10,7 +10,8 @@
 
 namespace kakeya::cli {
 
-// What the machine did besides while a report was made. Construct it before the work.
+// The conditions of a run: what the machine did besides while a report was made. Construct it
+// before the work.
 class RunConditions {
  public:
   RunConditions();
@@ -51,7 +52,8 @@ nlohmann::ordered_json machine_json();
 // `schema` is "kakeya.NAME/VERSION".
 nlohmann::ordered_json provenance_json(const std::string& schema, const RunConditions& conditions);
 
-// The same with the engine that was measured; `model` as a reader would name it.
+// The first fields of a report with the engine that was measured; `model` as a reader would name
+// it.
 nlohmann::ordered_json provenance_json(const std::string& schema,
                                        const RunConditions& conditions,
                                        const EngineImpl& engine,

@@ -66,7 +66,7 @@ Result<ConversionReport> write_model(const QuantizeFlags& flags,
                          conversion.budget());
 }
 
-// What writing would refuse after a long calibration.
+// Checks early what writing would refuse after a long calibration.
 Status check_paths(const ConversionFlags& paths) {
   KAKEYA_ASSIGN_OR_RETURN(const SourceModel model, open_source_model(paths.source));
   KAKEYA_TRY(check_unquantized(model));

@@ -20,7 +20,7 @@ namespace kakeya::cli {
 
 namespace {
 
-// What turns files into windows of tokens.
+// The reader that turns files into windows of tokens.
 struct Reader {
   ModelText text;
   std::optional<TokenId> bos;

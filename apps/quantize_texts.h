@@ -51,7 +51,7 @@ Result<eval::DistributionStatistics> measure_outputs(const ConversionFlags& path
                                                      const TextPart& text,
                                                      Conversion& conversion);
 
-// What both texts come to: a line for people, and fields of the JSON.
+// Describes the results of both texts: a line for people, and fields of the JSON.
 ReportPart describe_outputs(const QuantizeTexts& texts,
                             const eval::DistributionStatistics& statistics);
 

@@ -12,7 +12,8 @@ namespace kakeya::cli {
 
 class ReplyProgress {
  public:
-  // So many replies, which are `what`; `work` measures what all of them take, in any unit.
+  // Begins the progress of `replies` replies, which are `what`; `work` measures what all of them
+  // take, in any unit.
   ReplyProgress(std::string_view what, std::int64_t replies, std::int64_t work)
       : what_(what), replies_(replies), work_(work) {}
 

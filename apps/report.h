@@ -29,7 +29,7 @@ Status write_trace(const std::string& path, const GenerateResult& result);
 // kDataLoss for what is no file.
 Status write_text(const std::string& path, const std::string& text);
 
-// Whether write_text() could begin, before a long piece of work; leaves what the file holds.
+// Checks that write_text() could begin, before a long piece of work; leaves what the file holds.
 Status check_writable(const std::string& path);
 
 bool stdin_is_terminal();

@@ -183,7 +183,7 @@ Status Runner::save() {
 Status Runner::restore() {
   const std::string& path = file_.path();
   if (path.empty()) return {};
-  // Whether it can be written is better known now than when the reply is there.
+  // A file that cannot be written is better refused now than when the reply is there.
   KAKEYA_TRY(file_.check_writable());
   if (!file_.look()) return {};
   KAKEYA_ASSIGN_OR_RETURN(const std::string text, session_->restore(path));

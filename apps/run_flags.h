@@ -29,7 +29,7 @@ struct RunFlags {
   std::string session;  // a file
   const CLI::App* command = nullptr;
 
-  // Whether this option was on the command line.
+  // True if this option was on the command line.
   bool given(const char* option) const { return command->count(option) > 0; }
 };
 

@@ -48,7 +48,7 @@ struct ServeFlags {
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
 volatile int signal_pipe = -1;
 
-// What is written there.
+// The bytes that the handler writes to the pipe.
 constexpr char kStop = 0;
 constexpr char kReload = 1;
 constexpr char kDrain = 2;
@@ -85,7 +85,7 @@ class Signals {
     }
     return byte;
   }
-  // Whether there is one within so many milliseconds, for wait().
+  // True if there is one within `milliseconds`, for wait().
   bool wait_for(int milliseconds) const {
     pollfd end = {.fd = ends_[0], .events = POLLIN, .revents = 0};
     return ::poll(&end, 1, milliseconds) > 0;

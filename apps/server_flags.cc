@@ -9,7 +9,7 @@
 namespace kakeya::cli {
 namespace {
 
-// Of --key-file, else of the environment; empty: none.
+// The key of --key-file, else of the environment; empty: none.
 Result<std::string> key_of(const ServerFlags& flags) {
   std::string key;
   if (!flags.key_file.empty()) {

@@ -24,8 +24,8 @@ class SessionFile {
   // Call before reading: what is there now is what may be replaced. Whether there is anything.
   bool look();
 
-  // Whether replace() could begin. Errors: kUnavailable where the folder takes no new file, or the
-  // path names what is no regular file.
+  // Checks that replace() could begin. Errors: kUnavailable where the folder takes no new file, or
+  // the path names what is no regular file.
   Status check_writable() const;
 
   // Lets `write` put the conversation at a path. If somebody else has written the file since
@@ -39,7 +39,7 @@ class SessionFile {
   Status remove();
 
  private:
-  // What tells a file from another that takes its place.
+  // The identity that tells a file from another that takes its place.
   struct Identity {
     bool exists = false;
     dev_t device = 0;

@@ -1,5 +1,5 @@
-// What the system says of itself and of this process. What it does not say is 0, empty or
-// "unknown".
+// Facts that the system gives of itself and of this process. A fact that it does not give is 0,
+// empty or "unknown".
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ std::string cpu_name();
 std::uint64_t machine_memory();
 // That could be taken without swapping, in bytes.
 std::uint64_t free_machine_memory();
-// What the process has in memory, in bytes.
+// The bytes that the process has in memory.
 std::uint64_t resident_memory();
 
 // The file of this program.

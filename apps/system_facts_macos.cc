@@ -27,7 +27,7 @@ std::uint64_t free_machine_memory() {
   const auto out = reinterpret_cast<host_info64_t>(&pages);
   if (::host_statistics64(::mach_host_self(), HOST_VM_INFO64, out, &count) != KERN_SUCCESS)
     return 0;
-  // Those of files that nothing changed are given up when others need them.
+  // Inactive pages of files that nothing changed are given up when others need them.
   const std::uint64_t free = std::uint64_t{pages.free_count} + pages.inactive_count;
   return free * vm_kernel_page_size;
 }

@@ -1,4 +1,4 @@
-// What a person at a terminal sees beside the answer: progress bars, dim notes, Ctrl-C. Nothing of
+// Output for a person at a terminal beside the answer: progress bars, dim notes, Ctrl-C. Nothing of
 // it is printed when the output is no terminal.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kakeya::cli {
 
-// Whether people read standard error / standard output.
+// True if people read standard error / standard output.
 bool stderr_is_terminal();
 bool stdout_is_terminal();
 
@@ -49,7 +49,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Whether the last line is old enough for another one; `seconds`: since whatever began.
+  // True if the last line is old enough for another one; `seconds`: since whatever began.
   bool is_due(double seconds) const;
   void show(double seconds, std::string_view text);
 
