@@ -171,7 +171,7 @@ void check_sessions(const Report& report, RuleChecks& checks) {
 
 namespace {
 
-// Of one server under one load, in every pair the same requests.
+// Checks one server under one load, in every pair the same requests.
 std::vector<double> check_server(const Report& report,
                                  const Report& measure,
                                  const char* engine,

@@ -113,7 +113,7 @@ constexpr std::array kClone = {load_argument(0), jump(BPF_JSET, CLONE_THREAD, 1,
 // Limits of its own process alone.
 constexpr auto kPrlimit = one_of(std::array<long, 1>{0});
 constexpr auto kPrctl = one_of(std::array<long, 2>{PR_SET_NAME, PR_GET_NAME});
-// What tells a terminal from a file, and what Python does to descriptors.
+// The requests that tell a terminal from a file, and those of Python for descriptors.
 constexpr auto kIoctl = one_of(std::array<long, 5>{TCGETS, TIOCGWINSZ, FIOCLEX, FIONCLEX, FIONBIO});
 
 // No signals by way of a file's owner, O_ASYNC or a lease. A terminal with O_ASYNC has its

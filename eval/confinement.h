@@ -1,4 +1,4 @@
-// What a process that runs somebody else's code gives up for good.
+// Confinement: the rights that a process that runs somebody else's code gives up for good.
 #pragma once
 
 namespace kakeya::eval {

@@ -19,7 +19,8 @@
 namespace kakeya::eval {
 namespace {
 
-// What headers before Linux 6.2, 6.10 and 6.12 lack, by the version of Landlock that has it.
+// Constants that headers before Linux 6.2, 6.10 and 6.12 lack, by the version of Landlock that has
+// them.
 constexpr std::uint64_t kTruncateFrom3 = std::uint64_t{1} << 14;
 constexpr std::uint64_t kDeviceIoctlFrom5 = std::uint64_t{1} << 15;
 constexpr std::uint64_t kScopeSignalFrom6 = std::uint64_t{1} << 1;
@@ -48,7 +49,7 @@ bool allow(int set, int beneath, std::uint64_t access) {
   return ::syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0;
 }
 
-// Of a name in `folder`. False: there is none, or the name is a link.
+// Allows reading the file of a name in `folder`. False: there is none, or the name is a link.
 bool allow_reading(int set, int folder, const char* name) {
   const int at = ::openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (at < 0) return false;
@@ -102,7 +103,7 @@ bool confine_files(const char* folder) {
 
 Confinement confine_process(const char* folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive its parent
-  // Of root, the rights that exec would give back; refused to others, who have none.
+  // Root loses the rights that exec would give back; the call is refused to others, who have none.
   ::prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return {};
   const bool landlock = confine_files(folder);

@@ -33,7 +33,7 @@ PositionDifference compare_logits(std::span<const float> reference,
 // The most likely token; of equal ones the lowest id.
 TokenId top_token(std::span<const float> logits);
 
-// What is kept of many positions.
+// The sums and samples kept of many positions.
 struct DistributionSums {
   std::vector<double> divergences = {};  // of each
   double reference_nll = 0.0;
@@ -41,7 +41,7 @@ struct DistributionSums {
   std::int64_t same_tops = 0;
 };
 
-// What many positions add up to. Every figure is 0 without any.
+// The statistics of many positions. Every figure is 0 without any.
 class DistributionStatistics {
  public:
   DistributionStatistics() = default;

@@ -19,7 +19,7 @@ struct WindowDivergence {
   std::int64_t same_top = 0;  // tokens before which both have the same most likely one
 };
 
-// What the windows of a set add up to.
+// The totals of a set's windows.
 struct DivergenceTotals {
   std::int64_t tokens = 0;
   double mean = 0.0;  // divergence a token

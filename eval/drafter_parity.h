@@ -1,4 +1,4 @@
-// Whether a drafter proposes the same tokens on two backends, or in two files, given the same
+// Checks that a drafter proposes the same tokens on two backends, or in two files, given the same
 // features of the target.
 #pragma once
 

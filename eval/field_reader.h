@@ -25,7 +25,7 @@ class FieldReader {
     whole_ = whole_ && json_.contains(name) && read(json_[name], to);
     return *this;
   }
-  // The same of a field that may be missing.
+  // Takes a field that may be missing.
   template <typename Value>
   FieldReader& take_if_there(const char* name, Value& to) {
     return whole_ && json_.contains(name) ? take(name, to) : *this;
@@ -72,7 +72,7 @@ class FieldReader {
     }
     return true;
   }
-  // What has a reader of its own takes the list as it is.
+  // A field with a reader of its own takes the JSON as it is.
   static bool read(const Report& json, Report& to) {
     to = json;
     return true;

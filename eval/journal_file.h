@@ -12,12 +12,12 @@
 
 namespace kakeya::eval {
 
-// Of one thread. The first line is {"schema", "run"}.
+// A journal, used by one thread. The first line is {"schema", "run"}.
 class JournalFile {
  public:
   static constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 
-  // What a journal is for. `run`: what must be the same for its lines to be taken over.
+  // The purpose of a journal. `run`: what must be the same for its lines to be taken over.
   struct Kind {
     std::string schema;
     std::string of;  // "eval niah", for messages

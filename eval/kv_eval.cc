@@ -20,7 +20,7 @@ SessionOptions with_size(SessionOptions session, std::int64_t context, std::int6
   return session;
 }
 
-// What a mode restores with; null: nothing.
+// The projection that a mode restores with; null: none.
 const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode) {
   const auto found = options.projections.find(mode.projection);
   return found == options.projections.end() ? nullptr : found->second.get();
@@ -81,7 +81,7 @@ class TextEvaluation {
     return static_cast<std::size_t>(chunk_ * engine_.vocab_size());
   }
   Result<std::unique_ptr<Timeline>> timeline(const KvMode& mode);
-  // Of each mode.
+  // The results of each mode for one text.
   Result<Report> run_text(const std::vector<TokenId>& ids);
   Status add_text(const EvalPrompt& text, std::int64_t index);
   Status forward(Timeline& timeline, std::span<const TokenId> ids, std::vector<float>& logits);
@@ -219,7 +219,7 @@ class NeedleEvaluation {
   KvNeedleReport report() && { return std::move(report_); }
 
  private:
-  // Of the reference, and of each mode.
+  // The replies of the reference, and of each mode.
   Result<Report> run_prompt(const EvalPrompt& prompt);
   Status add_prompt(const EvalPrompt& prompt, std::int64_t index);
   Result<std::vector<TokenId>> reply(const KvMode& mode, const EvalPrompt& prompt);

@@ -43,10 +43,10 @@ struct KvBytes {
 
 KvBytes kv_bytes(const Footprint& footprint);
 
-// What one more token of context costs: the difference of the caches planned for 4,096 and for
-// 2,048 tokens (or for the model's limit and half of it, if that is less), by token. Layers whose
-// rings are full by then cost nothing more. `chunk` as in KvEvalOptions.
-// Errors: as plan_timeline.
+// The cost of one more token of context in bytes: the difference of the caches planned for 4,096
+// and for 2,048 tokens (or for the model's limit and half of it, if that is less), by token. Layers
+// whose rings are full by then cost nothing more. `chunk` as in KvEvalOptions. Errors: as
+// plan_timeline.
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
                                   const KvMode& mode,
                                   std::int64_t chunk,

@@ -45,7 +45,7 @@ void add_restoring_modes(std::vector<KvMode>& modes) {
                      .projection = features,
                      .control = "drop"});
   }
-  // Of kakeya-train codes, for full layers alone.
+  // The projection of kakeya-train codes, for full layers alone.
   modes.push_back({.name = "restore-full-codes",
                    .session = dropped(4, 64, kRestore, kKeep),
                    .projection = "codes",
@@ -78,7 +78,7 @@ const std::vector<KvMode>& kv_modes() {
   static const std::vector<KvMode> kModes = [] {
     using enum KvType;
     using enum Evicted;
-    // Of the rotated formats, which take the same bits, int4r is the one without a lattice.
+    // The rotated format without a lattice is int4r; all rotated ones take the same bits.
     std::vector<KvMode> modes{
         {.name = std::string(kExactMode), .session = kv_reference()},
         {.name = "pairs", .session = stored(kAuto, kAuto), .comparison = {.kv_pairs = true}},

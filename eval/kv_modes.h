@@ -17,7 +17,8 @@ struct KvMode {
   // The evaluation sets context and max_rows itself.
   SessionOptions session = {};
   Comparison comparison = {};
-  // What rows are restored with: a folder of the model's projections/; empty: none is needed.
+  // The projection that rows are restored with: a folder of the model's projections/; empty: none
+  // is needed.
   std::string projection = {};
   // The mode that shows what this one is worth, for example the same without its correction;
   // empty: none. It is measured and printed with this one.
@@ -29,7 +30,7 @@ struct KvMode {
 // The mode that keeps them as the reference does, so that its divergence is exactly 0.
 inline constexpr std::string_view kExactMode = "exact";
 
-// What every mode is compared with: keys and values as the compute mode keeps them.
+// The reference that every mode is compared with: keys and values as the compute mode keeps them.
 SessionOptions kv_reference();
 
 const std::vector<KvMode>& kv_modes();

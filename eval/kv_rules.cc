@@ -21,7 +21,7 @@ void check_length(const Report& report,
                 at + "/length", "expected a length that was asked for");
 }
 
-// What a mode says of one text, beside the exact mode's.
+// Checks a mode's results for one text, beside the exact mode's.
 void check_text_mode(const Report& mode,
                      const Report& exact,
                      const Report& text,

@@ -1,4 +1,4 @@
-// What is kept of the rounds of a long run: a row for each bucket of time, in memory that does not
+// The buckets of the rounds of a long run: a row for each bucket of time, in memory that does not
 // grow with the run.
 #pragma once
 
@@ -13,7 +13,7 @@ class DurationCounts {
  public:
   DurationCounts();
 
-  // What lies outside counts in the first or the last bin.
+  // A duration outside counts in the first or the last bin.
   void add(double seconds);
   std::int64_t count() const { return count_; }
   // Seconds that `share` of them (0 to 1) do not exceed: the middle of a bin, 0.25 % off at most. 0
@@ -42,7 +42,7 @@ inline constexpr std::int64_t kLongestTurn = 1000;
 // Buckets of `bucket_minutes` or somewhat less, six or more; six of a run by tokens.
 std::int64_t longrun_buckets(double minutes, double bucket_minutes);
 
-// What yields tokens: a pass of the session, or a step of the scheduler.
+// A round, which yields tokens: a pass of the session, or a step of the scheduler.
 struct LongRunRound {
   double end_seconds = 0.0;  // since the run began
   double seconds = 0.0;      // that it took; 0: tokens of a prompt's pass, which is no round
@@ -112,7 +112,7 @@ class LongRunRecorder {
   std::uint64_t last_resident_bytes_ = 0;
 };
 
-// What the rows say of the whole run.
+// The verdict of the rows on the whole run.
 struct LongRunVerdict {
   double p50_ratio = 0.0;             // of the last bucket to the first; 0 if one has no rounds
   std::uint64_t ledger_growth = 0;    // bytes between the least and the most of any bucket
@@ -120,7 +120,7 @@ struct LongRunVerdict {
                                       // where it has shrunk
   bool flat() const { return ledger_growth == 0; }
 };
-// Of one row or more.
+// The verdict of one row or more.
 LongRunVerdict longrun_verdict(std::span<const LongRunBucket> rows);
 
 }  // namespace kakeya::eval

@@ -18,7 +18,7 @@ namespace {
 // Between two looks at memory, which take some microseconds.
 constexpr double kLookSeconds = 0.1;
 
-// What both ways to run have in common: the clock, the buckets, and what becomes of answers.
+// The common part of both ways to run: the clock, the buckets, and what becomes of answers.
 class LongRun {
  public:
   LongRun(EngineImpl& engine, const PromptSet& set, const LongRunOptions& options)
@@ -187,7 +187,7 @@ class LongSessionRun final : public LongRun {
   std::unique_ptr<Session> session_;
 };
 
-// So many requests at once; where one has ended the next one is asked.
+// A run with options.sessions requests at once; where one has ended the next one is asked.
 class LongSchedulerRun final : public LongRun {
  public:
   using LongRun::LongRun;

@@ -38,7 +38,7 @@ struct LongRunOptions {
   std::function<void(const LongRunProgress&)> on_progress = {};
 };
 
-// What became of one prompt of the set.
+// The answers to one prompt of the set.
 struct LongRunAnswers {
   std::string prompt = {};
   std::int64_t answers = 0;  // that went on until the context was full
@@ -65,7 +65,7 @@ struct LongRunReport {
   bool answers_equal() const;
 };
 
-// So many conversations that fail one after the other end a run.
+// The number of conversations failing one after the other that ends a run.
 inline constexpr std::int64_t kMostFailuresInARow = 10;
 
 // A conversation is a prompt of the set and an answer that goes on, whatever stop ids it has, until

@@ -72,8 +72,8 @@ class TenantRun {
   TenantArmReport report() && { return std::move(report_); }
 
  private:
-  // What the pair before has shown is forgotten, but for differences and errors: the workspace grew
-  // in it, too.
+  // Forgets the results of the pair before, but for differences and errors: the workspace grew in
+  // it, too.
   void begin_to_count() {
     report_.alone_bytes = 0;
     report_.together_bytes = 0;
@@ -163,7 +163,7 @@ class TenantRun {
     return request;
   }
 
-  // What the ledger holds more than before, if that is the most so far.
+  // Raises `most` to what the ledger holds more than before, if that is the most so far.
   void see_bytes(std::uint64_t before, std::uint64_t& most) const {
     const std::uint64_t now = engine_.footprint().total_reserved();
     most = std::max(most, now - std::min(now, before));

@@ -18,7 +18,7 @@
 
 namespace kakeya::eval {
 
-// What became of one request.
+// The answer to one request.
 struct TenantAnswer {
   std::vector<TokenId> ids = {};
   StopReason stop_reason = StopReason::kMaxTokens;
@@ -65,7 +65,7 @@ struct TenantArmReport {
   double longest_wait_seconds() const;
   double longest_gap_seconds() const;
   double bytes_ratio() const;  // together over so many times alone
-  // Of an arm of equal lengths, over tokens a second.
+  // The fairness of an arm of equal lengths, over tokens a second.
   double fairness() const;
   bool equal() const;
 };

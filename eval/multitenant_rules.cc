@@ -48,7 +48,7 @@ void check_tenant_times(const Report& arm,
   sums.speeds.push_back(speed);
 }
 
-// What an answer must have, of one that is no error.
+// The fields that an answer must have that is no error.
 constexpr const char* kAnswerFields[] = {"tokens",      "sha256",           "solo_sha256",
                                          "drafted",     "accepted",         "first_token_seconds",
                                          "seconds",     "queue_seconds",    "longest_gap_seconds",

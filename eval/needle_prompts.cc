@@ -25,7 +25,7 @@ constexpr std::string_view kMark = "KAKEYAHAYSTACK";
 constexpr std::string_view kChainPreface =
     "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n";
 
-// What one prompt hides, as text: chains of sentences that stay in order.
+// The text that one prompt hides: chains of sentences that stay in order.
 struct HiddenText {
   std::vector<std::vector<std::string>> chains;  // what is asked for, then distractors
   std::string question;

@@ -16,7 +16,7 @@
 
 namespace kakeya::eval {
 
-// What is hidden and asked for.
+// The task: what is hidden and asked for.
 struct NeedleTask {
   std::int64_t needles = 1;  // codes that one question asks for; 1 with hops
   // Codes of other things, which nobody asks for; with hops chains of as many hops of other values.
@@ -96,7 +96,7 @@ class NeedlePrompts {
   std::string after_;              // the template behind the question
 };
 
-// Whether `value` stands in `text` as a whole word or number: not within a longer one.
+// True if `value` stands in `text` as a whole word or number: not within a longer one.
 bool contains_whole(std::string_view text, std::string_view value);
 
 }  // namespace kakeya::eval

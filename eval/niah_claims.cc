@@ -14,7 +14,7 @@ const KvMode* known_mode(const std::string& name) {
   return found == kv_modes().end() ? nullptr : &*found;
 }
 
-// Whether a reply shows that its mode did what it is named for.
+// True if a reply shows that its mode did what it is named for.
 bool did_its_work(const KvMode& mode, const NiahReply& reply) {
   using enum Evicted;
   const SessionOptions& session = mode.session;

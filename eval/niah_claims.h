@@ -16,10 +16,10 @@ namespace kakeya::eval {
 
 // The only mode of a run that asks a server, of whose rows nothing is known.
 inline constexpr const char* kServedMode = "served";
-// Of fewer prompts nothing is claimed.
+// The fewest prompts of which something is claimed.
 inline constexpr std::int64_t kFewestNeedlePrompts = 20;
 
-// What became of one prompt in one mode.
+// The reply to one prompt in one mode.
 struct NiahReply {
   std::string mode = {};
   std::string sha256 = {};  // of the reply's ids; empty after an error
@@ -45,7 +45,7 @@ struct NiahSample {
   std::vector<NiahReply> replies = {};
 };
 
-// What the samples of one mode and length say.
+// The claim of the samples of one mode and length.
 struct NiahClaim {
   std::string mode = {};
   std::int64_t length = 0;
@@ -72,7 +72,7 @@ Report niah_reply_json(const NiahReply& reply);
 Result<NiahReply> parse_niah_reply(const Report& json);
 Report niah_sample_json(const NiahSample& sample);
 Report niah_claim_json(const NiahClaim& claim);
-// Of a report whose fields were checked.
+// The samples of a report whose fields were checked.
 std::vector<NiahSample> niah_samples_of(const Report& report);
 
 }  // namespace kakeya::eval

@@ -18,7 +18,8 @@ struct EvictedRows {
   Position first = 0;  // the first one
 };
 
-// What a query at the last position of `length` cannot see of what its layers' windows leave.
+// The rows that a query at the last position of `length` cannot see of those that its layers'
+// windows leave.
 EvictedRows count_evicted(const KvCacheSpec& cache, Position length) {
   EvictedRows rows;
   for (const LayerCacheSpec& layer : cache.layers) {

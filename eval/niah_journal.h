@@ -1,5 +1,5 @@
-// What a run of needles has done so far, in a file to which a line is added before and after each
-// reply, so that a run that ended early goes on where it was.
+// The journal of a run of needles: a file to which a line is added before and after each reply, so
+// that a run that ended early goes on where it was.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace kakeya::eval {
 
-// Of one thread. Lines: {"schema", "run"}, then {"begin": {...}} and {"reply": {...}} with the
-// place of the prompt.
+// A journal, used by one thread. Lines: {"schema", "run"}, then {"begin": {...}} and {"reply":
+// {...}} with the place of the prompt.
 class NiahJournal {
  public:
   // A prompt that ended the program so often while a reply to it was made is not asked again.

@@ -39,7 +39,7 @@ void check_rows(const Report& report,
 
 void check_overlap(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
-  // Of a model without a drafter there are no drafts, whatever was asked for.
+  // A model without a drafter has no drafts, whatever was asked for.
   const std::string length =
       report.contains("drafter_weights") ? command.value("--draft-length", "3") : "0";
   checks.expect(report["options"]["draft_length"].dump() == length, "provenance",

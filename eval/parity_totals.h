@@ -1,4 +1,4 @@
-// What two drafters propose for the same blocks, and in how much of it they agree.
+// The tokens that two drafters propose for the same blocks, and how many of them agree.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace kakeya::eval {
 
-// Of fewer proposed tokens nothing is claimed.
+// The fewest proposed tokens of which something is claimed.
 inline constexpr std::int64_t kFewestParityTokens = 20;
 
 // One block.

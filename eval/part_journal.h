@@ -14,7 +14,7 @@
 
 namespace kakeya::eval {
 
-// Of one thread.
+// A journal of an evaluation's parts, used by one thread.
 class PartJournal {
  public:
   // `of`: "eval kl", for messages. `run`: what must be the same for results to be taken over.
@@ -23,8 +23,8 @@ class PartJournal {
                                   const std::string& of,
                                   const Report& run);
 
-  // What `make` gives of a part, or what it gave in a run before; `journal`: null, if nothing is
-  // kept. `part` has what the result depends on beside the run. Errors: those of `make`;
+  // The result of `make` for a part, or the one that it gave in a run before; `journal`: null, if
+  // nothing is kept. `part` has what the result depends on beside the run. Errors: those of `make`;
   // kUnavailable if the file takes no more.
   static Result<Report> result(PartJournal* journal,
                                const Report& part,

@@ -25,8 +25,8 @@ struct PerplexityOptions {
 // Cuts texts into windows: the beginning-of-sequence token if the model has one, then the next
 // tokens of the text. A last one that is shorter than half a window is left out.
 std::vector<EvalPrompt> cut_windows(const PromptSet& texts, TokenId bos_id, std::int64_t window);
-// The same. Errors: kInvalidArgument for texts that give no window and windows of less than two
-// tokens.
+// Cuts texts as cut_windows() does. Errors: kInvalidArgument for texts that give no window and
+// windows of less than two tokens.
 Result<std::vector<EvalPrompt>> windows_of(const PromptSet& texts,
                                            TokenId bos_id,
                                            std::int64_t window);

@@ -49,7 +49,7 @@ Result<ChildRun> run_alone(ChildProgram program,
   return run_child(program, limits);
 }
 
-// What to run for a name: itself if it has a '/', else the first in PATH; empty: none.
+// The program to run for a name: itself if it has a '/', else the first in PATH; empty: none.
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return std::filesystem::absolute(name).string();
   const char* path = std::getenv("PATH");
@@ -63,7 +63,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// What this machine confines, tried by a child that ends at once.
+// The confinement that this machine can do, tried by a child that ends at once.
 Result<Confinement> try_confinement() {
   KAKEYA_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::create());
   const pid_t process = ::fork();

@@ -27,7 +27,7 @@ class PythonRunner {
   // Where the interpreter lies, and "3.11.2".
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }
-  // What its programs are kept from on this machine, as tried.
+  // The confinement of its programs on this machine, as tried.
   const Confinement& confinement() const { return confinement_; }
   const PythonLimits& limits() const { return limits_; }
 

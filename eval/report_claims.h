@@ -1,4 +1,4 @@
-// What reports claim, in one form for every kind: rows that can be drawn and compared.
+// The claims of reports, in one form for every kind: rows that can be drawn and compared.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ClaimGroup {
   std::vector<Claim> claims = {};
 };
 
-// Of a report whose fields were checked (check_fields); empty for a kind without groups.
+// The claims of a report whose fields were checked (check_fields); empty for a kind without groups.
 std::vector<ClaimGroup> claims_of(const Report& report);
 
 enum class Verdict : std::uint8_t {
@@ -47,7 +47,8 @@ struct ClaimChange {
   std::string unit;
   double before = 0.0;
   double after = 0.0;
-  // Of after / before, from samples drawn anew: 95 of 100 ratios of medians are between them.
+  // Bounds of after / before, from samples drawn anew: 95 of 100 ratios of medians are between
+  // them.
   std::optional<std::pair<double, double>> ratio = {};
   Verdict verdict = Verdict::kOther;
 };

@@ -42,11 +42,11 @@ struct ReportField {
   FieldRole role = FieldRole::kStated;
 };
 
-// Of a kind of reports, as its "schema" says; empty for one that is not known.
+// The fields of a kind of reports, as its "schema" says; empty for one that is not known.
 std::span<const ReportField> report_fields(std::string_view schema);
 std::vector<std::string> report_schemas();
 
-// What is wrong with a report: "sets/0/tokens", "expected a count, got -1".
+// A problem of a report: "sets/0/tokens", "expected a count, got -1".
 struct FieldProblem {
   std::string at;
   std::string says;

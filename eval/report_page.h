@@ -15,7 +15,7 @@ struct NamedReport {
   Report report;
 };
 
-// The same report of two runs.
+// The changes between the reports of one name in two runs.
 struct ReportChanges {
   std::string name;
   std::vector<ClaimChange> changes;

@@ -38,7 +38,7 @@ std::int64_t count(const Report& value);
 std::vector<double> numbers(const Report& list);
 // The values at "modes/*/mode", or the one at "options/limit"; none where the report has none.
 std::vector<Report> values_at(const Report& report, std::string_view at);
-// Of one value or more.
+// The largest and the smallest of one value or more.
 double largest(const std::vector<double>& values);
 double smallest(const std::vector<double>& values);
 

@@ -309,7 +309,7 @@ memory/llama.cpp/own count result
 memory/llama.cpp/mapped count result
 )";
 
-// Of both engines.
+// The fields of both engines.
 constexpr std::string_view kPeer = R"(
 seconds/* seconds measured
 tokens_per_second/median number checked
@@ -361,7 +361,7 @@ measures/*/ratio/min number checked
 measures/*/ratio/max number checked
 )";
 
-// Of both servers: medians, and what they are medians of.
+// The fields of both servers: medians, and what they are medians of.
 constexpr std::string_view kServerLoad = R"(
 tokens_per_second number checked
 first_token_seconds seconds checked

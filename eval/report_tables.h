@@ -9,7 +9,7 @@ namespace kakeya::eval {
 // A line a field: path, type, role, as report_schemas.cc reads them.
 extern const std::string_view kLongRunFields;
 extern const std::string_view kMultitenantFields;
-// Of tasks: what all reports have, those of an engine, and those of a server.
+// The fields of tasks: those of all reports, of an engine's, and of a server's.
 extern const std::string_view kTaskFields;
 extern const std::string_view kTaskPassFields;
 extern const std::string_view kServedFields;

@@ -1,4 +1,4 @@
-// What the rounds of many generations add up to.
+// The statistics of the rounds of many generations.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace kakeya::eval {
 
-// What a server answers to a user's message.
+// A server's answer to a user's message.
 struct ServedText {
   std::string text = {};
   std::int64_t tokens = 0;  // 0: the server does not say

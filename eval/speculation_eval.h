@@ -24,7 +24,7 @@ struct SpeculationEvalOptions {
   // Drafts are made at their usual cost and then replaced by wrong ones.
   bool forced_rejection = false;
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};  // in generations
-  // Of sets as a whole: times of pairs that ran side by side are no others' times.
+  // The journal of sets as a whole: times of pairs that ran side by side are no others' times.
   PartJournal* journal = nullptr;
 };
 
@@ -72,8 +72,8 @@ struct SpeculationReport {
   // Speculative over plain seconds of the whole set, of each pair; and their median.
   std::vector<double> time_ratios() const;
   double time_ratio() const { return median(time_ratios()); }
-  // The same of each prompt's median over the pairs. A burst of other work on the machine falls on
-  // some prompts of some pairs, so that this is steadier.
+  // The ratio of the sums of each prompt's median over the pairs. A burst of other work on the
+  // machine falls on some prompts of some pairs, so that this is steadier.
   double steady_time_ratio() const;
 };
 

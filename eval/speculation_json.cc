@@ -1,4 +1,4 @@
-// What one set gave, as a journal has it.
+// The results of one set, as a journal has them.
 #include <utility>
 
 #include "field_reader.h"

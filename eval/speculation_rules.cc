@@ -102,7 +102,8 @@ void check_times(const Report& set,
   const double speed = set["speculative_tokens_per_second"].get<double>();
   checks.expect_number(plain_speed / speed, set["steady_time_ratio"], "headline",
                        at + "/steady_time_ratio");
-  // Of each prompt's median time, which is not kept: near what whole samples give.
+  // The speed is of each prompt's median time, which is not kept: it is near what whole samples
+  // give.
   const double whole = static_cast<double>(count(set["tokens"])) / median(plain);
   checks.expect(plain_speed > 0.8 * whole && plain_speed < 1.25 * whole, "headline",
                 at + "/plain_tokens_per_second",

@@ -13,7 +13,7 @@
 namespace kakeya::eval {
 namespace {
 
-// What a program cannot know before it has run to its end.
+// A word that a program cannot know before it has run to its end.
 std::string new_word() {
   std::random_device random;
   std::string word;

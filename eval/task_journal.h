@@ -10,7 +10,7 @@
 
 namespace kakeya::eval {
 
-// Of one thread.
+// A journal of tasks, used by one thread.
 class TaskJournal {
  public:
   // `run`: what must be the same for replies to be taken over. Errors: as JournalFile::open.

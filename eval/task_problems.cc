@@ -101,7 +101,7 @@ std::size_t end_of_number(std::string_view text, std::size_t at) {
   return end;
 }
 
-// Whether the sign in front of a number belongs to it: "-5", "-$5" and "$-5", but not "16-3".
+// True if the sign in front of a number belongs to it: "-5", "-$5" and "$-5", but not "16-3".
 bool is_negative(std::string_view before) {
   const auto drop_dollar = [&] {
     if (before.ends_with('$')) before.remove_suffix(1);

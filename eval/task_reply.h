@@ -1,4 +1,4 @@
-// What became of problems that a model was asked, and how many of them it solved.
+// The replies to problems that a model was asked, and how many of them it solved.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace kakeya::eval {
 
-// Of fewer problems nothing is claimed.
+// The fewest problems of which something is claimed.
 inline constexpr std::int64_t kFewestProblems = 20;
 // No time of a reply is shorter; one of a single token takes none to decode.
 inline constexpr double kShortestTaskSeconds = 1e-9;
@@ -44,10 +44,10 @@ struct TaskPasses {
   double prefill_seconds = 0.0;
 };
 
-// What became of one problem.
+// The reply to one problem.
 struct TaskReply {
   std::string id = {};
-  // Of the ids of prompt and reply; of their texts where a server answered.
+  // The hashes of the ids of prompt and reply; of their texts where a server answered.
   std::string prompt_sha256 = {};
   std::string sha256 = {};
   std::optional<std::string> plain_sha256 = {};  // of ids without drafts, if that was asked for
@@ -58,7 +58,7 @@ struct TaskReply {
   std::string expected = {};  // of GSM8K
 };
 
-// What the replies add up to.
+// The summary of the replies.
 struct TaskSummary {
   std::int64_t problems = 0;
   std::int64_t passed = 0;

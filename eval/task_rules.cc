@@ -79,7 +79,7 @@ void check_problems(const Report& report,
   }
 }
 
-// What an engine says of a row.
+// Checks an engine's fields of a row.
 void check_passes_of_row(const Report& report,
                          const TaskReply& reply,
                          const std::string& at,
@@ -102,7 +102,7 @@ void check_passes_of_row(const Report& report,
                 at + "/plain_sha256", "expected it where replies are compared, and only there");
 }
 
-// What kept code from doing harm is there where code ran.
+// Checks that reports where code ran say what kept it from doing harm.
 void check_confinement(const Report& report, RuleChecks& checks) {
   const bool code = report["options"]["task"] == "humaneval";
   const bool named = report.contains("python");
@@ -157,7 +157,7 @@ void check_summary_of_passes(const TaskSummary& summary, const Report& got, Rule
                 "expected no reply to differ from that without drafts");
 }
 
-// What reports of engines and of servers have in common. Returns the rows.
+// Checks the common part of reports of engines and of servers. Returns the rows.
 std::vector<TaskReply> check_replies(const Report& report,
                                      std::int64_t fewest_tokens,
                                      RuleChecks& checks) {
