@@ -22,7 +22,7 @@ struct AttentionRows {
   std::string name() const;  // "bf16", "int8-one"
 };
 
-// Of "bf16", "bf16-one", ... Errors: kInvalidArgument, with the names there are.
+// Parses "bf16", "bf16-one", ... Errors: kInvalidArgument, with the names there are.
 Result<AttentionRows> parse_attention_rows(std::string_view name);
 
 struct AttentionBenchOptions {

@@ -22,7 +22,7 @@ struct BatchBenchOptions {
   std::function<void(int done, int total)> on_progress;  // may be empty
 };
 
-// So many sessions that all decode; medians over the repetitions.
+// The result of `sessions` sessions that all decode; medians over the repetitions.
 struct BatchResult {
   std::int64_t sessions = 1;
   double tokens_per_second = 0.0;  // of all sessions together
@@ -37,8 +37,8 @@ struct BatchResult {
   double gap_seconds_p99 = 0.0;  // are at most so long
   double gap_seconds_max = 0.0;
   double step_seconds = 0.0;  // of a pass: the median
-  // Of the prompt that arrives: a chunk's pass with the sessions' rows, over the pass of the same
-  // chunk with nobody beside it; the largest of the chunks' medians. 0: none arrives.
+  // The cost of the prompt that arrives: a chunk's pass with the sessions' rows, over the pass of
+  // the same chunk with nobody beside it; the largest of the chunks' medians. 0: none arrives.
   double chunk_times = 0.0;
   double step_bytes = 0.0;      // weights and cached rows that a pass reads
   double probe_gb_per_s = 0.0;  // read bandwidth of the same second

@@ -148,7 +148,7 @@ class KernelBench {
     report_.results.push_back(result);
   }
 
-  // As many copies as it takes to be well beyond the last-level cache.
+  // Makes as many copies as it takes to be well beyond the last-level cache.
   Result<std::vector<std::unique_ptr<Matrix>>> copies(const Source& source, Compute compute) {
     const double wanted_bytes =
         8.0 * static_cast<double>(std::max<std::size_t>(cpu::last_level_cache_bytes(), 64U << 20));

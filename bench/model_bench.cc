@@ -60,7 +60,7 @@ class PassBench {
 
   double probe() { return cpu::measure_read_bandwidth(*pool_); }
 
-  // What the last pass read: every weight once, of experts the routed ones; cached rows.
+  // The bytes that the last pass read: every weight once, of experts the routed ones; cached rows.
   double pass_bytes() const { return bytes_; }
 
   // Multiply-adds of the weights, times two; attention is left out (a few percent here).
@@ -226,7 +226,7 @@ Result<OperationsResult> bench_operations(EngineImpl& engine,
   OperationsResult result;
   result.pass = summarise(samples, options.rows, bench.pass_bytes(),
                           bench.pass_gflop(options.rows, options.rows));
-  // Of all passes together, as the operations' times are.
+  // The mean over all passes, as the operations' times are.
   result.pass.seconds = std::accumulate(samples.seconds.begin(), samples.seconds.end(), 0.0) /
                         static_cast<double>(samples.seconds.size());
   const double passes = static_cast<double>(options.steps) * options.repetitions;

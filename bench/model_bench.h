@@ -32,7 +32,7 @@ struct PassResult {
   double percent_of_probe = 0.0;  // median of the repetitions' own ratios
   double gflop = 0.0;
   double distinct_experts = 0.0;  // of the last layer; 0 without experts
-  // Of each repetition: its median pass, and the probe beside it.
+  // The samples of each repetition: its median pass, and the probe beside it.
   std::vector<double> sample_seconds;
   std::vector<double> sample_probes;
 };

@@ -13,7 +13,7 @@
 
 namespace kakeya::bench {
 
-// What the drafts of one run should be; shared with the source, set before each run.
+// The script of one run's drafts; shared with the source, set before each run.
 struct DraftScript {
   std::vector<TokenId> tokens;   // the plain output with its prompt, by position
   std::vector<double> survival;  // [d]: share of rounds in which the first d + 1 drafts are right

@@ -121,8 +121,8 @@ class SpeculativeBench {
   GenerateResult plain_;
 };
 
-// What the curve says that a round gives which drafts so many tokens. What rounds really gave
-// varies by a third from run to run of a hundred, by luck that says nothing about their lengths.
+// The tokens that a round of `drafted` drafts gives by the curve. Those of real rounds vary by a
+// third from run to run of a hundred, by luck that says nothing about their lengths.
 double expected_tokens(std::int32_t drafted, const std::vector<double>& survival) {
   const auto depths = std::min<std::ptrdiff_t>(drafted, std::ssize(survival));
   return std::accumulate(survival.begin(), survival.begin() + depths, 1.0);

@@ -28,7 +28,7 @@ struct SpeculativeRun {
   double min_tokens_per_second = 0.0;
   double max_tokens_per_second = 0.0;
   double times_plain = 0.0;  // median of the repetitions' own ratios
-  // The same with every round taking the median time of all rounds that drafted as many tokens.
+  // The ratio with every round taking the median time of all rounds that drafted as many tokens.
   double steady_times_plain = 0.0;
   double tokens_per_round = 0.0;  // as they came out
   double mean_length = 0.0;       // tokens drafted a round

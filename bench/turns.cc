@@ -18,7 +18,8 @@ void Turns::wait(std::size_t run, std::unique_lock<std::mutex>& lock) {
   turn_ = Stopwatch();
 }
 
-// What came before the first pass is not counted: a prompt, and the first token that it gives.
+// Adds the turn's time; that before the first pass is not counted: of a prompt, and the first token
+// that it gives.
 void Turns::note_time(std::size_t run) {
   if (runs_[run].progress >= 0) runs_[run].seconds += turn_.seconds();
 }

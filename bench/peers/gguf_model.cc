@@ -24,8 +24,8 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr float kSqrt3 = 1.7320508F;  // half width of uniform numbers whose deviation is 1
 
-// What the network multiplies activations with, but for the small matrix of the router, which files
-// hold in f32.
+// True for tensors that the network multiplies activations with, but for the small matrix of the
+// router, which files hold in f32.
 bool is_matrix(const TensorSpec& spec) {
   return spec.shape.size() >= 2 && spec.name.find("router.") == std::string::npos;
 }

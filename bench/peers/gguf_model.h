@@ -13,7 +13,7 @@ namespace kakeya::peers {
 
 struct RandomModelOptions {
   GgufEncoding matrices = QuantizedFormat::kQ40;
-  // Of the embedding, which is the head too.
+  // The encoding of the embedding, which is the head too.
   GgufEncoding embedding = QuantizedFormat::kQ40;
   std::uint64_t seed = 1;
 };

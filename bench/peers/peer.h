@@ -58,7 +58,7 @@ class Peer {
   virtual Result<TextTokens> tokenize(std::string_view text);
 };
 
-// What both sides' commands take.
+// The flags of both sides' commands.
 struct PeerFlags {
   std::string model;
   int threads = 0;  // 0: one for each CPU

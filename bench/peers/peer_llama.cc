@@ -151,7 +151,7 @@ class LlamaPeer final : public Peer {
     return {};
   }
 
-  // The same, and the drafter sees the target's layers.
+  // Runs process(), and shows the drafter the target's layers.
   Status process_for_drafts(common_batch& batch) {
     KAKEYA_TRY(process(batch));
     if (speculative_ && !common_speculative_process(speculative_.get(), batch)) {
