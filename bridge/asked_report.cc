@@ -44,7 +44,8 @@ std::vector<std::string> words_of(const std::vector<std::string>& arguments, con
   return words;
 }
 
-// Whether a report's command has these words behind its program: all of them, or in front.
+// True if a report's command has these words behind its program: exactly them, or in front of
+// others.
 bool has_words(const Json& command, const std::vector<std::string>& words, bool all) {
   if (!command.is_array() || command.size() < words.size() + 1) return false;
   if (all && command.size() != words.size() + 1) return false;

@@ -1,4 +1,4 @@
-// Whether a report is the one that was asked for.
+// Checks that a report is the one that was asked for.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace kakeya::bridge {
 // by the serving side's name for it only, so its path may be any.
 std::string problem_of_report(const Preset& preset, const Values& values, const Json& report);
 
-// Of what is no single report: the folder's {"summary", "reports"}, or a report without a schema,
-// of which the preset says the fields. Empty: it has them.
+// The problem of what is no single report, but the folder's {"summary", "reports"} or a report
+// without a schema, of which the preset says the fields. Empty: it has them.
 std::string problem_of_fields(const Preset& preset, const Json& report);
 
 }  // namespace kakeya::bridge

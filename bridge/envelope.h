@@ -16,19 +16,19 @@ using Json = nlohmann::ordered_json;
 
 enum class Kind : std::uint8_t { kJob, kResult };
 
-// Of a sealed text, looked at before it is read.
+// The limits of a sealed text, looked at before it is read.
 inline constexpr std::size_t kMostJobBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kMostResultBytes = std::size_t{32} << 20;
 constexpr std::size_t most_bytes(Kind kind) {
   return kind == Kind::kJob ? kMostJobBytes : kMostResultBytes;
 }
 
-// What a text may cost, counted before any of it is allocated: a bracket of one byte becomes a
-// value of some eighty.
+// The limits of a text's cost, counted before any of it is allocated: a bracket of one byte becomes
+// a value of some eighty.
 inline constexpr std::size_t kMostJsonDepth = 64;
 inline constexpr std::size_t kMostJsonValues = 524'288;
 
-// Of a text that is a JSON object. Errors: kInvalidArgument.
+// Parses a text that is a JSON object. Errors: kInvalidArgument.
 Result<Json> parse_object(std::string_view text);
 
 // On one line. Bytes that are no UTF-8 are replaced.

@@ -24,7 +24,7 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-// Of a file's status: another one once it was replaced.
+// The version of a file by its status: another one once it was replaced.
 std::string version_of(const struct stat& info) {
   return fmt::format("{}-{}-{}", info.st_ino, info.st_size, info.st_mtime);
 }

@@ -20,10 +20,10 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr double kGitSeconds = 120.0;
-// Of what a fetch writes, before anybody knows how long the file in it is.
+// The limit of what a fetch writes, before anybody knows how long the file in it is.
 constexpr std::uint64_t kMostFetchedBytes = std::uint64_t{64} << 20;
-// Of a git process. Objects of a pack may be thousands of times as long as they are there, and
-// trees and commits are unpacked whole.
+// The memory limit of a git process. Objects of a pack may be thousands of times as long as they
+// are there, and trees and commits are unpacked whole.
 constexpr std::uint64_t kMostGitMemory = std::uint64_t{256} << 20;
 constexpr const char* kBranches = "refs/heads/kakeya-bridge/";
 constexpr const char* kFetched = "refs/fetched";
@@ -40,7 +40,8 @@ std::string branch_of(Kind kind, const std::string& id) {
   return kBranches + folder_of_kind(kind) + id;
 }
 
-// What git may know of this process: where to find programs, and the user's own way to the remote.
+// The environment that git gets from this process: where to find programs, and the user's own way
+// to the remote.
 Words git_environment() {
   Words words = {std::string("PATH=") + kProgramFolders,
                  "LANG=C",
@@ -79,11 +80,11 @@ class Errand {
 
   const std::string& folder() const { return scratch_.path(); }
 
-  // What git prints. Errors: kUnavailable with its last message.
+  // Runs git and returns its output. Errors: kUnavailable with its last message.
   Result<std::string> run(const Words& arguments,
                           std::uint64_t most = std::uint64_t{1} << 20) const {
     Words words = {git_};
-    // Of this process's own git; see kRemoteSide for the other one.
+    // The settings of this process's own git; see kRemoteSide for the other one.
     for (const char* setting :
          {"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.bigFileThreshold=1m",
           "fetch.unpackLimit=1", "transfer.fsckObjects=true", "protocol.ext.allow=never",

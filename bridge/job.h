@@ -1,4 +1,4 @@
-// What is asked for: a preset by its name, with parameters, of one machine, for some time.
+// A job, which is asked for: a preset by its name, with parameters, of one machine, for some time.
 #pragma once
 
 #include <cstdint>

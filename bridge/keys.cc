@@ -136,7 +136,7 @@ Result<SigningKey> SigningKey::load(const std::string& path) {
   const bool whole =
       line.size() == 65 && line.back() == '\n' && from_hex(line.substr(0, 64), key.seed_);
   ::OPENSSL_cleanse(text.data(), text.size());
-  // What is wrong is not shown: it may be a key.
+  // A wrong line is not shown: it may be a key.
   if (!whole) return invalid_argument("the key {}: expected a line of 64 hexadecimal digits", path);
   KAKEYA_TRY(key.derive_public_key());
   return key;

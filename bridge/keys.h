@@ -22,9 +22,9 @@ using Signature = std::array<unsigned char, 64>;
 std::string to_hex(std::span<const unsigned char> bytes);
 // False for another number of digits, and for what is no lower-case hexadecimal.
 bool from_hex(std::string_view text, std::span<unsigned char> bytes);
-// Of SHA-256.
+// The SHA-256 of `bytes`, in hexadecimal.
 std::string sha256_hex(std::string_view bytes);
-// Errors: kUnavailable if the system has none.
+// Fills `bytes` with random ones. Errors: kUnavailable if the system has none.
 Status random_bytes(std::span<unsigned char> bytes);
 
 // The secret half. Its memory is wiped when it goes.
@@ -71,7 +71,7 @@ class Peers {
   // that somebody else owns or may write.
   static Result<Peers> parse(std::string_view text, const std::string& where);
   static Result<Peers> load(const std::string& path);
-  // Of one peer.
+  // The line of one peer in a file of peers.
   static Result<std::string> line(const std::string& name, const PublicKey& key);
 
   // Null: nobody's.

@@ -36,7 +36,7 @@ class Mailbox {
   virtual Result<std::string> read(Kind kind, const std::string& id) = 0;
   // In the place of what has the name. Errors: kUnavailable.
   virtual Status put(Kind kind, const std::string& id, const std::string& text) = 0;
-  // What is gone already is gone. Errors: kUnavailable.
+  // Removes an entry; one that is gone already is no error. Errors: kUnavailable.
   virtual Status remove(Kind kind, const std::string& id) = 0;
 };
 
@@ -48,7 +48,7 @@ bool is_address(const std::string& where);
 Result<std::unique_ptr<Mailbox>> open_mailbox(const std::string& where,
                                               const std::atomic<bool>* stop = nullptr);
 
-// The same place, named from any folder.
+// The name of the place `where` from any folder.
 std::string absolute_place(const std::string& where);
 
 // Files jobs/ID.json and results/ID.json of a folder.

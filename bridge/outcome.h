@@ -1,4 +1,4 @@
-// What became of a job, and what is to be thought of its report.
+// The outcome of a job, and the verdict on its report.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ Result<Outcome> parse_outcome(const Json& json);
 
 struct Verdict {
   bool passes = false;
-  // What is wrong, or what was looked at, in printable characters.
+  // The problems, or what was looked at, in printable characters.
   std::vector<std::string> lines = {};
 };
 // A check passes that ran to its end with exit code 0, printed the report that was asked for, by

@@ -111,7 +111,7 @@ std::vector<Preset> make_presets() {
   };
 }
 
-// What jobs call models: it is looked up, and never a path.
+// True for a name by which jobs may call a model: it is looked up, and never a path.
 bool is_model_name(std::string_view text) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';

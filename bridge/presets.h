@@ -60,10 +60,11 @@ const Preset* find_preset(std::span<const Preset> presets, std::string_view name
 // not, of another type, or out of bounds.
 using Values = std::map<std::string, std::string>;
 Result<Values> check_parameters(const Preset& preset, const Json& given);
-// Of the words NAME=VALUE of a command line, as a job has them. Errors: kInvalidArgument.
+// Parses the words NAME=VALUE of a command line to parameters as a job has them. Errors:
+// kInvalidArgument.
 Result<Json> parse_parameters(const Preset& preset, const std::vector<std::string>& words);
 
-// What presets run on this machine.
+// The programs and models that presets run on this machine.
 struct ServingPrograms {
   std::map<std::string, std::string> paths = {};   // "kakeya", "mac_report"
   std::map<std::string, std::string> models = {};  // what jobs call a model, and where it lies

@@ -36,7 +36,7 @@ Result<Sent> parse_sent(const std::string& text, const std::string& name) {
       !is_id(json["id"].get<std::string>())) {
     return data_loss("{}: expected a job that was sent", name);
   }
-  // Those of versions that did not keep them are taken for the preset's own.
+  // Parameters are taken for the preset's own where a version did not keep them.
   const Json parameters = json.value("parameters", Json::object());
   if (!parameters.is_object()) return data_loss("{}: expected parameters that are an object", name);
   return Sent{.id = json["id"].get<std::string>(),

@@ -17,7 +17,7 @@
 namespace kakeya::bridge {
 namespace {
 
-// Of what a check writes as its report, all files together.
+// The limit of what a check writes as its report, all files together.
 constexpr std::size_t kMostReportBytes = std::size_t{8} << 20;
 constexpr std::size_t kMostReports = 100;
 constexpr int kMostFailures = 3;
@@ -154,7 +154,7 @@ Result<bool> Service::handle(Mailbox& mailbox, const Mailbox::Entry& entry, Hand
   const auto job = read_job(mailbox, entry.name, opened);
   if (!job) {
     refuse(job.error().message());
-    // What a place does not give now it may give later.
+    // A text that a place does not give now it may give later.
     return job.error().code() != StatusCode::kUnavailable;
   }
   if (!*job) return true;  // another machine's

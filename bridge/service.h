@@ -53,10 +53,11 @@ class Service {
 
   // Empty: a job for another machine.
   Result<std::optional<Job>> read_job(Mailbox& mailbox, const std::string& name, Opened& opened);
-  // Whether it was never taken before.
+  // Takes a job; true if it was never taken before.
   Result<bool> take(const std::string& name, const PublicKey& signer);
   Result<Outcome> run(const Job& job);
-  // Whether this text need not be looked at again. Errors: of the place, or of this machine's disk.
+  // Handles an entry; true if its text need not be looked at again. Errors: of the place, or of
+  // this machine's disk.
   Result<bool> handle(Mailbox& mailbox, const Mailbox::Entry& entry, Handled& handled);
   Status run_and_answer(Mailbox& mailbox, const Job& job, const Opened& opened, Handled& handled);
   Status answer(const Outcome& outcome);
