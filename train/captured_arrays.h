@@ -15,7 +15,7 @@ enum class FirstRows : std::uint8_t {
   kAsTheyAre,  // what was made of them is what they are: sessions keep these rows
 };
 
-// What `matrices` make of a document's features, beside its rows. Matrices are those of
+// The rows that `matrices` make of a document's features, beside its own. Matrices are those of
 // ProjectionMatrices, in its order; `first`: number of the first row that is made. Throws as MLX
 // does.
 std::vector<LayerRows> make_layer_rows(const CapturePlan& plan,

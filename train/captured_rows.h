@@ -15,7 +15,7 @@
 
 namespace kakeya::train {
 
-// Of one document: T rows, one a token.
+// The captured rows of one document: T rows, one a token.
 struct CapturedDocument {
   std::int64_t count = 0;             // T
   std::vector<float> key_features;    // [T, F]
@@ -30,7 +30,7 @@ struct CapturedDocument {
   std::uint64_t bytes() const;
 };
 
-// What is captured, and of what shape it is.
+// The plan of what is captured, and of its shapes.
 struct CapturePlan {
   struct Layer {
     std::int64_t layer = 0;        // of the target
@@ -48,7 +48,7 @@ struct CapturePlan {
   std::vector<Layer> layers;
 };
 
-// Of these layers, which have rows of their own.
+// Makes the plan of these layers, which have rows of their own.
 CapturePlan make_capture_plan(const ModelConfig& target,
                               const ProjectionConfig& projection,
                               std::span<const std::int64_t> layers);
@@ -62,13 +62,14 @@ std::vector<bool> choose_documents(std::span<const std::vector<TokenId>> documen
 // The rows of one document as recorded. They are those of all layers of the cache.
 CapturedDocument capture(const CapturePlan& plan, const RecordedRows& rows);
 
-// What the layer of a plan does with raw keys and values until they are a part of its output.
+// The part of a plan's layer that turns raw keys and values into a part of its output.
 struct OutputPart {
   AttentionPart attention;
   std::vector<float> o_proj;  // [D, H * E]
 };
 
-// Of the plan's layers. `rows`: recorded with attention. Errors: of reading the model's o_proj.
+// Reads the parts of the plan's layers. `rows`: recorded with attention. Errors: of reading the
+// model's o_proj.
 Result<std::vector<OutputPart>> read_attention_parts(const CapturePlan& plan,
                                                      const std::string& model_dir,
                                                      const ModelConfig& target,

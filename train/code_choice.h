@@ -17,7 +17,7 @@ struct CodeChoice {
   KvFormat format = KvFormat::kBf16;
   std::int64_t rank = 0;
   std::int64_t bytes = 0;  // a token
-  // Of the energy of keys and values that were not trained on, the share that decoders make of
+  // The share of the energy of keys and values that were not trained on, that decoders make of
   // codes as they are read back; mean over layers, keys and values.
   double explained = 0.0;
 };
@@ -35,8 +35,9 @@ void measure_choices(const CapturePlan& plan,
                      std::span<const CapturedDocument> documents,
                      std::span<CodeChoice> choices);
 
-// What the rows themselves would take, stored in each way that the plan's layers allow, and the
-// same share of them as they are read back. `rank`: elements of all layers, each vector once.
+// The bytes that the rows themselves would take, stored in each way that the plan's layers allow,
+// and the same share of them as they are read back. `rank`: elements of all layers, each vector
+// once.
 std::vector<CodeChoice> measure_rows(const CapturePlan& plan,
                                      std::span<const CapturedDocument> documents);
 

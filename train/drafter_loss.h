@@ -1,5 +1,5 @@
-// What a drafter is trained on: how unlikely it makes the target's tokens, deeper ones counting
-// less.
+// The loss that a drafter is trained on: how unlikely it makes the target's tokens, deeper ones
+// counting less.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace kakeya::train {
 
-// What a draft of depth k = 1, 2 ... counts.
+// The weights of drafts of depth k = 1, 2 ...
 struct DepthWeights {
   enum class Kind : std::uint8_t { kDecay, kDpace };
   Kind kind = Kind::kDecay;

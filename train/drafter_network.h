@@ -66,12 +66,12 @@ class DrafterNetwork {
   };
   const mx::array& weight(const std::vector<mx::array>& weights, const std::string& name) const;
   mx::array norm(const mx::array& x, const mx::array& weight) const;
-  // Of positions, [..., 1, E / 2].
+  // The angles of positions, [..., 1, E / 2].
   Angles angles(const std::vector<std::int32_t>& positions, const mx::Shape& shape) const;
   mx::array embed(const DocumentBlocks& blocks, int count) const;
   // Rows [..., heads, E] of x [..., D] by a projection.
   mx::array heads(const mx::array& x, const mx::array& projection) const;
-  // The same, normed and turned.
+  // The rows of heads(), normed and turned.
   mx::array turned_heads(const mx::array& x,
                          const mx::array& projection,
                          const mx::array& head_norm,
@@ -80,7 +80,7 @@ class DrafterNetwork {
                       const mx::array& normed,
                       const mx::array& features,
                       const Places& places) const;
-  // What rows of queries [K, N, B * G, E] take of the values of context and block.
+  // The attention of rows of queries [K, N, B * G, E] over the values of context and block.
   mx::array attended(const mx::array& queries,
                      const std::vector<mx::array>& keys,
                      const std::vector<mx::array>& values,

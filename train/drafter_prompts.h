@@ -1,4 +1,4 @@
-// What a target is asked, so that its replies can be trained on.
+// The prompts that a target is asked, so that its replies can be trained on.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ struct LossAndGradients {
   Gradients gradients;
 };
 
-// Of the blocks of one step. Errors: as MLX has them, kInternal and kResourceExhausted.
+// The loss and the gradients of the blocks of one step. Errors: as MLX has them, kInternal and
+// kResourceExhausted.
 Result<LossAndGradients> loss_and_gradients(const DrafterNetwork& network,
                                             const DrafterWeights& weights,
                                             std::span<const LabelledBlocks> blocks,

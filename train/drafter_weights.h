@@ -22,8 +22,8 @@ struct DrafterTensor {
 // Every tensor that training changes, in the order of expected_tensors().
 using DrafterWeights = std::vector<DrafterTensor>;
 
-// Those of a folder in f32. Errors: as CheckpointSource::open, and kDataLoss for numbers that are
-// not finite.
+// Reads the weights of a folder in f32. Errors: as CheckpointSource::open, and kDataLoss for
+// numbers that are not finite.
 Result<DrafterWeights> read_drafter_weights(const std::string& dir, const DrafterConfig& config);
 
 // Matrices uniform with a variance of 1 / inputs, those that end a branch (o_proj, down_proj) less

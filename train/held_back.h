@@ -1,4 +1,4 @@
-// What is kept from training, to be measured with.
+// The documents that are held back from training, to be measured with.
 #pragma once
 
 #include <cstdint>

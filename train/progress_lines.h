@@ -1,4 +1,4 @@
-// What a training says of itself while it runs.
+// The progress of a training while it runs.
 #pragma once
 
 #include <fmt/format.h>

@@ -36,7 +36,7 @@ nlohmann::ordered_json layers_json(const ProjectionReport& report) {
   return layers;
 }
 
-// Of steps by gradient.
+// The losses of steps by gradient.
 nlohmann::ordered_json losses_json(const ProjectionReport& report) {
   nlohmann::ordered_json losses = nlohmann::ordered_json::array();
   for (const RefinementPoint& loss : report.losses) {
@@ -105,7 +105,7 @@ nlohmann::ordered_json report_json(const ProjectionFlags& flags,
   return json;
 }
 
-// What the bytes of a code can be spent on, and the rows themselves beside.
+// The table of what the bytes of a code can be spent on, and the rows themselves beside.
 std::string choices_table(const ProjectionReport& report) {
   std::string text = fmt::format("\n{:<12} {:>8} {:>14} {:>12}\n", "stored", "elements",
                                  "bytes a token", "validation");
@@ -186,7 +186,7 @@ void add_gradient_flags(CLI::App& command, ProjectionFlags& flags, bool begins) 
       ->type_name("N");
 }
 
-// What both commands take.
+// Adds the flags of both commands.
 void add_common_flags(CLI::App& command, ProjectionFlags& flags) {
   ProjectionTraining& training = flags.training;
   command.add_option("--model", training.engine.model_dir, "Model folder")

@@ -1,5 +1,6 @@
-// What projections are trained on by gradient: how far the keys and values that they make are from
-// the model's own. The equations are those of the first project, whose names they keep.
+// The losses that projections are trained on by gradient: how far the keys and values that they
+// make are from the model's own. The equations are those of the first project, whose names they
+// keep.
 //
 // In all of them n layers count alike, and `mean` is over rows, heads and elements of one layer.
 // x is what was made and t what it should be, both raw: before norms and rotation. |x| is the
@@ -12,7 +13,8 @@
 
 namespace kakeya::train {
 
-// Of one layer: T rows of K heads of E elements, [T, K, E] each, of one floating-point type.
+// The rows of one layer: T rows of K heads of E elements, [T, K, E] each, of one floating-point
+// type.
 struct LayerRows {
   mx::array made_keys;
   mx::array keys;
@@ -26,7 +28,7 @@ struct LayerRows {
 // (1 / 2n) sum over layers, keys and values of mean (x - t)^2.
 mx::array mse_loss(std::span<const LayerRows> layers);
 
-// The same with each mean divided by mean t^2 + 1e-6, so that layers count alike however large
+// mse_loss() with each mean divided by mean t^2 + 1e-6, so that layers count alike however large
 // their numbers.
 mx::array relmse_loss(std::span<const LayerRows> layers);
 
@@ -67,7 +69,7 @@ struct LayerAttention {
 mx::array attn_distill_loss(std::span<const LayerRows> layers,
                             std::span<const LayerAttention> attention);
 
-// The same + (1 / n) sum over layers of
+// attn_distill_loss() + (1 / n) sum over layers of
 //
 //   1 - mean cos(k_norm(x), k_norm(t))  +  0.1 mean (|x| - |t|)^2 / mean |t|^2   of keys, and
 //   1 - mean cos(v_norm(x), v_norm(t))  +  0.1 mean (|x| - |t|)^2 / mean |t|^2   of values,

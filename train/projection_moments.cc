@@ -25,7 +25,7 @@ std::vector<std::int64_t> widths_of(const ProjectionConfig& projection,
   return widths;
 }
 
-// Of key targets, and of value targets behind them that are not keys.
+// The widths of key targets, and of value targets behind them that are not keys.
 std::vector<std::int64_t> widths_of_both(const ModelConfig& target,
                                          const ProjectionConfig& projection) {
   const std::vector<std::int64_t> layers = own_layers(target);

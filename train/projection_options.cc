@@ -1,4 +1,4 @@
-// What a training of a projection may be asked for.
+// The checks of a projection training's options.
 #include <cmath>
 
 #include "base/status.h"

@@ -19,7 +19,7 @@
 
 namespace kakeya::train {
 
-// What is left least of. kClosed: squares, in closed form, without steps; the others are in
+// The loss that is made least. kClosed: squares, in closed form, without steps; the others are in
 // projection_losses.h.
 enum class ProjectionLoss : std::uint8_t {
   kClosed,
@@ -41,7 +41,7 @@ inline constexpr std::array kProjectionLosses = {
     std::pair<std::string_view, ProjectionLoss>{"attn_distill_hybrid",
                                                 ProjectionLoss::kAttnDistillHybrid}};
 
-// Whether a loss looks at what attention gives.
+// True if a loss looks at the output of attention.
 inline bool sees_attention(ProjectionLoss loss) {
   return loss == ProjectionLoss::kAttnDistill || loss == ProjectionLoss::kAttnDistillHybrid;
 }
@@ -55,8 +55,8 @@ struct RefinementPoint {
   // Mean of the steps since the point before; none before the first.
   std::optional<double> loss;
   double validation_loss = 0.0;  // mean of the validation documents
-  // Of the energy of the validation text, mean of the layers that codes are made for: the shares
-  // that are predicted. What on_point says.
+  // The shares of the energy of the validation text that are predicted, mean of the layers that
+  // codes are made for. on_point sets them.
   double explained_keys = 0.0;
   double explained_values = 0.0;
 };
@@ -87,8 +87,8 @@ struct RefinementTask {
   // on from one that is there, and give the bits of a training that was not stopped.
   std::string checkpoint = {};
   double save_minutes = 5.0;
-  // What the numbers depend on beside start, rate, steps and seed: a checkpoint of others is
-  // refused.
+  // The settings that the numbers depend on beside start, rate, steps and seed: a checkpoint of
+  // others is refused.
   nlohmann::ordered_json settings = nlohmann::ordered_json::object();
 };
 

@@ -11,7 +11,7 @@
 
 namespace kakeya::train {
 
-// What a layer's attention makes of raw keys and values.
+// The parameters of what a layer's attention makes of raw keys and values.
 struct AttentionPart {
   std::int64_t num_heads = 0;  // H
   float scale = 1.0F;          // of scores
@@ -21,21 +21,21 @@ struct AttentionPart {
   std::vector<float> inverse_frequencies;  // of the pairs that turn
 };
 
-// What it asked besides, and what came of it.
+// The queries of a layer's attention, and its outputs.
 struct RecordedAttention {
   AttentionPart part;
   std::vector<float> queries;  // [T, H * E], normed and turned
   std::vector<float> outputs;  // [T, D], what o_proj gave
 };
 
-// Of the passes since it was cleared, row after row.
+// The rows of the passes since it was cleared, row after row.
 struct RecordedRows {
   std::vector<float> key_features;    // [T, F]
   std::vector<float> value_features;  // [T, F]; the same where both have the same features
   // By layers of the cache, in its order: what k_proj and v_proj gave, [T, width].
   std::vector<std::vector<float>> keys;
   std::vector<std::vector<float>> values;
-  // The same, of the layers that store rows of their own; where it is wanted.
+  // The attention of the layers that store rows of their own; where it is wanted.
   bool wants_attention = false;
   std::vector<RecordedAttention> attention;
 

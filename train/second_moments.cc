@@ -50,7 +50,7 @@ void SecondMoments::add(std::span<const float> features,
   pool.parallel_for(pieces, [&](std::int64_t piece) {
     const std::int64_t first = piece * kColumns;
     const std::int64_t columns = std::min(kColumns, all.cols() - first);
-    // Of features alone what lies above the diagonal follows from what lies below.
+    // Between features alone, the part above the diagonal follows from the part below.
     const std::int64_t top = first + columns <= num_features_ ? first : 0;
     const std::int64_t height = num_features_ - top;
     products_.block(top, first, height, columns).noalias() +=

@@ -30,9 +30,9 @@ class SecondMoments {
   std::size_t num_targets() const { return widths_.size(); }
   std::int64_t width(std::size_t target) const { return widths_[target]; }
 
-  // Of features with one another: [F, F], symmetric.
+  // The moments of features with one another: [F, F], symmetric.
   Eigen::MatrixXd features() const;
-  // Of features with a target: [F, W].
+  // The moments of features with a target: [F, W].
   Eigen::MatrixXd cross(std::size_t target) const;
   // The sum of a target's squares.
   double energy(std::size_t target) const { return energies_[target]; }

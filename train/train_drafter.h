@@ -72,7 +72,7 @@ struct DrafterReport {
   double step_seconds = 0.0;  // of this process
 };
 
-// What is written beside the weights as training.json.
+// Gives the text that is written beside the weights as training.json.
 using DescribeDrafter =
     std::function<std::string(const EngineImpl& engine, const DrafterReport& report)>;
 

@@ -23,11 +23,11 @@
 namespace kakeya::train {
 namespace {
 
-// Of little text, documents are short, so that there are some to hold back.
+// Documents of little text are short, so that there are some to hold back.
 constexpr std::int64_t kLeastDocuments = 20;
 constexpr std::int64_t kLeastWindow = 32;
 
-// Of the rows that are kept for steps, so many are besides kept for the loss on validation text.
+// One row is kept for the loss on validation text for so many that are kept for steps.
 constexpr std::int64_t kHeldOutRows = 10;
 
 std::int64_t most_kept(const GradientTraining& gradient) {
@@ -57,7 +57,7 @@ class Training {
   Status take_text();
   Status run_passes();
   Status fit();
-  // The same of one code for keys and values.
+  // Fits one code for keys and values.
   Status fit_one_code();
   void choose_code(ReducedRankFit& fit);
   Status refine(const RefineProjection& refine);
@@ -76,14 +76,14 @@ class Training {
   std::vector<bool> fitted_targets(const ProjectionMoments& moments, Side side) const;
   std::vector<std::int64_t> fitted_layers() const;
   ReducedRankOptions fit_options(Side side) const;
-  // Of one code: keys and values are targets of the same moments.
+  // The options of one code: keys and values are targets of the same moments.
   ReducedRankOptions one_code_options() const;
   Status check_moments(const ProjectionMoments& moments, std::string_view text) const;
   // For add_documents(): takes down the rows of documents that are chosen, where steps want them.
   OnDocument capture_from(const std::vector<std::vector<TokenId>>& documents,
                           std::int64_t most_rows,
                           std::vector<CapturedDocument>& captured);
-  // What a checkpoint of the steps depends on.
+  // The settings that a checkpoint of the steps depends on.
   nlohmann::ordered_json settings() const;
   Status take_point(RefinementPoint& point, std::int64_t steps, const ProjectionMatrices& matrices);
   double explained(const ProjectionMoments& moments, Side side, std::size_t index) const;

@@ -23,7 +23,7 @@ enum class FittedLayers : std::uint8_t { kFull, kSliding, kAll };
 // "full", "sliding", "all".
 std::string_view fitted_layers_name(FittedLayers layers);
 
-// What steps by gradient begin with.
+// The start of steps by gradient.
 enum class ProjectionInit : std::uint8_t { kClosed, kRandom };
 
 // Steps by gradient. Without them, where the loss is kClosed, all else is as it is here.
@@ -70,7 +70,7 @@ struct ProjectionTraining {
 // steps by gradient without a refiner.
 Status check_projection_training(const ProjectionTraining& training, bool has_refiner);
 
-// Of one layer: shares of the energy of its raw keys and values that are predicted.
+// The report of one layer: shares of the energy of its raw keys and values that are predicted.
 struct LayerReport {
   std::int64_t layer = 0;
   bool fitted = false;  // whether the codes are made for it
@@ -88,12 +88,13 @@ struct ProjectionReport {
   std::uint64_t training_hash = 0;  // XXH3 of the token ids of each part
   std::uint64_t validation_hash = 0;
   std::int64_t rank = 0;
-  // Of one code: what its bytes can be spent on, which of that is taken, and the rows themselves.
+  // The choices of one code: what its bytes can be spent on, which of that is taken, and the rows
+  // themselves.
   std::vector<CodeChoice> choices;
   CodeChoice chosen;
   std::vector<CodeChoice> rows;
   std::vector<LayerReport> layers;
-  // Of steps by gradient; empty without.
+  // The losses of steps by gradient; empty without.
   std::vector<RefinementPoint> losses;
   std::int64_t steps = 0;
   double rate = 0.0;
@@ -106,7 +107,7 @@ struct ProjectionReport {
   double fit_seconds = 0.0;
 };
 
-// What is written beside the weights as training.json.
+// Gives the text that is written beside the weights as training.json.
 using DescribeTraining =
     std::function<std::string(const EngineImpl& engine, const ProjectionReport& report)>;
 

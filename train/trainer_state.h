@@ -18,7 +18,8 @@ struct TrainerState {
   DrafterWeights weights;
   AdamW moments;
   std::int64_t steps_done = 0;
-  // What the weights depend on besides, and what was reported so far: JSON, which is the caller's.
+  // The settings that the weights depend on besides, and what was reported so far: JSON, which is
+  // the caller's.
   std::string settings;
   std::string record;
 
