@@ -81,7 +81,8 @@ struct KvLayer {
 struct Segment {
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
-  // Its layers' keys and values, those of these rows reserved. May be empty where nothing attends.
+  // The keys and values of the sequence's layers, those of these rows reserved. May be empty where
+  // nothing attends.
   std::span<const KvLayer> layers;
   std::int64_t logit_rows = 0;  // of so many of its last rows logits are wanted
 };

@@ -82,7 +82,7 @@ void end_with(pid_t caller) {
   ::dup2(start.input, STDIN_FILENO);
   ::dup2(start.output, STDOUT_FILENO);
   ::dup2(start.messages, STDERR_FILENO);
-  // Behind the others, one of which may have this number.
+  // This one goes behind the others, one of which may have its number.
   ::dup2(start.refusal, kRefusalFile);
   ::fcntl(kRefusalFile, F_SETFD, FD_CLOEXEC);
   // Whatever the caller has open, with or without FD_CLOEXEC.

@@ -9,9 +9,9 @@ namespace kakeya {
 using ThreadNumber = int;
 ThreadNumber this_thread();
 
-// That this thread may run on; empty if the system does not say.
+// The CPUs that this thread may run on; empty if the system does not say.
 std::vector<int> allowed_cpus();
-// Where this thread runs, which may be over by now; -1 if the system does not say.
+// The CPU that this thread runs on, which may be another one by now; -1 if the system does not say.
 int current_cpu();
 
 // Lets a thread run on one CPU only. Failure (a cpuset that changed) costs speed only.

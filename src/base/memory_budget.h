@@ -29,7 +29,8 @@ class Buffer {
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
-  // Where it lies, for host code if it is host memory, and for the backend whose memory it is.
+  // The buffer's address, for host code if it is host memory, and for the backend whose memory it
+  // is.
   std::byte* data() const { return data_; }
   template <typename T>
   T* as() const {

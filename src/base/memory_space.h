@@ -35,10 +35,10 @@ class MemorySpace {
   virtual std::byte* allocate(std::uint64_t bytes) = 0;
   virtual void release(std::byte* memory, std::uint64_t bytes) = 0;
 
-  // From host memory to this memory; `to` has room for as many.
+  // Copies from host memory to this memory; `to` has room for as many bytes.
   virtual void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) = 0;
   virtual void download(DevicePointer<const std::byte> from, std::span<std::byte> to) = 0;
-  // Within this memory; the two may overlap.
+  // Copies within this memory; the two may overlap.
   virtual void copy(DevicePointer<const std::byte> from,
                     DevicePointer<std::byte> to,
                     std::uint64_t bytes) = 0;

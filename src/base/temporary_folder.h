@@ -8,8 +8,8 @@
 
 namespace kakeya {
 
-// In the system's folder for such things, mode 0700; removed with all that came into it, also where
-// rights were taken away. Move-only.
+// A folder in the system's folder for such things, mode 0700; removed with all that came into it,
+// also where rights were taken away. Move-only.
 class TemporaryFolder {
  public:
   // Errors: kUnavailable.

@@ -28,7 +28,7 @@ class ObservingBackend final : public ForwardingBackend {
                                                     MemoryBudget& budget) override;
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override;
 
-  // By the full names of the tensors. Those that were looked up only have seen no rows.
+  // The sums, by the full names of the tensors. Tensors that were looked up only have seen no rows.
   const std::map<std::string, ActivationSums, std::less<>>& sums() const { return sums_; }
 
  private:

@@ -14,7 +14,7 @@
 namespace kakeya {
 
 struct WriterOptions {
-  // As mlx-lm cuts them. A larger tensor has a file of its own.
+  // The limit of a file, as mlx-lm cuts them. A larger tensor has a file of its own.
   std::uint64_t max_shard_bytes = std::uint64_t{5} << 30;
   // Whose names and shapes the file has, as readers want to know it: "mlx" or "pt".
   std::string format = "mlx";

@@ -11,8 +11,8 @@
 namespace kakeya {
 
 struct CompanionFiles {
-  // To copy as they are, by their path in the folder: generation_config.json, the tokenizer's and
-  // the template's files, licences, and the files of drafter/.
+  // The files to copy as they are, by their path in the folder: generation_config.json, the
+  // tokenizer's and the template's files, licences, and the files of drafter/.
   std::vector<std::string> copied;
   std::uint64_t copied_bytes = 0;
   // Neither copied nor converted, such as "projections/" or "README.md".

@@ -17,7 +17,7 @@ std::string prefix_of(const SourceModel& model, const Json& config, const std::s
   return config.contains("text_config") ? "model.language_model." : "model.";
 }
 
-// As transformers spells it.
+// The type's name as transformers spells it.
 std::string torch_name(DType dtype) {
   if (dtype == DType::kF32) return "float32";
   return dtype == DType::kF16 ? "float16" : "bfloat16";

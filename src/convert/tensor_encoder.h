@@ -23,7 +23,7 @@ namespace kakeya {
 using TensorEncoding = std::variant<DType, AffineFormat, QuantizedFormat>;
 
 struct OutputTensor {
-  // As the file calls it. Of a tensor in an affine format it ends in ".weight".
+  // The tensor's name in the file. That of a tensor in an affine format ends in ".weight".
   std::string name;
   TensorRows rows;
   TensorEncoding encoding;

@@ -264,7 +264,7 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs) {
 
 Status DflashSource::bring_up_to_date(std::span<const DraftJob> jobs) {
   if (jobs.size() == 1) return jobs.front().source->bring_context_up_to_date();
-  // Those who have little to catch up on do it together.
+  // Sources that have little to catch up on do it together.
   BatchBuilder& builder = jobs.front().source->workspace_.other_batch();
   std::size_t first = 0;
   while (first < jobs.size()) {

@@ -104,7 +104,7 @@ DraftOutlook DraftCosts::outlook(DraftKind kind, std::int64_t most, const PassSh
   const double plain = base / static_cast<double>(share.requests);
   const auto& depths = depths_[kind == DraftKind::kNgram ? 0 : 1];
   for (std::int64_t n = 1; n <= std::min(most, DraftOutlook::kMostDrafts); ++n) {
-    // As if all drafted as much.
+    // The share is counted as if all drafted as much.
     const double drafting = kind == DraftKind::kNgram ? 0.0
                                                       : at(draft_, n * share.drafting) /
                                                             static_cast<double>(share.drafting);

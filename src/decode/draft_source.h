@@ -33,7 +33,7 @@ class DraftSource {
  public:
   virtual ~DraftSource() = default;
 
-  // Most tokens it ever proposes at once.
+  // The most tokens it ever proposes at once.
   virtual std::int64_t max_length() const = 0;
 
   // `tokens`: everything known so far, at least one; the proposals are for the positions from

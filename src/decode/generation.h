@@ -77,11 +77,11 @@ class Generation {
   // Begins a round; false if there is none, for the generation is done or the context is full. Of a
   // first round all tokens of the timeline that are pending are run.
   bool begin_round();
-  // Most drafts of the round that could be committed.
+  // The most drafts of the round that could be committed.
   std::int64_t most_drafts() const { return most_; }
   // The drafts on offer for the round.
   const DraftOffer& offer() const { return offer_; }
-  // How many drafts are to be made, at most most_drafts().
+  // Sets how many drafts are to be made, at most most_drafts().
   void plan(std::int64_t drafts) { length_ = drafts; }
   // Plans as many drafts as the request asks for or, if it leaves that open, as pay for this
   // sequence alone.
@@ -111,7 +111,7 @@ class Generation {
   // Takes back what was chosen and not delivered, from the timeline, the sampler and the result.
   // Errors: as Timeline::rewind.
   Status drop_undelivered();
-  // At its end, once: adds the time that it took to the result.
+  // Adds the time that the generation took to the result; once, at its end.
   void finish();
 
   Timeline& timeline() const { return timeline_; }

@@ -82,7 +82,8 @@ void choose_together(std::span<RoundChoice> rounds, std::int64_t room) {
     round.length = round.most;
     drafting += drafts(round) ? 1 : 0;
   }
-  // Until as many draft as share what the drafter's pass costs: fewer would leave some unpaid.
+  // Repeats until as many draft as share the cost of the drafter's pass: fewer would leave some
+  // unpaid.
   for (;;) {
     PassShare share{.rows = std::ssize(rounds),
                     .requests = std::ssize(rounds),

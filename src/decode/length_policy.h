@@ -44,7 +44,7 @@ class LengthPolicy {
   // Plain steps that its drafts have lost so far by the table; below 0: gained.
   double spent() const { return spent_; }
 
-  // At the request's end: later ones may stake more where it gained.
+  // Ends the request: later ones may stake more where it gained.
   void end();
 
  private:

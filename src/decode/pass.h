@@ -28,7 +28,7 @@ class Pass {
   // The last hidden rows of the pass shall be kept, for which the workspace has room.
   void keep_hidden() { keeps_hidden_ = true; }
 
-  // How many were added.
+  // The number of rows that were added.
   std::int64_t rows() const { return workspace_.target_batch().batch().rows(); }
 
   // Runs all rows. Errors: of Executor::end; nothing may be committed then.

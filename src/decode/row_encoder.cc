@@ -34,7 +34,7 @@ std::uint64_t arena_bytes(const RowEncoderPlan& plan) {
   return measure.used();
 }
 
-// Its own passes, and the taps of the target's.
+// Plans the encoder's own passes, and the taps of the target's.
 WorkspacePlan plan_encoding(const DrafterConfig& drafter, const RowEncoderPlan& plan) {
   Arena measure;
   if (plan.features != ProjectionFeatures::kAux) {

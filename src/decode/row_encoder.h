@@ -72,7 +72,7 @@ class RowEncoder {
   // of the target's pass. Reserve first. Returns how many bytes it has read.
   std::uint64_t encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
 
-  // As KvCache's; a pass that is followed by another one counts as not committed.
+  // These three do as KvCache's; a pass that is followed by another one counts as not committed.
   void commit(std::int64_t rows);
   Status check_truncate(Position length) const;
   void truncate(Position length);

@@ -73,11 +73,11 @@ class Timeline {
   // there, unchanged. 0 before the first call.
   void mark(Position length) { marked_ = length; }
   Position marked() const { return marked_; }
-  // Most rows of one pass over its prompt.
+  // The most rows of one pass over its prompt.
   std::int64_t chunk() const { return plan_.chunk; }
-  // Most tokens it can hold.
+  // The most tokens it can hold.
   std::int64_t context() const { return plan_.context; }
-  // Most drafts of one verify().
+  // The most drafts of one verify().
   std::int64_t max_drafts() const { return plan_.logit_rows - 1; }
 
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
@@ -138,8 +138,8 @@ class Timeline {
   // The points whose layer outputs it wants of its passes; may be empty.
   std::span<const std::int64_t> tap_points() const;
   std::span<const KvLayer> layers() const { return cache_.layers(); }
-  // After a pass of `ids`, with its taps; makes what else follows from the rows. `bytes` is what
-  // the pass read for it.
+  // Takes the rows of a pass of `ids`, with its taps, and makes what else follows from them.
+  // `bytes` is what the pass read for it.
   void take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint64_t bytes);
   // Commits the next `rows` of the pass without choosing tokens, within its turn.
   void commit(std::int64_t rows);

@@ -117,7 +117,7 @@ class Workspace final : public HostCopies {
     Workspace* workspace_;
     std::list<WorkspacePlan>::iterator place_;
   };
-  // As reserve().
+  // Reserves room as reserve() does, until the reservation goes.
   Result<Reservation> reserve_for_now(const WorkspacePlan& plan);
 
   Executor& executor() { return *executor_; }

@@ -141,7 +141,8 @@ Status read_block(const Sections& sections, DrafterConfig& config) {
   return {};
 }
 
-// Without a list: as the training code chooses them for a drafter of that many layers.
+// Chooses the taps where there is no list, as the training code does for a drafter of that many
+// layers.
 Status choose_taps(DrafterConfig& config) {
   const std::int64_t depth = config.layers.num_hidden_layers;
   if (config.num_target_layers == 0) {

@@ -85,7 +85,7 @@ class GgufFile {
   std::uint32_t version() const { return version_; }
   // Bytes; a power of two. Each tensor's offset in the data is a multiple.
   std::uint64_t alignment() const { return alignment_; }
-  // In the order of the file's list.
+  // The tensors, in the order of the file's list.
   std::span<const GgufTensor> tensors() const { return tensors_; }
   std::span<const GgufEntry> metadata() const { return metadata_; }
 

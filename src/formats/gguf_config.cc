@@ -82,7 +82,7 @@ class ConfigReader {
   Status copy_if_there(std::string_view name, const char* field) {
     return has(name) ? copy(name, field) : Status();
   }
-  // As json_number() where the file has it in f32.
+  // The number, as json_number() gives it where the file has it in f32.
   Result<double> number(std::string_view name) const {
     KAKEYA_ASSIGN_OR_RETURN(const double value, file_.number(key(name), kReals));
     if (file_.find_value(key(name))->type != GgufValueType::kFloat32) return value;
@@ -94,7 +94,8 @@ class ConfigReader {
     return {};
   }
 
-  // Where a file says what config.json does not: it must be what the network computes anyway.
+  // Checks a field that config.json does not have: where a file says it, it must be what the
+  // network computes anyway.
   Status require_if_there(std::string_view name, std::int64_t expected) {
     if (!has(name)) return {};
     KAKEYA_ASSIGN_OR_RETURN(const std::int64_t got, file_.integer(key(name), kSizes));

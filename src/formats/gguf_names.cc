@@ -35,7 +35,7 @@ constexpr std::array kDflashModelNames = {
     Name{"enc.output_norm.weight", "hidden_norm.weight"},
 };
 
-// Behind "blk.N." and "layers.N.".
+// The tensors of a layer, behind "blk.N." and "layers.N.".
 constexpr std::array kLayerNames = {
     Name{"attn_norm.weight", "input_layernorm.weight"},
     Name{"attn_q.weight", "self_attn.q_proj.weight"},

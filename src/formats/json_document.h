@@ -42,7 +42,7 @@ class JsonFields {
   JsonFields(simdjson::dom::object object, std::string path)
       : object_(object), path_(std::move(path)) {}
 
-  // Also of those that are null, in the file's order.
+  // The keys, also of fields that are null, in the file's order.
   std::vector<std::string_view> keys() const;
   bool has(std::string_view key) const { return find(key).has_value(); }
   std::optional<simdjson::dom::element> find(std::string_view key) const;

@@ -28,7 +28,7 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  // In file order.
+  // The tensors, in file order.
   std::span<const TensorView> tensors() const { return tensors_; }
   // nullptr if there is none of this name.
   const TensorView* find(std::string_view name) const;

@@ -98,7 +98,7 @@ class SnapshotFile {
 
   const std::string& path() const { return file_.path(); }
   const SnapshotKey& key() const { return key_; }
-  // In file order.
+  // The sections, in file order.
   std::span<const SnapshotSection> sections() const { return sections_; }
 
   // The bytes, aligned to kSnapshotAlignment. Errors: kNotFound if there is no such section;

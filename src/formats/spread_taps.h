@@ -13,8 +13,8 @@ std::vector<std::int64_t> spread_taps(std::int64_t first, std::int64_t last, std
 // True if default_taps() has `count` distinct layers to give.
 bool has_default_taps(std::int64_t target_layers, std::int64_t count);
 
-// As the published training code chooses them: the middle layer for a count of 1, otherwise from
-// layer 1 to layer target_layers - 3. Needs has_default_taps().
+// The taps as the published training code chooses them: the middle layer for a count of 1,
+// otherwise from layer 1 to layer target_layers - 3. Needs has_default_taps().
 std::vector<std::int64_t> default_taps(std::int64_t target_layers, std::int64_t count);
 
 }  // namespace kakeya

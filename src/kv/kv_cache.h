@@ -70,8 +70,8 @@ struct LayerCacheSpec {
 struct BlockLayout {
   // A pass reads this many rows of a head in one piece, and a copy on write costs as many.
   static constexpr std::int64_t kMostSlots = 64;
-  // From this size on a buffer is backed by huge pages: groups are not smaller where a layer is
-  // not.
+  // The size from which on a buffer is backed by huge pages: groups are not smaller where a layer
+  // is not.
   static constexpr std::int64_t kGroupBytes = std::int64_t{8} << 20;
 
   std::int64_t block_slots = 0;
@@ -202,7 +202,7 @@ class KvCache {
   // The rows of any positions that layer `index` holds or that were prepared.
   std::vector<KvPiece> row_pieces(std::int64_t index, bool keys, KvRun run) const;
 
-  // Where the pieces lie.
+  // The memory in which the pieces lie.
   MemorySpace& space() const { return *space_; }
 
   // The storage of owned layer `index` (index into the spec's layers), for attention.
@@ -233,7 +233,7 @@ class KvCache {
     std::vector<DevicePointer<std::byte>> values;
     KvRows rows;  // points into the tables above
 
-    // Without memory yet.
+    // Creates a layer without memory yet.
     Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer);
     void set(std::size_t block, SharedBlock memory);
   };

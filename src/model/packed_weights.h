@@ -22,7 +22,7 @@ struct PackedEntry {
   std::uint64_t bytes = 0;  // a multiple of Buffer::kAlignment
 };
 
-// Its bytes, and hash_weight() of what it was packed of.
+// A packed matrix: its bytes, and hash_weight() of what it was packed of.
 struct PackedMatrix {
   std::span<const std::byte> bytes;
   std::uint64_t weight_hash = 0;
@@ -61,9 +61,9 @@ class PackedWeights {
   // Errors: the same. If the disk refuses, nothing more is written.
   Status add(const PackedEntry& entry, const PackedMatrix& packed);
 
-  // After the last entry. `fingerprint` is that of what was loaded (WeightLoader::fingerprint).
-  // Errors: kDataLoss if the file has another one, which the key should have told, or was written
-  // to since open(); kInternal if entries are missing.
+  // Finishes the file after the last entry. `fingerprint` is that of what was loaded
+  // (WeightLoader::fingerprint). Errors: kDataLoss if the file has another one, which the key
+  // should have told, or was written to since open(); kInternal if entries are missing.
   Status finish(std::uint64_t fingerprint);
 
   // Why no file was made: kUnavailable, naming it. A model loads without one.

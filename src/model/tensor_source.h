@@ -35,7 +35,8 @@ class TensorSource {
   // The files that the tensors are read from, as they were when opened: another text if one of them
   // is replaced or written to. Empty if there are none.
   virtual std::string identity() const { return {}; }
-  // After loading. Errors: kDataLoss if one of the files was written to since it was opened.
+  // Checks the files after loading. Errors: kDataLoss if one of the files was written to since it
+  // was opened.
   virtual Status check_unchanged() const { return {}; }
 };
 

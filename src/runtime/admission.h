@@ -37,7 +37,7 @@ class Admission {
   bool is_alone() const;
 
  private:
-  // Most bytes that sessions can have beside weights and workspace.
+  // The most bytes that sessions can have beside weights and workspace.
   std::uint64_t most_bytes() const;
 
   EngineImpl& engine_;

@@ -61,7 +61,7 @@ class EngineImpl final : public Engine {
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
-  // Without keeping the engine alive.
+  // Creates a scheduler that does not keep the engine alive.
   Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override;
   const ModelText& text() const { return text_; }
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }

@@ -51,7 +51,7 @@ class RowProbe {
   }
 
  private:
-  // Without what the engine's own sessions drop or restore.
+  // The options of a session that drops and restores nothing, as the engine's own sessions may.
   SessionOptions session() const {
     SessionOptions options;
     options.context = prompt_ + most_;

@@ -162,13 +162,14 @@ class PromptCache final : public MemoryReclaimer {
            SessionRows rows,
            Entry* parent,
            Memory& memory);
-  // Between the two, rows are copied without the lock and `entry`, if not null, stays.
+  // Begin and end a copy: between the two, rows are copied without the lock and `entry`, if not
+  // null, stays.
   void begin_copy(Entry* entry);
   void end_copy(Entry* entry);
   // While an entry is held it cannot be given up.
   void hold(Entry& entry);
   void release(Entry& entry);
-  // From now on it is the one that was used last.
+  // Makes `entry` the one that was used last.
   void use(Entry& entry);
   void add_idle(Entry& entry);
   void remove_idle(Entry& entry);

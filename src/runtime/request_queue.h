@@ -25,10 +25,10 @@ namespace kakeya {
 class RequestQueue {
  public:
   using Clock = std::chrono::steady_clock;
-  // How long to wait before looking again whether memory that somebody else held is free.
+  // The time to wait before looking again whether memory that somebody else held is free.
   static constexpr std::chrono::milliseconds kPause{10};
 
-  // At most `most` requests at a time.
+  // Creates a queue of at most `most` requests at a time.
   explicit RequestQueue(std::int64_t most) : most_(most) {}
 
   // These are thread-safe.
@@ -66,15 +66,17 @@ class RequestQueue {
   void take_arrived();
   // Null: nobody waits.
   Sequence* front();
-  // From now on it runs.
+  // Takes the first request out of the queue to run it.
   std::unique_ptr<Sequence> pop_front();
-  // It was running and waits again, before all others of its priority.
+  // Puts a request back that was running (preemption): it waits again, before all others of its
+  // priority.
   void put_back(std::unique_ptr<Sequence> sequence);
   // It is not in the queue any more, but has not ended.
   std::unique_ptr<Sequence> drop_front();
-  // Those that wait and were cancelled, or whose deadline is over. Costs nothing if none was.
+  // Takes out those that wait and were cancelled, or whose deadline is over. Costs nothing if none
+  // was.
   std::vector<std::unique_ptr<Sequence>> take_overdue(Clock::time_point now);
-  // All that wait.
+  // Takes out all that wait.
   std::vector<std::unique_ptr<Sequence>> take_all();
   // One has ended. It need not be in any list.
   void remove(RequestId id, bool ran);

@@ -211,8 +211,8 @@ void SchedulerImpl::end_overdue() {
   remove_ended();
 }
 
-// In order: one that does not fit keeps those behind it waiting, so that it gets its turn. Nothing
-// is allocated before there is room for all of it.
+// Admits requests in order: one that does not fit keeps those behind it waiting, so that it gets
+// its turn. Nothing is allocated before there is room for all of it.
 void SchedulerImpl::admit() {
   while (std::ssize(running_) < options_.max_sequences) {
     Sequence* next = queue_.front();
@@ -380,7 +380,7 @@ void SchedulerImpl::step_once() {
   }
 }
 
-// In no turn: others of the engine need not wait for callbacks.
+// Delivers tokens in no turn: others of the engine need not wait for callbacks.
 void SchedulerImpl::deliver() {
   lacks_memory_ = false;
   for (const auto& sequence : running_) {

@@ -78,7 +78,7 @@ class SchedulerImpl final : public Scheduler {
   void follow();
   void seek_leader(std::size_t index);
   void take_rows(Sequence& follower, Position length);
-  // Its followers keep what it has run, and seek another leader.
+  // Ends leading: the followers keep what the leader has run, and seek another one.
   void leave_followers(Sequence& leader);
 
   // The pass.
@@ -97,7 +97,7 @@ class SchedulerImpl final : public Scheduler {
   bool begin_generation(Sequence& sequence);
   void take_part(Sequence& sequence, StepPart& part);
 
-  // After it.
+  // The functions below follow the pass.
   void deliver();
   Status deliver_tokens(Sequence& sequence);
   // True if `status` says that memory is missing which others can give.
@@ -108,7 +108,7 @@ class SchedulerImpl final : public Scheduler {
   void end(Sequence& sequence, Status status);
   // Frees its session. `keeps`: the prompt cache shall have what it ran.
   void give_up_session(Sequence& sequence, bool keeps);
-  // With what stop() was told.
+  // Ends all requests with the status given to stop().
   void end_all();
   void remove_ended();
 

@@ -10,7 +10,7 @@
 namespace kakeya {
 namespace {
 
-// Most tokens of a generation that memory outside the budget is held for beforehand.
+// The most tokens of a generation that memory outside the budget is held for beforehand.
 constexpr std::int64_t kReservedTokens = 1 << 14;
 
 // The median of the plain steps among the rounds, or what the engine holds of it; else 0.
@@ -132,7 +132,7 @@ Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress)
     KAKEYA_TRY(timeline_->run_until(branch, 0, progress));
     engine_.prompt_cache->put(*cursor_, parts());
   }
-  // To the caller it is one prompt.
+  // The caller sees one prompt.
   const Position before = timeline_->position() - begin;
   PrefillProgress of_all;
   if (progress) {

@@ -37,7 +37,7 @@ std::array<std::uint64_t, kNumCaches + 1> sizes_of(const SessionParts& parts,
   return sizes;
 }
 
-// Where they lie in the memory.
+// The places of the caches' rows in the memory.
 std::array<std::span<std::byte>, kNumCaches + 1> pieces_of(const SessionParts& parts,
                                                            const SessionRows& rows) {
   std::array<std::span<std::byte>, kNumCaches + 1> pieces;

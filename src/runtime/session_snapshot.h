@@ -13,7 +13,7 @@
 
 namespace kakeya {
 
-// Most bytes of a caller's note.
+// The most bytes of a caller's note.
 inline constexpr std::size_t kMaxSessionNoteBytes = std::size_t{16} << 20;
 
 // The identity of the things that made a session's rows, as numbers in text: of all weights, of the

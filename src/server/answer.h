@@ -42,7 +42,7 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
 // One thread at a time; the tokenizer must outlive it.
 class Answer {
  public:
-  // With markers thoughts are told apart. Errors: as TextStream::create().
+  // Creates an answer; with markers thoughts are told apart. Errors: as TextStream::create().
   static Result<Answer> create(const Tokenizer& tokenizer,
                                const std::vector<std::string>& stop_strings,
                                std::optional<ChannelMarkers> markers = {});

@@ -32,18 +32,20 @@ std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer);
 // a time; the tokenizer must outlive it.
 class AnswerSplitter {
  public:
-  // Without markers all is said. Errors: as TextStream::create().
+  // Creates a splitter; without markers all is said. Errors: as TextStream::create().
   static Result<AnswerSplitter> create(const Tokenizer& tokenizer,
                                        const std::vector<std::string>& stop_strings,
                                        std::optional<ChannelMarkers> markers);
 
-  // Where an answer begins: a template may leave a channel open for it. Before the first push().
+  // Begins an answer behind `prompt`: a template may leave a channel open for it. Call it before
+  // the first push().
   void begin_behind(std::span<const TokenId> prompt);
 
   // Appends what is final with this token. Returns whether a stop string has ended the answer.
   bool push(TokenId id, std::string& thought, std::string& said);
 
-  // After the last token: what was held back. Returns as push(). Not to be used any more.
+  // Appends, after the last token, what was held back. Returns as push(). The splitter must not be
+  // used any more.
   bool finish(std::string& thought, std::string& said);
 
  private:

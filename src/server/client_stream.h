@@ -36,7 +36,7 @@ class ClientStream {
   using Tls = boost::asio::ssl::stream<Plain&>;
   using executor_type = Plain::executor_type;
 
-  // With `tls`, which must outlive it, a handshake comes first.
+  // Takes a socket; with `tls`, which must outlive the stream, a handshake comes first.
   ClientStream(Socket socket, boost::asio::ssl::context* tls) : plain_(std::move(socket)) {
     if (tls != nullptr) tls_.emplace(plain_, *tls);
   }

@@ -30,21 +30,21 @@ constexpr short kPeerHasEnded = POLLRDHUP;
 constexpr short kPeerHasEnded = POLLHUP;  // BSD's kernels say so for either direction
 #endif
 
-// Most bytes that are read from a client which was refused, so that it reads why.
+// The most bytes that are read from a client which was refused, so that it reads why.
 constexpr std::size_t kMostDiscarded = std::size_t{16} << 20;
 constexpr std::chrono::seconds kLastWait{2};
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-// How often is looked whether a client that has sent more is still there.
+// The time between looks whether a client that has sent more is still there.
 constexpr std::chrono::milliseconds kLook{100};
 
-// Most bytes that are kept of what a client has sent ahead: of a header, of the line before a
+// The most bytes that are kept of what a client has sent ahead: of a header, of the line before a
 // chunk, of what follows the last one.
 constexpr std::size_t kMostBuffered = std::size_t{64} << 10;
 
 // A body's framing takes no more than the body and this.
 constexpr std::size_t kMostFraming = std::size_t{64} << 10;
 
-// Most bytes of a body that says nothing, of a request for something that takes none.
+// The most bytes of a body that says nothing, of a request for something that takes none.
 constexpr std::size_t kMostIdleBody = 4096;
 
 }  // namespace

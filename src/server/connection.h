@@ -66,15 +66,15 @@ class Connection {
  public:
   explicit Connection(const Service& service);
 
-  // Its socket lives there.
+  // The loop of the connection's socket.
   boost::asio::io_context& context() { return io_; }
 
   // Serves the client until one of both has enough, or only tells who is `turned_away` that there
   // are too many. Throws nothing. On the connection's thread.
   void run(ClientStream::Socket socket, bool turned_away);
 
-  // From any thread: closes it, at once if it waits for a request, else when the answer is over or
-  // has not been taken for two seconds.
+  // Closes the connection, at once if it waits for a request, else when the answer is over or has
+  // not been taken for two seconds. From any thread.
   void stop();
 
   // Since when it has waited for a handshake or a request, in ticks of the steady clock; kBusy
@@ -85,7 +85,8 @@ class Connection {
   // Idle from here on. Before run(), or on its thread.
   void begin_idle();
 
-  // From any thread: closes it if it is idle by then; until that is known, it is leaving.
+  // Closes the connection if it is idle by then; until that is known, it is leaving. From any
+  // thread.
   void make_room();
   bool is_leaving() const { return leaving_; }
 

@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Most texts of one client that have or want a place in the scheduler.
+// The most texts of one client that have or want a place in the scheduler.
 constexpr std::size_t kMostAtOnce = 8;
 
 // A text that the driver has.

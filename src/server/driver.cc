@@ -88,7 +88,7 @@ void Driver::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Until the scheduler is stopped.
+// Steps until the scheduler is stopped.
 void Driver::run() {
   while (scheduler_->wait(std::chrono::steady_clock::time_point::max())) {
     watchdog_.begin();

@@ -25,14 +25,14 @@ namespace asio = boost::asio;
 using Socket = ClientStream::Socket;
 using ErrorCode = boost::system::error_code;
 
-// With TLS, beside ServeOptions::most_connections: who is told so takes a handshake, and a thread
-// for it. Yet others are closed without a word.
+// The most clients that are turned away at a time with TLS, beside ServeOptions::most_connections:
+// each takes a handshake, and a thread for it. Yet others are closed without a word.
 constexpr std::size_t kMostTurnedAway = 16;
 
 // Connections that were told to make room and have not ended yet: beyond, newcomers come slower.
 constexpr std::size_t kMostLeaving = 16;
 
-// In one write that never waits: a socket's buffer is empty and holds as much.
+// Turns a client away in one write that never waits: a socket's buffer is empty and holds as much.
 void turn_away(Socket& socket) {
   static const std::string kBody =
       error_json({.status = StatusCode::kUnavailable, .message = "too many connections"});

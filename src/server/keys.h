@@ -68,7 +68,7 @@ class Keys {
     double left = 0.0;            // requests; below 0: places that were taken ahead
     std::optional<Time> looked = {};
 
-    // Most that can be saved up.
+    // The most that can be saved up.
     double most() const { return std::ceil(static_cast<double>(per_minute) / 4.0); }
   };
 

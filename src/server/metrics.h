@@ -28,7 +28,8 @@ class Metrics {
   void count_response(unsigned status);
   // A request with this key was let in.
   void count_request(const std::string& key_name);
-  // From a request's arrival to its first token, and between the mails of tokens that follow.
+  // Observe the time from a request's arrival to its first token, and between the mails of tokens
+  // that follow.
   void observe_first_token(double seconds) { first_token_->Observe(seconds); }
   void observe_gap(double seconds) { gap_->Observe(seconds); }
 

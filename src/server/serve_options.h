@@ -17,7 +17,7 @@ struct ServeOptions {
   std::string host = "127.0.0.1";  // others than the loopback's take keys and TLS
   std::uint16_t port = 8080;       // 0: one that is free
   std::string socket_path = {};    // of a Unix socket, instead of host and port; empty: none
-  // In PEM, the certificate with its chain; both or none.
+  // Paths of PEM files, the certificate with its chain; both or none.
   std::string tls_certificate = {};
   std::string tls_key = {};
   std::string keys_file = {};            // Keys::load(); empty: everybody may ask
@@ -28,7 +28,7 @@ struct ServeOptions {
   SchedulerOptions scheduler = {};
   std::vector<std::string> allowed_hosts = {};    // names in Host beside the server's own
   std::vector<std::string> allowed_origins = {};  // of pages that may read answers; "*": any
-  // Most time of a request, from its header on; it may ask for less. 0: any.
+  // The most time of a request, from its header on; it may ask for less. 0: any.
   std::chrono::duration<double> request_timeout{0.0};
   std::chrono::milliseconds ping_interval{15000};  // between signs of life of a stream that waits
   std::chrono::milliseconds watchdog{30000};       // most of a pass, else /health says so; 0: any

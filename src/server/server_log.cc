@@ -136,7 +136,7 @@ std::string_view level_name(LogLevel level) {
   return kNames[static_cast<std::size_t>(level)];
 }
 
-// To a thousandth, as milliseconds.
+// The time in milliseconds, to a thousandth.
 double milliseconds(double seconds) {
   return std::round(seconds * 1e6) / 1e3;
 }

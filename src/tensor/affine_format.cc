@@ -113,7 +113,7 @@ struct CodedGroup {
   std::array<std::uint8_t, kMostGroup> codes;
 };
 
-// As MLX does.
+// Encodes a group as MLX does.
 CodedGroup encode_group(std::span<const float> x, float steps) {
   CodedGroup coded = {.fit = fit_group(x, steps), .codes = {}};
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -50,7 +50,7 @@ float half_to_float(std::uint16_t bits);
 // The bits of the nearest half, ties to even; from 65520 on infinity; NaN stays NaN.
 std::uint16_t float_to_half(float value);
 
-// That half in two bytes, the lower one first.
+// Stores the nearest half in two bytes, the lower one first.
 inline void store_half(float value, std::uint8_t* out) {
   const std::uint16_t bits = float_to_half(value);
   out[0] = static_cast<std::uint8_t>(bits & 0xffU);

@@ -15,7 +15,7 @@ std::optional<std::int64_t> find_non_finite(const TensorView& tensor,
                                             std::int64_t first,
                                             std::int64_t count);
 
-// In all rows.
+// Searches all rows.
 std::optional<std::int64_t> find_non_finite(const TensorView& tensor);
 
 }  // namespace kakeya

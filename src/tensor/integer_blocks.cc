@@ -175,7 +175,7 @@ struct BlockReader {
 constexpr DType kHalf = DType::kF16;
 constexpr DType kCodes = DType::kI8;
 
-// In the order of the enumerators; NVFP4 has none.
+// The readers in the order of the enumerators; NVFP4 has none.
 constexpr std::array kBlockReaders = {
     BlockReader{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
     BlockReader{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},

@@ -42,7 +42,8 @@ struct IntegerBlock {
   // For each run of kSmallestIntegerGroup columns.
   float scales[2];
   float minimums[2];
-  // With scale_type I8 what these are products of; undefined otherwise.
+  // Codes and factors, whose products the numbers above are with scale_type I8; undefined
+  // otherwise.
   std::int8_t scale_codes[2];
   std::int8_t minimum_codes[2];
   float scale_factor;

@@ -169,7 +169,7 @@ struct Description {
   Decoder decode;
 };
 
-// In the order of the enumerators.
+// The descriptions in the order of the enumerators.
 constexpr std::array kDescriptions = {
     Description{QuantizedFormat::kQ40, "Q4_0", 32, 18, decode_q4_0},
     Description{QuantizedFormat::kQ41, "Q4_1", 32, 20, decode_q4_1},

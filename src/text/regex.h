@@ -24,7 +24,7 @@ class MatchTime {
   explicit MatchTime(std::size_t text_bytes)
       : most_seconds_(kSeconds + kSecondsPerByte * static_cast<double>(text_bytes)) {}
 
-  // To be asked at every match; looks at the clock now and then.
+  // True if the time is over. Ask at every match; it looks at the clock now and then.
   bool is_over() {
     if (--matches_until_look_ > 0) return false;
     matches_until_look_ = kMatchesBetweenLooks;

@@ -34,7 +34,7 @@ Restored restored_of(const AttentionInput& input) {
           .own_values = slots_of(rows.own.values, rows.own)};
 }
 
-// As the leaves know it; `restored` is referred to.
+// The attention in the leaves' form; `restored` is referred to.
 Attention attention_of(const AttentionInput& input, Rows out, const Restored& restored) {
   const KvRows& kv = input.layer.rows;
   const KeyDerivation& derivation = input.settings.derivation;

@@ -8,13 +8,13 @@
 
 namespace kakeya::cpu {
 
-// With the unit of an instruction set, or of the best one here for "auto". Errors: as
-// create_backend.
+// Creates a backend with the unit of an instruction set, or of the best one here for "auto".
+// Errors: as create_backend.
 Result<std::unique_ptr<Backend>> create_cpu_backend(std::string_view instruction_set,
                                                     const ThreadPoolOptions& threads);
 
-// With the leaves of any unit, which must outlive the backend and run on this machine. Tests run
-// units here that no option selects (tests/twin).
+// Creates a backend with the leaves of any unit, which must outlive the backend and run on this
+// machine. Tests run units here that no option selects (tests/twin).
 std::unique_ptr<Backend> create_cpu_backend(const Kernels& kernels,
                                             const ThreadPoolOptions& threads);
 

@@ -12,7 +12,7 @@
 
 namespace kakeya::cpu {
 
-// As the leaves know it.
+// The activation in the leaves' form.
 inline Activation leaf_activation(GateActivation activation) {
   return activation == GateActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
 }

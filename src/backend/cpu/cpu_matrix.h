@@ -9,7 +9,7 @@
 
 namespace kakeya::cpu {
 
-// In what form panels hold a weight.
+// The form in which panels hold a weight.
 struct PanelLayout {
   // The layout of a weight, of which only shape and types are looked at. Quantised weights keep
   // their integers where products are fast, if they have integers (tensor/integer_blocks.h), and

@@ -106,7 +106,7 @@ std::byte* CardSpace::allocate(std::uint64_t bytes) {
   return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 
-// Also of a card that is lost.
+// Releases memory, also of a card that is lost.
 void CardSpace::release(std::byte* memory, std::uint64_t /*bytes*/) {
   const CardStream::Turn turn(stream_);
   stream_.wait();

@@ -53,7 +53,7 @@ class CudaBackend final : public Backend {
         Buffer scratch, budget.allocate(MemoryClass::kActivations, executor_bytes(plan), memory()));
     return std::make_unique<CudaExecutor>(*driver_, plan, std::move(scratch), budget);
   }
-  // Without tables of blocks, which grow with the caches: 16 bytes for each 64 positions.
+  // The bytes without tables of blocks, which grow with the caches: 16 bytes for each 64 positions.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
     return CudaExecutor::scratch_bytes(plan);
   }

@@ -15,8 +15,8 @@ namespace kakeya::cuda {
 // `threads` pack weights; 0: one for each CPU.
 std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver, int threads = 0);
 
-// On the card with this number, counted from 0. Errors: those of create_cuda_driver();
-// kInvalidArgument for what is no number.
+// Creates a backend on the card with this number, counted from 0. Errors: those of
+// create_cuda_driver(); kInvalidArgument for what is no number.
 Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card = "0", int threads = 0);
 
 // Errors: those of create_emulated_driver().

@@ -67,7 +67,7 @@ LaunchShape tensor_shape(std::int64_t outputs, std::int64_t rows) {
           device::kTensorWarps * dev::kWarp, Tiles::kSharedWords};
 }
 
-// As a router has: one for each expert.
+// The most outputs that count as few, as those of a router: one for each expert.
 constexpr std::int64_t kFewOutputs = 256;
 
 // The parts of the scratch, each on a boundary of 64 bytes.

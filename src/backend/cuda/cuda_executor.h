@@ -154,7 +154,7 @@ class CudaExecutor final : public Executor {
   MemoryBudget& budget_;
   const ExecutorPlan plan_;
   Buffer scratch_;
-  // In it.
+  // The parts of scratch_.
   std::int64_t* positions_;
   std::int32_t* ids_;
   float* hidden_;

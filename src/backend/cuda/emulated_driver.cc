@@ -118,7 +118,7 @@ class EmulatedDriver final : public Driver {
     std::span<const std::byte> from;
     DevicePointer<std::byte> to;
   };
-  // As late as a card may: what does not stay until then is not what arrives.
+  // Uploads as late as a card may: bytes that do not stay until then are not those that arrive.
   void finish_uploads() {
     for (const Upload& upload : begun_) space_.upload(upload.from, upload.to);
     begun_.clear();

@@ -53,7 +53,7 @@ bool LaunchGraphs::launch(const LaunchList& launches, libcuda::Stream* stream) {
   return false;
 }
 
-// In the place of the one that was not used for longest, if there are many.
+// Keeps the launches, in the place of those that were not used for longest if there are many.
 void LaunchGraphs::keep(const LaunchList& launches) {
   if (kept_.size() < kMostKept) {
     kept_.emplace_back();
@@ -98,7 +98,7 @@ bool LaunchGraphs::set_what_differs(Kept& kept, const LaunchList& launches) {
   return true;
 }
 
-// Its place is free for another one.
+// Destroys the graph; its place is free for another one.
 void LaunchGraphs::forget(Kept& kept) {
   if (kept.ready != nullptr) table_.destroy_ready_graph(kept.ready);
   if (kept.graph != nullptr) table_.destroy_graph(kept.graph);

@@ -5,10 +5,10 @@
 
 namespace kakeya::emulated {
 
-// Where code stopped that will go on.
+// The place where code stopped that will go on.
 struct Fiber {
   void* stack_pointer = nullptr;
-  // Its stack's lowest address and size; of the thread that runs fibers only what sanitizers tell.
+  // The stack's lowest address and size; for the thread that runs fibers only what sanitizers tell.
   const void* stack = nullptr;
   std::size_t stack_bytes = 0;
   void* fake_stack = nullptr;       // AddressSanitizer's
@@ -25,7 +25,8 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // At least `count` fibers; false if the system does not give the addresses. Not while one runs.
+  // Makes room for at least `count` fibers; false if the system does not give the addresses. Not
+  // while one runs.
   bool reserve(std::size_t count);
   Fiber& operator[](std::size_t index) { return fibers_[index]; }
 

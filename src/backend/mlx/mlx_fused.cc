@@ -175,7 +175,7 @@ class RoutePrimitive final : public mx::Primitive {
   std::int64_t top_k_;
 };
 
-// In lanes, so that one addition need not wait for the other.
+// The sum of squares, in lanes, so that one addition need not wait for the other.
 float sum_of_squares(Row x) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> lanes{};

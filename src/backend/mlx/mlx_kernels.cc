@@ -43,7 +43,7 @@ std::vector<mx::array> run_on_gpu(Kernel kernel,
 }  // namespace
 
 const KernelText& text_of(Kernel kernel) {
-  // As Kernel has them.
+  // The texts in Kernel's order.
   static const std::array<KernelText, kNumKernels> kTexts = {{
       {"route", {"logits", "scales"}, {"experts", "weights"}},
       {"rotation", {"x", "cos", "sin"}, {"out"}},

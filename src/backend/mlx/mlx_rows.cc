@@ -179,8 +179,8 @@ mx::array Coder::with_last(const mx::array& z, const mx::array& last) const {
   return mx::concatenate({others, last}, -2, s_);
 }
 
-// As the reference's: each coordinate is rounded; if their sum is odd, the one moves to its other
-// neighbour that loses least by it.
+// The nearest point as the reference finds it: each coordinate is rounded; if their sum is odd, the
+// one moves to its other neighbour that loses least by it.
 Coder::Points Coder::nearest_even(const mx::array& z, float low, float high) const {
   const mx::array point = rounded(z, low, high);
   const mx::array residual = mx::subtract(z, point, s_);

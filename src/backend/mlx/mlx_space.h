@@ -37,7 +37,8 @@ std::optional<std::uint64_t> device_number(mx::Device device, const std::string&
 // of the host's beside its own is read and written at once, which is what tests of operations use.
 class MlxSpace final : public MemorySpace {
  public:
-  // On a device of MLX's. Errors: kResourceExhausted if the system does not give the addresses.
+  // Creates the memory of a device of MLX's. Errors: kResourceExhausted if the system does not give
+  // the addresses.
   static Result<std::unique_ptr<MlxSpace>> create(mx::Device device, RowOperationsKind operations);
   ~MlxSpace() override;
 

@@ -45,9 +45,9 @@ class Drafter {
                                                WeightLoader& loader,
                                                Compute compute);
 
-  // As loaded: with DraftMask::kBidirectional every layer counts as full.
+  // The configuration as loaded: with DraftMask::kBidirectional every layer counts as full.
   const DrafterConfig& config() const { return config_; }
-  // Most tokens of one block: block_size - 1.
+  // The most tokens of one block: block_size - 1.
   std::int64_t max_length() const { return config_.block_size - 1; }
   // Factor of the block's embeddings.
   float embed_scale() const { return embed_scale_; }

@@ -174,7 +174,7 @@ Result<Evaluator::Flow> Evaluator::exec_with(const Stmt& statement,
                                              std::string& out) {
   const auto inner = std::make_shared<Scope>(scope);
   for (const Parameter& variable : statement.parameters) {
-    // As jinja2: of the scope around, so that none sees another.
+    // The values are evaluated in the scope around, as in jinja2, so that none sees another.
     KAKEYA_ASSIGN_OR_RETURN(Value value, eval(*variable.default_value, scope));
     KAKEYA_TRY(set(*inner, variable.name, std::move(value)));
   }

@@ -120,7 +120,7 @@ Result<Value> filter_items(Environment& environment, const Value& input, const A
   return dict_items(environment, *input.dict());
 }
 
-// By the lower case of the keys, as without arguments in jinja2.
+// Sorts by the lower case of the keys, as jinja2 does without arguments.
 Result<Value> filter_dictsort(Environment& environment,
                               const Value& input,
                               const Arguments& arguments) {

@@ -134,7 +134,7 @@ Result<Value> method_splitlines(Environment& environment,
   return new_string_list(environment, split_lines(self));
 }
 
-// How often another text is in it, without overlaps.
+// The number of times another text is in it, without overlaps.
 Result<Value> method_count(Environment& environment,
                            const std::string& self,
                            const Arguments& arguments) {
@@ -150,7 +150,7 @@ Result<Value> method_count(Environment& environment,
   return Value(count);
 }
 
-// In characters.
+// Python's str.find(): it counts in characters.
 Result<Value> method_find(Environment& environment,
                           const std::string& self,
                           const Arguments& arguments) {

@@ -95,7 +95,7 @@ struct SliceRange {
   std::size_t count;
 };
 
-// As Python's slice.indices.
+// Resolves a slice as Python's slice.indices does.
 Result<SliceRange> resolve_slice(const SliceBounds& bounds, std::size_t size) {
   const auto length = static_cast<std::int64_t>(size);
   KAKEYA_ASSIGN_OR_RETURN(std::int64_t step, slice_bound(bounds.step, 1));

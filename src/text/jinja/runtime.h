@@ -67,7 +67,7 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> keywords;
 
-  // By position or name; null if not given.
+  // Finds an argument by position or name; null if not given.
   const Value* find(std::size_t index, std::string_view name) const;
   // The argument as the type asked for, or the fallback if it was not given.
   // Errors: kInvalidArgument for another type.

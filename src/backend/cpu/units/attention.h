@@ -125,7 +125,7 @@ inline void stage_row(const std::byte* row, Index e, Index count, Index padded, 
   }
 }
 
-// As score_directly, for any number of tiles of queries, four keys at a time.
+// Scores as score_directly does, for any number of tiles of queries, four keys at a time.
 template <bool kBf16>
 inline void score_staged(
     QueryState& state, Index low, Index high, Index chunk_begin, const Attention& attention) {

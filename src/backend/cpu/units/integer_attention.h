@@ -25,9 +25,9 @@ inline constexpr float kLargestWord = 32767.0F;
 inline constexpr float kSmallestRow = 1e-30F;
 inline constexpr float kSmallestQuery = 1e-37F;
 
-// By the layer alone, so that a row meets the same arithmetic in any company. Where fewer heads
-// share keys, heads are narrower or keys are stored, one row would lose more by the codes than
-// blocks of rows win.
+// True if integers suit the layer. Only the layer decides, so that a row meets the same arithmetic
+// in any company (batch invariance). Where fewer heads share keys, heads are narrower or keys are
+// stored, one row would lose more by the codes than blocks of rows win.
 inline bool fits_integers(const Attention& attention) {
   return attention.fast && attention.format == KvFormat::kBf16 && attention.restored == nullptr &&
          attention.keys == nullptr && attention.heads_per_kv >= 8 && attention.head_dim >= 256 &&

@@ -10,7 +10,8 @@
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
-// From so many rows on, tiles are faster: a tile takes the same time for 4 rows as for 16.
+// The number of rows from which on tiles are faster: a tile takes the same time for 4 rows as for
+// 16.
 inline constexpr Index kFewestTileRows = 9;
 inline constexpr Index kTileColumns =
     512;  // of a piece of a panel, unpacked in the first-level cache

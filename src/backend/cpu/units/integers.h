@@ -292,7 +292,7 @@ inline void multiply_integer_tile(const Product& product, Index row, Index panel
   for (int r = 0; r < kRows; ++r) finish(product, row + r, panel, values[r]);
 }
 
-// With `height` <= kRows rows.
+// Multiplies `height` <= kRows rows.
 template <int kRows>
 inline void multiply_integer_height(const Product& product, Index row, Index height, Index panel) {
   if (height == kRows) {

@@ -112,7 +112,7 @@ class KeyAngles {
     }
   }
 
-  // From the angles p f to fl(p f).
+  // Turns the angles p f to fl(p f).
   void round_angles(Index position) {
     const Vec place = splat(static_cast<float>(position));
     const Vec negative_place = splat(-static_cast<float>(position));

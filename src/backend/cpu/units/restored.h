@@ -74,7 +74,7 @@ inline void blend_row(const Restored& restored, const float* own, Index head_dim
   });
 }
 
-// As a row of the layer's format would be read back, for formats that are not coded.
+// Rounds a row as it would be read back in the layer's format, for formats that are not coded.
 inline void round_as_stored(KvFormat format, Index head_dim, float* row) {
   if (format != KvFormat::kBf16) return;
   alignas(64) std::byte rounded[2 * kMaxHeadDim];

@@ -15,8 +15,9 @@
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
-// By the layer alone, so that a row meets the same arithmetic in any company. Both halves of a head
-// that rotates are whole steps; narrow heads have little to gain from tiles.
+// True if tiles suit the layer. Only the layer decides, so that a row meets the same arithmetic in
+// any company (batch invariance). Both halves of a head that rotates are whole steps; narrow heads
+// have little to gain from tiles.
 inline bool fits_tiles(const Attention& attention) {
   return attention.fast && attention.format == KvFormat::kBf16 && attention.restored == nullptr &&
          attention.head_dim >= 128 && attention.head_dim % (2 * kStep) == 0;

@@ -135,7 +135,7 @@ inline Vec load_bf16_part(const std::byte* p, std::int64_t count) {
   copy_halves(halves, p, count);
   return load_bf16(halves);
 }
-// To nearest even, NaN stays NaN; the result is in the low half of each lane.
+// Rounds to nearest even, NaN stays NaN; the result is in the low half of each lane.
 inline __m256i round_bf16(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i upper = _mm256_srli_epi32(bits, 16);
@@ -335,7 +335,7 @@ inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
 [[gnu::always_inline]] inline void prefetch(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
-// Into the second-level cache.
+// Prefetches into the second-level cache.
 [[gnu::always_inline]] inline void prefetch_far(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }

@@ -107,7 +107,7 @@ inline Vec load_bf16(const std::byte* p) {
 inline Vec load_bf16_part(const std::byte* p, std::int64_t count) {
   return widen_bf16(_mm256_maskz_loadu_epi16(lane_mask(count), p));
 }
-// To nearest even, NaN stays NaN.
+// Rounds to nearest even, NaN stays NaN.
 inline __m256i round_bf16(Vec x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i upper = _mm512_srli_epi32(bits, 16);
@@ -283,7 +283,7 @@ inline Vec fused_multiply_add(Vec a, Vec b, Vec c) {
 [[gnu::always_inline]] inline void prefetch(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
-// Into the second-level cache.
+// Prefetches into the second-level cache.
 [[gnu::always_inline]] inline void prefetch_far(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }

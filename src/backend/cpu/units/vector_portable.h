@@ -139,7 +139,7 @@ inline Vec load_bf16_part(const std::byte* p, std::int64_t count) {
 inline Vec load_bf16(const std::byte* p) {
   return load_bf16_part(p, 16);
 }
-// To nearest even, NaN stays NaN.
+// Rounds to nearest even, NaN stays NaN.
 inline void store_bf16_part(std::byte* p, const Vec& x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t bits = bits_of(x.lane[i]);

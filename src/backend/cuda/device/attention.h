@@ -66,7 +66,7 @@ struct Chunks {
 
   KAKEYA_DEVICE std::int64_t in_a_span() const { return (count + kMaxSpans - 1) / kMaxSpans; }
   KAKEYA_DEVICE std::int64_t spans() const { return (count + in_a_span() - 1) / in_a_span(); }
-  // Where number i begins.
+  // The position at which chunk i begins.
   KAKEYA_DEVICE std::int64_t position(std::int64_t i) const {
     return (i < sinks ? first_sink + i : first + i - sinks) * kChunk;
   }
@@ -402,22 +402,22 @@ KAKEYA_DEVICE void attend_stored(const AttentionParams& p) {
   attend(p, stored_rows<kStored>(p), seen_by(p, p.first_position + row), row);
 }
 
-// Over keys and values of bf16.
+// The attention over keys and values of bf16.
 KAKEYA_DEVICE void attention(const AttentionParams& p) {
   attend_stored<Stored::kBf16>(p);
 }
 
-// Over vectors of bf16 that serve as both.
+// The attention over vectors of bf16 that serve as both.
 KAKEYA_DEVICE void one_vector_attention(const AttentionParams& p) {
   attend_stored<Stored::kOneBf16Vector>(p);
 }
 
-// Over rows of any type.
+// The attention over rows of any type.
 KAKEYA_DEVICE void coded_attention(const AttentionParams& p) {
   attend_stored<Stored::kAnyType>(p);
 }
 
-// Behind any of them with more than one span. Grid: heads, rows.
+// Joins the spans behind any of them with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void attention_spans(const AttentionParams& p) {
   add_spans(p, stored_rows<Stored::kAnyType>(p), seen_by(p, p.first_position + dev::block_y()));
 }

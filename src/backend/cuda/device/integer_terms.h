@@ -17,7 +17,8 @@ struct IntegerTile {
   float zero;
   GroupLayout layout;
 
-  // From row `output` of one of the stacked matrices on, which begins at row `matrix`.
+  // Makes the tile from row `output` on of one of the stacked matrices, which begins at row
+  // `matrix`.
   KAKEYA_DEVICE IntegerTile(const Weight& w, std::int64_t matrix, std::int64_t output)
       : data(static_cast<const FourWords*>(w.data)),
         last(w.rows - output < kIntegerOutputs ? static_cast<int>(w.rows - output) - 1
@@ -162,7 +163,7 @@ struct LaneGroup {
     }
   }
 
-  // As group number `slot` of what is shared.
+  // Shares the terms as group number `slot`.
   KAKEYA_DEVICE void share(const IntegerWarp<kRows>& w,
                            int group,
                            int slot,

@@ -69,7 +69,7 @@ struct TileRows {
   KAKEYA_DEVICE TileRows(const ExpertTile& tile, const std::int32_t* pairs, std::int64_t of_row)
       : first(tile.first), count(tile.count), order(pairs), pairs_of_row(of_row) {}
 
-  // Behind the last row stands that one again.
+  // The number of row i; behind the last row stands that one again.
   KAKEYA_DEVICE std::int64_t row(int i) const {
     const std::int64_t at = first + (i < count ? i : count - 1);
     if (order == nullptr) return at;
@@ -234,7 +234,7 @@ KAKEYA_DEVICE void add_bfloats(const ProductRows& in,
   FourSums<kRows, 4, FourBfloats, true>{in, *w[0].of, rows, weights, sums}.add_all();
 }
 
-// In lane r: products of row r of a tile with rows of weights.
+// Computes in lane r the products of row r of a tile with rows of weights.
 template <int kRows, int kOutputs>
 KAKEYA_DEVICE void products(const ProductRows& in,
                             const TileRows& tile,

@@ -150,7 +150,7 @@ KAKEYA_DEVICE void restored_attention(const RestoredAttentionParams& p) {
   attend(p.attention, restoring_rows(p, seen), with_restored(seen), row);
 }
 
-// Behind restored_attention() with more than one span. Grid: heads, rows.
+// Joins the spans behind restored_attention() with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void restored_attention_spans(const RestoredAttentionParams& p) {
   const Seen seen = seen_by(p.attention, p.attention.first_position + dev::block_y());
   add_spans(p.attention, restoring_rows(p, seen), with_restored(seen));

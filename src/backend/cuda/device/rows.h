@@ -27,8 +27,8 @@ KAKEYA_DEVICE void embed(const EmbedParams& p) {
   dev::Global<float>(p.out).store(dev::block_y() * p.table.cols + d, p.scale * value);
 }
 
-// As norm_factor(), by a block that has a warp for each segment. The lane's columns of it are held,
-// as many as there are registers for. Grid: rows.
+// Norms a row by norm_factor(), computed by a block that has a warp for each segment. The lane's
+// columns of it are held, as many as there are registers for. Grid: rows.
 KAKEYA_DEVICE void rms_norm(const NormParams& p) {
   constexpr int kHeldColumns = 16;
   const dev::Global<const float> x(p.x + dev::block_x() * p.width);

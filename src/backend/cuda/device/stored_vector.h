@@ -72,7 +72,7 @@ class StoredVector {
     return bf16_to_float(halves_.load(group / 2)) * static_cast<float>(code);
   }
 
-  // Behind the four bytes of the scale.
+  // The code of a block, behind the four bytes of the scale.
   KAKEYA_DEVICE std::uint32_t load_code(int block) const {
     if (format_ == RowFormat::kE8) return words_.load(1 + block);
     if (format_ == RowFormat::kD4) return halves_.load(2 + block);
