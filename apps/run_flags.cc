@@ -49,18 +49,6 @@ void add_speculation_flags(CLI::App& command, RunFlags& flags) {
   const std::string group = "Speculation";
   add_draft_length_flag(command, flags.draft_length);
   command
-      .add_option_function<std::string>(
-          "--accept",
-          [&flags](const std::string& rule) {
-            flags.text.generate.accept =
-                rule == "rejection" ? AcceptRule::kRejection : AcceptRule::kSampleMatch;
-          },
-          "sample-match (the output of plain decoding, the default) or rejection (accepts more "
-          "when sampling; the same distribution, other tokens)")
-      ->check(CLI::IsMember({"sample-match", "rejection"}))
-      ->type_name("RULE")
-      ->group(group);
-  command
       .add_option("--trace", flags.trace,
                   "Write the rounds as Chrome trace events, for chrome://tracing")
       ->type_name("FILE.json")

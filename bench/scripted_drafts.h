@@ -31,7 +31,6 @@ class ScriptedDrafts final : public DraftSource {
   std::int64_t max_length() const override { return source_.max_length(); }
   DraftOffer offer(std::span<const TokenId> tokens) override { return source_.offer(tokens); }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
-  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
   std::uint64_t bytes_read() const override { return source_.bytes_read(); }
 
  private:

@@ -149,12 +149,6 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-// When a drafted token is committed. kSampleMatch: when the target's own sample at its position is
-// the same token, so that the output is that of plain decoding, token for token. kRejection: with
-// probability min(1, p / q), which accepts more often and has the same distribution, but gives
-// other tokens than plain decoding. Greedy decoding knows no difference.
-enum class AcceptRule : std::uint8_t { kSampleMatch, kRejection };
-
 inline constexpr std::int64_t kAutoDraftLength = -1;
 
 struct GenerateOptions {
@@ -162,7 +156,6 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   // Tokens drafted in each round; kAutoDraftLength: what is fastest by measured costs; 0: none.
   std::int64_t draft_length = kAutoDraftLength;
-  AcceptRule accept = AcceptRule::kSampleMatch;
   std::vector<TokenId> stop_ids = {};  // beside those of the model
   bool ignore_model_stop_ids = false;
   // Allows tokens, of this generation alone, which it must outlive; null: all are allowed.

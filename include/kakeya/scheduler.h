@@ -1,7 +1,5 @@
 // Runs many requests at once: every step is one forward pass over rows of all of them. The output
-// of a request is what a session of its own would give, token for token. With
-// AcceptRule::kRejection it has the same distribution instead: there tokens depend on how many
-// drafts a pass had room for.
+// of a request is what a session of its own would give, token for token.
 //
 //   auto scheduler = engine->create_scheduler({}).value();
 //   scheduler->add({.prompt = ids, .on_token = ..., .on_end = ...});

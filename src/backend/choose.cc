@@ -14,11 +14,7 @@ Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::s
   // The sampler overwrites what it chooses from.
   if (!choice.raw_logits.empty()) std::ranges::copy(logits, choice.raw_logits.begin());
   KAKEYA_TRY(choice.sampler->constrain(logits, position));
-  if (row == choice.drafts.size()) return choice.sampler->sample(logits, position);
-  const auto probabilities = row < choice.draft_probabilities.size()
-                                 ? choice.draft_probabilities[row]
-                                 : std::span<const float>();
-  return choice.sampler->verify(logits, choice.drafts[row], probabilities, position);
+  return choice.sampler->sample(logits, position);
 }
 
 TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits) {
@@ -57,7 +53,6 @@ void choose_on_host(SequenceChoice& choice, HostRows logits) {
 }
 
 void choose_on_host(BlockChoice& choice, HostRows logits) {
-  choice.probabilities = logits;
   for (std::size_t i = 0; i < choice.out.size(); ++i) {
     choice.out[i] = draft_row(choice, i, logits.row(static_cast<std::int64_t>(i)));
   }

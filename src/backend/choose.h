@@ -21,9 +21,6 @@ struct SequenceChoice {
   Position position = 0;  // of the token behind row 0
   Sampler* sampler = nullptr;
   std::span<const TokenId> drafts = {};  // row i is behind the first i of them
-  // The probabilities that each draft was drawn from, [V] each, with AcceptRule::kRejection; empty
-  // if it was certain.
-  std::span<const std::span<const float>> draft_probabilities = {};
   // The sequence ends with such a token, or with so many more of them.
   std::span<const TokenId> stop_ids = {};
   std::int64_t most = 0;
@@ -49,8 +46,6 @@ struct BlockChoice {
   Sampler* sampler = nullptr;   // chooses with the noise that the target's choice will meet
   TokenId never = -1;           // the mask token, which is no text
   std::span<TokenId> out = {};  // what comes of it
-  // [drafts, V], with AcceptRule::kRejection: what each was drawn from. Valid until the next call.
-  HostRows probabilities = {};
 };
 
 // Gives rows that lie on a device to the host.

@@ -50,16 +50,15 @@ namespace {
 // The random words behind the noise of tokens at one position. Four neighbours share a block.
 class NoiseWords {
  public:
-  NoiseWords(std::uint64_t seed, Position position, NoiseStream stream)
-      : seed_(seed), position_(static_cast<std::uint64_t>(position)), stream_(stream) {}
+  NoiseWords(std::uint64_t seed, Position position)
+      : seed_(seed), position_(static_cast<std::uint64_t>(position)) {}
 
   std::uint32_t operator()(TokenId id) {
     const auto token = static_cast<std::uint32_t>(id);
     if (token / 4 != block_) {
       block_ = token / 4;
       words_ = philox(seed_, {static_cast<std::uint32_t>(position_),
-                              static_cast<std::uint32_t>(position_ >> 32), block_,
-                              static_cast<std::uint32_t>(stream_)});
+                              static_cast<std::uint32_t>(position_ >> 32), block_, 0});
     }
     return words_[token % 4];
   }
@@ -67,7 +66,6 @@ class NoiseWords {
  private:
   std::uint64_t seed_;
   std::uint64_t position_;
-  NoiseStream stream_;
   std::uint32_t block_ = std::numeric_limits<std::uint32_t>::max();
   std::array<std::uint32_t, 4> words_{};
 };
@@ -89,8 +87,8 @@ bool stays_below(std::uint32_t word, double threshold) {
 
 }  // namespace
 
-double gumbel_noise(std::uint64_t seed, Position position, TokenId id, NoiseStream stream) {
-  return noise_of(NoiseWords(seed, position, stream)(id));
+double gumbel_noise(std::uint64_t seed, Position position, TokenId id) {
+  return noise_of(NoiseWords(seed, position)(id));
 }
 
 TokenId argmax(std::span<const float> logits) {
@@ -152,11 +150,8 @@ Result<Sampler> Sampler::create(std::int64_t vocab_size, MemoryBudget& budget) {
   return sampler;
 }
 
-void Sampler::set_options(const SamplingOptions& options,
-                          std::span<const TokenId> suppressed,
-                          AcceptRule accept) {
+void Sampler::set_options(const SamplingOptions& options, std::span<const TokenId> suppressed) {
   options_ = options;
-  accept_ = accept;
   suppressed_.assign(suppressed.begin(), suppressed.end());
 }
 
@@ -364,7 +359,7 @@ TokenId Sampler::sample(std::span<float> logits, Position position) {
 }
 
 TokenId Sampler::draw_candidate(std::size_t count, TokenLogit likely, Position position) const {
-  NoiseWords words(options_.seed, position, NoiseStream::kTarget);
+  NoiseWords words(options_.seed, position);
   // With a likely token in hand few others need logarithms.
   TokenId chosen = likely.id;
   double best = likely.logit + noise_of(words(chosen));
@@ -381,54 +376,10 @@ TokenId Sampler::draw_candidate(std::size_t count, TokenLogit likely, Position p
   return chosen;
 }
 
-// Greedy decoding has one rule: the best token.
-bool Sampler::rejects() const {
-  return accept_ == AcceptRule::kRejection && options_.temperature > 0.0F;
-}
-
-void Sampler::to_probabilities(std::span<float> logits) {
-  apply_bias_and_penalties(logits);
-  apply_temperature(logits);
-  const TokenId best = argmax(logits);
-  const double largest = logits[static_cast<std::size_t>(best)];
-  const std::size_t count = keep_most_likely(logits);
-  std::fill(logits.begin(), logits.end(), 0.0F);
-  double total = 0.0;
-  for (std::size_t i = 0; i < count; ++i) total += std::exp(candidates_[i].logit - largest);
-  for (std::size_t i = 0; i < count; ++i) {
-    logits[static_cast<std::size_t>(candidates_[i].id)] =
-        static_cast<float>(std::exp(candidates_[i].logit - largest) / total);
-  }
-  if (count == 0) logits[static_cast<std::size_t>(best)] = 1.0F;  // every logit is -inf or NaN
-}
-
-// A draw in proportion to the weights: the largest log(weight) + Gumbel noise.
-TokenId Sampler::draw(std::span<const float> weights, Position position, NoiseStream stream) const {
-  TokenId chosen = argmax(weights);
-  NoiseWords words(options_.seed, position, stream);
-  double best = -std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (!(weights[i] > 0.0F)) continue;
-    const auto id = static_cast<TokenId>(i);
-    const double value = std::log(static_cast<double>(weights[i])) + noise_of(words(id));
-    if (value > best) {
-      best = value;
-      chosen = id;
-    }
-  }
-  return chosen;
-}
-
 TokenId Sampler::draft(std::span<float> logits, Position position) {
   // Behind a draft that is not allowed nothing is: whatever comes there will be rejected.
   on_path_ = on_path_ && constrain(logits, position).has_value();
-  TokenId id = 0;
-  if (rejects()) {
-    to_probabilities(logits);
-    id = draw(logits, position, NoiseStream::kDraft);
-  } else {
-    id = sample(logits, position);
-  }
+  const TokenId id = sample(logits, position);
   take_draft(id);
   return id;
 }
@@ -443,32 +394,6 @@ void Sampler::end_drafts() {
   roll_back(drafted_);
   drafted_ = 0;
   on_path_ = true;
-}
-
-TokenId Sampler::verify(std::span<float> logits,
-                        TokenId draft,
-                        std::span<const float> probabilities,
-                        Position position) {
-  if (!rejects()) return sample(logits, position);
-  to_probabilities(logits);
-  const auto drafted = static_cast<std::size_t>(draft);
-  const double q = probabilities.empty() ? 1.0 : probabilities[drafted];
-  const auto p = static_cast<std::uint64_t>(position);
-  const auto words =
-      philox(options_.seed, {static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32), 0,
-                             static_cast<std::uint32_t>(NoiseStream::kAccept)});
-  if (unit_interval(words[0]) * q < logits[drafted]) return draft;
-  bool remains = probabilities.empty();
-  for (std::size_t i = 0; i < probabilities.size() && !remains; ++i) {
-    remains = i != drafted && logits[i] > probabilities[i];
-  }
-  // Equal but for rounding: what is left of one distribution without the other is the distribution.
-  if (!remains) return draw(logits, position, NoiseStream::kResidual);
-  for (std::size_t i = 0; i < probabilities.size(); ++i) {
-    logits[i] = std::max(0.0F, logits[i] - probabilities[i]);
-  }
-  logits[drafted] = 0.0F;
-  return draw(logits, position, NoiseStream::kResidual);
 }
 
 }  // namespace kakeya

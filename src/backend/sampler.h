@@ -21,15 +21,8 @@ namespace kakeya {
 // biased ids within the vocabulary. Errors: kInvalidArgument, naming the option.
 Status validate_sampling(const SamplingOptions& options, std::int64_t vocab_size);
 
-// Independent random numbers for one (seed, position): a token of the target's own distribution,
-// and the three that AcceptRule::kRejection needs besides.
-enum class NoiseStream : std::uint32_t { kTarget = 0, kDraft = 1, kAccept = 2, kResidual = 3 };
-
 // Gumbel noise for token `id` at `position`: -log(-log(u)), u uniform from philox(seed).
-double gumbel_noise(std::uint64_t seed,
-                    Position position,
-                    TokenId id,
-                    NoiseStream stream = NoiseStream::kTarget);
+double gumbel_noise(std::uint64_t seed, Position position, TokenId id);
 
 // The logit of what must not be drawn.
 inline constexpr float kNever = -std::numeric_limits<float>::infinity();
@@ -59,9 +52,7 @@ class Sampler {
 
   // Sets what follows; options must have passed validate_sampling. `suppressed` ids are never
   // drawn.
-  void set_options(const SamplingOptions& options,
-                   std::span<const TokenId> suppressed,
-                   AcceptRule accept = AcceptRule::kSampleMatch);
+  void set_options(const SamplingOptions& options, std::span<const TokenId> suppressed);
 
   // Sets the constraint that allows tokens from now on; null: all are allowed. It must outlive its
   // use.
@@ -98,34 +89,19 @@ class Sampler {
   // can tell; then nothing has changed.
   std::optional<TokenId> sample(const LargestLogits& largest, Position position);
 
-  // A drafter's token for `position` from its own logits [V], which are overwritten. With
-  // kSampleMatch: as sample(), with the very noise that the target will meet, so that similar
-  // logits mostly give the same token. With kRejection: a draw of its own, and `logits` hold the
-  // probabilities afterwards. The constraint takes the token for the next one of the text, until
-  // end_drafts().
+  // A drafter's token for `position` from its own logits [V], which are overwritten: as sample(),
+  // with the very noise that the target will meet, so that similar logits mostly give the same
+  // token. The constraint takes the token for the next one of the text, until end_drafts().
   TokenId draft(std::span<float> logits, Position position);
-  // Drafts from the largest logits; none where only the whole row can tell, as for sample(). Not
-  // with kRejection.
+  // Drafts from the largest logits; none where only the whole row can tell, as for sample().
   std::optional<TokenId> draft(const LargestLogits& largest, Position position);
   void end_drafts();
-
-  // The token for `position`, given the target's logits [V] (overwritten) and what was drafted; the
-  // draft is accepted if it is returned. `probabilities` [V]: what the draft was drawn from, empty
-  // if it was certain; used with kRejection only.
-  //
-  // kRejection: accepts with probability min(1, p / q), else draws from max(p - q, 0): Leviathan et
-  // al., "Fast inference from transformers via speculative decoding", ICML 2023, algorithm 1.
-  TokenId verify(std::span<float> logits,
-                 TokenId draft,
-                 std::span<const float> probabilities,
-                 Position position);
 
  private:
   // A token that far below the largest logit cannot be drawn: Gumbel noise of 32-bit uniforms lies
   // within (-3.2, 22.9).
   static constexpr float kReachOfNoise = 26.1F;
 
-  bool rejects() const;
   // The answer of the constraint, if it has not thrown yet; false if it throws. Every call goes
   // through here: many sequences are chosen for together, and one's exception must not end the
   // others.
@@ -138,9 +114,6 @@ class Sampler {
   bool is_allowed(std::size_t id) const { return (mask_[id / 32] >> (id % 32) & 1U) != 0; }
   // Applies the mask; true if any token is left.
   bool apply_mask(std::span<float> logits) const;
-  // Turns logits into the probabilities that sample() draws from.
-  void to_probabilities(std::span<float> logits);
-  TokenId draw(std::span<const float> weights, Position position, NoiseStream stream) const;
   void apply_bias_and_penalties(std::span<float> logits) const;
   bool penalises() const;
   // The logit of a token that was seen.
@@ -167,7 +140,6 @@ class Sampler {
   void take_draft(TokenId id);
 
   SamplingOptions options_;
-  AcceptRule accept_ = AcceptRule::kSampleMatch;
   std::vector<TokenId> suppressed_;
   Buffer memory_;
   std::span<std::int32_t> seen_;           // [V] occurrences in prompt and output

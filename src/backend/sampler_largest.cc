@@ -14,7 +14,7 @@ bool Sampler::chooses_from_largest() const {
       options_.repetition_penalty < 1.0F || options_.presence_penalty < 0.0F ||
       options_.frequency_penalty < 0.0F ||
       std::ranges::any_of(options_.logit_bias, [](const auto& bias) { return bias.second > 0.0F; });
-  if (raises || rejects()) return false;
+  if (raises) return false;
   return options_.temperature == 0.0F || options_.top_k > 0 ||
          (options_.min_p > 0.0F && options_.top_p == 1.0F);
 }

@@ -19,8 +19,4 @@ Status ChainSource::draft(std::span<const TokenId> tokens,
   return by_ngram_ ? ngram_.draft(tokens, sampler, out) : other_.draft(tokens, sampler, out);
 }
 
-std::span<const float> ChainSource::draft_probabilities(std::int64_t index) const {
-  return by_ngram_ ? ngram_.draft_probabilities(index) : other_.draft_probabilities(index);
-}
-
 }  // namespace kakeya

@@ -22,7 +22,6 @@ class ChainSource final : public DraftSource {
   DraftOffer offer(std::span<const TokenId> tokens) override;
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   DflashSource* drafter() override { return by_ngram_ ? nullptr : other_.drafter(); }
-  std::span<const float> draft_probabilities(std::int64_t index) const override;
   std::uint64_t bytes_read() const override { return ngram_.bytes_read() + other_.bytes_read(); }
 
  private:

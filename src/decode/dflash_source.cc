@@ -257,7 +257,6 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs) {
     // its place in the context from the target's taps.
     source.context_.commit(0);
     source.bytes_read_ += bytes / jobs.size();
-    source.probabilities_ = choices[i].probabilities;
   }
   return {};
 }
@@ -314,10 +313,6 @@ Status DflashSource::extend_contexts(ConstRows taps,
     job.source->bytes_read_ += bytes / jobs.size();
   }
   return {};
-}
-
-std::span<const float> DflashSource::draft_probabilities(std::int64_t index) const {
-  return probabilities_.row(index);
 }
 
 Footprint DflashSource::footprint() const {

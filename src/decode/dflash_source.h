@@ -81,7 +81,6 @@ class DflashSource final : public DraftSource, public TapSink {
   }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   DflashSource* drafter() override { return this; }
-  std::span<const float> draft_probabilities(std::int64_t index) const override;
   std::uint64_t bytes_read() const override { return bytes_read_; }
 
   std::span<const std::int64_t> taps() const override { return drafter_.config().target_layer_ids; }
@@ -125,7 +124,6 @@ class DflashSource final : public DraftSource, public TapSink {
   DflashPlan plan_;
   KvCache context_;
   SharedBlock taps_;          // [tap_rows, num_taps * D]
-  HostRows probabilities_;    // of the present drafts [n, V], in the workspace
   std::int64_t waiting_ = 0;  // rows of taps_
   std::uint64_t bytes_read_ = 0;
 };

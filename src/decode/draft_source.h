@@ -51,10 +51,6 @@ class DraftSource {
   // can be one; null where drafting runs none.
   virtual DflashSource* drafter() { return nullptr; }
 
-  // After draft() with AcceptRule::kRejection: the probabilities [V] that out[index] was drawn
-  // from; empty if the token was certain.
-  virtual std::span<const float> draft_probabilities(std::int64_t index) const = 0;
-
   // Bytes of weights and cached rows that it has read so far.
   virtual std::uint64_t bytes_read() const { return 0; }
 };

@@ -121,14 +121,10 @@ void Generation::drop_forbidden_drafts() {
 }
 
 SequenceChoice Generation::choice(Rows logits) {
-  for (std::size_t i = 0; i < drafts().size(); ++i) {
-    draft_probabilities_[i] = source_->draft_probabilities(static_cast<std::int64_t>(i));
-  }
   return {.logits = logits,
           .position = position(),
           .sampler = &sampler_,
           .drafts = drafts(),
-          .draft_probabilities = std::span(draft_probabilities_).first(drafts().size()),
           .stop_ids = request_.stop_ids,
           .most = remaining(),
           .raw_logits = request_.raw_logits,

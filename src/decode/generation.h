@@ -146,7 +146,6 @@ class Generation {
   std::int64_t most_ = 0;
   std::int64_t length_ = 0;  // of the present round's drafts
   std::array<TokenId, DrafterConfig::kMaxBlockSize> drafts_{};
-  std::array<std::span<const float>, DrafterConfig::kMaxBlockSize> draft_probabilities_{};
   std::array<TokenId, DrafterConfig::kMaxBlockSize + 1> chosen_{};
   RoundRecord round_;
   std::uint64_t bytes_before_ = 0;  // bytes_read() when it began

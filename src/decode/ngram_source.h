@@ -25,7 +25,6 @@ class NgramSource final : public DraftSource {
   DraftOffer offer(std::span<const TokenId> tokens) override;
   // Beyond the end of the tokens the proposal repeats itself, with the period of the match.
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
-  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
 
   // Tokens at the end of `tokens` that also stand earlier, in one piece (which may overlap the
   // end): kMinMatch ... kMaxMatch, or 0.

@@ -264,7 +264,7 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
     prepared.request.on_logprobs = options.on_logprobs;
   }
   const std::span<const TokenId> tokens = timeline_->tokens();
-  sampler_->set_options(options.sampling, engine_.suppressed, options.accept);
+  sampler_->set_options(options.sampling, engine_.suppressed);
   sampler_->set_constraint(nullptr);
   sampler_->clear_history();
   for (const TokenId id : tokens.first(tokens.size() - result.ids.size())) {

@@ -227,7 +227,6 @@ TEST_F(Cli, RefusesDraftersThatDoNotFitWithOneLine) {
   expect_refusal(base + "--draft-length many", "'many'");
   expect_refusal(base + "--embed-scale 0", "'0'");
   expect_refusal(base + "--mask-mode sideways", "--mask-mode");
-  expect_refusal(base + "--accept anything", "--accept");
   expect_refusal(base + "--trace /nonexistent/trace.json", "/nonexistent/trace.json");
   expect_refusal("bench speculative " + kDemoFlag + "--acceptance 0.5,0.7", "--acceptance");
   expect_refusal("bench speculative " + kDemoFlag + "--draft none", "drafter");

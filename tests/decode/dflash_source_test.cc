@@ -59,20 +59,14 @@ TEST(DflashDrafts, NeverHoldTheMaskToken) {
     const auto drafter = model->random_drafter(masking_config(model->config(), mask), 7);
     ASSERT_NE(drafter, nullptr);
     preferred += prefers_mask(*model, *drafter) ? 1 : 0;
-    for (const AcceptRule rule : {AcceptRule::kSampleMatch, AcceptRule::kRejection}) {
-      for (const float temperature : {0.0F, 1.0F}) {
-        const auto source = model->dflash_source(*drafter, options);
-        Sampler sampler = Sampler::create(model->config().vocab_size, model->budget()).value();
-        sampler.set_options({.temperature = temperature, .seed = 3}, {}, rule);
-        const std::vector<TokenId> text = {mask};
-        std::vector<TokenId> drafts(7);
-        ASSERT_OK(source->draft(text, sampler, drafts));
-        EXPECT_EQ(std::ranges::count(drafts, mask), 0) << mask;
-        if (rule == AcceptRule::kSampleMatch || temperature == 0.0F) continue;
-        for (std::int64_t i = 0; i < std::ssize(drafts); ++i) {
-          EXPECT_EQ(source->draft_probabilities(i)[static_cast<std::size_t>(mask)], 0.0F);
-        }
-      }
+    for (const float temperature : {0.0F, 1.0F}) {
+      const auto source = model->dflash_source(*drafter, options);
+      Sampler sampler = Sampler::create(model->config().vocab_size, model->budget()).value();
+      sampler.set_options({.temperature = temperature, .seed = 3}, {});
+      const std::vector<TokenId> text = {mask};
+      std::vector<TokenId> drafts(7);
+      ASSERT_OK(source->draft(text, sampler, drafts));
+      EXPECT_EQ(std::ranges::count(drafts, mask), 0) << mask;
     }
   }
   EXPECT_GT(preferred, 0) << "nothing had to be left out";

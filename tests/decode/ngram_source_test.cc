@@ -118,7 +118,7 @@ TEST_F(NgramSourceTest, SearchesTheLastTokensOnly) {
   EXPECT_EQ(NgramSource::match_length(tokens), 0);
 }
 
-// Always proposes the same token, with a distribution.
+// Always proposes the same token.
 class ConstantSource final : public DraftSource {
  public:
   std::int64_t max_length() const override { return 5; }
@@ -129,13 +129,7 @@ class ConstantSource final : public DraftSource {
     std::fill(out.begin(), out.end(), 77);
     return {};
   }
-  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override {
-    return probabilities_;
-  }
   std::uint64_t bytes_read() const override { return 123; }
-
- private:
-  std::vector<float> probabilities_ = {1.0F};
 };
 
 TEST_F(NgramSourceTest, LeavesShortMatchesToTheOtherSourceOfAChain) {
@@ -151,14 +145,12 @@ TEST_F(NgramSourceTest, LeavesShortMatchesToTheOtherSourceOfAChain) {
   EXPECT_EQ(offer.kind, DraftKind::kDflash);
   EXPECT_EQ(offer.length, 4);
   EXPECT_EQ(draft(chain, tokens, 2), (Tokens{77, 77}));
-  EXPECT_EQ(chain.draft_probabilities(0).size(), 1U);
 
   tokens.push_back(8);
   offer = chain.offer(tokens);
   EXPECT_EQ(offer.kind, DraftKind::kNgram);
   EXPECT_EQ(offer.length, 6);
   EXPECT_EQ(draft(chain, tokens, 2), (Tokens{9, 10}));
-  EXPECT_TRUE(chain.draft_probabilities(0).empty());
 }
 
 }  // namespace

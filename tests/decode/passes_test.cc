@@ -42,7 +42,6 @@ class PartlyRight final : public DraftSource {
     }
     return {};
   }
-  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
 
  private:
   std::size_t right_;

@@ -172,15 +172,14 @@ struct Verified {
   std::vector<int> counts;
   double accepted = 0.0;  // share
 };
-Verified verify_many(Sampler& sampler, bool certain_drafts) {
+Verified verify_many(Sampler& sampler) {
   constexpr int kDraws = 100000;
   Verified verified{std::vector<int>(kVocabulary), 0.0};
   for (int p = 0; p < kDraws; ++p) {
     std::vector<float> q = other_logits();
     const TokenId drafted = sampler.draft(q, p);
     std::vector<float> logits = some_logits();
-    const TokenId id = sampler.verify(
-        logits, drafted, certain_drafts ? std::span<const float>() : std::span<const float>(q), p);
+    const TokenId id = sampler.sample(logits, p);
     ++verified.counts[static_cast<std::size_t>(id)];
     verified.accepted += id == drafted ? 1.0 / kDraws : 0.0;
   }
@@ -207,42 +206,14 @@ double total_variation(const std::vector<double>& p, const std::vector<double>& 
   return 0.5 * sum;
 }
 
-TEST_F(SamplerTest, RejectionFollowsTheTargetsDistributionAndAcceptsTheOverlap) {
-  sampler_.set_options({.temperature = 0.8F, .seed = 21}, {}, AcceptRule::kRejection);
-  const auto p = softmax(some_logits(), 0.8);
-  const auto q = softmax(other_logits(), 0.8);
-  const Verified drawn = verify_many(sampler_, false);
-  EXPECT_LT(pearson(drawn.counts, p), limit(kVocabulary - 1));
-  EXPECT_GT(pearson(drawn.counts, q), 2.0 * limit(kVocabulary - 1));
-  // 100,000 draws: a standard deviation of at most 0.0016.
-  EXPECT_NEAR(drawn.accepted, 1.0 - total_variation(p, q), 0.006);
-  // A draft without probabilities (an n-gram's) is certain: it is kept with probability p.
-  const Verified certain = verify_many(sampler_, true);
-  EXPECT_LT(pearson(certain.counts, p), limit(kVocabulary - 1));
-}
-
-TEST_F(SamplerTest, RejectionFollowsTheFilteredDistribution) {
-  sampler_.set_options({.temperature = 1.0F, .top_k = 4, .seed = 22}, {}, AcceptRule::kRejection);
-  const Verified drawn = verify_many(sampler_, false);
-  EXPECT_LT(pearson(drawn.counts, only(softmax(some_logits(), 1.0), {3, 6, 0, 9})), limit(3));
-}
-
 TEST_F(SamplerTest, SharedNoiseAgreesAtLeastAsOftenAsItsBound) {
   sampler_.set_options({.temperature = 0.8F, .seed = 23}, {});
   const double distance =
       total_variation(softmax(some_logits(), 0.8), softmax(other_logits(), 0.8));
-  const Verified drawn = verify_many(sampler_, false);
+  const Verified drawn = verify_many(sampler_);
   EXPECT_LT(pearson(drawn.counts, softmax(some_logits(), 0.8)), limit(kVocabulary - 1));
   EXPECT_GT(drawn.accepted, (1.0 - distance) / (1.0 + distance) - 0.006);
-  EXPECT_LT(drawn.accepted, 1.0 - distance);  // what rejection reaches
-}
-
-TEST_F(SamplerTest, RejectionIsGreedyAtTemperatureZero) {
-  sampler_.set_options({}, {}, AcceptRule::kRejection);
-  std::vector<float> logits = some_logits();
-  EXPECT_EQ(sampler_.verify(logits, 5, {}, 0), 3);
-  logits = some_logits();
-  EXPECT_EQ(sampler_.draft(logits, 0), 3);
+  EXPECT_LT(drawn.accepted, 1.0 - distance);  // what rejection sampling would reach
 }
 
 TEST_F(SamplerTest, IsAFunctionOfSeedAndPositionAlone) {
@@ -316,46 +287,21 @@ TEST(CheckLogits, RefusesWhatIsNotFinite) {
 // Colder and colder is greedier and greedier, whatever the division does.
 TEST_F(SamplerTest, TinyTemperaturesAreGreedy) {
   for (const float temperature : {1e-6F, 1e-36F, 1e-38F, 1e-45F}) {
-    for (const AcceptRule accept : {AcceptRule::kSampleMatch, AcceptRule::kRejection}) {
-      sampler_.set_options({.temperature = temperature, .seed = 5}, {}, accept);
-      for (Position p = 0; p < 50; ++p) {
-        EXPECT_EQ(draw(p), argmax(some_logits())) << temperature;
-        std::vector<float> logits = some_logits();
-        EXPECT_EQ(sampler_.verify(logits, 4, {}, p), argmax(some_logits())) << temperature;
-      }
-    }
+    sampler_.set_options({.temperature = temperature, .seed = 5}, {});
+    for (Position p = 0; p < 50; ++p) EXPECT_EQ(draw(p), argmax(some_logits())) << temperature;
   }
 }
 
 TEST_F(SamplerTest, AnInfiniteBiasLeavesOnlyItsTokens) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float bias : {kInfinity, 3e38F}) {
-    for (const AcceptRule accept : {AcceptRule::kSampleMatch, AcceptRule::kRejection}) {
-      sampler_.set_options({.temperature = 0.5F, .logit_bias = {{4, bias}, {9, bias}}, .seed = 5},
-                           {}, accept);
-      std::map<TokenId, int> counts;
-      for (Position p = 0; p < 400; ++p) {
-        std::vector<float> logits = some_logits();
-        ++counts[sampler_.verify(logits, 2, {}, p)];
-      }
-      EXPECT_EQ(counts.size(), 2U);
-      EXPECT_GT(counts[4], 100);
-      EXPECT_GT(counts[9], 100);
-    }
-  }
-}
-
-// Where the two distributions are equal up to rounding nothing may be left to draw from.
-TEST_F(SamplerTest, DrawsFromTheDistributionWhereNoResidualIsLeft) {
-  sampler_.set_options({.temperature = 1.0F, .seed = 5}, {}, AcceptRule::kRejection);
-  std::vector<float> certain(kVocabulary, -1e30F);
-  certain[7] = 0.0F;
-  std::vector<float> drafts(kVocabulary, 0.0F);
-  drafts[3] = 1.0F;
-  drafts[7] = 1.0F;  // as if rounding had made it so
-  for (Position p = 0; p < 20; ++p) {
-    std::vector<float> logits = certain;
-    EXPECT_EQ(sampler_.verify(logits, 3, drafts, p), 7);
+    sampler_.set_options({.temperature = 0.5F, .logit_bias = {{4, bias}, {9, bias}}, .seed = 5},
+                         {});
+    std::map<TokenId, int> counts;
+    for (Position p = 0; p < 400; ++p) ++counts[draw(p)];
+    EXPECT_EQ(counts.size(), 2U);
+    EXPECT_GT(counts[4], 100);
+    EXPECT_GT(counts[9], 100);
   }
 }
 

@@ -34,7 +34,6 @@ class ScriptedSource final : public DraftSource {
     }
     return {};
   }
-  std::span<const float> draft_probabilities(std::int64_t /*index*/) const override { return {}; }
 
  private:
   Script script_;
@@ -102,9 +101,9 @@ const std::vector<std::string> kTargets = {
     "gemma4-moe", "gemma4-moe-edge", "gemma4-dense", "gemma4-e",
     "gemma4-e4",  "qwen3-tied",      "qwen3-untied", "demo"};
 
-Sampler make_sampler(TestModel& model, const Request& request, AcceptRule rule) {
+Sampler make_sampler(TestModel& model, const Request& request) {
   Sampler sampler = Sampler::create(model.config().vocab_size, model.budget()).value();
-  sampler.set_options(request.sampling, {}, rule);
+  sampler.set_options(request.sampling, {});
   for (const TokenId id : request.prompt) sampler.add_prompt_token(id);
   return sampler;
 }
@@ -139,7 +138,7 @@ Output finish(Timeline& timeline, GenerateResult result) {
 
 Output plain(Trio& trio, const Request& request) {
   const auto timeline = trio.model->timeline(session_options(request, 24), 1);
-  Sampler sampler = make_sampler(*trio.model, request, AcceptRule::kSampleMatch);
+  Sampler sampler = make_sampler(*trio.model, request);
   EXPECT_TRUE(timeline->push(request.prompt).has_value());
   EXPECT_TRUE(timeline->run_pending().has_value());
   GenerateResult result;
@@ -154,7 +153,6 @@ Output plain(Trio& trio, const Request& request) {
 struct Speculation {
   std::int64_t draft_length = 4;
   std::int64_t chunk = 24;
-  AcceptRule rule = AcceptRule::kSampleMatch;
 };
 
 // `source` null: DFlash with `drafter`, or a chain with it if `chain`.
@@ -180,7 +178,7 @@ Output speculate(Trio& trio,
     }
   }
   DraftCosts costs;
-  Sampler sampler = make_sampler(*trio.model, request, options.rule);
+  Sampler sampler = make_sampler(*trio.model, request);
   EXPECT_TRUE(timeline->push(request.prompt).has_value());
   EXPECT_TRUE(timeline->run_pending().has_value());
   GenerateResult result;

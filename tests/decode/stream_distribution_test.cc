@@ -1,5 +1,5 @@
-// Tokens that come out of the decoding loop follow the target's distribution, whatever drafts and
-// by whichever rule drafts are accepted: the joint distribution of four tokens in a row, of which
+// Tokens that come out of the decoding loop follow the target's distribution, whatever drafts: the
+// joint distribution of four tokens in a row, of which
 // drafts of three rows with probabilities of their own were verified, against the exact one.
 #include <gtest/gtest.h>
 
@@ -43,10 +43,6 @@ class RowDrafts final : public DraftSource {
     }
     return {};
   }
-  std::span<const float> draft_probabilities(std::int64_t index) const override {
-    if (certain_) return {};
-    return rows_[static_cast<std::size_t>(index)];
-  }
 
  private:
   bool certain_;
@@ -56,7 +52,6 @@ class RowDrafts final : public DraftSource {
 struct Way {
   const char* name;
   bool drafts = true;
-  AcceptRule rule = AcceptRule::kRejection;
   bool certain = false;
   int top_k = 0;
 };
@@ -81,8 +76,7 @@ std::vector<int> count_streams(const Way& way) {
     EXPECT_TRUE(target.timeline().rewind(1).has_value());
     EXPECT_TRUE(target.timeline().run_pending().has_value());
     target.sampler().set_options(
-        {.temperature = 1.0F, .top_k = way.top_k, .seed = static_cast<std::uint64_t>(seed)}, {},
-        way.rule);
+        {.temperature = 1.0F, .top_k = way.top_k, .seed = static_cast<std::uint64_t>(seed)}, {});
     // One more than is looked at, for a last draft is only made where another token may follow.
     const DecodeRequest request{.max_tokens = kTokens + 1, .draft_length = 3};
     GenerateResult result;
@@ -146,15 +140,13 @@ TEST_P(StreamDistribution, IsTheTargets) {
   EXPECT_LT(statistic, degrees * std::pow(1.0 - spread + 3.09 * std::sqrt(spread), 3.0));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways,
-    StreamDistribution,
-    testing::Values(Way{.name = "plain", .drafts = false},
-                    Way{.name = "rejection"},
-                    Way{.name = "rejection_of_certain_drafts", .certain = true},
-                    Way{.name = "rejection_within_the_best_two", .top_k = 2},
-                    Way{.name = "shared_noise", .rule = AcceptRule::kSampleMatch}),
-    [](const auto& way) { return std::string(way.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways,
+                         StreamDistribution,
+                         testing::Values(Way{.name = "plain", .drafts = false},
+                                         Way{.name = "drafted"},
+                                         Way{.name = "certain_drafts", .certain = true},
+                                         Way{.name = "within_the_best_two", .top_k = 2}),
+                         [](const auto& way) { return std::string(way.param.name); });
 
 }  // namespace
 }  // namespace kakeya::test

@@ -211,17 +211,6 @@ TEST_F(SpeculationEval, AcceptsNothingWithForcedRejectionAndGivesTheSameOutput) 
   EXPECT_EQ(report.rounds.tokens_per_round(), 1.0);
 }
 
-// Rejection sampling draws other tokens than plain decoding, which is the difference to be found.
-TEST_F(SpeculationEval, NamesThePromptsWhoseOutputDiffers) {
-  SpeculationEvalOptions options = options_of(4);
-  options.generate.sampling.temperature = 1.5F;
-  options.generate.accept = AcceptRule::kRejection;
-  const SpeculationReport report = evaluate(options);
-  EXPECT_THAT(report.differing, testing::Contains("code"));
-  EXPECT_EQ(report.outputs_equal(), 3 - static_cast<std::int64_t>(report.differing.size()));
-  EXPECT_NE(report.plain_ids, report.speculative_ids);
-}
-
 // Every generation counts, of every pair and of both ways: one that is cut short is found.
 TEST_F(SpeculationEval, ComparesEveryOutputOfEveryPair) {
   const std::vector<PromptText> texts = {{"count", "Count from 5 to 12.", ""}};

@@ -314,7 +314,6 @@ void edit(Input& input, Content& content) {
 struct Use {
   bool sampled = false;
   bool fixed_length = false;
-  bool rejection = false;
   kakeya::Position back = 0;  // where it is taken back to afterwards
 };
 
@@ -327,7 +326,6 @@ void use(Session& session, const Use& how) {
       .max_tokens = 2,
       .sampling = {.temperature = how.sampled ? 1.0F : 0.0F, .top_p = 0.9F},
       .draft_length = how.fixed_length ? 3 : kakeya::kAutoDraftLength,
-      .accept = how.rejection ? kakeya::AcceptRule::kRejection : kakeya::AcceptRule::kSampleMatch,
       .ignore_model_stop_ids = true};
   // Rows that were no numbers give logits that are none, which is said.
   const auto sound = [&] {
@@ -370,7 +368,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t flags = input.number(1);
   const Use how{.sampled = (flags & 1) != 0,
                 .fixed_length = (flags & 2) != 0,
-                .rejection = (flags & 4) != 0,
                 .back = static_cast<kakeya::Position>(input.number(1) % kContext)};
   const std::unique_ptr<Session> fork = (flags & 8) == 0 ? nullptr : must(subject.session->fork());
   Session& session = fork == nullptr ? *subject.session : *fork;
