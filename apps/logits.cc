@@ -4,12 +4,12 @@
 #include <memory>
 #include <numeric>
 
-#include "backend/sampler.h"
 #include "base/status.h"
 #include "command.h"
 #include "drafter_tensors.h"
 #include "formats/safetensors.h"
 #include "internal_engine.h"
+#include "sampling/sampler.h"
 
 namespace kakeya::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "backend/logprobs.h"
 #include "base/status.h"
+#include "sampling/logprobs.h"
 
 namespace kakeya {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "backend/rows.h"
-#include "backend/sampler.h"
 #include "kakeya/logprobs.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

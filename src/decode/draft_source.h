@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "backend/sampler.h"
 #include "kakeya/session.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

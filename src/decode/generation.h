@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "backend/choose.h"
-#include "backend/sampler.h"
 #include "base/clock.h"
 #include "decode/draft_source.h"
 #include "decode/length_policy.h"
@@ -31,6 +30,7 @@
 #include "formats/drafter_config.h"
 #include "kakeya/logprobs.h"
 #include "kakeya/session.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

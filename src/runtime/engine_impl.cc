@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "backend/sampler.h"
 #include "base/status.h"
 #include "formats/generation_notes.h"
 #include "model/checkpoint_source.h"
@@ -15,6 +14,7 @@
 #include "runtime/engine_handle.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/text_notes.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 namespace {

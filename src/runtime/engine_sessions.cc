@@ -7,12 +7,12 @@
 #include <string>
 #include <utility>
 
-#include "backend/sampler.h"
 #include "base/status.h"
 #include "runtime/engine_impl.h"
 #include "runtime/exact_rows.h"
 #include "runtime/scheduler_impl.h"
 #include "runtime/session_impl.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "backend/logprobs.h"
-#include "backend/sampler.h"
 #include "base/status.h"
+#include "sampling/logprobs.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "backend/logprobs.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "runtime/session_rows.h"
+#include "sampling/logprobs.h"
 
 namespace kakeya {
 namespace {

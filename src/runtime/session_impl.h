@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/sampler.h"
 #include "decode/generation.h"
 #include "decode/timeline.h"
 #include "kakeya/session.h"
@@ -18,6 +17,7 @@
 #include "runtime/prompt_cache.h"
 #include "runtime/session_drafts.h"
 #include "runtime/session_snapshot.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

@@ -14,8 +14,8 @@
 #include <numeric>
 #include <ostream>
 
-#include "backend/sampler.h"
 #include "model/test_model.h"
+#include "sampling/sampler.h"
 #include "thorough.h"
 
 namespace kakeya::test {

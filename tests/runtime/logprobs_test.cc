@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "backend/logprobs.h"
 #include "base/random.h"
 #include "kakeya/engine.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
+#include "sampling/logprobs.h"
 
 namespace kakeya::test {
 namespace {

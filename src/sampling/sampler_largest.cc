@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/sampler.h"
+#include "sampling/sampler.h"
 
 namespace kakeya {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "backend/sampler.h"
+#include "sampling/sampler.h"
 
 namespace kakeya::test {
 namespace {

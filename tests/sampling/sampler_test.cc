@@ -1,4 +1,4 @@
-#include "backend/sampler.h"
+#include "sampling/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "backend/logprobs.h"
+#include "sampling/logprobs.h"
 
 #include <algorithm>
 #include <cmath>
