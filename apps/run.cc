@@ -62,8 +62,9 @@ class Runner {
 
  private:
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
-  Result<std::vector<TokenId>> encode(std::string_view text,
-                                      std::span<const TextRange> plain) const;
+  // What `encode` gives of a text for at most so many tokens as the context holds.
+  template <typename Encode>
+  Result<std::vector<TokenId>> fitting(std::size_t bytes, const Encode& encode) const;
   Status check_length(std::string_view text) const;
   Unexpected too_long(std::size_t bytes) const;
   Result<Turn> take_turn(const std::string& prompt);
@@ -85,11 +86,12 @@ class Runner {
 
 Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   if (flags_.raw) {
-    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode(prompt, {}));
-    const TokenId bos = engine_->bos_id();
     const std::span<const TokenId> held = session_->tokens();  // restored
-    if (bos >= 0 && held.empty() && (ids.empty() || ids.front() != bos))
-      ids.insert(ids.begin(), bos);
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids, fitting(prompt.size(), [&](std::size_t most) {
+                              const EncodeOptions options = {.most_tokens = most};
+                              return held.empty() ? engine_->encode_text(prompt, options)
+                                                  : tokenizer_.encode(prompt, options);
+                            }));
     ids.insert(ids.begin(), held.begin(), held.end());
     return ids;
   }
@@ -98,15 +100,16 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   KAKEYA_ASSIGN_OR_RETURN(
       const ChatPrompt chat,
       engine_->apply_chat_template(messages_, {.enable_thinking = thinking_of(flags_)}));
-  return encode(chat.text, chat.plain);
+  return fitting(chat.text.size(), [&](std::size_t most) {
+    return tokenizer_.encode(chat.text, {.most_tokens = most, .plain = chat.plain});
+  });
 }
 
 // Ids beyond the context are not made, so that a text's memory is bounded by the session's size.
-Result<std::vector<TokenId>> Runner::encode(std::string_view text,
-                                            std::span<const TextRange> plain) const {
-  const auto context = static_cast<std::size_t>(session_->context());
-  auto ids = tokenizer_.encode(text, {.most_tokens = context, .plain = plain});
-  if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(text.size());
+template <typename Encode>
+Result<std::vector<TokenId>> Runner::fitting(std::size_t bytes, const Encode& encode) const {
+  Result<std::vector<TokenId>> ids = encode(static_cast<std::size_t>(session_->context()));
+  if (!ids && ids.error().code() == StatusCode::kResourceExhausted) return too_long(bytes);
   return ids;
 }
 

@@ -27,17 +27,11 @@ Result<PromptText> parse_line(std::string_view line, std::size_t number) {
 Result<std::vector<TokenId>> encode(const Engine& engine,
                                     const std::string& prompt,
                                     PromptForm form) {
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   if (form == PromptForm::kChat) {
     const ChatMessage message{.role = "user", .content = prompt};
-    KAKEYA_ASSIGN_OR_RETURN(const ChatPrompt chat, engine.apply_chat_template({&message, 1}));
-    return tokenizer->encode(chat.text, {.plain = chat.plain});
+    return engine.encode_chat({&message, 1});
   }
-  KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                          tokenizer->encode(prompt, {.parse_special = form != PromptForm::kPlain}));
-  const TokenId bos = engine.bos_id();
-  if (bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
-  return ids;
+  return engine.encode_text(prompt, {.parse_special = form != PromptForm::kPlain});
 }
 
 }  // namespace

@@ -11,13 +11,11 @@ kakeya::Status generate(const char* folder, const char* prompt) {
   const auto tokenizer = (*engine)->tokenizer();
   if (!tokenizer) return tl::unexpected(tokenizer.error());
   const kakeya::ChatMessage message = {.role = "user", .content = prompt};
-  const auto prompt_text = (*engine)->apply_chat_template({&message, 1});
-  if (!prompt_text) return tl::unexpected(prompt_text.error());
+  const auto ids = (*engine)->encode_chat({&message, 1});
+  if (!ids) return tl::unexpected(ids.error());
 
   auto session = (*engine)->create_session();
   if (!session) return tl::unexpected(session.error());
-  const auto ids = (*tokenizer)->encode(prompt_text->text, {.plain = prompt_text->plain});
-  if (!ids) return tl::unexpected(ids.error());
   if (auto status = (*session)->append(*ids); !status) return status;
   const auto result = (*session)->generate({.max_tokens = 64});
   if (!result) return tl::unexpected(result.error());

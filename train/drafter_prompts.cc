@@ -161,19 +161,16 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
 
 Result<std::vector<std::vector<TokenId>>> encode_requests(
     Engine& engine, const std::vector<std::string>& requests) {
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   std::vector<std::vector<TokenId>> encoded;
   for (const std::string& request : requests) {
     const ChatMessage message{.role = "user", .content = request};
-    const auto prompt = engine.apply_chat_template({&message, 1}, {});
-    if (!prompt && prompt.error().code() != StatusCode::kFailedPrecondition) {
-      return Unexpected(prompt.error());
+    auto ids = engine.encode_chat({&message, 1});
+    // Without a template, as it is.
+    if (!ids && ids.error().code() == StatusCode::kFailedPrecondition) {
+      ids = engine.encode_text(request, {.parse_special = false});
     }
-    KAKEYA_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                            prompt ? tokenizer->encode(prompt->text, {.plain = prompt->plain})
-                                   : tokenizer->encode(request, {.parse_special = false}));
-    if (!prompt && engine.bos_id() >= 0) ids.insert(ids.begin(), engine.bos_id());
-    encoded.push_back(std::move(ids));
+    if (!ids) return Unexpected(ids.error());
+    encoded.push_back(std::move(ids).value());
   }
   return encoded;
 }

@@ -41,19 +41,16 @@ constexpr std::array kRequests = {
 using Ids = std::vector<TokenId>;
 
 Result<std::vector<Ids>> encode_beginnings(Engine& engine) {
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   std::vector<Ids> beginnings;
   for (const char* text : kBeginnings) {
-    KAKEYA_ASSIGN_OR_RETURN(Ids ids, tokenizer->encode(text, {.parse_special = false}));
-    if (engine.bos_id() >= 0) ids.insert(ids.begin(), engine.bos_id());
+    KAKEYA_ASSIGN_OR_RETURN(Ids ids, engine.encode_text(text, {.parse_special = false}));
     beginnings.push_back(std::move(ids));
   }
   for (const char* text : kRequests) {
     const ChatMessage message{.role = "user", .content = text};
-    const auto prompt = engine.apply_chat_template({&message, 1}, {});
-    if (!prompt) break;  // a model without a template
-    KAKEYA_ASSIGN_OR_RETURN(Ids ids, tokenizer->encode(prompt->text, {.plain = prompt->plain}));
-    beginnings.push_back(std::move(ids));
+    auto ids = engine.encode_chat({&message, 1});
+    if (!ids) break;  // a model without a template
+    beginnings.push_back(std::move(ids).value());
   }
   return beginnings;
 }

@@ -4,6 +4,7 @@
 // backend_name(), session_options()) is valid as long as the engine or one of its sessions lives.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -55,6 +56,17 @@ class Engine {
   // objects, naming the one.
   virtual Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
                                                  const ChatOptions& options = {}) const = 0;
+
+  // The tokens of a text that no chat template writes, bos_id() in front unless the text spells it.
+  // Errors: kFailedPrecondition if the folder has no tokenizer; those of Tokenizer::encode().
+  Result<std::vector<TokenId>> encode_text(std::string_view text,
+                                           const EncodeOptions& options = {}) const;
+  // The tokens of a conversation as its chat template writes it; more than `most_tokens` are
+  // refused. Errors: those of apply_chat_template() and Tokenizer::encode().
+  Result<std::vector<TokenId>> encode_chat(
+      std::span<const ChatMessage> messages,
+      const ChatOptions& options = {},
+      std::size_t most_tokens = EncodeOptions{}.most_tokens) const;
 
   // The vector [hidden_size] of a text: the last layer's output after the final norm, pooled. In a
   // timeline of its own, which keeps all rows as the default session stores them; the numbers do

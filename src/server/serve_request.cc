@@ -34,13 +34,14 @@ constexpr std::int64_t kMostCounted = std::int64_t{1} << 40;
 Outcome<std::vector<TokenId>> encode(const Engine& engine,
                                      std::string_view text,
                                      EncodeOptions options,
+                                     bool with_bos,
                                      std::int64_t most_tokens,
                                      const std::string& parameter) {
   const auto tokenizer = engine.tokenizer();
   if (!tokenizer) return tl::unexpected(refusal_of(tokenizer.error()));
   const std::int64_t counted = std::min(most_tokens, kMostCounted) * kCounted;
   options.most_tokens = static_cast<std::size_t>(counted);
-  auto ids = (*tokenizer)->encode(text, options);
+  auto ids = with_bos ? engine.encode_text(text, options) : (*tokenizer)->encode(text, options);
   if (ids && std::ssize(*ids) <= most_tokens) return std::move(ids).value();
   if (ids) return tl::unexpected(too_long(most_tokens, std::ssize(*ids), true, parameter));
   if (ids.error().code() == StatusCode::kResourceExhausted) {
@@ -75,7 +76,7 @@ Outcome<std::vector<TokenId>> conversation_ids(const Engine& engine, const Serve
   if (!sound) return tl::unexpected(sound.error());
   const auto chat = apply_template(engine, wish.messages, wish.chat);
   if (!chat) return tl::unexpected(chat.error());
-  return encode(engine, chat->text, {.plain = chat->plain}, context - 1, "messages");
+  return encode(engine, chat->text, {.plain = chat->plain}, false, context - 1, "messages");
 }
 
 Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
@@ -132,12 +133,7 @@ Outcome<std::vector<TokenId>> encode_text(const Engine& engine,
                                           bool add_special,
                                           std::int64_t most_tokens,
                                           const std::string& parameter) {
-  auto ids = encode(engine, text, {}, most_tokens, parameter);
-  const TokenId bos = add_special ? engine.bos_id() : -1;
-  if (!ids || bos < 0 || (!ids->empty() && ids->front() == bos)) return ids;
-  ids->insert(ids->begin(), bos);
-  if (std::ssize(*ids) <= most_tokens) return ids;
-  return tl::unexpected(too_long(most_tokens, std::ssize(*ids), true, parameter));
+  return encode(engine, text, {}, add_special, most_tokens, parameter);
 }
 
 Outcome<ChatPrompt> apply_template(const Engine& engine,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -37,12 +38,10 @@ Outcome<ChatPrompt> read_conversation(const Engine& engine,
 }
 
 // Bounded by what a server can spare for a text, not by the context.
-Outcome<std::vector<TokenId>> encoded(const Tokenizer& tokenizer,
-                                      std::string_view text,
-                                      EncodeOptions options,
-                                      const std::string& parameter) {
-  options.most_tokens = static_cast<std::size_t>(kMostTokenized);
-  auto ids = tokenizer.encode(text, options);
+Outcome<std::vector<TokenId>> encoded(
+    const std::function<Result<std::vector<TokenId>>(const EncodeOptions&)>& encode,
+    const std::string& parameter) {
+  auto ids = encode({.most_tokens = static_cast<std::size_t>(kMostTokenized)});
   if (ids) return std::move(ids).value();
   if (ids.error().code() != StatusCode::kResourceExhausted) {
     return tl::unexpected(refusal_of(ids.error()));
@@ -60,7 +59,12 @@ Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
   if (body.contains("messages")) {
     const auto chat = read_conversation(engine, body, text);
     if (!chat) return tl::unexpected(chat.error());
-    return encoded(tokenizer, chat->text, {.plain = chat->plain}, "messages");
+    return encoded(
+        [&](EncodeOptions options) {
+          options.plain = chat->plain;
+          return tokenizer.encode(chat->text, options);
+        },
+        "messages");
   }
   JsonReader reader;
   const char* const name = body.contains("prompt") ? "prompt" : "content";
@@ -72,10 +76,12 @@ Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
   reader.read(body, "add_special", add_special);         // llama.cpp's name
   reader.read(body, "add_special_tokens", add_special);  // vLLM's
   if (reader.failed()) return problem_of(reader);
-  auto ids = encoded(tokenizer, content->get_ref<const std::string&>(), {}, name);
-  const TokenId bos = add_special ? engine.bos_id() : -1;
-  if (ids && bos >= 0 && (ids->empty() || ids->front() != bos)) ids->insert(ids->begin(), bos);
-  return ids;
+  const auto& given = content->get_ref<const std::string&>();
+  return encoded(
+      [&](const EncodeOptions& options) {
+        return add_special ? engine.encode_text(given, options) : tokenizer.encode(given, options);
+      },
+      name);
 }
 
 struct EmbeddingRequest {
