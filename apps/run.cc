@@ -62,7 +62,7 @@ class Runner {
 
  private:
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt);
-  // What `encode` gives of a text for at most so many tokens as the context holds.
+  // Calls `encode` with the most tokens that the context holds.
   template <typename Encode>
   Result<std::vector<TokenId>> fitting(std::size_t bytes, const Encode& encode) const;
   Status check_length(std::string_view text) const;
