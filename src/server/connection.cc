@@ -149,8 +149,11 @@ bool Connection::admit(const HttpFields& fields) {
 }
 
 bool Connection::admit_host(const HttpFields& fields) {
-  if (fields.count(http::field::host) > 1) {
-    return reply(400, error_json({.message = "Host: expected one, got several"})) && false;
+  const std::size_t hosts = fields.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && version_ == 11)) {
+    return reply(400, error_json({.message = fmt::format("Host: expected one, got {}",
+                                                         hosts == 0 ? "none" : "several")})) &&
+           false;
   }
   const std::string_view origin = view_of(fields[http::field::origin]);
   if (service_.access.lets_read(origin)) origin_ = origin;

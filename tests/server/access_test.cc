@@ -203,9 +203,9 @@ TEST_F(AccessTest, TurnsAwayWhoIsTooMuchOverTls) {
   asio::ssl::stream<asio::ip::tcp::socket> first(io, context);
   first.next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
   first.handshake(asio::ssl::stream_base::client);
-  asio::write(first,
-              asio::buffer(std::string_view("POST /tokenize HTTP/1.1\r\nContent-Length: 9\r\n"
-                                            "Expect: 100-continue\r\n\r\n")));
+  asio::write(first, asio::buffer(std::string_view(
+                         "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+                         "Expect: 100-continue\r\n\r\n")));
   std::array<char, 25> go_on = {};
   asio::read(first, asio::buffer(go_on));
   const HttpResponse second = ask_by_tls(request(http::verb::get, "/health", ""));

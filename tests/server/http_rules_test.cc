@@ -91,6 +91,7 @@ std::vector<Refused> refused_requests() {
        post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), "400"},
       {"a chunk's size that is none", post("Transfer-Encoding: chunked\r\n", "zz\r\n"), "400"},
       {"two hosts", behind + "Host: example.com\r\n\r\n", "400"},
+      {"no host", "GET /health HTTP/1.1\r\n\r\n", "400"},
       {"a long field", behind + "X: " + std::string(20'000, 'a') + "\r\n\r\n", "431"},
       {"a long chunk extension",
        post("Transfer-Encoding: chunked\r\n", chunk_of("a", ";" + std::string(200'000, 'b'))),
@@ -295,7 +296,9 @@ TEST_F(HttpRules, ANewcomerTakesThePlaceOfAnIdleConnection) {
   for (int count = 0; count < 20; ++count) idle.emplace_back(port());
   for (int count = 0; count < 10; ++count) {
     EXPECT_TRUE(
-        all_answers(port(), std::string("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"))
+        all_answers(
+            port(),
+            std::string("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
             .starts_with("HTTP/1.1 200"));
   }
 }

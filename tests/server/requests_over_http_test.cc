@@ -226,10 +226,10 @@ TEST_F(RequestsOverHttp, AStreamThatWaitsShowsSignsOfLife) {
   json body = chat(2);
   body["stream"] = true;
   const std::string text = body.dump();
-  waiting.send(
-      fmt::format("POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
-                  "Content-Length: {}\r\n\r\n{}",
-                  text.size(), text));
+  waiting.send(fmt::format(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: {}\r\n\r\n{}",
+      text.size(), text));
   const std::string header = waiting.read_until("\r\n\r\n");
   EXPECT_NE(header.find("text/event-stream"), std::string::npos);
   EXPECT_NE(header.find("X-Accel-Buffering: no"), std::string::npos);
