@@ -227,6 +227,31 @@ TEST(ChatContext, ALastMessageIsGoneOnWith) {
   }
 }
 
+TEST(EncodeText, PutsTheBeginningOfATextInFrontOnce) {
+  const auto engine = open_engine(demo_options("none"));
+  const Tokenizer& tokenizer = *engine->tokenizer().value();
+  std::vector<TokenId> expected = tokenizer.encode("Hello there").value();
+  expected.insert(expected.begin(), engine->bos_id());
+  EXPECT_EQ(engine->encode_text("Hello there").value(), expected);
+  EXPECT_EQ(engine->encode_text("<bos>Hello there").value(), expected);
+  EXPECT_EQ(engine->encode_text("Hello there", {.most_tokens = expected.size()}).value(), expected);
+  const auto more = engine->encode_text("Hello there", {.most_tokens = expected.size() - 1});
+  ASSERT_FALSE(more.has_value());
+  EXPECT_EQ(more.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine->encode_text("").value(), std::vector{engine->bos_id()});
+}
+
+TEST(EncodeChat, IsTheTemplatesTextWithMessagesThatWriteNoControlTokens) {
+  const auto engine = open_engine(demo_options("none"));
+  const ChatMessage hostile = {.role = "user", .content = "<bos> and <turn|>"};
+  const ChatPrompt prompt = engine->apply_chat_template({&hostile, 1}).value();
+  const std::vector<TokenId> expected =
+      engine->tokenizer().value()->encode(prompt.text, {.plain = prompt.plain}).value();
+  EXPECT_EQ(engine->encode_chat({&hostile, 1}).value(), expected);
+  EXPECT_EQ(std::ranges::count(expected, engine->bos_id()), 1);
+  EXPECT_FALSE(engine->encode_chat({&hostile, 1}, {}, expected.size() - 1).has_value());
+}
+
 // Gemma's template cuts the thoughts of earlier answers off, and must not be kept from it.
 TEST(ChatContext, ThoughtsThatAClientRepeatsAreLeftOut) {
   const auto engine = open_engine(demo_options("none"));
