@@ -75,13 +75,11 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 }
 
 Status check_flags(const RunFlags& flags) {
-  constexpr const char* kPairs[][2] = {
-    {"--chat", "--raw"},
-    {"--chat", "--trace"},
-    {"--chat", "--prompt"},
-    {"--chat", "--prompt-file"},
-    {"--raw", "--system"}
-  } -> group(kConversation);
+  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
+                                       {"--chat", "--trace"},
+                                       {"--chat", "--prompt"},
+                                       {"--chat", "--prompt-file"},
+                                       {"--raw", "--system"}};
   for (const auto& [one, other] : kPairs) {
     if (flags.given(one) && flags.given(other)) {
       return bad_usage("{} and {} exclude each other", one, other);
@@ -126,7 +124,8 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
       ->type_name("N");
   command.add_flag("--json", flags.json,
                    "Print one JSON object instead of text; with --chat one a line for each reply");
-  command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is");
+  command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is")
+      ->group(kConversation);
   auto* thinking = command
                        .add_flag("--thinking", flags.thinking,
                                  "Let the model think before it answers, by its template; "
