@@ -22,6 +22,7 @@
 
 #include "command.h"
 #include "failure.h"
+#include "flag_names.h"
 #include "kakeya/engine.h"
 #include "output.h"
 #include "report.h"
