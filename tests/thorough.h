@@ -18,7 +18,7 @@ inline int by_form(int brief, int in_full) {
   return thorough() ? in_full : brief;
 }
 
-// Whether a combination of options, given by their indices added up, is run: one of `one_of`.
+// Says whether a combination of options, given by their indices added up, is run: one of `one_of`.
 inline bool is_run(std::size_t sum_of_indices, std::size_t one_of) {
   return thorough() || sum_of_indices % one_of == 0;
 }

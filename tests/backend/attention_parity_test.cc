@@ -209,7 +209,7 @@ constexpr AttentionCase kFastAttention[] = {
     // Rows of which only the last one sees more than 32 chunks of 64 keys.
     {2, 2047, 2, 1, 32, 0, 2112}};
 
-// What fast attention may lose of outputs of order 1 where scores are of order 1.
+// The most that fast attention may lose of outputs of order 1 where scores are of order 1.
 float fast_attention_error(const Configuration& configuration) {
   const std::string set = test::unit_name(configuration.instruction_set);
   // On tiles keys rotate in 8 elements, each rounded to 2^-9 of itself, and probabilities to 2^-9

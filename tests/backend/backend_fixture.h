@@ -1,4 +1,4 @@
-// What the backend tests share: every backend that this machine runs, natively or by its twin,
+// Helpers of the backend tests: every backend that this machine runs, natively or by its twin,
 // random tensors, and a backend together with its budget and executor.
 #pragma once
 
@@ -71,7 +71,7 @@ inline std::vector<Configuration> fast_configurations(const std::vector<int>& th
   return configurations;
 }
 
-// What `compute` comes to: mlx computes in f32 whatever it is told.
+// The mode that `compute` comes to: mlx computes in f32 whatever it is told.
 inline Compute computed(const Configuration& configuration, Compute compute) {
   return is_mlx(configuration.instruction_set) ? Compute::kF32 : compute;
 }

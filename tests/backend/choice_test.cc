@@ -43,7 +43,7 @@ class Choice : public testing::TestWithParam<Configuration> {
     bool ok = true;
     bool operator==(const Outcome&) const = default;
   };
-  // Of a block whose drafts are `drafts`.
+  // The outcome for a block whose drafts are `drafts`.
   template <typename Choose>
   Outcome outcome(std::vector<float> values,
                   Sampler& sampler,
@@ -60,7 +60,7 @@ class Choice : public testing::TestWithParam<Configuration> {
     chosen.resize(static_cast<std::size_t>(choice.count));
     return {chosen, choice.status.has_value()};
   }
-  // The same on the host and by the backend; the backend's downloads.
+  // Expects the same on the host and by the backend; returns the backend's downloads.
   int expect_equal(const std::vector<float>& values,
                    const SamplingOptions& options,
                    const std::vector<TokenId>& suppressed,
@@ -78,7 +78,7 @@ class Choice : public testing::TestWithParam<Configuration> {
     EXPECT_EQ(got.ok, expected.ok);
     return copies.downloads;
   }
-  // What greedy choice takes of each row.
+  // The token of each row that greedy choice takes.
   static std::vector<TokenId> largest(const std::vector<float>& values) {
     std::vector<TokenId> ids;
     for (std::int64_t row = 0; row < kRows; ++row) {

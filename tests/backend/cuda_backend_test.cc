@@ -166,7 +166,7 @@ TEST(CudaCard, ChoosesAsTheHostDoes) {
   expect_the_choice_of_the_host(*create_cuda_backend().value(), 262144);
 }
 
-// Of the demo model, with drafts.
+// The tokens are the demo model's, with drafts.
 TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
   const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
                                  .backend = "cuda-emulated",

@@ -145,7 +145,7 @@ TEST_F(CudaDriver, LaunchesAListThatComesAgainAsAGraph) {
   ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
   EXPECT_EQ(floats.read(), std::vector<float>(3, 0x1p16F));
   EXPECT_EQ(record().graphs, 1);
-  // What one kernel is handed differs, and is as it was later.
+  // The parameters that one kernel is handed differ, and later are as they were.
   ASSERT_TRUE(driver->launch(doublings(floats, 8, 1)));
   EXPECT_EQ(record().set_nodes, 1);
   ASSERT_TRUE(driver->launch(doublings(floats, 8, 1)));

@@ -159,7 +159,7 @@ TEST(CudaEmulator, GivesTheSameBitsInEveryOrder) {
 
 TEST(CudaEmulator, RefusesLaunchesThatNoCardRuns) {
   Arrays arrays;
-  // Of compute capability 8.6 and 8.9, which have the least.
+  // Cards of compute capability 8.6 and 8.9 have the least.
   const Status status = run(Fault::kNone, 1, arrays, (99U << 10) / 4 + 1);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message(),
@@ -173,7 +173,7 @@ TEST(CudaEmulator, MemoryOfTheDeviceIsNobodyElses) {
   const Buffer buffer =
       budget.allocate(MemoryClass::kActivations, 64 * sizeof(float), backend->memory()).value();
   EXPECT_DEATH(*buffer.as<volatile float>() = 1.0F, "");
-  // What nobody wrote is no number.
+  // Memory that nobody wrote holds no number.
   std::array<float, 1> got = {0.0F};
   download(backend->memory(), DevicePointer<const float>(buffer.device<float>()),
            std::span<float>(got));

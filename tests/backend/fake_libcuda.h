@@ -6,7 +6,7 @@
 
 namespace kakeya::cuda::fake {
 
-// What it counts and finds, of the whole process.
+// The library's counts and findings, of the whole process.
 struct Record {
   std::int64_t allocations = 0;  // that succeeded
   std::int64_t releases = 0;
@@ -23,7 +23,7 @@ struct Record {
   char kernel_failure[512] = {};  // what the emulator said
 };
 
-// What is to go wrong, and what the card is: words in this variable, read by cuInit(), as
+// The variable whose words say what is to go wrong, and what the card is, read by cuInit(), as
 // "devices=0 driver=12040 capability=75 memory=1000000 fail_allocation=3 fail_launch=5
 // fault_launch=7 eager=1": which allocation finds no memory, which launch is refused, and which one
 // fails while it runs, counted from 1 since cuInit(); whether kernels run when they are launched.
@@ -33,7 +33,7 @@ inline constexpr const char* kSettings = "KAKEYA_FAKE_CUDA";
 inline constexpr const char* kRecordSymbol = "kakeya_fake_cuda_record";
 using RecordFunction = Record* (*)();
 
-// What a module begins with, as the files that nvcc makes.
+// The beginning of a module, as of the files that nvcc makes.
 inline constexpr std::uint32_t kImageMagic = 0xba55ed50U;
 
 }  // namespace kakeya::cuda::fake

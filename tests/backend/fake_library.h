@@ -1,4 +1,4 @@
-// What the files of the stand-in for NVIDIA's library share.
+// Declarations that the files of the stand-in for NVIDIA's library share.
 #pragma once
 
 #include <fmt/format.h>
@@ -153,7 +153,7 @@ class Call {
 };
 
 bool is_stream(const libcuda::Stream* stream);
-// What a kernel is handed, which the library copies.
+// The parameters that a kernel is handed, which the library copies.
 std::vector<std::byte> handed_to(const KernelHandle& kernel, void** parameters);
 // Checks a launch as a card would, and puts it off.
 Code put_kernel_off(const libcuda::KernelNode& what, std::vector<std::byte> handed);

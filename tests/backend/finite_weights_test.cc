@@ -14,7 +14,7 @@ constexpr std::int64_t kColumns = 512;
 
 class FiniteWeights : public testing::TestWithParam<Configuration> {
  protected:
-  // Whether it is loaded, and not refused for its numbers.
+  // Says whether the matrix is loaded, and not refused for its numbers.
   bool loads(const TensorView& view, Compute compute) {
     const auto loaded = machine_.backend->load_matrix(view, compute, machine_.budget);
     if (!loaded) {

@@ -1,5 +1,5 @@
-// What src/backend/cuda/libcuda.h declares is what NVIDIA's own header does, as far as calls can
-// tell: the compiler is the test.
+// The declarations of src/backend/cuda/libcuda.h are those of NVIDIA's own header, as far as calls
+// can tell: the compiler is the test.
 #include <cuda.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What is MLX's own: addresses as names of arrays, and when they are run. Operations and networks:
-// the tests of all backends.
+// Matters of MLX alone: addresses as names of arrays, and when they are run. Operations and
+// networks are in the tests of all backends.
 #include "backend/mlx/mlx_backend.h"
 
 #include <gtest/gtest.h>
@@ -207,7 +207,7 @@ std::uint64_t primitives_of_a_step(const std::string& backend) {
   const auto session = engine->create_session().value();
   EXPECT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
   const GenerateOptions two_tokens{.max_tokens = 2, .ignore_model_stop_ids = true};
-  // What is made once is made now.
+  // Everything that is made once is made now.
   EXPECT_TRUE(session->generate(two_tokens).has_value());
   const mlx::Counters before = mlx::counters(engine->backend());
   EXPECT_TRUE(session->generate(two_tokens).has_value());

@@ -101,7 +101,7 @@ TEST(MlxKernels, IndicesOutOfBoundsAreSeen) {
   EXPECT_DEATH(add_more(), "kernel scaled_add at \\(4, 0, 0\\): a\\[4\\] of 4");
 }
 
-// What MLX searches for in a text decides what the function is given.
+// The names that MLX finds in a text decide what the function is given.
 TEST(MlxKernels, TextsNameTheirArrays) {
   for (std::size_t i = 0; i < kNumKernels; ++i) {
     const auto kernel = static_cast<Kernel>(i);

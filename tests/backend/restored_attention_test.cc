@@ -98,7 +98,7 @@ class Scene {
     }
   }
 
-  // Of positions first ... first + rows - 1; without `restoring` nothing is evicted.
+  // The attention of positions first ... first + rows - 1; without `restoring` nothing is evicted.
   std::vector<float> attend(Machine& machine,
                             std::int64_t first,
                             std::int64_t rows,
@@ -294,7 +294,7 @@ TEST_P(RestoredAttention, CountsTheRowsAndCodesThatItSees) {
   for (const Case& c : kCases) {
     Scene scene(c);
     scene.store(cpu_);
-    // Of the second block the first rows have evicted nothing, the last ones have.
+    // The first rows of the second block have evicted nothing, the last ones have.
     std::vector<Block> passes = blocks();
     if (!is_slow()) passes.push_back({60, 20});
     for (const auto& [first, rows] : passes) {

@@ -131,7 +131,7 @@ void compute_for(std::chrono::milliseconds time) {
   }
 }
 
-// Whether `done` holds within some seconds.
+// Says whether `done` holds within some seconds.
 template <typename Done>
 bool soon(Done&& done) {
   const auto end = Clock::now() + std::chrono::seconds(3);

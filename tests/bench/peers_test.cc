@@ -149,7 +149,7 @@ class CountingPeer final : public Peer {
   std::vector<float> logits_;
 };
 
-// What the engine answers to the lines, without its first line.
+// The engine's answers to the lines, without its first line.
 std::vector<nlohmann::json> answers(Peer& peer, const std::string& lines) {
   std::istringstream in(lines);
   std::ostringstream out;

@@ -108,7 +108,7 @@ class BridgeEnds : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(handled) << handled.error().message();
     return handled.value_or(Handled{});
   }
-  // What lies there is refused in one line that contains `part`, and nothing ran.
+  // Expects what lies there to be refused in one line that contains `part`, and nothing to run.
   void expect_refusal(const std::string& part) {
     const Handled handled = handle();
     EXPECT_EQ(handled.refused, 1);

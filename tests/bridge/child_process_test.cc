@@ -1,4 +1,4 @@
-// What a check gets of the program that starts it: nothing but its arguments.
+// A check gets nothing of the program that starts it but its arguments.
 #include "base/child_process.h"
 
 #include <fcntl.h>

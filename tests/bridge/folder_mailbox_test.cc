@@ -1,4 +1,4 @@
-// What a folder may hold that somebody else writes into.
+// Things that a folder may hold that somebody else writes into.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

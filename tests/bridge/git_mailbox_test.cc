@@ -1,4 +1,4 @@
-// What a repository may hold that somebody else pushes into, or even owns.
+// Things that a repository may hold that somebody else pushes into, or even owns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

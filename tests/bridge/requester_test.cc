@@ -73,7 +73,7 @@ TEST_P(BridgeRequester, GetsTheAnswerOfTheMachine) {
   EXPECT_EQ(Json::parse(text_of(requester.report_path(sent.id))), doctor_report());
   EXPECT_TRUE(requester.sent()->front().fetched);
   EXPECT_TRUE(mailbox_->list(Kind::kResult)->empty());
-  // What is kept is what the machine signed.
+  // The kept result is the one that the machine signed.
   const std::string kept = text_of(folder_.path("asker/results/" + sent.id + ".json"));
   EXPECT_TRUE(open_sealed(Kind::kResult, kept, peers_of(machine_, "machine")));
 }

@@ -1,4 +1,4 @@
-// What the machine that runs checks does with jobs, good and bad, over both kinds of place.
+// The work of the machine that runs checks on jobs, good and bad, over both kinds of place.
 #include "service.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Over,
                          testing::Values("folder", "git"),
                          [](const auto& place) { return std::string(place.param); });
 
-// What is the same wherever jobs lie.
+// Checks that are the same wherever jobs lie.
 class BridgeChecks : public BridgeEnds {};
 INSTANTIATE_TEST_SUITE_P(Over, BridgeChecks, testing::Values("folder"));
 

@@ -1,5 +1,5 @@
-// What a text makes of a model's columns, against plain loops and against the model without anybody
-// looking on.
+// The importance that a text gives a model's columns, against plain loops and against the model
+// without anybody looking on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ class Experts {
   Routing routing() { return {device(chosen.data()), device(weights.data()), kTop}; }
   ConstRows rows() const { return {device(x.data()), kRows, kHidden}; }
 
-  // What the expert's down projection meets for row t.
+  // The input of the expert's down projection for row t.
   std::vector<float> inner_row(std::int64_t expert, std::int64_t t) const {
     std::vector<float> row;
     for (std::int64_t f = 0; f < kInner; ++f) {

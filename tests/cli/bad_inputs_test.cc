@@ -165,7 +165,7 @@ TEST_F(BadInputs, OfSizes) {
   });
 }
 
-// Of evaluations that run for long.
+// Inputs of evaluations that run for long.
 TEST_F(BadInputs, OfLongRuns) {
   expect_rows({
       {"$K eval longrun -m $M --minutes 0", 2, "--minutes must"},

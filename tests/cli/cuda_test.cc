@@ -19,7 +19,7 @@ class CudaCommand : public Cli {
         arguments, "",
         "LD_LIBRARY_PATH=" KAKEYA_FAKE_LIBCUDA_FOLDER " KAKEYA_FAKE_CUDA='" + settings + "' ");
   }
-  // The same line from both commands.
+  // Expects the same line from both commands.
   void expect_no_card(const std::string& settings, const std::string& why) {
     const Outcome asked = on_card(kAskCard + "--backend cuda", settings);
     EXPECT_EQ(asked.exit_code, 2);

@@ -15,7 +15,7 @@
 namespace kakeya::test {
 namespace {
 
-// What the machine did, not what was measured.
+// A report without its conditions, which say what the machine did, not what was measured.
 nlohmann::json without_conditions(const Outcome& outcome) {
   nlohmann::json report = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
   if (report.is_object()) report.erase("conditions");
@@ -175,7 +175,7 @@ TEST_F(Resume, EveryEvaluationKnowsItsSessions) {
   }
 }
 
-// The same run by another program, or on another machine, is another one.
+// A run that another program or another machine repeats is another one.
 TEST_F(Resume, ProgramAndMachineAreThoseOfTheJournal) {
   const std::string command = "eval perplexity " + kTexts + " --resume " + journal_;
   ASSERT_EQ(kakeya(command, kText).exit_code, 0);

@@ -144,7 +144,7 @@ TEST_F(Cli, RunsCodeOnlyWithTheUsersWord) {
   EXPECT_EQ(json["python"]["network_blocked"], true);
   EXPECT_EQ(json["python"]["files_blocked"], true);
   for (const auto& row : json["rows"]) EXPECT_FALSE(row.contains("expected"));
-  // What it continues is code or none, but what ran said so.
+  // The model's continuation is code or none, but what ran said so.
   const Outcome raw = kakeya(kCode + "--run-code --raw --json");
   ASSERT_EQ(raw.exit_code, 0) << raw.err;
   EXPECT_EQ(nlohmann::json::parse(raw.out)["options"]["prompt"], "raw");

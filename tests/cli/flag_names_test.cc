@@ -66,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> texts_of_the_library() {
 TEST(FlagNames, TheLibraryKnowsNoFlagAndEveryOptionItNamesHasOne) {
   const std::regex flag("--[a-z]");
   const std::regex option(R"re(\w+::[a-z_]+)re");
-  // What no command takes.
+  // Options that no command takes.
   const std::set<std::string> without = {"ChatOptions::tools",  "EmbeddingOptions::pooling",
                                          "Request::embedding",  "Request::score",
                                          "ScoreOptions::first", "ScoreOptions::top_logprobs"};

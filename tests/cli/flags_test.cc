@@ -11,7 +11,7 @@
 namespace kakeya::test {
 namespace {
 
-// What --help lists: "--kv-full", ...
+// The flags that --help lists: "--kv-full", ...
 std::set<std::string> flags_of(const std::string& help) {
   std::set<std::string> flags;
   const std::regex flag(R"((^|[\s,])(--[a-z][a-z0-9-]*)[ ,:])");
@@ -110,7 +110,7 @@ TEST_F(Cli, EveryFlagOfRunThatMakesAnotherAnswerDoes) {
 
 TEST_F(Cli, FlagsOfServeReachItsAnswers) {
   const std::string out = folder_ + "/answer";
-  // What a command of curl prints: the status, then the fields and the body.
+  // A command of curl that prints the status, then the fields and the body.
   const auto ask = [&](const std::string& words) {
     return "curl -s -i -o " + out + ".one -w '%{http_code} ' " + words + " >> " + out +
            "; tr -d '\\r' < " + out + ".one >> " + out + "; ";

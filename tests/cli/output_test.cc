@@ -186,8 +186,8 @@ TEST_F(CliOutput, SaysThatLogitsAreNotFinite) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-// Whether a beginning-of-sequence token goes in front of bare text is the tokenizer's word, not
-// that of an id in config.json.
+// The tokenizer says whether a beginning-of-sequence token goes in front of bare text, not an id in
+// config.json.
 TEST_F(CliOutput, PutsABosInFrontWhereTheTokenizerSaysSo) {
   const std::string model = damaged_model();
   const auto first_id = [&](const std::string& path) {

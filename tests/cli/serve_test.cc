@@ -64,7 +64,7 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --queue -1", "--queue");
 }
 
-// What is refused tells which value was taken.
+// A refusal tells which value was taken.
 TEST_F(Cli, TakesSettingsFromTheEnvironmentAndAFile) {
   const std::string file = folder_ + "/serve.toml";
   const std::string with_file = "serve --config " + file;

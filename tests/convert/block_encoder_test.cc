@@ -70,8 +70,8 @@ struct Bound {
   double normal;
 };
 
-// What was measured here plus 1 %, and less than what llama.cpp's own quantisers leave on such
-// numbers (docs/quantization.md): Q4_K 0.0719, Q5_K 0.0362, Q6_K 0.0178.
+// The bounds are what was measured here plus 1 %, and less than what llama.cpp's own quantisers
+// leave on such numbers (docs/quantization.md): Q4_K 0.0719, Q5_K 0.0362, Q6_K 0.0178.
 TEST(BlockEncoder, KFormatsLeaveSmallErrorsOnNormalNumbers) {
   const std::vector<float> x = normal_numbers(256 * 256, 1);
   for (const Bound& bound :
@@ -112,7 +112,7 @@ TEST(BlockEncoder, KFormatsHoldEveryKindOfBlock) {
   }
 }
 
-// What the K formats are for: a wide block beside narrow ones costs the narrow ones little.
+// The purpose of the K formats: a wide block beside narrow ones costs the narrow ones little.
 TEST(BlockEncoder, GroupsHaveScalesOfTheirOwn) {
   std::vector<float> x = normal_numbers(256, 6);
   std::vector<float> scaled = x;

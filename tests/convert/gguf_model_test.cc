@@ -148,7 +148,7 @@ TEST(GgufModel, OfADrafterIsThatOfLlamaCppsConverter) {
   expect_tensors(*file, golden("dflash-gemma4"));
 }
 
-// Of the demo's, which says all that a configuration may.
+// The demo's drafter says all that a configuration may.
 TEST(GgufModel, OfADrafterHasItsConfiguration) {
   const ScratchFolder folder;
   const std::string demo = KAKEYA_DEMO_MODEL;

@@ -219,7 +219,7 @@ TEST(GgufSource, IsNotOverwritten) {
   EXPECT_THAT(message_of(to_gguf(folder.path("none.gguf"), file)), HasSubstr("none.gguf"));
 }
 
-// What a type of 16 bits cannot hold stays as it is.
+// Numbers that a type of 16 bits cannot hold stay as they are.
 TEST(TensorRowsTest, AreNarrowedOnlyWithoutLoss) {
   const std::vector<float> exact = {1.0F, -0.5F, 3.0F};
   const std::vector<float> fine = {1.0F, 1.0F + 0x1p-20F, 3.0F};

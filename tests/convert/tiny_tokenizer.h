@@ -5,7 +5,7 @@
 
 namespace kakeya {
 
-// Of Gemma 4's form, or Qwen's. `vocabulary` is the inside of an object.
+// A tokenizer.json of Gemma 4's form, or Qwen's. `vocabulary` is the inside of an object.
 inline std::string tiny_tokenizer_json(bool gemma4,
                                        const std::string& vocabulary = R"("a": 0, "b": 1, "ab": 2)",
                                        const std::string& merges = R"("a b")") {

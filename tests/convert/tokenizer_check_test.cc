@@ -39,7 +39,7 @@ std::string refusal_of_edited(bool gemma4, const Edit& edit) {
 TEST(GgufTokenizerCheck, AcceptsTheFormsThatFilesCanName) {
   EXPECT_EQ(refusal_of_edited(true, [](auto&) {}), "");
   EXPECT_EQ(refusal_of_edited(false, [](auto&) {}), "");
-  // What makes no difference may differ.
+  // Members that make no difference may differ.
   EXPECT_EQ(refusal_of_edited(false, [](auto& root) { root["decoder"]["trim_offsets"] = true; }),
             "");
   EXPECT_EQ(refusal_of_edited(true, [](auto& root) { root.erase("pre_tokenizer"); }), "");

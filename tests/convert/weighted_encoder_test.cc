@@ -29,7 +29,8 @@ class Coder {
   virtual ~Coder() = default;
   virtual std::vector<float> decoded(const std::vector<float>& x, const float* factors) const = 0;
   virtual std::string name() const = 0;
-  // Of the errors, in all: how much smaller they have to be on random numbers and factors.
+  // The share of the plain errors that weighted ones have to stay below, in all, on random numbers
+  // and factors.
   virtual double gain() const { return 1.0; }
 };
 
@@ -148,7 +149,7 @@ TEST(WeightedEncoder, NeverLeavesALargerWeightedErrorInAnyBlock) {
   }
 }
 
-// What it is for: errors that count become much smaller.
+// The purpose of factors: errors that count become much smaller.
 TEST(WeightedEncoder, MovesErrorsWhereTheyMatterLess) {
   for (const auto& coder : all_coders()) {
     std::mt19937 random(2);

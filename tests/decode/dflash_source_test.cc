@@ -1,4 +1,4 @@
-// What a DFlash drafter may draft, and the memory of its context.
+// The drafts that a DFlash drafter may make, and the memory of its context.
 #include "decode/dflash_source.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ DrafterConfig masking_config(const ModelConfig& target, TokenId mask) {
   return config;
 }
 
-// Whether the mask token has the largest logit in some row of a block.
+// Says whether the mask token has the largest logit in some row of a block.
 bool prefers_mask(TestModel& model, const dflash::Drafter& drafter) {
   MemoryBudget budget;
   const DrafterConfig& config = drafter.config();

@@ -1,5 +1,5 @@
-// What automatic draft lengths lose and reach, over kinds of machines and texts. Prints the table
-// of docs/speculation.md, and compares them.
+// Measures what automatic draft lengths lose and reach, over kinds of machines and texts. Prints
+// the table of docs/speculation.md, and compares them.
 //
 // Times count tokens by their expectation for the drafted length, and passes by their cost without
 // noise: a cell measures what the policy chose, and little of its luck. The bound of each request

@@ -98,7 +98,7 @@ TEST(LengthPolicy, RunsAPlainStepNowAndThen) {
   EXPECT_EQ(plain, 4);
 }
 
-// What others lost takes away what may be staked, down to one block, and not the try.
+// The losses of others take away what may be staked, down to one block, and not the try.
 TEST(LengthPolicy, EveryRequestMayTry) {
   DraftCosts costs;
   for (int request = 0; request < 50; ++request) {

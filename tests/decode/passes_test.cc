@@ -1,4 +1,5 @@
-// What the loops ask of the target: each token of a prompt once, one pass a round, nothing else.
+// The passes that the loops ask of the target: each token of a prompt once, one pass a round,
+// nothing else.
 #include <gtest/gtest.h>
 
 #include <array>

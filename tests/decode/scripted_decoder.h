@@ -73,7 +73,7 @@ class ScriptedDecoder final : public Decoder {
   mutable std::vector<Pass> passes_;
 };
 
-// What a timeline of a scripted decoder needs around it.
+// The surroundings that a timeline of a scripted decoder needs.
 class ScriptedTarget {
  public:
   ScriptedTarget(const ScriptedDecoder& decoder, const SessionOptions& options, std::int64_t rows)

@@ -109,7 +109,7 @@ void expect_same_bits(const std::string& network, const BackendChoice& choice, C
       Part part{.text = &text,
                 .rows = plain ? 1 : 1 + random.below(std::min<std::size_t>(pending, kMaxRows))};
       part.logit_rows = static_cast<std::int64_t>(random.below(part.rows + 1));
-      // What is not committed is run again, as after a block of wrong drafts.
+      // Rows that are not committed are run again, as after a block of wrong drafts.
       part.committed = static_cast<std::int64_t>(random.below(part.rows + 1));
       parts.push_back(part);
     }

@@ -220,7 +220,7 @@ SamplingOptions random_sampling(SequenceRng& rng) {
   return sampling;
 }
 
-// What a plain run would say beyond its end, so that an oracle always knows.
+// The tokens of a plain run that goes on beyond its end, so that an oracle always knows.
 Tokens long_stream(Trio& trio, Request request) {
   request.max_tokens += 20;
   request.stop_ids = {};
@@ -404,7 +404,7 @@ INSTANTIATE_TEST_SUITE_P(AllTargets,
                            return name;
                          });
 
-// The same on every backend and compute mode, fewer cases: the reference is slow.
+// Losslessness on every backend and compute mode, in fewer cases: the reference is slow.
 class LosslessnessOnBackends : public testing::TestWithParam<std::tuple<BackendChoice, Compute>> {};
 
 TEST_P(LosslessnessOnBackends, GivesThePlainTokens) {

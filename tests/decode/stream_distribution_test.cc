@@ -18,11 +18,11 @@ constexpr int kStreamVocabulary = 3;
 constexpr int kTokens = 4;
 constexpr int kStreams = 40000;
 
-// Of the next token (column) behind the last one (row). No stream of four is rarer than 1 in 625,
-// so that each is expected 64 times.
+// Probabilities of the next token (column) behind the last one (row). No stream of four is rarer
+// than 1 in 625, so that each is expected 64 times.
 constexpr float kTarget[kStreamVocabulary][kStreamVocabulary] = {
     {0.2F, 0.5F, 0.3F}, {0.45F, 0.2F, 0.35F}, {0.25F, 0.2F, 0.55F}};
-// Of the drafts in each row of a block: no two alike, and none like the target's.
+// Probabilities of the drafts in each row of a block: no two alike, and none like the target's.
 constexpr float kDrafts[3][kStreamVocabulary] = {
     {0.8F, 0.15F, 0.05F}, {0.05F, 0.15F, 0.8F}, {0.3F, 0.6F, 0.1F}};
 
@@ -90,7 +90,7 @@ std::vector<int> count_streams(const Way& way) {
   return counts;
 }
 
-// What the target says after `last`, of the `top_k` most likely tokens (0: all).
+// The target's probabilities after `last`, of the `top_k` most likely tokens (0: all).
 std::array<double, kStreamVocabulary> next_probabilities(int last, int top_k) {
   std::array<double, kStreamVocabulary> p{};
   double total = 0.0;

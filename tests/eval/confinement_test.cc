@@ -68,7 +68,8 @@ class ModelCode : public testing::Test {
     }
   }
   std::string run(const std::string& program) const { return python_->run(program)->output; }
-  // What each of these lines of a program meets, one after another: "done" or an error's name.
+  // Expects `outcome` of each of these lines of a program, one after another: "done" or an error's
+  // name.
   void expect(const std::string& outcome, const std::vector<std::string>& lines) const {
     std::string program =
         "import ctypes, errno, fcntl, os, resource, termios\n"
@@ -152,7 +153,7 @@ TEST_F(ModelCode, StaysTheProcessThatItIs) {
   expect("done", {"call(libc.prctl(15, b'name', 0, 0, 0))"});
 }
 
-// What of a family is not refused is printed.
+// The calls of a family that are not refused are printed.
 TEST_F(ModelCode, MakesNoCallsThatReachFurther) {
   const std::vector<std::pair<const char*, std::vector<long>>> families = {
       {"processes",
@@ -225,7 +226,7 @@ TEST(CallFilter, KeepsFilesThatAreOpenedToReadFromBeingEmptied) {
   EXPECT_EQ(opened(O_RDONLY), 0);
   EXPECT_EQ(opened(O_RDONLY | O_TRUNC), EPERM);
   EXPECT_EQ(opened(O_ACCMODE | O_TRUNC), EPERM);
-  // The same by calls that libraries do not use.
+  // Calls that libraries do not use are refused, too.
   const open_how how = {.flags = O_RDONLY | O_TRUNC, .mode = 0, .resolve = 0};
   EXPECT_EQ(
       filtered([&] { return ::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how)); }),

@@ -93,7 +93,7 @@ TEST(DivergenceEval, AddsWindowsUp) {
   EXPECT_DOUBLE_EQ(totals.top_agreement, 0.75);
   EXPECT_DOUBLE_EQ(totals.reference_perplexity, std::exp(1.0));
   EXPECT_DOUBLE_EQ(totals.perplexity, std::exp(2.0));
-  // Of two windows each is drawn twice now and then.
+  // Each of two windows is drawn twice now and then.
   EXPECT_DOUBLE_EQ(totals.interval.low, 0.1);
   EXPECT_DOUBLE_EQ(totals.interval.high, 0.5);
 }

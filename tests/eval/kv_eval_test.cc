@@ -1,4 +1,4 @@
-// What `kakeya eval kv` computes: distributions worked out by hand, the demo model's golden
+// Checks what `kakeya eval kv` computes: distributions worked out by hand, the demo model's golden
 // perplexities, and that a worse cache is seen while the same one is not.
 #include "kv_eval.h"
 

@@ -68,7 +68,7 @@ TEST(LongRunRecorder, SortsRoundsByTheirEnds) {
                   .accepted = 2});
   }
   recorder.see_memory(9.0, 650, 900);
-  // What was seen meanwhile may be told first.
+  // Memory that was seen meanwhile may be told first.
   recorder.see_memory(10.5, 600, 1100);
   recorder.add({.end_seconds = 9.999, .seconds = 0.001, .tokens = 1});
   recorder.add({.end_seconds = 10.0, .seconds = 0.002, .tokens = 2});

@@ -19,7 +19,7 @@ Report made_multitenant_report(const Report& provenance);
 Report made_humaneval_report(const Report& provenance);
 Report made_gsm8k_report(const Report& provenance);
 Report made_served_report(const Report& provenance);  // of word problems
-// Of a kept report of needles in haystacks: the replies of its first mode as those of a server.
+// A kept report of needles in haystacks with the replies of its first mode as those of a server.
 Report made_served_niah_report(const Report& niah);
 Report made_parity_report(const Report& provenance);
 // A kept report of a version that does not say how sessions were, as the next one, which does.

@@ -33,7 +33,7 @@ TEST(OverlapStatistics, CountsBlocksAndNeighbours) {
   EXPECT_DOUBLE_EQ(rows[1].mean_distinct(), 3.5);
   // Four experts, half of them a row: a half is missed, then a quarter.
   EXPECT_DOUBLE_EQ(rows[1].uniform, 3.0);
-  // Of five rows 2 chose expert 0, 4 chose 1, 2 chose 2, 2 chose 3.
+  // Two of five rows chose expert 0, four chose 1, two chose 2, two chose 3.
   EXPECT_DOUBLE_EQ(rows[1].by_frequency, 3 * (1 - 0.6 * 0.6) + (1 - 0.2 * 0.2));
 }
 

@@ -36,7 +36,7 @@ class PythonPrograms : public testing::Test {
   PythonRunner with(const PythonLimits& limits) const {
     return PythonRunner::create(python_->path(), limits).value();
   }
-  // Of a function that is to return 1.
+  // Judges the code of a function that is to return 1.
   Judgement judge(const std::string& code) const {
     const TaskProblem problem = {.id = "one",
                                  .prompt = "def one():\n    \"\"\"1\"\"\"\n",
@@ -44,7 +44,7 @@ class PythonPrograms : public testing::Test {
                                  .test = "def check(candidate):\n    assert candidate() == 1\n"};
     return judge_code(problem, "```python\n" + code + "\n```", false, *python_).value();
   }
-  // Whether the machine keeps programs from what it should. Elsewhere the command refuses.
+  // Says whether the machine keeps programs from what it should. Elsewhere the command refuses.
   bool confined() const { return python_->confinement().network && python_->confinement().files; }
 
   std::optional<PythonRunner> python_;
@@ -82,7 +82,7 @@ TEST_F(PythonPrograms, WrongAnswersFailAndSayWhy) {
   EXPECT_THAT(judge("def one():\n    return two").detail, HasSubstr("NameError"));
   EXPECT_EQ(judge("").verdict, TaskVerdict::kNoAnswer);
   EXPECT_EQ(judge("import os\nos.abort()").verdict, TaskVerdict::kCrashed);
-  // What it writes is bytes of any kind.
+  // The program writes bytes of any kind.
   const Judgement bytes = judge("import os\nos.write(2, b'\\xff\\x00' * 300)\nos._exit(3)");
   EXPECT_EQ(bytes.detail, std::string(200, '?'));
 }

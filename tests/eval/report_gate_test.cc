@@ -295,7 +295,7 @@ std::vector<Doctored> doctored_tasks() {
       {"lossless", kCode, [=](Report& r) { row(r).erase("plain_sha256"); }},
       {"lossless", kCode, [](Report& r) { r["summary"].erase("equal_plain"); }},
       {"lossless", kCode, [](Report& r) { r["options"]["compare_plain"] = false; }},
-      // Of a server, which says nothing of drafts.
+      // Reports of a server, which says nothing of drafts.
       {"schema", kServed, [](Report& r) { r["options"]["task"] = "mbpp"; }},
       {"fields", kServed, [](Report& r) { r.erase("server"); }},
       {"fields", kServed, [=](Report& r) { row(r)["rounds"] = 3; }},

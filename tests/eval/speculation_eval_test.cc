@@ -1,4 +1,4 @@
-// What `kakeya eval spec` adds up, and that it would notice another output.
+// Checks what `kakeya eval spec` adds up, and that it would notice another output.
 #include "speculation_eval.h"
 
 #include <gmock/gmock.h>
@@ -229,7 +229,7 @@ TEST_F(SpeculationEval, ComparesEveryOutputOfEveryPair) {
 }
 
 TEST_F(SpeculationEval, AnAnswerIsAWholeNumber) {
-  // Of 10, 11 and 12 it is a part.
+  // The answer is a part of 10, 11 and 12.
   const std::vector<PromptText> texts = {{"count", "Count from 5 to 12.", "1"}};
   const PromptSet one = encode_prompts(*engine_, "one", texts, PromptForm::kChat).value();
   const auto report = evaluate_speculation(*engine_, one, options_of(4));

@@ -98,7 +98,7 @@ TEST(AffineFormat, ValuesAreMlxsBitForBit) {
   }
 }
 
-// What the header says of MLX's own arithmetic in 16 bits.
+// The header's claim about MLX's own arithmetic in 16 bits.
 TEST(AffineFormat, MlxRoundsProductAndSumToTheTypeOfTheScales) {
   for (const AffineCase& c : cases()) {
     SCOPED_TRACE(c.key());

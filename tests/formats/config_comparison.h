@@ -1,4 +1,4 @@
-// Whether two configurations say the same of a network.
+// Compares what two configurations say of a network.
 #pragma once
 
 #include <gtest/gtest.h>

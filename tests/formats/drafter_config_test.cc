@@ -44,7 +44,7 @@ Error drafter_refusal(const json& config) {
   return error;
 }
 
-// What is said of the 26B drafter with one field replaced: at the top, or in dflash_config.
+// The refusal of the 26B drafter with one field replaced: at the top, or in dflash_config.
 std::string drafter_refusal_with(const std::string& key, const json& value) {
   json config = published(k26B);
   config[key] = value;

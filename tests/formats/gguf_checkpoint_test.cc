@@ -113,7 +113,7 @@ TEST(GgufPath, IsToldByNameOrContent) {
   EXPECT_FALSE(is_gguf_path(folder.path("d.gguf")));
 }
 
-// What the tensors of a changed network do not fit.
+// The refusal of the tensors of a changed network.
 template <typename Change>
 std::string problems(Change change) {
   const ScratchFolder folder;

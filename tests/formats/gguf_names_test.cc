@@ -33,8 +33,8 @@ struct NamePair {
   const char* checkpoint;
 };
 
-// What llama.cpp calls them (gguf-py: constants.py and tensor_mapping.py), written down once more.
-// Behind "blk.N." and "layers.N.", in all architectures.
+// Names that llama.cpp gives (gguf-py: constants.py and tensor_mapping.py), written down once more:
+// those behind "blk.N." and "layers.N.", in all architectures.
 const std::vector<NamePair> kInEveryLayer = {
     {"attn_norm.weight", "input_layernorm.weight"},
     {"attn_q.weight", "self_attn.q_proj.weight"},
@@ -109,7 +109,7 @@ TEST(GgufNames, AreThoseOfTheConverter) {
   expect_names(kDflash, kOfDflash);
 }
 
-// Of the kinds that llama.cpp's converter made files of, no name is missing above.
+// No name of the kinds that llama.cpp's converter made files of is missing above.
 TEST(GgufNames, OfTheConvertersFilesAreInTheList) {
   std::set<std::string> listed = {std::string(kGgufRopeFactors)};
   for (const auto* pairs : {&kInEveryLayer, &kInLayersOfQwen3, &kInLayersOfGemma4, &kOfTheModel,

@@ -88,7 +88,7 @@ TEST(WriteGguf, WritesEmptyArraysAndNoTensors) {
   EXPECT_TRUE(file->tensors().empty());
 }
 
-// What a write that must fail says. An older file stays as it was, and nothing else is left.
+// The refusal of a write that must fail. An older file stays as it was, and nothing else is left.
 std::string write_refusal(std::span<const GgufMetadata> metadata,
                           std::span<const GgufTensorSource> tensors) {
   const ScratchFolder folder;

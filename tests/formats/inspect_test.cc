@@ -139,7 +139,7 @@ TEST(InspectGguf, ListsMetadataTypesAndTensors) {
   EXPECT_THAT(file->model.problem, HasSubstr("expected gemma4, qwen3 or dflash"));
 }
 
-// What the folder of the same model is described as.
+// A file is described as the folder of the same model is.
 TEST(InspectGguf, DescribesModelsAndDrafters) {
   const std::string folder = std::string(KAKEYA_TEST_DATA) + "/gguf/";
   const auto model = inspect_gguf(folder + "gemma4-moe.gguf");

@@ -124,7 +124,7 @@ TEST(KvFormat, Int4IsWithinAStepOfItsGroup) {
   }
 }
 
-// Of a normal distribution, 16 levels at best lose 0.0115 of the variance (Max, "Quantizing for
+// At best 16 levels lose 0.0115 of the variance of a normal distribution (Max, "Quantizing for
 // minimum distortion", 1960: uniform); E8 gains 0.65 dB on that, D4 loses a little because only 18
 // of the 19.0 levels that 16 bits have room for are used. Outliers make nothing worse: they are
 // rotated.

@@ -70,7 +70,7 @@ inline std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// What a call that must fail said; a failure of the test if it did not fail.
+// The error of a call that must fail; a failure of the test if it did not fail.
 template <typename T>
 Error error_of(const Result<T>& result) {
   EXPECT_FALSE(result.has_value());
@@ -82,7 +82,7 @@ std::string message_of(const Result<T>& result) {
   return error_of(result).message();
 }
 
-// The same, in one line that names the file.
+// The error of a call that must fail, in one line that names the file.
 template <typename T>
 Error error_naming(std::string_view file, const Result<T>& result) {
   Error error = error_of(result);

@@ -31,7 +31,7 @@ Error refusal_of(const std::string& path) {
   return error_naming("bad.snapshot", read_snapshot(path));
 }
 
-// The same for a file of these bytes.
+// The error for a file of these bytes, which must be refused.
 Error snapshot_refusal(const std::string& bytes) {
   const ScratchFolder folder;
   return refusal_of(folder.write("bad.snapshot", bytes));

@@ -9,7 +9,7 @@
 namespace {
 
 void check(const kakeya::server::Outcome<kakeya::server::ServeRequest>& request) {
-  // What was read can be asked of an engine; what was not can be told.
+  // A request that was read can be asked of an engine; the error of another can be told.
   if (request && request->messages.empty() == request->prompts.empty()) std::abort();
   if (!request && (request.error().message.empty() ||
                    kakeya::server::error_json(request.error()).find('\n') != std::string::npos)) {

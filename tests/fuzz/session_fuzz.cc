@@ -99,7 +99,7 @@ std::vector<Mode> all_modes() {
            {.restore_blend = 0.5F}}};
 }
 
-// What the file of a session holds, to be edited.
+// The content of the file of a session, to be edited.
 struct Content {
   kakeya::SnapshotKey key;
   std::vector<std::pair<std::string, Bytes>> sections;
@@ -144,7 +144,7 @@ kakeya::Result<std::string> restore(Session& session, const Content& content) {
   return session.restore(file.path());
 }
 
-// What must succeed, or the target itself is wrong.
+// The value of a call that must succeed, or the target itself is wrong.
 template <typename T>
 T must(kakeya::Result<T> result) {
   if (!result) fmt::print(stderr, "session_fuzz: {}\n", result.error().message());
@@ -310,7 +310,7 @@ void edit(Input& input, Content& content) {
   }
 }
 
-// What is done with a session that took over what it was given.
+// The use of a session that took over what it was given.
 struct Use {
   bool sampled = false;
   bool fixed_length = false;
@@ -346,7 +346,7 @@ void use(Session& session, const Use& how) {
   if (how.back > 0) sound();
 }
 
-// Whether the session took over `content`; if not, it says why in one line and is as it was.
+// Says whether the session took over `content`; if not, it says why in one line and is as it was.
 bool takes_over(Session& session, const Content& content) {
   const std::vector<TokenId> tokens(session.tokens().begin(), session.tokens().end());
   const kakeya::Position position = session.position();

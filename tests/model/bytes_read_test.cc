@@ -1,6 +1,6 @@
-// What the counter of bytes counts, which every GB/s and "percent of the probe" rests on: a pass
-// over a small network of known shapes, added up by hand from what docs/cpu-backend.md says of the
-// layout, without asking the matrices.
+// The counter of bytes, which every GB/s and "percent of the probe" rests on: a pass over a small
+// network of known shapes, added up by hand from what docs/cpu-backend.md says of the layout,
+// without asking the matrices.
 #include <set>
 
 #include "decode/timeline.h"
@@ -88,8 +88,8 @@ class BytesRead : public testing::TestWithParam<PassCase> {
   std::uint64_t matrix(std::int64_t outputs, std::int64_t columns) const {
     return GetParam().format ? q4_0_matrix(outputs, columns) : bf16_matrix(outputs, columns);
   }
-  // What a layer reads beside attention's projections: the dense network, the router, which is
-  // never quantised, and the chosen experts.
+  // The bytes that a layer reads beside attention's projections: the dense network, the router,
+  // which is never quantised, and the chosen experts.
   std::uint64_t networks(std::uint64_t experts) const {
     return 2 * matrix(48, kWidth) + dense_down() + bf16_matrix(8, kWidth) +
            experts * (2 * matrix(kExpertWidth, kWidth) + matrix(kWidth, kExpertWidth));

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Networks,
                                           testing::ValuesIn(all_backends())),
                          [](const auto& test) { return label_of(test.param); });
 
-// What llama.cpp's converter made of a network (tools/make_gguf_goldens.py).
+// The file is what llama.cpp's converter made of a network (tools/make_gguf_goldens.py).
 TEST(GgufGolden, ModelOfTheConverterGivesTheBitsOfTheCheckpoint) {
   const BackendChoice ref;
   const auto expected = logits_of(network_dir("gemma4-moe"), ref);

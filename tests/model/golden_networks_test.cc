@@ -113,8 +113,8 @@ class GoldenNetworks : public testing::TestWithParam<NetworkCase> {
     ids_ = golden_ids(golden_, "input_ids");
   }
 
-  // What the timeline gives for the golden's ids, run in chunks.
-  // In rings that hold what passes of `chunk` rows need and no more.
+  // The timeline's record for the golden's ids, run in chunks, in rings that hold what passes of
+  // `chunk` rows need and no more.
   ForwardRecord record(std::int64_t chunk) {
     const auto timeline = model_->timeline({.context = 256, .max_rows = chunk}, chunk);
     return run(*timeline, ids_, golden_taps(model_->config()), chunk);

@@ -288,7 +288,7 @@ TEST(KvCache, ForksNeverSeeOneAnother) {
   EXPECT_EQ(budget.footprint().total_reserved(), 0U);
 }
 
-// The same, each fork on a thread of its own; what they leave is claimed by the others.
+// Each fork has a thread of its own; what forks leave is claimed by the others.
 TEST(KvCache, ForksAreUsedFromSeveralThreads) {
   const KvCacheSpec spec = forked_spec();
   MemoryBudget budget;

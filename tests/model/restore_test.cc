@@ -316,7 +316,7 @@ TEST(Restore, OneCodeIsTwoEqualOnes) {
   }
 }
 
-// What a projection was made for is the default, and no more than that.
+// The format that a projection was made for is the default, and no more than that.
 TEST(Restore, CodesAreStoredAsTheProjectionSays) {
   Restoring demo("aux", fastest(), Compute::kFast);
   ProjectionConfig config = demo.projection->config();

@@ -39,7 +39,7 @@ inline void PrintTo(const BackendChoice& choice, std::ostream* out) {
   *out << choice.label();
 }
 
-// Whether products are the plain loops of src/backend/ref/.
+// Says whether products are the plain loops of src/backend/ref/.
 inline bool in_plain_loops(const BackendChoice& choice) {
   return choice.name == "ref" || choice.name == "guarded";
 }
@@ -63,8 +63,8 @@ class TestModel {
   static std::unique_ptr<TestModel> load(const std::string& dir,
                                          const BackendChoice& choice,
                                          Compute compute = Compute::kF32);
-  // The same from any source and backend, which may be wrong on purpose. The source must outlive
-  // it.
+  // Loads likewise from any source and backend, which may be wrong on purpose. The source must
+  // outlive the model.
   static std::unique_ptr<TestModel> load(const ModelConfig& config,
                                          TensorSource& source,
                                          std::unique_ptr<Backend> backend,

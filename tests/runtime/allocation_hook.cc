@@ -34,7 +34,7 @@ namespace {
 
 using namespace kakeya::test;
 
-// What free() and munmap() need to know of few blocks: their size.
+// The size of one of the few blocks of which free() and munmap() need to know it.
 struct Entry {
   std::atomic<void*> data{nullptr};
   std::atomic<std::size_t> size{0};

@@ -1,6 +1,6 @@
-// What a program that links allocation_hook.cc has taken from the system, byte for byte: malloc,
-// operator new, which calls it, the aligned family and mmap. For tests of memory; a program with
-// sanitizers, which replace malloc too, cannot have it.
+// The memory that a program that links allocation_hook.cc has taken from the system, byte for byte:
+// malloc, operator new, which calls it, the aligned family and mmap. For tests of memory; a program
+// with sanitizers, which replace malloc too, cannot have it.
 #pragma once
 
 #include <atomic>

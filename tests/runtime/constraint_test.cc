@@ -245,7 +245,7 @@ TEST(Constraints, KnowOnlyWhatStays) {
     ASSERT_OK(result);
     EXPECT_EQ(result->ids, heard);
     EXPECT_EQ(constraint.path(), heard) << stop;
-    // What is taken back for drafts is no more than was drafted.
+    // The tokens taken back for drafts are no more than were drafted.
     behind += constraint.taken_back();
   }
   EXPECT_GT(behind, 0);
@@ -267,7 +267,8 @@ class Only final : public Constraint {
   TokenId id_;
 };
 
-// What is allowed may be excluded by a bias; then nothing is chosen, and nothing forbidden ever.
+// A token that is allowed may be excluded by a bias; then nothing is chosen, and nothing forbidden
+// ever.
 TEST(Constraints, NothingForbiddenIsChosenWhereNothingIsLeft) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto engine = open_engine(demo_options("none"));

@@ -25,7 +25,7 @@ inline EngineOptions demo_options(const std::string& draft) {
           .draft = {.source = draft}};
 }
 
-// Of one whose sessions can restore evicted rows.
+// Options of an engine whose sessions can restore evicted rows.
 inline EngineOptions restoring_options(const std::string& draft) {
   EngineOptions options = demo_options(draft);
   options.projection = KAKEYA_DEMO_MODEL "/projections/token";
@@ -46,7 +46,7 @@ inline GenerateOptions generation(std::int64_t max_tokens, float temperature = 1
           .ignore_model_stop_ids = true};
 }
 
-// What was accepted in each round shows what the drafter's context held.
+// The tokens of a run; those accepted in each round show what the drafter's context held.
 struct Stream {
   Ids ids;
   std::vector<std::int32_t> accepted;

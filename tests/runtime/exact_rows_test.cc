@@ -1,4 +1,4 @@
-// What becomes of drafts on a backend that gives a row other bits among others than alone.
+// The fate of drafts on a backend that gives a row other bits among others than alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

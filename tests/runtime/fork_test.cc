@@ -101,7 +101,7 @@ TEST_F(ForkTest, AForkIsTakenAtAnyMoment) {
     EXPECT_EQ(go_on(*of_run, sampled(4, 50)), expected);
     EXPECT_EQ(go_on(*of_pending, sampled(4, 50)), expected);
     EXPECT_EQ(go_on(*of_empty, sampled(4, 50)), expected);
-    // Of a fork, which outlives those before it.
+    // A fork of a fork outlives those before it.
     auto last = of_run->fork().value();
     for (int i = 0; i < 4; ++i) last = last->fork().value();
     EXPECT_EQ(go_on(*last, sampled(5, 50)), go_on(*session, sampled(5, 50)));

@@ -72,7 +72,7 @@ class SessionLogprobs : public testing::Test {
   }
   static void TearDownTestSuite() { engine_.reset(); }
 
-  // Of `ids` from the one at `first` on, by one pass over all of them.
+  // Log-probabilities of `ids` from the one at `first` on, by one pass over all of them.
   static std::vector<TokenLogprobs> reference(const Ids& ids, std::size_t first, int top) {
     const auto count = static_cast<std::int64_t>(ids.size());
     const std::int64_t width = engine_->vocab_size();

@@ -1,4 +1,4 @@
-// What a session gives up to fit into the memory limit, and in which order.
+// The things that a session gives up to fit into the memory limit, and their order.
 #include "runtime/memory_ladder.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,8 @@ std::uint64_t bytes(const SessionOptions& session, const std::string& draft = "a
   return Engine::estimate(options)->total_reserved();
 }
 
-// What the ladder's last step before shorter contexts needs: no drafts, and so no drafter.
+// The bytes that the ladder's last step before shorter contexts needs: no drafts, and so no
+// drafter.
 std::uint64_t bytes_without_drafts(std::int64_t context) {
   return bytes({.context = context, .max_rows = 32, .drafting = false}, "none");
 }

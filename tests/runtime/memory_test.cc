@@ -271,10 +271,10 @@ std::vector<EngineOptions> networks(const QuantisedDemo& quantised) {
   return found;
 }
 
-// What is not in the ledger: texts and lists, never rows of numbers. Of an engine the tokenizer and
-// template (weighed apart), names and views of tensors, its configuration and the layers' tables;
-// of a session tables of blocks, and what is kept of each token and round. Measured at up to 150
-// KiB and 27 KiB here.
+// Memory that is not in the ledger: texts and lists, never rows of numbers. An engine's is the
+// tokenizer and template (weighed apart), names and views of tensors, its configuration and the
+// layers' tables; a session's is tables of blocks, and what is kept of each token and round. They
+// were measured at up to 150 KiB and 27 KiB here.
 constexpr std::int64_t kEngineBytes = 256 << 10;
 constexpr std::int64_t kSessionBytes = 48 << 10;
 

@@ -44,8 +44,8 @@ std::uint64_t cached_bytes(const Engine& engine) {
   return engine.footprint().reserved_bytes(MemoryClass::kPromptCache);
 }
 
-// What a new session makes of a prompt: the tokens; what was accepted in each round, which shows
-// what the drafter's context held; and how many tokens it did not have to run.
+// A new session's answer to a prompt: the tokens; what was accepted in each round, which shows what
+// the drafter's context held; and how many tokens it did not have to run.
 struct Answer {
   Ids ids;
   std::vector<std::int32_t> accepted;
@@ -241,7 +241,7 @@ TEST(PromptCache, SessionsOfOtherModesDoNotShare) {
   for (const SessionMode& mode : modes) {
     EXPECT_EQ(ask(*engine, mode, prompt, generation(5)).kept, 199);
   }
-  // What recomputes everything neither takes nor gives.
+  // A session that recomputes everything neither takes nor gives.
   modes[0].comparison.recompute = true;
   EXPECT_EQ(ask(*engine, modes[0], prompt, generation(5)).kept, 0);
 }
@@ -269,7 +269,7 @@ TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
   EXPECT_EQ(kept(*engine, prompts[0]), 199);
   EXPECT_EQ(kept(*engine, prompts[1]), 0);
   EXPECT_EQ(kept(*engine, prompts[2]), 199);
-  // What cannot be held even so displaces nothing.
+  // A text that cannot be held even so displaces nothing.
   ask(*engine, joined({prompts[0], random_ids(700, 4)}), generation(1));
   EXPECT_EQ(cached_bytes(*engine), 2 * one);
   EXPECT_EQ(kept(*engine, prompts[2]), 199);
@@ -366,7 +366,7 @@ TEST(PromptCache, GivesWayToAFork) {
   EXPECT_LT(room, before);
 }
 
-// What looking up and keeping costs in each turn of a session: tokens compared, nodes visited.
+// The costs of looking up and keeping in each turn of a session: tokens compared, nodes visited.
 std::vector<std::uint64_t> costs_of_turns(const EngineImpl& engine,
                                           std::size_t turns,
                                           const std::function<void(std::size_t)>& run_turn) {

@@ -22,7 +22,7 @@ inline std::unique_ptr<Engine> open_shared_engine(const BackendChoice& choice,
   return Engine::open(options).value();
 }
 
-// What a session of its own gives.
+// The tokens that a session of its own gives.
 inline std::vector<TokenId> answer_alone(Engine& engine, const Request& request) {
   const auto session =
       engine.create_session(request.session.value_or(engine.session_options())).value();

@@ -104,7 +104,7 @@ TEST(SchedulerMemory, TwoSchedulersWaitForOneAnother) {
   EXPECT_EQ(ended, 20);
 }
 
-// What a scheduler's passes need beyond those of others is free again when it has gone.
+// Memory that a scheduler's passes need beyond those of others is free again when it has gone.
 TEST(SchedulerMemory, GivesTheRoomOfItsPassesBack) {
   const auto engine = Engine::open(restoring_options("none")).value();
   const auto session = engine->create_session().value();

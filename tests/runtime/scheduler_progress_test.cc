@@ -123,7 +123,7 @@ TEST(SchedulerProgress, WhoLacksMemoryGoesOnBeforeOthersAreLetIn) {
     for (const Request& request : requests) prompts += std::ssize(request.prompt);
     SCOPED_TRACE(limit);
     const Progress progress = run_to_the_end(**engine, passes, std::move(requests));
-    // What a request that is set aside has run is run again, a few times at most.
+    // Rows that a request has run when it is set aside are run again, a few times at most.
     EXPECT_LT(progress.prompt_rows, 12 * prompts);
     if (progress.prompt_rows > prompts) ++set_aside;
   }

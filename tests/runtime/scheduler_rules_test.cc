@@ -1,4 +1,4 @@
-// What a scheduler promises whatever its callers do: every request ends once, and what one of them
+// A scheduler's promises whatever its callers do: every request ends once, and what one of them
 // does wrong is felt by no other.
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ struct Ends {
     return
         [this](RequestId id, const RequestResult& result) { all.emplace_back(id, result.status); };
   }
-  // Of the request that ended as the n-th; kOk stands for no error.
+  // The code of the request that ended as the n-th; kOk stands for no error.
   StatusCode code(std::size_t n) const {
     return all.at(n).second ? StatusCode{} : all.at(n).second.error().code();
   }

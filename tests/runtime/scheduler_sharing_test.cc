@@ -61,7 +61,7 @@ class Requests {
     int steps = 0;
     while (scheduler_->step().value()) ASSERT_LT(++steps, 10000);
   }
-  // Of all that were not cancelled; how many those were.
+  // Expects the solo answers of all that were not cancelled; returns how many those were.
   int expect_solo_answers(const std::string& what) {
     int whole = 0;
     for (const auto& [id, request] : requests_) {

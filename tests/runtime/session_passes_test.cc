@@ -1,5 +1,5 @@
-// What a session makes its networks compute: each token of a prompt once, each row of a block once,
-// and of the drafter one block a round and each position of its context once.
+// The rows that a session makes its networks compute: each token of a prompt once, each row of a
+// block once, and of the drafter one block a round and each position of its context once.
 #include <gtest/gtest.h>
 
 #include <memory>

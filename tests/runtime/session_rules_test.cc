@@ -1,4 +1,4 @@
-// What a session and an engine refuse, and how long they live.
+// The refusals of a session and an engine, and how long both live.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

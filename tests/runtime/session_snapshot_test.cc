@@ -227,7 +227,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
   }
 }
 
-// The same model but for one weight, and but for one word of its configuration.
+// The models are the same but for one weight, and but for one word of the configuration.
 TEST_F(SessionSnapshot, RefusesAFileOfAnotherModelOfTheSameShape) {
   const auto copy = [&](const char* name) {
     const std::string dir = folder_.path(name);
@@ -301,7 +301,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfWeightsThatDifferInOneBit) {
   }
 }
 
-// The same weights with another tokenizer, and with another chat template.
+// The weights are the same with another tokenizer, and with another chat template.
 TEST_F(SessionSnapshot, RefusesAFileOfAnotherTokenizer) {
   EngineOptions options = restoring_options("none");
   ASSERT_OK(open_engine(options)->create_session().value()->snapshot(path_));

@@ -258,8 +258,8 @@ TEST_F(SpeculativeSession, EveryWayToKeepRowsGivesItsPlainTokens) {
   }
 }
 
-// The same where rows are restored, also by features that a drafter gives which does not draft, and
-// where all of the text is run again for each token.
+// Tokens are the plain ones where rows are restored, also by features that a drafter gives which
+// does not draft, and where all of the text is run again for each token.
 TEST_F(SpeculativeSession, RestoredRowsGiveTheirPlainTokens) {
   for (const std::string features : {"token", "context", "aux"}) {
     EngineOptions drafting = demo_options("auto");

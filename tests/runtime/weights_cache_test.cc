@@ -47,7 +47,7 @@ Result<std::unique_ptr<EngineImpl>> open_engine(const Opening& opening) {
                            .on_note = opening.on_note});
 }
 
-// Of all rows of a short text.
+// Logits of all rows of a short text.
 std::vector<float> logits(EngineImpl& engine) {
   const std::vector<TokenId> prompt = {2, 105, 200, 17, 250, 200, 17, 299, 9, 33};
   const auto rows = static_cast<std::int64_t>(prompt.size());

@@ -53,7 +53,7 @@ class LargestLogitsTest : public testing::Test {
       }
       std::ranges::sort(of_bin, is_better);
       others = std::max(others, of_bin[kOfBin].logit);
-      // Of equal ones a device may list whichever it likes.
+      // A device may list whichever it likes of equal ones.
       if (of_bin[kOfBin - 1].logit == of_bin[kOfBin].logit) {
         std::swap(of_bin[kOfBin - 1], of_bin[kOfBin]);
       }
@@ -148,7 +148,7 @@ TEST_F(LargestLogitsTest, AreNotEnoughForSums) {
   }
 }
 
-// Of equal ones the lower id is kept, which is perhaps not listed.
+// The lower id of equal ones is kept, which is perhaps not listed.
 TEST_F(LargestLogitsTest, AreNotEnoughWhereOthersMayBeEqual) {
   const std::vector<TokenLogit> listed = {{100, 5.0F}, {200, 4.0F}, {300, 3.0F}};
   const auto told = [&](const SamplingOptions& options, float others) {

@@ -161,7 +161,7 @@ TEST_F(AccessTest, AQuotaSaysWhenToComeBack) {
   EXPECT_EQ(more.result_int(), 429u);
   EXPECT_GT(std::stoi(std::string(more["Retry-After"])), 1);
   EXPECT_EQ(json::parse(more.body())["error"]["code"], "rate_limit_exceeded");
-  // What costs nothing is not counted.
+  // A request that costs nothing is not counted.
   EXPECT_EQ(ask(request(http::verb::get, "/v1/models", key)).result_int(), 200u);
 }
 

@@ -104,7 +104,7 @@ TEST_F(AnswerSplitterTest, ThoughtsComeBeforeTheirChannelEnds) {
 TEST_F(AnswerSplitterTest, StopStringsEndWhatIsSaidAlone) {
   EXPECT_EQ(split("<|channel>thought\nSTOP now\n<channel|>One STOP two", {"STOP"}),
             Texts("STOP now", "One "));
-  // What is said around a thought is one text.
+  // The words around a thought are one text.
   EXPECT_EQ(split("One ST<|channel>thought\nx\n<channel|>OP two", {"STOP"}), Texts("x", "One "));
 }
 

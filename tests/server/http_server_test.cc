@@ -61,7 +61,7 @@ class HttpServerTest : public testing::Test {
     return body;
   }
 
-  // What a session of its own answers to such a body.
+  // The answer of a session of its own to such a body.
   std::vector<TokenId> expected_ids(const json& body) const {
     const ChatMessage message = {.role = "user", .content = body["messages"][0]["content"]};
     const ChatPrompt prompt = engine_->apply_chat_template({&message, 1}).value();
@@ -296,7 +296,7 @@ TEST_F(HttpServerTest, AClientThatGoesAwayEndsItsRequest) {
   }
 }
 
-// Of texts of ids that differ, more than have a place at a time.
+// A request for embeddings of texts of ids that differ, more than have a place at a time.
 json embedding_body(std::size_t texts, std::size_t tokens) {
   json body = {{"model", "demo"}, {"input", json::array()}};
   for (std::size_t i = 0; i < texts; ++i) {

@@ -85,7 +85,8 @@ TEST(OpenaiRead, TakesAsManyToolsAsAContextHolds) {
                          R"({{"type":"object","properties":{{{}}}}}}}}})",
                          i > 0 ? " ,\n " : "", i, parameters);
   }
-  // The same name within another member, and one that is written otherwise and comes later.
+  // The name occurs within another member, too, and in one that is written otherwise and comes
+  // later.
   const auto request = read_chat_request(
       body_with(R"("metadata":{"tools":[1]},"tools":[],"\u0074ools": [)" + tools + "]"));
   ASSERT_TRUE(request.has_value()) << request.error().message;
@@ -158,7 +159,7 @@ TEST(OpenaiRead, NumbersAreAsWideAsClientsSendThem) {
   EXPECT_EQ(read_chat_request(body_with(R"("repeat_penalty":2)"))->sampling.repetition_penalty, 2);
 }
 
-// What would make another answer is done or refused, in chats and in completions.
+// A field that would make another answer is done or refused, in chats and in completions.
 TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
   const std::pair<const char*, const char*> kAsked[] = {
       {"grammar", "\"root ::= x\""},

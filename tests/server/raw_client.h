@@ -50,8 +50,8 @@ class RawClient {
 
   void end_sending() const { ::shutdown(socket_, SHUT_WR); }
 
-  // What comes until the server has ended the connection. Throws std::runtime_error if it does not
-  // do so within 20 seconds, or sends more than `most`.
+  // Reads what comes until the server has ended the connection. Throws std::runtime_error if it
+  // does not do so within 20 seconds, or sends more than `most`.
   std::string read_to_end(std::size_t most = 1 << 20) const {
     std::string all;
     std::vector<char> block(1 << 16);
@@ -64,7 +64,8 @@ class RawClient {
     }
   }
 
-  // What comes up to and with `end`. Throws as read_to_end(), and if the connection ends before.
+  // Reads what comes up to and with `end`. Throws as read_to_end(), and if the connection ends
+  // before.
   std::string read_until(std::string_view end) const {
     std::string all;
     char byte = 0;

@@ -1,6 +1,6 @@
-// What requests may ask for beside an answer to one prompt, over HTTP: several prompts, prompts
-// repeated with their log-probabilities, rules for tokens, priorities, deadlines, signs of life,
-// the end of a server.
+// Requests for more than an answer to one prompt, over HTTP: several prompts, prompts repeated with
+// their log-probabilities, rules for tokens, priorities, deadlines, signs of life, the end of a
+// server.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -149,7 +149,7 @@ class ServerLogTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  // What the server said until its end, in order.
+  // The server's lines until its end, in order.
   std::vector<json> lines() {
     server_.reset();
     std::vector<json> lines;

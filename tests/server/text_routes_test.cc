@@ -91,7 +91,7 @@ TEST_F(TextRoutes, TemplatesAreToldWhetherToThink) {
   EXPECT_NE(without, thinking.text);
   EXPECT_EQ(ok(prompt(R"({"enable_thinking":false})"))["prompt"], without);
   expect_refusal(prompt("7"), "chat_template_kwargs");
-  // What the template does not ask for changes nothing.
+  // An argument that the template does not ask for changes nothing.
   EXPECT_EQ(ok(prompt(R"({"thinking":true})"))["prompt"], without);
   expect_refusal(prompt(R"({"messages":[]})"), "chat_template_kwargs");
   expect_refusal(prompt(R"({"enable_thinking":1})"), "enable_thinking");

@@ -39,7 +39,7 @@ void expect_costs_too_much(const std::string& source) {
   EXPECT_EQ(text.error().code(), StatusCode::kResourceExhausted) << text.error().message();
 }
 
-// What is done a hundred thousand times to a text of 20 MB.
+// An expression that is evaluated a hundred thousand times with a text of 20 MB.
 class CostOfALongText : public testing::TestWithParam<const char*> {};
 
 TEST_P(CostOfALongText, IsCharged) {

@@ -112,7 +112,7 @@ TEST(ChatTemplate, TimeDefaultsToNow) {
   EXPECT_EQ(*text, "True");
 }
 
-// What jinja2 3.1 writes.
+// Expected texts are jinja2 3.1's.
 TEST(ChatTemplate, FiltersTestsAndMethodsAreThoseOfJinja2) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"({{ [3, 1, 2] | sort }})", R"([1, 2, 3])"},
@@ -316,7 +316,7 @@ TEST(ChatTemplateHostility, ContextsAreBounded) {
   EXPECT_FALSE(render("{{ x }}", ordered_json::array()));
 }
 
-// What generators of schemas write as the largest number of an unsigned type.
+// Generators of schemas write the largest number of an unsigned type.
 TEST(ChatTemplate, LargeIntegersStayWhatTheyAre) {
   EXPECT_EQ(render("{{ x }}", {{"x", 9223372036854775807}}).value(), "9223372036854775807");
   EXPECT_EQ(render("{{ x }} {{ x | tojson }}", {{"x", 18446744073709551615ull}}).value(),

@@ -1,4 +1,4 @@
-// What people write stays text when a template has put it between its control tokens.
+// Words of people stay text when a template has put them between its control tokens.
 #include "text/plain_texts.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 
 class PlainTextsTest : public testing::Test {
  protected:
-  // What the demo model's tokenizer makes of `written` between two control tokens.
+  // The ids that the demo model's tokenizer makes of `written` between two control tokens.
   std::vector<TokenId> between(std::string_view written, std::string_view rest = "") {
     PlainTexts texts(tokenizer_);
     const std::string hidden = texts.hide(written);

@@ -26,7 +26,7 @@ constexpr std::int32_t kControl = 3;
 constexpr std::int32_t kUserDefined = 4;
 constexpr std::int32_t kUnused = 5;
 
-// What a converter writes of a tokenizer.
+// A tokenizer as a converter writes it.
 struct Written {
   std::string model;
   std::string pre;  // empty: no key
@@ -142,7 +142,8 @@ TEST(TokenizerGguf, OfQwenIsThatOfTheTokenizerJson) {
   expect_same(*got, *expected);
 }
 
-// Of the same content as the file: with its own added tokens and no rows of padding.
+// Expects a tokenizer.json of the same content as the file: with its own added tokens and no rows
+// of padding.
 void expect_same_as_json(const std::string& path) {
   const auto file = GgufFile::open(path);
   ASSERT_TRUE(file.has_value()) << file.error().message();

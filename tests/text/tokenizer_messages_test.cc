@@ -1,4 +1,4 @@
-// What a hostile tokenizer.json can make an error say.
+// The words that a hostile tokenizer.json can make an error say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ json two_letters() {
     "model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 }
 
-// Of texts that come from the file: one line that no terminal obeys.
+// Errors that quote texts of the file are one line that no terminal obeys.
 TEST(TokenizerMessages, ErrorsQuoteNoControlCharactersAndNoMegabytes) {
   const std::string nasty = "\n\x1b[2J\u009b" + std::string(3'000'000, 'x');
   std::vector<json> files(7, two_letters());

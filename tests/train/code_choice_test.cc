@@ -1,4 +1,4 @@
-// What a code of some bytes is worth: choices and shares against the definition, on rows of which
+// The worth of a code of some bytes: choices and shares against the definition, on rows of which
 // everything is known.
 #include "code_choice.h"
 
@@ -61,7 +61,7 @@ TEST(CodeChoices, RowsTakeTheBytesOfTheirFormat) {
   EXPECT_EQ(rows[KvFormat::kInt8].bytes, 4 * (8 + 4));
   EXPECT_EQ(rows[KvFormat::kE8].bytes, 4 * (8 / 2 + 4));
   EXPECT_EQ(rows[KvFormat::kE8].rank, 32);
-  // What the formats lose of normal vectors of 512 elements (docs/memory.md); short ones lose less.
+  // The formats' losses of normal vectors of 512 elements (docs/memory.md); short ones lose less.
   EXPECT_GT(rows[KvFormat::kBf16].explained, 1.0 - 2e-5);
   EXPECT_GT(rows[KvFormat::kInt8].explained, 1.0 - 1e-4);
   EXPECT_LT(rows[KvFormat::kInt8].explained, rows[KvFormat::kBf16].explained);

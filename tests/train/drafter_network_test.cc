@@ -292,7 +292,7 @@ TEST(MlxDrafterBlocks, HaveTheReplysOwnTokensForLabelsAndTapsBelowTheAnchors) {
   EXPECT_EQ(made.blocks.taps, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-// What a step is made of depends on seed and number alone, and all positions come up.
+// The blocks of a step depend on seed and number alone, and all positions come up.
 TEST(MlxDrafterBlocks, AreDrawnFromAllPositionsAndTheSameAgain) {
   const std::vector<Reply> replies = {
       {.ids = {1, 2, 3, 4}, .prompt = 1, .taps = std::vector<float>(8)},

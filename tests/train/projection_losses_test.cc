@@ -1,4 +1,4 @@
-// What projections are trained on by gradient: each loss by its definition, its gradient by
+// The losses that projections are trained on by gradient: each by its definition, its gradient by
 // differences.
 #include "projection_losses.h"
 
@@ -28,7 +28,7 @@ const std::pair<const char*, Loss> kLosses[] = {
     {"attn_distill", attn_distill_loss},
     {"attn_distill_hybrid", attn_distill_hybrid_loss}};
 
-// What tools/golden_projection_losses.py made up.
+// The numbers that tools/golden_projection_losses.py made up.
 struct Golden {
   SafetensorsFile file =
       SafetensorsFile::open(std::string(KAKEYA_TEST_DATA) + "/train/projection-losses.safetensors")

@@ -112,7 +112,7 @@ TEST(ReducedRank, SaysWhatIsLeftOfTheRows) {
   const Rows rows = rows_of_rank_three(2.0F, random_map());
   const auto fit = fit_reduced_rank(rows.moments(), {.rank = 2});
   ASSERT_OK(fit);
-  // Of other rows than those it was made from.
+  // Other rows than those that the fit was made from.
   Rows others = rows_of_rank_three(3.0F, random_map());
   others.features = random_rows(kRows, kFeatures, 77);
   for (const Rows* of : {&rows, &std::as_const(others)}) {

@@ -57,7 +57,7 @@ TEST_F(MlxProjectionTraining, MakesEveryLossFallOnTextThatItIsNotTrainedOn) {
     const RefinementPoint& after = report->losses.back();
     EXPECT_FALSE(before.loss.has_value());
     EXPECT_LT(after.validation_loss, 0.8 * before.validation_loss) << name;
-    // What is written is what was measured last.
+    // The projection that is written is the one that was measured last.
     double keys = 0.0;
     for (const std::size_t layer : {2U, 5U}) keys += 0.5 * report->layers[layer].key_validation;
     EXPECT_NEAR(keys, after.explained_keys, 1e-9) << name;

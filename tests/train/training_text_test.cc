@@ -1,4 +1,4 @@
-// What is trained on and what is held out.
+// The texts that are trained on and those that are held out.
 #include "training_text.h"
 
 #include <gtest/gtest.h>

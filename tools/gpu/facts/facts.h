@@ -1,4 +1,4 @@
-// What the programs of facts share. Each fact prints a line of JSON for each figure.
+// Helpers that the programs of facts share. Each fact prints a line of JSON for each figure.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -12,7 +12,7 @@ __global__ void trivial(float* out) {
   if (threadIdx.x == 0 && out[0] == 1234.5F) out[1] = 1;
 }
 
-// The same, which may start before what is in front of it has ended.
+// A kernel like trivial() that may start before what is in front of it has ended.
 __global__ void dependent(float* out) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,4 +1,4 @@
-// What a Hopper card does, of what the plan of the backend for NVIDIA rests on: JSON lines, F1 to
+// Facts about a Hopper card that the plan of the backend for NVIDIA rests on: JSON lines, F1 to
 // F11. usage: facts [memory] [matrix] [exchange] [launch]; without a word all of them.
 #include <cstring>
 

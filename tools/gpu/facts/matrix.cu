@@ -45,7 +45,7 @@ __device__ void wgmma_bf16(float (&sums)[4], const unsigned (&a)[4], const void*
       : "memory");
 }
 
-// Of a block's tile: a [64, 16], b [8, 16], c and both results [64, 8].
+// Computes a block's tile by both instructions: a [64, 16], b [8, 16], c and both results [64, 8].
 __global__ void both(const std::uint16_t* as,
                      const std::uint16_t* bs,
                      const float* cs,
