@@ -1,4 +1,5 @@
 kakeya_test(sampler_test sampling/largest_logits_test.cc sampling/sampler_test.cc)
+kakeya_test(step_plan_test runtime/step_plan_test.cc)
 kakeya_test(workspace_test decode/workspace_test.cc)
 kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_source_test.cc)
 kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)

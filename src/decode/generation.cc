@@ -75,12 +75,13 @@ Status Generation::push_choice(std::span<const float> logits) {
   return {};
 }
 
+bool Generation::is_over() {
+  if (!done_ && position() >= timeline_.context()) stop(StopReason::kContext);
+  return done_;
+}
+
 bool Generation::begin_round() {
-  if (done_) return false;
-  if (position() >= timeline_.context()) {
-    stop(StopReason::kContext);
-    return false;
-  }
+  if (is_over()) return false;
   round_ = {.start_seconds = watch_.seconds()};
   bytes_before_ = bytes_read();
   length_ = 0;

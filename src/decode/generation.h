@@ -68,6 +68,8 @@ class Generation {
              GenerateResult& result);
 
   bool done() const { return done_; }
+  // True if no round can begin: the generation is done, or the context is full, which ends it.
+  bool is_over();
   bool stopped_by_callback() const { return done_ && result_.stop_reason == StopReason::kCallback; }
 
   // Chooses the first token from `logits` [V], those behind the tokens, in a turn of the workspace.

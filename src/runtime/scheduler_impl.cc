@@ -73,6 +73,9 @@ SchedulerImpl::SchedulerImpl(EngineImpl& engine,
   parts_.reserve(most);
   sequences_.reserve(most);
   lengths_.reserve(most);
+  candidates_.reserve(most);
+  decoding_.reserve(most);
+  prompts_.reserve(most);
 }
 
 Result<std::unique_ptr<Scheduler>> SchedulerImpl::create(EngineImpl& engine,

@@ -13,6 +13,7 @@
 #include "runtime/admission.h"
 #include "runtime/request_queue.h"
 #include "runtime/sequence.h"
+#include "runtime/step_plan.h"
 
 namespace kakeya {
 
@@ -84,15 +85,11 @@ class SchedulerImpl final : public Scheduler {
   // The pass.
   void run_pass();
   void add_part(Sequence& sequence, const StepPart& part);
-  bool has_prompts() const;
-  // The rows of logits that are left to the prompts that are waiting to be run.
-  std::int64_t prompt_logits() const;
-  // The number of the prompt's next `rows` rows that there is room for, with the logits that they
-  // want.
-  std::int64_t fitting_rows(const Sequence& sequence, std::int64_t rows) const;
-  void plan_rounds();
-  void plan_drafts(bool prompts);
-  void plan_prompts();
+  // Fills candidates_ with what planning wants to know of those that run.
+  void look_at_running();
+  // Returns the rows that rounds and their drafts take.
+  StepRows begin_rounds(const StepLimits& limits);
+  void add_prompt(Sequence& sequence, const PromptRows& planned);
   // Makes the generation behind a prompt and begins its first round; false if no token is wanted.
   bool begin_generation(Sequence& sequence);
   void take_part(Sequence& sequence, StepPart& part);
@@ -130,12 +127,11 @@ class SchedulerImpl final : public Scheduler {
   std::vector<StepPart> parts_;                   // of the present step
   std::vector<Sequence*> sequences_;              // whose parts they are
   std::vector<RoundChoice> lengths_;              // of the parts that are rounds, which come first
-  std::size_t first_prompt_ = 0;  // of the running ones, whose prompt comes first in this step
-  std::size_t first_round_ = 0;   // whose round does
-  bool lacks_memory_ = false;     // a request of the last pass did: nobody else takes any
-  bool prompts_turn_ = false;     // where a pass has room for one kind only
-  std::int64_t rows_ = 0;         // planned for this step
-  std::int64_t logit_rows_ = 0;
+  std::vector<StepCandidate> candidates_;         // of running_, in its order
+  std::vector<std::size_t> decoding_;             // in this step, by their index there
+  std::vector<PromptRows> prompts_;
+  StepTurns turns_;
+  bool lacks_memory_ = false;  // a request of the last pass did: nobody else takes any
 };
 
 }  // namespace kakeya

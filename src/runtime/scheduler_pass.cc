@@ -12,10 +12,14 @@ void SchedulerImpl::run_pass() {
   const Workspace::Turn turn = engine_.workspace().take_turn();
   parts_.clear();
   sequences_.clear();
-  rows_ = 0;
-  logit_rows_ = 0;
-  plan_rounds();
-  plan_prompts();
+  look_at_running();
+  const StepLimits limits = {.max_rows = options_.max_rows,
+                             .max_logit_rows = options_.max_logit_rows,
+                             .prefill_rows = options_.prefill_rows};
+  plan_rounds(candidates_, limits, turns_, decoding_);
+  const StepRows taken = begin_rounds(limits);
+  plan_prompts(candidates_, limits, taken, turns_, prompts_);
+  for (const PromptRows& prompt : prompts_) add_prompt(*running_[prompt.index], prompt);
   const StepCost cost = run_step(engine_.workspace(), &engine_.draft_costs(), parts_);
   for (std::size_t i = 0; i < parts_.size(); ++i) take_part(*sequences_[i], parts_[i]);
   if (cost.rows == 0) return;
@@ -24,114 +28,63 @@ void SchedulerImpl::run_pass() {
   statistics_.bytes += cost.bytes;
 }
 
+// A context that is full ends its request here.
+void SchedulerImpl::look_at_running() {
+  candidates_.clear();
+  for (const auto& sequence : running_) {
+    StepCandidate& candidate = candidates_.emplace_back();
+    if (sequence->generation) {
+      if (!sequence->generation->is_over()) candidate.kind = StepCandidate::Kind::kDecodes;
+      continue;
+    }
+    if (sequence->leader != nullptr) continue;
+    const Timeline& timeline = sequence->timeline();
+    candidate = {.kind = StepCandidate::Kind::kPrompt,
+                 .pending = std::ssize(timeline.pending()),
+                 .chunk = timeline.chunk(),
+                 .to_branch = sequence->branch - timeline.position(),
+                 .to_logits = sequence->logits_from() - timeline.position(),
+                 .most_logit_rows = timeline.most_logit_rows()};
+  }
+}
+
 void SchedulerImpl::add_part(Sequence& sequence, const StepPart& part) {
   parts_.push_back(part);
   sequences_.push_back(&sequence);
 }
 
-// Every sequence that decodes has a row, if there are enough; else they take turns. Prompts keep
-// some: neither kind waits until the other is done.
-void SchedulerImpl::plan_rounds() {
-  const bool prompts = has_prompts();
-  std::int64_t room = options_.max_logit_rows;
-  if (prompts) {
-    const std::int64_t prompt_rows = std::min(options_.prefill_rows, options_.max_rows / 2);
-    room = std::min(options_.max_logit_rows - 1, options_.max_rows - prompt_rows);
-  }
-  if (room == 0) {
-    prompts_turn_ = !prompts_turn_;
-    room = prompts_turn_ ? 0 : 1;
-  }
-  std::size_t last = first_round_;  // that has a row
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count && std::ssize(parts_) < room; ++i) {
-    Sequence& sequence = *running_[(first_round_ + i) % count];
-    if (!sequence.generation || !sequence.generation->begin_round()) continue;
+// Begins the rounds of those that decode, and gives the room that is left to drafts, in turn.
+StepRows SchedulerImpl::begin_rounds(const StepLimits& limits) {
+  lengths_.clear();
+  for (const std::size_t index : decoding_) {
+    Sequence& sequence = *running_[index];
+    if (!sequence.generation->begin_round()) continue;
     sequence.prompt_rows = 0;
     add_part(sequence, {.round = &*sequence.generation});
-    last = first_round_ + i;
+    lengths_.push_back(sequence.generation->round_choice());
   }
-  rows_ = std::ssize(parts_);
-  logit_rows_ = rows_;
-  plan_drafts(prompts);
-  first_round_ = (rows_ == room ? last + 1 : first_round_ + 1) % count;
-}
-
-// Gives the room that is left to drafts, in turn, except the rows of prompts: drafts can wait.
-void SchedulerImpl::plan_drafts(bool prompts) {
-  lengths_.clear();
-  for (const StepPart& part : parts_) lengths_.push_back(part.round->round_choice());
-  const std::int64_t prompt_rows = prompts ? options_.prefill_rows : 0;
-  choose_together(lengths_, std::min(options_.max_rows - rows_ - prompt_rows,
-                                     options_.max_logit_rows - logit_rows_ - prompt_logits()));
+  StepRows taken = {.rows = std::ssize(parts_), .logit_rows = std::ssize(parts_)};
+  choose_together(lengths_, draft_rows(candidates_, limits, taken));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::int64_t drafts = lengths_[i].length;
     parts_[i].round->plan(drafts);
-    rows_ += drafts;
-    logit_rows_ += drafts;
+    taken.rows += drafts;
+    taken.logit_rows += drafts;
   }
+  return taken;
 }
 
-bool SchedulerImpl::has_prompts() const {
-  return std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
-    return !sequence->generation && sequence->leader == nullptr;
-  });
-}
-
-// One for the last row of a prompt, some for rows that are scored.
-std::int64_t SchedulerImpl::prompt_logits() const {
-  std::int64_t most = 0;
-  for (const auto& sequence : running_) {
-    if (sequence->generation || sequence->leader != nullptr) continue;
-    const Timeline& timeline = sequence->timeline();
-    const std::int64_t rows =
-        std::min<std::int64_t>(std::ssize(timeline.pending()), options_.prefill_rows);
-    const std::int64_t wanted =
-        std::min(timeline.position() + rows - sequence->logits_from(), timeline.most_logit_rows());
-    most = std::max({most, std::int64_t{1}, std::min(wanted, options_.max_logit_rows / 2)});
+void SchedulerImpl::add_prompt(Sequence& sequence, const PromptRows& planned) {
+  sequence.prompt_rows = planned.rows;
+  StepPart part{.prompt = &sequence.timeline(), .rows = planned.rows};
+  if (sequence.reader) {
+    part.logit_rows = planned.logit_rows;
+    const bool reads = part.logit_rows > 0 || sequence.logits_from() == PromptReader::kNever;
+    part.reader = reads ? sequence.reader.get() : nullptr;
+  } else if (planned.logit_rows > 0 && begin_generation(sequence)) {
+    part = {.round = &*sequence.generation};
   }
-  return most;
-}
-
-std::int64_t SchedulerImpl::fitting_rows(const Sequence& sequence, std::int64_t rows) const {
-  const Timeline& timeline = sequence.timeline();
-  const std::int64_t room =
-      std::min(options_.max_logit_rows - logit_rows_, timeline.most_logit_rows());
-  const Position before = sequence.logits_from() - timeline.position();  // rows without logits
-  return before >= rows ? rows : std::min(rows, std::max<Position>(before, 0) + room);
-}
-
-// Prompts take turns in being first: a short one does not wait for the end of a long one. Where
-// there is no room for the logits that a row wants, it waits.
-void SchedulerImpl::plan_prompts() {
-  const std::int64_t most = parts_.empty() ? options_.max_rows : options_.prefill_rows;
-  std::int64_t room = std::min(most, options_.max_rows - rows_);
-  const std::size_t count = running_.size();
-  for (std::size_t i = 0; i < count && room > 0; ++i) {
-    Sequence& sequence = *running_[(first_prompt_ + i) % count];
-    if (sequence.generation || sequence.leader != nullptr) continue;
-    const std::int64_t pending = std::ssize(sequence.timeline().pending());
-    const Position to_branch = sequence.branch - sequence.timeline().position();
-    const std::int64_t most_rows = to_branch > 0 ? std::min(room, to_branch) : room;
-    const std::int64_t rows =
-        fitting_rows(sequence, std::min({most_rows, pending, sequence.timeline().chunk()}));
-    if (rows == 0) continue;
-    room -= rows;
-    sequence.prompt_rows = rows;
-    StepPart part{.prompt = &sequence.timeline(), .rows = rows};
-    if (sequence.reader) {
-      part.logit_rows = std::clamp<std::int64_t>(
-          sequence.timeline().position() + rows - sequence.logits_from(), 0, rows);
-      const bool reads = part.logit_rows > 0 || sequence.logits_from() == PromptReader::kNever;
-      part.reader = reads ? sequence.reader.get() : nullptr;
-      logit_rows_ += part.logit_rows;
-    } else if (rows == pending && begin_generation(sequence)) {
-      part = {.round = &*sequence.generation};
-      ++logit_rows_;
-    }
-    add_part(sequence, part);
-  }
-  ++first_prompt_;
+  add_part(sequence, part);
 }
 
 bool SchedulerImpl::begin_generation(Sequence& sequence) {
