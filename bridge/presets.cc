@@ -166,8 +166,8 @@ const Parameter* find_parameter(const Preset& preset, std::string_view name) {
 }  // namespace
 
 std::span<const Preset> known_presets() {
-  static const std::vector<Preset> presets = make_presets();
-  return presets;
+  static const std::vector<Preset> kPresets = make_presets();
+  return kPresets;
 }
 
 const Preset* find_preset(std::span<const Preset> presets, std::string_view name) {

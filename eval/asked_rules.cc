@@ -61,7 +61,7 @@ void check_texts_asked(const Report& report, const ReportCommand& command, RuleC
 }
 
 void check_modes_asked(const Report& report,
-                       std::vector<std::string> named,
+                       const std::vector<std::string>& named,
                        const std::vector<std::string>& otherwise,
                        RuleChecks& checks) {
   const bool by_name = !named.empty();

@@ -75,7 +75,7 @@ void check_prompts_asked(std::int64_t got,
 void check_texts_asked(const Report& report, const ReportCommand& command, RuleChecks& checks);
 // The modes are those that are named, or some of the others where none is, each beside its control.
 void check_modes_asked(const Report& report,
-                       std::vector<std::string> named,
+                       const std::vector<std::string>& named,
                        const std::vector<std::string>& otherwise,
                        RuleChecks& checks);
 // Compares a benchmark's report with its command, whose flags begin behind so many words.
