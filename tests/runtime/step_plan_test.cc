@@ -118,7 +118,7 @@ TEST(StepPlan, StaysWithinItsBudgetsAndStarvesNobody) {
         of.pending -= prompt.rows;
         of.to_branch -= prompt.rows;
         of.to_logits -= prompt.rows;
-        // What its prompt was for: an answer, or nothing more.
+        // Its prompt was for an answer, or for nothing more.
         if (of.pending == 0) of = {.kind = prompt.logit_rows > 0 ? Kind::kDecodes : Kind::kWaits};
       }
       for (std::size_t i = 0; i < running.size(); ++i) {
