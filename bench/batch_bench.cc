@@ -6,12 +6,12 @@
 #include <memory>
 #include <utility>
 
-#include "backend/cpu/probe.h"
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "kakeya/scheduler.h"
+#include "read_probe.h"
 
 namespace kakeya::bench {
 namespace {
@@ -32,7 +32,7 @@ struct BatchSample {
 class BatchBench {
  public:
   BatchBench(EngineImpl& engine, const BatchBenchOptions& options)
-      : engine_(engine), options_(options), pool_({.num_threads = engine.num_threads()}) {}
+      : engine_(engine), options_(options), probe_(engine.backend()) {}
 
   // With options.compare_plain the sessions decode without drafts first.
   Result<BatchSample> measure(std::int64_t sessions) {
@@ -47,7 +47,7 @@ class BatchBench {
   Result<BatchSample> measure(std::int64_t sessions, std::int64_t draft_length) {
     draft_length_ = draft_length;
     BatchSample sample;
-    sample.probe_gb_per_s = cpu::measure_read_bandwidth(pool_);
+    sample.probe_gb_per_s = probe_.measure();
     failed_ = {};  // what the end of the scheduler before this one did to its sessions
     std::vector<double> alone;
     if (options_.arriving > 0) {
@@ -187,7 +187,7 @@ class BatchBench {
   EngineImpl& engine_;
   const BatchBenchOptions& options_;
   std::int64_t draft_length_ = 0;
-  ThreadPool pool_;  // of the probe
+  ReadProbe probe_;
   SequenceRng random_{1};
   Stopwatch clock_;
   std::vector<double> last_token_;

@@ -4,12 +4,13 @@
 #include <numeric>
 #include <set>
 
-#include "backend/cpu/probe.h"
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "decode/pass.h"
 #include "formats/model_tensors.h"
+#include "read_probe.h"
 
 namespace kakeya::bench {
 namespace {
@@ -34,31 +35,37 @@ class PassBench {
         auto timeline, engine.create_timeline(
                            {.context = options.context + room, .max_rows = max_rows}, max_rows));
     KAKEYA_ASSIGN_OR_RETURN(const ParameterCount parameters, parameter_count(engine.config()));
-    PassBench bench(engine, std::move(timeline), parameters, max_rows);
+    PassBench bench(engine, std::move(timeline), parameters);
     KAKEYA_TRY(
         bench.timeline_->push(random_ids(bench.rng_, options.context, engine.config().vocab_size)));
     KAKEYA_TRY(bench.timeline_->run_pending());
     return bench;
   }
 
-  // Seconds of one pass of `rows` random rows with logits for the last `logit_rows`; with
-  // `roll_back` the cache is as before.
+  // Runs one pass of `rows` random rows as decoding does and returns its seconds: the logits of the
+  // last `logit_rows` stay where the backend has them. With `roll_back` the cache is as before.
   Result<double> pass(std::int64_t rows, std::int64_t logit_rows, bool roll_back) {
     const ModelConfig& config = engine_.config();
     const std::vector<TokenId> ids = random_ids(rng_, rows, config.vocab_size);
     const Position before = timeline_->position();
     const std::uint64_t bytes_before = timeline_->bytes_read();
-    const Stopwatch watch;
-    KAKEYA_TRY(
-        timeline_->forward(ids, {.logits = {logits_.data(), logit_rows, config.vocab_size}}));
-    const double seconds = watch.seconds();
+    KAKEYA_TRY(timeline_->push(ids));
+    double seconds = 0.0;
+    {
+      Pass pass(timeline_->workspace());
+      const Stopwatch watch;
+      KAKEYA_TRY(pass.add(*timeline_, ids, {}, logit_rows));
+      KAKEYA_TRY(pass.run());
+      timeline_->commit(rows);
+      seconds = watch.seconds();
+    }
     bytes_ = static_cast<double>(timeline_->bytes_read() - bytes_before);
     count_experts(rows);
     if (roll_back) KAKEYA_TRY(timeline_->truncate(before));
     return seconds;
   }
 
-  double probe() { return cpu::measure_read_bandwidth(*pool_); }
+  double probe() { return probe_.measure(); }
 
   // The bytes that the last pass read: every weight once, of experts the routed ones; cached rows.
   double pass_bytes() const { return bytes_; }
@@ -75,16 +82,11 @@ class PassBench {
   void forget_experts() { expert_counts_.clear(); }
 
  private:
-  PassBench(EngineImpl& engine,
-            std::unique_ptr<Timeline> timeline,
-            ParameterCount parameters,
-            std::int64_t max_rows)
+  PassBench(EngineImpl& engine, std::unique_ptr<Timeline> timeline, ParameterCount parameters)
       : engine_(engine),
         timeline_(std::move(timeline)),
         parameters_(parameters),
-        pool_(std::make_unique<ThreadPool>(
-            ThreadPoolOptions{.num_threads = engine.num_threads(), .pin = true})),
-        logits_(static_cast<std::size_t>(max_rows * engine.config().vocab_size)) {}
+        probe_(engine.backend()) {}
 
   void count_experts(std::int64_t rows) {
     const auto routing = timeline_->last_routing(rows);
@@ -96,8 +98,7 @@ class PassBench {
   EngineImpl& engine_;
   std::unique_ptr<Timeline> timeline_;
   ParameterCount parameters_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::vector<float> logits_;
+  ReadProbe probe_;
   std::vector<double> expert_counts_;
   double bytes_ = 0.0;
   SequenceRng rng_{7};

@@ -6,10 +6,10 @@
 #include <span>
 #include <thread>
 
-#include "backend/cpu/probe.h"
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "read_probe.h"
 #include "scripted_drafts.h"
 #include "turns.h"
 
@@ -221,13 +221,13 @@ Result<SpeculativeReport> bench_speculative(EngineImpl& engine,
   KAKEYA_ASSIGN_OR_RETURN(const auto bench, SpeculativeBench::create(engine, options, lengths));
   // Learns costs and acceptance.
   KAKEYA_TRY(bench->generate(lengths.size() - 1, {}));
-  ThreadPool pool({.num_threads = engine.num_threads(), .pin = true});
+  ReadProbe probe(engine.backend());
   SpeculativeReport report;
   RoundTimes times;
   std::vector<RunSamples> samples(lengths.size());
   std::vector<double> probes;
   for (int r = 0; r < options.repetitions; ++r) {
-    probes.push_back(cpu::measure_read_bandwidth(pool));
+    probes.push_back(probe.measure());
     KAKEYA_ASSIGN_OR_RETURN(const std::vector<GenerateResult> results,
                             bench->generate_all(static_cast<std::uint64_t>(r) + 2));
     for (std::size_t i = 0; i < lengths.size(); ++i) {

@@ -14,8 +14,13 @@ constexpr QuantizedFormat kRandomFormats[] = {QuantizedFormat::kQ40, QuantizedFo
                                               QuantizedFormat::kQ4K, QuantizedFormat::kQ6K};
 constexpr float kDeviation = 0.02F;  // of trained matrices
 
-// A standard deviation of 0.02 is a uniform half width of 0.02 * sqrt(3).
+// A standard deviation of 0.02 is a uniform half width of 0.02 * sqrt(3). The norms behind branches
+// are small: without training branches are much the same for all tokens, which would all come to be
+// routed to the same experts within some layers.
 RandomSpread spread_of(const TensorSpec& spec) {
+  if (spec.shape.size() == 1 && spec.name.find("post_") != std::string::npos) {
+    return {.center = 0.1F, .width = 0.01F};
+  }
   if (spec.shape.size() == 1) return {.center = 1.0F, .width = 0.1F};
   return {.center = 0.0F, .width = 0.0346F};
 }
