@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -115,17 +116,23 @@ inline std::unique_ptr<Backend> create_configured_backend(const Configuration& c
 }
 
 struct Machine {
-  explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan()) {
+  explicit Machine(const Configuration& configuration, const ExecutorPlan& plan = roomy_plan())
+      : most_rows(plan.max_rows) {
     backend = create_configured_backend(configuration);
     executor = backend->create_executor(plan, budget).value();
   }
 
-  // One sequence of one layer, whose rows start at `first`.
+  // One sequence of one layer, whose rows start at `first`, in as many passes as it takes.
   void store(ConstRows keys, ConstRows values, Position first, const KvRows& kv) {
     const KvLayer layer{.rows = kv};
-    const auto batch = BatchBuilder::one_of_rows(values.count, first, {&layer, 1});
-    executor->begin(batch.batch());
-    executor->store_kv(keys, values, 0);
+    for (std::int64_t done = 0; done < values.count; done += most_rows) {
+      const std::int64_t count = std::min(most_rows, values.count - done);
+      const auto batch = BatchBuilder::one_of_rows(count, first + done, {&layer, 1});
+      executor->begin(batch.batch());
+      const ConstRows own_keys =
+          keys.count == 0 ? keys : ConstRows{keys.data + done * keys.width, count, keys.width};
+      executor->store_kv(own_keys, {values.data + done * values.width, count, values.width}, 0);
+    }
   }
   void attend(const AttentionInput& input, Rows out) {
     const auto batch =
@@ -147,6 +154,7 @@ struct Machine {
     executor->embed(table, scale, out);
   }
 
+  const std::int64_t most_rows;
   MemoryBudget budget;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Executor> executor;

@@ -148,9 +148,10 @@ void CudaExecutor::store_vectors(const float* rows,
                                  const Segment& segment,
                                  const std::uint64_t* blocks,
                                  const device::CachedRows& cache) {
+  upload_inputs();
   const std::int64_t width = cache.num_kv_heads * cache.head_dim;
   const device::StoreParams parameters = {rows + segment.first_row * width, blocks,
-                                          batch().first_position(segment), cache};
+                                          positions_ + segment.first_row, cache};
   const std::uint32_t words = device::is_rotated(cache.format) ? device::kStoreWords : 0;
   launch(Kernel::store, {cache.num_kv_heads, segment.rows, dev::kWarp, words}, &parameters);
 }

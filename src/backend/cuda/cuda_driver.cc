@@ -46,7 +46,7 @@ class CudaDriver final : public Driver {
 
   std::string_view name() const override { return "cuda"; }
   MemorySpace& memory() override { return space_; }
-  bool gains_from_lists() const override { return true; }
+  bool takes_lists() const override { return true; }
   const CardSpace& space() const { return space_; }
   Result<std::span<std::byte>> staging() override;
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {

@@ -168,7 +168,8 @@ CudaExecutor::CudaExecutor(Driver& driver,
 
 void CudaExecutor::flush() {
   if (launches_.size() == 0) return;
-  const Status launched = failure_ ? driver_.launch(launches_) : Status();
+  const Status launched =
+      failure_ ? driver_.launch(fused_.of(launches_, batch().rows())) : Status();
   if (!launched) fail(launched.error());
   launches_.clear();
 }

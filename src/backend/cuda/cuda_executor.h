@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_matrix.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/fuse.h"
 
 namespace kakeya::cuda {
 
@@ -75,10 +76,10 @@ class CudaExecutor final : public Executor {
     RowTables codes;
   };
 
-  // Where the driver gains from it, kernels of a pass wait here until something needs them.
+  // Where the driver takes lists, kernels of a pass wait here until something needs them.
   void launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
     launches_.add(kernel, shape, parameters);
-    if (!driver_.gains_from_lists()) flush();
+    if (!driver_.takes_lists()) flush();
   }
   // Hands on those that wait. After a failure nothing runs until end() has told it.
   void flush();
@@ -178,6 +179,7 @@ class CudaExecutor final : public Executor {
   std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
   std::vector<TokenLogit> listed_;                  // of one row
   LaunchList launches_;
+  FusedLists fused_;
   Status failure_;
 };
 

@@ -57,6 +57,8 @@ class LaunchList {
   bool has_equal_kernels(const LaunchList& other) const;
   // True if launch i has the same parameters in both lists, which have equal kernels.
   bool has_equal_launch(const LaunchList& other, std::size_t i) const;
+  // Makes launch i that of another list, which is of the same kernel.
+  void replace(std::size_t i, const LaunchList& other, std::size_t of_other);
 
  private:
   struct Launch {
@@ -81,8 +83,8 @@ class Driver {
   // "cuda", "cuda-emulated": for reports.
   virtual std::string_view name() const = 0;
   virtual MemorySpace& memory() = 0;
-  // True if many launches at a time take less time than one after the other.
-  virtual bool gains_from_lists() const = 0;
+  // True if launches of a pass may wait until there are many; else each is to run at once.
+  virtual bool takes_lists() const = 0;
   // kStagingBytes of the host's memory, from which copies are fast: the same ones in each call, for
   // one user at a time. Errors: kResourceExhausted; those of synchronize().
   virtual Result<std::span<std::byte>> staging() = 0;
@@ -101,6 +103,8 @@ struct EmulatorOptions {
   std::uint64_t seed = 1;  // of the order in which threads and blocks run
   // Kernels may use the host's memory, which has no bounds then. For tests of operations.
   bool allows_host_memory = false;
+  // Each launch of a pass runs at once, by itself: none are fused. For tests.
+  bool runs_one_by_one = false;
 };
 
 // A device that the host plays: kernels compiled for the host, a fiber a thread.

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "backend/cuda/device/grouped_experts.h"
+#include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
+#include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/device/tensor_products.h"
@@ -80,11 +82,13 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
 class EmulatedDriver final : public Driver {
  public:
   EmulatedDriver(std::unique_ptr<GuardedSpace> pages, const EmulatorOptions& options)
-      : space_(std::move(pages), options.allows_host_memory), emulator_(space_, options.seed) {}
+      : space_(std::move(pages), options.allows_host_memory),
+        takes_lists_(!options.allows_host_memory && !options.runs_one_by_one),
+        emulator_(space_, options.seed) {}
 
   std::string_view name() const override { return "cuda-emulated"; }
   MemorySpace& memory() override { return space_; }
-  bool gains_from_lists() const override { return false; }
+  bool takes_lists() const override { return takes_lists_; }
   Result<std::span<std::byte>> staging() override {
     const std::lock_guard lock(mutex_);
     staging_.resize(kStagingBytes);
@@ -125,6 +129,7 @@ class EmulatedDriver final : public Driver {
   }
 
   EmulatedSpace space_;
+  const bool takes_lists_;
   std::mutex mutex_;  // of what follows
   std::vector<std::byte> staging_;
   std::vector<Upload> begun_;

@@ -39,4 +39,10 @@ bool LaunchList::has_equal_launch(const LaunchList& other, std::size_t i) const 
          std::memcmp(parameters(i), other.parameters(i), parameter_bytes(kernel(i))) == 0;
 }
 
+void LaunchList::replace(std::size_t i, const LaunchList& other, std::size_t of_other) {
+  launches_[i].shape = other.shape(of_other);
+  std::memcpy(bytes_.data() + launches_[i].parameters, other.parameters(of_other),
+              parameter_bytes(kernel(i)));
+}
+
 }  // namespace kakeya::cuda

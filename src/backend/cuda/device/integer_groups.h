@@ -71,19 +71,15 @@ KAKEYA_DEVICE float integer_weight(const Weight& w, std::int64_t row, std::int64
   return scaled + (layout.has_minimum ? dev::float_of(words.load(minimum)) : 0.0F);
 }
 
-// Rows as products with integers see them. Grid: runs of 32 columns / kProductWarps, rows.
-KAKEYA_DEVICE void round_rows(const RoundParams& p) {
-  const std::int64_t run = product_warp();
-  if (run >= p.width / 32) return;
-  const float x =
-      dev::Global<const float>(p.x).load(dev::block_y() * p.width + run * 32 + dev::lane());
+// By a warp: run number `run` of a row, of which lane l has column l.
+KAKEYA_DEVICE void round_run(const RoundParams& p, std::int64_t row, std::int64_t run, float x) {
   const float size = magnitude(x);
   const float largest = dev::warp_max(size > 0.0F ? size : 0.0F);  // NaN counts as 0 here
   const bool tiny = !(largest > 1e-36F);
   const float code = dev::round_even(x * (tiny ? 0.0F : 127.0F / largest));
   // NaN becomes 127.
   const float bounded = code < 127.0F ? (code > -127.0F ? code : -127.0F) : 127.0F;
-  const std::int64_t group = dev::block_y() * num_groups(p.width) + run / kGroupRuns;
+  const std::int64_t group = row * num_groups(p.width) + run / kGroupRuns;
   const int half = dev::lane() / 16;
   const int unit = dev::lane() / 4 % 4 * 2 + half;
   const auto in_group = static_cast<int>(run % kGroupRuns);
@@ -99,6 +95,14 @@ KAKEYA_DEVICE void round_rows(const RoundParams& p) {
   for (int h = 0; h < 2; ++h) {
     code_sums.store((2 * group + h) * kGroupRuns + in_group, sums[h]);
   }
+}
+
+// Rows as products with integers see them. Grid: runs of 32 columns / kProductWarps, rows.
+KAKEYA_DEVICE void round_rows(const RoundParams& p) {
+  const std::int64_t run = product_warp();
+  if (run >= p.width / 32) return;
+  const dev::Global<const float> x(p.x);
+  round_run(p, dev::block_y(), run, x.load(dev::block_y() * p.width + run * 32 + dev::lane()));
 }
 
 }  // namespace kakeya::cuda::device

@@ -44,4 +44,6 @@
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \
+  KERNEL(row_steps, RowStepsParams)                         \
+  KERNEL(head_steps, HeadStepsParams)                       \
   KERNEL(copy_columns, CopyColumnsParams)

@@ -133,7 +133,7 @@ struct CachedRows {
 struct StoreParams {
   const float* rows;  // [count, K * E]
   const std::uint64_t* blocks;
-  std::int64_t first_position;
+  const std::int64_t* positions;  // of the rows
   CachedRows cache;
 };
 struct AttentionParams {
@@ -223,6 +223,51 @@ struct CopyColumnsParams {
   float* out;
   std::int64_t out_width;
   std::int64_t column;
+};
+
+// One of the operations of row_steps(): kNorm, kAdd and kCopy read a, and b (null: no weight) or
+// add it, and make out; kRound makes codes of a. `number`: eps, or the factor of a sum.
+enum class RowStepKind : std::int32_t { kNorm, kAdd, kCopy, kRound };
+struct RowStep {
+  RowStepKind kind;
+  float number;
+  const float* a;
+  const float* b;
+  float* out;
+  std::int64_t out_width;  // of kCopy, likewise the column
+  std::int64_t column;
+  std::int8_t* codes;
+  float* steps;
+  float* code_sums;
+};
+inline constexpr int kMaxRowSteps = 12;
+struct RowStepsParams {
+  std::int64_t width;
+  std::int64_t count;
+  RowStep steps[kMaxRowSteps];
+};
+
+// What follows the products that make queries, keys or values: a norm of each head (weight null:
+// without one; eps negative: none at all), rotary embedding (cos null: none), a row of the cache
+// (blocks null: none).
+struct HeadTrack {
+  const float* x;
+  float* out;  // [rows, heads, size]
+  const float* weight;
+  const float* cos;
+  const float* sin;
+  const std::uint64_t* blocks;
+  std::int64_t heads;
+  float eps;
+  std::int32_t unused;
+};
+inline constexpr int kMaxHeadTracks = 3;
+struct HeadStepsParams {
+  std::int64_t size;
+  std::int64_t count;
+  const std::int64_t* positions;  // of the rows
+  CachedRows cache;
+  HeadTrack tracks[kMaxHeadTracks];
 };
 
 }  // namespace kakeya::cuda::device

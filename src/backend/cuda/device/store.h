@@ -186,8 +186,8 @@ KAKEYA_DEVICE void store_rotated(RowFormat format,
 KAKEYA_DEVICE void store(const StoreParams& p) {
   const std::int64_t head_dim = p.cache.head_dim;
   const std::int64_t from = (dev::block_y() * p.cache.num_kv_heads + dev::block_x()) * head_dim;
-  const std::uint64_t address =
-      vector_address(p.cache, p.blocks, p.first_position + dev::block_y(), dev::block_x());
+  const std::int64_t position = dev::Global<const std::int64_t>(p.positions).load(dev::block_y());
+  const std::uint64_t address = vector_address(p.cache, p.blocks, position, dev::block_x());
   const dev::Global<const float> x(p.rows);
   const dev::Global<std::uint8_t> bytes(reinterpret_cast<std::uint8_t*>(address));
   if (is_rotated(p.cache.format)) {

@@ -1,0 +1,48 @@
+// Kernel fusion: launches of a pass that become one. What a pass computes, and every bit of it,
+// stays as it is; the launches may change places where nothing that one writes is touched by
+// another.
+//
+//   operations on rows (norm, sum, copy, rounding to codes)   row_steps, a block a row
+//   norms of heads, rotary embedding, rows of the cache       head_steps, a warp a head
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/driver.h"
+
+namespace kakeya::cuda {
+
+// The launches of a pass of `rows` rows, fused. Others stay.
+struct FusedLaunches {
+  LaunchList launches;
+  // Where each of the unfused ones stands that nothing was known of; SIZE_MAX for all others.
+  std::vector<std::size_t> places;
+};
+FusedLaunches fuse(const LaunchList& launches, std::int64_t rows);
+
+// Fused lists that are kept, since passes of one kind have the same launches but for those of which
+// nobody knows what they touch, as attention.
+class FusedLists {
+ public:
+  // The fused launches; valid until the next call.
+  const LaunchList& of(const LaunchList& launches, std::int64_t rows);
+
+ private:
+  struct Kept {
+    LaunchList launches;
+    std::int64_t rows = 0;
+    FusedLaunches fused;
+    std::uint64_t last_used = 0;
+  };
+  static constexpr std::size_t kMostKept = 24;
+
+  // Brings those up to date that nothing is known of. False if others differ.
+  static bool renew(Kept& kept, const LaunchList& launches);
+
+  std::vector<Kept> kept_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,188 @@
+#include "backend/cuda/launch_accesses.h"
+
+#include <algorithm>
+
+#include "backend/cuda/device/integer_groups.h"
+
+namespace kakeya::cuda {
+namespace {
+
+// Collects what the parameters of a kernel say.
+class Collector {
+ public:
+  explicit Collector(std::vector<Access>& all) : all_(all) {}
+
+  template <typename T>
+  void reads(const T* from, std::int64_t count) {
+    add(from, count, false);
+  }
+  template <typename T>
+  void writes(T* to, std::int64_t count) {
+    add(to, count, true);
+  }
+
+  void reads(const device::ProductRows& rows) {
+    if (rows.codes == nullptr) return reads(rows.x, rows.count * rows.width);
+    const std::int64_t groups = rows.count * device::num_groups(rows.width);
+    reads(rows.codes, groups * device::kGroupColumns);
+    reads(rows.steps, groups * device::kGroupRuns);
+    reads(rows.code_sums, groups * device::kGroupRuns * 2);
+  }
+
+  void of(const device::NormParams& p) {
+    reads(p.x, p.count * p.width);
+    writes(p.out, p.count * p.width);
+  }
+  void of(const device::RoundParams& p) {
+    reads(p.x, p.count * p.width);
+    const std::int64_t groups = p.count * device::num_groups(p.width);
+    writes(p.codes, groups * device::kGroupColumns);
+    writes(p.steps, groups * device::kGroupRuns);
+    writes(p.code_sums, groups * device::kGroupRuns * 2);
+  }
+  void of(const device::AddParams& p) {
+    reads(p.a, p.size);
+    reads(p.b, p.size);
+    writes(p.out, p.size);
+  }
+  void of(const device::CopyColumnsParams& p) {
+    reads(p.x, p.count * p.width);
+    writes(p.out, p.count * p.out_width);
+  }
+  void of(const device::ProductParams& p) {
+    reads(p.rows);
+    writes(p.out, p.rows.count * p.weight.rows);
+  }
+  void of(const device::GatedProductParams& p) {
+    reads(p.rows);
+    writes(p.out, p.rows.count * p.gate.rows);
+  }
+  void of(const device::RopeParams& p) {
+    reads(p.cos, p.count * p.half);
+    reads(p.sin, p.count * p.half);
+    writes(p.x, p.count * p.width);
+  }
+  void of(const device::StoreParams& p, std::int64_t rows) {
+    reads(p.rows, rows * p.cache.num_kv_heads * p.cache.head_dim);
+    writes(p.blocks, 1);
+  }
+  void of(const device::RouteParams& p, std::int64_t rows) {
+    reads(p.logits, rows * p.num_experts);
+    writes(p.experts, rows * p.top_k);
+    writes(p.weights, rows * p.top_k);
+  }
+  void of(const device::ExpertHiddenParams& p) {
+    reads(p.rows);
+    reads(p.experts, p.rows.count * p.top_k);
+    reads(p.groups.order, 1);
+    writes(p.hidden, p.rows.count * p.top_k * p.gate.rows);
+  }
+  void of(const device::ExpertOutputParams& p) {
+    const std::int64_t rows = p.rows.count / p.top_k;
+    reads(p.rows);
+    reads(p.experts, p.rows.count);
+    reads(p.weights, p.rows.count);
+    reads(p.groups.order, 1);
+    writes(p.ranks, p.rows.count * p.down.rows);
+    writes(p.out, rows * p.down.rows);
+  }
+  void of(const device::GroupExpertsParams& p) {
+    reads(p.experts, p.pairs);
+    writes(p.groups.order, 1);
+  }
+
+ private:
+  template <typename T>
+  void add(const T* begin, std::int64_t count, bool writes) {
+    if (begin == nullptr || count == 0) return;
+    const auto at = reinterpret_cast<std::uintptr_t>(begin);
+    all_.push_back({at, at + static_cast<std::uintptr_t>(count) * sizeof(T), writes});
+  }
+
+  std::vector<Access>& all_;
+};
+
+// Says what a launch touches; false if nobody knows.
+bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& to) {
+  switch (kernel) {
+    case Kernel::rms_norm:
+      to.of(*static_cast<const device::NormParams*>(p));
+      return true;
+    case Kernel::round_rows:
+      to.of(*static_cast<const device::RoundParams*>(p));
+      return true;
+    case Kernel::add:
+      to.of(*static_cast<const device::AddParams*>(p));
+      return true;
+    case Kernel::copy_columns:
+      to.of(*static_cast<const device::CopyColumnsParams*>(p));
+      return true;
+    case Kernel::product:
+    case Kernel::row_product:
+    case Kernel::tensor_product:
+    case Kernel::tensor_product_some:
+    case Kernel::tensor_product_rows:
+    case Kernel::integer_product:
+    case Kernel::integer_row_product:
+      to.of(*static_cast<const device::ProductParams*>(p));
+      return true;
+    case Kernel::gated_product:
+    case Kernel::gated_row_product:
+    case Kernel::gated_tensor_product:
+    case Kernel::gated_tensor_product_some:
+    case Kernel::gated_tensor_product_rows:
+    case Kernel::gated_integer_product:
+    case Kernel::gated_integer_row_product:
+      to.of(*static_cast<const device::GatedProductParams*>(p));
+      return true;
+    case Kernel::rope:
+      to.of(*static_cast<const device::RopeParams*>(p));
+      return true;
+    case Kernel::store:
+      to.of(*static_cast<const device::StoreParams*>(p), shape.blocks_y);
+      return true;
+    case Kernel::route:
+      to.of(*static_cast<const device::RouteParams*>(p), shape.blocks_x);
+      return true;
+    case Kernel::expert_hidden:
+    case Kernel::grouped_expert_hidden:
+    case Kernel::integer_expert_hidden:
+    case Kernel::grouped_integer_hidden:
+      to.of(*static_cast<const device::ExpertHiddenParams*>(p));
+      return true;
+    case Kernel::expert_output:
+    case Kernel::grouped_expert_output:
+    case Kernel::integer_expert_output:
+    case Kernel::grouped_integer_output:
+    case Kernel::weigh_experts:
+      to.of(*static_cast<const device::ExpertOutputParams*>(p));
+      return true;
+    case Kernel::group_experts:
+      to.of(*static_cast<const device::GroupExpertsParams*>(p));
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+LaunchAccesses::LaunchAccesses(const LaunchList& launches, std::size_t i) {
+  Collector to(all_);
+  is_known_ = collect(launches.kernel(i), launches.shape(i), launches.parameters(i), to);
+}
+
+bool LaunchAccesses::conflicts_with(const LaunchAccesses& other) const {
+  if (!is_known_ || !other.is_known_) return true;
+  return std::any_of(all_.begin(), all_.end(), [&](const Access& a) {
+    return std::any_of(other.all_.begin(), other.all_.end(),
+                       [&](const Access& b) { return (a.writes || b.writes) && a.overlaps(b); });
+  });
+}
+
+void LaunchAccesses::add(const LaunchAccesses& other) {
+  is_known_ = is_known_ && other.is_known_;
+  all_.insert(all_.end(), other.all_.begin(), other.all_.end());
+}
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,40 @@
+// Which memory a launch reads and writes: what may change places with what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/driver.h"
+
+namespace kakeya::cuda {
+
+struct Access {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+  bool writes;
+
+  bool overlaps(const Access& other) const { return begin < other.end && other.begin < end; }
+};
+
+// What launches touch of memory that changes; weights never do. Of rows of a cache it is the table
+// of their blocks that counts.
+class LaunchAccesses {
+ public:
+  // A launch of a list.
+  LaunchAccesses(const LaunchList& launches, std::size_t i);
+
+  // False if it may touch everything.
+  bool is_known() const { return is_known_; }
+  std::span<const Access> all() const { return all_; }
+  // True if one of the two may write what the other one touches.
+  bool conflicts_with(const LaunchAccesses& other) const;
+  void add(const LaunchAccesses& other);
+
+ private:
+  bool is_known_ = true;
+  std::vector<Access> all_;
+};
+
+}  // namespace kakeya::cuda

@@ -1,0 +1,191 @@
+// Kernel fusion of the backend for cards: which launches become one, and that what a pass computes
+// stays as it is, bit for bit.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/fuse.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "model/random_source.h"
+#include "model/test_model.h"
+
+namespace kakeya::cuda {
+namespace {
+
+constexpr std::int64_t kWidth = 256;
+constexpr std::int64_t kRows = 3;
+
+// Launches over rows that nobody runs. Places are numbers of rows' arrays.
+class Launches {
+ public:
+  void norm(int from, int to) {
+    const device::NormParams p = {at(from), nullptr, 1e-6F, kRows, kWidth, at(to)};
+    list_.add(Kernel::rms_norm, {kRows}, &p);
+  }
+  void add(int a, int b, int to) {
+    const device::AddParams p = {at(a), at(b), 1.0F, kRows * kWidth, at(to)};
+    list_.add(Kernel::add, {6}, &p);
+  }
+  void product(int from, int to) {
+    device::ProductParams p = {};
+    p.rows = {at(from), kRows, kWidth, nullptr, nullptr, nullptr};
+    p.weight.rows = kWidth;
+    p.out = at(to);
+    list_.add(Kernel::product, {32}, &p);
+  }
+  // Heads of a quarter of a row.
+  void norm_heads(int from, int to) {
+    const device::NormParams p = {at(from), nullptr, 1e-6F, 4 * kRows, kWidth / 4, at(to)};
+    list_.add(Kernel::rms_norm, {4 * kRows}, &p);
+  }
+  void rope(int x) {
+    const device::RopeParams p = {at(x), at(98), at(99), kRows, kWidth, kWidth / 8};
+    list_.add(Kernel::rope, {1, kRows}, &p);
+  }
+  void unknown() {
+    const device::SoftcapParams p = {at(90), 1.0F, 1};
+    list_.add(Kernel::softcap, {1}, &p);
+  }
+
+  std::string fused() const {
+    const FusedLaunches fused = fuse(list_, kRows);
+    std::string names;
+    for (std::size_t i = 0; i < fused.launches.size(); ++i) {
+      names += (i == 0 ? "" : " ") +
+               std::string(kKernelNames[static_cast<std::size_t>(fused.launches.kernel(i))]);
+    }
+    return names;
+  }
+  const LaunchList& list() const { return list_; }
+
+ private:
+  static float* at(int array) {
+    return reinterpret_cast<float*>(std::uintptr_t{0x10000} +
+                                    static_cast<std::uintptr_t>(array) * 0x4000);
+  }
+
+  LaunchList list_;
+};
+
+TEST(CudaFusion, MakesOneKernelOfWhatFollowsAProduct) {
+  Launches launches;
+  launches.product(0, 1);
+  launches.norm(1, 1);
+  launches.add(2, 1, 2);
+  launches.norm(2, 3);
+  launches.product(3, 4);
+  EXPECT_EQ(launches.fused(), "product row_steps product");
+}
+
+// Norms of the same rows for several products are brought together, and a norm of the first
+// product's output waits for that of the second one's.
+TEST(CudaFusion, BringsTogetherWhatLiesApart) {
+  Launches launches;
+  launches.norm(0, 1);
+  launches.product(1, 2);
+  launches.norm(2, 2);
+  launches.norm(0, 3);
+  launches.product(3, 4);
+  launches.norm(4, 4);
+  launches.add(2, 4, 0);
+  EXPECT_EQ(launches.fused(), "row_steps product product row_steps");
+}
+
+TEST(CudaFusion, KeepsTheOrderOfWhatSharesMemory) {
+  Launches launches;
+  launches.norm(0, 1);
+  launches.product(1, 2);
+  launches.norm(3, 1);  // writes what the product reads
+  launches.product(1, 4);
+  EXPECT_EQ(launches.fused(), "rms_norm product rms_norm product");
+  Launches unknown;
+  unknown.norm(0, 1);
+  unknown.unknown();
+  unknown.norm(0, 2);
+  EXPECT_EQ(unknown.fused(), "rms_norm softcap rms_norm");
+}
+
+TEST(CudaFusion, TakesHeadsThroughNormAndRotation) {
+  Launches launches;
+  launches.product(0, 1);
+  launches.norm_heads(1, 1);
+  launches.rope(1);
+  launches.product(0, 2);
+  launches.product(0, 3);
+  launches.norm_heads(3, 3);
+  launches.norm_heads(2, 2);
+  launches.rope(2);
+  EXPECT_EQ(launches.fused(), "product product product head_steps");
+  // A norm that reads what another one's track writes stays behind it.
+  Launches shared;
+  shared.norm_heads(1, 2);
+  shared.norm_heads(1, 1);
+  shared.rope(1);
+  EXPECT_EQ(shared.fused(), "rms_norm head_steps");
+}
+
+// Steps that are not the same run of a row in each block.
+TEST(CudaFusion, LeavesRowsAloneThatOverlapOtherwise) {
+  Launches launches;
+  launches.norm(0, 1);
+  const device::NormParams shifted = {
+      reinterpret_cast<float*>(std::uintptr_t{0x14000} + 1024), nullptr, 1e-6F, kRows, kWidth,
+      reinterpret_cast<float*>(std::uintptr_t{0x40000})};
+  LaunchList list = launches.list();
+  list.add(Kernel::rms_norm, {kRows}, &shifted);
+  EXPECT_EQ(fuse(list, kRows).launches.size(), 2U);
+}
+
+TEST(CudaFusion, KeepsListsAndSetsWhatDiffersInThem) {
+  FusedLists lists;
+  Launches launches;
+  launches.norm(0, 1);
+  launches.norm(1, 2);
+  launches.unknown();
+  EXPECT_EQ(lists.of(launches.list(), kRows).size(), 2U);
+  LaunchList other = launches.list();
+  LaunchList softcap;
+  const device::SoftcapParams p = {nullptr, 7.0F, 5};
+  softcap.add(Kernel::softcap, {3}, &p);
+  other.replace(2, softcap, 0);
+  const LaunchList& fused = lists.of(other, kRows);
+  ASSERT_EQ(fused.size(), 2U);
+  EXPECT_EQ(fused.shape(1), (LaunchShape{3}));
+  EXPECT_EQ(static_cast<const device::SoftcapParams*>(fused.parameters(1))->cap, 7.0F);
+  // Another place of a row that is fused.
+  Launches moved;
+  moved.norm(0, 1);
+  moved.norm(1, 5);
+  moved.unknown();
+  const LaunchList& anew = lists.of(moved.list(), kRows);
+  const auto* const steps = static_cast<const device::RowStepsParams*>(anew.parameters(0));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(steps->steps[1].out), 0x10000U + 5 * 0x4000U);
+}
+
+// The demo model's shape, so that all rules apply, with random weights of two types.
+TEST(CudaFusion, GivesTheBitsOfLaunchesByThemselves) {
+  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
+  ThreadPool pool({.num_threads = 1});
+  for (const auto format :
+       {std::optional<QuantizedFormat>(), std::optional(QuantizedFormat::kQ40)}) {
+    std::vector<std::vector<float>> logits;
+    for (const bool one_by_one : {true, false}) {
+      RandomSource source(expected_tensors(config), 3, pool, format);
+      auto backend = create_emulated_backend({.runs_one_by_one = one_by_one}).value();
+      const auto model = test::TestModel::load(config, source, std::move(backend), Compute::kFast);
+      ASSERT_NE(model, nullptr);
+      const auto timeline = model->timeline({.context = 16, .max_rows = 4}, 4);
+      const std::vector<TokenId> ids = test::random_ids(5, 5);
+      logits.push_back(test::run(*timeline, ids, {}, 4).logits);
+    }
+    EXPECT_EQ(logits[0], logits[1]);
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::cuda
