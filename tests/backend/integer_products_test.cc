@@ -268,10 +268,10 @@ TEST_P(IntegerProducts, KeepFewBitsInFew) {
     return static_cast<double>(cpu_.backend->matrix_bytes(weight, Compute::kFast)) / (128 * 11);
   };
   if (GetParam().instruction_set == kCudaEmulated) {
-    EXPECT_EQ(bytes(QuantizedFormat::kQ40), 160);  // scales and minimums are of f32 there
-    EXPECT_EQ(bytes(QuantizedFormat::kQ4K), 192);
+    EXPECT_EQ(bytes(QuantizedFormat::kQ40), 144);
+    EXPECT_EQ(bytes(QuantizedFormat::kQ4K), 192);  // scales and minimums are of f32 there
     EXPECT_EQ(bytes(QuantizedFormat::kQ6K), 320);
-    EXPECT_EQ(bytes(QuantizedFormat::kQ80), 288);
+    EXPECT_EQ(bytes(QuantizedFormat::kQ80), 272);
     return;
   }
   EXPECT_EQ(bytes(QuantizedFormat::kQ40), 144);

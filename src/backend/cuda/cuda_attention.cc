@@ -49,6 +49,8 @@ Kernel stored_kernel(const device::CachedRows& rows) {
 
 void CudaExecutor::begin(const Batch& batch) {
   Executor::begin(batch);
+  rounded_ = {};
+  remembers_rounded_ = true;
   tables_.clear();
   layers_.clear();
   first_layers_.clear();

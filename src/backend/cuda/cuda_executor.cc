@@ -26,8 +26,8 @@ struct ScratchPlaces {
   std::uint64_t positions;
   std::uint64_t ids;
   std::uint64_t hidden;
-  std::uint64_t steps;
-  std::uint64_t code_sums;
+  std::uint64_t numbers;
+  std::uint64_t low_sums;
   std::uint64_t codes;
   std::uint64_t partials;
   std::uint64_t expert_order;
@@ -45,20 +45,19 @@ std::int64_t count_partials(const ExecutorPlan& plan) {
 
 ScratchPlaces places_of(const ExecutorPlan& plan) {
   const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
-  const std::int64_t groups = std::max(
-      plan.max_rows * device::num_groups(std::max(plan.max_matmul_width, plan.hidden_size)),
-      plan.max_rows * plan.top_k_experts * device::num_groups(plan.moe_intermediate_size));
+  const std::int64_t steps =
+      std::max(plan.max_rows * device::num_steps(std::max(plan.max_matmul_width, plan.hidden_size)),
+               plan.max_rows * plan.top_k_experts * device::num_steps(plan.moe_intermediate_size));
   Layout layout;
   ScratchPlaces places = {};
   places.positions = layout.take(plan.max_rows, sizeof(std::int64_t));
   places.ids = layout.take(plan.max_rows, sizeof(std::int32_t));
   places.hidden = layout.take(hidden, sizeof(float));
-  places.steps = layout.take(groups * device::kGroupRuns, sizeof(float));
-  places.code_sums = layout.take(groups * device::kGroupRuns * 2, sizeof(float));
-  places.codes = layout.take(groups * device::kGroupColumns, sizeof(std::int8_t));
+  places.numbers = layout.take(steps * device::kStepNumbers, sizeof(float));
+  places.low_sums = layout.take(steps * device::kStepLowSums, sizeof(float));
+  places.codes = layout.take(steps * device::kStepColumns, sizeof(std::int8_t));
   places.partials = layout.take(count_partials(plan), sizeof(float));
-  const bool is_grouped = groups_experts(plan.max_rows, plan.top_k_experts, plan.num_experts);
-  const std::int64_t pairs = is_grouped ? plan.max_rows * plan.top_k_experts : 0;
+  const std::int64_t pairs = groups_experts(plan.max_rows) ? plan.max_rows * plan.top_k_experts : 0;
   places.expert_order = layout.take(pairs, sizeof(std::int32_t));
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
@@ -89,8 +88,8 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(positions_, places.positions);
   at(ids_, places.ids);
   at(hidden_, places.hidden);
-  at(steps_, places.steps);
-  at(code_sums_, places.code_sums);
+  at(numbers_, places.numbers);
+  at(low_sums_, places.low_sums);
   at(codes_, places.codes);
   at(partials_, places.partials);
   at(expert_groups_.order, places.expert_order);
@@ -112,6 +111,7 @@ void CudaExecutor::fail(Error error) {
 
 // Waits also for a pass that failed: nothing of it may run on into the next one.
 Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
+  remembers_rounded_ = false;
   flush();
   const Status all = driver_.synchronize();
   if (failure_) return all;

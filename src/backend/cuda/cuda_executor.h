@@ -64,6 +64,14 @@ class CudaExecutor final : public Executor {
   void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override;
 
  private:
+  // Rows that are in codes_.
+  struct RoundedRows {
+    const float* x = nullptr;
+    std::int64_t count = 0;
+    std::int64_t width = 0;
+
+    bool operator==(const RoundedRows&) const = default;
+  };
   // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
   struct RowTables {
     std::int64_t keys;
@@ -78,32 +86,38 @@ class CudaExecutor final : public Executor {
 
   // Where the driver takes lists, kernels of a pass wait here until something needs them.
   void launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+    rounded_ = {};
     launches_.add(kernel, shape, parameters);
     if (!driver_.takes_lists()) flush();
   }
   // Hands on those that wait. After a failure nothing runs until end() has told it.
   void flush();
   void fail(Error error);
-  // Rows for products with weights, of which some may be of integers.
+  // Launches what writes `out` alone: rounded rows stay so where they are others.
+  void launch_product(Kernel kernel, const LaunchShape& shape, const void* parameters, Rows out);
+  // Rows for products with weights, of which some may be of integers: then they are rounded, unless
+  // they just were.
   device::ProductRows product_rows(const float* x,
                                    std::int64_t count,
                                    std::int64_t width,
                                    bool integers);
+  void integer_matmul(ConstRows x, const CudaMatrix& w, Rows out);
+  void launch_gated(device::GatedProductParams& parameters,
+                    const CudaMatrix& gate,
+                    const CudaMatrix& up,
+                    Rows out);
   void gated_in_parts(
       ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out);
   // Experts of pairs of a row and a rank, each by itself or those of an expert together.
-  void launch_hidden(const device::ExpertHiddenParams& parameters,
+  void launch_hidden(device::ExpertHiddenParams& parameters,
                      const CudaMatrix& gate,
-                     const CudaMatrix& up,
-                     std::int64_t pairs);
-  void launch_outputs(const device::ExpertOutputParams& parameters,
-                      const CudaMatrix& down,
-                      std::int64_t rows);
-  void launch_grouped_hidden(const device::ExpertHiddenParams& parameters,
+                     const CudaMatrix& up);
+  void launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down);
+  void launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                              const CudaMatrix& gate,
                              const CudaMatrix& up,
                              std::int64_t pairs);
-  void launch_grouped_outputs(const device::ExpertOutputParams& parameters,
+  void launch_grouped_outputs(device::ExpertOutputParams& parameters,
                               const CudaMatrix& down,
                               std::int64_t rows);
   void upload_inputs();
@@ -148,6 +162,7 @@ class CudaExecutor final : public Executor {
   // For copies, which come behind all launches before them.
   MemorySpace& space() {
     flush();
+    rounded_ = {};
     return driver_.memory();
   }
 
@@ -159,8 +174,8 @@ class CudaExecutor final : public Executor {
   std::int64_t* positions_;
   std::int32_t* ids_;
   float* hidden_;
-  float* steps_;
-  float* code_sums_;
+  float* numbers_;  // of rounded rows, as low_sums_ and codes_
+  float* low_sums_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
   device::ExpertGroups expert_groups_ = {};
@@ -178,6 +193,8 @@ class CudaExecutor final : public Executor {
   std::vector<device::ListedLogit> largest_;        // lists, as they lie in partials_
   std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
   std::vector<TokenLogit> listed_;                  // of one row
+  RoundedRows rounded_;                             // which no launch has written since
+  bool remembers_rounded_ = false;                  // within a pass: nobody else writes rows there
   LaunchList launches_;
   FusedLists fused_;
   Status failure_;

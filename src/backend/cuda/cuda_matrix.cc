@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/device/integer_groups.h"
+#include "backend/cuda/device/integer_strips.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "tensor/dtype.h"
 #include "tensor/finite.h"
 #include "tensor/stacked_rows.h"
 
@@ -21,11 +22,17 @@ using device::WeightType;
 // The bytes that a thread packs at a time, and those from which on several threads pay.
 constexpr std::int64_t kPackedAtOnce = std::int64_t{64} << 10;
 constexpr std::int64_t kManyBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kUnitBytes = device::kUnitWords * 4;
 
-std::int64_t row_bytes(const device::Weight& weight) {
-  if (weight.type == WeightType::kIntegers) {
-    return device::num_groups(weight.cols) * device::GroupLayout(weight).units() * kUnitBytes;
+// Weights are packed by items: strips of outputs, or rows.
+bool has_strips(const device::Weight& weight) {
+  return weight.type == WeightType::kIntegers;
+}
+std::int64_t items_of_matrix(const device::Weight& weight) {
+  return has_strips(weight) ? device::num_strips(weight.rows) : weight.rows;
+}
+std::int64_t item_bytes(const device::Weight& weight) {
+  if (has_strips(weight)) {
+    return device::num_steps(weight.cols) * device::StepLayout(weight).words() * 4;
   }
   return weight.cols * (weight.type == WeightType::kF32 ? 4 : 2);
 }
@@ -39,6 +46,7 @@ device::Weight describe(const TensorView& view, Compute compute) {
     weight.four_bits = format->bits == 4;
     weight.has_minimum = format->has_minimum;
     weight.halves = format->group < kIntegerBlock;
+    weight.half_scales = format->scale_type == DType::kF16 && !weight.has_minimum && !weight.halves;
     weight.zero = format->zero;
     return weight;
   }
@@ -50,48 +58,51 @@ device::Weight describe(const TensorView& view, Compute compute) {
   return weight;
 }
 
-// One run of a group, as device/integer_groups.h says.
+// One run of an output, of sixteen, of a step: as device/integer_strips.h says.
 void pack_run(const IntegerBlock& block,
+              int output,
               int run,
-              const device::GroupLayout& layout,
-              std::byte* group) {
-  for (int unit = 0; unit < 4; ++unit) {
-    for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < 4; ++i) {
-        const auto code = static_cast<std::byte>(block.codes[16 * half + 4 * unit + i]);
-        const int in_unit = 4 * run + i;
-        if (layout.four_bits) {
-          group[unit * kUnitBytes + in_unit] |= code << (4 * half);
-        } else {
-          group[(2 * unit + half) * kUnitBytes + in_unit] = code;
-        }
-      }
+              const device::StepLayout& layout,
+              std::byte* step) {
+  for (int column = 0; column < kIntegerBlock; ++column) {
+    const int lane = output % 8 * 4 + column / 4 % 4;
+    const int at = lane * 16 + column / 16 * 8 + output / 8 * 4 + column % 4;
+    const auto code = static_cast<std::byte>(block.codes[column]);
+    if (layout.four_bits) {
+      step[at] |= code << (4 * run);
+    } else {
+      step[512 * run + at] = code;
     }
   }
-  const int parts = layout.scale_units();
-  const auto put = [&](int first_unit, const float* values) {
-    std::memcpy(group + first_unit * kUnitBytes + run * parts * 4, values,
-                static_cast<std::size_t>(parts) * sizeof(float));
-  };
-  put(layout.code_units(), block.scales);
-  if (layout.has_minimum) put(layout.code_units() + parts, block.minimums);
+  std::byte* const scales = step + layout.code_words() * 4;
+  if (layout.half_scales) {
+    const std::uint16_t scale = float_to_half(block.scales[0]);
+    std::memcpy(scales + output % 8 * 8 + output / 8 * 4 + run * 2, &scale, sizeof(scale));
+    return;
+  }
+  for (int half = 0; half < (layout.halves ? 2 : 1); ++half) {
+    const int at = device::StepLayout::scale_at(output, run, half);
+    std::memcpy(scales + at * 4, &block.scales[half], sizeof(float));
+    if (!layout.has_minimum) continue;
+    std::memcpy(scales + (at + layout.scale_words()) * 4, &block.minimums[half], sizeof(float));
+  }
 }
 
-void pack_integers(const TensorView& view,
-                   std::int64_t row,
-                   const device::GroupLayout& layout,
-                   std::byte* to) {
-  constexpr std::int64_t kRuns = device::kGroupRuns;
+// One output of a strip.
+void pack_output(const TensorView& view,
+                 std::int64_t row,
+                 int output,
+                 const device::StepLayout& layout,
+                 std::byte* to) {
+  constexpr std::int64_t kRuns = device::kStepColumns / kIntegerBlock;
   const std::int64_t runs = view.shape.back() / kIntegerBlock;
-  const std::int64_t group_bytes = layout.units() * kUnitBytes;
-  std::fill_n(to, device::num_groups(view.shape.back()) * group_bytes, std::byte{0});
   std::array<IntegerBlock, kRuns> blocks;
-  for (std::int64_t begin = 0; begin < runs; begin += kRuns) {
-    const auto of_group =
+  for (std::int64_t begin = 0; begin < runs; begin += kRuns, to += layout.words() * 4) {
+    const auto of_step =
         std::span(blocks).first(static_cast<std::size_t>(std::min(kRuns, runs - begin)));
-    read_integer_blocks(view, row, begin, of_group);
-    for (std::size_t run = 0; run < of_group.size(); ++run) {
-      pack_run(of_group[run], static_cast<int>(run), layout, to + begin / kRuns * group_bytes);
+    read_integer_blocks(view, row, begin, of_step);
+    for (std::size_t run = 0; run < of_step.size(); ++run) {
+      pack_run(of_step[run], output, static_cast<int>(run), layout, to);
     }
   }
 }
@@ -114,22 +125,27 @@ void pack_floats(const TensorView& view, std::int64_t row, WeightType type, std:
   }
 }
 
-// Packs `count` rows from `first` on, as they lie on the device, and looks for what is not finite.
+// Packs an item of all stacked ones, as it lies on the device, and looks for what is not finite.
 // Returns whether nothing was found.
-bool pack_rows(const TensorView& view,
+bool pack_item(const TensorView& view,
                const device::Weight& weight,
-               std::int64_t first,
-               std::int64_t count,
+               std::int64_t item,
                std::byte* to) {
+  if (!has_strips(weight)) {
+    const std::int64_t row = source_row(view, item);
+    pack_floats(view, row, weight.type, to);
+    return !find_non_finite(view, row, 1);
+  }
+  std::fill_n(to, item_bytes(weight), std::byte{0});
+  const std::int64_t strips = items_of_matrix(weight);
+  const std::int64_t first = item % strips * device::kStripOutputs;
+  const auto outputs =
+      static_cast<int>(std::min<std::int64_t>(device::kStripOutputs, weight.rows - first));
   bool finite = true;
-  for (std::int64_t i = 0; i < count; ++i, to += row_bytes(weight)) {
-    const std::int64_t row = source_row(view, first + i);
+  for (int output = 0; output < outputs; ++output) {
+    const std::int64_t row = source_row(view, item / strips * weight.rows + first + output);
     finite = finite && !find_non_finite(view, row, 1);
-    if (weight.type == WeightType::kIntegers) {
-      pack_integers(view, row, device::GroupLayout(weight), to);
-    } else {
-      pack_floats(view, row, weight.type, to);
-    }
+    pack_output(view, row, output, device::StepLayout(weight), to);
   }
   return finite;
 }
@@ -137,40 +153,44 @@ bool pack_rows(const TensorView& view,
 }  // namespace
 
 std::uint64_t CudaMatrix::bytes() const {
-  return static_cast<std::uint64_t>(rows() * (table_ ? table_->row_bytes() : row_bytes(weight_)));
+  return static_cast<std::uint64_t>(table_ ? rows() * table_->row_bytes()
+                                           : items_of_matrix(weight_) * item_bytes(weight_));
 }
 
 std::uint64_t matrix_bytes(const TensorView& weight, Compute compute) {
-  return MemoryBudget::charged_bytes(
-      static_cast<std::uint64_t>(num_rows(weight) * row_bytes(describe(weight, compute))));
+  const device::Weight packed = describe(weight, compute);
+  return MemoryBudget::charged_bytes(static_cast<std::uint64_t>(
+      num_rows(weight) / packed.rows * items_of_matrix(packed) * item_bytes(packed)));
 }
 
 Result<std::unique_ptr<Matrix>> load_matrix(
     const TensorView& view, Compute compute, Driver& driver, MemoryBudget& budget, int threads) {
   device::Weight weight = describe(view, compute);
-  const std::int64_t rows = num_rows(view);
-  const std::int64_t bytes = row_bytes(weight);
+  const std::int64_t items = num_rows(view) / weight.rows * items_of_matrix(weight);
+  const std::int64_t bytes = item_bytes(weight);
   KAKEYA_ASSIGN_OR_RETURN(
       Buffer memory, budget.allocate(MemoryClass::kWeights,
-                                     static_cast<std::uint64_t>(rows * bytes), driver.memory()));
+                                     static_cast<std::uint64_t>(items * bytes), driver.memory()));
   KAKEYA_ASSIGN_OR_RETURN(const std::span<std::byte> staging, driver.staging());
   const auto half = static_cast<std::int64_t>(staging.size() / 2);
   if (bytes > half) {
-    return error(StatusCode::kUnimplemented, "a row has {} bytes, at most {} can be loaded", bytes,
-                 half);
+    return error(StatusCode::kUnimplemented, "{} {} bytes, at most {} can be loaded",
+                 has_strips(weight) ? "sixteen rows have" : "a row has", bytes, half);
   }
-  ThreadPool pool({.num_threads = rows * bytes < kManyBytes ? 1 : threads, .pin = false});
+  ThreadPool pool({.num_threads = items * bytes < kManyBytes ? 1 : threads, .pin = false});
   const std::int64_t piece = half / bytes;
   const std::int64_t at_once = std::max<std::int64_t>(1, kPackedAtOnce / bytes);
   std::byte* to = staging.data();
   std::byte* other = to + half;
-  for (std::int64_t begin = 0; begin < rows; begin += piece, std::swap(to, other)) {
-    const std::int64_t count = std::min(piece, rows - begin);
+  for (std::int64_t begin = 0; begin < items; begin += piece, std::swap(to, other)) {
+    const std::int64_t count = std::min(piece, items - begin);
     std::atomic<bool> finite = true;
-    pool.parallel_for((count + at_once - 1) / at_once, [&](std::int64_t item) {
-      const std::int64_t first = item * at_once;
-      const std::int64_t own = std::min(at_once, count - first);
-      if (!pack_rows(view, weight, begin + first, own, to + first * bytes)) finite = false;
+    pool.parallel_for((count + at_once - 1) / at_once, [&](std::int64_t index) {
+      const std::int64_t first = index * at_once;
+      const std::int64_t end = std::min(first + at_once, count);
+      for (std::int64_t i = first; i < end; ++i) {
+        if (!pack_item(view, weight, begin + i, to + i * bytes)) finite = false;
+      }
     });
     // The piece before, which lies in the other half.
     KAKEYA_TRY(driver.synchronize());

@@ -1,4 +1,4 @@
-// Weights in a device's memory, row after row.
+// Weights in a device's memory: row after row, those of integers strip after strip.
 #pragma once
 
 #include <optional>

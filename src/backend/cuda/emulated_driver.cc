@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/integer_experts.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/row_steps.h"

@@ -293,8 +293,8 @@ device::RowStep Fusion::row_step(std::size_t i) const {
             0,
             0,
             p.codes,
-            p.steps,
-            p.code_sums};
+            p.numbers,
+            p.low_sums};
   }
   return step;
 }

@@ -1,6 +1,6 @@
 // The kernels under their names, for nvcc.
-#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/integer_experts.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/device/integer_groups.h"
+#include "backend/cuda/device/integer_strips.h"
 
 namespace kakeya::cuda {
 namespace {
@@ -23,10 +23,10 @@ class Collector {
 
   void reads(const device::ProductRows& rows) {
     if (rows.codes == nullptr) return reads(rows.x, rows.count * rows.width);
-    const std::int64_t groups = rows.count * device::num_groups(rows.width);
-    reads(rows.codes, groups * device::kGroupColumns);
-    reads(rows.steps, groups * device::kGroupRuns);
-    reads(rows.code_sums, groups * device::kGroupRuns * 2);
+    const std::int64_t steps = rows.count * device::num_steps(rows.width);
+    reads(rows.codes, steps * device::kStepColumns);
+    reads(rows.numbers, steps * device::kStepNumbers);
+    reads(rows.low_sums, steps * device::kStepLowSums);
   }
 
   void of(const device::NormParams& p) {
@@ -35,10 +35,10 @@ class Collector {
   }
   void of(const device::RoundParams& p) {
     reads(p.x, p.count * p.width);
-    const std::int64_t groups = p.count * device::num_groups(p.width);
-    writes(p.codes, groups * device::kGroupColumns);
-    writes(p.steps, groups * device::kGroupRuns);
-    writes(p.code_sums, groups * device::kGroupRuns * 2);
+    const std::int64_t steps = p.count * device::num_steps(p.width);
+    writes(p.codes, steps * device::kStepColumns);
+    writes(p.numbers, steps * device::kStepNumbers);
+    writes(p.low_sums, steps * device::kStepLowSums);
   }
   void of(const device::AddParams& p) {
     reads(p.a, p.size);
@@ -52,6 +52,12 @@ class Collector {
   void of(const device::ProductParams& p) {
     reads(p.rows);
     writes(p.out, p.rows.count * p.weight.rows);
+  }
+  void of(const device::IntegerProductParams& p) {
+    reads(p.rows);
+    for (std::int64_t i = 0; i < p.num_parts; ++i) {
+      writes(p.parts[i].out, p.rows.count * p.parts[i].weight.rows);
+    }
   }
   void of(const device::GatedProductParams& p) {
     reads(p.rows);
@@ -122,17 +128,21 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::tensor_product:
     case Kernel::tensor_product_some:
     case Kernel::tensor_product_rows:
-    case Kernel::integer_product:
-    case Kernel::integer_row_product:
       to.of(*static_cast<const device::ProductParams*>(p));
+      return true;
+    case Kernel::integer_row_product:
+    case Kernel::integer_product:
+    case Kernel::integer_product_rows:
+      to.of(*static_cast<const device::IntegerProductParams*>(p));
       return true;
     case Kernel::gated_product:
     case Kernel::gated_row_product:
     case Kernel::gated_tensor_product:
     case Kernel::gated_tensor_product_some:
     case Kernel::gated_tensor_product_rows:
-    case Kernel::gated_integer_product:
     case Kernel::gated_integer_row_product:
+    case Kernel::gated_integer_product:
+    case Kernel::gated_integer_product_rows:
       to.of(*static_cast<const device::GatedProductParams*>(p));
       return true;
     case Kernel::rope:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -123,6 +124,9 @@ void Block::end_thread() {
   if (waiting_ > 0) {
     fail(fmt::format("ends while {} threads wait for it at the barrier {}", waiting_,
                      to_text(barrier_)));
+  }
+  if (!threads_[static_cast<std::size_t>(current_)].copies.empty()) {
+    fail("ends with copies to shared memory that it did not await");
   }
   ++warp.ended;
   ++ended_;
@@ -250,6 +254,10 @@ std::uint32_t Block::read_shared(int index, Place place) {
     fail(fmt::format("reads word {} of shared memory at {}, which nobody wrote", index,
                      to_text(place)));
   }
+  if (word.is_awaited) {
+    fail(fmt::format("reads word {} of shared memory at {} while a copy to it is under way", index,
+                     to_text(place)));
+  }
   if (!is_ordered(word.written)) {
     fail(
         fmt::format("reads word {} of shared memory at {} with no barrier since thread {} wrote it",
@@ -259,15 +267,58 @@ std::uint32_t Block::read_shared(int index, Place place) {
   return word.value;
 }
 
-void Block::write_shared(int index, std::uint32_t value, Place place) {
+void Block::check_multiple(int word, int words, Place place) {
+  if (word % words == 0) return;
+  fail(fmt::format("is at {} at word {} of shared memory, which is not a multiple of {}",
+                   to_text(place), word, words));
+}
+
+Block::Word& Block::writable_word(int index, Place place) {
   Word& word = shared_word(index, "writes", place);
+  if (word.is_awaited) {
+    fail(fmt::format("writes word {} of shared memory at {} while a copy to it is under way", index,
+                     to_text(place)));
+  }
   if (!is_ordered(word.written) || !is_ordered(word.read)) {
     fail(fmt::format(
         "writes word {} of shared memory at {} with no barrier since others read or wrote it",
         index, to_text(place)));
   }
+  return word;
+}
+
+void Block::write_shared(int index, std::uint32_t value, Place place) {
+  Word& word = writable_word(index, place);
   word.value = value;
   word.written = own_access();
+}
+
+void Block::begin_copy(int index, const void* from, Place place) {
+  check_multiple(index, kCopyWords, place);
+  for (int i = 0; i < kCopyWords; ++i) {
+    Word& word = writable_word(index + i, place);
+    word.is_awaited = true;
+    word.written = own_access();
+  }
+  Thread& own = threads_[static_cast<std::size_t>(current_)];
+  own.copies.push_back({index, from, own.groups});
+}
+
+void Block::await_copies(int later) {
+  Thread& own = threads_[static_cast<std::size_t>(current_)];
+  const auto is_later = [&](const Copy& copy) { return copy.group >= own.groups - later; };
+  for (const Copy& copy : own.copies) {
+    if (is_later(copy)) continue;
+    for (int i = 0; i < kCopyWords; ++i) {
+      Word& word = shared_[static_cast<std::size_t>(copy.word + i)];
+      std::memcpy(&word.value, static_cast<const std::uint32_t*>(copy.from) + i,
+                  sizeof(word.value));
+      word.is_awaited = false;
+      word.written = own_access();
+    }
+  }
+  const auto first_later = std::find_if(own.copies.begin(), own.copies.end(), is_later);
+  own.copies.erase(own.copies.begin(), first_later);
 }
 
 }  // namespace kakeya::emulated

@@ -80,13 +80,31 @@ class Block {
                                   Bounds bounds,
                                   Place place);
   std::uint32_t read_shared(int word, Place place);
+  // Fails where `word` is no multiple of `words`.
+  void check_multiple(int word, int words, Place place);
   void write_shared(int word, std::uint32_t value, Place place);
+  // Begins a copy of kCopyWords words to `word` on, which nobody may read or write until this
+  // thread has awaited it, nor other threads without a barrier behind that.
+  void begin_copy(int word, const void* from, Place place);
+  // Closes the thread's group of copies, perhaps without any.
+  void end_copies() { ++threads_[static_cast<std::size_t>(current_)].groups; }
+  // Awaits the groups that the thread has closed, but for the last `later`.
+  void await_copies(int later);
+
+  static constexpr int kCopyWords = 4;
 
  private:
   enum class State : std::uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+  struct Copy {
+    int word;
+    const void* from;
+    int group;
+  };
   struct Thread {
     State state = State::kReady;
     void* own = nullptr;
+    int groups = 0;  // closed ones
+    std::vector<Copy> copies;
   };
   struct Warp {
     int arrived = 0;
@@ -102,6 +120,7 @@ class Block {
   };
   struct Word {
     std::uint32_t value = 0;
+    bool is_awaited = false;  // a copy to it is under way
     Access written;
     Access read;
   };
@@ -117,6 +136,7 @@ class Block {
   std::string deadlock() const;
   [[noreturn]] void fail(std::string message);
   Word& shared_word(int word, const char* what, Place place);
+  Word& writable_word(int word, Place place);
   bool is_ordered(const Access& access) const;
   void note_read(Word& word);
   Access own_access() const;

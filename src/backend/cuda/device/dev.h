@@ -13,12 +13,22 @@
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   mma(sums, a, b)          the warp's 16 x 8 sums, each with 16 products of bf16 added, as tensor
 //                            cores do: fragments of mma.m16n8k16
-//   integer_mma(sums, a, b)  several times the warp's 16 x 8 sums, each with 32 products added, of
-//                            bytes of a, unsigned, and of b, signed: fragments of mma.m16n8k32
+//   integer_mma(sums, a, b, first)   several times the warp's 16 x 8 sums of `first` and 32
+//   products
+//                            of bytes of a, unsigned, and of b, signed: fragments of mma.m16n8k32
 //   bf16_pairs(values, out)  numbers rounded to bf16, two a word, the first one lowest
 //   Global<T>                the device's memory from an address on
-//   Shared<T>                the block's own memory, in words of 4 bytes
+//   Shared<T>                the block's own memory, in words of 4 bytes; load_as(), store_as():
+//                            several of them at once, at a multiple of their size
+//   begin_copy(word, from, index, policy)  begins a copy of 16 bytes of the device's memory to
+//   shared
+//                            memory, to a multiple of them. Nobody reads or writes there until the
+//                            thread has awaited it, nor others before a barrier behind that
+//   end_copies()             closes the thread's group of copies, perhaps without any
+//   await_copies<kLater>()   the thread's closed groups are there, but for the last kLater
+//   CopyPolicy(once)         copies of what is read once leave the cache to others
 //   fma(), sqrt(), ...       rounded once, ties to even
+//   floats_of_halves(pair, out)  two numbers of 16 bits, the first one lowest: exact
 //   round_to_bf16(values)    each to the nearest bf16, ties to even; any NaN for NaN
 #pragma once
 

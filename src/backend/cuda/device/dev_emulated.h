@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "backend/cuda/emulated_tensor_core.h"
@@ -154,10 +155,11 @@ template <int kCount>
 void integer_mma(int (&sums)[kCount][4],
                  const std::uint32_t (&a)[kCount][4],
                  const std::uint32_t (&b)[kCount][2],
+                 int first,
                  Place place = Place::current()) {
   emulated::IntegerFragment own[kCount];
   for (int i = 0; i < kCount; ++i) {
-    std::memcpy(own[i].sums, sums[i], sizeof(sums[i]));
+    for (int& sum : own[i].sums) sum = first;
     std::memcpy(own[i].a, a[i], sizeof(a[i]));
     std::memcpy(own[i].b, b[i], sizeof(b[i]));
   }
@@ -190,8 +192,6 @@ class Global {
     check(index, "writes", place);
     std::memcpy(address_ + index, &value, sizeof(value));
   }
-
- private:
   void check(std::int64_t index, const char* what, Place place) const {
     const auto at =
         reinterpret_cast<std::uintptr_t>(address_) + static_cast<std::uintptr_t>(index) * sizeof(T);
@@ -200,6 +200,7 @@ class Global {
     }
   }
 
+ private:
   T* address_;
   emulated::Bounds bounds_;
 };
@@ -217,10 +218,58 @@ class Shared {
     emulated::running()->write_shared(first_word_ + index, std::bit_cast<std::uint32_t>(value),
                                       place);
   }
+  template <typename Many>
+  Many load_as(int index, Place place = Place::current()) const {
+    std::uint32_t words[sizeof(Many) / sizeof(T)];
+    check_multiple(index, std::size(words), place);
+    for (std::size_t i = 0; i < std::size(words); ++i) {
+      words[i] = emulated::running()->read_shared(first_word_ + index + static_cast<int>(i), place);
+    }
+    return std::bit_cast<Many>(words);
+  }
+  template <typename Many>
+  void store_as(int index, const Many& value, Place place = Place::current()) const {
+    std::uint32_t words[sizeof(Many) / sizeof(T)];
+    check_multiple(index, std::size(words), place);
+    std::memcpy(words, &value, sizeof(words));
+    for (std::size_t i = 0; i < std::size(words); ++i) {
+      emulated::running()->write_shared(first_word_ + index + static_cast<int>(i), words[i], place);
+    }
+  }
 
  private:
+  void check_multiple(int index, std::size_t words, Place place) const {
+    emulated::running()->check_multiple(first_word_ + index, static_cast<int>(words), place);
+  }
+
   int first_word_;
 };
+
+class CopyPolicy {
+ public:
+  explicit CopyPolicy(bool /*once*/) {}
+};
+template <typename T>
+void begin_copy(int word,
+                const T* from,
+                std::int64_t index,
+                const CopyPolicy& /*policy*/,
+                Place place = Place::current()) {
+  static_assert(sizeof(T) == emulated::Block::kCopyWords * sizeof(std::uint32_t));
+  Global<const T>(from).check(index, "copies", place);
+  emulated::running()->begin_copy(word, from + index, place);
+}
+inline void end_copies() {
+  emulated::running()->end_copies();
+}
+template <int kLater>
+void await_copies() {
+  emulated::running()->await_copies(kLater);
+}
+inline void floats_of_halves(std::uint32_t pair, float (&out)[2]) {
+  out[0] = half_to_float(static_cast<std::uint16_t>(pair));
+  out[1] = half_to_float(static_cast<std::uint16_t>(pair >> 16));
+}
 
 inline float fma(float a, float b, float c) {
   return std::fma(a, b, c);

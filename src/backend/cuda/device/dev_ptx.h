@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -94,13 +95,15 @@ KAKEYA_DEVICE void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std:
 template <int kCount>
 KAKEYA_DEVICE void integer_mma(int (&sums)[kCount][4],
                                const std::uint32_t (&a)[kCount][4],
-                               const std::uint32_t (&b)[kCount][2]) {
+                               const std::uint32_t (&b)[kCount][2],
+                               int first) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+r"(sums[i][0]), "+r"(sums[i][1]), "+r"(sums[i][2]), "+r"(sums[i][3])
-        : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]));
+        "{%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(sums[i][0]), "=r"(sums[i][1]), "=r"(sums[i][2]), "=r"(sums[i][3])
+        : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[i][0]), "r"(b[i][1]),
+          "r"(first));
   }
 }
 
@@ -128,16 +131,63 @@ template <typename T>
 class Shared {
  public:
   KAKEYA_DEVICE explicit Shared(int first_word) {
-    extern __shared__ std::uint32_t words[];
+    extern __shared__ __align__(16) std::uint32_t words[];
     address_ = reinterpret_cast<T*>(words + first_word);
   }
   KAKEYA_DEVICE T load(int index) const { return address_[index]; }
   KAKEYA_DEVICE void store(int index, T value) const { address_[index] = value; }
+  template <typename Many>
+  KAKEYA_DEVICE Many load_as(int index) const {
+    return *reinterpret_cast<const Many*>(address_ + index);
+  }
+  template <typename Many>
+  KAKEYA_DEVICE void store_as(int index, const Many& value) const {
+    *reinterpret_cast<Many*>(address_ + index) = value;
+  }
 
  private:
   T* address_;
 };
 
+class CopyPolicy {
+ public:
+  KAKEYA_DEVICE explicit CopyPolicy(bool once) {
+    if (once) {
+      asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
+    }
+  }
+  KAKEYA_DEVICE std::uint64_t policy() const { return policy_; }
+
+ private:
+  std::uint64_t policy_;
+};
+
+template <typename T>
+KAKEYA_DEVICE void begin_copy(int word,
+                              const T* from,
+                              std::int64_t index,
+                              const CopyPolicy& policy) {
+  static_assert(sizeof(T) == 16);
+  extern __shared__ __align__(16) std::uint32_t words[];
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(words + word));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+               "l"(__cvta_generic_to_global(from + index)), "l"(policy.policy())
+               : "memory");
+}
+KAKEYA_DEVICE void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kLater>
+KAKEYA_DEVICE void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
+
+KAKEYA_DEVICE void floats_of_halves(std::uint32_t pair, float (&out)[2]) {
+  out[0] = __half2float(__ushort_as_half(static_cast<std::uint16_t>(pair)));
+  out[1] = __half2float(__ushort_as_half(static_cast<std::uint16_t>(pair >> 16)));
+}
 KAKEYA_DEVICE float fma(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }

@@ -2,7 +2,7 @@
 // eight rows share a reading of an expert's weights. Each product has the bits that it has alone.
 #pragma once
 
-#include "backend/cuda/device/integer_products.h"
+#include "backend/cuda/device/products.h"
 #include "backend/cuda/device/rows.h"
 
 namespace kakeya::cuda::device {
@@ -89,36 +89,6 @@ KAKEYA_DEVICE void grouped_expert_output(const ExpertOutputParams& p) {
   for (int o = 0; o < kWarpOutputs; ++o) {
     if (n + o < p.down.rows) out.store(pair * p.down.rows + n + o, own[o]);
   }
-}
-
-// Grid: F / kIntegerOutputs, tiles.
-KAKEYA_DEVICE void grouped_integer_hidden(const ExpertHiddenParams& p) {
-  const ExpertTile tile = own_tile(p.groups);
-  if (tile.count == 0) return;
-  const std::int64_t output = dev::block_x() * kIntegerOutputs;
-  float out = 0.0F;
-  const bool has_output =
-      gated_sum<kGroupedRows>(p.rows, TileRows(tile, p.groups.order, p.top_k),
-                              IntegerTile(p.gate, tile.expert * p.gate.rows, output),
-                              IntegerTile(p.up, tile.expert * p.up.rows, output), p.silu, out);
-  const std::int64_t n = output + dev::thread() % kIntegerOutputs;
-  const int tile_row = dev::thread() / kIntegerOutputs;
-  if (!has_output || tile_row >= tile.count || n >= p.gate.rows) return;
-  dev::Global<float>(p.hidden).store(pair_of(p.groups, tile, tile_row) * p.gate.rows + n, out);
-}
-
-// Grid: D / kIntegerOutputs, tiles.
-KAKEYA_DEVICE void grouped_integer_output(const ExpertOutputParams& p) {
-  const ExpertTile tile = own_tile(p.groups);
-  if (tile.count == 0) return;
-  const std::int64_t output = dev::block_x() * kIntegerOutputs;
-  const IntegerTile weights(p.down, tile.expert * p.down.rows, output);
-  const float sum =
-      integer_sums<kGroupedRows, 1>(p.rows, TileRows(tile, p.groups.order, 1), weights, weights);
-  const std::int64_t n = output + dev::thread() % kIntegerOutputs;
-  const int tile_row = dev::thread() / kIntegerOutputs;
-  if (tile_row >= tile.count || n >= p.down.rows) return;
-  dev::Global<float>(p.ranks).store(pair_of(p.groups, tile, tile_row) * p.down.rows + n, sum);
 }
 
 // Adds the ranks of each row up, as expert_output() does. Grid: D / kElementThreads, rows.

@@ -16,10 +16,12 @@
   KERNEL(gated_tensor_product, GatedProductParams)          \
   KERNEL(gated_tensor_product_some, GatedProductParams)     \
   KERNEL(gated_tensor_product_rows, GatedProductParams)     \
-  PAIRED(integer_product, ProductParams)                    \
-  PAIRED(integer_row_product, ProductParams)                \
-  PAIRED(gated_integer_product, GatedProductParams)         \
+  PAIRED(integer_row_product, IntegerProductParams)         \
+  PAIRED(integer_product, IntegerProductParams)             \
+  PAIRED(integer_product_rows, IntegerProductParams)        \
   PAIRED(gated_integer_row_product, GatedProductParams)     \
+  PAIRED(gated_integer_product, GatedProductParams)         \
+  PAIRED(gated_integer_product_rows, GatedProductParams)    \
   KERNEL(gate, GateParams)                                  \
   KERNEL(rope_table, RopeTableParams)                       \
   KERNEL(rope, RopeParams)                                  \

@@ -9,27 +9,39 @@ enum class WeightType : std::int32_t { kF32, kF16, kBf16, kIntegers };
 
 // Stacked matrices [X, rows, cols].
 struct Weight {
-  const void* data;  // of its type; of kIntegers: as integer_products.h says
+  const void* data;  // of its type; of kIntegers: as integer_strips.h says
   std::int64_t rows;
   std::int64_t cols;
   WeightType type;
-  bool rounds_rows;  // activations are rounded to bf16 before they meet it
-  // The members below are for kIntegers, as in IntegerFormat.
-  bool four_bits;  // else 8
+  std::int32_t zero;  // of kIntegers, as all members from `four_bits` on: see IntegerFormat
+  bool rounds_rows;   // activations are rounded to bf16 before they meet it
+  bool four_bits;     // else 8
   bool has_minimum;
-  bool halves;  // scales are for 16 columns
-  std::int32_t zero;
+  bool halves;       // scales are for 16 columns
+  bool half_scales;  // scales are f16; else f32, as minimums are
+  bool unused[3];
 };
 
-// x [count, width]; where some weight is of integers, also what it is rounded to, in the order of
-// integer_products.h, with groups of 128 columns.
+// x [count, width]; where some weight is of integers, also what it is rounded to, as
+// integer_strips.h says.
 struct ProductRows {
   const float* x;
   std::int64_t count;
   std::int64_t width;
-  const std::int8_t* codes;  // [count, groups, 128]
-  const float* steps;        // [count, groups, 4]
-  const float* code_sums;    // [count, groups, 2, 4]
+  const std::int8_t* codes;  // [count, steps, 64]
+  const float* numbers;      // [count, steps, 4]
+  const float* low_sums;     // [count, steps, 2]
+};
+
+// How the blocks of a kernel take strips of integers. No member and no struct that has one leaves
+// bytes out: parameters are compared byte for byte.
+struct StripPlan {
+  std::int32_t copy_words;   // of a slot of a warp's ring
+  std::int32_t chunk_steps;  // of rows that are in shared memory at a time
+  std::int32_t blocks;       // that share the strips of a tile of rows
+  bool reads_once;           // no other block reads the same weights
+  bool has_halves;           // some scales are for 16 columns
+  bool unused[2];
 };
 
 // Rows of which each has so many ranks, in pairs of both, and which of them are an expert's.
@@ -71,21 +83,37 @@ struct RoundParams {
   const float* x;
   std::int64_t count;
   std::int64_t width;
+  // As in ProductRows.
   std::int8_t* codes;
-  float* steps;
-  float* code_sums;
+  float* numbers;
+  float* low_sums;
 };
 struct ProductParams {
   ProductRows rows;
   Weight weight;
   float* out;
 };
+// A matrix of those whose products with the same rows one launch makes.
+struct ProductPart {
+  Weight weight;
+  float* out;
+};
+struct IntegerProductParams {
+  static constexpr int kMostParts = 3;
+
+  ProductRows rows;
+  ProductPart parts[kMostParts];
+  StripPlan plan;
+  std::int64_t num_parts;
+};
 struct GatedProductParams {
   ProductRows rows;
   Weight gate;
   Weight up;
-  bool silu;
   float* out;
+  StripPlan plan;  // for integers
+  bool silu;
+  bool unused[7];
 };
 struct GateParams {
   const float* gate;
@@ -177,11 +205,13 @@ struct ExpertHiddenParams {
   ProductRows rows;
   Weight gate;
   Weight up;
-  bool silu;
   const std::int32_t* experts;
   std::int64_t top_k;
   ExpertGroups groups;  // of grouped_expert_hidden()
   float* hidden;        // [count, top_k, F]
+  StripPlan plan;       // for integers
+  bool silu;
+  bool unused[7];
 };
 struct ExpertOutputParams {
   ProductRows rows;  // the hidden ones, [count * top_k, F]
@@ -192,6 +222,7 @@ struct ExpertOutputParams {
   ExpertGroups groups;  // of grouped_expert_output()
   float* ranks;         // [count * top_k, D], which it makes
   float* out;
+  StripPlan plan;  // for integers
 };
 // NaN if some number of the part of the row is not finite; id -1: there is none.
 struct alignas(8) ListedLogit {
@@ -237,8 +268,8 @@ struct RowStep {
   std::int64_t out_width;  // of kCopy, likewise the column
   std::int64_t column;
   std::int8_t* codes;
-  float* steps;
-  float* code_sums;
+  float* numbers;
+  float* low_sums;
 };
 inline constexpr int kMaxRowSteps = 12;
 struct RowStepsParams {

@@ -3,7 +3,7 @@
 // arithmetic is that of the operations by themselves.
 #pragma once
 
-#include "backend/cuda/device/integer_groups.h"
+#include "backend/cuda/device/integer_strips.h"
 #include "backend/cuda/device/norm.h"
 
 namespace kakeya::cuda::device {
@@ -128,7 +128,7 @@ class RowOnItsWay {
   }
 
   KAKEYA_DEVICE void round(const RowStep& step, std::int64_t row, const HeldRow& x) const {
-    const RoundParams to = {nullptr, 0, width_, step.codes, step.steps, step.code_sums};
+    const RoundParams to = {nullptr, 0, width_, step.codes, step.numbers, step.low_sums};
     KAKEYA_UNROLL
     for (int i = 0; i < kRowColumns; ++i) {
       if (i < own_.count) round_run(to, row, (own_.column(i) - dev::lane()) / dev::kWarp, x.at[i]);

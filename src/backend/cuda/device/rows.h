@@ -1,7 +1,7 @@
 // Operations on rows, each element or each row by itself.
 #pragma once
 
-#include "backend/cuda/device/integer_groups.h"
+#include "backend/cuda/device/integer_strips.h"
 #include "backend/cuda/device/norm.h"
 
 namespace kakeya::cuda::device {

@@ -1,0 +1,119 @@
+// Experts as launches.
+#include <algorithm>
+
+#include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/launch_shapes.h"
+#include "backend/cuda/strip_launch.h"
+
+namespace kakeya::cuda {
+
+void CudaExecutor::experts(ConstRows x,
+                           const ExpertWeights& weights,
+                           const Routing& routing,
+                           GateActivation activation,
+                           Rows out) {
+  const CudaMatrix& gate = as_cuda(*weights.gate);
+  const CudaMatrix& up = as_cuda(*weights.up);
+  const CudaMatrix& down = as_cuda(*weights.down);
+  count_bytes(static_cast<std::uint64_t>(std::min(x.count * routing.top_k, gate.num_matrices())) *
+              (gate.bytes() + up.bytes() + down.bytes()));
+  const bool integers = gate.has_integers();
+  if (integers != up.has_integers()) {
+    return fail(Error{StatusCode::kUnimplemented,
+                      "experts whose gates are integers where what they are for is not"});
+  }
+  const std::int64_t pairs = x.count * routing.top_k;
+  device::ExpertHiddenParams hidden = {};
+  hidden.rows = product_rows(x.data.address(), x.count, x.width, integers);
+  hidden.gate = gate.weight();
+  hidden.up = up.weight();
+  hidden.experts = routing.experts.address();
+  hidden.top_k = routing.top_k;
+  hidden.groups = expert_groups_;
+  hidden.hidden = hidden_;
+  hidden.silu = activation == GateActivation::kSilu;
+  device::ExpertOutputParams outputs = {};
+  outputs.down = down.weight();
+  outputs.experts = routing.experts.address();
+  outputs.weights = routing.weights.address();
+  outputs.top_k = routing.top_k;
+  outputs.groups = expert_groups_;
+  outputs.ranks = expert_ranks_;
+  outputs.out = out.data.address();
+  const auto hidden_rows = [&] {
+    return product_rows(hidden_, pairs, gate.rows(), down.has_integers());
+  };
+  if (groups_experts(x.count)) {
+    launch_grouped_hidden(hidden, gate, up, pairs);
+    outputs.rows = hidden_rows();
+    return launch_grouped_outputs(outputs, down, x.count);
+  }
+  launch_hidden(hidden, gate, up);
+  outputs.rows = hidden_rows();
+  launch_outputs(outputs, down);
+}
+
+// Of one row.
+void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters,
+                                 const CudaMatrix& gate,
+                                 const CudaMatrix& up) {
+  if (!gate.has_integers()) {
+    return launch(Kernel::expert_hidden, warp_shape(gate.rows(), parameters.top_k), &parameters);
+  }
+  const StripLaunch strips = strip_launch<1>(device::num_strips(gate.rows()) * parameters.top_k, 1,
+                                             gate.cols(), StripNeeds({&gate, &up}));
+  parameters.plan = strips.plan;
+  launch(Kernel::integer_expert_hidden, strips.shape, &parameters);
+}
+
+// Of one row.
+void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down) {
+  if (!down.has_integers()) {
+    return launch(
+        Kernel::expert_output,
+        {ceil_div(down.rows(), device::kExpertOutputs), 1, device::kProductWarps * dev::kWarp,
+         static_cast<std::uint32_t>(device::expert_output_words(parameters.top_k))},
+        &parameters);
+  }
+  const StripLaunch strips = rank_launch(device::num_strips(down.rows()), parameters.top_k,
+                                         down.cols(), StripNeeds({&down}));
+  parameters.plan = strips.plan;
+  launch(Kernel::integer_expert_output, strips.shape, &parameters);
+}
+
+void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
+                                         const CudaMatrix& gate,
+                                         const CudaMatrix& up,
+                                         std::int64_t pairs) {
+  const std::int64_t num_experts = gate.num_matrices();
+  const std::int64_t tiles = count_expert_tiles(pairs, num_experts);
+  const device::GroupExpertsParams grouping = {parameters.experts, pairs, num_experts, tiles,
+                                               expert_groups_};
+  launch(Kernel::group_experts,
+         {1, 1, device::kGroupingThreads, static_cast<std::uint32_t>(num_experts)}, &grouping);
+  if (!gate.has_integers()) {
+    return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles), &parameters);
+  }
+  const StripLaunch strips =
+      grouped_launch(device::num_strips(gate.rows()), tiles, gate.cols(), StripNeeds({&gate, &up}));
+  parameters.plan = strips.plan;
+  launch(Kernel::grouped_integer_hidden, strips.shape, &parameters);
+}
+
+void CudaExecutor::launch_grouped_outputs(device::ExpertOutputParams& parameters,
+                                          const CudaMatrix& down,
+                                          std::int64_t rows) {
+  const std::int64_t tiles = count_expert_tiles(rows * parameters.top_k, down.num_matrices());
+  if (down.has_integers()) {
+    const StripLaunch strips =
+        grouped_launch(device::num_strips(down.rows()), tiles, down.cols(), StripNeeds({&down}));
+    parameters.plan = strips.plan;
+    launch(Kernel::grouped_integer_output, strips.shape, &parameters);
+  } else {
+    launch(Kernel::grouped_expert_output,
+           warp_shape(ceil_div(down.rows(), device::kWarpOutputs), tiles), &parameters);
+  }
+  launch(Kernel::weigh_experts, element_shape(down.rows(), rows), &parameters);
+}
+
+}  // namespace kakeya::cuda

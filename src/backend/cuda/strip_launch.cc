@@ -1,0 +1,117 @@
+#include "backend/cuda/strip_launch.h"
+
+#include <algorithm>
+
+#include "backend/cuda/device/integer_experts.h"
+#include "backend/cuda/launch_shapes.h"
+
+namespace kakeya::cuda {
+namespace {
+
+constexpr int kBlockWords = (96 << 10) / 4;
+// Large cards have 132 multiprocessors, with room for two blocks each.
+constexpr std::int64_t kMultiprocessors = 132;
+constexpr std::int64_t kCardBlocks = 2 * kMultiprocessors;
+// A copy has two steps of four bits at least, four where many warps have copies under way.
+constexpr int kLeastCopyWords = 288;
+constexpr int kCopyWords = 576;
+
+LaunchShape strip_shape(std::int64_t blocks_x, std::int64_t blocks_y, int warps, int words) {
+  return {blocks_x, blocks_y, warps * dev::kWarp, static_cast<std::uint32_t>(words)};
+}
+
+// As many warps of a block as leave work to every multiprocessor.
+int choose_warps(std::int64_t items) {
+  int warps = device::kStripWarps;
+  while (warps > 1 && items < warps * kMultiprocessors) warps /= 2;
+  return warps;
+}
+
+// Chunks and copies for which `words_of(plan)` words suffice. Few warps have larger copies.
+template <typename WordsOf>
+device::StripPlan plan_memory(std::int64_t columns,
+                              const StripNeeds& needs,
+                              int warps,
+                              const WordsOf& words_of) {
+  device::StripPlan plan = {};
+  plan.has_halves = needs.halves;
+  plan.copy_words = std::max(needs.words, kLeastCopyWords);
+  plan.chunk_steps = static_cast<std::int32_t>(device::num_steps(columns));
+  while (plan.chunk_steps > 1 && words_of(plan) > kBlockWords) {
+    plan.chunk_steps = (plan.chunk_steps + 1) / 2;
+  }
+  const int copies = warps * device::kRingCopies;
+  const int room = plan.copy_words + (kBlockWords - words_of(plan)) / copies;
+  const int wanted = kCopyWords * std::max(1, 4 / warps);
+  plan.copy_words = std::max(plan.copy_words, std::min(wanted, room) / 4 * 4);
+  return plan;
+}
+
+template <int kRows>
+device::StripPlan plan_strips(std::int64_t columns, const StripNeeds& needs, int warps) {
+  return plan_memory(columns, needs, warps, [&](const device::StripPlan& plan) {
+    return device::strip_words<kRows>(plan, warps);
+  });
+}
+
+}  // namespace
+
+StripNeeds::StripNeeds(std::initializer_list<const CudaMatrix*> matrices) {
+  for (const CudaMatrix* matrix : matrices) {
+    words = std::max(words, device::StepLayout(matrix->weight()).words());
+    halves = halves || matrix->weight().halves;
+  }
+}
+
+template <int kRows>
+StripLaunch strip_launch(std::int64_t items,
+                         std::int64_t tiles,
+                         std::int64_t columns,
+                         const StripNeeds& needs) {
+  const int warps = choose_warps(items * tiles);
+  device::StripPlan plan = plan_strips<kRows>(columns, needs, warps);
+  const std::int64_t groups = ceil_div(items, warps);
+  const std::int64_t blocks = tiles == 1 ? std::min(groups, kCardBlocks) : groups;
+  plan.blocks = static_cast<std::int32_t>(blocks);
+  plan.reads_once = tiles == 1;
+  return {strip_shape(blocks * tiles, 1, warps, device::strip_words<kRows>(plan, warps)), plan};
+}
+template StripLaunch strip_launch<1>(std::int64_t, std::int64_t, std::int64_t, const StripNeeds&);
+template StripLaunch strip_launch<device::kIntegerRows>(std::int64_t,
+                                                        std::int64_t,
+                                                        std::int64_t,
+                                                        const StripNeeds&);
+template StripLaunch strip_launch<device::kManyIntegerRows>(std::int64_t,
+                                                            std::int64_t,
+                                                            std::int64_t,
+                                                            const StripNeeds&);
+
+StripLaunch grouped_launch(std::int64_t items,
+                           std::int64_t tiles,
+                           std::int64_t columns,
+                           const StripNeeds& needs) {
+  constexpr int kRows = device::kGroupedRows;
+  const int warps = choose_warps(items * tiles);
+  device::StripPlan plan = plan_strips<kRows>(columns, needs, warps);
+  // Some of the tiles have no rows.
+  const std::int64_t blocks = std::min(ceil_div(items, warps), ceil_div(2 * kCardBlocks, tiles));
+  plan.blocks = static_cast<std::int32_t>(blocks);
+  plan.reads_once = tiles <= kMultiprocessors;
+  return {strip_shape(blocks, tiles, warps, device::strip_words<kRows>(plan, warps)), plan};
+}
+
+StripLaunch rank_launch(std::int64_t strips,
+                        std::int64_t top_k,
+                        std::int64_t columns,
+                        const StripNeeds& needs) {
+  const int warps = static_cast<int>(std::min<std::int64_t>(top_k, device::kStripWarps));
+  const auto words_of = [&](const device::StripPlan& plan) {
+    return device::output_words(plan, top_k, warps);
+  };
+  device::StripPlan plan = plan_memory(columns, needs, warps, words_of);
+  plan.blocks = static_cast<std::int32_t>(strips);
+  plan.reads_once = true;
+  return {strip_shape(strips, 1, warps, words_of(plan)), plan};
+}
+
+}  // namespace kakeya::cuda
