@@ -75,13 +75,14 @@ void attend(const AttentionWeights& weights,
   const std::int64_t rows = a.normed.count;
   const std::int64_t width = shape.num_heads * shape.head_dim;
   const Rows queries{a.queries.data, rows, width};
+  // Products of the same rows follow each other, so that a backend may make them together.
   executor.matmul(a.normed, *weights.q_proj, queries);
-  const Rows query_heads = reshape(queries, shape.head_dim);
-  executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
-  executor.apply_rope(queries, rope);
   if (weights.k_proj != nullptr) {
     store_keys_and_values(weights, shape, rope, a.normed, batch, executor, a);
   }
+  const Rows query_heads = reshape(queries, shape.head_dim);
+  executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
+  executor.apply_rope(queries, rope);
   const Rows attended{a.attended.data, rows, width};
   executor.attention(queries,
                      {.scale = shape.scale,

@@ -71,13 +71,17 @@ Activations Activations::layout(Arena& arena, const ModelConfig& config, std::in
   Activations a;
   a.hidden = arena.rows(max_rows, d);
   a.normed = arena.rows(max_rows, d);
-  a.queries = arena.rows(max_rows, max_query_width(config));
+  const std::int64_t query_width =
+      std::max(max_query_width(config), config.enable_moe_block ? d : 0);
+  a.queries = arena.rows(max_rows, query_width);
   a.keys = arena.rows(max_rows, max_kv_width(config));
   a.values = arena.rows(max_rows, max_kv_width(config));
-  a.attended = arena.rows(max_rows, max_query_width(config));
+  a.attended = arena.rows(max_rows, query_width);
   a.branch = arena.rows(max_rows, d);
   a.mlp_hidden = arena.rows(max_rows, max_mlp_width(config));
   if (config.enable_moe_block) {
+    a.router_input = {a.queries.data, max_rows, d};
+    a.expert_input = {a.attended.data, max_rows, d};
     a.expert_branch = arena.rows(max_rows, d);
     a.router_logits = arena.rows(max_rows, config.num_experts);
     a.routing = {.experts = arena.take<std::int32_t>(max_rows * config.top_k_experts),
@@ -100,9 +104,10 @@ Activations Activations::layout(Arena& arena, const ModelConfig& config, std::in
 
 Activations Activations::with_rows(std::int64_t rows) const {
   Activations a = *this;
-  for (Rows* piece : {&a.hidden, &a.normed, &a.queries, &a.keys, &a.values, &a.attended, &a.branch,
-                      &a.expert_branch, &a.mlp_hidden, &a.router_logits, &a.per_layer_input,
-                      &a.per_layer_context, &a.per_layer_gate}) {
+  for (Rows* piece :
+       {&a.hidden, &a.normed, &a.queries, &a.keys, &a.values, &a.attended, &a.branch,
+        &a.router_input, &a.expert_input, &a.expert_branch, &a.mlp_hidden, &a.router_logits,
+        &a.per_layer_input, &a.per_layer_context, &a.per_layer_gate}) {
     piece->count = rows;
   }
   return a;

@@ -28,6 +28,8 @@ struct Activations {
   Rows keys;               // [T, K * E]
   Rows values;             // [T, K * E]
   Rows attended;           // [T, H * E]
+  Rows router_input;       // [T, D], in the place of queries
+  Rows expert_input;       // [T, D], in the place of attended
   Rows branch;             // [T, D] what a sub-layer adds
   Rows expert_branch;      // [T, D]
   Rows mlp_hidden;         // [T, F]

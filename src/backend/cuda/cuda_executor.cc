@@ -29,6 +29,7 @@ struct ScratchPlaces {
   std::uint64_t numbers;
   std::uint64_t low_sums;
   std::uint64_t codes;
+  std::uint64_t rounding_bytes;  // from one of these three to the next of its kind
   std::uint64_t partials;
   std::uint64_t expert_order;
   std::uint64_t expert_tiles;
@@ -43,7 +44,7 @@ std::int64_t count_partials(const ExecutorPlan& plan) {
   return device::kMaxSpans * rows * plan.max_query_width;
 }
 
-ScratchPlaces places_of(const ExecutorPlan& plan) {
+ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
   const std::int64_t steps =
       std::max(plan.max_rows * device::num_steps(std::max(plan.max_matmul_width, plan.hidden_size)),
@@ -56,6 +57,8 @@ ScratchPlaces places_of(const ExecutorPlan& plan) {
   places.numbers = layout.take(steps * device::kStepNumbers, sizeof(float));
   places.low_sums = layout.take(steps * device::kStepLowSums, sizeof(float));
   places.codes = layout.take(steps * device::kStepColumns, sizeof(std::int8_t));
+  places.rounding_bytes = layout.used - places.numbers;
+  layout.used += (num_roundings - 1) * places.rounding_bytes;
   places.partials = layout.take(count_partials(plan), sizeof(float));
   const std::int64_t pairs = groups_experts(plan.max_rows) ? plan.max_rows * plan.top_k_experts : 0;
   places.expert_order = layout.take(pairs, sizeof(std::int32_t));
@@ -69,7 +72,7 @@ ScratchPlaces places_of(const ExecutorPlan& plan) {
 }  // namespace
 
 std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
-  return places_of(plan).bytes;
+  return places_of(plan, kRoundings).bytes;
 }
 
 CudaExecutor::CudaExecutor(Driver& driver,
@@ -81,16 +84,18 @@ CudaExecutor::CudaExecutor(Driver& driver,
       plan_(plan),
       scratch_(std::move(scratch)),
       num_partials_(count_partials(plan)) {
-  const ScratchPlaces places = places_of(plan);
+  const ScratchPlaces places = places_of(plan, kRoundings);
   const auto at = [&]<typename T>(T*& pointer, std::uint64_t place) {
     pointer = reinterpret_cast<T*>(scratch_.data() + place);
   };
   at(positions_, places.positions);
   at(ids_, places.ids);
   at(hidden_, places.hidden);
-  at(numbers_, places.numbers);
-  at(low_sums_, places.low_sums);
-  at(codes_, places.codes);
+  for (std::size_t i = 0; i < kRoundings; ++i) {
+    at(roundings_[i].numbers, places.numbers + i * places.rounding_bytes);
+    at(roundings_[i].low_sums, places.low_sums + i * places.rounding_bytes);
+    at(roundings_[i].codes, places.codes + i * places.rounding_bytes);
+  }
   at(partials_, places.partials);
   at(expert_groups_.order, places.expert_order);
   at(expert_groups_.tiles, places.expert_tiles);

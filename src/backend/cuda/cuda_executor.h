@@ -1,6 +1,7 @@
 // The operations as launches, one after the other. Meaning: backend/backend.h.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,7 +65,7 @@ class CudaExecutor final : public Executor {
   void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override;
 
  private:
-  // Rows that are in codes_.
+  // Rows that are in one of roundings_, the last one that was used.
   struct RoundedRows {
     const float* x = nullptr;
     std::int64_t count = 0;
@@ -72,6 +73,14 @@ class CudaExecutor final : public Executor {
 
     bool operator==(const RoundedRows&) const = default;
   };
+  // Where rounded rows are, as in device::ProductRows. There are several, used in turn, so that
+  // rows may be rounded long before they are multiplied (fuse.h).
+  struct Rounding {
+    std::int8_t* codes;
+    float* numbers;
+    float* low_sums;
+  };
+  static constexpr std::size_t kRoundings = 3;
   // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
   struct RowTables {
     std::int64_t keys;
@@ -174,13 +183,11 @@ class CudaExecutor final : public Executor {
   std::int64_t* positions_;
   std::int32_t* ids_;
   float* hidden_;
-  float* numbers_;  // of rounded rows, as low_sums_ and codes_
-  float* low_sums_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
-  std::int8_t* codes_;
+  std::array<Rounding, kRoundings> roundings_;
 
   std::vector<std::uint64_t> tables_;  // as they are to be on the device
   std::vector<std::uint64_t> uploaded_tables_;
@@ -193,6 +200,7 @@ class CudaExecutor final : public Executor {
   std::vector<device::ListedLogit> largest_;        // lists, as they lie in partials_
   std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
   std::vector<TokenLogit> listed_;                  // of one row
+  std::size_t rounding_ = 0;                        // the one that was used last
   RoundedRows rounded_;                             // which no launch has written since
   bool remembers_rounded_ = false;                  // within a pass: nobody else writes rows there
   LaunchList launches_;

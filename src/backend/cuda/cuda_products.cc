@@ -30,11 +30,14 @@ device::ProductRows CudaExecutor::product_rows(const float* x,
   if (!integers) return {x, count, width, nullptr, nullptr, nullptr};
   const RoundedRows rows = {x, count, width};
   if (!(remembers_rounded_ && rounded_ == rows)) {
-    const device::RoundParams parameters = {x, count, width, codes_, numbers_, low_sums_};
+    rounding_ = (rounding_ + 1) % kRoundings;
+    const Rounding& to = roundings_[rounding_];
+    const device::RoundParams parameters = {x, count, width, to.codes, to.numbers, to.low_sums};
     launch(Kernel::round_rows, warp_shape(width / kIntegerBlock, count), &parameters);
     rounded_ = rows;
   }
-  return {x, count, width, codes_, numbers_, low_sums_};
+  const Rounding& at = roundings_[rounding_];
+  return {x, count, width, at.codes, at.numbers, at.low_sums};
 }
 
 void CudaExecutor::launch_product(Kernel kernel,

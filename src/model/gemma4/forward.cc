@@ -92,24 +92,25 @@ void Gemma4::decoder_layer(std::int64_t layer,
 // a.branch = the feed-forward of a.hidden, before post_feedforward_layernorm.
 void Gemma4::feed_forward(const LayerWeights& w, Executor& executor, Activations& a) const {
   executor.rms_norm(a.hidden, w.pre_feedforward_layernorm.data(), config().rms_norm_eps, a.normed);
+  if (config().enable_moe_block) return mixture_of_experts(w, executor, a);
   mlp(w.mlp, a.normed, executor, a, a.branch);
-  if (config().enable_moe_block) mixture_of_experts(w, executor, a);
 }
 
-// Turns a.branch, the dense MLP's output, into norm_1(dense) + norm_2(experts). The router reads
-// the residual stream itself, not the experts' normed input. Source:
-// Gemma4TextDecoderLayer.forward.
+// a.branch = norm_1(the dense MLP of a.normed) + norm_2(experts). The router reads the residual
+// stream itself, not the experts' normed input. Norms of the same rows follow each other, so that a
+// backend may make them together. Source: Gemma4TextDecoderLayer.forward.
 void Gemma4::mixture_of_experts(const LayerWeights& w, Executor& executor, Activations& a) const {
   const float eps = config().rms_norm_eps;
+  executor.rms_norm(a.hidden, w.moe.router_scale.data(), eps, a.router_input);
+  executor.rms_norm(a.hidden, w.moe.pre_feedforward_layernorm_2.data(), eps, a.expert_input);
+
+  mlp(w.mlp, a.normed, executor, a, a.branch);
   executor.rms_norm(a.branch, w.moe.post_feedforward_layernorm_1.data(), eps, a.branch);
 
-  executor.rms_norm(a.hidden, w.moe.router_scale.data(), eps, a.normed);
-  executor.matmul(a.normed, *w.moe.router_proj, a.router_logits);
+  executor.matmul(a.router_input, *w.moe.router_proj, a.router_logits);
   executor.route(a.router_logits, w.moe.per_expert_scale.data(), a.routing);
-
-  executor.rms_norm(a.hidden, w.moe.pre_feedforward_layernorm_2.data(), eps, a.normed);
   executor.experts(
-      a.normed,
+      a.expert_input,
       {.gate = w.moe.gate_proj.get(), .up = w.moe.up_proj.get(), .down = w.moe.down_proj.get()},
       a.routing, kActivation, a.expert_branch);
   executor.rms_norm(a.expert_branch, w.moe.post_feedforward_layernorm_2.data(), eps,
