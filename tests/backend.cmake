@@ -8,6 +8,7 @@ kakeya_test(golden_ops_test backend/golden_ops_test.cc)
 kakeya_test(backend_allocation_test backend/allocation_test.cc)
 kakeya_test(guarded_backend_test backend/guarded_backend_test.cc)
 kakeya_test(cuda_emulator_test backend/cuda_emulator_test.cc)
+kakeya_test(tensor_attention_test backend/tensor_attention_test.cc)
 # Built as the driver library is named, in a folder of its own.
 add_library(kakeya_fake_libcuda SHARED backend/fake_libcuda.cc backend/fake_libcuda_graphs.cc)
 target_include_directories(kakeya_fake_libcuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)

@@ -180,6 +180,61 @@ TEST(CudaEmulator, MemoryOfTheDeviceIsNobodyElses) {
   EXPECT_NE(got[0], got[0]);
 }
 
+struct alignas(16) Four {
+  std::uint32_t at[4];
+};
+struct MatrixParameters {
+  float* out;
+  int shift;  // of the rows that lanes name
+};
+
+// Four matrices of numbers 0 to 255, loaded as they are and transposed: eight words a lane.
+void load_numbers(const void* raw) {
+  const auto& p = *static_cast<const MatrixParameters*>(raw);
+  const dev::Shared<std::uint32_t> shared(0);
+  const auto pair = [](std::uint32_t i) { return 2 * i | (2 * i + 1) << 16; };
+  const auto first = static_cast<std::uint32_t>(4 * dev::lane());
+  shared.store_as(4 * dev::lane(),
+                  Four{{pair(first), pair(first + 1), pair(first + 2), pair(first + 3)}});
+  dev::sync_warp();
+  std::uint32_t words[2][4];
+  dev::load_matrices(4 * dev::lane() + p.shift, words[0]);
+  dev::load_matrices_turned(4 * dev::lane() + p.shift, words[1]);
+  const dev::Global<float> out(p.out);
+  for (int i = 0; i < 8; ++i) {
+    out.store(8 * dev::lane() + i, std::bit_cast<float>(words[i / 4][i % 4]));
+  }
+}
+
+TEST(CudaEmulator, LoadsMatricesAsFragments) {
+  Arrays arrays;
+  arrays.out.assign(8 * 32, 0.0F);
+  emulated::Emulator emulator(arrays, 1);
+  MatrixParameters parameters = {arrays.out.data(), 0};
+  ASSERT_TRUE(emulator.run("load_numbers", load_numbers, {1, 1, 32, 128}, &parameters));
+  const auto number = [](std::uint32_t matrix, std::uint32_t row, std::uint32_t column) {
+    return 64 * matrix + 8 * row + column;
+  };
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    const std::uint32_t fourth = lane / 4;
+    const std::uint32_t pair = lane % 4 * 2;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(arrays.out[8 * lane + i]),
+                number(i, fourth, pair) | number(i, fourth, pair + 1) << 16);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(arrays.out[8 * lane + 4 + i]),
+                number(i, pair, fourth) | number(i, pair + 1, fourth) << 16);
+    }
+  }
+  for (const auto& [shift, message] : std::vector<std::pair<int, std::string>>{
+           {2, "which is not a multiple of 4"}, {4, "of 128 in shared memory"}}) {
+    parameters.shift = shift;
+    const Status status = emulator.run("load_numbers", load_numbers, {1, 1, 32, 128}, &parameters);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message(), HasSubstr(message));
+    EXPECT_THAT(status.error().message(), HasSubstr("cuda_emulator_test.cc:"));
+  }
+}
+
 // By hand: what is cut, and where the exponent comes from.
 TEST(TensorCore, AddsProductsAtTheLargestExponentAndCutsWhatIsBehindIt) {
   const auto bf16 = [](float x) {

@@ -7,6 +7,7 @@
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
+#include "backend/cuda/device/tensor_attention.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -44,6 +45,20 @@ Kernel stored_kernel(const device::CachedRows& rows) {
   if (rows.format != device::RowFormat::kBf16) return Kernel::coded_attention;
   return rows.keys == nullptr ? Kernel::one_vector_attention : Kernel::attention;
 }
+
+// The kernels of attention on tensor cores, for all that rows see and for parts of it.
+Kernel tensor_kernel(const device::CachedRows& rows, bool has_parts) {
+  if (rows.keys == nullptr) {
+    return has_parts ? Kernel::tensor_one_vector_part : Kernel::tensor_one_vector_attention;
+  }
+  const bool is_wide = rows.head_dim > device::kNarrowHead;
+  if (has_parts)
+    return is_wide ? Kernel::wide_tensor_attention_part : Kernel::tensor_attention_part;
+  return is_wide ? Kernel::wide_tensor_attention : Kernel::tensor_attention;
+}
+
+// Blocks that keep a card busy.
+constexpr std::int64_t kEnoughBlocks = 256;
 
 }  // namespace
 
@@ -120,7 +135,8 @@ device::CachedRows CudaExecutor::cached_rows(const KvRows& rows, const RowTables
           rows.num_kv_heads,
           rows.head_dim,
           rows.vector_bytes(),
-          row_format(rows.format)};
+          row_format(rows.format),
+          0};
 }
 
 const CudaExecutor::LayerTables& CudaExecutor::layer_tables(std::size_t segment,
@@ -235,6 +251,60 @@ void CudaExecutor::attend(device::AttentionParams p,
   }
 }
 
+// Chooses parts of what rows see so that blocks are enough, as far as there is room for their sums.
+void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) const {
+  p.part_positions = 0;
+  p.spans = 1;
+  const std::int64_t room = num_partials_ / (p.rows * p.num_heads * (p.cache.head_dim + 2));
+  const device::SeenBy<int> seen = device::seen_by_all(p);
+  for (const int size : {device::kTensorSpan, device::kChunk}) {
+    if (tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
+    const std::int64_t parts = device::chunks_of(seen, size).count;
+    if (parts <= p.spans || parts > room || tiles * parts > Driver::kMostBlocksY) return;
+    if (size == device::kChunk && parts > device::kJoinedParts) return;
+    p.part_positions = size;
+    p.spans = parts;
+  }
+}
+
+// Few rows are taken as many at a time as there is room for the sums of their spans; many keep a
+// card busy without.
+void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows) {
+  const std::int64_t group = p.num_heads / p.cache.num_kv_heads;
+  const auto tiles_of = [&](std::int64_t count) {
+    return (count * group + device::kTileQueries - 1) / device::kTileQueries;
+  };
+  std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
+  if (tiles_of(rows) * p.cache.num_kv_heads < kEnoughBlocks) {
+    p.rows = rows;
+    const device::SeenBy<int> seen = device::seen_by_all(p);
+    const std::int64_t spans = device::chunks_of(seen, device::kTensorSpan).count;
+    const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
+    if (room > 0) most = std::min(most, room);
+  }
+  p.partials = partials_;
+  const device::TileWords words = {static_cast<int>(p.cache.head_dim), p.cache.keys == nullptr};
+  const std::int64_t width = p.num_heads * p.cache.head_dim;
+  for (std::int64_t begin = 0; begin < rows; begin += most) {
+    p.rows = std::min(most, rows - begin);
+    const std::int64_t tiles = tiles_of(p.rows);
+    choose_parts(p, tiles);
+    launch(tensor_kernel(p.cache, p.spans > 1),
+           {p.cache.num_kv_heads, tiles * p.spans, device::kAttentionThreads,
+            static_cast<std::uint32_t>(words.all())},
+           &p);
+    if (p.spans > 1) {
+      launch(
+          Kernel::join_attention_parts,
+          {width / device::kJoinedColumns, p.rows, device::kAttentionThreads, device::kJoinWords},
+          &p);
+    }
+    p.queries += p.rows * width;
+    p.out += p.rows * width;
+    p.first_position += p.rows;
+  }
+}
+
 void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
@@ -245,22 +315,30 @@ void CudaExecutor::attention(ConstRows queries,
     count_bytes(attention_bytes(input));
     const LayerTables& tables = layer_tables(s, layer);
     const KeyDerivation& derivation = settings.derivation;
-    attend({.queries = input.queries.data.address(),
-            .num_heads = queries.width / input.layer.rows.head_dim,
-            .first_position = input.first_position,
-            .block_end = input.block_end,
-            .window = input.layer.window,
-            .kept = input.layer.kept,
-            .scale = settings.scale,
-            .k_norm = derivation.k_norm.address(),
-            .frequencies = derivation.inverse_frequencies.data.address(),
-            .num_frequencies = derivation.inverse_frequencies.size,
-            .cache = cached_rows(input.layer.rows, tables.rows),
-            .spans = 1,
-            .partials = nullptr,
-            .out = out.data.address() + batch().segments[s].first_row * out.width},
-           input.queries.count, input.layer.is_restored ? &input.layer.restored : nullptr, tables,
-           settings);
+    const device::AttentionParams parameters = {
+        .queries = input.queries.data.address(),
+        .num_heads = queries.width / input.layer.rows.head_dim,
+        .first_position = input.first_position,
+        .block_end = input.block_end,
+        .window = input.layer.window,
+        .kept = input.layer.kept,
+        .scale = settings.scale,
+        .part_positions = 0,
+        .k_norm = derivation.k_norm.address(),
+        .frequencies = derivation.inverse_frequencies.data.address(),
+        .num_frequencies = derivation.inverse_frequencies.size,
+        .cache = cached_rows(input.layer.rows, tables.rows),
+        .rows = input.queries.count,
+        .spans = 1,
+        .partials = nullptr,
+        .out = out.data.address() + batch().segments[s].first_row * out.width};
+    if (settings.compute == Compute::kFast && !input.layer.is_restored &&
+        device::fits_tensor_attention(parameters.cache)) {
+      attend_on_tensor_cores(parameters, input.queries.count);
+      continue;
+    }
+    attend(parameters, input.queries.count,
+           input.layer.is_restored ? &input.layer.restored : nullptr, tables, settings);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/attention_parts.h"
 #include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/launch_shapes.h"
@@ -38,10 +38,18 @@ struct ScratchPlaces {
 };
 
 // Room for the spans of one row at least, with their two numbers, and of 16 decoded ones: so many
-// rows keep a card busy.
+// rows keep a card busy. On tensor cores spans are shorter: room for those of 8 rows that see 64k
+// positions each.
 std::int64_t count_partials(const ExecutorPlan& plan) {
+  constexpr std::int64_t kTensorRows = 8;
   const std::int64_t rows = std::clamp<std::int64_t>(plan.max_rows, 3, 16);
-  return device::kMaxSpans * rows * plan.max_query_width;
+  const std::int64_t tensor_spans = plan.max_positions / device::kTensorSpan + 2;
+  const std::int64_t spans =
+      std::max(device::kMaxSpans * rows,
+               std::min<std::int64_t>(plan.max_rows, kTensorRows) *
+                   std::min<std::int64_t>(tensor_spans, 65536 / device::kTensorSpan + 2));
+  // The two numbers besides are a sixteenth of a head of 32 elements.
+  return spans * (plan.max_query_width + plan.max_query_width / 16);
 }
 
 ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {

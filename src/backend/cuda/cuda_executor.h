@@ -153,6 +153,8 @@ class CudaExecutor final : public Executor {
               const RestoredRows* restored,
               const LayerTables& tables,
               const AttentionSettings& settings);
+  void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
+  void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows);
   // Has the device list the largest logits of each row: where its lists will begin in largest_.
   // None if `sampler` needs more, or there is no room.
   std::optional<std::size_t> list_largest(Rows rows, const Sampler& sampler);

@@ -12,6 +12,7 @@
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
+#include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "backend/cuda/emulator.h"
 #include "backend/guarded/guarded_space.h"

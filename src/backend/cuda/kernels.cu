@@ -7,6 +7,7 @@
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
+#include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"
 
 #define KAKEYA_KERNEL(name, params)                             \

@@ -19,31 +19,40 @@ inline constexpr int kMaxSpans = 32;
 inline constexpr int kValuesWord = 2 * kAttentionWarps;
 inline constexpr int kAttentionWords = kValuesWord + kAttentionWarps * kMaxHeadDim;
 
-// The positions that a query sees, as AttentionInput::seen() says.
-struct Seen {
-  std::int64_t sink_begin;
-  std::int64_t sink_end;
-  std::int64_t begin;
-  std::int64_t end;
+// The positions that a query sees, as AttentionInput::seen() says. `Int`: kernels that have no
+// registers to spare take 32 bits.
+template <typename Int>
+struct SeenBy {
+  Int sink_begin;
+  Int sink_end;
+  Int begin;
+  Int end;
 
-  KAKEYA_DEVICE bool holds(std::int64_t position) const {
+  KAKEYA_DEVICE bool holds(Int position) const {
     return (position >= sink_begin && position < sink_end) || (position >= begin && position < end);
   }
-  KAKEYA_DEVICE bool meets(std::int64_t first, std::int64_t last) const {
+  KAKEYA_DEVICE bool meets(Int first, Int last) const {
     return (sink_begin < sink_end && first < sink_end && last > sink_begin) ||
            (first < end && last > begin);
   }
 };
+using Seen = SeenBy<std::int64_t>;
 
-KAKEYA_DEVICE std::int64_t larger(std::int64_t a, std::int64_t b) {
+template <typename Int>
+KAKEYA_DEVICE Int larger(Int a, Int b) {
   return a > b ? a : b;
 }
 
-KAKEYA_DEVICE Seen seen_by(const AttentionParams& p, std::int64_t position) {
-  const std::int64_t first = p.window == 0 ? 0 : larger(0, position - p.window + 1);
-  const std::int64_t begin = p.kept == 0 ? first : larger(first, position - p.kept + 1);
-  const std::int64_t sink = p.cache.sink < begin ? p.cache.sink : begin;
-  return {first, larger(first, sink), begin, larger(position + 1, p.block_end)};
+template <typename Int>
+KAKEYA_DEVICE SeenBy<Int> seen_by(const AttentionParams& p, Int position) {
+  const auto window = static_cast<Int>(p.window);
+  const auto kept = static_cast<Int>(p.kept);
+  const auto sinks = static_cast<Int>(p.cache.sink);
+  const Int first = window == 0 ? 0 : larger<Int>(0, position - window + 1);
+  const Int begin = kept == 0 ? first : larger<Int>(first, position - kept + 1);
+  const Int sink = sinks < begin ? sinks : begin;
+  return {first, larger(first, sink), begin,
+          larger<Int>(position + 1, static_cast<Int>(p.block_end))};
 }
 
 // Positions from `first` on; for each that is not seen the last one that is.
@@ -58,28 +67,33 @@ KAKEYA_DEVICE void seen_positions(const Seen& seen,
 }
 
 // The chunks of which a query sees some keys: `sinks` of them from first_sink on, then the others.
-struct Chunks {
-  std::int64_t sinks;
-  std::int64_t first_sink;
-  std::int64_t first;
-  std::int64_t count;
+// They are of `size` positions, and begin at multiples of it.
+template <typename Int>
+struct ChunksOf {
+  Int size;
+  Int sinks;
+  Int first_sink;
+  Int first;
+  Int count;
 
-  KAKEYA_DEVICE std::int64_t in_a_span() const { return (count + kMaxSpans - 1) / kMaxSpans; }
-  KAKEYA_DEVICE std::int64_t spans() const { return (count + in_a_span() - 1) / in_a_span(); }
+  KAKEYA_DEVICE Int in_a_span() const { return (count + kMaxSpans - 1) / kMaxSpans; }
+  KAKEYA_DEVICE Int spans() const { return (count + in_a_span() - 1) / in_a_span(); }
   // The position at which chunk i begins.
-  KAKEYA_DEVICE std::int64_t position(std::int64_t i) const {
-    return (i < sinks ? first_sink + i : first + i - sinks) * kChunk;
+  KAKEYA_DEVICE Int position(Int i) const {
+    return (i < sinks ? first_sink + i : first + i - sinks) * size;
   }
 };
+using Chunks = ChunksOf<std::int64_t>;
 
-KAKEYA_DEVICE Chunks chunks_of(const Seen& seen) {
-  const std::int64_t first_sink = seen.sink_begin / kChunk;
-  const std::int64_t sinks =
-      seen.sink_begin < seen.sink_end ? (seen.sink_end - 1) / kChunk + 1 - first_sink : 0;
-  const std::int64_t own = seen.begin / kChunk;
-  const std::int64_t first = sinks > 0 ? larger(own, first_sink + sinks) : own;
-  const std::int64_t end = (seen.end - 1) / kChunk + 1;
-  return {sinks, first_sink, first, sinks + larger(0, end - first)};
+template <typename Int>
+KAKEYA_DEVICE ChunksOf<Int> chunks_of(const SeenBy<Int>& seen, Int size = kChunk) {
+  const Int first_sink = seen.sink_begin / size;
+  const Int sinks =
+      seen.sink_begin < seen.sink_end ? (seen.sink_end - 1) / size + 1 - first_sink : 0;
+  const Int own = seen.begin / size;
+  const Int first = sinks > 0 ? larger(own, first_sink + sinks) : own;
+  const Int end = (seen.end - 1) / size + 1;
+  return {size, sinks, first_sink, first, sinks + larger<Int>(0, end - first)};
 }
 
 // The storage of rows that is known when their kernel is compiled.

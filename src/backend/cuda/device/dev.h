@@ -27,6 +27,9 @@
 //   end_copies()             closes the thread's group of copies, perhaps without any
 //   await_copies<kLater>()   the thread's closed groups are there, but for the last kLater
 //   CopyPolicy(once)         copies of what is read once leave the cache to others
+//   load_matrices(row, out)  four matrices of 8 x 8 numbers of 16 bits in shared memory, of which
+//                            lane 8 i + j names the word where row j of matrix i begins, a multiple
+//                            of four: as fragments, or of the transposed ones (..._turned)
 //   fma(), sqrt(), ...       rounded once, ties to even
 //   floats_of_halves(pair, out)  two numbers of 16 bits, the first one lowest: exact
 //   round_to_bf16(values)    each to the nearest bf16, ties to even; any NaN for NaN

@@ -271,6 +271,45 @@ inline void floats_of_halves(std::uint32_t pair, float (&out)[2]) {
   out[1] = half_to_float(static_cast<std::uint16_t>(pair >> 16));
 }
 
+// The rows of four matrices: of each the word in which it begins, as its lane names it.
+struct MatrixRows {
+  int own;
+  int all[kWarp];
+
+  MatrixRows(int row_word, Place place) : own(row_word), all{} {
+    emulated::running()->check_multiple(row_word, 4, place);
+    emulated::running()->exchange(place, this, [](void* const* lanes) {
+      for (int l = 0; l < kWarp; ++l) {
+        for (int row = 0; row < kWarp; ++row) {
+          static_cast<MatrixRows*>(lanes[l])->all[row] =
+              static_cast<const MatrixRows*>(lanes[row])->own;
+        }
+      }
+    });
+  }
+  // Elements 2 `pair` and the next one of a row of a matrix.
+  std::uint32_t load(int matrix, int row, int pair, Place place) const {
+    return emulated::running()->read_shared(all[matrix * 8 + row] + pair, place);
+  }
+};
+
+inline void load_matrices(int row_word, std::uint32_t (&pairs)[4], Place place = Place::current()) {
+  const MatrixRows rows(row_word, place);
+  for (int i = 0; i < 4; ++i) pairs[i] = rows.load(i, lane() / 4, lane() % 4, place);
+}
+inline void load_matrices_turned(int row_word,
+                                 std::uint32_t (&pairs)[4],
+                                 Place place = Place::current()) {
+  const MatrixRows rows(row_word, place);
+  const int column = lane() / 4;
+  const auto element = [&](int matrix, int row) {
+    return rows.load(matrix, row, column / 2, place) >> (column % 2 * 16) & 0xffffU;
+  };
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = element(i, lane() % 4 * 2) | element(i, lane() % 4 * 2 + 1) << 16;
+  }
+}
+
 inline float fma(float a, float b, float c) {
   return std::fma(a, b, c);
 }

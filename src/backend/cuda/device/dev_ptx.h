@@ -188,6 +188,24 @@ KAKEYA_DEVICE void floats_of_halves(std::uint32_t pair, float (&out)[2]) {
   out[0] = __half2float(__ushort_as_half(static_cast<std::uint16_t>(pair)));
   out[1] = __half2float(__ushort_as_half(static_cast<std::uint16_t>(pair >> 16)));
 }
+
+KAKEYA_DEVICE std::uint32_t shared_address(int word) {
+  extern __shared__ __align__(16) std::uint32_t words[];
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(words + word));
+}
+KAKEYA_DEVICE void load_matrices(int row_word, std::uint32_t (&pairs)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+               : "r"(shared_address(row_word))
+               : "memory");
+}
+KAKEYA_DEVICE void load_matrices_turned(int row_word, std::uint32_t (&pairs)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+               : "r"(shared_address(row_word))
+               : "memory");
+}
+
 KAKEYA_DEVICE float fma(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }

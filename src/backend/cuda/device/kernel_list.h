@@ -30,6 +30,13 @@
   KERNEL(one_vector_attention, AttentionParams)             \
   KERNEL(coded_attention, AttentionParams)                  \
   KERNEL(attention_spans, AttentionParams)                  \
+  PAIRED(tensor_attention, AttentionParams)                 \
+  PAIRED(wide_tensor_attention, AttentionParams)            \
+  PAIRED(tensor_one_vector_attention, AttentionParams)      \
+  PAIRED(tensor_attention_part, AttentionParams)            \
+  PAIRED(wide_tensor_attention_part, AttentionParams)       \
+  PAIRED(tensor_one_vector_part, AttentionParams)           \
+  KERNEL(join_attention_parts, AttentionParams)             \
   KERNEL(restored_attention, RestoredAttentionParams)       \
   KERNEL(restored_attention_spans, RestoredAttentionParams) \
   KERNEL(route, RouteParams)                                \

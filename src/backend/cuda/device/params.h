@@ -156,6 +156,7 @@ struct CachedRows {
   std::int64_t head_dim;
   std::int64_t vector_bytes;
   RowFormat format;
+  std::int32_t unused;
 };
 
 struct StoreParams {
@@ -172,12 +173,15 @@ struct AttentionParams {
   std::int64_t window;
   std::int64_t kept;
   float scale;
+  std::int32_t
+      part_positions;  // of tensor_attention.h: kChunk or kTensorSpan; 0: there is one part
   const float* k_norm;
   const float* frequencies;
   std::int64_t num_frequencies;
   CachedRows cache;
-  std::int64_t spans;  // at most: of what a row sees
-  float* partials;     // [count, H, spans, 2 + E]
+  std::int64_t rows;
+  std::int64_t spans;  // at most: of what a row sees; of tensor_attention.h: parts of what all see
+  float* partials;     // [rows, H, spans, 2 + E]
   float* out;
 };
 // RestoredRows and what AttentionSettings say of them.

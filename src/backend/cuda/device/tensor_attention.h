@@ -1,0 +1,426 @@
+// Attention over rows of bf16 on tensor cores. A block takes 16 queries, of one kv head: those of
+// its heads for a row, then of the next row. Queries are rounded to bf16, and so are keys that are
+// made of values, and powers where they meet values.
+//
+// The order of sums: a score is the sum of the products of the first half of both vectors, sixteen
+// after sixteen, plus that of the second half. Powers of a chunk of 64 keys are relative to its
+// largest score, and are added up four by four, then pairs of lanes; values times powers sixteen
+// keys after sixteen. How chunks come together: attention_parts.h. A key that a query does not see
+// has the power 0, and products of zero and something finite change no sum. So what a query sees
+// decides its sums, alone and beside others.
+#pragma once
+
+#include "backend/cuda/device/attention_tile.h"
+
+namespace kakeya::cuda::device {
+
+// kAhead loads of 16 bytes are under way before the first of them is used.
+template <bool kOneVector, int kMostElements, int kAhead>
+class AttentionTile {
+ public:
+  KAKEYA_DEVICE AttentionTile(const AttentionParams& p, const QueryTile& tile)
+      : p_(p),
+        tile_(tile),
+        words_{static_cast<int>(p.cache.head_dim), kOneVector},
+        seen_(tile.seen_by_some()),
+        own_seen_(tile.seen(own_query())) {}
+
+  KAKEYA_DEVICE const SeenBy<int>& seen() const { return seen_; }
+
+  // Before the first chunk.
+  KAKEYA_DEVICE void load_queries() const {
+    const dev::Global<const FourFloats> q(reinterpret_cast<const FourFloats*>(p_.queries));
+    const dev::Shared<std::uint32_t> shared(0);
+    KAKEYA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int i = dev::warp() + kAttentionWarps * half;
+      const std::int64_t at = tile_.has(i) ? tile_.vector(i) * words_.head_dim / 4 : 0;
+      for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
+        float values[8] = {};
+        if (tile_.has(i)) {
+          const FourFloats low = q.load(at + 2 * piece);
+          const FourFloats high = q.load(at + 2 * piece + 1);
+          KAKEYA_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            values[j] = low.at[j];
+            values[j + 4] = high.at[j];
+          }
+        }
+        FourWords pairs;
+        dev::bf16_pairs(values, pairs.at);
+        shared.store_as(i * words_.stride() + 4 * piece, pairs);
+      }
+    }
+    if constexpr (kOneVector) load_derivation();
+  }
+
+  // Adds the chunk of 64 keys from `position` on, of which some query sees some, to a span.
+  KAKEYA_DEVICE void add_chunk(int position) {
+    share_addresses(position);
+    dev::sync_block();
+    load_rows(words_.addresses(), words_.rows(), words_.has_room_for_both() ? 2 * kChunk : kChunk);
+    dev::sync_block();
+    share_scores(position);
+    dev::sync_block();
+    if (!kOneVector && !words_.has_room_for_both()) {
+      load_rows(words_.addresses() + 2 * kChunk, words_.values(), kChunk);
+    }
+    share_powers(position);
+    dev::sync_block();
+    add_values();
+    dev::sync_block();
+  }
+
+  // Adds the span to all before it, whose sums lie where the results will, and begins another one.
+  KAKEYA_DEVICE void finish_span(Powers& all, bool is_first, bool is_last) {
+    const dev::Shared<float> divisors(words_.factors() + 4 * kTileQueries);
+    share_factors(2, all.join(span_));
+    if (dev::lane() % 16 == 0) divisors.store(own_query(), all.total);
+    span_ = {};
+    dev::sync_block();
+    const dev::Global<TwoFloats> out(reinterpret_cast<TwoFloats*>(p_.out));
+    for_each_sum([&](int query, int column, const TwoFloats& sums) {
+      const std::int64_t at = (tile_.vector(query) * words_.head_dim + column) / 2;
+      const JoinFactors factors = query_factors(2, query);
+      const TwoFloats before = is_first ? TwoFloats{} : out.load(at);
+      TwoFloats joined;
+      KAKEYA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        joined.at[i] = factors.join(before.at[i], sums.at[i]);
+        if (is_last) joined.at[i] = joined.at[i] / divisors.load(query);
+      }
+      out.store(at, joined);
+    });
+  }
+
+  // Writes the span's sums as those of a part.
+  KAKEYA_DEVICE void write_part(int part) const {
+    const dev::Global<float> partials(p_.partials);
+    const auto place = [&](int i) { return part_place(p_, tile_.row(i), tile_.head(i), part); };
+    if (dev::lane() % 16 == 0 && tile_.has(own_query())) {
+      partials.store(place(own_query()), span_.largest);
+      partials.store(place(own_query()) + 1, span_.total);
+    }
+    const dev::Global<TwoFloats> sums_of(reinterpret_cast<TwoFloats*>(p_.partials));
+    for_each_sum([&](int query, int column, const TwoFloats& sums) {
+      sums_of.store((place(query) + 2 + column) / 2, sums);
+    });
+  }
+
+ private:
+  // The query whose powers the lane makes, with 15 others.
+  static KAKEYA_DEVICE int own_query() { return 2 * dev::warp() + dev::lane() / 16; }
+
+  KAKEYA_DEVICE void load_derivation() const {
+    const dev::Global<const float> norm(p_.k_norm);
+    const dev::Global<const float> frequency(p_.frequencies);
+    const dev::Shared<float> norms(words_.norms());
+    const dev::Shared<float> frequencies(words_.frequencies());
+    for (int i = dev::thread(); i < words_.head_dim; i += kAttentionThreads) {
+      norms.store(i, norm.load(fragment_element(i)));
+    }
+    for (int i = dev::thread(); i < words_.head_dim / 2; i += kAttentionThreads) {
+      const int e = fragment_element(i);
+      frequencies.store(i, e < p_.num_frequencies ? frequency.load(e) : 0.0F);
+    }
+  }
+
+  // For a key that nobody sees the last one that somebody sees: it is finite.
+  KAKEYA_DEVICE void share_addresses(int chunk) const {
+    const int vectors = kOneVector ? kChunk : 2 * kChunk;
+    const dev::Shared<std::uint32_t> addresses(words_.addresses());
+    const int i = dev::thread();
+    if (i >= vectors) return;
+    const int own = chunk + i % kChunk;
+    const int position = seen_.holds(own) ? own : seen_.end - 1;
+    const bool is_key = !kOneVector && i < kChunk;
+    const std::uint64_t address =
+        vector_address(p_.cache, is_key ? p_.cache.keys : p_.cache.values, position, tile_.kv_head);
+    addresses.store(2 * i, static_cast<std::uint32_t>(address));
+    addresses.store(2 * i + 1, static_cast<std::uint32_t>(address >> 32));
+  }
+
+  // `count` vectors, whose addresses are at a word, to another one. A warp takes each eighth.
+  KAKEYA_DEVICE void load_rows(int from, int to, int count) const {
+    static_assert(2 * kChunk % (kAttentionWarps * kAhead) == 0);
+    const dev::Shared<std::uint32_t> addresses(from);
+    const dev::Shared<std::uint32_t> rows(to);
+    KAKEYA_NO_UNROLL
+    for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
+      KAKEYA_NO_UNROLL
+      for (int first = dev::warp(); first < count; first += kAttentionWarps * kAhead) {
+        FourWords ahead[kAhead];
+        KAKEYA_UNROLL
+        for (int j = 0; j < kAhead; ++j) {
+          const int row = first + kAttentionWarps * j;
+          const std::uint64_t address =
+              addresses.load(2 * row) | static_cast<std::uint64_t>(addresses.load(2 * row + 1))
+                                            << 32;
+          ahead[j] =
+              dev::Global<const FourWords>(reinterpret_cast<const FourWords*>(address)).load(piece);
+        }
+        KAKEYA_UNROLL
+        for (int j = 0; j < kAhead; ++j) {
+          rows.store_as((first + kAttentionWarps * j) * words_.stride() + 4 * piece, ahead[j]);
+        }
+      }
+    }
+  }
+
+  // Each warp of eight keys.
+  KAKEYA_DEVICE void share_scores(int chunk) const {
+    const int first_key = 8 * dev::warp();
+    float low[4] = {};
+    float high[4] = {};
+    if (seen_.meets(chunk + first_key, chunk + first_key + 8)) {
+      const int half = words_.head_dim / 4;  // words
+      const int matrix = dev::lane() / 8;
+      const int query = dev::lane() % 16 * words_.stride() + dev::lane() / 16 * 4;
+      const int key = words_.rows() + (first_key + dev::lane() % 8) * words_.stride() +
+                      matrix / 2 * half + matrix % 2 * 4;
+      const auto position = static_cast<float>(chunk + first_key + dev::lane() / 4);
+      KAKEYA_NO_UNROLL
+      for (int step = 0; step < words_.head_dim / 32; ++step) {
+        std::uint32_t queries[2][4];
+        std::uint32_t keys[4];
+        dev::load_matrices(query + 8 * step, queries[0]);
+        dev::load_matrices(query + 8 * step + half, queries[1]);
+        dev::load_matrices(key + 8 * step, keys);
+        if constexpr (kOneVector) make_keys(step, position, keys);
+        const std::uint32_t pairs[2][2] = {{keys[0], keys[1]}, {keys[2], keys[3]}};
+        dev::mma(low, queries[0], pairs[0]);
+        dev::mma(high, queries[1], pairs[1]);
+      }
+    }
+    const dev::Shared<float> scores(words_.scores());
+    KAKEYA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int query = dev::lane() / 4 + i / 2 * 8;
+      const int key = first_key + dev::lane() % 4 * 2 + i % 2;
+      scores.store(query * kScoreStride + key, (low[i] + high[i]) * p_.scale);
+    }
+  }
+
+  // Makes keys of values: a fragment of 16 elements of the first half and the 16 that are paired
+  // with them.
+  KAKEYA_DEVICE void make_keys(int step, float position, std::uint32_t (&pairs)[4]) const {
+    const int at = 16 * step + dev::lane() % 4 * 4;
+    const dev::Shared<float> norms(words_.norms());
+    const FourFloats weights[2] = {norms.load_as<FourFloats>(at),
+                                   norms.load_as<FourFloats>(at + words_.head_dim / 2)};
+    float keys[8];
+    KAKEYA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t pair = pairs[i / 2];
+      const float value = dev::float_of(i % 2 == 0 ? pair << 16 : pair & 0xffff0000U);
+      keys[i] = value * weights[i / 4].at[i % 4];
+    }
+    if (16 * step < p_.num_frequencies) {
+      const dev::Shared<float> shared(words_.frequencies());
+      const auto frequencies = shared.load_as<FourFloats>(at);
+      KAKEYA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const Turn by = near_turn_by(position * frequencies.at[i]);
+        const float first = keys[i];
+        const float second = keys[i + 4];
+        keys[i] = first * by.cos - second * by.sin;
+        keys[i + 4] = second * by.cos + first * by.sin;
+      }
+    }
+    dev::bf16_pairs(keys, pairs);
+  }
+
+  // Each lane four keys of a query.
+  KAKEYA_DEVICE void share_powers(int chunk) {
+    const int key = dev::lane() % 16 * 4;
+    const dev::Shared<float> scores(words_.scores());
+    const auto own = scores.load_as<FourFloats>(own_query() * kScoreStride + key);
+    float powers[4];
+    Powers added;
+    KAKEYA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      powers[i] = own_seen_.holds(chunk + key + i) ? own.at[i] : minus_infinity();
+      if (powers[i] > added.largest) added.largest = powers[i];
+    }
+    KAKEYA_UNROLL
+    for (int apart = 1; apart < 16; apart *= 2) {
+      float other[1] = {added.largest};
+      dev::warp_swap(other, apart);
+      if (other[0] > added.largest) added.largest = other[0];
+    }
+    KAKEYA_UNROLL
+    for (int i = 0; i < 4; ++i) powers[i] = near_power(powers[i], added.largest);
+    added.total = (powers[0] + powers[1]) + (powers[2] + powers[3]);
+    KAKEYA_UNROLL
+    for (int apart = 1; apart < 16; apart *= 2) {
+      float other[1] = {added.total};
+      dev::warp_swap(other, apart);
+      added.total = added.total + other[0];
+    }
+    // A score that is NaN has to show, however small its chunk is.
+    if (added.total != added.total) added.largest = added.total;
+    std::uint32_t pairs[2];
+    dev::bf16_pairs(powers, pairs);
+    const dev::Shared<std::uint32_t> shared(words_.powers());
+    KAKEYA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      shared.store(own_query() * kPowerStride + key / 2 + i, pairs[i]);
+    }
+    share_factors(0, span_.join(added));
+  }
+
+  KAKEYA_DEVICE void share_factors(int place, const JoinFactors& factors) const {
+    const dev::Shared<float> shared(words_.factors() + place * kTileQueries);
+    if (dev::lane() % 16 != 0) return;
+    shared.store(own_query(), factors.before);
+    shared.store(own_query() + kTileQueries, factors.added);
+  }
+  KAKEYA_DEVICE JoinFactors query_factors(int place, int query) const {
+    const dev::Shared<float> shared(words_.factors() + place * kTileQueries);
+    return {shared.load(query), shared.load(query + kTileQueries)};
+  }
+
+  // Each warp every eighth sixteen columns.
+  KAKEYA_DEVICE void add_values() {
+    constexpr int kSteps = kChunk / 16;
+    const int row = dev::lane() % 16;
+    const int column = dev::lane() / 16 * 4;
+    std::uint32_t powers[kSteps][4];
+    // Not in a loop, which the compiler does not always unroll.
+    const int own = words_.powers() + row * kPowerStride + column;
+    dev::load_matrices(own, powers[0]);
+    dev::load_matrices(own + 8, powers[1]);
+    dev::load_matrices(own + 16, powers[2]);
+    dev::load_matrices(own + 24, powers[3]);
+    const JoinFactors factors[2] = {query_factors(0, dev::lane() / 4),
+                                    query_factors(0, dev::lane() / 4 + 8)};
+    KAKEYA_UNROLL
+    for (int i = 0; i < kTurns; ++i) {
+      const int pair = dev::warp() + kAttentionWarps * i;
+      if (pair >= words_.head_dim / 16) continue;
+      float added[2][4] = {};
+      KAKEYA_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        std::uint32_t values[4];
+        dev::load_matrices_turned(
+            words_.values() + (16 * step + row) * words_.stride() + 8 * pair + column, values);
+        const std::uint32_t pairs[2][2] = {{values[0], values[1]}, {values[2], values[3]}};
+        dev::mma(added[0], powers[step], pairs[0]);
+        dev::mma(added[1], powers[step], pairs[1]);
+      }
+      KAKEYA_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        sums_[i][j] = factors[j / 2 % 2].join(sums_[i][j], added[j / 4][j % 4]);
+      }
+    }
+  }
+
+  // The lane's sums: of two queries, two columns each, in both halves of sixteen columns.
+  template <typename Visit>
+  KAKEYA_DEVICE void for_each_sum(const Visit& visit) const {
+    KAKEYA_UNROLL
+    for (int row = 0; row < 2; ++row) {
+      const int query = dev::lane() / 4 + 8 * row;
+      if (!tile_.has(query)) continue;
+      KAKEYA_UNROLL
+      for (int i = 0; i < kTurns; ++i) {
+        const int pair = dev::warp() + kAttentionWarps * i;
+        if (pair >= words_.head_dim / 16) continue;
+        KAKEYA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const TwoFloats sums = {{sums_[i][4 * half + 2 * row], sums_[i][4 * half + 2 * row + 1]}};
+          visit(query, 16 * pair + 8 * half + dev::lane() % 4 * 2, sums);
+        }
+      }
+    }
+  }
+
+  // How often a warp takes 16 columns of values.
+  static constexpr int kTurns = kMostElements / 16 / kAttentionWarps;
+
+  const AttentionParams& p_;
+  QueryTile tile_;
+  TileWords words_;
+  SeenBy<int> seen_;      // by some query
+  SeenBy<int> own_seen_;  // by own_query()
+  Powers span_;           // of own_query()
+  float sums_[kTurns][8] = {};
+};
+
+// Where the first span begins of which some keys are seen, and the one behind another one, if that
+// is before the end.
+KAKEYA_DEVICE int first_span(const SeenBy<int>& seen) {
+  const int first = seen.sink_begin < seen.sink_end ? seen.sink_begin : seen.begin;
+  return first / kTensorSpan * kTensorSpan;
+}
+KAKEYA_DEVICE int span_behind(const SeenBy<int>& seen, int span) {
+  const int next = span + kTensorSpan;
+  return next >= seen.end || seen.meets(next, next + kTensorSpan)
+             ? next
+             : seen.begin / kTensorSpan * kTensorSpan;
+}
+
+// The chunks of a part or a span of which some query sees some keys.
+template <typename Tile>
+KAKEYA_DEVICE void add_chunks(Tile& tile, std::int64_t position, std::int64_t size) {
+  KAKEYA_NO_UNROLL
+  for (std::int64_t chunk = position; chunk < position + size; chunk += kChunk) {
+    if (tile.seen().meets(chunk, chunk + kChunk)) tile.add_chunk(chunk);
+  }
+}
+
+template <bool kOneVector, int kMostElements>
+KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
+  AttentionTile<kOneVector, kMostElements, 4> tile(p, query_tile(p, 1));
+  const SeenBy<int>& seen = tile.seen();
+  tile.load_queries();
+  Powers all;
+  const int first = first_span(seen);
+  KAKEYA_NO_UNROLL
+  for (int span = first; span < seen.end;) {
+    const int next = span_behind(seen, span);
+    add_chunks(tile, span, kTensorSpan);
+    tile.finish_span(all, span == first, next >= seen.end);
+    span = next;
+  }
+}
+
+template <bool kOneVector, int kMostElements>
+KAKEYA_DEVICE void attend_to_part(const AttentionParams& p) {
+  const auto parts = static_cast<int>(p.spans);
+  const int part = static_cast<int>(dev::block_y()) % parts;
+  const int position = parts_of(p).position(part);
+  const int size = p.part_positions;
+  // Registers leave room for so many: of narrow heads all keys and values at once.
+  constexpr int kAhead = kOneVector ? 8 : kMostElements <= kNarrowHead ? 16 : 4;
+  AttentionTile<kOneVector, kMostElements, kAhead> tile(p, query_tile(p, parts));
+  if (!tile.seen().meets(position, position + size)) return;
+  tile.load_queries();
+  add_chunks(tile, position, size);
+  tile.write_part(static_cast<int>(dev::block_y()) % parts);
+}
+
+// All that the queries of a tile see, of heads of kNarrowHead elements at most; of more; of one
+// vector. Grid: kv heads, tiles.
+KAKEYA_DEVICE void tensor_attention(const AttentionParams& p) {
+  attend_in_tiles<false, kNarrowHead>(p);
+}
+KAKEYA_DEVICE void wide_tensor_attention(const AttentionParams& p) {
+  attend_in_tiles<false, kMaxHeadDim>(p);
+}
+KAKEYA_DEVICE void tensor_one_vector_attention(const AttentionParams& p) {
+  attend_in_tiles<true, kMaxHeadDim>(p);
+}
+
+// A part of it. Grid: kv heads, tiles * parts.
+KAKEYA_DEVICE void tensor_attention_part(const AttentionParams& p) {
+  attend_to_part<false, kNarrowHead>(p);
+}
+KAKEYA_DEVICE void wide_tensor_attention_part(const AttentionParams& p) {
+  attend_to_part<false, kMaxHeadDim>(p);
+}
+KAKEYA_DEVICE void tensor_one_vector_part(const AttentionParams& p) {
+  attend_to_part<true, kMaxHeadDim>(p);
+}
+
+}  // namespace kakeya::cuda::device
