@@ -84,6 +84,70 @@ void reverse(const void* raw) {
   out.store(at, value + sum[0]);
 }
 
+enum class CopyFault {
+  kNone,
+  kNotAwaited,
+  kAwaitedTooFew,
+  kNotClosed,
+  kNoBarrierBehind,
+  kFilledWhileRead,
+  kWrittenMeanwhile,
+  kMisaligned,
+  kBeyondGlobal,
+  kNeverAwaited
+};
+
+struct CopyParameters {
+  const float* in;
+  float* out;
+  CopyFault fault;
+};
+
+struct alignas(16) Unit {
+  float at[4];
+};
+
+constexpr int kCopies = 6;  // of each warp, of 16 bytes a lane
+constexpr int kSlots = 2;
+constexpr int kSlotWords = 4 * dev::kWarp;
+
+// Each warp adds up kCopies times 128 numbers, which it copies ahead into a ring of two slots; a
+// lane has others of them than it copied.
+void add_copies(const void* raw) {
+  const auto& p = *static_cast<const CopyParameters*>(raw);
+  const auto* const in = reinterpret_cast<const Unit*>(p.in);
+  const int ring = dev::warp() * kSlots * kSlotWords;
+  const dev::CopyPolicy policy(true);
+  const auto begin = [&](int copy) {
+    if (copy < kCopies) {
+      const bool is_beyond = p.fault == CopyFault::kBeyondGlobal && copy == kCopies - 1;
+      const std::int64_t unit = (dev::warp() * kCopies + copy) * dev::kWarp + dev::lane();
+      dev::begin_copy(ring + copy % kSlots * kSlotWords + 4 * dev::lane() +
+                          (p.fault == CopyFault::kMisaligned ? 2 : 0),
+                      in, is_beyond ? unit + 1000 : unit, policy);
+    }
+    if (p.fault != CopyFault::kNotClosed) dev::end_copies();
+  };
+  float sum = 0.0F;
+  for (int copy = 0; copy < kSlots; ++copy) begin(copy);
+  const int copies = p.fault == CopyFault::kNeverAwaited ? kCopies - kSlots : kCopies;
+  for (int copy = 0; copy < copies; ++copy) {
+    if (p.fault == CopyFault::kAwaitedTooFew) {
+      dev::await_copies<kSlots>();
+    } else if (p.fault != CopyFault::kNotAwaited) {
+      dev::await_copies<kSlots - 1>();
+    }
+    if (p.fault != CopyFault::kNoBarrierBehind) dev::sync_warp();
+    const dev::Shared<float> slot(ring + copy % kSlots * kSlotWords);
+    if (p.fault == CopyFault::kWrittenMeanwhile) slot.store(kSlotWords + dev::lane(), 0.0F);
+    const auto own = slot.load_as<Unit>(4 * (dev::kWarp - 1 - dev::lane()));
+    for (const float value : own.at) sum += value;
+    if (p.fault != CopyFault::kFilledWhileRead) dev::sync_warp();
+    begin(copy + kSlots);
+  }
+  dev::Global<float>(p.out).store(dev::thread(), sum);
+}
+
 // Arrays that device code may use.
 class Arrays : public emulated::DeviceMemory {
  public:
@@ -142,6 +206,55 @@ TEST(CudaEmulator, FindsPlantedFaultsInEveryOrder) {
       EXPECT_THAT(status.error().message(), HasSubstr(", thread "));
       EXPECT_THAT(status.error().message(), HasSubstr(planted.message));
       EXPECT_THAT(status.error().message(), HasSubstr("cuda_emulator_test.cc:"));
+    }
+  }
+}
+
+Status run_copies(CopyFault fault, std::uint64_t seed, Arrays& arrays) {
+  arrays.in.resize(kCopies * 4 * kThreads);
+  arrays.out.assign(kThreads, 0.0F);
+  for (std::size_t i = 0; i < arrays.in.size(); ++i) arrays.in[i] = static_cast<float>(i % 97);
+  emulated::Emulator emulator(arrays, seed);
+  const CopyParameters parameters = {arrays.in.data(), arrays.out.data(), fault};
+  return emulator.run("add_copies", add_copies, {1, 1, kThreads, kSlots * 4 * kThreads},
+                      &parameters);
+}
+
+TEST(CudaEmulator, FindsPlantedFaultsOfCopiesInEveryOrder) {
+  const std::vector<std::pair<CopyFault, std::string>> faults = {
+      {CopyFault::kNotAwaited, "while a copy to it is under way"},
+      {CopyFault::kAwaitedTooFew, "while a copy to it is under way"},
+      {CopyFault::kNotClosed, "while a copy to it is under way"},
+      {CopyFault::kNoBarrierBehind, "shared memory"},
+      {CopyFault::kFilledWhileRead, "shared memory"},
+      {CopyFault::kWrittenMeanwhile, "while a copy to it is under way"},
+      {CopyFault::kMisaligned, "which is not a multiple of 4"},
+      {CopyFault::kBeyondGlobal, "out of bounds"},
+      {CopyFault::kNeverAwaited, "ends with copies to shared memory that it did not await"}};
+  for (const auto& [fault, message] : faults) {
+    for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Arrays arrays;
+      const Status status = run_copies(fault, seed, arrays);
+      ASSERT_FALSE(status) << message << ", seed " << seed;
+      EXPECT_THAT(status.error().message(), HasSubstr("kernel add_copies, block ("));
+      EXPECT_THAT(status.error().message(), HasSubstr(message));
+    }
+  }
+}
+
+TEST(CudaEmulator, CopiesGiveTheSameBitsInEveryOrder) {
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    Arrays arrays;
+    const Status status = run_copies(CopyFault::kNone, seed, arrays);
+    ASSERT_TRUE(status) << status.error().message();
+    for (int t = 0; t < kThreads; ++t) {
+      float expected = 0.0F;
+      for (int copy = 0; copy < kCopies; ++copy) {
+        const int unit =
+            (t / dev::kWarp * kCopies + copy) * dev::kWarp + dev::kWarp - 1 - t % dev::kWarp;
+        for (int i = 0; i < 4; ++i) expected += arrays.in[static_cast<std::size_t>(4 * unit + i)];
+      }
+      ASSERT_EQ(arrays.out[static_cast<std::size_t>(t)], expected) << t;
     }
   }
 }

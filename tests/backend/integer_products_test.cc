@@ -79,7 +79,7 @@ TEST_P(IntegerProducts, EqualTheReference) {
 }
 
 TEST_P(IntegerProducts, EqualTheReferenceInLongRows) {
-  constexpr std::int64_t kColumns = 4352;
+  constexpr std::int64_t kColumns = 9472;
   const auto x = random_floats(5 * kColumns, 8);
   for (const auto& [name, tensor] : tensors_of_every_format({20, kColumns}, 4)) {
     if (!integer_format(tensor.view)) continue;
@@ -88,6 +88,42 @@ TEST_P(IntegerProducts, EqualTheReferenceInLongRows) {
     ASSERT_TRUE(same_bits(product(cpu_, *matrix, x, 5), expected)) << name;
     const std::vector<float> first(expected.begin(), expected.begin() + 20);
     ASSERT_TRUE(same_bits(product(cpu_, *matrix, x, 1), first)) << name;
+  }
+}
+
+// More outputs than a card has room for at a time.
+TEST_P(IntegerProducts, EqualTheReferenceWithManyOutputs) {
+  constexpr std::int64_t kOutputs = 34000;
+  constexpr std::int64_t kColumns = 96;
+  const auto x = random_floats(17 * kColumns, 17);
+  for (const QuantizedFormat format : {QuantizedFormat::kQ40, QuantizedFormat::kQ51}) {
+    const auto tensor = QuantizedTensors(18).blocks(format, {kOutputs, kColumns});
+    const auto matrix = load(cpu_, tensor);
+    const auto expected = product(ref_, *load(ref_, tensor), x, 17);
+    for (const std::int64_t rows : {1, 3, 16, 17}) {
+      const std::vector<float> wanted(expected.begin(), expected.begin() + rows * kOutputs);
+      ASSERT_TRUE(same_bits(product(cpu_, *matrix, x, rows), wanted)) << rows << " rows";
+    }
+  }
+}
+
+// Rows that are too long for a block's memory.
+TEST_P(IntegerProducts, GateLikeTheirPartsInLongRows) {
+  constexpr std::int64_t kColumns = 9216;
+  for (const QuantizedFormat format : {QuantizedFormat::kQ40, QuantizedFormat::kQ6K}) {
+    const auto gate = load(cpu_, QuantizedTensors(19).blocks(format, {20, kColumns}));
+    const auto up = load(cpu_, QuantizedTensors(20).blocks(QuantizedFormat::kQ4K, {20, kColumns}));
+    for (const std::int64_t rows : {1, 2, 11}) {
+      const auto x = random_floats(static_cast<std::size_t>(rows * kColumns), 21);
+      std::vector<float> out(static_cast<std::size_t>(rows * 20), NAN);
+      cpu_.executor->gated_matmul(rows_of(x, kColumns), *gate, *up, GateActivation::kSilu,
+                                  rows_of(out, 20));
+      std::vector<float> expected = product(cpu_, *gate, x, rows);
+      const std::vector<float> factor = product(cpu_, *up, x, rows);
+      cpu_.executor->gated_multiply(rows_of(expected, 20), device(factor.data()), 20,
+                                    GateActivation::kSilu, rows_of(expected, 20));
+      ASSERT_TRUE(same_bits(out, expected)) << rows << " rows";
+    }
   }
 }
 

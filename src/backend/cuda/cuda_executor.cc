@@ -68,7 +68,7 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   places.rounding_bytes = layout.used - places.numbers;
   layout.used += (num_roundings - 1) * places.rounding_bytes;
   places.partials = layout.take(count_partials(plan), sizeof(float));
-  const std::int64_t pairs = groups_experts(plan.max_rows) ? plan.max_rows * plan.top_k_experts : 0;
+  const std::int64_t pairs = plan.max_rows * plan.top_k_experts;
   places.expert_order = layout.take(pairs, sizeof(std::int32_t));
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/strip_launch.h"
 
@@ -43,7 +44,8 @@ void CudaExecutor::experts(ConstRows x,
   const auto hidden_rows = [&] {
     return product_rows(hidden_, pairs, gate.rows(), down.has_integers());
   };
-  if (groups_experts(x.count)) {
+  // Several rows may share experts, which are then read once.
+  if (x.count > 1) {
     launch_grouped_hidden(hidden, gate, up, pairs);
     outputs.rows = hidden_rows();
     return launch_grouped_outputs(outputs, down, x.count);
@@ -60,10 +62,12 @@ void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters,
   if (!gate.has_integers()) {
     return launch(Kernel::expert_hidden, warp_shape(gate.rows(), parameters.top_k), &parameters);
   }
-  const StripLaunch strips = strip_launch<1>(device::num_strips(gate.rows()) * parameters.top_k, 1,
-                                             gate.cols(), StripNeeds({&gate, &up}));
-  parameters.plan = strips.plan;
-  launch(Kernel::integer_expert_hidden, strips.shape, &parameters);
+  const std::int64_t items = device::num_strips(gate.rows()) * parameters.top_k;
+  if (const auto split = split_launch(items, {&gate, &up})) {
+    parameters.plan = split->plan;
+    return launch(Kernel::split_expert_hidden, split->shape, &parameters);
+  }
+  launch_grouped_hidden(parameters, gate, up, parameters.top_k);
 }
 
 // Of one row.
@@ -90,7 +94,9 @@ void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
   const device::GroupExpertsParams grouping = {parameters.experts, pairs, num_experts, tiles,
                                                expert_groups_};
   launch(Kernel::group_experts,
-         {1, 1, device::kGroupingThreads, static_cast<std::uint32_t>(num_experts)}, &grouping);
+         {1, 1, device::kGroupingThreads,
+          static_cast<std::uint32_t>(device::grouping_words(num_experts))},
+         &grouping);
   if (!gate.has_integers()) {
     return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles), &parameters);
   }

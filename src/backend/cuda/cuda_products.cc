@@ -92,7 +92,12 @@ void CudaExecutor::integer_matmul(ConstRows x, const CudaMatrix& w, Rows out) {
     parameters.plan = strips.plan;
     launch_product(kernel, strips.shape, &parameters, out);
   };
-  if (x.count == 1) return launch_with.operator()<1>(Kernel::integer_row_product);
+  if (x.count == 1) {
+    const auto split = split_launch(device::num_strips(w.rows()), {&w});
+    if (!split) return launch_with.operator()<1>(Kernel::integer_row_product);
+    parameters.plan = split->plan;
+    return launch_product(Kernel::split_integer_product, split->shape, &parameters, out);
+  }
   if (x.count <= device::kIntegerRows) {
     return launch_with.operator()<device::kIntegerRows>(Kernel::integer_product);
   }
@@ -143,7 +148,12 @@ void CudaExecutor::launch_gated(device::GatedProductParams& parameters,
     parameters.plan = strips.plan;
     launch_product(kernel, strips.shape, &parameters, out);
   };
-  if (out.count == 1) return launch_with.operator()<1>(Kernel::gated_integer_row_product);
+  if (out.count == 1) {
+    if (const auto split = split_launch(device::num_strips(gate.rows()), {&gate, &up})) {
+      parameters.plan = split->plan;
+      return launch_product(Kernel::split_gated_product, split->shape, &parameters, out);
+    }
+  }
   if (out.count <= device::kIntegerRows) {
     return launch_with.operator()<device::kIntegerRows>(Kernel::gated_integer_product);
   }

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "backend/cuda/device/head_steps.h"
-#include "backend/cuda/device/integer_experts.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
+#include "backend/cuda/device/split_strips.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"

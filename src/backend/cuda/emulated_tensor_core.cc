@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 #include "tensor/dtype.h"
@@ -122,6 +123,20 @@ void multiply_fragments(void* const* lanes) {
   }
 }
 
+namespace {
+
+// True if `column` of b is the first one again.
+bool has_equal_columns(void* const* lanes, int fragment, int column) {
+  for (int part = 0; part < 4; ++part) {
+    const auto* first = static_cast<const IntegerFragment*>(lanes[part]) + fragment;
+    const auto* other = static_cast<const IntegerFragment*>(lanes[column * 4 + part]) + fragment;
+    if (std::memcmp(first->b, other->b, sizeof(first->b)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 // Lanes have rows and columns as above, four bytes of them at a time: register `i` of `a` of row l
 // / 4 + i % 2 * 8, and columns l % 4 * 4 + i / 2 * 16 on.
 void multiply_integers(void* const* lanes, int count) {
@@ -135,6 +150,9 @@ void multiply_integers(void* const* lanes, int count) {
     return sum;
   };
   for (int fragment = 0; fragment < count; ++fragment) {
+    const auto sum_of = [&](int row, int column) -> int& {
+      return of(row % 8 * 4 + column / 2, fragment).sums[row / 8 * 2 + column % 2];
+    };
     for (int column = 0; column < 8; ++column) {
       bool is_zero = true;
       for (int part = 0; part < 4; ++part) {
@@ -142,8 +160,12 @@ void multiply_integers(void* const* lanes, int count) {
         is_zero = is_zero && b[0] == 0 && b[1] == 0;
       }
       if (is_zero) continue;  // rows that are not there take no time
+      if (column > 0 && has_equal_columns(lanes, fragment, column)) {
+        for (int row = 0; row < 16; ++row) sum_of(row, column) = sum_of(row, 0);
+        continue;
+      }
       for (int row = 0; row < 16; ++row) {
-        int& sum = of(row % 8 * 4 + column / 2, fragment).sums[row / 8 * 2 + column % 2];
+        int& sum = sum_of(row, column);
         for (int part = 0; part < 4; ++part) {
           const std::uint32_t* a = of(row % 8 * 4 + part, fragment).a;
           const std::uint32_t* b = of(column * 4 + part, fragment).b;

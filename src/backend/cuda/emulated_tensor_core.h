@@ -30,7 +30,8 @@ struct IntegerFragment {
   std::uint32_t b[2];
 };
 
-// Adds the products to the sums of the 32 lanes of a warp, each `count` IntegerFragments.
+// Adds the products to the sums of the 32 lanes of a warp, each `count` IntegerFragments; a
+// fragment begins with equal sums.
 void multiply_integers(void* const* lanes, int count);
 
 }  // namespace kakeya::emulated

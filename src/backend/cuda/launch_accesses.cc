@@ -133,6 +133,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::integer_row_product:
     case Kernel::integer_product:
     case Kernel::integer_product_rows:
+    case Kernel::split_integer_product:
       to.of(*static_cast<const device::IntegerProductParams*>(p));
       return true;
     case Kernel::gated_product:
@@ -140,7 +141,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::gated_tensor_product:
     case Kernel::gated_tensor_product_some:
     case Kernel::gated_tensor_product_rows:
-    case Kernel::gated_integer_row_product:
+    case Kernel::split_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
       to.of(*static_cast<const device::GatedProductParams*>(p));
@@ -156,7 +157,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       return true;
     case Kernel::expert_hidden:
     case Kernel::grouped_expert_hidden:
-    case Kernel::integer_expert_hidden:
+    case Kernel::split_expert_hidden:
     case Kernel::grouped_integer_hidden:
       to.of(*static_cast<const device::ExpertHiddenParams*>(p));
       return true;

@@ -28,10 +28,6 @@ inline LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y) {
   return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp, 0};
 }
 
-// True if rows may share experts, which are then read once.
-inline bool groups_experts(std::int64_t rows) {
-  return rows > 1;
-}
 // The most that there can be: all but one of each expert are full.
 inline std::int64_t count_expert_tiles(std::int64_t pairs, std::int64_t num_experts) {
   return pairs / device::kGroupedRows + std::min(pairs, num_experts);

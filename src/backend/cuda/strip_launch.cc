@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/device/integer_experts.h"
+#include "backend/cuda/device/split_strips.h"
 #include "backend/cuda/launch_shapes.h"
 
 namespace kakeya::cuda {
@@ -12,6 +12,10 @@ constexpr int kBlockWords = (96 << 10) / 4;
 // Large cards have 132 multiprocessors, with room for two blocks each.
 constexpr std::int64_t kMultiprocessors = 132;
 constexpr std::int64_t kCardBlocks = 2 * kMultiprocessors;
+// Of two blocks that have room on a multiprocessor, and on those of smaller cards.
+constexpr int kSplitWords = (98 << 10) / 4;
+// From how many strips on a warp for each keeps a card as busy as four.
+constexpr std::int64_t kMostSplitStrips = 1024;
 // A copy has two steps of four bits at least, four where many warps have copies under way.
 constexpr int kLeastCopyWords = 288;
 constexpr int kCopyWords = 576;
@@ -98,6 +102,26 @@ StripLaunch grouped_launch(std::int64_t items,
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.reads_once = tiles <= kMultiprocessors;
   return {strip_shape(blocks, tiles, warps, device::strip_words<kRows>(plan, warps)), plan};
+}
+
+std::optional<StripLaunch> split_launch(std::int64_t items,
+                                        std::initializer_list<const CudaMatrix*> matrices) {
+  const auto parts = static_cast<std::int64_t>(matrices.size());
+  if (items * parts > kMostSplitStrips) return std::nullopt;
+  device::StripPlan plan = {};
+  plan.has_halves = StripNeeds(matrices).halves;
+  std::int64_t words = 0;
+  for (const CudaMatrix* matrix : matrices) {
+    const std::int64_t steps = device::num_steps(matrix->cols());
+    if (words == 0) {
+      words = device::StripRows<1>(0, static_cast<int>(steps), plan.has_halves).words();
+    }
+    words += steps * device::StepLayout(matrix->weight()).words();
+  }
+  if (words > kSplitWords) return std::nullopt;
+  return StripLaunch{
+      strip_shape(items, 1, device::kSplitWarps * static_cast<int>(parts), static_cast<int>(words)),
+      plan};
 }
 
 StripLaunch rank_launch(std::int64_t strips,

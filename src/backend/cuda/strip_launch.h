@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 
 #include "backend/cuda/cuda_matrix.h"
 #include "backend/cuda/device/params.h"
@@ -35,6 +36,10 @@ StripLaunch grouped_launch(std::int64_t items,
                            std::int64_t tiles,
                            std::int64_t columns,
                            const StripNeeds& needs);
+// Of kernels in which four warps share each of `matrices`' strips: nothing where those are too many
+// or do not fit.
+std::optional<StripLaunch> split_launch(std::int64_t items,
+                                        std::initializer_list<const CudaMatrix*> matrices);
 // Of integer_expert_output().
 StripLaunch rank_launch(std::int64_t strips,
                         std::int64_t top_k,

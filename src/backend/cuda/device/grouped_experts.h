@@ -2,48 +2,100 @@
 // eight rows share a reading of an expert's weights. Each product has the bits that it has alone.
 #pragma once
 
-#include "backend/cuda/device/products.h"
 #include "backend/cuda/device/rows.h"
 
 namespace kakeya::cuda::device {
 
 inline constexpr int kGroupingThreads = 256;
+inline constexpr int kGroupingPairs = 1024;  // in shared memory at a time
 
-// One block, with a shared word an expert.
+// Shared words: the experts of some pairs, then a number an expert.
+KAKEYA_DEVICE int grouping_words(std::int64_t num_experts) {
+  return kGroupingPairs +
+         (static_cast<int>(num_experts) + kUnitWords - 1) / kUnitWords * kUnitWords;
+}
+
+// Finds the pairs of an expert.
+struct PairFinder {
+  const GroupExpertsParams& p;
+  int pairs;
+
+  // Calls `found(pair)` for each pair of expert `e`, ascending. By a block; of those behind the
+  // last expert nothing is found.
+  template <typename Found>
+  KAKEYA_DEVICE void find(int e, const Found& found) const {
+    const dev::Global<const std::int32_t> experts(p.experts);
+    const dev::Shared<std::uint32_t> shared(0);
+    KAKEYA_NO_UNROLL
+    for (int begin = 0; begin < pairs; begin += kGroupingPairs) {
+      const int left = pairs - begin;
+      const int count = left < kGroupingPairs ? left : kGroupingPairs;
+      dev::sync_block();
+      for (int i = dev::thread(); i < (count + kUnitWords - 1) / kUnitWords * kUnitWords;
+           i += kGroupingThreads) {
+        shared.store(i, i < count ? static_cast<std::uint32_t>(experts.load(begin + i)) : ~0U);
+      }
+      dev::sync_block();
+      if (e >= p.num_experts) continue;
+      KAKEYA_NO_UNROLL
+      for (int i = 0; i < count; i += kUnitWords) {
+        const auto four = shared.load_as<FourWords>(i);
+        KAKEYA_UNROLL
+        for (int k = 0; k < kUnitWords; ++k) {
+          if (four.at[k] == static_cast<std::uint32_t>(e)) found(begin + i + k);
+        }
+      }
+    }
+  }
+};
+
+// How many pairs, and tiles of them, the experts before `e` have.
+struct ExpertPlace {
+  int begin = 0;
+  int tile = 0;
+
+  KAKEYA_DEVICE ExpertPlace(const dev::Shared<std::uint32_t>& counts, int e) {
+    for (int other = 0; other < e; other += kUnitWords) {
+      const auto four = counts.load_as<FourWords>(other);
+      KAKEYA_UNROLL
+      for (int k = 0; k < kUnitWords; ++k) {
+        const int count = other + k < e ? static_cast<int>(four.at[k]) : 0;
+        begin += count;
+        tile += (count + kGroupedRows - 1) / kGroupedRows;
+      }
+    }
+  }
+};
+
+// One block.
 KAKEYA_DEVICE void group_experts(const GroupExpertsParams& p) {
-  const dev::Global<const std::int32_t> experts(p.experts);
   const dev::Global<std::int32_t> order(p.groups.order);
   const dev::Global<ExpertTile> tiles(p.groups.tiles);
-  const dev::Shared<int> counts(0);
+  const dev::Shared<std::uint32_t> counts(kGroupingPairs);
   const auto num_experts = static_cast<int>(p.num_experts);
-  const auto pairs = static_cast<int>(p.pairs);
-  for (int e = dev::thread(); e < num_experts; e += kGroupingThreads) {
-    int count = 0;
-    for (int i = 0; i < pairs; ++i) count += experts.load(i) == e ? 1 : 0;
-    counts.store(e, count);
+  const int rounds = grouping_words(p.num_experts) - kGroupingPairs;
+  const PairFinder pairs = {p, static_cast<int>(p.pairs)};
+  for (int first = 0; first < rounds; first += kGroupingThreads) {
+    const int e = first + dev::thread();
+    std::uint32_t count = 0;
+    pairs.find(e, [&](int /*pair*/) { ++count; });
+    if (e < rounds) counts.store(e, count);
   }
   dev::sync_block();
-  for (int e = dev::thread(); e < num_experts; e += kGroupingThreads) {
-    int begin = 0;
-    int tile = 0;
-    for (int other = 0; other < e; ++other) {
-      const int count = counts.load(other);
-      begin += count;
-      tile += (count + kGroupedRows - 1) / kGroupedRows;
-    }
-    const int end = begin + counts.load(e);
-    for (int first = begin; first < end; first += kGroupedRows, ++tile) {
-      const int left = end - first;
+  for (int round = 0; round < rounds; round += kGroupingThreads) {
+    const int e = round + dev::thread();
+    ExpertPlace place(counts, e < num_experts ? e : 0);
+    int at = place.begin;
+    pairs.find(e, [&](int pair) { order.store(at++, pair); });
+    if (e >= num_experts) continue;
+    for (int first = place.begin; first < at; first += kGroupedRows, ++place.tile) {
+      const int left = at - first;
       const ExpertTile own = {e, first, left < kGroupedRows ? left : kGroupedRows, 0};
-      tiles.store(tile, own);
-    }
-    int at = begin;
-    for (int i = 0; i < pairs; ++i) {
-      if (experts.load(i) == e) order.store(at++, i);
+      tiles.store(place.tile, own);
     }
     if (e < num_experts - 1) continue;
     const ExpertTile none = {0, 0, 0, 0};
-    for (; tile < p.num_tiles; ++tile) tiles.store(tile, none);
+    for (; place.tile < p.num_tiles; ++place.tile) tiles.store(place.tile, none);
   }
 }
 

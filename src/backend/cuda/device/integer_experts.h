@@ -11,24 +11,15 @@ struct HiddenWork {
   const ExpertHiddenParams& p;
 
   KAKEYA_DEVICE GatedStrips strips() const { return {p.gate, p.up, p.silu}; }
-  KAKEYA_DEVICE int items() const { return static_cast<int>(p.top_k) * strips().items(); }
   KAKEYA_DEVICE Strip strip(int item, int part) const {
     const int pair = item / strips().items();
     const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load(pair);
     return strips().strip(expert, item % strips().items(), part);
   }
-  KAKEYA_DEVICE void store(int item, const StripSums<1> (&sums)[2]) const {
-    const int pair = item / strips().items();
-    strips().store(item % strips().items(), sums, 1, p.hidden,
-                   [&](int /*row*/) { return std::int64_t{pair}; });
+  KAKEYA_DEVICE void store_one(int item, int output, const float (&own)[2]) const {
+    strips().store_one(item % strips().items(), output, own, item / strips().items(), p.hidden);
   }
 };
-
-// Of one row. Grid: blocks of the plan.
-KAKEYA_DEVICE void integer_expert_hidden(const ExpertHiddenParams& p) {
-  multiply_strips<1, 2>(p.rows, TileRows(p.rows, 0), p.plan, static_cast<int>(dev::block_x()),
-                        HiddenWork{p});
-}
 
 // Items are ranks, of the strip of a block.
 struct RankWork {

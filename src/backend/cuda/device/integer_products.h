@@ -113,6 +113,7 @@ KAKEYA_DEVICE int strip_outputs(std::int64_t rows, std::int64_t strip) {
   return left < kStripOutputs ? static_cast<int>(left) : kStripOutputs;
 }
 
+// Strips of all parts, one after the other.
 template <int kRows>
 struct ProductWork {
   const IntegerProductParams& p;
@@ -124,14 +125,11 @@ struct ProductWork {
     return strips;
   }
   KAKEYA_DEVICE Strip strip(int item, int /*part*/) const {
-    int i = 0;
-    for (; item >= part_strips(i); ++i) item -= part_strips(i);
-    return Strip(p.parts[i].weight, 0, item);
+    const int part = part_of(item);
+    return Strip(p.parts[part].weight, 0, item);
   }
   KAKEYA_DEVICE void store(int item, const StripSums<kRows> (&sums)[1]) const {
-    int i = 0;
-    for (; item >= part_strips(i); ++i) item -= part_strips(i);
-    const ProductPart& part = p.parts[i];
+    const ProductPart& part = p.parts[part_of(item)];
     const std::int64_t outputs = part.weight.rows;
     const dev::Global<float> out(part.out);
     const std::int64_t left = p.rows.count - first_row;
@@ -142,10 +140,22 @@ struct ProductWork {
           out.store((first_row + row) * outputs + item * kStripOutputs + output, value);
         });
   }
+  // Of one row.
+  KAKEYA_DEVICE void store_one(int item, int output, const float (&own)[1]) const {
+    const ProductPart& part = p.parts[part_of(item)];
+    if (output >= strip_outputs(part.weight.rows, item)) return;
+    dev::Global<float>(part.out).store(item * kStripOutputs + output, own[0]);
+  }
 
  private:
   KAKEYA_DEVICE int part_strips(int i) const {
     return static_cast<int>(num_strips(p.parts[i].weight.rows));
+  }
+  // Makes of an item the strip of its part.
+  KAKEYA_DEVICE int part_of(int& item) const {
+    int part = 0;
+    for (; item >= part_strips(part); ++part) item -= part_strips(part);
+    return part;
   }
 };
 
@@ -190,6 +200,13 @@ struct GatedStrips {
           out.store(row_of(row) * gate.rows + item * kStripOutputs + output, value);
         });
   }
+  // Stores one output of row `row` of `to`.
+  KAKEYA_DEVICE void store_one(
+      int item, int output, const float (&own)[2], std::int64_t row, float* to) const {
+    if (output >= strip_outputs(gate.rows, item)) return;
+    dev::Global<float>(to).store(row * gate.rows + item * kStripOutputs + output,
+                                 gated(silu, own[0], own[1]));
+  }
 };
 
 template <int kRows>
@@ -205,6 +222,9 @@ struct GatedWork {
     strips().store(item, sums, left < kRows ? static_cast<int>(left) : kRows, p.out,
                    [&](int row) { return first_row + row; });
   }
+  KAKEYA_DEVICE void store_one(int item, int output, const float (&own)[2]) const {
+    strips().store_one(item, output, own, 0, p.out);
+  }
 };
 
 template <int kRows>
@@ -215,9 +235,6 @@ KAKEYA_DEVICE void gated_integer_tile(const GatedProductParams& p) {
                             static_cast<int>(at.output_tile), GatedWork<kRows>{p, first_row});
 }
 
-KAKEYA_DEVICE void gated_integer_row_product(const GatedProductParams& p) {
-  gated_integer_tile<1>(p);
-}
 KAKEYA_DEVICE void gated_integer_product(const GatedProductParams& p) {
   gated_integer_tile<kIntegerRows>(p);
 }

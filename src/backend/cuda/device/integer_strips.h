@@ -52,6 +52,13 @@ struct StepLayout {
         has_minimum(w.has_minimum),
         half_scales(w.half_scales) {}
 
+  // The first one or the second, whose members stay in registers.
+  KAKEYA_DEVICE StepLayout(bool is_first, const StepLayout& first, const StepLayout& second)
+      : four_bits(is_first ? first.four_bits : second.four_bits),
+        halves(is_first ? first.halves : second.halves),
+        has_minimum(is_first ? first.has_minimum : second.has_minimum),
+        half_scales(is_first ? first.half_scales : second.half_scales) {}
+
   KAKEYA_DEVICE int code_words() const { return four_bits ? 128 : 256; }
   // The words of scales, and as many of minimums.
   KAKEYA_DEVICE int scale_words() const { return half_scales ? 16 : halves ? 64 : 32; }

@@ -19,9 +19,10 @@
   PAIRED(integer_row_product, IntegerProductParams)         \
   PAIRED(integer_product, IntegerProductParams)             \
   PAIRED(integer_product_rows, IntegerProductParams)        \
-  PAIRED(gated_integer_row_product, GatedProductParams)     \
   PAIRED(gated_integer_product, GatedProductParams)         \
   PAIRED(gated_integer_product_rows, GatedProductParams)    \
+  KERNEL(split_integer_product, IntegerProductParams)       \
+  KERNEL(split_gated_product, GatedProductParams)           \
   KERNEL(gate, GateParams)                                  \
   KERNEL(rope_table, RopeTableParams)                       \
   KERNEL(rope, RopeParams)                                  \
@@ -42,8 +43,8 @@
   KERNEL(route, RouteParams)                                \
   KERNEL(expert_hidden, ExpertHiddenParams)                 \
   KERNEL(expert_output, ExpertOutputParams)                 \
-  PAIRED(integer_expert_hidden, ExpertHiddenParams)         \
   PAIRED(integer_expert_output, ExpertOutputParams)         \
+  KERNEL(split_expert_hidden, ExpertHiddenParams)           \
   KERNEL(group_experts, GroupExpertsParams)                 \
   KERNEL(grouped_expert_hidden, ExpertHiddenParams)         \
   KERNEL(grouped_expert_output, ExpertOutputParams)         \
