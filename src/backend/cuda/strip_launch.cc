@@ -47,7 +47,8 @@ device::StripPlan plan_memory(std::int64_t columns,
   const int copies = warps * device::kRingCopies;
   const int room = plan.copy_words + (kBlockWords - words_of(plan)) / copies;
   const int wanted = kCopyWords * std::max(1, 4 / warps);
-  plan.copy_words = std::max(plan.copy_words, std::min(wanted, room) / 4 * 4);
+  const int pair = 2 * needs.words;  // steps are added up two at a time
+  plan.copy_words = std::max(plan.copy_words, std::min(wanted, room) / pair * pair);
   return plan;
 }
 

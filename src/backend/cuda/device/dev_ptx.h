@@ -157,11 +157,18 @@ class CopyPolicy {
     } else {
       asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
     }
+    extern __shared__ __align__(16) std::uint32_t words[];
+    // Kept in a register: otherwise it is computed for each copy.
+    asm volatile("mov.u32 %0, %1;"
+                 : "=r"(shared_)
+                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(words))));
   }
   KAKEYA_DEVICE std::uint64_t policy() const { return policy_; }
+  KAKEYA_DEVICE std::uint32_t shared() const { return shared_; }
 
  private:
   std::uint64_t policy_;
+  std::uint32_t shared_;  // where its words begin
 };
 
 template <typename T>
@@ -170,8 +177,7 @@ KAKEYA_DEVICE void begin_copy(int word,
                               std::int64_t index,
                               const CopyPolicy& policy) {
   static_assert(sizeof(T) == 16);
-  extern __shared__ __align__(16) std::uint32_t words[];
-  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(words + word));
+  const std::uint32_t to = policy.shared() + 4 * static_cast<std::uint32_t>(word);
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
                "l"(__cvta_generic_to_global(from + index)), "l"(policy.policy())
                : "memory");

@@ -2,7 +2,7 @@
 // quarter of its steps. Then sixteen lanes add them up, in the order that backend.h has.
 //
 // All copies of a block are begun at once. The terms of a step lie where its weights were: for each
-// part (runs, or halves of them) and each output the integer and its factor, then, where there are
+// output and each part (runs, or halves of them) the integer and its factor, then, where there are
 // minimums, the minimum and its factor.
 #pragma once
 
@@ -12,7 +12,6 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kSplitWarps = 4;  // of a strip
 inline constexpr int kTermWords = 2;
-inline constexpr int kPartWords = kTermWords * kStripOutputs;
 
 struct alignas(8) TwoFloats {
   float at[2];
@@ -45,7 +44,7 @@ struct TermMaker {
     }
     dev::sync_warp();
     KAKEYA_UNROLL
-    for (int k = 0; k < kSteps; ++k) store(word + k * kWords, run(), terms[k]);
+    for (int k = 0; k < kSteps; ++k) store(word + k * kWords, output() * 2 + run(), terms[k]);
   }
 
   template <bool kFourBits>
@@ -76,8 +75,9 @@ struct TermMaker {
     KAKEYA_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (half >= halves) break;
-      store(word, run() * halves + half, terms[half]);
-      if (layout.has_minimum) store(word, (2 + run()) * halves + half, minimums[half]);
+      const int at = (output() * 2 + run()) * halves + half;
+      store(word, at, terms[half]);
+      if (layout.has_minimum) store(word, kStripOutputs * 2 * halves + at, minimums[half]);
     }
   }
 
@@ -114,8 +114,8 @@ struct TermMaker {
     return run() == 0 ? of_low : of_high;
   }
 
-  KAKEYA_DEVICE static void store(int word, int part, const TwoFloats& term) {
-    dev::Shared<float>(word).store_as(part * kPartWords + output() * kTermWords, term);
+  KAKEYA_DEVICE static void store(int word, int at, const TwoFloats& term) {
+    dev::Shared<float>(word).store_as(at * kTermWords, term);
   }
 };
 
@@ -136,34 +136,47 @@ KAKEYA_DEVICE void make_terms(const TermMaker& maker, int word, int begin, int e
   for (; step < end; ++step) maker.make_general<kFourBits>(word + step * layout.words(), step);
 }
 
+// Adds terms of an output to `sum`, of kAhead steps, each with one for either run, as long as there
+// are so many.
+template <int kAhead>
+KAKEYA_DEVICE void add_plain_terms(
+    const StepLayout& layout, const dev::Shared<float>& own, int steps, int& step, float& sum) {
+  KAKEYA_NO_UNROLL
+  for (; step + kAhead <= steps; step += kAhead) {
+    FourFloats terms[kAhead];
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      terms[k] = own.load_as<FourFloats>((step + k) * layout.words());
+    }
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      sum = dev::fma(terms[k].at[0], terms[k].at[1], sum);
+      sum = dev::fma(terms[k].at[2], terms[k].at[3], sum);
+    }
+  }
+}
+
 // Adds the terms of output `output` of a strip that lie from `word` on.
 KAKEYA_DEVICE float add_terms(const StepLayout& layout, int word, int steps, int output) {
-  constexpr int kAhead = 4;
   float sum = 0.0F;
   int step = 0;
   if (layout.half_scales) {
-    KAKEYA_NO_UNROLL
-    for (; step + kAhead <= steps; step += kAhead) {
-      TwoFloats terms[2 * kAhead];
-      KAKEYA_UNROLL
-      for (int k = 0; k < 2 * kAhead; ++k) {
-        terms[k] = dev::Shared<float>(word + (step + k / 2) * layout.words() + k % 2 * kPartWords)
-                       .load_as<TwoFloats>(output * kTermWords);
-      }
-      KAKEYA_UNROLL
-      for (int k = 0; k < 2 * kAhead; ++k) sum = dev::fma(terms[k].at[0], terms[k].at[1], sum);
-    }
+    const dev::Shared<float> own(word + output * 2 * kTermWords);
+    add_plain_terms<8>(layout, own, steps, step, sum);
+    add_plain_terms<4>(layout, own, steps, step, sum);
+    add_plain_terms<1>(layout, own, steps, step, sum);
+    return sum;
   }
   const int parts = layout.halves ? 4 : 2;
   KAKEYA_NO_UNROLL
   for (; step < steps; ++step) {
     const dev::Shared<float> terms(word + step * layout.words());
     for (int part = 0; part < parts; ++part) {
-      const auto term = terms.load_as<TwoFloats>(part * kPartWords + output * kTermWords);
+      const int at = (output * parts + part) * kTermWords;
+      const auto term = terms.load_as<TwoFloats>(at);
       sum = dev::fma(term.at[0], term.at[1], sum);
       if (!layout.has_minimum) continue;
-      const auto minimum =
-          terms.load_as<TwoFloats>((parts + part) * kPartWords + output * kTermWords);
+      const auto minimum = terms.load_as<TwoFloats>(kStripOutputs * parts * kTermWords + at);
       sum = dev::fma(minimum.at[0], minimum.at[1], sum);
     }
   }
@@ -189,9 +202,8 @@ KAKEYA_DEVICE void multiply_split(const ProductRows& in,
   const int end = steps * (quarter + 1) / kSplitWarps;
   const dev::CopyPolicy policy(true);
   const int units = strip.layout.units();
-  for (int unit = begin * units + dev::lane(); unit < end * units; unit += dev::kWarp) {
-    dev::begin_copy(word + unit * kUnitWords, strip.data, unit, policy);
-  }
+  begin_copies(policy, word + begin * units * kUnitWords, strip.data + begin * units,
+               (end - begin) * units);
   dev::end_copies();
   const StripRows<1> row(steps * (first.layout.words() + (kParts == 1 ? 0 : last.layout.words())),
                          steps, has_halves);

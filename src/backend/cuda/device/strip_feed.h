@@ -7,6 +7,29 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kRingCopies = 4;  // under way at a time
 
+// By a warp: begins to copy `units` units to shared memory.
+KAKEYA_DEVICE void begin_copies(const dev::CopyPolicy& policy,
+                                int word,
+                                const FourWords* from,
+                                int units) {
+  constexpr int kPairUnits = 2 * dev::kWarp;
+  constexpr int kWarpWords = dev::kWarp * kUnitWords;
+  int to = word + dev::lane() * kUnitWords;
+  int unit = dev::lane();
+  int left = units;
+  KAKEYA_NO_UNROLL
+  for (; left >= kPairUnits; left -= kPairUnits) {
+    dev::begin_copy(to, from, unit, policy);
+    dev::begin_copy(to + kWarpWords, from, unit + dev::kWarp, policy);
+    to += 2 * kWarpWords;
+    unit += kPairUnits;
+  }
+  if (dev::lane() < left) dev::begin_copy(to, from, unit, policy);
+  if (dev::lane() + dev::kWarp < left) {
+    dev::begin_copy(to + kWarpWords, from, unit + dev::kWarp, policy);
+  }
+}
+
 // A strip of one of the stacked matrices.
 struct Strip {
   const FourWords* data;
@@ -79,9 +102,7 @@ class StripFeed {
   KAKEYA_DEVICE void begin_next() {
     if (left_ == 0) find_next();
     const int units = left_ < most_ ? left_ : most_;
-    for (int unit = dev::lane(); unit < units; unit += dev::kWarp) {
-      dev::begin_copy(fills_ + unit * kUnitWords, from_, unit, policy_);
-    }
+    begin_copies(policy_, fills_, from_, units);
     dev::end_copies();
     from_ += units;
     left_ -= units;
