@@ -20,6 +20,12 @@ constexpr std::int64_t kMostSplitStrips = 1024;
 constexpr int kLeastCopyWords = 288;
 constexpr int kCopyWords = 576;
 
+// The warps of a block whose rows wait for one load each, not for one after the other.
+template <int kRows>
+int block_warps(const device::StripPlan& plan) {
+  return kRows == 1 ? plan.warps : device::kStripWarps;
+}
+
 LaunchShape strip_shape(std::int64_t blocks_x, std::int64_t blocks_y, int warps, int words) {
   return {blocks_x, blocks_y, warps * dev::kWarp, static_cast<std::uint32_t>(words)};
 }
@@ -39,6 +45,7 @@ device::StripPlan plan_memory(std::int64_t columns,
                               const WordsOf& words_of) {
   device::StripPlan plan = {};
   plan.has_halves = needs.halves;
+  plan.warps = warps;
   plan.copy_words = std::max(needs.words, kLeastCopyWords);
   plan.chunk_steps = static_cast<std::int32_t>(device::num_steps(columns));
   while (plan.chunk_steps > 1 && words_of(plan) > kBlockWords) {
@@ -54,9 +61,7 @@ device::StripPlan plan_memory(std::int64_t columns,
 
 template <int kRows>
 device::StripPlan plan_strips(std::int64_t columns, const StripNeeds& needs, int warps) {
-  return plan_memory(columns, needs, warps, [&](const device::StripPlan& plan) {
-    return device::strip_words<kRows>(plan, warps);
-  });
+  return plan_memory(columns, needs, warps, device::strip_words<kRows>);
 }
 
 }  // namespace
@@ -79,7 +84,9 @@ StripLaunch strip_launch(std::int64_t items,
   const std::int64_t blocks = tiles == 1 ? std::min(groups, kCardBlocks) : groups;
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.reads_once = tiles == 1;
-  return {strip_shape(blocks * tiles, 1, warps, device::strip_words<kRows>(plan, warps)), plan};
+  return {
+      strip_shape(blocks * tiles, 1, block_warps<kRows>(plan), device::strip_words<kRows>(plan)),
+      plan};
 }
 template StripLaunch strip_launch<1>(std::int64_t, std::int64_t, std::int64_t, const StripNeeds&);
 template StripLaunch strip_launch<device::kIntegerRows>(std::int64_t,
@@ -102,7 +109,8 @@ StripLaunch grouped_launch(std::int64_t items,
   const std::int64_t blocks = std::min(ceil_div(items, warps), ceil_div(2 * kCardBlocks, tiles));
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.reads_once = tiles <= kMultiprocessors;
-  return {strip_shape(blocks, tiles, warps, device::strip_words<kRows>(plan, warps)), plan};
+  return {strip_shape(blocks, tiles, block_warps<kRows>(plan), device::strip_words<kRows>(plan)),
+          plan};
 }
 
 std::optional<StripLaunch> split_launch(std::int64_t items,

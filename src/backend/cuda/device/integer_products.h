@@ -16,8 +16,9 @@ KAKEYA_DEVICE int block_warps() {
 
 // The words of shared memory of a block: its warps' rings, then rows.
 template <int kRows>
-KAKEYA_DEVICE int strip_words(const StripPlan& plan, int warps) {
-  return warps * ring_words(plan) + StripRows<kRows>(0, plan.chunk_steps, plan.has_halves).words();
+KAKEYA_DEVICE int strip_words(const StripPlan& plan) {
+  return plan.warps * ring_words(plan) +
+         StripRows<kRows>(0, plan.chunk_steps, plan.has_halves).words();
 }
 
 // By a block, whose warps take items in turn: `work.items()` of them, with kRows rows from `tile`
@@ -28,17 +29,20 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
                                    const StripPlan& plan,
                                    int first,
                                    const Work& work) {
-  const int warps = block_warps();
+  const int warps = plan.warps;
   const int steps = static_cast<int>(num_steps(in.width));
   const int apart = plan.blocks * warps;
   const int items = work.items();
-  StripFeed<kParts, Work> feed(work, plan, {first * warps + dev::warp(), apart, items}, steps,
+  const bool takes = dev::warp() < warps;
+  StripFeed<kParts, Work> feed(work, plan,
+                               {takes ? first * warps + dev::warp() : items, apart, items}, steps,
                                dev::warp() * ring_words(plan));
   const StripRows<kRows> rows(warps * ring_words(plan), plan.chunk_steps, plan.has_halves);
   const bool stay = plan.chunk_steps >= steps;
   if (stay) {
     rows.bring(in, tile, 0, steps, dev::thread(), dev::threads());
     dev::sync_block();
+    if (!takes) return;
   }
   KAKEYA_NO_UNROLL
   for (int group = first * warps; group < items; group += apart) {
@@ -52,13 +56,13 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
         rows.bring(in, tile, begin, end - begin, dev::thread(), dev::threads());
         dev::sync_block();
       }
-      if (item >= items) continue;
+      if (!takes || item >= items) continue;
       KAKEYA_UNROLL
       for (int part = 0; part < kParts; ++part) {
         feed.add(work.strip(item, part), begin, end, rows, sums[part]);
       }
     }
-    if (item < items) work.store(item, sums);
+    if (takes && item < items) work.store(item, sums);
   }
 }
 

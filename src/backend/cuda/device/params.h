@@ -39,9 +39,10 @@ struct StripPlan {
   std::int32_t copy_words;   // of a slot of a warp's ring
   std::int32_t chunk_steps;  // of rows that are in shared memory at a time
   std::int32_t blocks;       // that share the strips of a tile of rows
+  std::int32_t warps;        // of a block, that take strips; all bring rows
   bool reads_once;           // no other block reads the same weights
   bool has_halves;           // some scales are for 16 columns
-  bool unused[2];
+  bool unused[6];
 };
 
 // Rows of which each has so many ranks, in pairs of both, and which of them are an expert's.

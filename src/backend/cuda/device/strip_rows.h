@@ -60,8 +60,8 @@ struct StripRows {
       for (int r = 0; r < kAtOnce; ++r) {
         from[r] = first + r < tile.count ? tile.row(first + r) * num_steps(in.width) + begin : -1;
       }
-      bring_codes(in, from, first, count, own, threads);
-      bring_numbers(in, from, first, count, own, threads);
+      bring_units(in, from, first, count, own, threads);
+      if (halves) bring_low_sums(in, from, first, count, own, threads);
     }
   }
 
@@ -75,53 +75,51 @@ struct StripRows {
     return kRows == 1 ? 0 : tile * 8 + dev::lane() % 4 * 2 + column;
   }
 
-  // All are loaded before the first one is stored.
+  // Codes and numbers, each in units of 16 bytes; of several rows all are loaded before the first
+  // one is stored.
   template <int kAtOnce>
-  KAKEYA_DEVICE void bring_codes(const ProductRows& in,
+  KAKEYA_DEVICE void bring_units(const ProductRows& in,
                                  const std::int64_t (&from)[kAtOnce],
                                  int first,
                                  int count,
                                  int own,
                                  int threads) const {
-    const dev::Global<const FourWords> codes(reinterpret_cast<const FourWords*>(in.codes));
-    const dev::Shared<std::uint32_t> to(first_word + first * row_words());
-    for (int unit = own; unit < count * kStepCodeUnits; unit += threads) {
+    const int code_units = count * kStepCodeUnits;
+    const dev::Shared<std::uint32_t> to(0);
+    for (int unit = own; unit < code_units + count; unit += threads) {
+      const bool is_code = unit < code_units;
+      const int step = unit - code_units;
+      const dev::Global<const FourWords> units(reinterpret_cast<const FourWords*>(
+          is_code ? static_cast<const void*>(in.codes) : in.numbers));
+      const int of_step = is_code ? kStepCodeUnits : 1;
+      const int at = is_code ? unit : step;
       FourWords held[kAtOnce];
       KAKEYA_UNROLL
       for (int r = 0; r < kAtOnce; ++r) {
-        held[r] = from[r] < 0 ? FourWords{} : codes.load(from[r] * kStepCodeUnits + unit);
+        held[r] = from[r] < 0 ? FourWords{} : units.load(from[r] * of_step + at);
       }
+      const int word = is_code ? first_word + first * row_words() + unit * kUnitWords
+                               : numbers_at() + (step * kRows + first) * kStepNumbers;
+      const int apart = is_code ? row_words() : kStepNumbers;
       KAKEYA_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) to.store_as(r * row_words() + unit * kUnitWords, held[r]);
+      for (int r = 0; r < kAtOnce; ++r) to.store_as(word + r * apart, held[r]);
     }
   }
 
   template <int kAtOnce>
-  KAKEYA_DEVICE void bring_numbers(const ProductRows& in,
-                                   const std::int64_t (&from)[kAtOnce],
-                                   int first,
-                                   int count,
-                                   int own,
-                                   int threads) const {
-    const dev::Global<const FourFloats> numbers(reinterpret_cast<const FourFloats*>(in.numbers));
+  KAKEYA_DEVICE void bring_low_sums(const ProductRows& in,
+                                    const std::int64_t (&from)[kAtOnce],
+                                    int first,
+                                    int count,
+                                    int own,
+                                    int threads) const {
     const dev::Global<const TwoWords> lows(reinterpret_cast<const TwoWords*>(in.low_sums));
-    const dev::Shared<float> to(numbers_at());
-    const dev::Shared<std::uint32_t> to_lows(low_sums_at());
+    const dev::Shared<std::uint32_t> to(low_sums_at());
     for (int step = own; step < count; step += threads) {
-      FourFloats held[kAtOnce];
       KAKEYA_UNROLL
       for (int r = 0; r < kAtOnce; ++r) {
-        held[r] = from[r] < 0 ? FourFloats{} : numbers.load(from[r] + step);
-      }
-      KAKEYA_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        to.store_as((step * kRows + first + r) * kStepNumbers, held[r]);
-      }
-      if (!halves) continue;
-      KAKEYA_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        to_lows.store_as((step * kRows + first + r) * kStepLowSums,
-                         from[r] < 0 ? TwoWords{} : lows.load(from[r] + step));
+        to.store_as((step * kRows + first + r) * kStepLowSums,
+                    from[r] < 0 ? TwoWords{} : lows.load(from[r] + step));
       }
     }
   }
