@@ -107,6 +107,22 @@ TEST_P(IntegerProducts, EqualTheReferenceWithManyOutputs) {
   }
 }
 
+// Rows that products share are rounded once in a pass, and again when something has written them.
+TEST_P(IntegerProducts, SeeRowsAsTheyAre) {
+  const auto tensor = QuantizedTensors(22).blocks(QuantizedFormat::kQ40, {40, 256});
+  const auto matrix = load(cpu_, tensor);
+  auto x = random_floats(3 * 256, 23);
+  cpu_.executor->begin({});
+  const auto once = product(cpu_, *matrix, x, 3);
+  EXPECT_TRUE(same_bits(product(cpu_, *matrix, x, 3), once));
+  cpu_.executor->add(rows_of(std::as_const(x), 256), rows_of(std::as_const(x), 256), 1.0F,
+                     rows_of(x, 256));
+  const auto twice = product(cpu_, *matrix, x, 3);
+  ASSERT_TRUE(cpu_.executor->end({}));
+  EXPECT_TRUE(same_bits(once, product(ref_, *load(ref_, tensor), random_floats(3 * 256, 23), 3)));
+  EXPECT_TRUE(same_bits(twice, product(ref_, *load(ref_, tensor), x, 3)));
+}
+
 // Rows that are too long for a block's memory.
 TEST_P(IntegerProducts, GateLikeTheirPartsInLongRows) {
   constexpr std::int64_t kColumns = 9216;

@@ -55,7 +55,7 @@ void CudaExecutor::experts(ConstRows x,
   launch_outputs(outputs, down);
 }
 
-// Of one row.
+// For one row.
 void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters,
                                  const CudaMatrix& gate,
                                  const CudaMatrix& up) {
@@ -70,7 +70,7 @@ void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters,
   launch_grouped_hidden(parameters, gate, up, parameters.top_k);
 }
 
-// Of one row.
+// For one row.
 void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down) {
   if (!down.has_integers()) {
     return launch(

@@ -12,7 +12,7 @@ constexpr int kBlockWords = (96 << 10) / 4;
 // Large cards have 132 multiprocessors, with room for two blocks each.
 constexpr std::int64_t kMultiprocessors = 132;
 constexpr std::int64_t kCardBlocks = 2 * kMultiprocessors;
-// Of two blocks that have room on a multiprocessor, and on those of smaller cards.
+// The words with which two blocks have room on a multiprocessor, and one on those of small cards.
 constexpr int kSplitWords = (98 << 10) / 4;
 // From how many strips on a warp for each keeps a card as busy as four.
 constexpr std::int64_t kMostSplitStrips = 1024;

@@ -31,16 +31,16 @@ StripLaunch strip_launch(std::int64_t items,
                          std::int64_t tiles,
                          std::int64_t columns,
                          const StripNeeds& needs);
-// Of grouped_integer_hidden() and grouped_integer_output().
+// For grouped_integer_hidden() and grouped_integer_output().
 StripLaunch grouped_launch(std::int64_t items,
                            std::int64_t tiles,
                            std::int64_t columns,
                            const StripNeeds& needs);
-// Of kernels in which four warps share each of `matrices`' strips: nothing where those are too many
-// or do not fit.
+// For kernels in which four warps share each of `matrices`' strips: nothing where those are too
+// many or do not fit.
 std::optional<StripLaunch> split_launch(std::int64_t items,
                                         std::initializer_list<const CudaMatrix*> matrices);
-// Of integer_expert_output().
+// For integer_expert_output().
 StripLaunch rank_launch(std::int64_t strips,
                         std::int64_t top_k,
                         std::int64_t columns,

@@ -41,7 +41,7 @@ KAKEYA_DEVICE int output_words(const StripPlan& plan, std::int64_t top_k, int wa
          warps * (ring_words(plan) + StripRows<1>(0, plan.chunk_steps, plan.has_halves).words());
 }
 
-// Of one row: warps take ranks, which are then weighed and added up as expert_output() does. Grid:
+// For one row: warps take ranks, which are then weighed and added up as expert_output() does. Grid:
 // strips.
 KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
   const int top_k = static_cast<int>(p.top_k);

@@ -144,7 +144,7 @@ struct ProductWork {
           out.store((first_row + row) * outputs + item * kStripOutputs + output, value);
         });
   }
-  // Of one row.
+  // Stores one output of one row.
   KAKEYA_DEVICE void store_one(int item, int output, const float (&own)[1]) const {
     const ProductPart& part = p.parts[part_of(item)];
     if (output >= strip_outputs(part.weight.rows, item)) return;

@@ -134,7 +134,7 @@ class StripFeed {
   int first_word_;
   int fills_;  // the next slot
   int uses_;
-  // Of what is being brought.
+  // The part that is being brought.
   int part_ = 0;
   int begin_ = 0;
   const FourWords* from_ = nullptr;
