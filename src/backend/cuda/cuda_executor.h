@@ -111,20 +111,13 @@ class CudaExecutor final : public Executor {
                                    std::int64_t width,
                                    bool integers);
   void integer_matmul(ConstRows x, const CudaMatrix& w, Rows out);
-  void launch_gated(device::GatedProductParams& parameters,
-                    const CudaMatrix& gate,
-                    const CudaMatrix& up,
-                    Rows out);
   void gated_in_parts(
       ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out);
   // Experts of pairs of a row and a rank, each by itself or those of an expert together.
-  void launch_hidden(device::ExpertHiddenParams& parameters,
-                     const CudaMatrix& gate,
-                     const CudaMatrix& up);
+  void launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate);
   void launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down);
   void launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                              const CudaMatrix& gate,
-                             const CudaMatrix& up,
                              std::int64_t pairs);
   void launch_grouped_outputs(device::ExpertOutputParams& parameters,
                               const CudaMatrix& down,

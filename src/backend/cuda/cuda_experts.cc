@@ -46,28 +46,24 @@ void CudaExecutor::experts(ConstRows x,
   };
   // Several rows may share experts, which are then read once.
   if (x.count > 1) {
-    launch_grouped_hidden(hidden, gate, up, pairs);
+    launch_grouped_hidden(hidden, gate, pairs);
     outputs.rows = hidden_rows();
     return launch_grouped_outputs(outputs, down, x.count);
   }
-  launch_hidden(hidden, gate, up);
+  launch_hidden(hidden, gate);
   outputs.rows = hidden_rows();
   launch_outputs(outputs, down);
 }
 
 // For one row.
-void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters,
-                                 const CudaMatrix& gate,
-                                 const CudaMatrix& up) {
+void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate) {
   if (!gate.has_integers()) {
     return launch(Kernel::expert_hidden, warp_shape(gate.rows(), parameters.top_k), &parameters);
   }
-  const std::int64_t items = device::num_strips(gate.rows()) * parameters.top_k;
-  if (const auto split = split_launch(items, {&gate, &up})) {
-    parameters.plan = split->plan;
-    return launch(Kernel::split_expert_hidden, split->shape, &parameters);
+  if (const auto split = plan_hidden(parameters)) {
+    return launch(split->kernel, split->shape, &parameters);
   }
-  launch_grouped_hidden(parameters, gate, up, parameters.top_k);
+  launch_grouped_hidden(parameters, gate, parameters.top_k);
 }
 
 // For one row.
@@ -79,15 +75,12 @@ void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters, const 
          static_cast<std::uint32_t>(device::expert_output_words(parameters.top_k))},
         &parameters);
   }
-  const StripLaunch strips = rank_launch(device::num_strips(down.rows()), parameters.top_k,
-                                         down.cols(), StripNeeds({&down}));
-  parameters.plan = strips.plan;
-  launch(Kernel::integer_expert_output, strips.shape, &parameters);
+  const StripLaunch strips = plan_output(parameters);
+  launch(strips.kernel, strips.shape, &parameters);
 }
 
 void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                                          const CudaMatrix& gate,
-                                         const CudaMatrix& up,
                                          std::int64_t pairs) {
   const std::int64_t num_experts = gate.num_matrices();
   const std::int64_t tiles = count_expert_tiles(pairs, num_experts);
@@ -100,10 +93,8 @@ void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
   if (!gate.has_integers()) {
     return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles), &parameters);
   }
-  const StripLaunch strips =
-      grouped_launch(device::num_strips(gate.rows()), tiles, gate.cols(), StripNeeds({&gate, &up}));
-  parameters.plan = strips.plan;
-  launch(Kernel::grouped_integer_hidden, strips.shape, &parameters);
+  const StripLaunch strips = plan_grouped_hidden(parameters, tiles);
+  launch(strips.kernel, strips.shape, &parameters);
 }
 
 void CudaExecutor::launch_grouped_outputs(device::ExpertOutputParams& parameters,
@@ -111,10 +102,8 @@ void CudaExecutor::launch_grouped_outputs(device::ExpertOutputParams& parameters
                                           std::int64_t rows) {
   const std::int64_t tiles = count_expert_tiles(rows * parameters.top_k, down.num_matrices());
   if (down.has_integers()) {
-    const StripLaunch strips =
-        grouped_launch(device::num_strips(down.rows()), tiles, down.cols(), StripNeeds({&down}));
-    parameters.plan = strips.plan;
-    launch(Kernel::grouped_integer_output, strips.shape, &parameters);
+    const StripLaunch strips = plan_grouped_output(parameters, tiles);
+    launch(strips.kernel, strips.shape, &parameters);
   } else {
     launch(Kernel::grouped_expert_output,
            warp_shape(ceil_div(down.rows(), device::kWarpOutputs), tiles), &parameters);

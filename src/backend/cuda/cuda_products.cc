@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/strip_launch.h"
@@ -81,27 +80,12 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
 }
 
 void CudaExecutor::integer_matmul(ConstRows x, const CudaMatrix& w, Rows out) {
-  const StripNeeds needs({&w});
   device::IntegerProductParams parameters = {};
   parameters.rows = product_rows(x.data.address(), x.count, x.width, true);
   parameters.parts[0] = {w.weight(), out.data.address()};
   parameters.num_parts = 1;
-  const auto launch_with = [&]<int kRows>(Kernel kernel) {
-    const StripLaunch strips =
-        strip_launch<kRows>(device::num_strips(w.rows()), ceil_div(x.count, kRows), x.width, needs);
-    parameters.plan = strips.plan;
-    launch_product(kernel, strips.shape, &parameters, out);
-  };
-  if (x.count == 1) {
-    const auto split = split_launch(device::num_strips(w.rows()), {&w});
-    if (!split) return launch_with.operator()<1>(Kernel::integer_row_product);
-    parameters.plan = split->plan;
-    return launch_product(Kernel::split_integer_product, split->shape, &parameters, out);
-  }
-  if (x.count <= device::kIntegerRows) {
-    return launch_with.operator()<device::kIntegerRows>(Kernel::integer_product);
-  }
-  launch_with.operator()<device::kManyIntegerRows>(Kernel::integer_product_rows);
+  const StripLaunch strips = plan_product(parameters);
+  launch_product(strips.kernel, strips.shape, &parameters, out);
 }
 
 void CudaExecutor::gated_matmul(
@@ -119,7 +103,10 @@ void CudaExecutor::gated_matmul(
   parameters.up = as_cuda(up).weight();
   parameters.out = out.data.address();
   parameters.silu = activation == GateActivation::kSilu;
-  if (integers) return launch_gated(parameters, as_cuda(gate), as_cuda(up), out);
+  if (integers) {
+    const StripLaunch strips = plan_gated_product(parameters);
+    return launch_product(strips.kernel, strips.shape, &parameters, out);
+  }
   if (is_for_tensor_cores) {
     const std::int64_t outputs = 2 * gate.rows();
     if (x.count <= device::FewGatedRows::kRows) {
@@ -135,29 +122,6 @@ void CudaExecutor::gated_matmul(
   }
   launch(x.count == 1 ? Kernel::gated_row_product : Kernel::gated_product,
          warp_shape(gate.rows(), ceil_div(x.count, device::kProductRowTile)), &parameters);
-}
-
-void CudaExecutor::launch_gated(device::GatedProductParams& parameters,
-                                const CudaMatrix& gate,
-                                const CudaMatrix& up,
-                                Rows out) {
-  const StripNeeds needs({&gate, &up});
-  const auto launch_with = [&]<int kRows>(Kernel kernel) {
-    const StripLaunch strips = strip_launch<kRows>(device::num_strips(gate.rows()),
-                                                   ceil_div(out.count, kRows), gate.cols(), needs);
-    parameters.plan = strips.plan;
-    launch_product(kernel, strips.shape, &parameters, out);
-  };
-  if (out.count == 1) {
-    if (const auto split = split_launch(device::num_strips(gate.rows()), {&gate, &up})) {
-      parameters.plan = split->plan;
-      return launch_product(Kernel::split_gated_product, split->shape, &parameters, out);
-    }
-  }
-  if (out.count <= device::kIntegerRows) {
-    return launch_with.operator()<device::kIntegerRows>(Kernel::gated_integer_product);
-  }
-  launch_with.operator()<device::kManyIntegerRows>(Kernel::gated_integer_product_rows);
 }
 
 // Matrices for different kernels: each by its own, as many rows at a time as

@@ -1,6 +1,7 @@
 #include "backend/cuda/strip_launch.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "backend/cuda/device/split_strips.h"
 #include "backend/cuda/launch_shapes.h"
@@ -20,11 +21,21 @@ constexpr std::int64_t kMostSplitStrips = 1024;
 constexpr int kLeastCopyWords = 288;
 constexpr int kCopyWords = 576;
 
-// The warps of a block whose rows wait for one load each, not for one after the other.
-template <int kRows>
-int block_warps(const device::StripPlan& plan) {
-  return kRows == 1 ? plan.warps : device::kStripWarps;
-}
+// Memory that a block needs for some matrices.
+struct StripNeeds {
+  std::int64_t columns;
+  int words = 0;  // of the largest step
+  bool halves = false;
+
+  StripNeeds(std::int64_t width, std::initializer_list<const device::Weight*> matrices)
+      : columns(width) {
+    for (const device::Weight* matrix : matrices) add(*matrix);
+  }
+  void add(const device::Weight& matrix) {
+    words = std::max(words, device::StepLayout(matrix).words());
+    halves = halves || matrix.halves;
+  }
+};
 
 LaunchShape strip_shape(std::int64_t blocks_x, std::int64_t blocks_y, int warps, int words) {
   return {blocks_x, blocks_y, warps * dev::kWarp, static_cast<std::uint32_t>(words)};
@@ -39,15 +50,12 @@ int choose_warps(std::int64_t items) {
 
 // Chunks and copies for which `words_of(plan)` words suffice. Few warps have larger copies.
 template <typename WordsOf>
-device::StripPlan plan_memory(std::int64_t columns,
-                              const StripNeeds& needs,
-                              int warps,
-                              const WordsOf& words_of) {
+device::StripPlan plan_memory(const StripNeeds& needs, int warps, const WordsOf& words_of) {
   device::StripPlan plan = {};
   plan.has_halves = needs.halves;
   plan.warps = warps;
   plan.copy_words = std::max(needs.words, kLeastCopyWords);
-  plan.chunk_steps = static_cast<std::int32_t>(device::num_steps(columns));
+  plan.chunk_steps = static_cast<std::int32_t>(device::num_steps(needs.columns));
   while (plan.chunk_steps > 1 && words_of(plan) > kBlockWords) {
     plan.chunk_steps = (plan.chunk_steps + 1) / 2;
   }
@@ -59,92 +67,135 @@ device::StripPlan plan_memory(std::int64_t columns,
   return plan;
 }
 
+// A block of a plan for tiles of kRows rows. Of several rows all of its warps bring parts, each
+// with one load behind the other only where rows are long.
 template <int kRows>
-device::StripPlan plan_strips(std::int64_t columns, const StripNeeds& needs, int warps) {
-  return plan_memory(columns, needs, warps, device::strip_words<kRows>);
+LaunchShape plan_shape(const device::StripPlan& plan,
+                       std::int64_t blocks_x,
+                       std::int64_t blocks_y) {
+  return strip_shape(blocks_x, blocks_y, kRows == 1 ? plan.warps : device::kStripWarps,
+                     device::strip_words<kRows>(plan));
 }
 
-}  // namespace
-
-StripNeeds::StripNeeds(std::initializer_list<const CudaMatrix*> matrices) {
-  for (const CudaMatrix* matrix : matrices) {
-    words = std::max(words, device::StepLayout(matrix->weight()).words());
-    halves = halves || matrix->weight().halves;
-  }
-}
-
+// Blocks that take `items`, strips or pairs of them, with `rows` rows. Of one tile of rows not more
+// blocks than cards have room for.
 template <int kRows>
-StripLaunch strip_launch(std::int64_t items,
-                         std::int64_t tiles,
-                         std::int64_t columns,
-                         const StripNeeds& needs) {
+LaunchShape plan_items(std::int64_t items,
+                       std::int64_t rows,
+                       const StripNeeds& needs,
+                       device::StripPlan& plan) {
+  const std::int64_t tiles = ceil_div(rows, kRows);
   const int warps = choose_warps(items * tiles);
-  device::StripPlan plan = plan_strips<kRows>(columns, needs, warps);
+  plan = plan_memory(needs, warps, device::strip_words<kRows>);
   const std::int64_t groups = ceil_div(items, warps);
   const std::int64_t blocks = tiles == 1 ? std::min(groups, kCardBlocks) : groups;
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.reads_once = tiles == 1;
-  return {
-      strip_shape(blocks * tiles, 1, block_warps<kRows>(plan), device::strip_words<kRows>(plan)),
-      plan};
+  return plan_shape<kRows>(plan, blocks * tiles, 1);
 }
-template StripLaunch strip_launch<1>(std::int64_t, std::int64_t, std::int64_t, const StripNeeds&);
-template StripLaunch strip_launch<device::kIntegerRows>(std::int64_t,
-                                                        std::int64_t,
-                                                        std::int64_t,
-                                                        const StripNeeds&);
-template StripLaunch strip_launch<device::kManyIntegerRows>(std::int64_t,
-                                                            std::int64_t,
-                                                            std::int64_t,
-                                                            const StripNeeds&);
 
-StripLaunch grouped_launch(std::int64_t items,
-                           std::int64_t tiles,
-                           std::int64_t columns,
-                           const StripNeeds& needs) {
+LaunchShape plan_grouped(std::int64_t items,
+                         std::int64_t tiles,
+                         const StripNeeds& needs,
+                         device::StripPlan& plan) {
   constexpr int kRows = device::kGroupedRows;
   const int warps = choose_warps(items * tiles);
-  device::StripPlan plan = plan_strips<kRows>(columns, needs, warps);
-  // Some of the tiles have no rows.
+  plan = plan_memory(needs, warps, device::strip_words<kRows>);
   const std::int64_t blocks = std::min(ceil_div(items, warps), ceil_div(2 * kCardBlocks, tiles));
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.reads_once = tiles <= kMultiprocessors;
-  return {strip_shape(blocks, tiles, block_warps<kRows>(plan), device::strip_words<kRows>(plan)),
-          plan};
+  return plan_shape<kRows>(plan, blocks, tiles);
 }
 
-std::optional<StripLaunch> split_launch(std::int64_t items,
-                                        std::initializer_list<const CudaMatrix*> matrices) {
-  const auto parts = static_cast<std::int64_t>(matrices.size());
+// Blocks whose four warps share each of `parts` strips, which take `step_words` of a step together;
+// nothing where those are too many or do not fit.
+std::optional<LaunchShape> plan_split(std::int64_t items,
+                                      int parts,
+                                      int step_words,
+                                      const StripNeeds& needs,
+                                      device::StripPlan& plan) {
   if (items * parts > kMostSplitStrips) return std::nullopt;
-  device::StripPlan plan = {};
-  plan.has_halves = StripNeeds(matrices).halves;
-  std::int64_t words = 0;
-  for (const CudaMatrix* matrix : matrices) {
-    const std::int64_t steps = device::num_steps(matrix->cols());
-    if (words == 0) {
-      words = device::StripRows<1>(0, static_cast<int>(steps), plan.has_halves).words();
-    }
-    words += steps * device::StepLayout(matrix->weight()).words();
-  }
+  const auto steps = static_cast<int>(device::num_steps(needs.columns));
+  const int words = device::StripRows<1>(0, steps, needs.halves).words() + steps * step_words;
   if (words > kSplitWords) return std::nullopt;
-  return StripLaunch{
-      strip_shape(items, 1, device::kSplitWarps * static_cast<int>(parts), static_cast<int>(words)),
-      plan};
+  plan = {};
+  plan.has_halves = needs.halves;
+  return strip_shape(items, 1, device::kSplitWarps * parts, words);
 }
 
-StripLaunch rank_launch(std::int64_t strips,
-                        std::int64_t top_k,
-                        std::int64_t columns,
-                        const StripNeeds& needs) {
-  const int warps = static_cast<int>(std::min<std::int64_t>(top_k, device::kStripWarps));
+int step_words(const device::Weight& gate, const device::Weight& up) {
+  return device::StepLayout(gate).words() + device::StepLayout(up).words();
+}
+
+}  // namespace
+
+StripLaunch plan_product(device::IntegerProductParams& p) {
+  StripNeeds needs(p.rows.width, {});
+  std::int64_t items = 0;
+  for (std::int64_t i = 0; i < p.num_parts; ++i) {
+    needs.add(p.parts[i].weight);
+    items += device::num_strips(p.parts[i].weight.rows);
+  }
+  if (p.rows.count == 1) {
+    if (const auto shape = plan_split(items, 1, needs.words, needs, p.plan)) {
+      return {Kernel::split_integer_product, *shape};
+    }
+    return {Kernel::integer_row_product, plan_items<1>(items, 1, needs, p.plan)};
+  }
+  if (p.rows.count <= device::kIntegerRows) {
+    return {Kernel::integer_product,
+            plan_items<device::kIntegerRows>(items, p.rows.count, needs, p.plan)};
+  }
+  return {Kernel::integer_product_rows,
+          plan_items<device::kManyIntegerRows>(items, p.rows.count, needs, p.plan)};
+}
+
+StripLaunch plan_gated_product(device::GatedProductParams& p) {
+  const StripNeeds needs(p.rows.width, {&p.gate, &p.up});
+  const std::int64_t items = device::num_strips(p.gate.rows);
+  if (p.rows.count == 1) {
+    if (const auto shape = plan_split(items, 2, step_words(p.gate, p.up), needs, p.plan)) {
+      return {Kernel::split_gated_product, *shape};
+    }
+  }
+  if (p.rows.count <= device::kIntegerRows) {
+    return {Kernel::gated_integer_product,
+            plan_items<device::kIntegerRows>(items, p.rows.count, needs, p.plan)};
+  }
+  return {Kernel::gated_integer_product_rows,
+          plan_items<device::kManyIntegerRows>(items, p.rows.count, needs, p.plan)};
+}
+
+std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p) {
+  const StripNeeds needs(p.rows.width, {&p.gate, &p.up});
+  const auto shape = plan_split(device::num_strips(p.gate.rows) * p.top_k, 2,
+                                step_words(p.gate, p.up), needs, p.plan);
+  if (!shape) return std::nullopt;
+  return StripLaunch{Kernel::split_expert_hidden, *shape};
+}
+
+StripLaunch plan_output(device::ExpertOutputParams& p) {
+  const int warps = static_cast<int>(std::min<std::int64_t>(p.top_k, device::kStripWarps));
   const auto words_of = [&](const device::StripPlan& plan) {
-    return device::output_words(plan, top_k, warps);
+    return device::output_words(plan, p.top_k, warps);
   };
-  device::StripPlan plan = plan_memory(columns, needs, warps, words_of);
-  plan.blocks = static_cast<std::int32_t>(strips);
-  plan.reads_once = true;
-  return {strip_shape(strips, 1, warps, words_of(plan)), plan};
+  const std::int64_t strips = device::num_strips(p.down.rows);
+  p.plan = plan_memory(StripNeeds(p.rows.width, {&p.down}), warps, words_of);
+  p.plan.blocks = static_cast<std::int32_t>(strips);
+  p.plan.reads_once = true;
+  return {Kernel::integer_expert_output, strip_shape(strips, 1, warps, words_of(p.plan))};
+}
+
+StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, std::int64_t tiles) {
+  return {Kernel::grouped_integer_hidden,
+          plan_grouped(device::num_strips(p.gate.rows), tiles,
+                       StripNeeds(p.rows.width, {&p.gate, &p.up}), p.plan)};
+}
+
+StripLaunch plan_grouped_output(device::ExpertOutputParams& p, std::int64_t tiles) {
+  return {Kernel::grouped_integer_output,
+          plan_grouped(device::num_strips(p.down.rows), tiles, StripNeeds(p.rows.width, {&p.down}),
+                       p.plan)};
 }
 
 }  // namespace kakeya::cuda

@@ -2,48 +2,27 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 
-#include "backend/cuda/cuda_matrix.h"
 #include "backend/cuda/device/params.h"
 #include "backend/cuda/driver.h"
 
 namespace kakeya::cuda {
 
-// The most of a step of some matrices.
-struct StripNeeds {
-  explicit StripNeeds(std::initializer_list<const CudaMatrix*> matrices);
-
-  int words = 0;
-  bool halves = false;
-};
-
 struct StripLaunch {
+  Kernel kernel;
   LaunchShape shape;
-  device::StripPlan plan;
 };
 
-// Blocks that take `items`, strips or pairs of them, with `tiles` tiles of kRows rows (1,
-// kIntegerRows or kManyIntegerRows). Of one tile not more blocks than cards have room for.
-template <int kRows>
-StripLaunch strip_launch(std::int64_t items,
-                         std::int64_t tiles,
-                         std::int64_t columns,
-                         const StripNeeds& needs);
-// For grouped_integer_hidden() and grouped_integer_output().
-StripLaunch grouped_launch(std::int64_t items,
-                           std::int64_t tiles,
-                           std::int64_t columns,
-                           const StripNeeds& needs);
-// For kernels in which four warps share each of `matrices`' strips: nothing where those are too
-// many or do not fit.
-std::optional<StripLaunch> split_launch(std::int64_t items,
-                                        std::initializer_list<const CudaMatrix*> matrices);
-// For integer_expert_output().
-StripLaunch rank_launch(std::int64_t strips,
-                        std::int64_t top_k,
-                        std::int64_t columns,
-                        const StripNeeds& needs);
+// Each chooses the kernel and its blocks for parameters that are complete but for their plan, which
+// it sets.
+StripLaunch plan_product(device::IntegerProductParams& p);
+StripLaunch plan_gated_product(device::GatedProductParams& p);
+// For one row; nothing where its experts do not fit and are to be grouped.
+std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p);
+StripLaunch plan_output(device::ExpertOutputParams& p);
+// For pairs in so many tiles, of which some may have none.
+StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, std::int64_t tiles);
+StripLaunch plan_grouped_output(device::ExpertOutputParams& p, std::int64_t tiles);
 
 }  // namespace kakeya::cuda
