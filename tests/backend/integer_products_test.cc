@@ -284,6 +284,35 @@ TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
   }
 }
 
+// Experts whose rows do not fit into a block's memory at once: a row has the same bits alone and
+// beside another one.
+TEST_P(IntegerProducts, OfExpertsWithLongRowsAreTheSameAlone) {
+  constexpr std::int64_t kColumns = 4352;
+  QuantizedTensors make(24);
+  const auto gate = load(cpu_, make.blocks(QuantizedFormat::kQ80, {3, 32, kColumns}));
+  const auto up = load(cpu_, make.blocks(QuantizedFormat::kQ6K, {3, 32, kColumns}));
+  const auto down = load(cpu_, make.blocks(QuantizedFormat::kQ80, {3, kColumns, 32}));
+  const auto x = random_floats(2 * kColumns, 25);
+  const std::vector<std::int32_t> chosen = {2, 0, 1, 2};
+  const std::vector<float> weights = {0.75F, 0.25F, 0.5F, 0.5F};
+  const auto run = [&](std::int64_t first, std::int64_t rows) {
+    auto own = chosen;
+    auto own_weights = weights;
+    const Routing routing = {device(own.data() + 2 * first), device(own_weights.data() + 2 * first),
+                             2};
+    const std::vector<float> in(x.begin() + first * kColumns,
+                                x.begin() + (first + rows) * kColumns);
+    std::vector<float> out(static_cast<std::size_t>(rows * kColumns), NAN);
+    cpu_.executor->experts(rows_of(in, kColumns), {gate.get(), up.get(), down.get()}, routing,
+                           GateActivation::kSilu, rows_of(out, kColumns));
+    return out;
+  };
+  std::vector<float> alone = run(0, 1);
+  const auto second = run(1, 1);
+  alone.insert(alone.end(), second.begin(), second.end());
+  EXPECT_TRUE(same_bits(alone, run(0, 2)));
+}
+
 TEST_P(IntegerProducts, EmbedWhatIsDecoded) {
   for (const auto& [name, tensor] : tensors_of_every_format({40, 256}, 13)) {
     if (!integer_format(tensor.view)) continue;
