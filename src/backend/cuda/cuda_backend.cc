@@ -47,6 +47,9 @@ class CudaBackend final : public Backend {
     if (plan.num_experts > device::kMaxExperts) {
       return refuse("numbers of experts", device::kMaxExperts, plan.num_experts);
     }
+    if (plan.top_k_experts > device::kMaxTopK) {
+      return refuse("experts of a token", device::kMaxTopK, plan.top_k_experts);
+    }
     const std::int64_t rows = plan.max_rows * std::max<std::int64_t>(1, plan.top_k_experts);
     if (rows > Driver::kMostBlocksY) return refuse("passes of rows", Driver::kMostBlocksY, rows);
     KAKEYA_ASSIGN_OR_RETURN(

@@ -8,19 +8,25 @@
 #include "backend/cuda/device/head_vector.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/launch_accesses.h"
+#include "backend/cuda/strip_launch.h"
 
 namespace kakeya::cuda {
 namespace {
 
-enum class GroupKind { kAlone, kRows, kHeads };
+enum class GroupKind { kAlone, kRows, kHeads, kProducts };
 
 // Launches that become one.
 struct Group {
   GroupKind kind;
-  std::int64_t width;  // of kRows: columns; of kHeads: the size of a head
+  std::int64_t width;  // of kRows and kProducts: columns; of kHeads: the size of a head
   std::vector<std::size_t> members;
   LaunchAccesses accesses;
 };
+
+bool is_integer_product(Kernel kernel) {
+  return kernel == Kernel::integer_row_product || kernel == Kernel::integer_product ||
+         kernel == Kernel::integer_product_rows || kernel == Kernel::split_integer_product;
+}
 
 // How far apart launches may lie.
 constexpr std::size_t kMostBetween = 12;
@@ -66,7 +72,7 @@ class Fusion {
                   : 0;
     }
     const bool fits =
-        count == rows_ && width % device::kRowStepThreads == 0 && width <= device::kMaxRowStepWidth;
+        count == rows_ && width % dev::kWarp == 0 && width <= device::kMaxRowStepWidth;
     return fits ? width : 0;
   }
 
@@ -96,6 +102,9 @@ class Fusion {
     } else if (const std::int64_t size = head_size(i); size > 0) {
       own.kind = GroupKind::kHeads;
       own.width = size;
+    } else if (is_integer_product(launches_.kernel(i))) {
+      own.kind = GroupKind::kProducts;
+      own.width = parameters<device::IntegerProductParams>(i).rows.width;
     }
     if (own.kind != GroupKind::kAlone && (join_earlier(own) || take_later(own))) return;
     groups_.push_back(std::move(own));
@@ -143,6 +152,9 @@ class Fusion {
     }
     std::vector<std::size_t> all = group.members;
     all.push_back(own.members.front());
+    if (own.kind == GroupKind::kProducts) {
+      return !group.accesses.conflicts_with(own.accesses) && products(all).has_value();
+    }
     return head_steps(all).has_value();
   }
   static void unite(Group& group, const Group& own) {
@@ -169,6 +181,9 @@ class Fusion {
   device::HeadTrack* track_of(device::HeadStepsParams& p, const float* x) const;
   bool add_to_tracks(std::size_t i, device::HeadStepsParams& p) const;
   bool are_apart(const device::HeadStepsParams& p) const;
+
+  // The parts of all launches, but for their plan; none if their rows are not the same.
+  std::optional<device::IntegerProductParams> products(const std::vector<std::size_t>& all) const;
 
   device::RowStep row_step(std::size_t i) const;
   void write(const Group& group, LaunchList& to) const;
@@ -262,6 +277,24 @@ std::optional<device::HeadStepsParams> Fusion::head_steps(
   return p;
 }
 
+std::optional<device::IntegerProductParams> Fusion::products(
+    const std::vector<std::size_t>& all) const {
+  device::IntegerProductParams p;
+  std::memset(&p, 0, sizeof(p));
+  p.rows = parameters<device::IntegerProductParams>(all.front()).rows;
+  for (const std::size_t i : all) {
+    const auto& own = parameters<device::IntegerProductParams>(i);
+    if (std::memcmp(&p.rows, &own.rows, sizeof(p.rows)) != 0 ||
+        p.num_parts + own.num_parts > device::IntegerProductParams::kMostParts) {
+      return std::nullopt;
+    }
+    for (std::int64_t part = 0; part < own.num_parts; ++part) {
+      p.parts[p.num_parts++] = own.parts[part];
+    }
+  }
+  return p;
+}
+
 device::RowStep Fusion::row_step(std::size_t i) const {
   device::RowStep step = {};
   if (launches_.kernel(i) == Kernel::rms_norm) {
@@ -308,13 +341,22 @@ void Fusion::write(const Group& group, LaunchList& to) const {
     const device::HeadStepsParams p = *head_steps(group.members);
     std::int64_t heads = 0;
     for (std::int64_t t = 0; t < p.count; ++t) heads += p.tracks[t].heads;
-    return to.add(Kernel::head_steps, {heads, rows_, dev::kWarp, 0}, &p);
+    return to.add(Kernel::head_steps, {heads, rows_, device::kHeadThreads, device::kHeadStepsWords},
+                  &p);
+  }
+  if (group.kind == GroupKind::kProducts) {
+    device::IntegerProductParams p = *products(group.members);
+    const StripLaunch strips = plan_product(p);
+    return to.add(strips.kernel, strips.shape, &p);
   }
   device::RowStepsParams p;
   std::memset(&p, 0, sizeof(p));
   p.width = group.width;
   for (const std::size_t i : group.members) p.steps[p.count++] = row_step(i);
-  to.add(Kernel::row_steps, {rows_, 1, device::kRowStepThreads, 2 * device::kNormSegments}, &p);
+  to.add(Kernel::row_steps,
+         {rows_, 1, device::kRowStepThreads,
+          static_cast<std::uint32_t>(device::row_step_words(group.width))},
+         &p);
 }
 
 }  // namespace

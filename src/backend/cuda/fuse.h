@@ -3,7 +3,8 @@
 // another.
 //
 //   operations on rows (norm, sum, copy, rounding to codes)   row_steps, a block a row
-//   norms of heads, rotary embedding, rows of the cache       head_steps, a warp a head
+//   norms of heads, rotary embedding, rows of the cache       head_steps, a block a head
+//   products of the same rows with quantised weights          one product of several parts
 #pragma once
 
 #include <cstddef>

@@ -16,9 +16,14 @@
     kakeya::cuda::device::name(p);                              \
   }
 // Two blocks of 256 threads have room on a multiprocessor: one loads while the other one adds up.
-#define KAKEYA_PAIRED_KERNEL(name, params)                          \
-  extern "C" __global__ void __launch_bounds__(256, 2) kakeya_##name( \
-      const __grid_constant__ kakeya::cuda::device::params p) {     \
-    kakeya::cuda::device::name(p);                                  \
+#define KAKEYA_PAIRED_KERNEL(name, params)                                    \
+  extern "C" __global__ void __launch_bounds__(256, 2)                        \
+      kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
+    kakeya::cuda::device::name(p);                                            \
   }
-KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL)
+#define KAKEYA_WIDE_KERNEL(name, params)                                      \
+  extern "C" __global__ void __launch_bounds__(1024)                          \
+      kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
+    kakeya::cuda::device::name(p);                                            \
+  }
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_WIDE_KERNEL)

@@ -18,8 +18,8 @@ struct Access {
   bool overlaps(const Access& other) const { return begin < other.end && other.begin < end; }
 };
 
-// What launches touch of memory that changes; weights never do. Of rows of a cache it is the table
-// of their blocks that counts.
+// The memory that changes and that launches touch; weights never do. Of rows of a cache it is the
+// table of their blocks that counts.
 class LaunchAccesses {
  public:
   // A launch of a list.

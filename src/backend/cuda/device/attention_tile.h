@@ -16,11 +16,6 @@ KAKEYA_DEVICE bool fits_tensor_attention(const CachedRows& rows) {
   return rows.format == RowFormat::kBf16 && rows.head_dim % 32 == 0 && rows.head_dim <= kMaxHeadDim;
 }
 
-// Two columns, stored at once.
-struct alignas(8) TwoFloats {
-  float at[2];
-};
-
 // Words of shared memory, in parts that begin at multiples of four.
 struct TileWords {
   int head_dim;

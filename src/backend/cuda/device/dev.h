@@ -17,7 +17,7 @@
 //   products
 //                            of bytes of a, unsigned, and of b, signed: fragments of mma.m16n8k32
 //   bf16_pairs(values, out)  numbers rounded to bf16, two a word, the first one lowest
-//   Global<T>                the device's memory from an address on
+//   Global<T>                the device's memory from an address on; prefetch() brings it near
 //   Shared<T>                the block's own memory, in words of 4 bytes; load_as(), store_as():
 //                            several of them at once, at a multiple of their size
 //   begin_copy(word, from, index, policy)  begins a copy of 16 bytes of the device's memory to

@@ -113,24 +113,15 @@ inline float warp_max(float value, Place place = Place::current()) {
   return value;
 }
 
-// The largest value of those with an id >= 0, and its id; of equal ones the lowest id.
-inline void warp_best(float& value, int& id, Place place = Place::current()) {
-  struct Candidate {
-    float value;
-    int id;
-  } own = {value, id};
-  emulated::running()->exchange(place, &own, [](void* const* lanes) {
-    Candidate best = *static_cast<const Candidate*>(lanes[0]);
-    for (int l = 1; l < kWarp; ++l) {
-      const Candidate theirs = *static_cast<const Candidate*>(lanes[l]);
-      const bool better = theirs.id >= 0 && (best.id < 0 || theirs.value > best.value ||
-                                             (theirs.value == best.value && theirs.id < best.id));
-      if (better) best = theirs;
+inline std::uint32_t warp_most(std::uint32_t value, Place place = Place::current()) {
+  emulated::running()->exchange(place, &value, [](void* const* lanes) {
+    std::uint32_t most = 0;
+    for (int l = 0; l < kWarp; ++l) {
+      most = std::max(most, *static_cast<const std::uint32_t*>(lanes[l]));
     }
-    for (int l = 0; l < kWarp; ++l) *static_cast<Candidate*>(lanes[l]) = best;
+    for (int l = 0; l < kWarp; ++l) *static_cast<std::uint32_t*>(lanes[l]) = most;
   });
-  value = own.value;
-  id = own.id;
+  return value;
 }
 
 template <int kCount>
@@ -191,6 +182,9 @@ class Global {
   void store(std::int64_t index, T value, Place place = Place::current()) const {
     check(index, "writes", place);
     std::memcpy(address_ + index, &value, sizeof(value));
+  }
+  void prefetch(std::int64_t index, Place place = Place::current()) const {
+    check(index, "reads", place);
   }
   void check(std::int64_t index, const char* what, Place place) const {
     const auto at =

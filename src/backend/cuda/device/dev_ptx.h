@@ -71,17 +71,9 @@ KAKEYA_DEVICE float warp_max(float value) {
   return value;
 }
 
-KAKEYA_DEVICE void warp_best(float& value, int& id) {
-  for (int other = 16; other > 0; other /= 2) {
-    const float theirs = __shfl_xor_sync(kAllLanes, value, other);
-    const int their_id = __shfl_xor_sync(kAllLanes, id, other);
-    const bool better =
-        their_id >= 0 && (id < 0 || theirs > value || (theirs == value && their_id < id));
-    if (better) {
-      value = theirs;
-      id = their_id;
-    }
-  }
+// The largest one of the warp.
+KAKEYA_DEVICE std::uint32_t warp_most(std::uint32_t value) {
+  return __reduce_max_sync(kAllLanes, value);
 }
 
 // Capability 9.0: as the emulator says. Others: as they do it.
@@ -122,6 +114,9 @@ class Global {
   KAKEYA_DEVICE explicit Global(T* address) : address_(address) {}
   KAKEYA_DEVICE T load(std::int64_t index) const { return address_[index]; }
   KAKEYA_DEVICE void store(std::int64_t index, T value) const { address_[index] = value; }
+  KAKEYA_DEVICE void prefetch(std::int64_t index) const {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(address_ + index));
+  }
 
  private:
   T* address_;

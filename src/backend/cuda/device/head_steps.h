@@ -1,4 +1,4 @@
-// What follows the products that make queries, keys and values, by one kernel: the norm of each
+// Steps behind the products that make queries, keys and values, by one kernel: the norm of each
 // head, rotary embedding, rows of the cache. The arithmetic is that of the operations by
 // themselves.
 #pragma once
@@ -18,77 +18,123 @@ struct TrackHead {
   }
 };
 
+inline constexpr int kHeadThreads = kNormSegments * dev::kWarp;
+inline constexpr int kHeadElements = kMaxHeadDim / kHeadThreads;  // that a thread holds, at most
+// Shared words: sums of segments, and the head.
+inline constexpr int kHeadWord = kNormSegments;
+inline constexpr int kHeadStepsWords = kHeadWord + kMaxHeadDim;
+
+// The elements of a head that a thread has: a warp those of a segment, as in rms_norm().
+struct OwnElements {
+  int first;
+  int end;  // of the segment
+
+  KAKEYA_DEVICE explicit OwnElements(int size) {
+    const int length = (size + kNormSegments - 1) / kNormSegments;
+    const int last = (dev::warp() + 1) * length;
+    first = dev::warp() * length + dev::lane();
+    end = last < size ? last : size;
+  }
+  KAKEYA_DEVICE int element(int i) const { return first + i * dev::kWarp; }
+  KAKEYA_DEVICE bool has(int i) const { return element(i) < end; }
+};
+
 KAKEYA_DEVICE void norm_head(const HeadTrack& track,
-                             const Held& held,
-                             std::int64_t from,
-                             float (&x)[kHeld]) {
-  const dev::Global<const float> row(track.x);
+                             const OwnElements& own,
+                             int size,
+                             float (&x)[kHeadElements]) {
   const dev::Global<const float> weight(track.weight);
-  const auto load = [&](std::int64_t d) { return row.load(from + d); };
-  const float factor = norm_factor(load, held.size(), track.eps);
+  const dev::Shared<float> sums(0);
+  float weights[kHeadElements] = {};
+  float squares[1] = {0.0F};
   KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    const int e = held.element(k);
-    if (e < 0) continue;
-    const float scaled = x[k] * factor;
-    x[k] = track.weight == nullptr ? scaled : scaled * weight.load(e);
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (!own.has(i)) continue;
+    if (track.weight != nullptr) weights[i] = weight.load(own.element(i));
+    squares[0] = dev::fma(x[i], x[i], squares[0]);
+  }
+  dev::warp_sums(squares);
+  if (dev::lane() == 0) sums.store(dev::warp(), squares[0]);
+  dev::sync_block();
+  float total = 0.0F;
+  KAKEYA_UNROLL
+  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
+  const float factor = norm_factor(total, size, track.eps);
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeadElements; ++i) {
+    const float scaled = x[i] * factor;
+    x[i] = track.weight == nullptr ? scaled : scaled * weights[i];
   }
 }
 
-// As rope(), of heads of an even size.
-KAKEYA_DEVICE void rotate_head(const HeadTrack& track, const Held& held, float (&x)[kHeld]) {
-  const dev::Global<const float> cosines(track.cos + dev::block_y() * held.half());
-  const dev::Global<const float> sines(track.sin + dev::block_y() * held.half());
+// As rope(), of heads of an even size. The other element of a pair is another thread's.
+KAKEYA_DEVICE void rotate_head(const HeadTrack& track,
+                               const OwnElements& own,
+                               int size,
+                               float (&x)[kHeadElements]) {
+  const int half = size / 2;
+  const dev::Global<const float> cosines(track.cos + dev::block_y() * half);
+  const dev::Global<const float> sines(track.sin + dev::block_y() * half);
+  const dev::Shared<float> head(kHeadWord);
   KAKEYA_UNROLL
-  for (int k = 0; k < kHeldPairs; ++k) {
-    const int i = held.element(k);
-    if (i < 0) continue;
-    const float cos = cosines.load(i);
-    const float sin = sines.load(i);
-    const float low = x[k];
-    const float high = x[k + kHeldPairs];
-    x[k] = low * cos - high * sin;
-    x[k + kHeldPairs] = high * cos + low * sin;
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (own.has(i)) head.store(own.element(i), x[i]);
+  }
+  dev::sync_block();
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (!own.has(i)) continue;
+    const int e = own.element(i);
+    const bool is_low = e < half;
+    const int pair = is_low ? e : e - half;
+    const float other = head.load(is_low ? e + half : pair);
+    const float cos = cosines.load(pair);
+    const float sin = sines.load(pair);
+    x[i] = is_low ? x[i] * cos - other * sin : x[i] * cos + other * sin;
   }
 }
 
-// A warp a head. Grid: heads of all tracks, rows.
-KAKEYA_DEVICE void head_steps(const HeadStepsParams& p) {
-  const TrackHead at(p);
-  const HeadTrack& track = p.tracks[at.track];
-  const Held held(static_cast<int>(p.size));
-  const std::int64_t from = (dev::block_y() * track.heads + at.head) * p.size;
-  const dev::Global<const float> row(track.x);
-  float x[kHeld] = {};
-  KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    const int e = held.element(k);
-    if (e >= 0) x[k] = row.load(from + e);
-  }
-  if (track.eps >= 0.0F) norm_head(track, held, from, x);
-  if (track.cos != nullptr) rotate_head(track, held, x);
-  dev::sync_warp();  // in place: nobody reads the row any more
-  const dev::Global<float> out(track.out);
-  KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    const int e = held.element(k);
-    if (e >= 0) out.store(from + e, x[k]);
-  }
-  if (track.blocks == nullptr) return;
+KAKEYA_DEVICE void store_head(const HeadStepsParams& p,
+                              const TrackHead& at,
+                              const OwnElements& own,
+                              const float (&x)[kHeadElements]) {
   const std::int64_t position = dev::Global<const std::int64_t>(p.positions).load(dev::block_y());
-  const std::uint64_t address = vector_address(p.cache, track.blocks, position, at.head);
+  const std::uint64_t address =
+      vector_address(p.cache, p.tracks[at.track].blocks, position, at.head);
   const dev::Global<std::uint16_t> bf16(reinterpret_cast<std::uint16_t*>(address));
   const dev::Global<float> f32(reinterpret_cast<float*>(address));
   KAKEYA_UNROLL
-  for (int k = 0; k < kHeld; ++k) {
-    const int e = held.element(k);
-    if (e < 0) continue;
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (!own.has(i)) continue;
     if (p.cache.format == RowFormat::kBf16) {
-      bf16.store(e, float_to_bf16(x[k]));
+      bf16.store(own.element(i), float_to_bf16(x[i]));
     } else {
-      f32.store(e, x[k]);
+      f32.store(own.element(i), x[i]);
     }
   }
+}
+
+// A block a head. Grid: heads of all tracks, rows.
+KAKEYA_DEVICE void head_steps(const HeadStepsParams& p) {
+  const TrackHead at(p);
+  const HeadTrack& track = p.tracks[at.track];
+  const int size = static_cast<int>(p.size);
+  const OwnElements own(size);
+  const std::int64_t from = (dev::block_y() * track.heads + at.head) * p.size;
+  const dev::Global<const float> row(track.x);
+  float x[kHeadElements] = {};
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (own.has(i)) x[i] = row.load(from + own.element(i));
+  }
+  if (track.eps >= 0.0F) norm_head(track, own, size, x);
+  if (track.cos != nullptr) rotate_head(track, own, size, x);
+  const dev::Global<float> out(track.out);
+  KAKEYA_UNROLL
+  for (int i = 0; i < kHeadElements; ++i) {
+    if (own.has(i)) out.store(from + own.element(i), x[i]);
+  }
+  if (track.blocks != nullptr) store_head(p, at, own, x);
 }
 
 }  // namespace kakeya::cuda::device

@@ -1,8 +1,9 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
-// PAIRED ones two blocks are to have room on a multiprocessor.
+// PAIRED ones two blocks are to have room on a multiprocessor; WIDE ones have blocks of 1,024
+// threads.
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED)                 \
+#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE)           \
   KERNEL(embed, EmbedParams)                                \
   KERNEL(rms_norm, NormParams)                              \
   KERNEL(round_rows, RoundParams)                           \
@@ -54,6 +55,6 @@
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \
-  KERNEL(row_steps, RowStepsParams)                         \
+  WIDE(row_steps, RowStepsParams)                           \
   KERNEL(head_steps, HeadStepsParams)                       \
   KERNEL(copy_columns, CopyColumnsParams)

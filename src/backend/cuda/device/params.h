@@ -200,11 +200,12 @@ struct RouteParams {
   const float* logits;
   std::int64_t num_experts;  // at most kMaxExperts
   const float* per_expert_scale;
-  std::int64_t top_k;
+  std::int64_t top_k;  // at most kMaxTopK
   std::int32_t* experts;
   float* weights;
 };
 inline constexpr std::int64_t kMaxExperts = 1024;
+inline constexpr std::int64_t kMaxTopK = 32;
 
 struct ExpertHiddenParams {
   ProductRows rows;
@@ -283,7 +284,7 @@ struct RowStepsParams {
   RowStep steps[kMaxRowSteps];
 };
 
-// What follows the products that make queries, keys or values: a norm of each head (weight null:
+// Steps behind the products that make queries, keys or values: a norm of each head (weight null:
 // without one; eps negative: none at all), rotary embedding (cos null: none), a row of the cache
 // (blocks null: none).
 struct HeadTrack {

@@ -28,6 +28,9 @@ struct alignas(8) FourHalves {
 
   KAKEYA_DEVICE float value(int i) const { return half_to_float(at[i]); }
 };
+struct alignas(8) TwoFloats {
+  float at[2];
+};
 struct alignas(16) FourWords {
   std::uint32_t at[4];
 };

@@ -13,10 +13,6 @@ namespace kakeya::cuda::device {
 inline constexpr int kSplitWarps = 4;  // of a strip
 inline constexpr int kTermWords = 2;
 
-struct alignas(8) TwoFloats {
-  float at[2];
-};
-
 // Makes terms: lane l those of run l % 4 / 2 and of output l / 4 + 8 * (l % 2).
 struct TermMaker {
   const Strip& strip;
