@@ -157,6 +157,19 @@ TEST_F(CudaDriver, LaunchesAListThatComesAgainAsAGraph) {
   EXPECT_EQ(record().graph_launches, 4);
 }
 
+// From compute capability 9.0 on.
+TEST_F(CudaDriver, LetsKernelsOfGraphsStartEarlyWhereTheCardCan) {
+  for (const bool can : {true, false}) {
+    set(can ? "capability=90" : "capability=89");
+    const auto driver = create();
+    const std::int64_t before = record().early_starts;
+    Floats floats(*driver, {1.0F, 1.0F, 1.0F});
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+    EXPECT_EQ(floats.read(), std::vector<float>(3, 0x1p16F));
+    EXPECT_EQ(record().early_starts - before, can ? 7 : 0);
+  }
+}
+
 TEST_F(CudaDriver, KeepsTheGraphsOfListsThatComeOften) {
   const auto driver = create();
   Floats floats(*driver, {0.0F, 0.0F, 0.0F});

@@ -16,6 +16,7 @@ struct Record {
   std::int64_t graphs = 0;    // that were made ready
   std::int64_t graph_launches = 0;
   std::int64_t set_nodes = 0;     // of graphs that were ready
+  std::int64_t early_starts = 0;  // edges of graphs behind which a kernel starts early
   std::int64_t attributes = 0;    // that were set
   std::int64_t calls = 0;         // with a context
   std::int64_t misuses = 0;       // calls that a card's library would refuse, or should

@@ -28,7 +28,7 @@ Code cuGraphDestroy(libcuda::Graph* graph) {
   return call.code();
 }
 
-// One chain of kernels.
+// One chain of kernels, whose edges may come later.
 Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
                              libcuda::Graph* graph,
                              libcuda::GraphNode* const* after,
@@ -36,17 +36,43 @@ Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
                              const libcuda::KernelNode* what) {
   const Call call("cuGraphAddKernelNode");
   if (call.fails()) return call.code();
-  auto& nodes = reinterpret_cast<GraphHandle*>(graph)->nodes;
+  auto& handle = *reinterpret_cast<GraphHandle*>(graph);
+  auto& nodes = handle.nodes;
   const bool is_behind_the_last =
-      nodes.empty()
-          ? count == 0
-          : count == 1 && *after == reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
-  if (!is_behind_the_last)
-    return library().misuse(kInvalidValue, "a kernel that waits for no other");
+      !nodes.empty() && count == 1 &&
+      *after == reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
+  if (count > 0 && !is_behind_the_last) {
+    return library().misuse(kInvalidValue, "a kernel that waits for another one than the last");
+  }
+  handle.edges += count;
   const auto& kernel = *reinterpret_cast<KernelHandle*>(what->function);
   nodes.push_back(
       std::make_unique<NodeHandle>(NodeHandle{*what, handed_to(kernel, what->parameters)}));
   *node = reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
+  return kSuccess;
+}
+
+Code cuGraphAddDependencies_v2(libcuda::Graph* graph,
+                               libcuda::GraphNode* const* from,
+                               libcuda::GraphNode* const* to,
+                               const libcuda::Edge* edges,
+                               std::size_t count) {
+  const Call call("cuGraphAddDependencies");
+  if (call.fails()) return call.code();
+  auto& handle = *reinterpret_cast<GraphHandle*>(graph);
+  const auto& nodes = handle.nodes;
+  const auto node = [&](std::size_t back) {
+    return reinterpret_cast<libcuda::GraphNode*>(nodes[nodes.size() - back].get());
+  };
+  if (count != 1 || nodes.size() < 2 || *from != node(2) || *to != node(1)) {
+    return library().misuse(kInvalidValue, "an edge that is not between the last two kernels");
+  }
+  if (library().settings.capability < 90 || edges->from_port != 1 || edges->to_port != 0 ||
+      edges->type != 1) {
+    return library().misuse(kInvalidValue, "an edge that this card does not have");
+  }
+  ++handle.edges;
+  ++library().record.early_starts;
   return kSuccess;
 }
 
@@ -56,8 +82,12 @@ Code cuGraphInstantiateWithFlags(libcuda::ReadyGraph** ready,
   const Call call("cuGraphInstantiate");
   if (call.fails()) return call.code();
   if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
+  const auto& handle = *reinterpret_cast<GraphHandle*>(graph);
+  if (handle.edges + 1 != handle.nodes.size()) {
+    return library().misuse(kInvalidValue, "kernels that wait for no other");
+  }
   auto made = std::make_unique<ReadyGraphHandle>();
-  for (const auto& node : reinterpret_cast<GraphHandle*>(graph)->nodes) {
+  for (const auto& node : handle.nodes) {
     made->nodes.push_back(node.get());
     made->now.push_back(*node);
   }

@@ -91,6 +91,7 @@ struct NodeHandle {
 
 struct GraphHandle {
   std::vector<std::unique_ptr<NodeHandle>> nodes;
+  std::size_t edges = 0;  // each from the node before: nodes come behind one another
 };
 
 // Nodes are those of the graph that it was made of.

@@ -38,6 +38,12 @@ static_assert(offsetof(libcuda::KernelNode, parameters) == offsetof(Node, kernel
 static_assert(offsetof(libcuda::KernelNode, kernel) == offsetof(Node, kern));
 static_assert(offsetof(libcuda::KernelNode, context) == offsetof(Node, ctx));
 
+static_assert(sizeof(libcuda::Edge) == sizeof(CUgraphEdgeData));
+static_assert(offsetof(libcuda::Edge, from_port) == offsetof(CUgraphEdgeData, from_port));
+static_assert(offsetof(libcuda::Edge, type) == offsetof(CUgraphEdgeData, type));
+static_assert(libcuda::kEarlyStart.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
+static_assert(libcuda::kEarlyStart.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+
 static_assert(libcuda::kSuccess == CUDA_SUCCESS);
 static_assert(libcuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(libcuda::kCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);

@@ -18,6 +18,8 @@ using libcuda::Table;
 
 // The least compute capability, major, that the kernels run on.
 constexpr int kLeastCapability = 8;
+// From this one on kernels can wait for those before them.
+constexpr int kEarlyStartCapability = 9;
 // A block has these without asking.
 constexpr std::uint32_t kUsualSharedBytes = 48U << 10;
 constexpr std::size_t kNumKernels = std::size(kKernelNames);
@@ -54,7 +56,7 @@ class CudaDriver final : public Driver {
   }
 
   // Errors: kUnavailable.
-  Status load(const DeviceImage& image);
+  Status load(const DeviceImage& image, int capability_major);
   Status launch(const LaunchList& launches) override;
   Status synchronize() override {
     const CardStream::Turn turn(*stream_);
@@ -75,7 +77,7 @@ class CudaDriver final : public Driver {
   LaunchGraphs graphs_;
 };
 
-Status CudaDriver::load(const DeviceImage& image) {
+Status CudaDriver::load(const DeviceImage& image, int capability_major) {
   const CardStream::Turn turn(*stream_);
   const Table& table = stream_->table();
   const auto refused = [&](std::string_view what, Code code) {
@@ -94,7 +96,7 @@ Status CudaDriver::load(const DeviceImage& image) {
   }
   std::array<libcuda::Function*, kNumKernels> functions;
   for (std::size_t i = 0; i < kNumKernels; ++i) functions[i] = kernels_[i].function;
-  graphs_.set_functions(functions);
+  graphs_.set_functions(functions, capability_major >= kEarlyStartCapability);
   return {};
 }
 
@@ -221,7 +223,7 @@ Result<OpenCard> open_card(const CardOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(auto stream, CardStream::open(found.table, found.device,
                                                         fmt::format("cuda:{}", options.device)));
   OpenCard open = {std::move(found.card), std::make_unique<CudaDriver>(std::move(stream))};
-  KAKEYA_TRY(open.driver->load(options.image));
+  KAKEYA_TRY(open.driver->load(options.image, open.card.capability_major));
   return open;
 }
 

@@ -26,7 +26,7 @@ using guarded::GuardedSpace;
 constexpr emulated::KernelBody kBodies[] = {
 #define KAKEYA_KERNEL(name, params) \
   [](const void* parameters) { device::name(*static_cast<const device::params*>(parameters)); },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 

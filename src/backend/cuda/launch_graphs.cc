@@ -68,6 +68,22 @@ void LaunchGraphs::keep(const LaunchList& launches) {
   kept_.back().last_used = ++uses_;
 }
 
+// Behind the node before.
+bool LaunchGraphs::add_node(Kept& kept, const libcuda::KernelNode& what) {
+  libcuda::GraphNode* node = nullptr;
+  const bool is_first = kept.nodes.empty();
+  const bool has_edge = !is_first && !starts_early_;
+  libcuda::Code code = table_.add_kernel_node(
+      &node, kept.graph, has_edge ? &kept.nodes.back() : nullptr, has_edge ? 1 : 0, &what);
+  if (code != kSuccess) return false;
+  if (!is_first && starts_early_) {
+    code = table_.add_edges(kept.graph, &kept.nodes.back(), &node, &libcuda::kEarlyStart, 1);
+    if (code != kSuccess) return false;
+  }
+  kept.nodes.push_back(node);
+  return true;
+}
+
 bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
   kept.launches = launches;
   if (table_.create_graph(&kept.graph, 0) != kSuccess) {
@@ -76,12 +92,7 @@ bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
   }
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))]);
-    libcuda::GraphNode* node = nullptr;
-    if (table_.add_kernel_node(&node, kept.graph, kept.nodes.empty() ? nullptr : &kept.nodes.back(),
-                               kept.nodes.empty() ? 0 : 1, &what.node) != kSuccess) {
-      return false;
-    }
-    kept.nodes.push_back(node);
+    if (!add_node(kept, what.node)) return false;
   }
   if (table_.prepare_graph(&kept.ready, kept.graph, 0) == kSuccess) return true;
   kept.ready = nullptr;

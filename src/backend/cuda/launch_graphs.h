@@ -1,6 +1,7 @@
 // Lists of launches as graphs of the library, which start a kernel in a third of the time. Passes
 // of one kind have the same kernels, most of them with what they had last time: their graph is
-// kept, and only what differs is set before it is launched again.
+// kept, and only what differs is set before it is launched again. Where the card can, a kernel
+// starts while the one in front of it still runs, and waits by itself (dev.h).
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,11 @@ class LaunchGraphs {
   LaunchGraphs(const LaunchGraphs&) = delete;
   LaunchGraphs& operator=(const LaunchGraphs&) = delete;
 
-  // The functions of all kernels; they allow as much shared memory as is asked for.
-  void set_functions(std::span<libcuda::Function* const> functions) {
+  // The functions of all kernels; they allow as much shared memory as is asked for. `start_early`:
+  // the card has programmatic dependent launch.
+  void set_functions(std::span<libcuda::Function* const> functions, bool start_early) {
     functions_.assign(functions.begin(), functions.end());
+    starts_early_ = start_early;
   }
 
   // Launches the list as a graph. False if it does not: nothing was launched then. A list is made a
@@ -46,11 +49,13 @@ class LaunchGraphs {
 
   void keep(const LaunchList& launches);
   bool make(Kept& kept, const LaunchList& launches);
+  bool add_node(Kept& kept, const libcuda::KernelNode& what);
   bool set_what_differs(Kept& kept, const LaunchList& launches);
   void forget(Kept& kept);
 
   const libcuda::Table& table_;
   std::vector<libcuda::Function*> functions_;
+  bool starts_early_ = false;
   std::vector<Kept> kept_;
   std::uint64_t uses_ = 0;
 };

@@ -37,6 +37,17 @@ struct KernelNode {
   void* context = nullptr;  // null: the thread's
 };
 
+// CUgraphEdgeData
+struct Edge {
+  unsigned char from_port = 0;
+  unsigned char to_port = 0;
+  unsigned char type = 0;
+  unsigned char reserved[5] = {};
+};
+// The kernel behind the edge starts when all blocks in front of it let it, and waits by itself for
+// what it needs (programmatic dependent launch).
+inline constexpr Edge kEarlyStart = {1, 0, 1, {}};
+
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kOutOfMemory = 2;
 
@@ -80,6 +91,9 @@ inline constexpr unsigned kNonBlocking = 1;
   FUNCTION(add_kernel_node, cuGraphAddKernelNode_v2,                                           \
            (GraphNode * *node, Graph * graph, GraphNode* const* after, std::size_t count,      \
             const KernelNode* what))                                                           \
+  FUNCTION(add_edges, cuGraphAddDependencies_v2,                                               \
+           (Graph * graph, GraphNode* const* from, GraphNode* const* to, const Edge* edges,    \
+            std::size_t count))                                                                \
   FUNCTION(prepare_graph, cuGraphInstantiateWithFlags,                                         \
            (ReadyGraph * *ready, Graph * graph, unsigned long long flags))                     \
   FUNCTION(set_kernel_node, cuGraphExecKernelNodeSetParams_v2,                                 \

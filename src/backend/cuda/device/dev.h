@@ -6,7 +6,10 @@
 //   KAKEYA_UNROLL            before each loop over an array that is to be in registers
 //   KAKEYA_NO_UNROLL         before a loop whose body is long
 //   lane(), warp(), ...      who is running
-//   sync_block()             all threads of the block; what they wrote is seen behind it
+//   wait_for_previous()      until all launches before this one have ended, and their writes are
+//                            seen; before it a kernel reads weights alone, and writes nothing
+//   let_next_start()         the next launch may start, which waits likewise: called behind the
+//   wait sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
 //   of_lanes(own, i, all)    each lane gets what lane i, which it names, and those behind it have

@@ -40,6 +40,10 @@ inline std::int64_t block_y() {
   return emulated::running()->block_y();
 }
 
+// Launches run one after the other.
+inline void wait_for_previous() {}
+inline void let_next_start() {}
+
 inline void sync_block(Place place = Place::current()) {
   emulated::running()->sync_block(place);
 }

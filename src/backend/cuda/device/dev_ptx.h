@@ -34,6 +34,18 @@ KAKEYA_DEVICE std::int64_t block_y() {
   return blockIdx.y;
 }
 
+// Nothing where kernels do not start before those in front of them have ended.
+KAKEYA_DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+KAKEYA_DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 KAKEYA_DEVICE void sync_block() {
   __syncthreads();
 }

@@ -37,6 +37,8 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
   StripFeed<kParts, Work> feed(work, plan,
                                {takes ? first * warps + dev::warp() : items, apart, items}, steps,
                                dev::warp() * ring_words(plan));
+  dev::wait_for_previous();
+  dev::let_next_start();
   const StripRows<kRows> rows(warps * ring_words(plan), plan.chunk_steps, plan.has_halves);
   const bool stay = plan.chunk_steps >= steps;
   if (stay) {

@@ -1,9 +1,10 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
 // PAIRED ones two blocks are to have room on a multiprocessor; WIDE ones have blocks of 1,024
-// threads.
+// threads. Each waits for the launches before it; EARLY ones, otherwise like PAIRED ones, do so
+// themselves, behind copies of weights that they have begun.
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE)           \
+#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE, EARLY)    \
   KERNEL(embed, EmbedParams)                                \
   KERNEL(rms_norm, NormParams)                              \
   KERNEL(round_rows, RoundParams)                           \
@@ -17,13 +18,13 @@
   KERNEL(gated_tensor_product, GatedProductParams)          \
   KERNEL(gated_tensor_product_some, GatedProductParams)     \
   KERNEL(gated_tensor_product_rows, GatedProductParams)     \
-  PAIRED(integer_row_product, IntegerProductParams)         \
-  PAIRED(integer_product, IntegerProductParams)             \
-  PAIRED(integer_product_rows, IntegerProductParams)        \
-  PAIRED(gated_integer_product, GatedProductParams)         \
-  PAIRED(gated_integer_product_rows, GatedProductParams)    \
-  KERNEL(split_integer_product, IntegerProductParams)       \
-  KERNEL(split_gated_product, GatedProductParams)           \
+  EARLY(integer_row_product, IntegerProductParams)          \
+  EARLY(integer_product, IntegerProductParams)              \
+  EARLY(integer_product_rows, IntegerProductParams)         \
+  EARLY(gated_integer_product, GatedProductParams)          \
+  EARLY(gated_integer_product_rows, GatedProductParams)     \
+  EARLY(split_integer_product, IntegerProductParams)        \
+  EARLY(split_gated_product, GatedProductParams)            \
   KERNEL(gate, GateParams)                                  \
   KERNEL(rope_table, RopeTableParams)                       \
   KERNEL(rope, RopeParams)                                  \

@@ -201,6 +201,8 @@ KAKEYA_DEVICE void multiply_split(const ProductRows& in,
   begin_copies(policy, word + begin * units * kUnitWords, strip.data + begin * units,
                (end - begin) * units);
   dev::end_copies();
+  dev::wait_for_previous();
+  dev::let_next_start();
   const StripRows<1> row(steps * (first.layout.words() + (kParts == 1 ? 0 : last.layout.words())),
                          steps, has_halves);
   row.bring(in, tile, 0, steps, dev::thread(), dev::threads());
