@@ -129,6 +129,23 @@ TEST(CudaFusion, TakesHeadsThroughNormAndRotation) {
   EXPECT_EQ(shared.fused(), "rms_norm head_steps");
 }
 
+TEST(CudaFusion, LetsLaunchesWaitForWhatTheyShareMemoryWithAlone) {
+  Launches launches;
+  launches.unknown();
+  launches.norm(0, 1);
+  launches.product(1, 2);
+  launches.product(2, 3);
+  launches.product(1, 4);  // beside the two before
+  launches.add(3, 4, 5);
+  const LaunchList fused = fuse(launches.list(), kRows).launches;
+  const std::vector<std::vector<std::uint32_t>> expected = {{}, {0}, {1}, {2}, {1}, {4, 3}};
+  ASSERT_EQ(fused.size(), expected.size());
+  for (std::size_t i = 0; i < fused.size(); ++i) {
+    const auto waits = fused.waits_for(i);
+    EXPECT_EQ(std::vector(waits.begin(), waits.end()), expected[i]) << i;
+  }
+}
+
 // Steps that are not the same run of a row in each block.
 TEST(CudaFusion, LeavesRowsAloneThatOverlapOtherwise) {
   Launches launches;

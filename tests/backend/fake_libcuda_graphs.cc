@@ -1,4 +1,5 @@
-// Graphs of the stand-in for NVIDIA's library: one chain of kernels each.
+// Graphs of the stand-in for NVIDIA's library. Their kernels run in an order that a card may take
+// and that is far from the one in which they were added: the last one that need not wait is first.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -9,6 +10,40 @@ using namespace kakeya;              // NOLINT
 using namespace kakeya::cuda;        // NOLINT
 using namespace kakeya::cuda::fake;  // NOLINT
 using libcuda::Code;
+
+namespace {
+
+// False if there is no such node.
+bool add_wait(const std::vector<std::unique_ptr<NodeHandle>>& nodes,
+              const libcuda::GraphNode* before,
+              NodeHandle& node) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const auto& other) {
+    return reinterpret_cast<const libcuda::GraphNode*>(other.get()) == before;
+  });
+  if (found == nodes.end()) return false;
+  node.waits_for.push_back(static_cast<std::size_t>(found - nodes.begin()));
+  return true;
+}
+
+// All nodes, the last one that waits for none that has not run always next.
+std::vector<std::size_t> late_order(const std::vector<NodeHandle>& nodes) {
+  std::vector<std::size_t> order;
+  std::vector<bool> has_run(nodes.size());
+  while (order.size() < nodes.size()) {
+    for (std::size_t i = nodes.size(); i-- > 0;) {
+      const auto& waits = nodes[i].waits_for;
+      const bool is_ready = !has_run[i] && std::all_of(waits.begin(), waits.end(),
+                                                       [&](std::size_t w) { return has_run[w]; });
+      if (!is_ready) continue;
+      has_run[i] = true;
+      order.push_back(i);
+      break;
+    }
+  }
+  return order;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -28,7 +63,6 @@ Code cuGraphDestroy(libcuda::Graph* graph) {
   return call.code();
 }
 
-// One chain of kernels, whose edges may come later.
 Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
                              libcuda::Graph* graph,
                              libcuda::GraphNode* const* after,
@@ -36,22 +70,21 @@ Code cuGraphAddKernelNode_v2(libcuda::GraphNode** node,
                              const libcuda::KernelNode* what) {
   const Call call("cuGraphAddKernelNode");
   if (call.fails()) return call.code();
-  auto& handle = *reinterpret_cast<GraphHandle*>(graph);
-  auto& nodes = handle.nodes;
-  const bool is_behind_the_last =
-      !nodes.empty() && count == 1 &&
-      *after == reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
-  if (count > 0 && !is_behind_the_last) {
-    return library().misuse(kInvalidValue, "a kernel that waits for another one than the last");
-  }
-  handle.edges += count;
+  auto& nodes = reinterpret_cast<GraphHandle*>(graph)->nodes;
   const auto& kernel = *reinterpret_cast<KernelHandle*>(what->function);
-  nodes.push_back(
-      std::make_unique<NodeHandle>(NodeHandle{*what, handed_to(kernel, what->parameters)}));
+  auto made =
+      std::make_unique<NodeHandle>(NodeHandle{*what, handed_to(kernel, what->parameters), {}});
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!add_wait(nodes, after[i], *made)) {
+      return library().misuse(kInvalidValue, "a kernel that waits for one of another graph");
+    }
+  }
+  nodes.push_back(std::move(made));
   *node = reinterpret_cast<libcuda::GraphNode*>(nodes.back().get());
   return kSuccess;
 }
 
+// Edges to the kernel that was added last.
 Code cuGraphAddDependencies_v2(libcuda::Graph* graph,
                                libcuda::GraphNode* const* from,
                                libcuda::GraphNode* const* to,
@@ -59,20 +92,18 @@ Code cuGraphAddDependencies_v2(libcuda::Graph* graph,
                                std::size_t count) {
   const Call call("cuGraphAddDependencies");
   if (call.fails()) return call.code();
-  auto& handle = *reinterpret_cast<GraphHandle*>(graph);
-  const auto& nodes = handle.nodes;
-  const auto node = [&](std::size_t back) {
-    return reinterpret_cast<libcuda::GraphNode*>(nodes[nodes.size() - back].get());
-  };
-  if (count != 1 || nodes.size() < 2 || *from != node(2) || *to != node(1)) {
-    return library().misuse(kInvalidValue, "an edge that is not between the last two kernels");
+  auto& nodes = reinterpret_cast<GraphHandle*>(graph)->nodes;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (nodes.empty() || to[i] != reinterpret_cast<libcuda::GraphNode*>(nodes.back().get()) ||
+        from[i] == to[i] || !add_wait(nodes, from[i], *nodes.back())) {
+      return library().misuse(kInvalidValue, "an edge that is not to the last kernel");
+    }
+    if (library().settings.capability < 90 || edges[i].from_port != 1 || edges[i].to_port != 0 ||
+        edges[i].type != 1) {
+      return library().misuse(kInvalidValue, "an edge that this card does not have");
+    }
+    ++library().record.early_starts;
   }
-  if (library().settings.capability < 90 || edges->from_port != 1 || edges->to_port != 0 ||
-      edges->type != 1) {
-    return library().misuse(kInvalidValue, "an edge that this card does not have");
-  }
-  ++handle.edges;
-  ++library().record.early_starts;
   return kSuccess;
 }
 
@@ -83,9 +114,6 @@ Code cuGraphInstantiateWithFlags(libcuda::ReadyGraph** ready,
   if (call.fails()) return call.code();
   if (flags != 0) return library().misuse(kInvalidValue, "a graph with flags");
   const auto& handle = *reinterpret_cast<GraphHandle*>(graph);
-  if (handle.edges + 1 != handle.nodes.size()) {
-    return library().misuse(kInvalidValue, "kernels that wait for no other");
-  }
   auto made = std::make_unique<ReadyGraphHandle>();
   for (const auto& node : handle.nodes) {
     made->nodes.push_back(node.get());
@@ -111,7 +139,8 @@ Code cuGraphExecKernelNodeSetParams_v2(libcuda::ReadyGraph* ready,
     return library().misuse(kInvalidValue, "another kernel in a graph that is ready");
   }
   ++library().record.set_nodes;
-  now = {*what, handed_to(*reinterpret_cast<KernelHandle*>(what->function), what->parameters)};
+  now.what = *what;
+  now.parameters = handed_to(*reinterpret_cast<KernelHandle*>(what->function), what->parameters);
   return kSuccess;
 }
 
@@ -120,8 +149,9 @@ Code cuGraphLaunch(libcuda::ReadyGraph* ready, libcuda::Stream* stream) {
   if (call.fails()) return call.code();
   if (!is_stream(stream)) return library().misuse(kInvalidValue, "a graph on no stream");
   ++library().record.graph_launches;
-  for (const NodeHandle& node : reinterpret_cast<ReadyGraphHandle*>(ready)->now) {
-    const Code code = put_kernel_off(node.what, node.parameters);
+  const auto& nodes = reinterpret_cast<ReadyGraphHandle*>(ready)->now;
+  for (const std::size_t i : late_order(nodes)) {
+    const Code code = put_kernel_off(nodes[i].what, nodes[i].parameters);
     if (code != kSuccess) return code;
   }
   return kSuccess;

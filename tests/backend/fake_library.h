@@ -87,11 +87,11 @@ struct KernelHandle {
 struct NodeHandle {
   libcuda::KernelNode what;
   std::vector<std::byte> parameters;
+  std::vector<std::size_t> waits_for;  // other nodes, all before it
 };
 
 struct GraphHandle {
   std::vector<std::unique_ptr<NodeHandle>> nodes;
-  std::size_t edges = 0;  // each from the node before: nodes come behind one another
 };
 
 // Nodes are those of the graph that it was made of.

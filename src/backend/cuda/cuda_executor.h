@@ -80,7 +80,7 @@ class CudaExecutor final : public Executor {
     float* numbers;
     float* low_sums;
   };
-  static constexpr std::size_t kRoundings = 3;
+  static constexpr std::size_t kRoundings = 4;
   // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
   struct RowTables {
     std::int64_t keys;

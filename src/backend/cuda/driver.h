@@ -43,7 +43,8 @@ struct LaunchShape {
   bool operator==(const LaunchShape&) const = default;
 };
 
-// Kernels that are to run one after the other, with copies of what they are handed.
+// Kernels that are to run one after the other, with copies of what they are handed. Some may say
+// that they need not wait for all before them.
 class LaunchList {
  public:
   // A launch without blocks is left out.
@@ -52,8 +53,17 @@ class LaunchList {
 
   std::size_t size() const { return launches_.size(); }
   Kernel kernel(std::size_t i) const { return launches_[i].kernel; }
+  // Says which launches before it the last one is to wait for, some directly, others because those
+  // do. Without that it waits for the one before it.
+  void wait_for(std::span<const std::uint32_t> launches);
+  // The launches that launch i waits for directly; the first one waits for none.
+  std::span<const std::uint32_t> waits_for(std::size_t i) const {
+    const Launch& launch = launches_[i];
+    return std::span(waits_).subspan(launch.first_wait, launch.num_waits);
+  }
   const LaunchShape& shape(std::size_t i) const { return launches_[i].shape; }
   const void* parameters(std::size_t i) const { return bytes_.data() + launches_[i].parameters; }
+  // True if the same kernels wait for the same ones.
   bool has_equal_kernels(const LaunchList& other) const;
   // True if launch i has the same parameters in both lists, which have equal kernels.
   bool has_equal_launch(const LaunchList& other, std::size_t i) const;
@@ -65,9 +75,12 @@ class LaunchList {
     Kernel kernel;
     LaunchShape shape;
     std::size_t parameters;  // where they begin
+    std::uint32_t first_wait = 0;
+    std::uint32_t num_waits = 0;
   };
   std::vector<Launch> launches_;
   std::vector<std::byte> bytes_;
+  std::vector<std::uint32_t> waits_;
 };
 
 // Thread-safe.

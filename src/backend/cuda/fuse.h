@@ -5,6 +5,9 @@
 //   operations on rows (norm, sum, copy, rounding to codes)   row_steps, a block a row
 //   norms of heads, rotary embedding, rows of the cache       head_steps, a block a head
 //   products of the same rows with quantised weights          one product of several parts
+//
+// Launches that share no memory need not wait for each other: the dense MLP runs beside the router
+// and the experts.
 #pragma once
 
 #include <cstddef>

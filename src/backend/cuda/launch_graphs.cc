@@ -68,18 +68,19 @@ void LaunchGraphs::keep(const LaunchList& launches) {
   kept_.back().last_used = ++uses_;
 }
 
-// Behind the node before.
-bool LaunchGraphs::add_node(Kept& kept, const libcuda::KernelNode& what) {
+bool LaunchGraphs::add_node(Kept& kept,
+                            const libcuda::KernelNode& what,
+                            std::span<const std::uint32_t> waits_for) {
+  std::vector<libcuda::GraphNode*> before;
+  for (const std::uint32_t i : waits_for) before.push_back(kept.nodes[i]);
+  const bool starts_early = starts_early_ && before.size() == 1;
   libcuda::GraphNode* node = nullptr;
-  const bool is_first = kept.nodes.empty();
-  const bool has_edge = !is_first && !starts_early_;
-  libcuda::Code code = table_.add_kernel_node(
-      &node, kept.graph, has_edge ? &kept.nodes.back() : nullptr, has_edge ? 1 : 0, &what);
-  if (code != kSuccess) return false;
-  if (!is_first && starts_early_) {
-    code = table_.add_edges(kept.graph, &kept.nodes.back(), &node, &libcuda::kEarlyStart, 1);
-    if (code != kSuccess) return false;
+  libcuda::Code code = table_.add_kernel_node(&node, kept.graph, before.data(),
+                                              starts_early ? 0 : before.size(), &what);
+  if (code == kSuccess && starts_early) {
+    code = table_.add_edges(kept.graph, before.data(), &node, &libcuda::kEarlyStart, 1);
   }
+  if (code != kSuccess) return false;
   kept.nodes.push_back(node);
   return true;
 }
@@ -92,7 +93,7 @@ bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
   }
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))]);
-    if (!add_node(kept, what.node)) return false;
+    if (!add_node(kept, what.node, launches.waits_for(i))) return false;
   }
   if (table_.prepare_graph(&kept.ready, kept.graph, 0) == kSuccess) return true;
   kept.ready = nullptr;

@@ -1,7 +1,8 @@
 // Lists of launches as graphs of the library, which start a kernel in a third of the time. Passes
 // of one kind have the same kernels, most of them with what they had last time: their graph is
 // kept, and only what differs is set before it is launched again. Where the card can, a kernel
-// starts while the one in front of it still runs, and waits by itself (dev.h).
+// starts while the one in front of it still runs, and waits by itself (dev.h); those that wait for
+// several start when these have ended.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,9 @@ class LaunchGraphs {
 
   void keep(const LaunchList& launches);
   bool make(Kept& kept, const LaunchList& launches);
-  bool add_node(Kept& kept, const libcuda::KernelNode& what);
+  bool add_node(Kept& kept,
+                const libcuda::KernelNode& what,
+                std::span<const std::uint32_t> waits_for);
   bool set_what_differs(Kept& kept, const LaunchList& launches);
   void forget(Kept& kept);
 

@@ -16,20 +16,34 @@ void LaunchList::add(Kernel kernel, const LaunchShape& shape, const void* parame
   // Parameters begin at multiples of what the largest of their members needs.
   constexpr std::size_t kAlignment = alignof(std::max_align_t);
   const std::size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
-  launches_.push_back({kernel, shape, begin});
+  const auto before = static_cast<std::uint32_t>(launches_.size());
+  launches_.push_back({kernel, shape, begin, static_cast<std::uint32_t>(waits_.size()), 0});
+  if (before > 0) {
+    waits_.push_back(before - 1);
+    launches_.back().num_waits = 1;
+  }
   bytes_.resize(begin + parameter_bytes(kernel));
   std::memcpy(bytes_.data() + begin, parameters, parameter_bytes(kernel));
 }
 
+void LaunchList::wait_for(std::span<const std::uint32_t> launches) {
+  Launch& last = launches_.back();
+  waits_.resize(last.first_wait);
+  waits_.insert(waits_.end(), launches.begin(), launches.end());
+  last.num_waits = static_cast<std::uint32_t>(launches.size());
+}
+
 void LaunchList::clear() {
   launches_.clear();
+  waits_.clear();
   bytes_.clear();
 }
 
 bool LaunchList::has_equal_kernels(const LaunchList& other) const {
-  if (size() != other.size()) return false;
+  if (size() != other.size() || waits_ != other.waits_) return false;
   for (std::size_t i = 0; i < size(); ++i) {
     if (kernel(i) != other.kernel(i)) return false;
+    if (launches_[i].num_waits != other.launches_[i].num_waits) return false;
   }
   return true;
 }
