@@ -65,6 +65,7 @@ constexpr std::int64_t kEnoughBlocks = 256;
 void CudaExecutor::begin(const Batch& batch) {
   Executor::begin(batch);
   rounded_ = {};
+  rounding_ = 0;  // so that passes of one kind have the same launches
   remembers_rounded_ = true;
   tables_.clear();
   layers_.clear();
@@ -331,7 +332,8 @@ void CudaExecutor::attention(ConstRows queries,
         .rows = input.queries.count,
         .spans = 1,
         .partials = nullptr,
-        .out = out.data.address() + batch().segments[s].first_row * out.width};
+        .out = out.data.address() + batch().segments[s].first_row * out.width,
+        .rounded = {}};
     if (settings.compute == Compute::kFast && !input.layer.is_restored &&
         device::fits_tensor_attention(parameters.cache)) {
       attend_on_tensor_cores(parameters, input.queries.count);

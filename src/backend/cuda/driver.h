@@ -69,6 +69,7 @@ class LaunchList {
   bool has_equal_launch(const LaunchList& other, std::size_t i) const;
   // Makes launch i that of another list, which is of the same kernel.
   void replace(std::size_t i, const LaunchList& other, std::size_t of_other);
+  void replace(std::size_t i, const LaunchShape& shape, const void* parameters);
 
  private:
   struct Launch {

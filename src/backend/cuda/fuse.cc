@@ -7,6 +7,7 @@
 
 #include "backend/cuda/device/head_vector.h"
 #include "backend/cuda/device/row_steps.h"
+#include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda/strip_launch.h"
 
@@ -416,7 +417,9 @@ void Fusion::write(const Group& group, LaunchList& to) const {
 }  // namespace
 
 FusedLaunches fuse(const LaunchList& launches, std::int64_t rows) {
-  return Fusion(launches, rows).run();
+  FusedLaunches fused = Fusion(launches, rows).run();
+  fold_roundings(fused);
+  return fused;
 }
 
 bool FusedLists::renew(Kept& kept, const LaunchList& launches) {
@@ -425,7 +428,7 @@ bool FusedLists::renew(Kept& kept, const LaunchList& launches) {
     const std::size_t place = kept.fused.places[i];
     if (place == SIZE_MAX) return false;
     kept.launches.replace(i, launches, i);
-    kept.fused.launches.replace(place, launches, i);
+    if (!renew_launch(kept.fused.launches, place, launches, i)) return false;
   }
   return true;
 }

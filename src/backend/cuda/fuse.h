@@ -5,6 +5,7 @@
 //   operations on rows (norm, sum, copy, rounding to codes)   row_steps, a block a row
 //   norms of heads, rotary embedding, rows of the cache       head_steps, a block a head
 //   products of the same rows with quantised weights          one product of several parts
+//   rounding to codes                                         fold_roundings.h
 //
 // Launches that share no memory need not wait for each other: the dense MLP runs beside the router
 // and the experts.

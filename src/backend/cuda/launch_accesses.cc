@@ -92,6 +92,30 @@ class Collector {
     writes(p.ranks, p.rows.count * p.down.rows);
     writes(p.out, rows * p.down.rows);
   }
+  void of(const device::RowStepsParams& p, std::int64_t rows) {
+    for (std::int64_t i = 0; i < p.count; ++i) {
+      const device::RowStep& step = p.steps[i];
+      const bool copies = step.kind == device::RowStepKind::kCopy;
+      reads(step.a, rows * p.width);
+      if (step.kind == device::RowStepKind::kAdd) reads(step.b, rows * p.width);
+      writes(step.out, rows * (copies ? step.out_width : p.width));
+      const std::int64_t steps = rows * device::num_steps(p.width);
+      writes(step.codes, steps * device::kStepColumns);
+      writes(step.numbers, steps * device::kStepNumbers);
+      writes(step.low_sums, steps * device::kStepLowSums);
+    }
+  }
+  void of(const device::HeadStepsParams& p, std::int64_t rows) {
+    for (std::int64_t i = 0; i < p.count; ++i) {
+      const device::HeadTrack& track = p.tracks[i];
+      reads(track.x, rows * track.heads * p.size);
+      writes(track.out, rows * track.heads * p.size);
+      reads(track.cos, rows * p.size / 2);
+      reads(track.sin, rows * p.size / 2);
+      // Part of a launch, though nothing else says so.
+      if (track.blocks != nullptr) writes(const_cast<std::uint64_t*>(track.blocks), 1);
+    }
+  }
   void of(const device::GroupExpertsParams& p) {
     reads(p.experts, p.pairs);
     writes(p.groups.order, 1);
@@ -167,6 +191,12 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::grouped_integer_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));
+      return true;
+    case Kernel::row_steps:
+      to.of(*static_cast<const device::RowStepsParams*>(p), shape.blocks_x);
+      return true;
+    case Kernel::head_steps:
+      to.of(*static_cast<const device::HeadStepsParams*>(p), shape.blocks_y);
       return true;
     case Kernel::group_experts:
       to.of(*static_cast<const device::GroupExpertsParams*>(p));

@@ -54,9 +54,12 @@ bool LaunchList::has_equal_launch(const LaunchList& other, std::size_t i) const 
 }
 
 void LaunchList::replace(std::size_t i, const LaunchList& other, std::size_t of_other) {
-  launches_[i].shape = other.shape(of_other);
-  std::memcpy(bytes_.data() + launches_[i].parameters, other.parameters(of_other),
-              parameter_bytes(kernel(i)));
+  replace(i, other.shape(of_other), other.parameters(of_other));
+}
+
+void LaunchList::replace(std::size_t i, const LaunchShape& shape, const void* parameters) {
+  launches_[i].shape = shape;
+  std::memcpy(bytes_.data() + launches_[i].parameters, parameters, parameter_bytes(kernel(i)));
 }
 
 }  // namespace kakeya::cuda

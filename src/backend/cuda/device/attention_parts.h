@@ -4,8 +4,8 @@
 #pragma once
 
 #include "backend/cuda/device/attention.h"
+#include "backend/cuda/device/integer_strips.h"
 #include "backend/cuda/device/near_math.h"
-#include "backend/cuda/device/products.h"
 
 namespace kakeya::cuda::device {
 
@@ -77,6 +77,11 @@ KAKEYA_DEVICE std::int64_t part_place(const AttentionParams& p, int row, int hea
   return vector * (p.cache.head_dim + 2);
 }
 
+// True if such rows are all of what a launch of join_attention_parts() makes.
+KAKEYA_DEVICE bool makes_rows_of(const AttentionParams& p, const RoundParams& rows) {
+  return rows.x == p.out && rows.count == p.rows && rows.width == p.num_heads * p.cache.head_dim;
+}
+
 // A block of join_attention_parts() takes 32 columns, of so many parts at a time. Chunks that are
 // parts make one batch: a span is within it.
 inline constexpr int kJoinedParts = 128;
@@ -89,6 +94,13 @@ inline constexpr int kPartLargestWord = kPartTotalsWord + kJoinedParts;
 inline constexpr int kPartBeforeWord = kPartLargestWord + kJoinedParts;
 inline constexpr int kWarpLargestWord = kPartBeforeWord + kJoinedParts;
 inline constexpr int kJoinWords = kWarpLargestWord + kAttentionThreads / dev::kWarp;
+
+// A part but for its values; nothing, where there is none.
+struct PartNumbers {
+  bool is_part = false;
+  float largest = minus_infinity();
+  float total = 0.0F;
+};
 
 // The parts of one row and head, by a block that brings columns [column, column + 32) together.
 struct PartJoiner {
@@ -157,28 +169,33 @@ struct PartJoiner {
   }
   static KAKEYA_DEVICE float larger_score(float a, float b) { return a > b ? a : b; }
 
+  // A thread a part.
+  KAKEYA_DEVICE PartNumbers load_numbers(int begin, int count) const {
+    PartNumbers own;
+    own.is_part = dev::thread() < count;
+    if (!own.is_part || !sees(begin + dev::thread())) return own;
+    const std::int64_t at = part_place(p, row, head, begin + dev::thread());
+    const auto numbers =
+        dev::Global<const TwoFloats>(reinterpret_cast<const TwoFloats*>(p.partials)).load(at / 2);
+    own.largest = numbers.at[0];
+    own.total = numbers.at[1];
+    return own;
+  }
+
   // A thread a part: how it joins its span, and of the last of a span how that joins all.
-  KAKEYA_DEVICE void share_factors(int begin, int count, float& carried) const {
-    const dev::Global<const float> partials(p.partials);
+  KAKEYA_DEVICE void share_factors(int begin, const PartNumbers& numbers, float& carried) const {
     const dev::Shared<float> largest(kPartLargestWord);
     const dev::Shared<float> before(kPartBeforeWord);
     const int i = dev::thread();
-    const bool is_part = i < count && i < kJoinedParts;
-    float own = minus_infinity();
-    float total = 0.0F;
-    if (is_part && sees(begin + i)) {
-      const std::int64_t at = part_place(p, row, head, begin + i);
-      own = partials.load(at);
-      total = partials.load(at + 1);
-    }
+    const float own = numbers.largest;
     const float all_before = largest_before(own, carried);
-    if (is_part) {
+    if (numbers.is_part) {
       largest.store(i, own);
       before.store(i, all_before);
-      dev::Shared<float>(kPartTotalsWord).store(i, total);
+      dev::Shared<float>(kPartTotalsWord).store(i, numbers.total);
     }
     dev::sync_block();
-    if (!is_part) return;
+    if (!numbers.is_part) return;
     int first = i;
     float of_span = minus_infinity();
     for (; first > 0 && span(begin + first - 1) == span(begin + i); --first) {
@@ -216,8 +233,10 @@ KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
     const int left = joiner.parts.count - begin;
     const int count = left < kJoinedParts ? left : kJoinedParts;
     if (begin > 0) dev::sync_block();
+    // On their way while values are.
+    const PartNumbers numbers = joiner.load_numbers(begin, count);
     joiner.share_values(begin, count);
-    joiner.share_factors(begin, count, carried);
+    joiner.share_factors(begin, numbers, carried);
     dev::sync_block();
     if (dev::warp() != 0) continue;
     for (int i = 0; i < count; ++i) {
@@ -231,8 +250,10 @@ KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
     }
   }
   if (dev::warp() != 0) return;
-  const std::int64_t at = (row * p.num_heads + head) * p.cache.head_dim + column + dev::lane();
-  dev::Global<float>(p.out).store(at, value / total);
+  const std::int64_t first = (row * p.num_heads + head) * p.cache.head_dim + column;
+  const float joined = value / total;
+  dev::Global<float>(p.out).store(first + dev::lane(), joined);
+  if (p.rounded.codes != nullptr) round_run(p.rounded, row, block, joined);
 }
 
 }  // namespace kakeya::cuda::device

@@ -58,7 +58,7 @@ KAKEYA_DEVICE void integer_expert_output(const ExpertOutputParams& p) {
     KAKEYA_NO_UNROLL
     for (int begin = 0; begin < steps; begin += p.plan.chunk_steps) {
       const int end = begin + p.plan.chunk_steps < steps ? begin + p.plan.chunk_steps : steps;
-      rows.bring(p.rows, TileRows(p.rows, rank), begin, end - begin, dev::lane(), dev::kWarp);
+      rows.bring<true>(p.rows, TileRows(p.rows, rank), begin, end - begin, dev::lane(), dev::kWarp);
       dev::sync_warp();
       feed.add(work.strip(rank, 0), begin, end, rows, sums[0]);
     }

@@ -42,7 +42,7 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
   const StripRows<kRows> rows(warps * ring_words(plan), plan.chunk_steps, plan.has_halves);
   const bool stay = plan.chunk_steps >= steps;
   if (stay) {
-    rows.bring(in, tile, 0, steps, dev::thread(), dev::threads());
+    rows.template bring<kParts == 1>(in, tile, 0, steps, dev::thread(), dev::threads());
     dev::sync_block();
     if (!takes) return;
   }
@@ -55,7 +55,8 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
       const int end = begin + plan.chunk_steps < steps ? begin + plan.chunk_steps : steps;
       if (!stay) {
         dev::sync_block();
-        rows.bring(in, tile, begin, end - begin, dev::thread(), dev::threads());
+        rows.template bring<kParts == 1>(in, tile, begin, end - begin, dev::thread(),
+                                         dev::threads());
         dev::sync_block();
       }
       if (!takes || item >= items) continue;

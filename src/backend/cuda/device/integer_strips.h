@@ -98,17 +98,36 @@ KAKEYA_DEVICE float integer_weight(const Weight& w, std::int64_t row, std::int64
   return scaled + dev::float_of(words.load(at + layout.scale_words()));
 }
 
+// How a run is rounded whose largest magnitude is `largest`; NaN counts as 0 there.
+struct RunScale {
+  float factor;
+  float step;
+
+  KAKEYA_DEVICE explicit RunScale(float largest) {
+    const bool tiny = !(largest > 1e-36F);
+    factor = tiny ? 0.0F : 127.0F / largest;
+    step = tiny ? 0.0F : largest / 127.0F;
+  }
+
+  // An integer. NaN becomes 127.
+  KAKEYA_DEVICE float code(float x) const {
+    const float rounded = dev::round_even(x * factor);
+    return rounded < 127.0F ? (rounded > -127.0F ? rounded : -127.0F) : 127.0F;
+  }
+};
+// Counts among those of which the largest one is looked for.
+KAKEYA_DEVICE float run_magnitude(float x) {
+  const float size = magnitude(x);
+  return size > 0.0F ? size : 0.0F;
+}
+
 // By a warp: rounds run number `run` of a row, of which lane l has column 32 run + l. Behind the
 // last run of a step that has but one it stores zeros.
 KAKEYA_DEVICE void round_run(const RoundParams& p, std::int64_t row, std::int64_t run, float x) {
-  const float size = magnitude(x);
-  const float largest = dev::warp_max(size > 0.0F ? size : 0.0F);  // NaN counts as 0 here
-  const bool tiny = !(largest > 1e-36F);
-  const float code = dev::round_even(x * (tiny ? 0.0F : 127.0F / largest));
-  // NaN becomes 127.
-  const float bounded = code < 127.0F ? (code > -127.0F ? code : -127.0F) : 127.0F;
+  const RunScale scale(dev::warp_max(run_magnitude(x)));
+  const float code = scale.code(x);
   const int half = dev::lane() / 16;
-  float sums[2] = {bounded, half == 0 ? bounded : 0.0F};
+  float sums[2] = {code, half == 0 ? code : 0.0F};
   dev::warp_sums(sums);
   const std::int64_t step = row * num_steps(p.width) + run / 2;
   const int unit = dev::lane() / 4 % 4;
@@ -118,11 +137,11 @@ KAKEYA_DEVICE void round_run(const RoundParams& p, std::int64_t row, std::int64_
   const auto in_step = static_cast<int>(run % 2);
   const std::int64_t at = step * kStepColumns + unit * 16 + half * 4 + dev::lane() % 4;
   const bool is_last = in_step == 0 && (run + 1) * 32 == p.width;
-  codes.store(at + in_step * 8, static_cast<std::int8_t>(bounded));
+  codes.store(at + in_step * 8, static_cast<std::int8_t>(code));
   if (is_last) codes.store(at + 8, 0);
   if (dev::lane() != 0) return;
   numbers.store(step * kStepNumbers + in_step * 2, sums[0]);
-  numbers.store(step * kStepNumbers + in_step * 2 + 1, tiny ? 0.0F : largest / 127.0F);
+  numbers.store(step * kStepNumbers + in_step * 2 + 1, scale.step);
   low_sums.store(step * kStepLowSums + in_step, sums[1]);
   if (!is_last) return;
   numbers.store(step * kStepNumbers + 2, 0.0F);

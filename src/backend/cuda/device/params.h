@@ -23,7 +23,7 @@ struct Weight {
 };
 
 // x [count, width]; where some weight is of integers, also what it is rounded to, as
-// integer_strips.h says.
+// integer_strips.h says. Without that a block rounds the rows that it reads (strip_rows.h).
 struct ProductRows {
   const float* x;
   std::int64_t count;
@@ -184,6 +184,7 @@ struct AttentionParams {
   std::int64_t spans;  // at most: of what a row sees; of tensor_attention.h: parts of what all see
   float* partials;     // [rows, H, spans, 2 + E]
   float* out;
+  RoundParams rounded;  // of all of `out`, made by join_attention_parts(); codes null: nothing
 };
 // RestoredRows and what AttentionSettings say of them.
 struct RestoredAttentionParams {

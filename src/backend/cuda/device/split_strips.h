@@ -205,7 +205,7 @@ KAKEYA_DEVICE void multiply_split(const ProductRows& in,
   dev::let_next_start();
   const StripRows<1> row(steps * (first.layout.words() + (kParts == 1 ? 0 : last.layout.words())),
                          steps, has_halves);
-  row.bring(in, tile, 0, steps, dev::thread(), dev::threads());
+  row.template bring<kParts == 1>(in, tile, 0, steps, dev::thread(), dev::threads());
   dev::await_copies<0>();
   dev::sync_block();
   const TermMaker maker = {strip, row};

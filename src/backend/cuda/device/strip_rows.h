@@ -1,13 +1,15 @@
 // Rounded rows in shared memory, from where warps hand them to tensor cores.
 #pragma once
 
-#include "backend/cuda/device/integer_strips.h"
+#include "backend/cuda/device/run_groups.h"
 
 namespace kakeya::cuda::device {
 
 struct alignas(8) TwoWords {
   std::uint32_t at[2];
 };
+
+inline constexpr int kMostRoundedRows = 8;  // of a tile that a block may round
 
 // Room for `steps` steps of kRows rows: for each row codes, 64 bytes apart modulo 128, so that
 // lanes load them from different banks; then by step and row the numbers; then, if some scales are
@@ -44,14 +46,18 @@ struct StripRows {
         .load((step * kRows + row(tile, column)) * kStepLowSums + run);
   }
 
-  // Brings `count` steps from `begin` on, by thread `own` of `threads`. Rows that are not there are
-  // zeros.
+  // Brings `count` steps from `begin` on, by thread `own` of `threads`, of whole warps. Rows that
+  // are not there are zeros. kMayRound: rows may have no codes.
+  template <bool kMayRound>
   KAKEYA_DEVICE void bring(const ProductRows& in,
                            const TileRows& tile,
                            int begin,
                            int count,
                            int own,
                            int threads) const {
+    if constexpr (kMayRound && kRows <= kMostRoundedRows) {
+      if (in.codes == nullptr) return bring_rounded(in, tile, begin, count, own, threads);
+    }
     constexpr int kAtOnce = kRows < 8 ? kRows : 8;
     KAKEYA_NO_UNROLL
     for (int first = 0; first < kRows; first += kAtOnce) {
@@ -73,6 +79,97 @@ struct StripRows {
   KAKEYA_DEVICE int low_sums_at() const { return numbers_at() + steps * kRows * kStepNumbers; }
   KAKEYA_DEVICE static int row(int tile, int column) {
     return kRows == 1 ? 0 : tile * 8 + dev::lane() % 4 * 2 + column;
+  }
+
+  // Rounds rows that nobody has rounded, to what round_run() makes of them. Groups of four runs are
+  // for a warp each, some at a time, and those behind them are on their way meanwhile.
+  KAKEYA_DEVICE void bring_rounded(const ProductRows& in,
+                                   const TileRows& tile,
+                                   int begin,
+                                   int count,
+                                   int own,
+                                   int threads) const {
+    constexpr int kAtOnce = 4;
+    const int there = tile.count < kRows ? static_cast<int>(tile.count) : kRows;
+    const int groups = (count + 1) / 2;  // of two steps
+    const int apart = threads / dev::kWarp;
+    FourFloats ahead[kAtOnce];
+    load_groups(in, tile, begin, groups, there * groups, own / dev::kWarp, apart, ahead);
+    KAKEYA_NO_UNROLL
+    for (int group = own / dev::kWarp; group < there * groups; group += kAtOnce * apart) {
+      FourFloats x[kAtOnce];
+      KAKEYA_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) x[k] = ahead[k];
+      load_groups(in, tile, begin, groups, there * groups, group + kAtOnce * apart, apart, ahead);
+      store_groups(x, groups, there * groups, 2 * count, group, apart);
+    }
+    constexpr std::int64_t kNone[1] = {-1};
+    KAKEYA_NO_UNROLL
+    for (int r = there; r < kRows; ++r) {
+      bring_units(in, kNone, r, count, own, threads);
+      if (halves) bring_low_sums(in, kNone, r, count, own, threads);
+    }
+  }
+
+  // The row and the run, from the first one of the chunk, of a lane of a group.
+  struct LaneRun {
+    int row;
+    int run;
+
+    KAKEYA_DEVICE LaneRun(int group, int groups) {
+      row = kRows == 1 ? 0 : static_cast<int>(unsigned(group) / unsigned(groups));
+      run = 4 * (group - row * groups) + dev::lane() / 8;
+    }
+  };
+
+  // Four columns of each of some groups; zeros behind the last column and the last group.
+  template <int kAtOnce>
+  KAKEYA_DEVICE void load_groups(const ProductRows& in,
+                                 const TileRows& tile,
+                                 int begin,
+                                 int groups,
+                                 int end,
+                                 int first,
+                                 int apart,
+                                 FourFloats (&x)[kAtOnce]) const {
+    const dev::Global<const FourFloats> from(reinterpret_cast<const FourFloats*>(in.x));
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int group = first + k * apart;
+      const LaneRun at(group, groups);
+      const int four = (2 * begin + at.run) * 8 + dev::lane() % 8;
+      const bool is_there = group < end && 4 * four < in.width;
+      x[k] = is_there ? from.load(tile.row(at.row) * (in.width / 4) + four) : FourFloats{};
+    }
+  }
+
+  // Rounds groups and stores those runs that the chunk has.
+  template <int kAtOnce>
+  KAKEYA_DEVICE void store_groups(
+      const FourFloats (&x)[kAtOnce], int groups, int end, int runs, int first, int apart) const {
+    const RunGroups<kAtOnce> rounded(x);
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAtOnce; ++k) {
+      const LaneRun at(first + k * apart, groups);
+      if (first + k * apart >= end || at.run >= runs) continue;
+      store_run(at, rounded.codes[k], {{rounded.sums[k], rounded.steps[k]}}, rounded.lows[k]);
+    }
+  }
+
+  // The lane's four codes of a run; of eight lanes the first one has the numbers.
+  KAKEYA_DEVICE void store_run(const LaneRun& at,
+                               std::uint32_t codes,
+                               const TwoFloats& numbers,
+                               float low) const {
+    const int step = at.run / 2;
+    const int in_step = at.run % 2;
+    const int half = dev::lane() / 4 % 2;
+    dev::Shared<std::uint32_t>(first_word + at.row * row_words() + step * kRowWords)
+        .store(dev::lane() % 4 * kUnitWords + in_step * 2 + half, codes);
+    if (dev::lane() % 8 != 0) return;
+    const int place = step * kRows + at.row;
+    dev::Shared<float>(numbers_at()).store_as(place * kStepNumbers + in_step * 2, numbers);
+    if (halves) dev::Shared<float>(low_sums_at()).store(place * kStepLowSums + in_step, low);
   }
 
   // Codes and numbers, each in units of 16 bytes; of several rows all are loaded before the first

@@ -1,0 +1,368 @@
+// Roundings that the backend for cards leaves to other kernels: which ones, and that products have
+// the bits that they have of codes by a kernel of their own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend_fixture.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/fuse.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "formats/quantized_tensors.h"
+#include "model/random_source.h"
+#include "model/test_model.h"
+
+namespace kakeya::cuda {
+namespace {
+
+// Runs each launch at once on the emulator, and keeps what it ran.
+class Recorder final : public Driver {
+ public:
+  Recorder() : emulated_(create_emulated_driver({.seed = 5, .allows_host_memory = true}).value()) {}
+
+  std::string_view name() const override { return emulated_->name(); }
+  MemorySpace& memory() override { return emulated_->memory(); }
+  bool takes_lists() const override { return false; }
+  Result<std::span<std::byte>> staging() override { return emulated_->staging(); }
+  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
+    emulated_->begin_upload(from, to);
+  }
+  Status launch(const LaunchList& launches) override {
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+      ran.add(launches.kernel(i), launches.shape(i), launches.parameters(i));
+    }
+    return emulated_->launch(launches);
+  }
+  Status synchronize() override { return emulated_->synchronize(); }
+
+  LaunchList ran;
+
+ private:
+  std::unique_ptr<Driver> emulated_;
+};
+
+std::string names_of(const LaunchList& launches) {
+  std::string names;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    names += (i == 0 ? "" : " ") +
+             std::string(kKernelNames[static_cast<std::size_t>(launches.kernel(i))]);
+  }
+  return names;
+}
+
+class CudaFolding : public testing::Test {
+ protected:
+  CudaFolding() {
+    auto driver = std::make_unique<Recorder>();
+    driver_ = driver.get();
+    backend_ = create_backend_on(std::move(driver), 1);
+    ExecutorPlan plan = roomy_plan();
+    plan.num_experts = 4;
+    plan.top_k_experts = 4;
+    executor_ = backend_->create_executor(plan, budget_).value();
+  }
+
+  const Matrix& matrix(const QuantizedTensor& tensor) {
+    matrices_.push_back(backend_->load_matrix(tensor.view, Compute::kFast, budget_).value());
+    return *matrices_.back();
+  }
+  const Matrix& matrix(const Shape& shape, QuantizedFormat format = QuantizedFormat::kQ40) {
+    return matrix(QuantizedTensors(++seed_).blocks(format, shape));
+  }
+  // Rows of a wide range, with runs of zeros, of tiny numbers and of one that is none.
+  void fill(std::vector<float>& x) {
+    const std::vector<float> values = random_floats(x.size(), ++seed_, 3.0F);
+    std::copy(values.begin(), values.end(), x.begin());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t kind = i / 32 % 7;
+      if (kind == 1) x[i] = 0.0F;
+      if (kind == 2) x[i] *= -1e-37F;
+      if (kind == 3 && i % 32 == 9) x[i] = 1e4F;
+    }
+  }
+
+  // Returns what `operations` launch, fused. They are to leave the same in `out` as by themselves,
+  // also where `x` is not what the codes are of that are still there.
+  template <typename Operations>
+  std::string run(std::int64_t rows,
+                  std::vector<float>& x,
+                  std::vector<float>& out,
+                  const Operations& operations) {
+    fill(x);
+    driver_->ran.clear();
+    operations();
+    const LaunchList alone = driver_->ran;
+    const FusedLaunches fused = fuse(alone, rows);
+    fill(x);
+    std::fill(out.begin(), out.end(), NAN);
+    EXPECT_TRUE(driver_->launch(fused.launches));
+    const std::vector<float> got = out;
+    std::fill(out.begin(), out.end(), NAN);
+    EXPECT_TRUE(driver_->launch(alone));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (std::bit_cast<std::uint32_t>(out[i]) == std::bit_cast<std::uint32_t>(got[i])) continue;
+      ADD_FAILURE() << names_of(fused.launches) << ": " << got[i] << " instead of " << out[i]
+                    << " at " << i;
+      break;
+    }
+    return names_of(fused.launches);
+  }
+
+  Recorder* driver_;
+  MemoryBudget budget_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::unique_ptr<Matrix>> matrices_;
+  unsigned seed_ = 40;
+};
+
+TEST_F(CudaFolding, LeavesRoundingToAProduct) {
+  const std::pair<std::int64_t, std::string> kernels[] = {{1, "split_integer_product"},
+                                                          {2, "integer_product"},
+                                                          {8, "integer_product"},
+                                                          {9, "round_rows integer_product_rows"}};
+  for (const auto& [rows, names] : kernels) {
+    for (const auto& [format, columns] :
+         {std::pair<QuantizedFormat, std::int64_t>{QuantizedFormat::kQ40, 96},
+          {QuantizedFormat::kQ51, 1312},
+          {QuantizedFormat::kQ6K, 768}}) {
+      const Matrix& w = matrix({40, columns}, format);
+      std::vector<float> x(static_cast<std::size_t>(rows * columns));
+      std::vector<float> out(static_cast<std::size_t>(rows * 40));
+      const auto product = [&] {
+        executor_->matmul(rows_of(std::as_const(x), columns), w, rows_of(out, 40));
+      };
+      EXPECT_EQ(run(rows, x, out, product), names) << columns;
+    }
+  }
+}
+
+// More strips than blocks with several warps for each are for.
+TEST_F(CudaFolding, LeavesRoundingToAProductOfOneRowWithManyOutputs) {
+  const Matrix& w = matrix({17000, 160});
+  std::vector<float> x(160);
+  std::vector<float> out(17000);
+  const auto product = [&] { executor_->matmul(rows_of(x, 160), w, rows_of(out, 17000)); };
+  EXPECT_EQ(run(1, x, out, product), "integer_row_product");
+}
+
+// Numbers that are none have codes too.
+TEST_F(CudaFolding, RoundsWhatIsNoNumber) {
+  const Matrix& w = matrix({16, 64});
+  std::vector<float> x(64);
+  std::vector<float> out(16);
+  fill(x);
+  driver_->ran.clear();
+  executor_->matmul(rows_of(x, 64), w, rows_of(out, 16));
+  const FusedLaunches fused = fuse(driver_->ran, 1);
+  x[5] = NAN;
+  x[40] = -INFINITY;
+  EXPECT_TRUE(driver_->launch(fused.launches));
+  const std::vector<float> got = out;
+  executor_->matmul(rows_of(x, 64), w, rows_of(out, 16));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(got[i]), std::isnan(out[i]));
+}
+
+TEST_F(CudaFolding, LeavesRoundingToOutputsOfTheMlp) {
+  for (const auto& [rows, gated] : {std::pair<std::int64_t, std::string>{1, "split_gated_product"},
+                                    {3, "gated_integer_product"}}) {
+    const Matrix& gate = matrix({224, 128});
+    const Matrix& up = matrix({224, 128});
+    const Matrix& down = matrix({128, 224});
+    std::vector<float> x(static_cast<std::size_t>(rows * 128));
+    std::vector<float> hidden(static_cast<std::size_t>(rows * 224));
+    std::vector<float> out(x.size());
+    const auto mlp = [&] {
+      executor_->gated_matmul(rows_of(x, 128), gate, up, GateActivation::kGeluTanh,
+                              rows_of(hidden, 224));
+      executor_->matmul(rows_of(hidden, 224), down, rows_of(out, 128));
+    };
+    EXPECT_EQ(run(rows, x, out, mlp),
+              "round_rows " + gated + (rows == 1 ? " split_integer_product" : " integer_product"));
+  }
+}
+
+TEST_F(CudaFolding, LeavesRoundingToOutputsOfExperts) {
+  for (const std::int64_t rows : {1, 3}) {
+    const Matrix& gate = matrix({4, 96, 320});
+    const Matrix& up = matrix({4, 96, 320});
+    const Matrix& down = matrix({4, 320, 96});
+    std::vector<float> x(static_cast<std::size_t>(rows * 320));
+    std::vector<float> out(x.size());
+    std::vector<std::int32_t> chosen = {2, 0, 1, 2, 3, 2};
+    std::vector<float> weights = {0.5F, 0.3F, 0.2F, 0.4F, 0.7F, 0.1F};
+    const auto experts = [&] {
+      executor_->experts(rows_of(x, 320), {&gate, &up, &down},
+                         {kakeya::device(chosen.data()), kakeya::device(weights.data()), 2},
+                         GateActivation::kGeluTanh, rows_of(out, 320));
+    };
+    EXPECT_EQ(run(rows, x, out, experts),
+              rows == 1 ? "round_rows split_expert_hidden integer_expert_output"
+                        : "round_rows group_experts grouped_integer_hidden grouped_integer_output "
+                          "weigh_experts");
+  }
+}
+
+TEST_F(CudaFolding, KeepsCodesThatSeveralRead) {
+  const Matrix& w = matrix({40, 128});
+  const Matrix& gate = matrix({32, 128});
+  std::vector<float> x(128);
+  std::vector<float> out(32);
+  std::vector<float> product(40);
+  const auto shared = [&] {
+    executor_->begin({});
+    executor_->matmul(rows_of(x, 128), w, rows_of(product, 40));
+    executor_->gated_matmul(rows_of(x, 128), gate, gate, GateActivation::kGeluTanh,
+                            rows_of(out, 32));
+    ASSERT_TRUE(executor_->end({}));
+  };
+  EXPECT_EQ(run(1, x, out, shared), "round_rows split_integer_product split_gated_product");
+}
+
+// A launch that nobody knows, one that writes the rows, or a product that does: codes stay what the
+// rows were.
+TEST_F(CudaFolding, KeepsCodesOfRowsThatChange) {
+  const Matrix& w = matrix({128, 128});
+  std::vector<float> x(128);
+  std::vector<float> out(128);
+  const auto in_place = [&] { executor_->matmul(rows_of(x, 128), w, rows_of(x, 128)); };
+  fill(x);
+  in_place();
+  EXPECT_EQ(names_of(fuse(driver_->ran, 1).launches), "round_rows split_integer_product");
+  const auto product = [&] { executor_->matmul(rows_of(x, 128), w, rows_of(out, 128)); };
+  driver_->ran.clear();
+  product();
+  const LaunchList alone = driver_->ran;
+  driver_->ran.clear();
+  executor_->softcap(rows_of(x, 128), 3.0F);
+  LaunchList changed;
+  changed.add(alone.kernel(0), alone.shape(0), alone.parameters(0));
+  changed.add(driver_->ran.kernel(0), driver_->ran.shape(0), driver_->ran.parameters(0));
+  changed.add(alone.kernel(1), alone.shape(1), alone.parameters(1));
+  EXPECT_EQ(names_of(fuse(changed, 1).launches), "round_rows softcap split_integer_product");
+  // Longer rows than blocks have time to round.
+  const Matrix& longer = matrix({16, 10496});
+  std::vector<float> row(10496);
+  driver_->ran.clear();
+  executor_->matmul(rows_of(row, 10496), longer, {kakeya::device(out.data()), 1, 16});
+  EXPECT_EQ(names_of(fuse(driver_->ran, 1).launches), "round_rows integer_row_product");
+}
+
+// Attention in parts behind `first` positions, which makes what a product reads.
+class AttentionAndProduct {
+ public:
+  AttentionAndProduct(Executor& executor, const Matrix& w) : executor_(executor), w_(w) {
+    kv_.rows = {.block_slots = 1024,
+                .format = KvFormat::kBf16,
+                .capacity = 1024,
+                .num_kv_heads = 1,
+                .head_dim = 64};
+    bytes_ = random_floats(static_cast<std::size_t>(1024 * kv_.rows.slot_bytes() / 2), 9);
+    keys_ = kakeya::device(reinterpret_cast<std::byte*>(bytes_.data()));
+    values_ = keys_ + 1024 * kv_.rows.slot_bytes();
+    kv_.rows.keys = &keys_;
+    kv_.rows.values = &values_;
+    // Finite: the lower half of a float may be anything.
+    for (float& both : bytes_) {
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(both) & 0xffff0000U;
+      both = std::bit_cast<float>(bits | bits >> 16U);
+    }
+  }
+
+  void run(Position first, std::vector<float>& queries, std::vector<float>& out) {
+    const auto rows = static_cast<std::int64_t>(queries.size()) / kWidth;
+    const auto batch = BatchBuilder::one_of_rows(rows, first, {&kv_, 1});
+    attended_.resize(queries.size());
+    executor_.begin(batch.batch());
+    AttentionSettings settings;
+    settings.compute = Compute::kFast;
+    settings.scale = 0.125F;
+    executor_.attention(rows_of(queries, kWidth), settings, 0, rows_of(attended_, kWidth));
+    executor_.matmul(rows_of(attended_, kWidth), w_, rows_of(out, w_.rows()));
+    ASSERT_TRUE(executor_.end({}));
+  }
+
+  static constexpr std::int64_t kWidth = 128;  // two heads
+  static constexpr const char* kFused = "tensor_attention_part join_attention_parts ";
+
+ private:
+  Executor& executor_;
+  const Matrix& w_;
+  KvLayer kv_;
+  std::vector<float> bytes_;
+  DevicePointer<std::byte> keys_;
+  DevicePointer<std::byte> values_;
+  std::vector<float> attended_;
+};
+
+TEST_F(CudaFolding, RoundsWhatAttentionInPartsMakes) {
+  const Matrix& w = matrix({40, AttentionAndProduct::kWidth});
+  AttentionAndProduct both(*executor_, w);
+  for (const std::int64_t rows : {1, 3, 17}) {
+    std::vector<float> queries(static_cast<std::size_t>(rows * AttentionAndProduct::kWidth));
+    std::vector<float> out(static_cast<std::size_t>(rows * 40));
+    EXPECT_EQ(run(rows, queries, out, [&] { both.run(600, queries, out); }),
+              AttentionAndProduct::kFused + std::string(rows == 1   ? "split_integer_product"
+                                                        : rows == 3 ? "integer_product"
+                                                                    : "integer_product_rows"));
+  }
+}
+
+// A kept list goes on rounding while attention goes on.
+TEST_F(CudaFolding, RoundsWhatAttentionMakesInPassesThatFollow) {
+  const Matrix& w = matrix({40, AttentionAndProduct::kWidth});
+  AttentionAndProduct both(*executor_, w);
+  FusedLists lists;
+  std::vector<float> queries(AttentionAndProduct::kWidth);
+  std::vector<float> out(40);
+  for (const Position first : {600, 601, 700}) {
+    fill(queries);
+    driver_->ran.clear();
+    both.run(first, queries, out);
+    const LaunchList alone = driver_->ran;
+    const LaunchList& fused = lists.of(alone, 1);
+    EXPECT_EQ(names_of(fused), AttentionAndProduct::kFused + std::string("split_integer_product"));
+    fill(queries);
+    EXPECT_TRUE(driver_->launch(fused));
+    const std::vector<float> got = out;
+    EXPECT_TRUE(driver_->launch(alone));
+    EXPECT_EQ(got, out) << first;
+  }
+}
+
+// The demo model's shape, of which a decoded token has nothing else to round by itself.
+TEST(CudaFoldingOfAModel, LeavesNoRoundingOfATokenToItself) {
+  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
+  ThreadPool pool({.num_threads = 1});
+  RandomSource source(expected_tensors(config), 3, pool, QuantizedFormat::kQ40);
+  auto driver = std::make_unique<Recorder>();
+  Recorder& recorder = *driver;
+  const auto model = test::TestModel::load(config, source, create_backend_on(std::move(driver), 1),
+                                           Compute::kFast);
+  ASSERT_NE(model, nullptr);
+  const auto timeline = model->timeline({.context = 16, .max_rows = 4}, 4);
+  test::run(*timeline, test::random_ids(2, 5), {}, 1);
+  recorder.ran.clear();
+  test::run(*timeline, test::random_ids(1, 6), {}, 1);
+  const auto rounds = [](const LaunchList& launches) {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+      count += launches.kernel(i) == Kernel::round_rows;
+    }
+    return count;
+  };
+  EXPECT_GE(rounds(recorder.ran), 5 * config.num_hidden_layers);
+  EXPECT_EQ(rounds(fuse(recorder.ran, 1).launches), 0);
+}
+
+}  // namespace
+}  // namespace kakeya::cuda
