@@ -9,6 +9,7 @@
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/launch_accesses.h"
+#include "backend/cuda/launch_waits.h"
 #include "backend/cuda/strip_launch.h"
 
 namespace kakeya::cuda {
@@ -32,58 +33,6 @@ bool is_integer_product(Kernel kernel) {
 // How far apart launches may lie.
 constexpr std::size_t kMostBetween = 12;
 
-// The groups that each one waits for, one after the other.
-class WaitsOfGroups {
- public:
-  explicit WaitsOfGroups(const std::vector<Group>& groups) : groups_(groups) {}
-
-  // Returns those of the next group: of all that it conflicts with each is among them, or one of
-  // them waits for it.
-  const std::vector<std::uint32_t>& next() {
-    waits_.clear();
-    const std::size_t g = places_.size();
-    Place own = {0, true};
-    for (std::size_t before = g; before > 0; --before) {
-      const std::size_t apart = g - before;
-      if (apart >= kMostApart) {
-        own = wait_for_all(g);
-        break;
-      }
-      const Place& place = places_[before - 1];
-      if ((own.behind >> apart & 1U) == 0) {
-        if (!groups_[before - 1].accesses.conflicts_with(groups_[g].accesses)) {
-          own.is_behind_all = false;
-          continue;
-        }
-        waits_.push_back(static_cast<std::uint32_t>(before - 1));
-        own.behind |= std::uint64_t{1} << apart | place.behind << apart << 1;
-      }
-      if (place.is_behind_all) break;  // so the group is behind those before it, too
-    }
-    places_.push_back(own);
-    return waits_;
-  }
-
- private:
-  static constexpr std::size_t kMostApart = 60;
-  struct Place {
-    std::uint64_t behind;  // bit i: the group comes behind the one that is i + 1 before it
-    bool is_behind_all;
-  };
-
-  Place wait_for_all(std::size_t g) {
-    waits_.clear();
-    for (std::size_t before = 0; before < g; ++before) {
-      waits_.push_back(static_cast<std::uint32_t>(before));
-    }
-    return {~std::uint64_t{0}, true};
-  }
-
-  const std::vector<Group>& groups_;
-  std::vector<Place> places_;
-  std::vector<std::uint32_t> waits_;
-};
-
 class Fusion {
  public:
   Fusion(const LaunchList& launches, std::int64_t rows) : launches_(launches), rows_(rows) {}
@@ -92,11 +41,9 @@ class Fusion {
     for (std::size_t i = 0; i < launches_.size(); ++i) add(i);
     FusedLaunches fused;
     fused.places.assign(launches_.size(), SIZE_MAX);
-    WaitsOfGroups waits(groups_);
     for (const Group& group : groups_) {
       if (!group.accesses.is_known()) fused.places[group.members.front()] = fused.launches.size();
       write(group, fused.launches);
-      fused.launches.wait_for(waits.next());
     }
     return fused;
   }
@@ -419,6 +366,7 @@ void Fusion::write(const Group& group, LaunchList& to) const {
 FusedLaunches fuse(const LaunchList& launches, std::int64_t rows) {
   FusedLaunches fused = Fusion(launches, rows).run();
   fold_roundings(fused);
+  set_waits(fused.launches);
   return fused;
 }
 
