@@ -62,8 +62,10 @@ Code put_off(const char* name,
              const libcuda::Stream* stream,
              std::initializer_list<Address> places,
              std::size_t bytes,
+             Copy copy,
              std::function<void()> work) {
   const Call call(name);
+  library().count(copy, bytes);
   if (call.fails()) return call.code();
   Library& lib = library();
   for (const Address place : places) {
@@ -304,6 +306,7 @@ Code cuStreamSynchronize(libcuda::Stream* stream) {
   const Call call("cuStreamSynchronize");
   if (call.fails()) return call.code();
   if (!is_stream(stream)) return library().misuse(kInvalidValue, "waits for no stream");
+  ++library().record.waits;
   library().run_all();
   return library().failure;
 }
@@ -410,6 +413,7 @@ Code cuMemAllocHost_v2(void** memory, std::size_t bytes) {
   *memory = std::malloc(bytes);
   if (*memory == nullptr) return kOutOfMemory;
   ++library().record.objects;
+  library().pinned[*memory] = bytes;
   return kSuccess;
 }
 
@@ -421,6 +425,7 @@ Code cuMemFreeHost(void* memory) {
     lib.misuse(kSuccess, "releases host memory that copies may still read");
   }
   std::free(memory);
+  lib.pinned.erase(memory);
   --lib.record.objects;
   return kSuccess;
 }
@@ -447,13 +452,13 @@ Code cuMemcpyHtoDAsync_v2(Address to,
                           const void* from,
                           std::size_t bytes,
                           libcuda::Stream* stream) {
-  return put_off("cuMemcpyHtoD", stream, {to}, bytes, [=] {
+  return put_off("cuMemcpyHtoD", stream, {to}, bytes, {&Record::uploads, from}, [=] {
     library().memory.pages().upload({static_cast<const std::byte*>(from), bytes}, pointer(to));
   });
 }
 
 Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, libcuda::Stream* stream) {
-  return put_off("cuMemcpyDtoH", stream, {from}, bytes, [=] {
+  return put_off("cuMemcpyDtoH", stream, {from}, bytes, {&Record::downloads, to}, [=] {
     library().memory.pages().download(pointer(from), {static_cast<std::byte*>(to), bytes});
   });
 }
@@ -462,12 +467,12 @@ Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, libcuda::
   if (to < from + bytes && from < to + bytes) {
     return library().misuse(kInvalidValue, "copies between pieces that overlap");
   }
-  return put_off("cuMemcpyDtoD", stream, {to, from}, bytes,
+  return put_off("cuMemcpyDtoD", stream, {to, from}, bytes, {&Record::copies},
                  [=] { library().memory.pages().copy(pointer(from), pointer(to), bytes); });
 }
 
 Code cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, libcuda::Stream* stream) {
-  return put_off("cuMemsetD8", stream, {to}, bytes, [=] {
+  return put_off("cuMemsetD8", stream, {to}, bytes, {&Record::copies}, [=] {
     library().memory.pages().fill(pointer(to), static_cast<std::byte>(value), bytes);
   });
 }

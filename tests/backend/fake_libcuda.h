@@ -18,6 +18,11 @@ struct Record {
   std::int64_t set_nodes = 0;     // of graphs that were ready
   std::int64_t early_starts = 0;  // edges of graphs behind which a kernel starts early
   std::int64_t attributes = 0;    // that were set
+  std::int64_t uploads = 0;
+  std::int64_t downloads = 0;
+  std::int64_t copies = 0;    // within the card, and fills
+  std::int64_t pageable = 0;  // uploads and downloads that are not of pinned memory
+  std::int64_t waits = 0;
   std::int64_t calls = 0;         // with a context
   std::int64_t misuses = 0;       // calls that a card's library would refuse, or should
   char misuse[256] = {};          // the last of them

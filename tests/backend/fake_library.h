@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -100,6 +102,12 @@ struct ReadyGraphHandle {
   std::vector<NodeHandle> now;
 };
 
+// How a copy is counted.
+struct Copy {
+  std::int64_t Record::*kind;
+  const void* host = nullptr;
+};
+
 struct Library {
   std::mutex mutex;
   bool started = false;
@@ -112,8 +120,9 @@ struct Library {
   std::array<Handle, 8> streams;
   std::array<Handle, 8> modules;
   std::array<KernelHandle, std::size(kKernelNames)> kernels;
-  std::vector<std::function<Code()>> work;  // put off
-  std::int64_t tried_allocations = 0;       // since cuInit()
+  std::map<const void*, std::size_t> pinned;  // where host memory begins, and its bytes
+  std::vector<std::function<Code()>> work;    // put off
+  std::int64_t tried_allocations = 0;         // since cuInit()
   std::int64_t tried_launches = 0;
   Code failure = kSuccess;  // of the context; it stays
 
@@ -121,6 +130,17 @@ struct Library {
     ++record.misuses;
     std::snprintf(record.misuse, sizeof(record.misuse), "%s", what.c_str());
     return code;
+  }
+  void count(const Copy& copy, std::size_t bytes) {
+    ++(record.*copy.kind);
+    if (copy.host == nullptr) return;
+    const auto behind = pinned.upper_bound(copy.host);
+    const auto at = reinterpret_cast<std::uintptr_t>(copy.host);
+    const auto end = [](const auto& piece) {
+      return reinterpret_cast<std::uintptr_t>(piece.first) + piece.second;
+    };
+    const bool is_pinned = behind != pinned.begin() && at + bytes <= end(*std::prev(behind));
+    if (!is_pinned) ++record.pageable;
   }
   void run_all() {
     for (const auto& piece : work) {

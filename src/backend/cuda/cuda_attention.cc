@@ -14,8 +14,6 @@
 namespace kakeya::cuda {
 namespace {
 
-constexpr std::int64_t kNoTable = -1;
-
 LaunchShape pair_shape(std::int64_t pairs, std::int64_t rows) {
   return {(pairs + device::kElementThreads - 1) / device::kElementThreads, rows,
           device::kElementThreads, 0};
@@ -79,57 +77,44 @@ void CudaExecutor::begin(const Batch& batch) {
       tables.codes = add_tables(layer.restored.codes);
     }
   }
+  if (!tables_.find()) {
+    flush();
+    if (const Status begun = tables_.upload(waits_); !begun) fail(begun.error());
+  }
   has_inputs_ = false;
-  upload_tables();
+  // Now, for a copy amid the launches of a pass would part them.
+  if (batch.rows() <= plan_.max_rows) upload_inputs();
 }
 
-// Once a batch and in one piece: each copy from the host is waited for.
+// Once a batch and in one piece. Nobody waits: each batch has a place of its own until somebody
+// does.
 void CudaExecutor::upload_inputs() {
-  if (std::exchange(has_inputs_, true)) return;
   const std::span<const Position> positions = batch().positions;
   const std::span<const TokenId> ids = batch().ids;
+  if (std::exchange(has_inputs_, true) || positions.empty()) return;
   KAKEYA_CHECK(batch().rows() <= plan_.max_rows);
   static_assert(sizeof(Position) == sizeof(*positions_) && sizeof(TokenId) == sizeof(*ids_));
-  const auto to_ids = reinterpret_cast<std::byte*>(ids_) - reinterpret_cast<std::byte*>(positions_);
-  inputs_.resize(static_cast<std::size_t>(to_ids) + ids.size_bytes());
-  std::memcpy(inputs_.data(), positions.data(), positions.size_bytes());
-  std::memcpy(inputs_.data() + to_ids, ids.data(), ids.size_bytes());
-  upload(space(), std::span<const std::byte>(inputs_),
-         DevicePointer<Position>(positions_).as<std::byte>());
-}
-
-std::int64_t CudaExecutor::add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows) {
-  if (blocks == nullptr || rows.block_slots == 0) return kNoTable;
-  const auto at = static_cast<std::int64_t>(tables_.size());
-  const std::int64_t count = (rows.capacity + rows.block_slots - 1) / rows.block_slots;
-  for (std::int64_t block = 0; block < count; ++block) {
-    tables_.push_back(reinterpret_cast<std::uintptr_t>(blocks[block].address()));
+  flush();
+  if (begun_inputs_ == kBegunInputs) {
+    if (const Status waited = wait(); !waited) fail(waited.error());
   }
-  return at;
+  const auto to_ids = reinterpret_cast<std::byte*>(ids_) - reinterpret_cast<std::byte*>(positions_);
+  std::byte* const inputs = pinned_.get() + begun_inputs_++ * (pinned_bytes(plan_) / kBegunInputs);
+  std::memcpy(inputs, positions.data(), positions.size_bytes());
+  std::memcpy(inputs + to_ids, ids.data(), ids.size_bytes());
+  driver_.begin_upload({inputs, static_cast<std::size_t>(to_ids) + ids.size_bytes()},
+                       DevicePointer<Position>(positions_).as<std::byte>());
 }
 
 CudaExecutor::RowTables CudaExecutor::add_tables(const KvRows& rows) {
-  const std::int64_t keys = add_table(rows.keys, rows);
-  return {keys, add_table(rows.values, rows)};
-}
-
-// Most passes find the tables as they were.
-void CudaExecutor::upload_tables() {
-  if (tables_ == uploaded_tables_) return;
-  const std::uint64_t bytes = tables_.size() * sizeof(std::uint64_t);
-  if (bytes > device_tables_.size()) {
-    auto grown = budget_.allocate(MemoryClass::kActivations, 2 * bytes, space());
-    if (!grown) return fail(grown.error());
-    device_tables_ = std::move(grown).value();
-  }
-  upload(space(), std::span<const std::uint64_t>(tables_), device_tables_.device<std::uint64_t>());
-  uploaded_tables_ = tables_;
+  const std::int64_t keys = tables_.add(rows.keys, rows);
+  return {keys, tables_.add(rows.values, rows)};
 }
 
 device::CachedRows CudaExecutor::cached_rows(const KvRows& rows, const RowTables& tables) const {
-  const auto* const all = device_tables_.as<std::uint64_t>();
-  return {tables.keys == kNoTable ? nullptr : all + tables.keys,
-          tables.values == kNoTable ? nullptr : all + tables.values,
+  const auto* const all = tables_.data();
+  return {tables.keys == BlockTables::kNone ? nullptr : all + tables.keys,
+          tables.values == BlockTables::kNone ? nullptr : all + tables.values,
           rows.block_slots,
           rows.capacity,
           rows.sink,

@@ -54,7 +54,9 @@ class CudaBackend final : public Backend {
     if (rows > Driver::kMostBlocksY) return refuse("passes of rows", Driver::kMostBlocksY, rows);
     KAKEYA_ASSIGN_OR_RETURN(
         Buffer scratch, budget.allocate(MemoryClass::kActivations, executor_bytes(plan), memory()));
-    return std::make_unique<CudaExecutor>(*driver_, plan, std::move(scratch), budget);
+    KAKEYA_ASSIGN_OR_RETURN(auto pinned, driver_->pin(CudaExecutor::pinned_bytes(plan)));
+    return std::make_unique<CudaExecutor>(*driver_, plan, std::move(scratch), std::move(pinned),
+                                          budget);
   }
   // The bytes without tables of blocks, which grow with the caches: 16 bytes for each 64 positions.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {

@@ -51,6 +51,7 @@ class CudaDriver final : public Driver {
   bool takes_lists() const override { return true; }
   const CardSpace& space() const { return space_; }
   Result<std::span<std::byte>> staging() override;
+  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override;
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     space_.begin_upload(from, to);
   }
@@ -66,6 +67,8 @@ class CudaDriver final : public Driver {
 
  private:
   Status launch_one(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  // Pinned memory. Errors: kResourceExhausted, which says `what` for.
+  Result<void*> allocate_host(std::size_t bytes, std::string_view what);
   // Lets blocks of the kernel have so much shared memory.
   Code allow(KernelHandle& kernel, std::uint32_t shared_bytes);
 
@@ -100,19 +103,32 @@ Status CudaDriver::load(const DeviceImage& image, int capability_major) {
   return {};
 }
 
+Result<void*> CudaDriver::allocate_host(std::size_t bytes, std::string_view what) {
+  KAKEYA_TRY(stream_->failure());
+  void* memory = nullptr;
+  const Code code = stream_->table().allocate_host(&memory, bytes);
+  if (code == libcuda::kSuccess) return memory;
+  return error(StatusCode::kResourceExhausted, "{} gets no {} bytes of pinned memory to {}: {}",
+               stream_->name(), bytes, what, libcuda::describe(stream_->table(), code));
+}
+
 Result<std::span<std::byte>> CudaDriver::staging() {
   const CardStream::Turn turn(*stream_);
   KAKEYA_TRY(stream_->failure());
   if (!staging_.empty()) return staging_;
-  void* memory = nullptr;
-  const Code code = stream_->table().allocate_host(&memory, kStagingBytes);
-  if (code != libcuda::kSuccess) {
-    return error(StatusCode::kResourceExhausted,
-                 "{} gets no {} bytes of pinned memory to load weights through: {}",
-                 stream_->name(), kStagingBytes, libcuda::describe(stream_->table(), code));
-  }
+  KAKEYA_ASSIGN_OR_RETURN(void* memory, allocate_host(kStagingBytes, "load weights through"));
   staging_ = {static_cast<std::byte*>(memory), kStagingBytes};
   return staging_;
+}
+
+Result<std::shared_ptr<std::byte>> CudaDriver::pin(std::size_t bytes) {
+  const CardStream::Turn turn(*stream_);
+  KAKEYA_ASSIGN_OR_RETURN(void* memory, allocate_host(bytes, "run passes"));
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [this](std::byte* pinned) {
+    const CardStream::Turn releasing(*stream_);
+    stream_->wait();
+    stream_->table().release_host(pinned);
+  });
 }
 
 Code CudaDriver::allow(KernelHandle& kernel, std::uint32_t shared_bytes) {

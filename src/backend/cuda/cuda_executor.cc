@@ -83,15 +83,22 @@ std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
   return places_of(plan, kRoundings).bytes;
 }
 
+// Positions and ids of some batches, as they lie in the scratch.
+std::size_t CudaExecutor::pinned_bytes(const ExecutorPlan& plan) {
+  return kBegunInputs * places_of(plan, kRoundings).hidden;
+}
+
 CudaExecutor::CudaExecutor(Driver& driver,
                            const ExecutorPlan& plan,
                            Buffer scratch,
+                           std::shared_ptr<std::byte> pinned,
                            MemoryBudget& budget)
     : driver_(driver),
-      budget_(budget),
       plan_(plan),
       scratch_(std::move(scratch)),
-      num_partials_(count_partials(plan)) {
+      pinned_(std::move(pinned)),
+      num_partials_(count_partials(plan)),
+      tables_(driver, budget) {
   const ScratchPlaces places = places_of(plan, kRoundings);
   const auto at = [&]<typename T>(T*& pointer, std::uint64_t place) {
     pointer = reinterpret_cast<T*>(scratch_.data() + place);
@@ -122,11 +129,18 @@ void CudaExecutor::fail(Error error) {
   if (failure_) failure_ = Unexpected(std::move(error));
 }
 
+Status CudaExecutor::wait() {
+  const Status all = driver_.synchronize();
+  ++waits_;
+  begun_inputs_ = 0;
+  return all;
+}
+
 // Waits also for a pass that failed: nothing of it may run on into the next one.
 Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
   remembers_rounded_ = false;
   flush();
-  const Status all = driver_.synchronize();
+  const Status all = wait();
   if (failure_) return all;
   return std::exchange(failure_, {});
 }

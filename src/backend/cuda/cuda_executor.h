@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/block_tables.h"
 #include "backend/cuda/cuda_matrix.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/fuse.h"
@@ -17,10 +18,16 @@ namespace kakeya::cuda {
 
 class CudaExecutor final : public Executor {
  public:
-  // `scratch` is of scratch_bytes(plan), in the driver's memory; tables of blocks are charged to
-  // `budget` as caches grow. Both must outlive it.
-  CudaExecutor(Driver& driver, const ExecutorPlan& plan, Buffer scratch, MemoryBudget& budget);
+  // `scratch` is of scratch_bytes(plan), in the driver's memory, and `pinned` of
+  // pinned_bytes(plan); tables of blocks are charged to `budget` as caches grow. The driver and it
+  // must outlive it.
+  CudaExecutor(Driver& driver,
+               const ExecutorPlan& plan,
+               Buffer scratch,
+               std::shared_ptr<std::byte> pinned,
+               MemoryBudget& budget);
   static std::uint64_t scratch_bytes(const ExecutorPlan& plan);
+  static std::size_t pinned_bytes(const ExecutorPlan& plan);
 
   void begin(const Batch& batch) override;
   Status end(std::span<const ConstRows> read) override;
@@ -81,7 +88,10 @@ class CudaExecutor final : public Executor {
     float* low_sums;
   };
   static constexpr std::size_t kRoundings = 4;
-  // Where the tables of the blocks of keys and of values begin, in all tables; none: kNoTable.
+  // Batches whose inputs may be on their way to the device.
+  static constexpr std::size_t kBegunInputs = 4;
+  // Where the tables of the blocks of keys and of values begin, in all tables; or
+  // BlockTables::kNone.
   struct RowTables {
     std::int64_t keys;
     std::int64_t values;
@@ -102,6 +112,8 @@ class CudaExecutor final : public Executor {
   // Hands on those that wait. After a failure nothing runs until end() has told it.
   void flush();
   void fail(Error error);
+  // Waits for all that was begun. Errors: those of Driver::synchronize().
+  Status wait();
   // Launches what writes `out` alone: rounded rows stay so where they are others.
   void launch_product(Kernel kernel, const LaunchShape& shape, const void* parameters, Rows out);
   // Rows for products with weights, of which some may be of integers: then they are rounded, unless
@@ -123,8 +135,6 @@ class CudaExecutor final : public Executor {
                               const CudaMatrix& down,
                               std::int64_t rows);
   void upload_inputs();
-  void upload_tables();
-  std::int64_t add_table(const DevicePointer<std::byte>* blocks, const KvRows& rows);
   RowTables add_tables(const KvRows& rows);
   // The tables of `layer` of the segment with this index.
   const LayerTables& layer_tables(std::size_t segment, std::int64_t layer) const;
@@ -171,9 +181,9 @@ class CudaExecutor final : public Executor {
   }
 
   Driver& driver_;
-  MemoryBudget& budget_;
   const ExecutorPlan plan_;
   Buffer scratch_;
+  std::shared_ptr<std::byte> pinned_;
   // The parts of scratch_.
   std::int64_t* positions_;
   std::int32_t* ids_;
@@ -184,14 +194,13 @@ class CudaExecutor final : public Executor {
   float* expert_ranks_;
   std::array<Rounding, kRoundings> roundings_;
 
-  std::vector<std::uint64_t> tables_;  // as they are to be on the device
-  std::vector<std::uint64_t> uploaded_tables_;
-  Buffer device_tables_;
+  BlockTables tables_;
   std::vector<std::size_t> first_layers_;  // of each segment, in layers_
   std::vector<LayerTables> layers_;
-  std::vector<std::byte> inputs_;  // positions, and ids behind them, as they are on the device
-  bool has_inputs_ = false;        // the device, those of the batch
-  std::vector<float> staged_;      // rows of a table that is in host memory
+  bool has_inputs_ = false;                         // the device, those of the batch
+  std::uint64_t waits_ = 0;                         // how often wait() was called
+  std::size_t begun_inputs_ = 0;                    // uploads of inputs since then
+  std::vector<float> staged_;                       // rows of a table that is in host memory
   std::vector<device::ListedLogit> largest_;        // lists, as they lie in partials_
   std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
   std::vector<TokenLogit> listed_;                  // of one row

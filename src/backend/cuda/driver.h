@@ -102,8 +102,11 @@ class Driver {
   // kStagingBytes of the host's memory, from which copies are fast: the same ones in each call, for
   // one user at a time. Errors: kResourceExhausted; those of synchronize().
   virtual Result<std::span<std::byte>> staging() = 0;
-  // Copies `from`, a part of staging(), which must stay as it is until synchronize(). A failure is
-  // what that returns.
+  // Memory of the host for copies that nobody waits for. It must go before the driver does; its
+  // last owner then waits for them. Errors: those of staging().
+  virtual Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) = 0;
+  // Copies `from`, a part of staging() or of pinned memory, which must stay as it is until
+  // synchronize(). A failure is what that returns.
   virtual void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) = 0;
   // Runs the kernels after all before them, and before copies that follow. Errors: kInternal, with
   // the kernel that was refused, behind which none runs; those of synchronize().

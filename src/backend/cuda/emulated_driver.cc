@@ -30,7 +30,8 @@ constexpr emulated::KernelBody kBodies[] = {
 #undef KAKEYA_KERNEL
 };
 
-// Memory in which allocations hold NaN until they are written.
+// Memory in which allocations hold NaN until they are written. Copies that are begun are done as
+// late as a card may do them: bytes that do not stay until then are not those that arrive.
 class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
  public:
   EmulatedSpace(std::unique_ptr<GuardedSpace> pages, bool allows_host_memory)
@@ -43,22 +44,38 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     if (memory != nullptr) pages_->fill(DevicePointer(memory), std::byte{0xff}, bytes);
     return memory;
   }
-  void release(std::byte* memory, std::uint64_t bytes) override { pages_->release(memory, bytes); }
+  void release(std::byte* memory, std::uint64_t bytes) override {
+    finish_copies();
+    pages_->release(memory, bytes);
+  }
+  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back({from, to});
+  }
+  void finish_copies() {
+    const std::lock_guard lock(mutex_);
+    for (const Upload& each : begun_) pages_->upload(each.from, each.to);
+    begun_.clear();
+  }
   void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
+    finish_copies();
     if (is_of_host(to.address())) return host().upload(from, to);
     pages_->upload(from, to);
   }
   void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
+    finish_copies();
     if (is_of_host(from.address())) return host().download(from, to);
     pages_->download(from, to);
   }
   void copy(DevicePointer<const std::byte> from,
             DevicePointer<std::byte> to,
             std::uint64_t bytes) override {
+    finish_copies();
     if (is_of_host(from.address())) return host().copy(from, to, bytes);
     pages_->copy(from, to, bytes);
   }
   void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override {
+    finish_copies();
     if (is_of_host(to.address())) return host().fill(to, value, bytes);
     pages_->fill(to, value, bytes);
   }
@@ -76,8 +93,15 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     return allows_host_memory_ && !pages_->has_address(address);
   }
 
+  struct Upload {
+    std::span<const std::byte> from;
+    DevicePointer<std::byte> to;
+  };
+
   std::unique_ptr<GuardedSpace> pages_;
   const bool allows_host_memory_;
+  std::mutex mutex_;  // of what follows
+  std::vector<Upload> begun_;
 };
 
 class EmulatedDriver final : public Driver {
@@ -95,14 +119,22 @@ class EmulatedDriver final : public Driver {
     staging_.resize(kStagingBytes);
     return staging_;
   }
+  // Holds NaN until something arrives.
+  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override {
+    std::shared_ptr<std::byte> memory(new std::byte[bytes], [this](std::byte* pinned) {
+      static_cast<void>(synchronize());
+      delete[] pinned;
+    });
+    std::fill_n(memory.get(), bytes, std::byte{0xff});
+    return memory;
+  }
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
-    const std::lock_guard lock(mutex_);
-    begun_.push_back({from, to});
+    space_.begin_upload(from, to);
   }
 
   Status launch(const LaunchList& launches) override {
     const std::lock_guard lock(mutex_);
-    finish_uploads();
+    space_.finish_copies();
     const GuardedSpace::Access access(space_.pages());
     for (std::size_t i = 0; i < launches.size(); ++i) {
       const Kernel kernel = launches.kernel(i);
@@ -113,27 +145,15 @@ class EmulatedDriver final : public Driver {
     return {};
   }
   Status synchronize() override {
-    const std::lock_guard lock(mutex_);
-    finish_uploads();
+    space_.finish_copies();
     return {};
   }
 
  private:
-  struct Upload {
-    std::span<const std::byte> from;
-    DevicePointer<std::byte> to;
-  };
-  // Uploads as late as a card may: bytes that do not stay until then are not those that arrive.
-  void finish_uploads() {
-    for (const Upload& upload : begun_) space_.upload(upload.from, upload.to);
-    begun_.clear();
-  }
-
   EmulatedSpace space_;
   const bool takes_lists_;
   std::mutex mutex_;  // of what follows
   std::vector<std::byte> staging_;
-  std::vector<Upload> begun_;
   emulated::Emulator emulator_;
 };
 
