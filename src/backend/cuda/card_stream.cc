@@ -109,6 +109,7 @@ std::byte* CardSpace::allocate(std::uint64_t bytes) {
 // Releases memory, also of a card that is lost.
 void CardSpace::release(std::byte* memory, std::uint64_t /*bytes*/) {
   const CardStream::Turn turn(stream_);
+  ++num_changes_;
   stream_.wait();
   const libcuda::Code code = stream_.table().release(card_address(memory));
   if (stream_.works()) stream_.check("release", code);
@@ -127,6 +128,7 @@ void CardSpace::begin_upload(std::span<const std::byte> from, DevicePointer<std:
 
 bool CardSpace::copy_to_card(std::span<const std::byte> from, DevicePointer<std::byte> to) {
   if (from.empty() || !stream_.works()) return false;
+  ++num_changes_;
   const libcuda::Code code = stream_.table().upload(card_address(to.address()), from.data(),
                                                     from.size(), stream_.stream());
   return stream_.check("upload", code);
@@ -135,12 +137,20 @@ bool CardSpace::copy_to_card(std::span<const std::byte> from, DevicePointer<std:
 void CardSpace::download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
   if (to.empty()) return;
   const CardStream::Turn turn(stream_);
-  if (stream_.works()) {
-    const libcuda::Code code = stream_.table().download(to.data(), card_address(from.address()),
-                                                        to.size(), stream_.stream());
-    if (stream_.check("download", code) && stream_.wait()) return;
-  }
+  if (copy_from_card(from, to) && stream_.wait()) return;
   std::memset(to.data(), 0xff, to.size());  // NaN, not what happened to be there
+}
+
+void CardSpace::begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
+  const CardStream::Turn turn(stream_);
+  copy_from_card(from, to);
+}
+
+bool CardSpace::copy_from_card(DevicePointer<const std::byte> from, std::span<std::byte> to) {
+  if (to.empty() || !stream_.works()) return false;
+  const libcuda::Code code = stream_.table().download(to.data(), card_address(from.address()),
+                                                      to.size(), stream_.stream());
+  return stream_.check("download", code);
 }
 
 // Copies in pieces that do not overlap: CUDA does not define the result of one where source and
@@ -152,6 +162,7 @@ void CardSpace::copy(DevicePointer<const std::byte> from,
   const libcuda::Address target = card_address(to.address());
   if (bytes == 0 || source == target) return;
   const CardStream::Turn turn(stream_);
+  ++num_changes_;
   const std::uint64_t distance = source > target ? source - target : target - source;
   const std::uint64_t piece = std::min<std::uint64_t>(bytes, distance);
   for (std::uint64_t done = 0; done < bytes && stream_.works(); done += piece) {
@@ -166,6 +177,7 @@ void CardSpace::fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t
   if (bytes == 0) return;
   const CardStream::Turn turn(stream_);
   if (!stream_.works()) return;
+  ++num_changes_;
   const libcuda::Code code = stream_.table().fill(
       card_address(to.address()), static_cast<unsigned char>(value), bytes, stream_.stream());
   stream_.check("fill", code);

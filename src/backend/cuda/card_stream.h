@@ -1,6 +1,7 @@
 // A stream of a card in the context that the whole process shares, and what went wrong there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -92,16 +93,22 @@ class CardSpace final : public MemorySpace {
   // Begins an upload without waiting: `from` must stay as it is until somebody waits.
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to);
   void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override;
+  // Begins a download without waiting: `to` holds anything until somebody waits.
+  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to);
   void copy(DevicePointer<const std::byte> from,
             DevicePointer<std::byte> to,
             std::uint64_t bytes) override;
   void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override;
+  // Uploads, copies, fills and releases so far.
+  std::uint64_t num_changes() const { return num_changes_; }
 
  private:
-  // For the holder of a turn. Returns whether something was begun.
+  // For the holder of a turn. Return whether something was begun.
   bool copy_to_card(std::span<const std::byte> from, DevicePointer<std::byte> to);
+  bool copy_from_card(DevicePointer<const std::byte> from, std::span<std::byte> to);
 
   CardStream& stream_;
+  std::atomic<std::uint64_t> num_changes_ = 0;
 };
 
 }  // namespace kakeya::cuda

@@ -64,6 +64,7 @@ void CudaExecutor::begin(const Batch& batch) {
   Executor::begin(batch);
   rounded_ = {};
   rounding_ = 0;  // so that passes of one kind have the same launches
+  listed_rows_ = {};
   remembers_rounded_ = true;
   tables_.clear();
   layers_.clear();
@@ -99,7 +100,7 @@ void CudaExecutor::upload_inputs() {
     if (const Status waited = wait(); !waited) fail(waited.error());
   }
   const auto to_ids = reinterpret_cast<std::byte*>(ids_) - reinterpret_cast<std::byte*>(positions_);
-  std::byte* const inputs = pinned_.get() + begun_inputs_++ * (pinned_bytes(plan_) / kBegunInputs);
+  std::byte* const inputs = inputs_ + begun_inputs_++ * input_bytes_;
   std::memcpy(inputs, positions.data(), positions.size_bytes());
   std::memcpy(inputs + to_ids, ids.data(), ids.size_bytes());
   driver_.begin_upload({inputs, static_cast<std::size_t>(to_ids) + ids.size_bytes()},

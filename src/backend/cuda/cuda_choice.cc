@@ -1,9 +1,11 @@
 // Choosing where the largest logits mostly are enough: the device lists them, so that rows of
 // logits stay there, and the host's sampler chooses among them. A row of which it cannot tell comes
-// to the host whole.
+// to the host whole. Lists are made and copied with the pass that gives the logits, before anybody
+// asks: whoever chooses then only reads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "backend/choose.h"
 #include "backend/cuda/cuda_executor.h"
@@ -15,6 +17,8 @@ namespace {
 // 262,144 columns have 256 bins. Were it by chance, one row of ten thousand would have as many of
 // its 64 largest in one bin as are listed.
 constexpr std::int64_t kMostBlocks = 32;
+// More of a pass are chosen from whole, if ever.
+constexpr std::int64_t kMostListedRows = 256;
 
 std::int64_t span_of(std::int64_t width) {
   const std::int64_t columns = (width + kMostBlocks - 1) / kMostBlocks;
@@ -33,21 +37,63 @@ Rows row_of(Rows rows, std::size_t row) {
 
 }  // namespace
 
-std::optional<std::size_t> CudaExecutor::list_largest(Rows rows, const Sampler& sampler) {
+std::int64_t CudaExecutor::most_listed(const ExecutorPlan& plan) {
+  return std::min(plan.max_rows, kMostListedRows) * kMostBlocks * device::kLargestListed;
+}
+
+std::optional<std::size_t> CudaExecutor::list_largest(ConstRows rows) {
   const auto listed = static_cast<std::size_t>(rows.count * num_listed(rows.width));
-  const auto room =
-      static_cast<std::size_t>(num_partials_) * sizeof(float) / sizeof(device::ListedLogit);
-  if (!sampler.chooses_from_largest() || largest_.size() + listed > room) return std::nullopt;
-  const std::size_t first = largest_.size();
-  largest_.resize(first + listed);
-  const device::LargestParams parameters = {
-      rows.data.address(), rows.width, span_of(rows.width),
-      reinterpret_cast<device::ListedLogit*>(partials_) + first};
+  if (num_listed_ + listed > static_cast<std::size_t>(most_listed(plan_))) return std::nullopt;
+  const std::size_t first = std::exchange(num_listed_, num_listed_ + listed);
+  const device::LargestParams parameters = {rows.data.address(), rows.width, span_of(rows.width),
+                                            lists_ + first};
   launch(Kernel::largest,
          {num_listed(rows.width) / device::kLargestListed, rows.count, device::kLargestThreads,
           device::kLargestWords},
          &parameters);
   return first;
+}
+
+void CudaExecutor::list_logits(std::span<const ConstRows> read) {
+  num_listed_ = 0;
+  const ConstRows logits = read.empty() ? ConstRows() : read.front();
+  if (logits.count == 0 || logits.count != batch().logit_rows()) return;
+  if (list_largest(logits)) listed_rows_ = {logits, driver_.num_changes()};
+}
+
+void CudaExecutor::fetch_lists() {
+  if (num_listed_ == 0 || !failure_) return;
+  const auto bytes = num_listed_ * sizeof(device::ListedLogit);
+  driver_.begin_download(DevicePointer<const device::ListedLogit>(lists_).as<const std::byte>(),
+                         {pinned_.get(), bytes});
+}
+
+std::optional<std::size_t> CudaExecutor::find_lists(ConstRows rows) const {
+  const ConstRows& all = listed_rows_.rows;
+  if (rows.width != all.width || listed_rows_.changes != driver_.num_changes()) return std::nullopt;
+  const auto row_bytes = static_cast<std::uintptr_t>(rows.width) * sizeof(float);
+  const auto begin = reinterpret_cast<std::uintptr_t>(all.data.address());
+  const auto at = reinterpret_cast<std::uintptr_t>(rows.data.address());
+  if (at < begin || (at - begin) % row_bytes != 0) return std::nullopt;
+  const auto first = static_cast<std::int64_t>((at - begin) / row_bytes);
+  if (first + rows.count > all.count) return std::nullopt;
+  return static_cast<std::size_t>(first * num_listed(rows.width));
+}
+
+Status CudaExecutor::place_lists() {
+  places_.clear();
+  bool has_all = true;
+  for (const ConstRows& rows : wanted_) {
+    places_.push_back(rows.count == 0 ? std::nullopt : find_lists(rows));
+    has_all = has_all && (rows.count == 0 || places_.back());
+  }
+  if (has_all) return {};
+  num_listed_ = 0;
+  places_.clear();
+  for (const ConstRows& rows : wanted_) {
+    places_.push_back(rows.count == 0 ? std::nullopt : list_largest(rows));
+  }
+  return num_listed_ == 0 ? Status() : finish();
 }
 
 std::optional<LargestLogits> CudaExecutor::read_largest(std::size_t first,
@@ -58,7 +104,7 @@ std::optional<LargestLogits> CudaExecutor::read_largest(std::size_t first,
   LargestLogits largest = {{}, -std::numeric_limits<float>::infinity()};
   listed_.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [value, id] = largest_[first + row * count + i];
+    const auto& [value, id] = lists()[first + row * count + i];
     if (std::isnan(value)) return std::nullopt;
     if (id < 0) continue;
     if (id != never) listed_.push_back({id, value});
@@ -69,23 +115,14 @@ std::optional<LargestLogits> CudaExecutor::read_largest(std::size_t first,
   return largest;
 }
 
-Status CudaExecutor::fetch_largest() {
-  if (largest_.empty()) return {};
-  download(space(),
-           DevicePointer<const device::ListedLogit>(
-               reinterpret_cast<const device::ListedLogit*>(partials_)),
-           std::span(largest_));
-  return end({});
-}
-
 void CudaExecutor::choose(std::span<SequenceChoice> choices, HostCopies& copies) {
-  largest_.clear();
-  places_.clear();
+  wanted_.clear();
   for (const SequenceChoice& choice : choices) {
     const bool wants_logits = !choice.raw_logits.empty();
-    places_.push_back(wants_logits ? std::nullopt : list_largest(choice.logits, *choice.sampler));
+    const bool lists_do = !wants_logits && choice.sampler->chooses_from_largest();
+    wanted_.push_back(lists_do ? ConstRows(choice.logits) : ConstRows());
   }
-  const Status fetched = fetch_largest();
+  const Status fetched = place_lists();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     SequenceChoice& choice = choices[i];
     if (!fetched) {
@@ -119,13 +156,13 @@ TokenId CudaExecutor::draft_row_from_largest(std::size_t first,
 }
 
 void CudaExecutor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) {
-  largest_.clear();
-  places_.clear();
+  wanted_.clear();
   for (const BlockChoice& choice : choices) {
-    places_.push_back(list_largest(choice.logits, *choice.sampler));
+    const bool lists_do = choice.sampler->chooses_from_largest();
+    wanted_.push_back(lists_do ? ConstRows(choice.logits) : ConstRows());
   }
   // A failure spoils guesses alone; a card that is lost ends the pass that looks at them.
-  static_cast<void>(fetch_largest());
+  static_cast<void>(place_lists());
   for (std::size_t i = 0; i < choices.size(); ++i) {
     BlockChoice& choice = choices[i];
     if (!places_[i]) {

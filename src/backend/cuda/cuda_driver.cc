@@ -55,6 +55,10 @@ class CudaDriver final : public Driver {
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     space_.begin_upload(from, to);
   }
+  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
+    space_.begin_download(from, to);
+  }
+  std::uint64_t num_changes() const override { return space_.num_changes(); }
 
   // Errors: kUnavailable.
   Status load(const DeviceImage& image, int capability_major);

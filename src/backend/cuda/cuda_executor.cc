@@ -34,6 +34,8 @@ struct ScratchPlaces {
   std::uint64_t expert_order;
   std::uint64_t expert_tiles;
   std::uint64_t expert_ranks;
+  std::uint64_t lists;
+  std::uint64_t list_bytes;
   std::uint64_t bytes;
 };
 
@@ -73,6 +75,8 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
   places.expert_ranks = layout.take(pairs * plan.hidden_size, sizeof(float));
+  places.lists = layout.take(CudaExecutor::most_listed(plan), sizeof(device::ListedLogit));
+  places.list_bytes = layout.used - places.lists;
   places.bytes = layout.used;
   return places;
 }
@@ -83,9 +87,10 @@ std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
   return places_of(plan, kRoundings).bytes;
 }
 
-// Positions and ids of some batches, as they lie in the scratch.
+// Lists of the largest logits, and positions and ids of some batches, as they lie in the scratch.
 std::size_t CudaExecutor::pinned_bytes(const ExecutorPlan& plan) {
-  return kBegunInputs * places_of(plan, kRoundings).hidden;
+  const ScratchPlaces places = places_of(plan, kRoundings);
+  return places.list_bytes + kBegunInputs * places.hidden;
 }
 
 CudaExecutor::CudaExecutor(Driver& driver,
@@ -115,6 +120,9 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(expert_groups_.order, places.expert_order);
   at(expert_groups_.tiles, places.expert_tiles);
   at(expert_ranks_, places.expert_ranks);
+  at(lists_, places.lists);
+  inputs_ = pinned_.get() + places.list_bytes;
+  input_bytes_ = places.hidden;
 }
 
 void CudaExecutor::flush() {
@@ -136,11 +144,18 @@ Status CudaExecutor::wait() {
   return all;
 }
 
-// Waits also for a pass that failed: nothing of it may run on into the next one.
-Status CudaExecutor::end(std::span<const ConstRows> /*read*/) {
+Status CudaExecutor::end(std::span<const ConstRows> read) {
   remembers_rounded_ = false;
+  list_logits(read);
+  return finish();
+}
+
+// Waits also for a pass that failed: nothing of it may run on into the next one.
+Status CudaExecutor::finish() {
   flush();
+  fetch_lists();
   const Status all = wait();
+  if (!all || !failure_) listed_rows_ = {};
   if (failure_) return all;
   return std::exchange(failure_, {});
 }

@@ -28,6 +28,8 @@ class CudaExecutor final : public Executor {
                MemoryBudget& budget);
   static std::uint64_t scratch_bytes(const ExecutorPlan& plan);
   static std::size_t pinned_bytes(const ExecutorPlan& plan);
+  // The logits that there is room to list.
+  static std::int64_t most_listed(const ExecutorPlan& plan);
 
   void begin(const Batch& batch) override;
   Status end(std::span<const ConstRows> read) override;
@@ -103,9 +105,16 @@ class CudaExecutor final : public Executor {
     RowTables codes;
   };
 
+  // Rows of logits whose lists lie in lists_ and lists(), with the device's changes before.
+  struct ListedRows {
+    ConstRows rows;
+    std::uint64_t changes = 0;
+  };
+
   // Where the driver takes lists, kernels of a pass wait here until something needs them.
   void launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
     rounded_ = {};
+    listed_rows_ = {};
     launches_.add(kernel, shape, parameters);
     if (!driver_.takes_lists()) flush();
   }
@@ -158,11 +167,23 @@ class CudaExecutor final : public Executor {
               const AttentionSettings& settings);
   void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
   void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows);
-  // Has the device list the largest logits of each row: where its lists will begin in largest_.
-  // None if `sampler` needs more, or there is no room.
-  std::optional<std::size_t> list_largest(Rows rows, const Sampler& sampler);
-  // Waits for what list_largest() began. Errors: as end().
-  Status fetch_largest();
+  // Has the device list the largest logits of each row: where its lists will begin in lists(). None
+  // if there is no room.
+  std::optional<std::size_t> list_largest(ConstRows rows);
+  // Behind a pass: lists its rows of logits, of which tokens are mostly chosen.
+  void list_logits(std::span<const ConstRows> read);
+  // Begins to copy what was listed.
+  void fetch_lists();
+  // Hands on what waits, and waits for all. Errors: as end().
+  Status finish();
+  // Where the lists of rows of the pass begin; none if something may have written them since.
+  std::optional<std::size_t> find_lists(ConstRows rows) const;
+  // Gives places_ to the rows of wanted_, whose lists are there or are made now, all together.
+  // Errors: as end().
+  Status place_lists();
+  const device::ListedLogit* lists() const {
+    return reinterpret_cast<const device::ListedLogit*>(pinned_.get());
+  }
   // The largest logits of one of the rows whose lists begin at `first`, without `never`; valid
   // until the next call. None if the row has a number that is not finite.
   std::optional<LargestLogits> read_largest(std::size_t first,
@@ -177,6 +198,7 @@ class CudaExecutor final : public Executor {
   MemorySpace& space() {
     flush();
     rounded_ = {};
+    listed_rows_ = {};
     return driver_.memory();
   }
 
@@ -192,17 +214,22 @@ class CudaExecutor final : public Executor {
   std::int64_t num_partials_;
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
+  device::ListedLogit* lists_;
   std::array<Rounding, kRoundings> roundings_;
 
   BlockTables tables_;
   std::vector<std::size_t> first_layers_;  // of each segment, in layers_
   std::vector<LayerTables> layers_;
-  bool has_inputs_ = false;                         // the device, those of the batch
-  std::uint64_t waits_ = 0;                         // how often wait() was called
-  std::size_t begun_inputs_ = 0;                    // uploads of inputs since then
-  std::vector<float> staged_;                       // rows of a table that is in host memory
-  std::vector<device::ListedLogit> largest_;        // lists, as they lie in partials_
-  std::vector<std::optional<std::size_t>> places_;  // in them, of each choice
+  bool has_inputs_ = false;       // the device, those of the batch
+  std::uint64_t waits_ = 0;       // how often wait() was called
+  std::byte* inputs_;             // pinned
+  std::size_t input_bytes_;       // of a batch
+  std::size_t begun_inputs_ = 0;  // uploads of inputs since then
+  std::vector<float> staged_;     // rows of a table that is in host memory
+  std::size_t num_listed_ = 0;    // in lists_
+  ListedRows listed_rows_;
+  std::vector<ConstRows> wanted_;                   // of each choice; no rows: lists do not do
+  std::vector<std::optional<std::size_t>> places_;  // in lists(), of each of them
   std::vector<TokenLogit> listed_;                  // of one row
   std::size_t rounding_ = 0;                        // the one that was used last
   RoundedRows rounded_;                             // which no launch has written since

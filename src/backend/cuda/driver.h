@@ -108,6 +108,10 @@ class Driver {
   // Copies `from`, a part of staging() or of pinned memory, which must stay as it is until
   // synchronize(). A failure is what that returns.
   virtual void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) = 0;
+  // Copies into such memory, which holds anything until synchronize().
+  virtual void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) = 0;
+  // How often anything but a kernel changed memory of the device so far.
+  virtual std::uint64_t num_changes() const = 0;
   // Runs the kernels after all before them, and before copies that follow. Errors: kInternal, with
   // the kernel that was refused, behind which none runs; those of synchronize().
   virtual Status launch(const LaunchList& launches) = 0;

@@ -1,5 +1,7 @@
 // The emulator as a device: its memory cannot be touched but by kernels and copies.
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -45,20 +47,27 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     return memory;
   }
   void release(std::byte* memory, std::uint64_t bytes) override {
-    finish_copies();
+    change();
     pages_->release(memory, bytes);
   }
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
+    ++num_changes_;
     const std::lock_guard lock(mutex_);
-    begun_.push_back({from, to});
+    begun_.push_back([this, from, to] { pages_->upload(from, to); });
   }
+  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back([this, from, to] { pages_->download(from, to); });
+  }
+  // Uploads, copies, fills and releases so far.
+  std::uint64_t num_changes() const { return num_changes_; }
   void finish_copies() {
     const std::lock_guard lock(mutex_);
-    for (const Upload& each : begun_) pages_->upload(each.from, each.to);
+    for (const auto& copy : begun_) copy();
     begun_.clear();
   }
   void upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
-    finish_copies();
+    change();
     if (is_of_host(to.address())) return host().upload(from, to);
     pages_->upload(from, to);
   }
@@ -70,12 +79,12 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
   void copy(DevicePointer<const std::byte> from,
             DevicePointer<std::byte> to,
             std::uint64_t bytes) override {
-    finish_copies();
+    change();
     if (is_of_host(from.address())) return host().copy(from, to, bytes);
     pages_->copy(from, to, bytes);
   }
   void fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) override {
-    finish_copies();
+    change();
     if (is_of_host(to.address())) return host().fill(to, value, bytes);
     pages_->fill(to, value, bytes);
   }
@@ -93,15 +102,16 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     return allows_host_memory_ && !pages_->has_address(address);
   }
 
-  struct Upload {
-    std::span<const std::byte> from;
-    DevicePointer<std::byte> to;
-  };
+  void change() {
+    ++num_changes_;
+    finish_copies();
+  }
 
   std::unique_ptr<GuardedSpace> pages_;
   const bool allows_host_memory_;
+  std::atomic<std::uint64_t> num_changes_ = 0;
   std::mutex mutex_;  // of what follows
-  std::vector<Upload> begun_;
+  std::vector<std::function<void()>> begun_;
 };
 
 class EmulatedDriver final : public Driver {
@@ -131,6 +141,10 @@ class EmulatedDriver final : public Driver {
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     space_.begin_upload(from, to);
   }
+  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
+    space_.begin_download(from, to);
+  }
+  std::uint64_t num_changes() const override { return space_.num_changes(); }
 
   Status launch(const LaunchList& launches) override {
     const std::lock_guard lock(mutex_);
