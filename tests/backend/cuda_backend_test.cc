@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <utility>
@@ -25,6 +27,10 @@ namespace {
 
 using test::ForwardRecord;
 using test::TestModel;
+using testing::AllOf;
+using testing::Each;
+using testing::Ge;
+using testing::SizeIs;
 using testing::StartsWith;
 
 TEST(CudaBackend, NamesWhatIsNoCard) {
@@ -196,6 +202,70 @@ TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
   EXPECT_EQ(result->ids, expected->generate(generate)->ids);
   EXPECT_EQ(last, first);
   EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
+}
+
+// What the library is asked for in a round: to launch graphs and kernels outside of them, to copy,
+// where nobody waits for it and where somebody must, and to wait.
+struct Calls {
+  std::int64_t graphs = 0;
+  std::int64_t launches = 0;
+  std::int64_t uploads = 0;
+  std::int64_t downloads = 0;
+  std::int64_t pageable = 0;
+  std::int64_t waits = 0;
+
+  bool operator==(const Calls&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Calls& calls) {
+  return out << calls.graphs << " graphs, " << calls.launches << " launches, " << calls.uploads
+             << " uploads, " << calls.downloads << " downloads, " << calls.pageable
+             << " pageable copies, " << calls.waits << " waits";
+}
+
+Calls calls_between(const fake::Record& before, const fake::Record& now) {
+  return {.graphs = now.graph_launches - before.graph_launches,
+          .launches = now.single_launches - before.single_launches,
+          .uploads = now.uploads - before.uploads,
+          .downloads = now.downloads - before.downloads,
+          .pageable = now.pageable - before.pageable,
+          .waits = now.waits - before.waits};
+}
+
+// The calls of the rounds behind the first three, in which graphs are made.
+std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_length) {
+  const auto engine =
+      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                        .backend = "cuda-emulated",
+                        .session = {.context = 128, .max_rows = 8}},
+                       [](std::unique_ptr<Backend>) {
+                         return create_backend_on(create_cuda_driver(card_options()).value());
+                       })
+          .value();
+  const auto session = engine->create_session().value();
+  EXPECT_TRUE(session->append(std::vector<TokenId>{2, 105, 3833}));
+  fake::Record before = record;
+  std::vector<Calls> rounds;
+  const auto count = [&](const RoundRecord& round) {
+    if (round.drafted == draft_length) rounds.push_back(calls_between(before, record));
+    before = record;
+  };
+  const GenerateOptions options = {.max_tokens = 9,
+                                   .draft_length = draft_length,
+                                   .ignore_model_stop_ids = true,
+                                   .on_round = count};
+  EXPECT_TRUE(session->generate(options).has_value());
+  rounds.erase(rounds.begin(), rounds.begin() + std::min<std::ptrdiff_t>(3, std::ssize(rounds)));
+  return rounds;
+}
+
+// Positions and ids go up, lists of the largest logits come down, and nobody waits but at the end.
+TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
+  const Calls pass = {.graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1};
+  EXPECT_THAT(steady_calls(record(), 0), AllOf(SizeIs(Ge(3U)), Each(pass)));
+  // The context of the drafter is extended, it drafts, and the target verifies.
+  const Calls round = {.graphs = 3, .launches = 0, .uploads = 3, .downloads = 2, .waits = 3};
+  EXPECT_THAT(steady_calls(record(), 2), AllOf(SizeIs(Ge(2U)), Each(round)));
 }
 
 TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {

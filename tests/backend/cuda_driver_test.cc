@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 
 #include "backend/choose.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/libcuda.h"
 #include "backend/cuda_driver_fixture.h"
 
 namespace kakeya::cuda {
@@ -91,6 +93,31 @@ TEST_F(CudaDriver, GivesMemoryBackWhenWhatUsesItHasRun) {
   }
   EXPECT_EQ(record().releases, 1);
   EXPECT_EQ(record().misuses, 0) << record().misuse;
+}
+
+TEST_F(CudaDriver, WaitsOnlyForWhatWasBegunAndSpinsMeanwhile) {
+  const auto driver = create();
+  EXPECT_EQ(record().context_flags, libcuda::kSpins);
+  Floats floats(*driver, {1.0F});
+  const std::int64_t before = record().waits;
+  ASSERT_TRUE(floats.add());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(driver->synchronize());
+  EXPECT_EQ(record().waits, before + 1);
+  const std::shared_ptr<std::byte> pinned = driver->pin(2 * sizeof(float)).value();
+  const float two = 2.0F;
+  std::memcpy(pinned.get(), &two, sizeof(two));
+  driver->begin_upload({pinned.get(), sizeof(float)}, floats.data().as<std::byte>());
+  ASSERT_TRUE(floats.add());
+  const std::uint64_t changes = driver->num_changes();
+  driver->begin_download(floats.data().as<const std::byte>(),
+                         {pinned.get() + sizeof(float), sizeof(float)});
+  EXPECT_EQ(record().waits, before + 1);
+  ASSERT_TRUE(driver->synchronize());
+  EXPECT_EQ(record().waits, before + 2);
+  EXPECT_EQ(driver->num_changes(), changes);
+  float got = 0.0F;
+  std::memcpy(&got, pinned.get() + sizeof(float), sizeof(got));
+  EXPECT_EQ(got, 4.0F);
 }
 
 TEST_F(CudaDriver, CopiesBetweenPiecesThatOverlap) {

@@ -249,6 +249,15 @@ Code cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
   return kSuccess;
 }
 
+// A context that is there keeps its flags.
+Code cuDevicePrimaryCtxSetFlags_v2(int /*device*/, unsigned flags) {
+  Library& lib = library();
+  const std::lock_guard<std::mutex> lock(lib.mutex);
+  if (lib.retained > 0) return kContextInUse;
+  lib.record.context_flags = flags;
+  return kSuccess;
+}
+
 Code cuDevicePrimaryCtxRetain(libcuda::Context** context, int /*device*/) {
   Library& lib = library();
   const std::lock_guard<std::mutex> lock(lib.mutex);
@@ -378,6 +387,7 @@ Code cuLaunchKernel(libcuda::Function* function,
   const libcuda::KernelNode what = {function,  blocks_x,  blocks_y,     blocks_z, threads_x,
                                     threads_y, threads_z, shared_bytes, nullptr,  extra};
   if (!is_stream(stream)) return lib.misuse(kInvalidValue, "a launch on no stream");
+  ++lib.record.single_launches;
   return put_kernel_off(what, handed_to(kernel, parameters));
 }
 

@@ -13,7 +13,8 @@ struct Record {
   std::uint64_t bytes = 0;    // allocated now
   std::int64_t objects = 0;   // contexts, streams, modules and pinned memory that are there now
   std::int64_t launches = 0;  // those of graphs, too
-  std::int64_t graphs = 0;    // that were made ready
+  std::int64_t single_launches = 0;
+  std::int64_t graphs = 0;  // that were made ready
   std::int64_t graph_launches = 0;
   std::int64_t set_nodes = 0;     // of graphs that were ready
   std::int64_t early_starts = 0;  // edges of graphs behind which a kernel starts early
@@ -23,6 +24,7 @@ struct Record {
   std::int64_t copies = 0;    // within the card, and fills
   std::int64_t pageable = 0;  // uploads and downloads that are not of pinned memory
   std::int64_t waits = 0;
+  unsigned context_flags = 0;
   std::int64_t calls = 0;         // with a context
   std::int64_t misuses = 0;       // calls that a card's library would refuse, or should
   char misuse[256] = {};          // the last of them

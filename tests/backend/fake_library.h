@@ -45,6 +45,7 @@ inline constexpr Code kInvalidContext = 201;
 inline constexpr Code kNotFound = 500;
 inline constexpr Code kIllegalAddress = 700;
 inline constexpr Code kOutOfResources = 701;
+inline constexpr Code kContextInUse = 708;
 
 struct Settings {
   std::int64_t devices = 1;

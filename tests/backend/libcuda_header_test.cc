@@ -49,6 +49,7 @@ static_assert(libcuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(libcuda::kCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(libcuda::kCapabilityMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(libcuda::kMostDynamicSharedBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+static_assert(libcuda::kSpins == CU_CTX_SCHED_SPIN);
 static_assert(libcuda::kNonBlocking == CU_STREAM_NON_BLOCKING);
 
 }  // namespace

@@ -29,7 +29,11 @@ class CardStream {
 
   const std::string& name() const { return name_; }
   const libcuda::Table& table() const { return table_; }
-  libcuda::Stream* stream() const { return stream_; }
+  // For whoever gives it work, with a turn.
+  libcuda::Stream* stream() {
+    has_work_ = true;
+    return stream_;
+  }
 
   // While it lives the calling thread has the card's context, and no other one has a turn. The
   // members below are for its holder.
@@ -52,7 +56,7 @@ class CardStream {
   bool works() const { return failure_.has_value(); }
   // Remembers what went wrong, unless `code` is that of success. Returns whether the card works.
   bool check(std::string_view what, libcuda::Code code);
-  // Waits for everything. Returns the same.
+  // Waits for everything, if something was begun since it last did. Returns the same.
   bool wait();
   // Named if waiting fails; a string that stays.
   void set_last_kernel(std::string_view kernel) { last_kernel_ = kernel; }
@@ -68,6 +72,7 @@ class CardStream {
   libcuda::Stream* stream_ = nullptr;
   std::mutex mutex_;  // of what follows
   Status failure_;
+  bool has_work_ = false;
   std::string_view last_kernel_;
 };
 

@@ -56,6 +56,8 @@ inline constexpr int kCapabilityMajor = 75;
 inline constexpr int kCapabilityMinor = 76;
 // CUfunction_attribute
 inline constexpr int kMostDynamicSharedBytes = 8;
+// A flag of contexts: a thread that waits looks again and again.
+inline constexpr unsigned kSpins = 1;
 // A flag of streams: they do not wait for work of the default stream.
 inline constexpr unsigned kNonBlocking = 1;
 
@@ -70,6 +72,7 @@ inline constexpr unsigned kNonBlocking = 1;
   FUNCTION(get_device, cuDeviceGet, (int* device, int ordinal))                                \
   FUNCTION(device_name, cuDeviceGetName, (char* name, int bytes, int device))                  \
   FUNCTION(device_attribute, cuDeviceGetAttribute, (int* value, int attribute, int device))    \
+  FUNCTION(set_context_flags, cuDevicePrimaryCtxSetFlags_v2, (int device, unsigned flags))     \
   FUNCTION(retain_context, cuDevicePrimaryCtxRetain, (Context * *context, int device))         \
   FUNCTION(release_context, cuDevicePrimaryCtxRelease_v2, (int device))                        \
   FUNCTION(push_context, cuCtxPushCurrent_v2, (Context * context))                             \
