@@ -139,7 +139,8 @@ class Executor {
   // The pass is over: all since the last call, of one batch or more. `read`: rows that somebody
   // will read or hand on; of the rest only what was stored in caches stays. A device that works
   // behind the host's back does all of it now, and says here if it failed: nothing of the pass
-  // counts then. Errors: kResourceExhausted, kUnavailable, kInternal.
+  // counts then. Where nobody reads anything it may go on behind the host's back; that the device
+  // failed is then said by the next call. Errors: kResourceExhausted, kUnavailable, kInternal.
   virtual Status end(std::span<const ConstRows> /*read*/) { return {}; }
 
   // out[t] = scale * table[ids[t]], of the batch's ids, which are within the table.

@@ -147,7 +147,10 @@ Status CudaExecutor::wait() {
 Status CudaExecutor::end(std::span<const ConstRows> read) {
   remembers_rounded_ = false;
   list_logits(read);
-  return finish();
+  if (!read.empty() || !failure_) return finish();
+  // The next pass may be recorded while this one runs.
+  flush();
+  return failure_ ? Status() : finish();
 }
 
 // Waits also for a pass that failed: nothing of it may run on into the next one.
