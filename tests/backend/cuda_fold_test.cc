@@ -36,6 +36,13 @@ class Recorder final : public Driver {
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     emulated_->begin_upload(from, to);
   }
+  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override {
+    return emulated_->pin(bytes);
+  }
+  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
+    emulated_->begin_download(from, to);
+  }
+  std::uint64_t num_changes() const override { return emulated_->num_changes(); }
   Status launch(const LaunchList& launches) override {
     for (std::size_t i = 0; i < launches.size(); ++i) {
       ran.add(launches.kernel(i), launches.shape(i), launches.parameters(i));
