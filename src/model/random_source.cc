@@ -19,7 +19,7 @@ constexpr float kDeviation = 0.02F;  // of trained matrices
 // routed to the same experts within some layers.
 RandomSpread spread_of(const TensorSpec& spec) {
   if (spec.shape.size() == 1 && spec.name.find("post_") != std::string::npos) {
-    return {.center = 0.1F, .width = 0.01F};
+    return {.center = 0.01F, .width = 0.001F};
   }
   if (spec.shape.size() == 1) return {.center = 1.0F, .width = 0.1F};
   return {.center = 0.0F, .width = 0.0346F};
