@@ -119,7 +119,8 @@ struct ExpertCase {
   std::int64_t rows, experts, top_k, hidden, intermediate;
 };
 constexpr ExpertCase kExperts[] = {{1, 16, 4, 64, 32},   {5, 16, 2, 44, 20},  {33, 8, 3, 96, 44},
-                                   {2, 32, 8, 256, 104}, {40, 4, 4, 48, 100}, {1, 1, 1, 32, 16}};
+                                   {2, 32, 8, 256, 104}, {40, 4, 4, 48, 100}, {33, 8, 8, 40, 24},
+                                   {1, 1, 1, 32, 16}};
 
 TEST_P(OpParity, Experts) {
   for (const ExpertCase& c : kExperts) {

@@ -212,6 +212,44 @@ struct PartJoiner {
   }
 };
 
+// A lane's column, as far as parts are added.
+struct JoinedSums {
+  float span_value = 0.0F;
+  float span_total = 0.0F;
+  float value = 0.0F;
+  float total = 0.0F;
+
+  // Adds kAtOnce parts of a batch, as long as there are so many: all are read before the first one
+  // is added.
+  template <int kAtOnce>
+  KAKEYA_DEVICE void add(int& first, int count) {
+    const dev::Shared<float> values(0);
+    const dev::Shared<float> factors(kPartFactorsWord);
+    const dev::Shared<float> totals(kPartTotalsWord);
+    KAKEYA_NO_UNROLL
+    for (; first + kAtOnce <= count; first += kAtOnce) {
+      FourFloats f[kAtOnce];
+      float more[kAtOnce];
+      float more_total[kAtOnce];
+      KAKEYA_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        f[k] = factors.load_as<FourFloats>(4 * (first + k));
+        more[k] = values.load((first + k) * kJoinedColumns + dev::lane());
+        more_total[k] = totals.load(first + k);
+      }
+      KAKEYA_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        const JoinFactors joins = {f[k].at[0], f[k].at[1]};
+        const JoinFactors span_joins = {f[k].at[2], f[k].at[3]};
+        span_value = joins.join(span_value, more[k]);
+        span_total = joins.join(span_total, more_total[k]);
+        value = span_joins.join(value, span_value);
+        total = span_joins.join(total, span_total);
+      }
+    }
+  }
+};
+
 // Brings parts together, where there are several. Grid: heads * head_dim / 32, rows.
 KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
   const int slices = static_cast<int>(p.cache.head_dim) / kJoinedColumns;
@@ -221,14 +259,8 @@ KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
   const int column = block % slices * kJoinedColumns;
   const PartJoiner joiner = {
       p, row, head, column, seen_by(p, static_cast<int>(p.first_position) + row), parts_of(p)};
-  const dev::Shared<float> values(0);
-  const dev::Shared<float> factors(kPartFactorsWord);
-  const dev::Shared<float> totals(kPartTotalsWord);
   float carried = minus_infinity();
-  float span_value = 0.0F;
-  float span_total = 0.0F;
-  float value = 0.0F;
-  float total = 0.0F;
+  JoinedSums sums;
   for (int begin = 0; begin < joiner.parts.count; begin += kJoinedParts) {
     const int left = joiner.parts.count - begin;
     const int count = left < kJoinedParts ? left : kJoinedParts;
@@ -239,19 +271,13 @@ KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
     joiner.share_factors(begin, numbers, carried);
     dev::sync_block();
     if (dev::warp() != 0) continue;
-    for (int i = 0; i < count; ++i) {
-      const auto f = factors.load_as<FourFloats>(4 * i);
-      const JoinFactors joins = {f.at[0], f.at[1]};
-      const JoinFactors span_joins = {f.at[2], f.at[3]};
-      span_value = joins.join(span_value, values.load(i * kJoinedColumns + dev::lane()));
-      span_total = joins.join(span_total, totals.load(i));
-      value = span_joins.join(value, span_value);
-      total = span_joins.join(total, span_total);
-    }
+    int added = 0;
+    sums.add<4>(added, count);
+    sums.add<1>(added, count);
   }
   if (dev::warp() != 0) return;
   const std::int64_t first = (row * p.num_heads + head) * p.cache.head_dim + column;
-  const float joined = value / total;
+  const float joined = sums.value / sums.total;
   dev::Global<float>(p.out).store(first + dev::lane(), joined);
   if (p.rounded.codes != nullptr) round_run(p.rounded, row, block, joined);
 }

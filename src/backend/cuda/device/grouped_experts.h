@@ -67,8 +67,67 @@ struct ExpertPlace {
   }
 };
 
+// Counts the words in shared memory, from the first one to number `count`, which are below each of
+// some limits. Those that fill up sixteen are counted too.
+template <int kLimits>
+KAKEYA_DEVICE void count_below(const dev::Shared<std::uint32_t>& words,
+                               int count,
+                               const std::uint32_t (&limits)[kLimits],
+                               int (&below)[kLimits]) {
+  constexpr int kUnits = 4;
+  KAKEYA_NO_UNROLL
+  for (int i = 0; i < count; i += kUnits * kUnitWords) {
+    FourWords units[kUnits];
+    KAKEYA_UNROLL
+    for (int u = 0; u < kUnits; ++u) units[u] = words.load_as<FourWords>(i + u * kUnitWords);
+    KAKEYA_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      KAKEYA_UNROLL
+      for (int k = 0; k < kUnitWords; ++k) {
+        KAKEYA_UNROLL
+        for (int l = 0; l < kLimits; ++l) below[l] += units[u].at[k] < limits[l] ? 1 : 0;
+      }
+    }
+  }
+}
+
+// group_experts() for no more pairs than threads, of which each has one: few rows wait for nothing
+// but this.
+KAKEYA_DEVICE void group_few_pairs(const GroupExpertsParams& p) {
+  constexpr std::uint32_t kNone = ~0U;
+  const dev::Shared<std::uint32_t> keys(0);
+  const dev::Shared<std::uint32_t> heads(kGroupingThreads);  // the experts of tiles' first pairs
+  const dev::Global<ExpertTile> tiles(p.groups.tiles);
+  const auto pairs = static_cast<int>(p.pairs);
+  const int pair = dev::thread();
+  const bool is_pair = pair < pairs;
+  const std::int32_t expert = is_pair ? dev::Global<const std::int32_t>(p.experts).load(pair) : 0;
+  const std::uint32_t base = static_cast<std::uint32_t>(expert) * kGroupingThreads;
+  keys.store(pair, is_pair ? base + static_cast<std::uint32_t>(pair) : kNone);
+  dev::sync_block();
+  int places[3] = {};  // of the pair, and where its expert's begin and end
+  count_below(keys, pairs, {base + static_cast<std::uint32_t>(pair), base, base + kGroupingThreads},
+              places);
+  const int in_expert = places[0] - places[1];
+  const bool is_head = is_pair && in_expert % kGroupedRows == 0;
+  heads.store(pair, is_head ? static_cast<std::uint32_t>(expert) : kNone);
+  dev::sync_block();
+  int before[2] = {};  // tiles of experts before this one, and all
+  count_below(heads, pairs, {static_cast<std::uint32_t>(expert), kNone}, before);
+  if (is_pair) dev::Global<std::int32_t>(p.groups.order).store(places[0], pair);
+  if (is_head) {
+    const int left = places[2] - places[0];
+    const int count = left < kGroupedRows ? left : kGroupedRows;
+    tiles.store(before[0] + in_expert / kGroupedRows, {expert, places[0], count, 0});
+  }
+  for (std::int64_t i = before[1] + pair; i < p.num_tiles; i += kGroupingThreads) {
+    tiles.store(i, {0, 0, 0, 0});
+  }
+}
+
 // One block.
 KAKEYA_DEVICE void group_experts(const GroupExpertsParams& p) {
+  if (p.pairs <= kGroupingThreads) return group_few_pairs(p);
   const dev::Global<std::int32_t> order(p.groups.order);
   const dev::Global<ExpertTile> tiles(p.groups.tiles);
   const dev::Shared<std::uint32_t> counts(kGroupingPairs);
