@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -183,6 +184,29 @@ TEST(CudaFusion, KeepsListsAndSetsWhatDiffersInThem) {
   const auto* const steps = static_cast<const device::RowStepsParams*>(anew.parameters(0));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(steps->steps[1].out), 0x10000U + 5 * 0x4000U);
 }
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+// Bytes between members are what happened to be on the stack.
+TEST(CudaFusion, LaunchesAreEqualWhateverLiesBetweenTheirMembers) {
+  const auto norms = [](int stack) {
+    device::NormParams p;
+    std::memset(&p, stack, sizeof(p));
+    p.x = nullptr;
+    p.weight = nullptr;
+    p.eps = 1e-6F;
+    p.count = kRows;
+    p.width = kWidth;
+    p.out = nullptr;
+    LaunchList list;
+    list.add(Kernel::rms_norm, {kRows}, &p);
+    return list;
+  };
+  static_assert(sizeof(device::NormParams) > 3 * sizeof(void*) + 2 * sizeof(std::int64_t) + 4);
+  EXPECT_TRUE(norms(0).has_equal_launch(norms(0xff), 0));
+}
+#endif
+#endif
 
 // The demo model's shape, so that all rules apply, with random weights of two types.
 TEST(CudaFusion, GivesTheBitsOfLaunchesByThemselves) {

@@ -9,6 +9,27 @@ std::size_t parameter_bytes(Kernel kernel) {
   return kParameterBytes[static_cast<std::size_t>(kernel)];
 }
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define KAKEYA_CLEARS_PADDING 1
+#endif
+#endif
+
+// Gives the bytes between members one value, for they are compared: what was on the stack there
+// would make launches differ that do not. Without the compiler's help they may, which costs time.
+template <typename Params>
+void clear_padding([[maybe_unused]] std::byte* bytes) {
+#ifdef KAKEYA_CLEARS_PADDING
+  __builtin_clear_padding(reinterpret_cast<Params*>(bytes));
+#endif
+}
+
+constexpr void (*kClearPadding[])(std::byte* bytes) = {
+#define KAKEYA_KERNEL(name, params) clear_padding<device::params>,
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+#undef KAKEYA_KERNEL
+};
+
 }  // namespace
 
 void LaunchList::add(Kernel kernel, const LaunchShape& shape, const void* parameters) {
@@ -24,6 +45,7 @@ void LaunchList::add(Kernel kernel, const LaunchShape& shape, const void* parame
   }
   bytes_.resize(begin + parameter_bytes(kernel));
   std::memcpy(bytes_.data() + begin, parameters, parameter_bytes(kernel));
+  kClearPadding[static_cast<std::size_t>(kernel)](bytes_.data() + begin);
 }
 
 void LaunchList::wait_for(std::span<const std::uint32_t> launches) {
