@@ -204,7 +204,7 @@ TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
   EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
 }
 
-// What the library is asked for in a round: to launch graphs and kernels outside of them, to copy,
+// The questions to the library in a round: to launch graphs and kernels outside of them, to copy,
 // where nobody waits for it and where somebody must, and to wait.
 struct Calls {
   std::int64_t graphs = 0;
