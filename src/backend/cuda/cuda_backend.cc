@@ -58,7 +58,7 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaExecutor>(*driver_, plan, std::move(scratch), std::move(pinned),
                                           budget);
   }
-  // The bytes without tables of blocks, which grow with the caches: 16 bytes for each 64 positions.
+  // Without tables of blocks, which grow with the caches: 128 bytes for 64 positions of a layer.
   std::uint64_t executor_bytes(const ExecutorPlan& plan) const override {
     return CudaExecutor::scratch_bytes(plan);
   }
