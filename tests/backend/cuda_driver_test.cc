@@ -354,6 +354,51 @@ TEST_F(CudaDriver, AChoiceThatFailsChoosesNothing) {
   }
 }
 
+// Those of a pass are read without asking the card, until something else writes there.
+TEST_F(CudaDriver, ListsCountForTheLogitsOfTheirPassAlone) {
+  constexpr std::int64_t kVocab = 64;
+  const auto backend = create_backend_on(create());
+  MemoryBudget budget;
+  const auto executor = backend->create_executor({}, budget).value();
+  const Buffer buffer = budget.allocate(MemoryClass::kLogits, 256, backend->memory()).value();
+  const Rows logits = {buffer.device<float>(), 1, kVocab};
+  Sampler sampler = Sampler::create(kVocab, budget).value();
+  sampler.set_options({}, {});
+  // The likeliest token is `best`, the unlikeliest one the next.
+  const auto put = [&](std::size_t best) {
+    std::vector<float> values(kVocab, 1.0F);
+    values[best] = 2.0F;
+    values[best + 1] = -2.0F;
+    upload(backend->memory(), std::span<const float>(values), logits.data);
+  };
+  const auto choose = [&] {
+    class NoCopies final : public HostCopies {
+     public:
+      HostRows download(Rows /*rows*/) override { return {}; }
+    } copies;
+    std::array<TokenId, 1> chosen = {-1};
+    SequenceChoice choice{.logits = logits, .sampler = &sampler, .most = 1, .chosen = chosen};
+    executor->choose({&choice, 1}, copies);
+    return chosen[0];
+  };
+  const std::array<TokenId, 1> ids = {5};
+  const BatchBuilder batch = BatchBuilder::one(ids, 3, {}, 1);
+  const auto run_pass = [&](std::size_t best) {
+    executor->begin(batch.batch());
+    put(best);
+    EXPECT_TRUE(executor->end(std::array<ConstRows, 1>{logits}));
+  };
+  run_pass(17);
+  const std::int64_t calls = record().calls;
+  EXPECT_EQ(choose(), 17);
+  EXPECT_EQ(record().calls, calls);
+  put(30);
+  EXPECT_EQ(choose(), 30);
+  run_pass(40);
+  executor->add(logits, logits, -1.0F, logits);
+  EXPECT_EQ(choose(), 41);
+}
+
 TEST_F(CudaDriver, SaysWhatIsFreeWhereThereIsNoMoreMemory) {
   set("memory=1048576 fail_allocation=2");
   const auto driver = create();
