@@ -269,6 +269,39 @@ TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
   EXPECT_THAT(steady_calls(record(), 2), AllOf(SizeIs(Ge(2U)), Each(round)));
 }
 
+// In passes of two sequences, whose attention runs side by side, that of the longer one in parts.
+TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
+  const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
+                                 .backend = "cuda-emulated",
+                                 .session = {.context = 256, .max_rows = 64}};
+  const GenerateOptions generate = {
+      .max_tokens = 3, .draft_length = 0, .ignore_model_stop_ids = true};
+  const auto engine = EngineImpl::open(options, [](std::unique_ptr<Backend>) {
+                        return create_backend_on(create());
+                      }).value();
+  const auto emulated = EngineImpl::open(options).value();
+  const auto scheduler = engine->create_scheduler({.max_sequences = 2}).value();
+  std::vector<std::vector<TokenId>> got(2);
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    prompts.push_back(test::random_ids(i == 0 ? 66 : 5, 5 + i));
+    Request request{.prompt = prompts.back()};
+    request.generate = generate;
+    request.on_token = [&got, i](TokenId id) {
+      got[i].push_back(id);
+      return true;
+    };
+    ASSERT_OK(scheduler->add(std::move(request)));
+  }
+  while (scheduler->step().value()) {
+  }
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto session = emulated->create_session().value();
+    ASSERT_OK(session->append(prompts[i]));
+    EXPECT_EQ(got[i], session->generate(generate)->ids) << i;
+  }
+}
+
 TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {
   set("memory=4194304");
   const auto engine = EngineImpl::open(

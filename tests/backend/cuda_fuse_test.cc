@@ -147,6 +147,46 @@ TEST(CudaFusion, LetsLaunchesWaitForWhatTheyShareMemoryWithAlone) {
   }
 }
 
+// Attention of two sequences, each from sums of its own: it waits for its own rows of the cache.
+TEST(CudaFusion, LetsAttentionOfSequencesRunSideBySide) {
+  LaunchList list;
+  const auto at = [](int place) {
+    return reinterpret_cast<float*>(std::uintptr_t{0x10000} +
+                                    static_cast<std::uintptr_t>(place) * 0x4000);
+  };
+  const auto table = [&](int sequence) {
+    return reinterpret_cast<const std::uint64_t*>(at(50 + sequence));
+  };
+  device::CachedRows cache = {};
+  cache.num_kv_heads = 1;
+  cache.head_dim = 64;
+  for (const int sequence : {0, 1}) {
+    device::StoreParams store = {at(sequence), table(sequence), nullptr, cache};
+    store.cache.values = table(sequence);
+    list.add(Kernel::store, {1, 1, 32}, &store);
+  }
+  for (const int sequence : {0, 1}) {
+    device::AttentionParams p = {};
+    p.queries = at(10 + sequence);
+    p.num_heads = 1;
+    p.cache = cache;
+    p.cache.values = table(sequence);
+    p.rows = 1;
+    p.spans = 2;
+    p.partials = at(20 + sequence);
+    p.out = at(30 + sequence);
+    list.add(Kernel::tensor_attention_part, {1, 2, 256}, &p);
+    list.add(Kernel::join_attention_parts, {1, 1, 256}, &p);
+  }
+  const LaunchList fused = fuse(list, 1).launches;
+  const std::vector<std::vector<std::uint32_t>> expected = {{}, {}, {0}, {2}, {1}, {4}};
+  ASSERT_EQ(fused.size(), expected.size());
+  for (std::size_t i = 0; i < fused.size(); ++i) {
+    const auto waits = fused.waits_for(i);
+    EXPECT_EQ(std::vector(waits.begin(), waits.end()), expected[i]) << i;
+  }
+}
+
 // Steps that are not the same run of a row in each block.
 TEST(CudaFusion, LeavesRowsAloneThatOverlapOtherwise) {
   Launches launches;

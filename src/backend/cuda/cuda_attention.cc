@@ -254,6 +254,15 @@ void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) 
   }
 }
 
+// Room for the sums of parts that no other sequence of the layer has, as long as there is some: so
+// their attention may run at the same time.
+float* CudaExecutor::take_partials(const device::AttentionParams& p) {
+  if (p.spans == 1) return partials_;
+  const std::int64_t size = p.rows * p.num_heads * p.spans * (p.cache.head_dim + 2);
+  if (used_partials_ + size > num_partials_) used_partials_ = 0;
+  return partials_ + std::exchange(used_partials_, used_partials_ + size);
+}
+
 // Few rows are taken as many at a time as there is room for the sums of their spans; many keep a
 // card busy without.
 void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows) {
@@ -269,13 +278,13 @@ void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_
     const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
     if (room > 0) most = std::min(most, room);
   }
-  p.partials = partials_;
   const device::TileWords words = {static_cast<int>(p.cache.head_dim), p.cache.keys == nullptr};
   const std::int64_t width = p.num_heads * p.cache.head_dim;
   for (std::int64_t begin = 0; begin < rows; begin += most) {
     p.rows = std::min(most, rows - begin);
     const std::int64_t tiles = tiles_of(p.rows);
     choose_parts(p, tiles);
+    p.partials = take_partials(p);
     launch(tensor_kernel(p.cache, p.spans > 1),
            {p.cache.num_kv_heads, tiles * p.spans, device::kAttentionThreads,
             static_cast<std::uint32_t>(words.all())},
@@ -296,6 +305,7 @@ void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
                              Rows out) {
+  used_partials_ = 0;
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
         attention_input(batch(), batch().segments[s], queries, settings, layer);

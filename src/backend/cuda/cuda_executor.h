@@ -166,6 +166,7 @@ class CudaExecutor final : public Executor {
               const LayerTables& tables,
               const AttentionSettings& settings);
   void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
+  float* take_partials(const device::AttentionParams& p);
   void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows);
   // Has the device list the largest logits of each row: where its lists will begin in lists(). None
   // if there is no room.
@@ -212,6 +213,7 @@ class CudaExecutor final : public Executor {
   float* hidden_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
+  std::int64_t used_partials_ = 0;
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
   device::ListedLogit* lists_;

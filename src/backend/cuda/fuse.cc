@@ -42,7 +42,8 @@ class Fusion {
     FusedLaunches fused;
     fused.places.assign(launches_.size(), SIZE_MAX);
     for (const Group& group : groups_) {
-      if (!group.accesses.is_known()) fused.places[group.members.front()] = fused.launches.size();
+      const std::size_t first = group.members.front();
+      if (changes_each_pass(launches_, first)) fused.places[first] = fused.launches.size();
       write(group, fused.launches);
     }
     return fused;
@@ -374,7 +375,7 @@ bool FusedLists::renew(Kept& kept, const LaunchList& launches) {
   for (std::size_t i = 0; i < launches.size(); ++i) {
     if (launches.has_equal_launch(kept.launches, i)) continue;
     const std::size_t place = kept.fused.places[i];
-    if (place == SIZE_MAX) return false;
+    if (place == SIZE_MAX || !have_equal_accesses(kept.launches, launches, i)) return false;
     kept.launches.replace(i, launches, i);
     if (!renew_launch(kept.fused.launches, place, launches, i)) return false;
   }

@@ -116,6 +116,25 @@ class Collector {
       if (track.blocks != nullptr) writes(const_cast<std::uint64_t*>(track.blocks), 1);
     }
   }
+  // The three kinds of kernels of tensor_attention.h: those that make all of it, parts, and the sum
+  // of parts.
+  void of_attention(const device::AttentionParams& p, bool makes_parts, bool joins) {
+    const std::int64_t size = p.rows * p.num_heads * p.cache.head_dim;
+    const std::int64_t sums = p.rows * p.num_heads * p.spans * (p.cache.head_dim + 2);
+    if (joins) {
+      reads(p.partials, sums);
+    } else {
+      reads(p.queries, size);
+      reads(p.cache.keys, 1);
+      reads(p.cache.values, 1);
+    }
+    if (makes_parts) return writes(p.partials, sums);
+    writes(p.out, size);
+    const std::int64_t steps = p.rounded.count * device::num_steps(p.rounded.width);
+    writes(p.rounded.codes, steps * device::kStepColumns);
+    writes(p.rounded.numbers, steps * device::kStepNumbers);
+    writes(p.rounded.low_sums, steps * device::kStepLowSums);
+  }
   void of(const device::GroupExpertsParams& p) {
     reads(p.experts, p.pairs);
     writes(p.groups.order, 1);
@@ -131,6 +150,21 @@ class Collector {
 
   std::vector<Access>& all_;
 };
+
+bool is_tensor_attention(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::tensor_attention:
+    case Kernel::wide_tensor_attention:
+    case Kernel::tensor_one_vector_attention:
+    case Kernel::tensor_attention_part:
+    case Kernel::wide_tensor_attention_part:
+    case Kernel::tensor_one_vector_part:
+    case Kernel::join_attention_parts:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // Says what a launch touches; false if nobody knows.
 bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& to) {
@@ -198,6 +232,19 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::head_steps:
       to.of(*static_cast<const device::HeadStepsParams*>(p), shape.blocks_y);
       return true;
+    case Kernel::tensor_attention:
+    case Kernel::wide_tensor_attention:
+    case Kernel::tensor_one_vector_attention:
+      to.of_attention(*static_cast<const device::AttentionParams*>(p), false, false);
+      return true;
+    case Kernel::tensor_attention_part:
+    case Kernel::wide_tensor_attention_part:
+    case Kernel::tensor_one_vector_part:
+      to.of_attention(*static_cast<const device::AttentionParams*>(p), true, false);
+      return true;
+    case Kernel::join_attention_parts:
+      to.of_attention(*static_cast<const device::AttentionParams*>(p), false, true);
+      return true;
     case Kernel::group_experts:
       to.of(*static_cast<const device::GroupExpertsParams*>(p));
       return true;
@@ -224,6 +271,20 @@ bool LaunchAccesses::conflicts_with(const LaunchAccesses& other) const {
 void LaunchAccesses::add(const LaunchAccesses& other) {
   is_known_ = is_known_ && other.is_known_;
   all_.insert(all_.end(), other.all_.begin(), other.all_.end());
+}
+
+bool changes_each_pass(const LaunchList& launches, std::size_t i) {
+  return is_tensor_attention(launches.kernel(i)) || !LaunchAccesses(launches, i).is_known();
+}
+
+bool have_equal_accesses(const LaunchList& a, const LaunchList& b, std::size_t i) {
+  if (!is_tensor_attention(a.kernel(i))) return true;
+  const auto& one = *static_cast<const device::AttentionParams*>(a.parameters(i));
+  const auto& other = *static_cast<const device::AttentionParams*>(b.parameters(i));
+  return one.queries == other.queries && one.out == other.out && one.partials == other.partials &&
+         one.rows == other.rows && one.spans == other.spans && one.num_heads == other.num_heads &&
+         one.cache.keys == other.cache.keys && one.cache.values == other.cache.values &&
+         one.cache.head_dim == other.cache.head_dim;
 }
 
 }  // namespace kakeya::cuda
