@@ -11,7 +11,8 @@ namespace kakeya::cuda {
 
 // Products of quantised weights are those of fast_integers(), bit for bit. Others are f32 sums in
 // the order that device/products.h says, of activations rounded to bf16 where fast_integers()'s
-// mode and weights of bf16 ask for it. Attention is f32 in either mode.
+// mode and weights of bf16 ask for it. Attention is f32, or of bf16 on tensor cores where the mode
+// is fast and rows are stored as bf16 (device/tensor_attention.h).
 // `threads` pack weights; 0: one for each CPU.
 std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver, int threads = 0);
 
