@@ -259,6 +259,42 @@ TEST(CudaEmulator, CopiesGiveTheSameBitsInEveryOrder) {
   }
 }
 
+// A kernel that starts early and forgets something: 0 nothing, 1 to wait before it reads, 2 before
+// it writes, 3 at all.
+struct EarlyParameters {
+  const float* in;
+  float* out;
+  int fault;
+};
+void copy_early(const void* parameters) {
+  const auto& p = *static_cast<const EarlyParameters*>(parameters);
+  dev::start_early();
+  if (p.fault == 3) return;
+  float value = 1.0F;
+  if (p.fault == 1) value = dev::Global<const float>(p.in).load(dev::thread());
+  if (p.fault != 2) dev::wait_for_previous();
+  if (p.fault == 0) value = dev::Global<const float>(p.in).load(dev::thread());
+  dev::Global<float>(p.out).store(dev::thread(), value);
+  dev::wait_for_previous();
+}
+
+TEST(CudaEmulator, HoldsKernelsThatStartEarlyToTheirWait) {
+  const std::vector<std::string> messages = {"", "reads memory at ", "writes memory at ",
+                                             "ends without having waited"};
+  for (int fault = 0; fault < 4; ++fault) {
+    Arrays arrays;
+    arrays.in.assign(kThreads, 2.0F);
+    arrays.out.assign(kThreads, 0.0F);
+    emulated::Emulator emulator(arrays, 1);
+    const EarlyParameters parameters = {arrays.in.data(), arrays.out.data(), fault};
+    const Status status = emulator.run("copy_early", copy_early, {1, 1, kThreads}, &parameters);
+    ASSERT_EQ(status.has_value(), fault == 0) << fault;
+    if (!status) {
+      EXPECT_THAT(status.error().message(), HasSubstr(messages[static_cast<std::size_t>(fault)]));
+    }
+  }
+}
+
 TEST(CudaEmulator, GivesTheSameBitsInEveryOrder) {
   Arrays first;
   ASSERT_TRUE(run(Fault::kNone, 1, first));

@@ -28,8 +28,14 @@ using guarded::GuardedSpace;
 constexpr emulated::KernelBody kBodies[] = {
 #define KAKEYA_KERNEL(name, params) \
   [](const void* parameters) { device::name(*static_cast<const device::params*>(parameters)); },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+#define KAKEYA_EARLY(name, params)                                 \
+  [](const void* parameters) {                                     \
+    dev::start_early();                                            \
+    device::name(*static_cast<const device::params*>(parameters)); \
+  },
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY)
 #undef KAKEYA_KERNEL
+#undef KAKEYA_EARLY
 };
 
 // Memory in which allocations hold NaN until they are written. Copies that are begun are done as

@@ -125,6 +125,9 @@ void Block::end_thread() {
     fail(fmt::format("ends while {} threads wait for it at the barrier {}", waiting_,
                      to_text(barrier_)));
   }
+  if (threads_[static_cast<std::size_t>(current_)].is_early) {
+    fail("ends without having waited for the launches before it");
+  }
   if (!threads_[static_cast<std::size_t>(current_)].copies.empty()) {
     fail("ends with copies to shared memory that it did not await");
   }
@@ -191,6 +194,12 @@ Bounds Block::bounds_of(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (at < last_bounds_.begin || at >= last_bounds_.end) last_bounds_ = memory_.bounds_of(address);
   return last_bounds_;
+}
+
+void Block::check_not_early(const char* what, Place place) {
+  if (!threads_[static_cast<std::size_t>(current_)].is_early) return;
+  fail(fmt::format("{} memory at {} before it has waited for the launches before it", what,
+                   to_text(place)));
 }
 
 void Block::refuse_access(const char* what,

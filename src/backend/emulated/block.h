@@ -91,6 +91,13 @@ class Block {
   // Awaits the groups that the thread has closed, but for the last `later`.
   void await_copies(int later);
 
+  // The thread runs before the launches in front of its own have ended, until it waits for them.
+  // Meanwhile it may begin copies alone, and it must wait before it ends.
+  void start_early() { threads_[static_cast<std::size_t>(current_)].is_early = true; }
+  void wait_for_previous() { threads_[static_cast<std::size_t>(current_)].is_early = false; }
+  // Fails while the thread is early.
+  void check_not_early(const char* what, Place place);
+
   static constexpr int kCopyWords = 4;
 
  private:
@@ -103,6 +110,7 @@ class Block {
   struct Thread {
     State state = State::kReady;
     void* own = nullptr;
+    bool is_early = false;
     int groups = 0;  // closed ones
     std::vector<Copy> copies;
   };

@@ -40,8 +40,13 @@ inline std::int64_t block_y() {
   return emulated::running()->block_y();
 }
 
-// Launches run one after the other.
-inline void wait_for_previous() {}
+// Launches run one after the other, but a kernel that would start early is held to that.
+inline void start_early() {
+  emulated::running()->start_early();
+}
+inline void wait_for_previous() {
+  emulated::running()->wait_for_previous();
+}
 inline void let_next_start() {}
 
 inline void sync_block(Place place = Place::current()) {
@@ -178,12 +183,14 @@ class Global {
       : address_(address), bounds_(emulated::running()->bounds_of(address)) {}
 
   T load(std::int64_t index, Place place = Place::current()) const {
+    emulated::running()->check_not_early("reads", place);
     check(index, "reads", place);
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));
     return value;
   }
   void store(std::int64_t index, T value, Place place = Place::current()) const {
+    emulated::running()->check_not_early("writes", place);
     check(index, "writes", place);
     std::memcpy(address_ + index, &value, sizeof(value));
   }
