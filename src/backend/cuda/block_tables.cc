@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/memory_budget.h"
+#include "base/status.h"
+
 namespace kakeya::cuda {
 
 std::int64_t BlockTables::add(const DevicePointer<std::byte>* blocks, const KvRows& rows) {

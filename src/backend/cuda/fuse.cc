@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "backend/cuda/device/head_vector.h"
+#include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/launch_accesses.h"

@@ -318,8 +318,8 @@ void Block::await_copies(int later) {
   const auto is_later = [&](const Copy& copy) { return copy.group >= own.groups - later; };
   for (const Copy& copy : own.copies) {
     if (is_later(copy)) continue;
-    for (int i = 0; i < kCopyWords; ++i) {
-      Word& word = shared_[static_cast<std::size_t>(copy.word + i)];
+    for (std::size_t i = 0; i < kCopyWords; ++i) {
+      Word& word = shared_[static_cast<std::size_t>(copy.word) + i];
       std::memcpy(&word.value, static_cast<const std::uint32_t*>(copy.from) + i,
                   sizeof(word.value));
       word.is_awaited = false;

@@ -58,7 +58,7 @@ struct StripRows {
     if constexpr (kMayRound && kRows <= kMostRoundedRows) {
       if (in.codes == nullptr) return bring_rounded(in, tile, begin, count, own, threads);
     }
-    constexpr int kAtOnce = kRows < 8 ? kRows : 8;
+    constexpr int kAtOnce = kRows - (kRows > 8 ? kRows - 8 : 0);
     KAKEYA_NO_UNROLL
     for (int first = 0; first < kRows; first += kAtOnce) {
       std::int64_t from[kAtOnce];

@@ -178,7 +178,8 @@ class AttentionTile {
       const int query = dev::lane() % 16 * words_.stride() + dev::lane() / 16 * 4;
       const int key = words_.rows() + (first_key + dev::lane() % 8) * words_.stride() +
                       matrix / 2 * half + matrix % 2 * 4;
-      const auto position = static_cast<float>(chunk + first_key + dev::lane() / 4);
+      const int of_lane = dev::lane() / 4;
+      const auto position = static_cast<float>(chunk + first_key + of_lane);
       KAKEYA_NO_UNROLL
       for (int step = 0; step < words_.head_dim / 32; ++step) {
         std::uint32_t queries[2][4];
