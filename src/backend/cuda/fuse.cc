@@ -299,38 +299,36 @@ std::optional<device::IntegerProductParams> Fusion::products(
 }
 
 device::RowStep Fusion::row_step(std::size_t i) const {
+  using device::RowStepKind;
   device::RowStep step = {};
   if (launches_.kernel(i) == Kernel::rms_norm) {
     const auto& p = parameters<device::NormParams>(i);
-    step = {
-        device::RowStepKind::kNorm, p.eps, p.x, p.weight, p.out, 0, 0, nullptr, nullptr, nullptr};
+    step.kind = RowStepKind::kNorm;
+    step.number = p.eps;
+    step.a = p.x;
+    step.b = p.weight;
+    step.out = p.out;
   } else if (launches_.kernel(i) == Kernel::add) {
     const auto& p = parameters<device::AddParams>(i);
-    step = {device::RowStepKind::kAdd, p.scale, p.a, p.b, p.out, 0, 0, nullptr, nullptr, nullptr};
+    step.kind = RowStepKind::kAdd;
+    step.number = p.scale;
+    step.a = p.a;
+    step.b = p.b;
+    step.out = p.out;
   } else if (launches_.kernel(i) == Kernel::copy_columns) {
     const auto& p = parameters<device::CopyColumnsParams>(i);
-    step = {device::RowStepKind::kCopy,
-            0.0F,
-            p.x,
-            nullptr,
-            p.out,
-            p.out_width,
-            p.column,
-            nullptr,
-            nullptr,
-            nullptr};
+    step.kind = RowStepKind::kCopy;
+    step.a = p.x;
+    step.out = p.out;
+    step.out_width = p.out_width;
+    step.column = p.column;
   } else {
     const auto& p = parameters<device::RoundParams>(i);
-    step = {device::RowStepKind::kRound,
-            0.0F,
-            p.x,
-            nullptr,
-            nullptr,
-            0,
-            0,
-            p.codes,
-            p.numbers,
-            p.low_sums};
+    step.kind = RowStepKind::kRound;
+    step.a = p.x;
+    step.codes = p.codes;
+    step.numbers = p.numbers;
+    step.low_sums = p.low_sums;
   }
   return step;
 }

@@ -56,10 +56,7 @@ KAKEYA_DEVICE void norm_head(const HeadTrack& track,
   dev::warp_sums(squares);
   if (dev::lane() == 0) sums.store(dev::warp(), squares[0]);
   dev::sync_block();
-  float total = 0.0F;
-  KAKEYA_UNROLL
-  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
-  const float factor = norm_factor(total, size, track.eps);
+  const float factor = norm_factor(add_segments(sums), size, track.eps);
   KAKEYA_UNROLL
   for (int i = 0; i < kHeadElements; ++i) {
     const float scaled = x[i] * factor;

@@ -11,6 +11,14 @@ KAKEYA_DEVICE float norm_factor(float total, std::int64_t width, float eps) {
   return 1.0F / dev::sqrt(total / static_cast<float>(width) + eps);
 }
 
+// The sums of segments that warps of a block have shared, ascending.
+KAKEYA_DEVICE float add_segments(const dev::Shared<float>& sums) {
+  float total = 0.0F;
+  KAKEYA_UNROLL
+  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
+  return total;
+}
+
 // 1 / sqrt(mean of x^2 + eps) of the row that load(0) ... load(width - 1) give, in all lanes of a
 // warp. Sums of squares: eight segments of columns, of which lanes take every 32nd; then pairs of
 // lanes; then segments ascending.

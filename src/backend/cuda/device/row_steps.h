@@ -107,10 +107,7 @@ class RowOnItsWay {
       if (dev::lane() == 0) sums.store(dev::warp(), squares[0]);
     }
     dev::sync_block();
-    float total = 0.0F;
-    KAKEYA_UNROLL
-    for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
-    return total;
+    return add_segments(sums);
   }
 
   KAKEYA_DEVICE void norm(const RowStep& step, const HeldRow& x, HeldRow& made) {

@@ -60,9 +60,7 @@ KAKEYA_DEVICE void rms_norm(const NormParams& p) {
   dev::warp_sums(own);
   if (dev::lane() == 0) sums.store(dev::warp(), own[0]);
   dev::sync_block();
-  float total = 0.0F;
-  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
-  const float factor = norm_factor(total, p.width, p.eps);
+  const float factor = norm_factor(add_segments(sums), p.width, p.eps);
   const dev::Global<float> out(p.out + dev::block_x() * p.width);
   KAKEYA_UNROLL
   for (int i = 0; i < kHeldColumns; ++i) {
