@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "backend/cuda/device/head_steps.h"
-#include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda/launch_waits.h"
+#include "backend/cuda/row_step_plan.h"
 #include "backend/cuda/strip_launch.h"
 
 namespace kakeya::cuda {
@@ -74,9 +74,7 @@ class Fusion {
                   ? parameters<device::AddParams>(i).size / rows_
                   : 0;
     }
-    const bool fits =
-        count == rows_ && width % dev::kWarp == 0 && width <= device::kMaxRowStepWidth;
-    return fits ? width : 0;
+    return count == rows_ && width % dev::kWarp == 0 ? width : 0;
   }
 
   // The size of the heads of an operation that head_steps() has; 0: none.
@@ -150,11 +148,11 @@ class Fusion {
   bool can_unite(const Group& group, const Group& own) const {
     if (group.kind != own.kind || group.width != own.width) return false;
     if (own.kind == GroupKind::kAlone) return false;
-    if (own.kind == GroupKind::kRows) {
-      return group.members.size() < device::kMaxRowSteps && is_by_rows(group, own);
-    }
     std::vector<std::size_t> all = group.members;
     all.push_back(own.members.front());
+    if (own.kind == GroupKind::kRows) {
+      return is_by_rows(group, own) && row_steps(all, own.width).has_value();
+    }
     if (own.kind == GroupKind::kProducts) {
       return !group.accesses.conflicts_with(own.accesses) && products(all).has_value();
     }
@@ -188,7 +186,11 @@ class Fusion {
   // The parts of all launches, but for their plan; none if their rows are not the same.
   std::optional<device::IntegerProductParams> products(const std::vector<std::size_t>& all) const;
 
-  device::RowStep row_step(std::size_t i) const;
+  RowOperation row_operation(std::size_t i) const;
+  // All operations by one launch, if their rows have room.
+  std::optional<RowStepPlan> row_steps(const std::vector<std::size_t>& all,
+                                       std::int64_t width) const;
+
   void write(const Group& group, LaunchList& to) const;
 
   const LaunchList& launches_;
@@ -298,39 +300,47 @@ std::optional<device::IntegerProductParams> Fusion::products(
   return p;
 }
 
-device::RowStep Fusion::row_step(std::size_t i) const {
+RowOperation Fusion::row_operation(std::size_t i) const {
   using device::RowStepKind;
-  device::RowStep step = {};
+  RowOperation made = {};
+  device::RowStep& step = made.step;
   if (launches_.kernel(i) == Kernel::rms_norm) {
     const auto& p = parameters<device::NormParams>(i);
     step.kind = RowStepKind::kNorm;
     step.number = p.eps;
-    step.a = p.x;
-    step.b = p.weight;
     step.out = p.out;
+    made.a = p.x;
+    made.b = p.weight;
   } else if (launches_.kernel(i) == Kernel::add) {
     const auto& p = parameters<device::AddParams>(i);
     step.kind = RowStepKind::kAdd;
     step.number = p.scale;
-    step.a = p.a;
-    step.b = p.b;
     step.out = p.out;
+    made.a = p.a;
+    made.b = p.b;
   } else if (launches_.kernel(i) == Kernel::copy_columns) {
     const auto& p = parameters<device::CopyColumnsParams>(i);
     step.kind = RowStepKind::kCopy;
-    step.a = p.x;
     step.out = p.out;
-    step.out_width = p.out_width;
-    step.column = p.column;
+    step.out_width = static_cast<std::int32_t>(p.out_width);
+    step.column = static_cast<std::int32_t>(p.column);
+    made.a = p.x;
   } else {
     const auto& p = parameters<device::RoundParams>(i);
     step.kind = RowStepKind::kRound;
-    step.a = p.x;
     step.codes = p.codes;
     step.numbers = p.numbers;
     step.low_sums = p.low_sums;
+    made.a = p.x;
   }
-  return step;
+  return made;
+}
+
+std::optional<RowStepPlan> Fusion::row_steps(const std::vector<std::size_t>& all,
+                                             std::int64_t width) const {
+  std::vector<RowOperation> operations;
+  for (const std::size_t i : all) operations.push_back(row_operation(i));
+  return plan_row_steps(operations, rows_, width);
 }
 
 void Fusion::write(const Group& group, LaunchList& to) const {
@@ -350,14 +360,8 @@ void Fusion::write(const Group& group, LaunchList& to) const {
     const StripLaunch strips = plan_product(p);
     return to.add(strips.kernel, strips.shape, &p);
   }
-  device::RowStepsParams p;
-  std::memset(&p, 0, sizeof(p));
-  p.width = group.width;
-  for (const std::size_t i : group.members) p.steps[p.count++] = row_step(i);
-  to.add(Kernel::row_steps,
-         {rows_, 1, device::kRowStepThreads,
-          static_cast<std::uint32_t>(device::row_step_words(group.width))},
-         &p);
+  const RowStepPlan plan = *row_steps(group.members, group.width);
+  to.add(Kernel::row_steps, plan.shape, &plan.params);
 }
 
 }  // namespace

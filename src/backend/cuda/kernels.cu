@@ -24,15 +24,9 @@
     KAKEYA_LATER;                                                             \
     kakeya::cuda::device::name(p);                                            \
   }
-#define KAKEYA_WIDE_KERNEL(name, params)                                      \
-  extern "C" __global__ void __launch_bounds__(1024)                          \
-      kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
-    KAKEYA_LATER;                                                             \
-    kakeya::cuda::device::name(p);                                            \
-  }
 #define KAKEYA_EARLY_KERNEL(name, params)                                     \
   extern "C" __global__ void __launch_bounds__(256, 2)                        \
       kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
     kakeya::cuda::device::name(p);                                            \
   }
-KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_WIDE_KERNEL, KAKEYA_EARLY_KERNEL)
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_EARLY_KERNEL)

@@ -93,11 +93,12 @@ class Collector {
     writes(p.out, rows * p.down.rows);
   }
   void of(const device::RowStepsParams& p, std::int64_t rows) {
-    for (std::int64_t i = 0; i < p.count; ++i) {
+    for (std::int32_t i = p.num_weights; i < p.num_brought; ++i) {
+      reads(p.brought[i], rows * p.width);
+    }
+    for (std::int32_t i = 0; i < p.count; ++i) {
       const device::RowStep& step = p.steps[i];
       const bool copies = step.kind == device::RowStepKind::kCopy;
-      reads(step.a, rows * p.width);
-      if (step.kind == device::RowStepKind::kAdd) reads(step.b, rows * p.width);
       writes(step.out, rows * (copies ? step.out_width : p.width));
       const std::int64_t steps = rows * device::num_steps(p.width);
       writes(step.codes, steps * device::kStepColumns);

@@ -1,10 +1,10 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
-// PAIRED ones two blocks are to have room on a multiprocessor; WIDE ones have blocks of 1,024
-// threads. Each waits for the launches before it; EARLY ones, otherwise like PAIRED ones, do so
-// themselves, behind copies of weights that they have begun.
+// PAIRED ones two blocks are to have room on a multiprocessor. Each waits for the launches before
+// it; EARLY ones, otherwise like PAIRED ones, do so themselves, behind copies of weights that they
+// have begun.
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE, EARLY)    \
+#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, EARLY)          \
   KERNEL(embed, EmbedParams)                                \
   KERNEL(rms_norm, NormParams)                              \
   KERNEL(round_rows, RoundParams)                           \
@@ -56,6 +56,6 @@
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \
-  WIDE(row_steps, RowStepsParams)                           \
+  EARLY(row_steps, RowStepsParams)                          \
   KERNEL(head_steps, HeadStepsParams)                       \
   KERNEL(copy_columns, CopyColumnsParams)

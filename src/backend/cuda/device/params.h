@@ -263,25 +263,35 @@ struct CopyColumnsParams {
   std::int64_t column;
 };
 
-// One of the operations of row_steps(): kNorm, kAdd and kCopy read a, and b (null: no weight) or
-// add it, and make out; kRound makes codes of a. `number`: eps, or the factor of a sum.
+// One of the operations of row_steps(): kNorm, kAdd and kCopy read a, multiply by b (none: by 1) or
+// add it, and make `out`; kRound makes codes of a. `number`: eps, or the factor of a sum. Rows are
+// named by their places.
 enum class RowStepKind : std::int32_t { kNorm, kAdd, kCopy, kRound };
-struct RowStep {
+struct alignas(16) RowStep {
   RowStepKind kind;
   float number;
-  const float* a;
-  const float* b;
   float* out;
-  std::int64_t out_width;  // of kCopy, likewise the column
-  std::int64_t column;
   std::int8_t* codes;
   float* numbers;
   float* low_sums;
+  std::int32_t out_width;  // of kCopy, likewise the column
+  std::int32_t column;
+  std::int8_t a;
+  std::int8_t b;  // or -1
+  std::int8_t made;
+  bool keeps_factor;  // of kNorm: the last norm was of the same row
+  std::int32_t unused[3];
 };
 inline constexpr int kMaxRowSteps = 12;
+inline constexpr int kMaxRowPlaces = 12;
 struct RowStepsParams {
   std::int64_t width;
-  std::int64_t count;
+  std::int32_t count;
+  std::int32_t num_weights;
+  std::int32_t num_brought;  // weights, then rows
+  std::int32_t unused;
+  const float* brought[kMaxRowPlaces];  // what places hold at first
+  std::int64_t also_unused;             // the steps are behind it at once
   RowStep steps[kMaxRowSteps];
 };
 

@@ -1,186 +1,202 @@
 // Operations on rows that follow each other, by one kernel: a block takes a row through all steps.
-// A thread has the same columns in all of them, so it finds what it made itself. The arithmetic is
-// that of the operations by themselves. There are many threads, and few columns of each, since one
-// row waits for latency alone, that of instructions too.
+// The arithmetic is that of the operations by themselves.
+//
+// Rows lie in places of shared memory. What steps read is brought there all at once, weights while
+// the launches before have not ended: one row waits for latency alone. A warp has a segment of the
+// columns, as in rms_norm(), so a thread finds in a place what it put there itself.
 #pragma once
 
-#include "backend/cuda/device/integer_strips.h"
 #include "backend/cuda/device/norm.h"
+#include "backend/cuda/device/run_groups.h"
 
 namespace kakeya::cuda::device {
 
-inline constexpr int kRowStepWarps = 32;
-inline constexpr int kRowStepThreads = kRowStepWarps * dev::kWarp;
-inline constexpr int kRowColumns = 4;  // that a thread holds, at most
-inline constexpr std::int64_t kMaxRowStepWidth = kRowColumns * kRowStepThreads;
+inline constexpr int kRowStepThreads = kNormSegments * dev::kWarp;
 
-// Shared words: sums of segments, of which steps use one half or the other, and a row.
-inline constexpr int kStepRowWord = 2 * kNormSegments;
-KAKEYA_DEVICE int row_step_words(std::int64_t width) {
-  return kStepRowWord + static_cast<int>(width);
+// Shared words: sums of segments, of which norms take one half or the other; the steps, since the
+// parameters of a launch come as slowly, one after the other, as anything else; places.
+inline constexpr int kStepWords = sizeof(RowStep) / sizeof(std::uint32_t);
+inline constexpr int kStepsWord = 2 * kNormSegments;
+inline constexpr int kPlacesWord = kStepsWord + kMaxRowSteps * kStepWords;
+KAKEYA_DEVICE int row_step_words(std::int64_t places, std::int64_t width) {
+  return kPlacesWord + static_cast<int>(places * width);
 }
 
-// Some of the columns of a row: thread t has t, t + kRowStepThreads, ..., so that a warp has whole
-// runs of 32.
-struct OwnColumns {
-  std::int64_t row;  // where it begins
-  int width;
+// Begins to bring the rows of places [begin, end), whose addresses are for row `row`.
+KAKEYA_DEVICE void bring_rows(const RowStepsParams& p, int begin, int end, std::int64_t row) {
+  const dev::CopyPolicy policy(false);
+  const int units = static_cast<int>(p.width) / kUnitWords;
+  KAKEYA_NO_UNROLL
+  for (int place = begin; place < end; ++place) {
+    const auto* const from = reinterpret_cast<const FourWords*>(p.brought[place] + row * p.width);
+    const int word = row_step_words(place, p.width);
+    KAKEYA_NO_UNROLL
+    for (int unit = dev::thread(); unit < units; unit += kRowStepThreads) {
+      dev::begin_copy(word + unit * kUnitWords, from, unit, policy);
+    }
+  }
+  dev::end_copies();
+}
 
-  KAKEYA_DEVICE OwnColumns(std::int64_t row_width, std::int64_t block)
-      : row(block * row_width), width(static_cast<int>(row_width)) {}
-  KAKEYA_DEVICE static int column(int i) { return dev::thread() + i * kRowStepThreads; }
-  KAKEYA_DEVICE bool has(int i) const { return column(i) < width; }
-};
+KAKEYA_DEVICE void bring_steps(const RowStepsParams& p) {
+  constexpr int kUnits = kStepWords / kUnitWords;
+  const int unit = dev::thread();
+  if (unit >= p.count * kUnits) return;
+  dev::Shared<std::uint32_t>(kStepsWord)
+      .store_as(unit * kUnitWords, reinterpret_cast<const FourWords*>(p.steps)[unit]);
+}
 
-// Columns of some row, remembered by where it lies.
-struct HeldRow {
-  const float* of = nullptr;
-  float at[kRowColumns] = {};
-};
-
-// A row on its way through the steps: what the last step read, what it made, and whose norm was
-// computed last.
-class RowOnItsWay {
+// The columns of a row that a thread has: those of its warp's segment.
+class OwnColumns {
  public:
-  KAKEYA_DEVICE RowOnItsWay(std::int64_t width, std::int64_t block) : own_(width, block) {}
+  KAKEYA_DEVICE explicit OwnColumns(int width) : width_(width) {
+    const int length = (width + kNormSegments - 1) / kNormSegments;
+    const int last = (dev::warp() + 1) * length;
+    first_ = dev::warp() * length + dev::lane();
+    end_ = last < width ? last : width;
+  }
 
+  // Runs a step, of row number `row`.
   KAKEYA_DEVICE void run(const RowStep& step, std::int64_t row) {
-    const HeldRow x = load(step.a);
-    if (step.kind == RowStepKind::kRound) return round(step, row, x);
-    if (step.kind == RowStepKind::kCopy) {
-      return store(x, step.out + row * step.out_width + step.column);
+    if (step.kind == RowStepKind::kRound) return round(step, row);
+    const bool copies = step.kind == RowStepKind::kCopy;
+    float* const out = step.out + (copies ? row * step.out_width + step.column : row * width_);
+    if (step.kind == RowStepKind::kAdd) {
+      const float factor = step.number;
+      return make(step, out, [&](float x, float other) {
+        const float sum = x + other;
+        return sum * factor;
+      });
     }
-    HeldRow made;
-    made.of = step.out;
-    if (step.kind == RowStepKind::kNorm) {
-      norm(step, x, made);
-    } else {
-      add(step, x, made);
+    if (step.kind == RowStepKind::kNorm && !step.keeps_factor) {
+      factor_ = norm_factor(sum_of_squares(step.a), width_, step.number);
     }
-    store(made, step.out + own_.row);
-    read_ = x;
-    made_ = made;
-    if (read_.of == step.out) read_.of = nullptr;
-    if (normed_ == step.out) normed_ = nullptr;
+    const float factor = copies ? 1.0F : factor_;
+    make(step, out, [&](float x, float weight) {
+      const float scaled = x * factor;
+      return scaled * weight;
+    });
   }
 
  private:
-  KAKEYA_DEVICE HeldRow load(const float* from) const {
-    HeldRow x;
-    x.of = from;
-    if (from == made_.of) return made_;
-    if (from == read_.of) return read_;
-    const dev::Global<const float> row(from + own_.row);
-    KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      if (own_.has(i)) x.at[i] = row.load(OwnColumns::column(i));
-    }
-    return x;
+  static constexpr int kAtOnce = 4;
+
+  KAKEYA_DEVICE int place_word(int place) const { return row_step_words(place, width_); }
+  KAKEYA_DEVICE dev::Shared<float> place(int place) const {
+    return dev::Shared<float>(place_word(place));
   }
-  KAKEYA_DEVICE void store(const HeldRow& x, float* to) const {
-    const dev::Global<float> out(to);
+
+  // Some of the thread's columns from `d` on; behind the last one `other`.
+  KAKEYA_DEVICE void load(const dev::Shared<float>& from, int d, float other, float (&x)[kAtOnce]) {
     KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      if (own_.has(i)) out.store(OwnColumns::column(i), x.at[i]);
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int column = d + k * dev::kWarp;
+      x[k] = column < end_ ? from.load(column) : other;
+    }
+  }
+
+  template <typename Make>
+  KAKEYA_DEVICE void make(const RowStep& step, float* to, const Make& value) {
+    const dev::Global<float> out(to);
+    KAKEYA_NO_UNROLL
+    for (int d = first_; d < end_; d += kAtOnce * dev::kWarp) {
+      float x[kAtOnce];
+      float other[kAtOnce] = {1.0F, 1.0F, 1.0F, 1.0F};
+      load(place(step.a), d, 0.0F, x);
+      if (step.b >= 0) load(place(step.b), d, 0.0F, other);
+      KAKEYA_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int column = d + k * dev::kWarp;
+        if (column >= end_) break;
+        const float made = value(x[k], other[k]);
+        place(step.made).store(column, made);
+        out.store(column, made);
+      }
     }
   }
 
   // The sum of squares of a row, in the order of rms_norm().
-  KAKEYA_DEVICE float sum_of_squares(const HeldRow& x) {
-    const dev::Shared<float> row(kStepRowWord);
+  KAKEYA_DEVICE float sum_of_squares(int row_place) {
     const dev::Shared<float> sums(num_sums_++ % 2 * kNormSegments);
-    KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      if (own_.has(i)) row.store(OwnColumns::column(i), x.at[i]);
+    float squares[1] = {0.0F};
+    KAKEYA_NO_UNROLL
+    for (int d = first_; d < end_; d += kAtOnce * dev::kWarp) {
+      float x[kAtOnce];
+      load(place(row_place), d, 0.0F, x);
+      // Nothing is added to a sum of squares by the zeros behind the last column.
+      KAKEYA_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) squares[0] = dev::fma(x[k], x[k], squares[0]);
     }
-    dev::sync_block();
-    if (dev::warp() < kNormSegments) {
-      const int length = (own_.width + kNormSegments - 1) / kNormSegments;
-      const int last = (dev::warp() + 1) * length;
-      const int end = last < own_.width ? last : own_.width;
-      float squares[1] = {0.0F};
-      for (int d = dev::warp() * length + dev::lane(); d < end; d += dev::kWarp) {
-        const float value = row.load(d);
-        squares[0] = dev::fma(value, value, squares[0]);
-      }
-      dev::warp_sums(squares);
-      if (dev::lane() == 0) sums.store(dev::warp(), squares[0]);
-    }
+    dev::warp_sums(squares);
+    if (dev::lane() == 0) sums.store(dev::warp(), squares[0]);
     dev::sync_block();
     return add_segments(sums);
   }
 
-  KAKEYA_DEVICE void norm(const RowStep& step, const HeldRow& x, HeldRow& made) {
-    HeldRow weights;
-    if (step.b != nullptr) {  // on their way while squares are added up
-      const dev::Global<const float> weight(step.b);
+  // Warps take groups of runs in turn, of columns that others have made.
+  KAKEYA_DEVICE void round(const RowStep& step, std::int64_t row) const {
+    constexpr int kGroups = 3;  // side by side
+    const int steps = static_cast<int>(num_steps(width_));
+    const int groups = (width_ + kGroupColumns - 1) / kGroupColumns;
+    const dev::Shared<float> x(place_word(step.a));
+    dev::sync_block();
+    KAKEYA_NO_UNROLL
+    for (int group = dev::warp(); group < groups; group += kGroups * kNormSegments) {
+      FourFloats own[kGroups];
       KAKEYA_UNROLL
-      for (int i = 0; i < kRowColumns; ++i) {
-        if (own_.has(i)) weights.at[i] = weight.load(OwnColumns::column(i));
+      for (int k = 0; k < kGroups; ++k) {
+        const int column = (group + k * kNormSegments) * kGroupColumns + 4 * dev::lane();
+        own[k] = column < width_ ? x.load_as<FourFloats>(column) : FourFloats{};
+      }
+      const RunGroups<kGroups> rounded(own);
+      KAKEYA_UNROLL
+      for (int k = 0; k < kGroups; ++k) {
+        const int run = 4 * (group + k * kNormSegments) + dev::lane() / 8;
+        if (run < 2 * steps) store_run(step, row * steps, run, rounded, k);
       }
     }
-    if (normed_ != x.of || eps_ != step.number) {
-      factor_ = norm_factor(sum_of_squares(x), own_.width, step.number);
-      normed_ = x.of;
-      eps_ = step.number;
-    }
-    KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      const float scaled = x.at[i] * factor_;
-      made.at[i] = step.b == nullptr ? scaled : scaled * weights.at[i];
-    }
+    dev::sync_block();
   }
 
-  KAKEYA_DEVICE void add(const RowStep& step, const HeldRow& x, HeldRow& made) const {
-    const HeldRow other = load(step.b);
-    KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      const float sum = x.at[i] + other.at[i];
-      made.at[i] = sum * step.number;
-    }
+  // Codes and numbers where ProductRows has them, from step `first` on.
+  template <int kGroups>
+  KAKEYA_DEVICE static void store_run(
+      const RowStep& to, std::int64_t first, int run, const RunGroups<kGroups>& rounded, int k) {
+    const std::int64_t step = first + run / 2;
+    const int in_step = run % 2;
+    const int half = dev::lane() / 4 % 2;
+    dev::Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.codes))
+        .store(step * (kStepColumns / 4) + dev::lane() % 4 * kUnitWords + in_step * 2 + half,
+               rounded.codes[k]);
+    if (dev::lane() % 8 != 0) return;
+    const TwoFloats numbers = {{rounded.sums[k], rounded.steps[k]}};
+    dev::Global<TwoFloats>(reinterpret_cast<TwoFloats*>(to.numbers))
+        .store(step * (kStepNumbers / 2) + in_step, numbers);
+    dev::Global<float>(to.low_sums).store(step * kStepLowSums + in_step, rounded.lows[k]);
   }
 
-  // Run after run: several at a time would take more registers than so many threads have. A thread
-  // finds its columns in shared memory.
-  KAKEYA_DEVICE void round(const RowStep& step, std::int64_t row, const HeldRow& x) const {
-    const RoundParams to = {nullptr, 0, own_.width, step.codes, step.numbers, step.low_sums};
-    const dev::Shared<float> shared(kStepRowWord);
-    KAKEYA_UNROLL
-    for (int i = 0; i < kRowColumns; ++i) {
-      if (own_.has(i)) shared.store(OwnColumns::column(i), x.at[i]);
-    }
-    KAKEYA_NO_UNROLL
-    for (int i = 0; own_.has(i); ++i) {
-      round_run(to, row, dev::warp() + i * kRowStepWarps, shared.load(OwnColumns::column(i)));
-    }
-  }
-
-  const OwnColumns own_;
-  HeldRow read_;
-  HeldRow made_;
-  const float* normed_ = nullptr;
-  float eps_ = 0.0F;
+  const int width_;
+  int first_;
+  int end_;
   float factor_ = 0.0F;
   int num_sums_ = 0;
 };
 
-// Brings the weights of norms near, a warp those of a step.
-KAKEYA_DEVICE void prefetch_weights(const RowStepsParams& p) {
-  if (dev::warp() >= p.count) return;
-  const RowStep& step = p.steps[dev::warp()];
-  if (step.kind != RowStepKind::kNorm || step.b == nullptr) return;
-  const dev::Global<const float> weight(step.b);
-  for (std::int64_t d = dev::kWarp * dev::lane(); d < p.width; d += dev::kWarp * dev::kWarp) {
-    weight.prefetch(d);
-  }
-}
-
 // Grid: rows.
 KAKEYA_DEVICE void row_steps(const RowStepsParams& p) {
-  prefetch_weights(p);
-  RowOnItsWay row(p.width, dev::block_x());
+  bring_rows(p, 0, p.num_weights, 0);
+  bring_steps(p);
+  dev::wait_for_previous();
+  dev::let_next_start();
+  bring_rows(p, p.num_weights, p.num_brought, dev::block_x());
+  OwnColumns own(static_cast<int>(p.width));
+  dev::await_copies<0>();
+  dev::sync_block();
   KAKEYA_NO_UNROLL
-  for (int i = 0; i < p.count; ++i) row.run(p.steps[i], dev::block_x());
+  for (int i = 0; i < p.count; ++i) {
+    own.run(dev::Shared<std::uint32_t>(kStepsWord).load_as<RowStep>(i * kStepWords),
+            dev::block_x());
+  }
 }
 
 }  // namespace kakeya::cuda::device
