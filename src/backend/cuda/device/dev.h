@@ -7,7 +7,8 @@
 //   KAKEYA_NO_UNROLL         before a loop whose body is long
 //   lane(), warp(), ...      who is running
 //   wait_for_previous()      until all launches before this one have ended, and their writes are
-//                            seen; before it a kernel reads weights alone, and writes nothing
+//                            seen; before it a kernel copies weights, calls load_fresh(), and
+//                            writes nothing
 //   let_next_start()         the next launch may start, which waits likewise: called behind the
 //   wait sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
@@ -20,7 +21,10 @@
 //   products
 //                            of bytes of a, unsigned, and of b, signed: fragments of mma.m16n8k32
 //   bf16_pairs(values, out)  numbers rounded to bf16, two a word, the first one lowest
-//   Global<T>                the device's memory from an address on; prefetch() brings it near
+//   Global<T>                the device's memory from an address on; prefetch() brings it near.
+//                            load_fresh() may come before wait_for_previous(), of what the launch
+//                            before the previous one has written, or an earlier one: the previous
+//                            one let this one start when it had waited for them itself
 //   Shared<T>                the block's own memory, in words of 4 bytes; load_as(), store_as():
 //                            several of them at once, at a multiple of their size
 //   begin_copy(word, from, index, policy)  begins a copy of 16 bytes of the device's memory to

@@ -184,6 +184,9 @@ class Global {
 
   T load(std::int64_t index, Place place = Place::current()) const {
     emulated::running()->check_not_early("reads", place);
+    return load_fresh(index, place);
+  }
+  std::remove_const_t<T> load_fresh(std::int64_t index, Place place = Place::current()) const {
     check(index, "reads", place);
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));

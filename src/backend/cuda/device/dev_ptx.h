@@ -126,6 +126,8 @@ class Global {
   KAKEYA_DEVICE explicit Global(T* address) : address_(address) {}
   KAKEYA_DEVICE T load(std::int64_t index) const { return address_[index]; }
   KAKEYA_DEVICE void store(std::int64_t index, T value) const { address_[index] = value; }
+  // Past the cache of the multiprocessor, which may hold what was there before.
+  KAKEYA_DEVICE T load_fresh(std::int64_t index) const { return __ldcg(address_ + index); }
   KAKEYA_DEVICE void prefetch(std::int64_t index) const {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(address_ + index));
   }

@@ -36,9 +36,9 @@
   PAIRED(tensor_attention, AttentionParams)                 \
   PAIRED(wide_tensor_attention, AttentionParams)            \
   PAIRED(tensor_one_vector_attention, AttentionParams)      \
-  PAIRED(tensor_attention_part, AttentionParams)            \
-  PAIRED(wide_tensor_attention_part, AttentionParams)       \
-  PAIRED(tensor_one_vector_part, AttentionParams)           \
+  EARLY(tensor_attention_part, AttentionParams)             \
+  EARLY(wide_tensor_attention_part, AttentionParams)        \
+  EARLY(tensor_one_vector_part, AttentionParams)            \
   KERNEL(join_attention_parts, AttentionParams)             \
   KERNEL(restored_attention, RestoredAttentionParams)       \
   KERNEL(restored_attention_spans, RestoredAttentionParams) \

@@ -170,6 +170,7 @@ struct AttentionParams {
   const float* queries;  // [count, H * E]
   std::int64_t num_heads;
   std::int64_t first_position;
+  std::int64_t stored_end;  // rows before it have been there since before the pass
   std::int64_t block_end;
   std::int64_t window;
   std::int64_t kept;

@@ -7,18 +7,21 @@
 
 namespace kakeya::cuda::device {
 
-// Where the vector of a kv head lies in the row of a position.
+// Where the vector of a kv head lies in the row of a position. Tables of blocks are there before a
+// pass begins.
 KAKEYA_DEVICE std::uint64_t vector_address(const CachedRows& rows,
                                            const std::uint64_t* blocks,
                                            std::int64_t position,
-                                           std::int64_t head) {
+                                           std::int64_t head,
+                                           bool early = false) {
   // In 32 bits: a card divides 64 bits in a hundred steps.
   const auto at = static_cast<std::uint32_t>(position);
   const auto sink = static_cast<std::uint32_t>(rows.sink);
   const auto ring = static_cast<std::uint32_t>(rows.capacity) - sink;
   const std::uint32_t slot = at < sink ? at : sink + (at - sink) % ring;
   const auto slots = static_cast<std::uint32_t>(rows.block_slots);
-  const std::uint64_t block = dev::Global<const std::uint64_t>(blocks).load(slot / slots);
+  const dev::Global<const std::uint64_t> table(blocks);
+  const std::uint64_t block = early ? table.load_fresh(slot / slots) : table.load(slot / slots);
   const std::int64_t vector = slot % slots * rows.num_kv_heads + head;
   return block + static_cast<std::uint64_t>(vector * rows.vector_bytes);
 }

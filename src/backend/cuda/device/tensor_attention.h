@@ -14,8 +14,10 @@
 
 namespace kakeya::cuda::device {
 
-// kAhead loads of 16 bytes are under way before the first of them is used.
-template <bool kOneVector, int kMostElements, int kAhead>
+// Rows of a chunk that were stored before the pass, those of the pass, or both.
+enum class ChunkRows { kOld = 1, kNew = 2, kAll = 3 };
+
+template <bool kOneVector, int kMostElements>
 class AttentionTile {
  public:
   KAKEYA_DEVICE AttentionTile(const AttentionParams& p, const QueryTile& tile)
@@ -54,18 +56,31 @@ class AttentionTile {
     if constexpr (kOneVector) load_derivation();
   }
 
-  // Adds the chunk of 64 keys from `position` on, of which some query sees some, to a span.
-  KAKEYA_DEVICE void add_chunk(int position) {
-    share_addresses(position);
+  // Begins to bring rows of the chunk of 64 keys from `position` on that have been there since
+  // before the pass.
+  KAKEYA_DEVICE void begin_early(int position) const {
+    share_addresses(position, true);
     dev::sync_block();
-    load_rows(words_.addresses(), words_.rows(), words_.has_room_for_both() ? 2 * kChunk : kChunk);
+    copy_first_rows(ChunkRows::kOld);
+  }
+
+  // Adds the chunk from `position` on, of which some query sees some, to a span. `begun`: by
+  // begin_early().
+  KAKEYA_DEVICE void add_chunk(int position, bool begun) {
+    if (!begun) {
+      share_addresses(position, false);
+      dev::sync_block();
+    }
+    copy_first_rows(begun ? ChunkRows::kNew : ChunkRows::kAll);
+    dev::await_copies<0>();
     dev::sync_block();
     share_scores(position);
     dev::sync_block();
     if (!kOneVector && !words_.has_room_for_both()) {
-      load_rows(words_.addresses() + 2 * kChunk, words_.values(), kChunk);
+      copy_rows(words_.addresses() + 2 * kChunk, words_.values(), kChunk, ChunkRows::kAll);
     }
     share_powers(position);
+    dev::await_copies<0>();
     dev::sync_block();
     add_values();
     dev::sync_block();
@@ -125,8 +140,9 @@ class AttentionTile {
     }
   }
 
-  // For a key that nobody sees the last one that somebody sees: it is finite.
-  KAKEYA_DEVICE void share_addresses(int chunk) const {
+  // For a key that nobody sees the last one that somebody sees: it is finite. The lowest bit of an
+  // address says that the pass stores there.
+  KAKEYA_DEVICE void share_addresses(int chunk, bool early) const {
     const int vectors = kOneVector ? kChunk : 2 * kChunk;
     const dev::Shared<std::uint32_t> addresses(words_.addresses());
     const int i = dev::thread();
@@ -134,37 +150,36 @@ class AttentionTile {
     const int own = chunk + i % kChunk;
     const int position = seen_.holds(own) ? own : seen_.end - 1;
     const bool is_key = !kOneVector && i < kChunk;
-    const std::uint64_t address =
-        vector_address(p_.cache, is_key ? p_.cache.keys : p_.cache.values, position, tile_.kv_head);
-    addresses.store(2 * i, static_cast<std::uint32_t>(address));
+    const std::uint64_t address = vector_address(p_.cache, is_key ? p_.cache.keys : p_.cache.values,
+                                                 position, tile_.kv_head, early);
+    const std::uint32_t is_new = position < p_.stored_end ? 0 : 1;
+    addresses.store(2 * i, static_cast<std::uint32_t>(address) | is_new);
     addresses.store(2 * i + 1, static_cast<std::uint32_t>(address >> 32));
   }
 
-  // `count` vectors, whose addresses are at a word, to another one. A warp takes each eighth.
-  KAKEYA_DEVICE void load_rows(int from, int to, int count) const {
-    static_assert(2 * kChunk % (kAttentionWarps * kAhead) == 0);
+  // Begins to copy what scores need, and values where there is room for both.
+  KAKEYA_DEVICE void copy_first_rows(ChunkRows wanted) const {
+    copy_rows(words_.addresses(), words_.rows(), words_.has_room_for_both() ? 2 * kChunk : kChunk,
+              wanted);
+  }
+  // Of `count` vectors, whose addresses are at a word, those that are wanted, to another word. A
+  // warp takes each eighth.
+  KAKEYA_DEVICE void copy_rows(int from, int to, int count, ChunkRows wanted) const {
     const dev::Shared<std::uint32_t> addresses(from);
-    const dev::Shared<std::uint32_t> rows(to);
+    const dev::CopyPolicy policy(false);
     KAKEYA_NO_UNROLL
-    for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
+    for (int row = dev::warp(); row < count; row += kAttentionWarps) {
+      const std::uint32_t low = addresses.load(2 * row);
+      if ((static_cast<std::uint32_t>(wanted) >> (low & 1U) & 1U) == 0) continue;
+      const std::uint64_t address =
+          (low & ~1U) | static_cast<std::uint64_t>(addresses.load(2 * row + 1)) << 32;
       KAKEYA_NO_UNROLL
-      for (int first = dev::warp(); first < count; first += kAttentionWarps * kAhead) {
-        FourWords ahead[kAhead];
-        KAKEYA_UNROLL
-        for (int j = 0; j < kAhead; ++j) {
-          const int row = first + kAttentionWarps * j;
-          const std::uint64_t address =
-              addresses.load(2 * row) | static_cast<std::uint64_t>(addresses.load(2 * row + 1))
-                                            << 32;
-          ahead[j] =
-              dev::Global<const FourWords>(reinterpret_cast<const FourWords*>(address)).load(piece);
-        }
-        KAKEYA_UNROLL
-        for (int j = 0; j < kAhead; ++j) {
-          rows.store_as((first + kAttentionWarps * j) * words_.stride() + 4 * piece, ahead[j]);
-        }
+      for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
+        dev::begin_copy(to + row * words_.stride() + 4 * piece,
+                        reinterpret_cast<const FourWords*>(address), piece, policy);
       }
     }
+    dev::end_copies();
   }
 
   // Each warp of eight keys.
@@ -361,18 +376,24 @@ KAKEYA_DEVICE int span_behind(const SeenBy<int>& seen, int span) {
              : seen.begin / kTensorSpan * kTensorSpan;
 }
 
-// The chunks of a part or a span of which some query sees some keys.
+// The first chunk from `position` on of which some query sees some keys; `end`: there is none.
+KAKEYA_DEVICE int first_chunk(const SeenBy<int>& seen, int position, int end) {
+  int chunk = position;
+  while (chunk < end && !seen.meets(chunk, chunk + kChunk)) chunk += kChunk;
+  return chunk;
+}
+// Those of a part or a span that are from `position` on. `begun`: of one that is by begin_early().
 template <typename Tile>
-KAKEYA_DEVICE void add_chunks(Tile& tile, std::int64_t position, std::int64_t size) {
+KAKEYA_DEVICE void add_chunks(Tile& tile, int position, int end, int begun = -1) {
   KAKEYA_NO_UNROLL
-  for (std::int64_t chunk = position; chunk < position + size; chunk += kChunk) {
-    if (tile.seen().meets(chunk, chunk + kChunk)) tile.add_chunk(chunk);
+  for (int chunk = position; chunk < end; chunk += kChunk) {
+    if (tile.seen().meets(chunk, chunk + kChunk)) tile.add_chunk(chunk, chunk == begun);
   }
 }
 
 template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
-  AttentionTile<kOneVector, kMostElements, 4> tile(p, query_tile(p, 1));
+  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, 1));
   const SeenBy<int>& seen = tile.seen();
   tile.load_queries();
   Powers all;
@@ -380,25 +401,28 @@ KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
   KAKEYA_NO_UNROLL
   for (int span = first; span < seen.end;) {
     const int next = span_behind(seen, span);
-    add_chunks(tile, span, kTensorSpan);
+    add_chunks(tile, span, span + kTensorSpan);
     tile.finish_span(all, span == first, next >= seen.end);
     span = next;
   }
 }
 
+// Rows of the cache are under way before the launches before have ended.
 template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_to_part(const AttentionParams& p) {
   const auto parts = static_cast<int>(p.spans);
   const int part = static_cast<int>(dev::block_y()) % parts;
   const int position = parts_of(p).position(part);
-  const int size = p.part_positions;
-  // Registers leave room for so many: of narrow heads all keys and values at once.
-  constexpr int kAhead = kOneVector ? 8 : kMostElements <= kNarrowHead ? 16 : 4;
-  AttentionTile<kOneVector, kMostElements, kAhead> tile(p, query_tile(p, parts));
-  if (!tile.seen().meets(position, position + size)) return;
+  const int end = position + p.part_positions;
+  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, parts));
+  const int first = first_chunk(tile.seen(), position, end);
+  if (first < end) tile.begin_early(first);
+  dev::wait_for_previous();
+  dev::let_next_start();
+  if (first >= end) return;
   tile.load_queries();
-  add_chunks(tile, position, size);
-  tile.write_part(static_cast<int>(dev::block_y()) % parts);
+  add_chunks(tile, first, end, first);
+  tile.write_part(part);
 }
 
 // All that the queries of a tile see, of heads of kNarrowHead elements at most; of more; of one
