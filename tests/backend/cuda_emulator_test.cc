@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/dev.h"
+#include "backend/cuda/device/products.h"
 #include "backend/cuda/emulated_tensor_core.h"
 #include "backend/cuda/emulator.h"
 #include "base/memory_budget.h"
@@ -292,6 +293,48 @@ TEST(CudaEmulator, HoldsKernelsThatStartEarlyToTheirWait) {
     if (!status) {
       EXPECT_THAT(status.error().message(), HasSubstr(messages[static_cast<std::size_t>(fault)]));
     }
+  }
+}
+
+// A kernel that copies what the launch before wrote, or reads it, and waits afterwards.
+struct HastyParameters {
+  const device::FourFloats* in;
+  float* out;
+  bool copies;
+};
+void read_early(const void* parameters) {
+  const auto& p = *static_cast<const HastyParameters*>(parameters);
+  dev::start_early();
+  if (p.copies) {
+    dev::begin_copy(4 * dev::thread(), p.in, dev::thread(), dev::CopyPolicy(false));
+    dev::end_copies();
+    dev::await_copies<0>();
+  } else {
+    static_cast<void>(dev::Global<const device::FourFloats>(p.in).load_fresh(dev::thread()));
+  }
+  dev::wait_for_previous();
+}
+void write_last(const void* parameters) {
+  const auto& p = *static_cast<const HastyParameters*>(parameters);
+  if (dev::thread() == 0) dev::Global<float>(p.out).store(4 * kThreads - 1, 1.0F);
+}
+
+TEST(CudaEmulator, RefusesToReadEarlyWhatTheLaunchBeforeWrites) {
+  for (const bool copies : {true, false}) {
+    Arrays arrays;
+    arrays.in.assign(4 * kThreads, 2.0F);
+    arrays.out.assign(4 * kThreads, 0.0F);
+    emulated::Emulator emulator(arrays, 1);
+    const auto* const out = reinterpret_cast<const device::FourFloats*>(arrays.out.data());
+    const HastyParameters parameters = {out, arrays.out.data(), copies};
+    const LaunchShape shape = {1, 1, kThreads, 4 * kThreads};
+    EXPECT_TRUE(emulator.run("read_early", read_early, shape, &parameters));
+    EXPECT_TRUE(emulator.run("write_last", write_last, shape, &parameters));
+    const Status status = emulator.run("read_early", read_early, shape, &parameters);
+    ASSERT_FALSE(status) << copies;
+    EXPECT_THAT(status.error().message(), HasSubstr("what the launch before has written"));
+    // What an earlier one wrote may be read.
+    EXPECT_TRUE(emulator.run("read_early", read_early, shape, &parameters));
   }
 }
 

@@ -156,6 +156,7 @@ class EmulatedDriver final : public Driver {
     const std::lock_guard lock(mutex_);
     space_.finish_copies();
     const GuardedSpace::Access access(space_.pages());
+    emulator_.begin_list();
     for (std::size_t i = 0; i < launches.size(); ++i) {
       const Kernel kernel = launches.kernel(i);
       KAKEYA_TRY(emulator_.run(kKernelNames[static_cast<std::size_t>(kernel)],
@@ -219,6 +220,7 @@ Status Emulator::run(std::string_view name,
   while (std::gcd(stride, blocks) != 1) ++stride;
   std::uint64_t block = random_.below(blocks);
   const Block::Work work = {body, parameters, shape.threads, shape.shared_words};
+  block_.begin_launch();
   for (std::uint64_t i = 0; i < blocks; ++i, block = (block + stride) % blocks) {
     const auto x = static_cast<std::int64_t>(block) % shape.blocks_x;
     const auto y = static_cast<std::int64_t>(block) / shape.blocks_x;

@@ -202,6 +202,23 @@ void Block::check_not_early(const char* what, Place place) {
                    to_text(place)));
 }
 
+bool WrittenMemory::meets(std::uintptr_t address, std::size_t bytes) {
+  if (!is_sorted_) {
+    std::sort(units_.begin(), units_.end());
+    units_.erase(std::unique(units_.begin(), units_.end()), units_.end());
+    is_sorted_ = true;
+  }
+  const auto found = std::lower_bound(units_.begin(), units_.end(), address / kUnitBytes);
+  return found != units_.end() && *found * kUnitBytes < address + bytes;
+}
+
+void Block::check_old(const void* from, std::size_t bytes, Place place) {
+  if (!threads_[static_cast<std::size_t>(current_)].is_early) return;
+  if (!written_before_.meets(reinterpret_cast<std::uintptr_t>(from), bytes)) return;
+  fail(fmt::format("reads at {} what the launch before has written, before it has waited for it",
+                   to_text(place)));
+}
+
 void Block::refuse_access(const char* what,
                           std::uintptr_t address,
                           std::size_t bytes,
@@ -303,6 +320,7 @@ void Block::write_shared(int index, std::uint32_t value, Place place) {
 }
 
 void Block::begin_copy(int index, const void* from, Place place) {
+  check_old(from, kCopyWords * sizeof(std::uint32_t), place);
   check_multiple(index, kCopyWords, place);
   for (int i = 0; i < kCopyWords; ++i) {
     Word& word = writable_word(index + i, place);

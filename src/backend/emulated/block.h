@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/emulated/fiber.h"
@@ -42,6 +43,26 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
   // The bounds of the allocation around `address`; empty if there is none.
   virtual Bounds bounds_of(const void* address) const = 0;
+};
+
+// What a launch has written of the device's memory.
+class WrittenMemory {
+ public:
+  void note(std::uintptr_t address) {
+    const std::uintptr_t unit = address / kUnitBytes;
+    if (!units_.empty() && units_.back() == unit) return;
+    units_.push_back(unit);
+    is_sorted_ = false;
+  }
+  void clear() { units_.clear(); }
+  // True if something was written of the bytes [address, address + bytes), or close to them.
+  bool meets(std::uintptr_t address, std::size_t bytes);
+
+ private:
+  static constexpr std::uintptr_t kUnitBytes = 16;
+
+  std::vector<std::uintptr_t> units_;
+  bool is_sorted_ = true;
 };
 
 class Block {
@@ -91,12 +112,26 @@ class Block {
   // Awaits the groups that the thread has closed, but for the last `later`.
   void await_copies(int later);
 
+  // Launches follow of which none runs at the same time as one before them.
+  void begin_list() { written_.clear(); }
+  // Another launch follows.
+  void begin_launch() {
+    std::swap(written_, written_before_);
+    written_.clear();
+  }
+
   // The thread runs before the launches in front of its own have ended, until it waits for them.
-  // Meanwhile it may begin copies alone, and it must wait before it ends.
+  // Meanwhile it may begin copies and load_fresh() alone, of what the launch before has not
+  // written, and it must wait before it ends.
   void start_early() { threads_[static_cast<std::size_t>(current_)].is_early = true; }
   void wait_for_previous() { threads_[static_cast<std::size_t>(current_)].is_early = false; }
   // Fails while the thread is early.
   void check_not_early(const char* what, Place place);
+  // Fails while the thread is early, if the launch before has written there.
+  void check_old(const void* from, std::size_t bytes, Place place);
+  void note_written(const void* address) {
+    written_.note(reinterpret_cast<std::uintptr_t>(address));
+  }
 
   static constexpr int kCopyWords = 4;
 
@@ -167,6 +202,8 @@ class Block {
   std::vector<Warp> warps_;
   std::vector<Word> shared_;
   Bounds last_bounds_;
+  WrittenMemory written_;  // by this launch
+  WrittenMemory written_before_;
   std::string failure_;
 };
 

@@ -188,6 +188,7 @@ class Global {
   }
   std::remove_const_t<T> load_fresh(std::int64_t index, Place place = Place::current()) const {
     check(index, "reads", place);
+    emulated::running()->check_old(address_ + index, sizeof(T), place);
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));
     return value;
@@ -195,6 +196,7 @@ class Global {
   void store(std::int64_t index, T value, Place place = Place::current()) const {
     emulated::running()->check_not_early("writes", place);
     check(index, "writes", place);
+    emulated::running()->note_written(address_ + index);
     std::memcpy(address_ + index, &value, sizeof(value));
   }
   void prefetch(std::int64_t index, Place place = Place::current()) const {
