@@ -73,8 +73,10 @@ class CudaFolding : public testing::Test {
     driver_ = driver.get();
     backend_ = create_backend_on(std::move(driver), 1);
     ExecutorPlan plan = roomy_plan();
-    plan.num_experts = 4;
-    plan.top_k_experts = 4;
+    plan.num_experts = 11;
+    plan.top_k_experts = 9;
+    plan.hidden_size = 3040;
+    plan.moe_intermediate_size = 704;
     executor_ = backend_->create_executor(plan, budget_).value();
   }
 
@@ -213,9 +215,78 @@ TEST_F(CudaFolding, LeavesRoundingToOutputsOfExperts) {
                          GateActivation::kGeluTanh, rows_of(out, 320));
     };
     EXPECT_EQ(run(rows, x, out, experts),
-              rows == 1 ? "round_rows split_expert_hidden integer_expert_output"
+              rows == 1 ? "round_rows plain_expert_hidden plain_expert_output"
                         : "round_rows group_experts grouped_integer_hidden grouped_integer_output "
                           "weigh_experts");
+  }
+}
+
+// One row of experts has kernels of its own for the plain format, and others for the rest: a row
+// has the bits that it has beside others, of which kernels are others still.
+TEST_F(CudaFolding, LeavesBitsOfExpertsAsTheyAreBesideOthers) {
+  using Format = QuantizedFormat;
+  struct Case {
+    std::int64_t columns, width, top_k;
+    Format gate, up, down;
+    std::string names;
+  };
+  const std::string plain = "round_rows plain_expert_hidden plain_expert_output";
+  const std::string hidden = "round_rows plain_expert_hidden integer_expert_output";
+  const std::string others = "round_rows split_expert_hidden integer_expert_output";
+  const Case cases[] = {
+      {32, 32, 1, Format::kQ40, Format::kQ40, Format::kQ40, plain},
+      {64, 704, 8, Format::kQ40, Format::kQ40, Format::kQ40, plain},
+      {352, 96, 3, Format::kQ40, Format::kQ40, Format::kQ40, plain},
+      {3008, 64, 2, Format::kQ40, Format::kQ40, Format::kQ40, plain},
+      {3040, 64, 5, Format::kQ40, Format::kQ40, Format::kQ40, others},
+      {320, 160, 9, Format::kQ40, Format::kQ40, Format::kQ40, hidden},
+      {768, 256, 4, Format::kQ40, Format::kQ40, Format::kQ6K, hidden},
+      {768, 256, 4, Format::kQ40, Format::kQ40, Format::kQ80, hidden},
+      {512, 256, 6, Format::kQ80, Format::kQ80, Format::kQ40, others},
+      {512, 256, 7, Format::kQ4K, Format::kQ4K, Format::kQ4K, others},
+      {256, 256, 2, Format::kQ6K, Format::kQ40, Format::kQ40, others},
+  };
+  for (const Case& c : cases) {
+    constexpr std::int64_t kExperts = 11;
+    constexpr std::int64_t kRows = 3;
+    const Matrix& gate = matrix({kExperts, c.width, c.columns}, c.gate);
+    const Matrix& up = matrix({kExperts, c.width, c.columns}, c.up);
+    const Matrix& down = matrix({kExperts, c.columns, c.width}, c.down);
+    std::vector<std::int32_t> chosen;
+    std::vector<float> weights;
+    for (std::int64_t i = 0; i < kRows * c.top_k; ++i) {
+      chosen.push_back(static_cast<std::int32_t>(i * 7 % kExperts));
+      weights.push_back(0.125F * static_cast<float>(1 + i % 5));
+    }
+    std::vector<float> x(static_cast<std::size_t>(kRows * c.columns));
+    std::vector<float> together(x.size());
+    const auto experts = [&](const float* in, std::int64_t first, std::int64_t rows, float* out) {
+      executor_->experts({kakeya::device(in), rows, c.columns}, {&gate, &up, &down},
+                         {kakeya::device(chosen.data() + first * c.top_k),
+                          kakeya::device(weights.data() + first * c.top_k), c.top_k},
+                         GateActivation::kGeluTanh, {kakeya::device(out), rows, c.columns});
+    };
+    run(kRows, x, together, [&] { experts(x.data(), 0, kRows, together.data()); });
+    const std::vector<float> rows = x;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      std::vector<float> own(rows.begin() + row * c.columns, rows.begin() + (row + 1) * c.columns);
+      std::vector<float> alone(own.size());
+      driver_->ran.clear();
+      experts(own.data(), row, 1, alone.data());
+      const FusedLaunches fused = fuse(driver_->ran, 1);
+      EXPECT_EQ(names_of(fused.launches), c.names);
+      for (int i = 0; i < 2; ++i) {
+        const auto expected = together.begin() + row * c.columns;
+        EXPECT_TRUE(std::equal(alone.begin(), alone.end(), expected,
+                               [](float a, float b) {
+                                 return std::bit_cast<std::uint32_t>(a) ==
+                                        std::bit_cast<std::uint32_t>(b);
+                               }))
+            << c.names << ", " << c.columns << " columns, row " << row;
+        std::fill(alone.begin(), alone.end(), NAN);
+        EXPECT_TRUE(driver_->launch(fused.launches));
+      }
+    }
   }
 }
 

@@ -135,8 +135,11 @@ class CudaExecutor final : public Executor {
   void gated_in_parts(
       ConstRows x, const Matrix& gate, const Matrix& up, GateActivation activation, Rows out);
   // Experts of pairs of a row and a rank, each by itself or those of an expert together.
-  void launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate);
-  void launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down);
+  // Returns whether the kernel may round what it makes.
+  bool launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate);
+  void launch_outputs(device::ExpertOutputParams& parameters,
+                      const CudaMatrix& down,
+                      bool are_rounded);
   void launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                              const CudaMatrix& gate,
                              std::int64_t pairs);

@@ -50,24 +50,28 @@ void CudaExecutor::experts(ConstRows x,
     outputs.rows = hidden_rows();
     return launch_grouped_outputs(outputs, down, x.count);
   }
-  launch_hidden(hidden, gate);
+  const bool are_rounded = launch_hidden(hidden, gate);
   outputs.rows = hidden_rows();
-  launch_outputs(outputs, down);
+  launch_outputs(outputs, down, are_rounded);
 }
 
 // For one row.
-void CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate) {
+bool CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters, const CudaMatrix& gate) {
   if (!gate.has_integers()) {
-    return launch(Kernel::expert_hidden, warp_shape(gate.rows(), parameters.top_k), &parameters);
+    launch(Kernel::expert_hidden, warp_shape(gate.rows(), parameters.top_k), &parameters);
+  } else if (const auto split = plan_hidden(parameters)) {
+    launch(split->kernel, split->shape, &parameters);
+    return split->kernel == Kernel::plain_expert_hidden;
+  } else {
+    launch_grouped_hidden(parameters, gate, parameters.top_k);
   }
-  if (const auto split = plan_hidden(parameters)) {
-    return launch(split->kernel, split->shape, &parameters);
-  }
-  launch_grouped_hidden(parameters, gate, parameters.top_k);
+  return false;
 }
 
 // For one row.
-void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters, const CudaMatrix& down) {
+void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters,
+                                  const CudaMatrix& down,
+                                  bool are_rounded) {
   if (!down.has_integers()) {
     return launch(
         Kernel::expert_output,
@@ -75,7 +79,7 @@ void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters, const 
          static_cast<std::uint32_t>(device::expert_output_words(parameters.top_k))},
         &parameters);
   }
-  const StripLaunch strips = plan_output(parameters);
+  const StripLaunch strips = plan_output(parameters, are_rounded);
   launch(strips.kernel, strips.shape, &parameters);
 }
 

@@ -17,20 +17,20 @@ namespace kakeya::cuda {
 
 enum class Kernel : std::uint8_t {
 #define KAKEYA_KERNEL(name, params) name,
-  KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+  KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 
 inline constexpr std::string_view kKernelNames[] = {
 #define KAKEYA_KERNEL(name, params) #name,
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 
 // The bytes of each kernel's parameters.
 inline constexpr std::size_t kParameterBytes[] = {
 #define KAKEYA_KERNEL(name, params) sizeof(device::params),
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 

@@ -9,10 +9,10 @@
 
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/largest.h"
+#include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
-#include "backend/cuda/device/split_strips.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"
@@ -33,7 +33,7 @@ constexpr emulated::KernelBody kBodies[] = {
     dev::start_early();                                            \
     device::name(*static_cast<const device::params*>(parameters)); \
   },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY)
 #undef KAKEYA_KERNEL
 #undef KAKEYA_EARLY
 };

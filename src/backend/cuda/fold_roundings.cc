@@ -57,8 +57,11 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
     case Kernel::gated_integer_product_rows:
       return reader_of<GatedProductParams>(p, 0, true);
     case Kernel::split_expert_hidden:
+    case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
       return reader_of<ExpertHiddenParams>(p, 0, true);
+    case Kernel::plain_expert_output:
+      return reader_of<ExpertOutputParams>(p, 0, false);
     case Kernel::grouped_integer_output:
       return reader_of<ExpertOutputParams>(p, device::kGroupedRows, true);
     case Kernel::integer_expert_output: {
@@ -109,9 +112,15 @@ class Folding {
     return parameters<device::RoundParams>(from_, i);
   }
 
-  // True if the launch before a rounding brings together what it rounds.
+  // True if the launch before a rounding makes what it rounds, and can round it.
   bool is_joined(std::size_t i) const {
-    if (i == 0 || from_.kernel(i - 1) != Kernel::join_attention_parts) return false;
+    if (i == 0) return false;
+    if (from_.kernel(i - 1) == Kernel::plain_expert_hidden) {
+      const auto& p = parameters<device::ExpertHiddenParams>(from_, i - 1);
+      const device::RoundParams& rounded = rounding(i);
+      return rounded.x == p.hidden && rounded.width == p.gate.rows && rounded.count == p.top_k;
+    }
+    if (from_.kernel(i - 1) != Kernel::join_attention_parts) return false;
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
 
@@ -186,11 +195,21 @@ class Folding {
       std::memcpy(bytes.data() + place, &rows, sizeof(rows));
     }
     if (i + 1 < from_.size() && is_left_out_[i + 1] && is_joined(i + 1)) {
-      auto p = parameters<device::AttentionParams>(from_, i);
-      p.rounded = rounding(i + 1);
-      std::memcpy(bytes.data(), &p, sizeof(p));
+      if (from_.kernel(i) == Kernel::plain_expert_hidden) {
+        set_rounded<device::ExpertHiddenParams>(i, bytes);
+      } else {
+        set_rounded<device::AttentionParams>(i, bytes);
+      }
     }
     to.add(from_.kernel(i), from_.shape(i), bytes.data());
+  }
+
+  // Hands launch i the rounding behind it.
+  template <typename Params>
+  void set_rounded(std::size_t i, std::vector<std::byte>& bytes) const {
+    auto p = parameters<Params>(from_, i);
+    p.rounded = rounding(i + 1);
+    std::memcpy(bytes.data(), &p, sizeof(p));
   }
 
   FusedLaunches& fused_;

@@ -2,10 +2,10 @@
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
+#include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
-#include "backend/cuda/device/split_strips.h"
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"
@@ -24,9 +24,15 @@
     KAKEYA_LATER;                                                             \
     kakeya::cuda::device::name(p);                                            \
   }
+#define KAKEYA_WIDE_KERNEL(name, params)                                      \
+  extern "C" __global__ void __launch_bounds__(1024)                          \
+      kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
+    KAKEYA_LATER;                                                             \
+    kakeya::cuda::device::name(p);                                            \
+  }
 #define KAKEYA_EARLY_KERNEL(name, params)                                     \
   extern "C" __global__ void __launch_bounds__(256, 2)                        \
       kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
     kakeya::cuda::device::name(p);                                            \
   }
-KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_EARLY_KERNEL)
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_WIDE_KERNEL, KAKEYA_EARLY_KERNEL)

@@ -35,10 +35,7 @@ class Collector {
   }
   void of(const device::RoundParams& p) {
     reads(p.x, p.count * p.width);
-    const std::int64_t steps = p.count * device::num_steps(p.width);
-    writes(p.codes, steps * device::kStepColumns);
-    writes(p.numbers, steps * device::kStepNumbers);
-    writes(p.low_sums, steps * device::kStepLowSums);
+    writes_codes(p);
   }
   void of(const device::AddParams& p) {
     reads(p.a, p.size);
@@ -82,6 +79,7 @@ class Collector {
     reads(p.experts, p.rows.count * p.top_k);
     reads(p.groups.order, 1);
     writes(p.hidden, p.rows.count * p.top_k * p.gate.rows);
+    writes_codes(p.rounded);
   }
   void of(const device::ExpertOutputParams& p) {
     const std::int64_t rows = p.rows.count / p.top_k;
@@ -131,10 +129,7 @@ class Collector {
     }
     if (makes_parts) return writes(p.partials, sums);
     writes(p.out, size);
-    const std::int64_t steps = p.rounded.count * device::num_steps(p.rounded.width);
-    writes(p.rounded.codes, steps * device::kStepColumns);
-    writes(p.rounded.numbers, steps * device::kStepNumbers);
-    writes(p.rounded.low_sums, steps * device::kStepLowSums);
+    writes_codes(p.rounded);
   }
   void of(const device::GroupExpertsParams& p) {
     reads(p.experts, p.pairs);
@@ -142,6 +137,13 @@ class Collector {
   }
 
  private:
+  void writes_codes(const device::RoundParams& p) {
+    const std::int64_t steps = p.count * device::num_steps(p.width);
+    writes(p.codes, steps * device::kStepColumns);
+    writes(p.numbers, steps * device::kStepNumbers);
+    writes(p.low_sums, steps * device::kStepLowSums);
+  }
+
   template <typename T>
   void add(const T* begin, std::int64_t count, bool writes) {
     if (begin == nullptr || count == 0) return;
@@ -217,12 +219,14 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::expert_hidden:
     case Kernel::grouped_expert_hidden:
     case Kernel::split_expert_hidden:
+    case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
       to.of(*static_cast<const device::ExpertHiddenParams*>(p));
       return true;
     case Kernel::expert_output:
     case Kernel::grouped_expert_output:
     case Kernel::integer_expert_output:
+    case Kernel::plain_expert_output:
     case Kernel::grouped_integer_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));

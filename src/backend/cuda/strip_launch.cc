@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "backend/cuda/device/split_strips.h"
+#include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/launch_shapes.h"
 
 namespace kakeya::cuda {
@@ -127,6 +127,29 @@ int step_words(const device::Weight& gate, const device::Weight& up) {
   return device::StepLayout(gate).words() + device::StepLayout(up).words();
 }
 
+// The blocks of plain_expert_hidden(), if its experts are for it and fit.
+std::optional<LaunchShape> plan_plain_hidden(const device::ExpertHiddenParams& p) {
+  const std::int64_t steps = device::num_steps(p.rows.width);
+  const std::int64_t strips = device::num_strips(p.gate.rows);
+  if (!device::is_plain(p.gate) || !device::is_plain(p.up)) return std::nullopt;
+  if (steps > device::kSplitWarps * device::kMostQuarterSteps) return std::nullopt;
+  if (2 * strips * p.top_k > kMostSplitStrips) return std::nullopt;
+  const int words = device::plain_hidden_words(static_cast<int>(steps));
+  if (words > kSplitWords) return std::nullopt;
+  return strip_shape(ceil_div(strips, device::kRunStrips), p.top_k, device::kRunWarps, words);
+}
+
+// The block of plain_expert_output(), if a card has room for two beside those that make what it
+// reads.
+std::optional<LaunchShape> plan_plain_output(const device::ExpertOutputParams& p) {
+  const auto steps = static_cast<int>(device::num_steps(p.rows.width));
+  if (!device::is_plain(p.down) || p.top_k > device::kMostPlainRanks) return std::nullopt;
+  const auto ranks = static_cast<int>(p.top_k);
+  const int words = device::plain_output_words(steps, ranks);
+  if (words > kSplitWords) return std::nullopt;
+  return strip_shape(device::num_strips(p.down.rows), 1, ranks, words);
+}
+
 }  // namespace
 
 StripLaunch plan_product(device::IntegerProductParams& p) {
@@ -167,6 +190,9 @@ StripLaunch plan_gated_product(device::GatedProductParams& p) {
 }
 
 std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p) {
+  if (const auto plain = plan_plain_hidden(p)) {
+    return StripLaunch{Kernel::plain_expert_hidden, *plain};
+  }
   const StripNeeds needs(p.rows.width, {&p.gate, &p.up});
   const auto shape = plan_split(device::num_strips(p.gate.rows) * p.top_k, 2,
                                 step_words(p.gate, p.up), needs, p.plan);
@@ -174,7 +200,10 @@ std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p) {
   return StripLaunch{Kernel::split_expert_hidden, *shape};
 }
 
-StripLaunch plan_output(device::ExpertOutputParams& p) {
+StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded) {
+  if (are_rounded) {
+    if (const auto plain = plan_plain_output(p)) return {Kernel::plain_expert_output, *plain};
+  }
   const int warps = static_cast<int>(std::min<std::int64_t>(p.top_k, device::kStripWarps));
   const auto words_of = [&](const device::StripPlan& plan) {
     return device::output_words(plan, p.top_k, warps);

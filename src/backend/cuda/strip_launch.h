@@ -20,7 +20,8 @@ StripLaunch plan_product(device::IntegerProductParams& p);
 StripLaunch plan_gated_product(device::GatedProductParams& p);
 // For one row; nothing where its experts do not fit and are to be grouped.
 std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p);
-StripLaunch plan_output(device::ExpertOutputParams& p);
+// `are_rounded`: whoever makes the rows may round them, too.
+StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded);
 // For pairs in so many tiles, of which some may have none.
 StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, std::int64_t tiles);
 StripLaunch plan_grouped_output(device::ExpertOutputParams& p, std::int64_t tiles);

@@ -1,10 +1,10 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
-// PAIRED ones two blocks are to have room on a multiprocessor. Each waits for the launches before
-// it; EARLY ones, otherwise like PAIRED ones, do so themselves, behind copies of weights that they
-// have begun.
+// PAIRED ones two blocks are to have room on a multiprocessor; WIDE ones have blocks of 1,024
+// threads, or two of 512 have room. Each waits for the launches before it; EARLY ones, otherwise
+// like PAIRED ones, do so themselves, behind copies of weights that they have begun.
 #pragma once
 
-#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, EARLY)          \
+#define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE, EARLY)    \
   KERNEL(embed, EmbedParams)                                \
   KERNEL(rms_norm, NormParams)                              \
   KERNEL(round_rows, RoundParams)                           \
@@ -47,6 +47,8 @@
   KERNEL(expert_output, ExpertOutputParams)                 \
   PAIRED(integer_expert_output, ExpertOutputParams)         \
   KERNEL(split_expert_hidden, ExpertHiddenParams)           \
+  WIDE(plain_expert_hidden, ExpertHiddenParams)             \
+  EARLY(plain_expert_output, ExpertOutputParams)            \
   KERNEL(group_experts, GroupExpertsParams)                 \
   KERNEL(grouped_expert_hidden, ExpertHiddenParams)         \
   KERNEL(grouped_expert_output, ExpertOutputParams)         \

@@ -218,6 +218,7 @@ struct ExpertHiddenParams {
   ExpertGroups groups;  // of grouped_expert_hidden()
   float* hidden;        // [count, top_k, F]
   StripPlan plan;       // for integers
+  RoundParams rounded;  // of all of `hidden`, made by plain_expert_hidden(); codes null: nothing
   bool silu;
   bool unused[7];
 };
