@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device/attention_parts.h"
 #include "backend/cuda/device/grouped_experts.h"
+#include "backend/cuda/device/route.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/launch_shapes.h"
 
@@ -217,7 +218,10 @@ void CudaExecutor::route(ConstRows logits,
   const device::RouteParams parameters = {logits.data.address(),      logits.width,
                                           per_expert_scale.address(), routing.top_k,
                                           routing.experts.address(),  routing.weights.address()};
-  launch(Kernel::route, {logits.count, 1, dev::kWarp, 0}, &parameters);
+  const device::RouteWords words(logits.width);
+  launch(Kernel::route,
+         {logits.count, 1, device::kRouteThreads, static_cast<std::uint32_t>(words.all())},
+         &parameters);
 }
 
 void CudaExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {

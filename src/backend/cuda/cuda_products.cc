@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/strip_launch.h"
@@ -19,6 +20,18 @@ LaunchShape tensor_shape(std::int64_t outputs, std::int64_t rows) {
 
 // The most outputs that count as few, as those of a router: one for each expert.
 constexpr std::int64_t kFewOutputs = 256;
+
+// The most columns of which early_row_product() has room for all.
+constexpr std::int64_t kMostEarlyColumns = 4096;
+
+// True if blocks may copy rows of weights that are few to shared memory before the row is there.
+bool can_be_early(const device::Weight& w, const device::ProductRows& rows) {
+  const bool has_type = w.type == device::WeightType::kF32 || w.type == device::WeightType::kBf16;
+  const bool has_units = w.cols % 8 == 0 && w.cols <= kMostEarlyColumns;
+  const bool is_aligned =
+      reinterpret_cast<std::uintptr_t>(rows.x) % alignof(device::FourFloats) == 0;
+  return has_type && has_units && is_aligned && !w.rounds_rows && w.rows <= kFewOutputs;
+}
 
 }  // namespace
 
@@ -67,6 +80,12 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
                     &parameters);
     }
     return launch(Kernel::tensor_product_rows, tensor_shape<device::ManyRows>(w.rows(), x.count),
+                  &parameters);
+  }
+  if (x.count == 1 && can_be_early(matrix.weight(), parameters.rows)) {
+    return launch(Kernel::early_row_product,
+                  {ceil_div(w.rows(), device::kProductWarps), 1, device::kProductWarps * dev::kWarp,
+                   static_cast<std::uint32_t>(device::early_product_words(matrix.weight()))},
                   &parameters);
   }
   // Few outputs keep a card busy only with a block for each row.

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/device/restored_attention.h"
+#include "backend/cuda/device/route.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"

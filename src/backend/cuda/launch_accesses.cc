@@ -186,6 +186,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       return true;
     case Kernel::product:
     case Kernel::row_product:
+    case Kernel::early_row_product:
     case Kernel::tensor_product:
     case Kernel::tensor_product_some:
     case Kernel::tensor_product_rows:

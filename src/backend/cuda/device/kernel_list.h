@@ -10,6 +10,7 @@
   KERNEL(round_rows, RoundParams)                           \
   KERNEL(product, ProductParams)                            \
   KERNEL(row_product, ProductParams)                        \
+  EARLY(early_row_product, ProductParams)                   \
   KERNEL(gated_product, GatedProductParams)                 \
   KERNEL(gated_row_product, GatedProductParams)             \
   KERNEL(tensor_product, ProductParams)                     \
@@ -42,7 +43,7 @@
   KERNEL(join_attention_parts, AttentionParams)             \
   KERNEL(restored_attention, RestoredAttentionParams)       \
   KERNEL(restored_attention_spans, RestoredAttentionParams) \
-  KERNEL(route, RouteParams)                                \
+  WIDE(route, RouteParams)                                  \
   KERNEL(expert_hidden, ExpertHiddenParams)                 \
   KERNEL(expert_output, ExpertOutputParams)                 \
   PAIRED(integer_expert_output, ExpertOutputParams)         \

@@ -111,68 +111,6 @@ KAKEYA_DEVICE void rope(const RopeParams& p) {
   x.store(at + p.half, high * cos + low * sin);
 }
 
-// Unsigned numbers in the order of floats, equal for equal ones; NaN is below all of them. Never 0.
-KAKEYA_DEVICE std::uint32_t ordered(float x) {
-  if (x != x) return 1;
-  const std::uint32_t bits = dev::bits_of(x + 0.0F);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
-
-// A warp a row: rank after rank the largest that is left, the first one of equal ones; then the
-// power of lane l's rank. Grid: rows.
-KAKEYA_DEVICE void route(const RouteParams& p) {
-  constexpr int kOwn = static_cast<int>(kMaxExperts) / dev::kWarp;  // lane + 32 i
-  const std::int64_t t = dev::block_x();
-  const dev::Global<const float> logits(p.logits + t * p.num_experts);
-  std::uint32_t left[kOwn] = {};  // 0: taken, or none
-  KAKEYA_UNROLL
-  for (int i = 0; i < kOwn; ++i) {
-    if (i * dev::kWarp >= p.num_experts) break;
-    const int expert = i * dev::kWarp + dev::lane();
-    if (expert < p.num_experts) left[i] = ordered(logits.load(expert));
-  }
-  int own = 0;
-  const int top_k = static_cast<int>(p.top_k);
-  KAKEYA_NO_UNROLL
-  for (int rank = 0; rank < top_k; ++rank) {
-    std::uint32_t best = 0;
-    int place = 0;
-    KAKEYA_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
-      if (i * dev::kWarp >= p.num_experts) break;
-      if (left[i] > best) {
-        best = left[i];
-        place = i;
-      }
-    }
-    const std::uint32_t largest = dev::warp_most(best);
-    const auto none = static_cast<std::uint32_t>(kMaxExperts);
-    const auto mine = static_cast<std::uint32_t>(place * dev::kWarp + dev::lane());
-    const auto id = static_cast<int>(none - dev::warp_most(best == largest ? none - mine : 0));
-    if (rank == dev::lane()) own = id;
-    KAKEYA_UNROLL
-    for (int i = 0; i < kOwn; ++i) {
-      if (i * dev::kWarp >= p.num_experts) break;
-      if (id == i * dev::kWarp + dev::lane()) left[i] = 0;
-    }
-  }
-  const float value = logits.load(own);
-  float first[1];
-  dev::of_lanes(value, 0, first);
-  const double power = device::exp(static_cast<double>(value) - first[0]);
-  double total = 0.0;
-  for (int rank = 0; rank < top_k; ++rank) {
-    double of_rank[1];
-    dev::of_lanes(power, rank, of_rank);
-    total = total + of_rank[0];
-  }
-  if (dev::lane() >= top_k) return;
-  const float scale = dev::Global<const float>(p.per_expert_scale).load(own);
-  dev::Global<std::int32_t>(p.experts).store(t * p.top_k + dev::lane(), own);
-  dev::Global<float>(p.weights).store(t * p.top_k + dev::lane(),
-                                      static_cast<float>(power / total * scale));
-}
-
 // Grid: elements / kElementThreads.
 KAKEYA_DEVICE void add(const AddParams& p) {
   const std::int64_t i = own_element();
