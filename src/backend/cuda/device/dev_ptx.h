@@ -22,10 +22,10 @@ KAKEYA_DEVICE int threads() {
   return static_cast<int>(blockDim.x);
 }
 KAKEYA_DEVICE int lane() {
-  return thread() % kWarp;
+  return static_cast<int>(threadIdx.x % kWarp);
 }
 KAKEYA_DEVICE int warp() {
-  return thread() / kWarp;
+  return static_cast<int>(threadIdx.x / kWarp);
 }
 KAKEYA_DEVICE std::int64_t block_x() {
   return blockIdx.x;

@@ -124,7 +124,8 @@ KAKEYA_DEVICE float run_magnitude(float x) {
 // By a warp: rounds run number `run` of a row, of which lane l has column 32 run + l. Behind the
 // last run of a step that has but one it stores zeros.
 KAKEYA_DEVICE void round_run(const RoundParams& p, std::int64_t row, std::int64_t run, float x) {
-  const RunScale scale(dev::warp_max(run_magnitude(x)));
+  // Numbers that are not negative have the order of their bits.
+  const RunScale scale(dev::float_of(dev::warp_most(dev::bits_of(run_magnitude(x)))));
   const float code = scale.code(x);
   const int half = dev::lane() / 16;
   float sums[2] = {code, half == 0 ? code : 0.0F};

@@ -77,11 +77,19 @@ KAKEYA_DEVICE Turn turn_by(float angle) {
           static_cast<float>(quarter >= 2 ? -q : q)};
 }
 
-// GELU with the tanh approximation, or SiLU.
+// GELU with the tanh approximation, or SiLU. Both have one power and one quotient, and so one piece
+// of code: tanh(inner) is as above.
 KAKEYA_DEVICE double activate(bool silu, double x) {
-  if (silu) return x / (1.0 + device::exp(-x));
   const double inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1.0 + device::tanh(inner));
+  const bool is_small = !silu && inner < 1e-4 && inner > -1e-4;
+  const double e = device::exp(silu ? -x : 2.0 * inner);
+  const double over = silu ? x : is_small ? inner * inner * inner : e - 1.0;
+  const double quotient = over / (is_small ? 3.0 : 1.0 + e);
+  if (silu) return quotient;
+  double turned = is_small ? inner - quotient : quotient;
+  if (inner > 20.0) turned = 1.0;
+  if (inner < -20.0) turned = -1.0;
+  return 0.5 * x * (1.0 + turned);
 }
 
 KAKEYA_DEVICE float bf16_to_float(std::uint16_t bits) {

@@ -71,7 +71,7 @@ struct PlainQuarter {
   int word;  // of its first step
   int step;  // of the row, the first one
   int count;
-  std::uint16_t scales[kMostQuarterSteps];  // from the next step on
+  std::uint32_t scales[kMostQuarterSteps];  // from the next step on
 
   KAKEYA_DEVICE static bool is_second_run() { return dev::lane() % 4 >= 2; }
 
@@ -81,22 +81,26 @@ struct PlainQuarter {
     step = steps * quarter / kSplitWarps;
     count = steps * (quarter + 1) / kSplitWarps - step;
     word = strip_word + step * kPlainCodeWords;
-    const FourWords* const from = strip + step * kPlainStepUnits;
-    const dev::Global<const std::uint16_t> halves(reinterpret_cast<const std::uint16_t*>(from));
-    const int half =
-        2 * kPlainCodeWords + (dev::lane() / 4 * 2 + dev::lane() % 2) * 2 + dev::lane() % 4 / 2;
+    const FourWords* const from = strip + step * kPlainStepUnits + dev::lane();
+    const int to = word + dev::lane() * kUnitWords;
     const dev::CopyPolicy policy(true);
-    KAKEYA_UNROLL
-    for (int k = 0; k < kMostQuarterSteps; ++k) {
-      if (k < count) {
-        dev::begin_copy(word + k * kPlainCodeWords + dev::lane() * kUnitWords, from,
-                        k * kPlainStepUnits + dev::lane(), policy);
+    KAKEYA_NO_UNROLL
+    for (int first = 0; first < kMostQuarterSteps; first += kPlainAtOnce) {
+      KAKEYA_UNROLL
+      for (int k = 0; k < kPlainAtOnce; ++k) {
+        if (first + k >= count) continue;
+        dev::begin_copy(to + (first + k) * kPlainCodeWords, from, (first + k) * kPlainStepUnits,
+                        policy);
       }
-      if (k % kPlainAtOnce == kPlainAtOnce - 1) dev::end_copies();
+      dev::end_copies();
     }
+    const int half = (dev::lane() / 4 * 2 + dev::lane() % 2) * 2 + dev::lane() % 4 / 2;
+    const dev::Global<const std::uint16_t> halves(
+        reinterpret_cast<const std::uint16_t*>(strip + step * kPlainStepUnits) +
+        2 * kPlainCodeWords + half);
     KAKEYA_UNROLL
     for (int k = 0; k < kMostQuarterSteps; ++k) {
-      scales[k] = k < count ? halves.load(half + k * 2 * kPlainStepWords) : std::uint16_t{0};
+      scales[k] = k < count ? halves.load(k * 2 * kPlainStepWords) : 0;
     }
   }
 
