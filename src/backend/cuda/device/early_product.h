@@ -53,16 +53,13 @@ KAKEYA_DEVICE void early_row_product(const ProductParams& p) {
   const int word = dev::warp() * units * kUnitWords;
   const int row_word = kProductWarps * units * kUnitWords;
   const auto* const weights = static_cast<const FourWords*>(p.weight.data);
-  begin_copies(dev::CopyPolicy(true), word,
-               weights + static_cast<std::int64_t>(n < last ? n : last) * units, units);
+  begin_few_copies(dev::CopyPolicy(true), word,
+                   weights + static_cast<std::int64_t>(n < last ? n : last) * units, units,
+                   dev::lane(), dev::kWarp);
   dev::wait_for_previous();
   dev::let_next_start();
-  const auto* const x = reinterpret_cast<const FourFloats*>(p.rows.x);
-  const dev::CopyPolicy policy(false);
-  KAKEYA_NO_UNROLL
-  for (int unit = dev::thread(); unit < cols / 4; unit += kProductWarps * dev::kWarp) {
-    dev::begin_copy(row_word + unit * kUnitWords, x, unit, policy);
-  }
+  begin_few_copies(dev::CopyPolicy(false), row_word, reinterpret_cast<const FourFloats*>(p.rows.x),
+                   cols / 4, dev::thread(), kProductWarps * dev::kWarp);
   dev::end_copies();
   dev::await_copies<0>();
   dev::sync_block();

@@ -23,29 +23,41 @@ inline constexpr int kMostPlainRanks = 8;  // a warp each
 KAKEYA_DEVICE bool is_plain(const Weight& w) {
   return w.type == WeightType::kIntegers && w.four_bits && w.half_scales;
 }
-KAKEYA_DEVICE const FourWords* plain_strip(const Weight& w, std::int64_t matrix, int strip) {
-  return static_cast<const FourWords*>(w.data) +
-         (matrix * num_strips(w.rows) + strip) * (num_steps(w.cols) * kPlainStepUnits);
+// Where a strip begins, of matrices of such a shape that lie from `data` on.
+KAKEYA_DEVICE const FourWords* plain_strip(const void* data,
+                                           const Weight& shape,
+                                           int matrix,
+                                           int strip) {
+  const auto strips = (static_cast<std::uint32_t>(shape.rows) + kStripOutputs - 1) / kStripOutputs;
+  const auto steps = (static_cast<std::uint32_t>(shape.cols) + kStepColumns - 1) / kStepColumns;
+  const auto before =
+      static_cast<std::uint32_t>(matrix) * strips + static_cast<std::uint32_t>(strip);
+  return static_cast<const FourWords*>(data) +
+         static_cast<std::uint64_t>(before) * (steps * kPlainStepUnits);
+}
+KAKEYA_DEVICE int plain_steps(const ProductRows& rows) {
+  return static_cast<int>((static_cast<std::uint32_t>(rows.width) + kStepColumns - 1) /
+                          kStepColumns);
 }
 KAKEYA_DEVICE int plain_row_words(int steps) {
   return steps * (kStepCodeUnits * kUnitWords + kStepNumbers);
 }
 
-// Begins to copy a row to where StripRows<1> has it, by thread `own` of `threads`.
-KAKEYA_DEVICE void begin_row_copies(
-    const ProductRows& in, std::int64_t row, int steps, int word, int own, int threads) {
-  const dev::CopyPolicy policy(false);
-  const auto* const codes =
-      reinterpret_cast<const FourWords*>(in.codes) + row * steps * kStepCodeUnits;
-  const auto* const numbers = reinterpret_cast<const FourWords*>(in.numbers) + row * steps;
-  const int code_units = steps * kStepCodeUnits;
-  KAKEYA_NO_UNROLL
-  for (int unit = own; unit < code_units + steps; unit += threads) {
-    const bool is_code = unit < code_units;
-    dev::begin_copy(word + unit * kUnitWords, is_code ? codes : numbers,
-                    is_code ? unit : unit - code_units, policy);
+// Units of a row's codes, and behind those of its numbers: as StripRows<1> has them.
+struct RowUnits {
+  const FourWords* codes;
+  const FourWords* numbers;
+  int code_units;
+
+  KAKEYA_DEVICE RowUnits(const ProductRows& in, int row, int steps)
+      : codes(reinterpret_cast<const FourWords*>(in.codes) + row * steps * kStepCodeUnits),
+        numbers(reinterpret_cast<const FourWords*>(in.numbers) + row * steps),
+        code_units(steps * kStepCodeUnits) {}
+
+  KAKEYA_DEVICE const FourWords* at(int unit) const {
+    return unit < code_units ? codes + unit : numbers + (unit - code_units);
   }
-}
+};
 
 // Multiplies both runs of a step, whose codes lie from `word` on, with those of a row.
 KAKEYA_DEVICE void multiply_plain_step(int word,
@@ -188,22 +200,30 @@ KAKEYA_DEVICE int plain_hidden_words(int steps) {
 
 // Grid: runs, ranks.
 KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
+  static_assert(kSplitWarps * kMostQuarterSteps * (kStepCodeUnits + 1) <= kRunWarps * dev::kWarp);
   const auto rank = static_cast<int>(dev::block_y());
-  const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load(rank);
-  const int steps = static_cast<int>(num_steps(p.rows.width));
+  const std::int32_t expert = dev::Global<const std::int32_t>(p.experts).load(rank);
+  const int steps = plain_steps(p.rows);
+  const bool has_unit = dev::thread() < steps * (kStepCodeUnits + 1);
+  FourWords unit = {};
+  if (has_unit) {
+    unit = dev::Global<const FourWords>(RowUnits(p.rows, 0, steps).at(dev::thread())).load(0);
+  }
   const int strip_words = steps * kPlainCodeWords;
   const int row_word = 2 * kRunStrips * strip_words;
-  begin_row_copies(p.rows, 0, steps, row_word, dev::thread(), dev::threads());
-  dev::end_copies();
   const int own = dev::warp() / kSplitWarps;
+  const bool is_gate = own < kRunStrips;
   const int last = static_cast<int>(num_strips(p.gate.rows)) - 1;
   const int wanted = static_cast<int>(dev::block_x()) * kRunStrips + own % kRunStrips;
-  const Weight& w = own < kRunStrips ? p.gate : p.up;
-  PlainQuarter quarter(plain_strip(w, expert, wanted < last ? wanted : last), own * strip_words,
-                       steps);
-  dev::await_copies<kMostQuarterSteps / kPlainAtOnce>();
+  PlainQuarter quarter(
+      plain_strip(is_gate ? p.gate.data : p.up.data, p.gate, expert, wanted < last ? wanted : last),
+      own * strip_words, steps);
+  if (has_unit) {
+    dev::Shared<std::uint32_t>(row_word).store_as(dev::thread() * kUnitWords, unit);
+  }
   dev::sync_block();
-  quarter.make_terms(StripRows<1>(row_word, steps, false), static_cast<float>(w.zero));
+  quarter.make_terms(StripRows<1>(row_word, steps, false),
+                     static_cast<float>(is_gate ? p.gate.zero : p.up.zero));
   dev::await_copies<0>();
   dev::sync_block();
   if (dev::warp() != 0) return;
@@ -268,19 +288,24 @@ KAKEYA_DEVICE float plain_product(int word, const StripRows<1>& row, int steps, 
 // chosen the experts. Grid: strips.
 KAKEYA_DEVICE void plain_expert_output(const ExpertOutputParams& p) {
   const int rank = dev::warp();
-  const std::int64_t expert = dev::Global<const std::int32_t>(p.experts).load_fresh(rank);
+  const std::int32_t expert = dev::Global<const std::int32_t>(p.experts).load_fresh(rank);
   const float weight = dev::Global<const float>(p.weights).load_fresh(rank);
-  const int steps = static_cast<int>(num_steps(p.rows.width));
+  const int steps = plain_steps(p.rows);
   const auto top_k = static_cast<int>(p.top_k);
   const int own_words = plain_output_words(steps, 1) - kStripOutputs;
   const int word = top_k * kStripOutputs + rank * own_words;
   const int row_word = word + steps * kPlainStepWords;
-  begin_copies(dev::CopyPolicy(true), word,
-               plain_strip(p.down, expert, static_cast<int>(dev::block_x())),
-               steps * kPlainStepUnits);
+  begin_few_copies(dev::CopyPolicy(true), word,
+                   plain_strip(p.down.data, p.down, expert, static_cast<int>(dev::block_x())),
+                   steps * kPlainStepUnits, dev::lane(), dev::kWarp);
   dev::wait_for_previous();
   dev::let_next_start();
-  begin_row_copies(p.rows, rank, steps, row_word, dev::lane(), dev::kWarp);
+  const RowUnits units(p.rows, rank, steps);
+  const dev::CopyPolicy policy(false);
+  KAKEYA_NO_UNROLL
+  for (int unit = dev::lane(); unit < steps * (kStepCodeUnits + 1); unit += dev::kWarp) {
+    dev::begin_copy(row_word + unit * kUnitWords, units.at(unit), 0, policy);
+  }
   dev::end_copies();
   dev::await_copies<0>();
   dev::sync_warp();

@@ -30,6 +30,16 @@ KAKEYA_DEVICE void begin_copies(const dev::CopyPolicy& policy,
   }
 }
 
+// Does so by thread `own` of `threads`, with little code.
+template <typename T>
+KAKEYA_DEVICE void begin_few_copies(
+    const dev::CopyPolicy& policy, int word, const T* from, int units, int own, int threads) {
+  KAKEYA_NO_UNROLL
+  for (int unit = own; unit < units; unit += threads) {
+    dev::begin_copy(word + unit * kUnitWords, from, unit, policy);
+  }
+}
+
 // A strip of one of the stacked matrices.
 struct Strip {
   const FourWords* data;
