@@ -249,14 +249,16 @@ KAKEYA_DEVICE int plain_output_words(int steps, int ranks) {
 
 // The product of output lane / 4 + 8 * (lane % 2) of a strip with a row.
 KAKEYA_DEVICE float plain_product(int word, const StripRows<1>& row, int steps, float zero) {
+  // With one more at once two blocks have no room beside one of plain_expert_hidden().
+  constexpr int kAtOnce = 3;
   const bool is_second = dev::lane() % 2 != 0;
   float sum = 0.0F;
   KAKEYA_NO_UNROLL
-  for (int first = 0; first < steps; first += kPlainAtOnce) {
-    float integers[kPlainAtOnce][2];
-    float factors[kPlainAtOnce][2];
+  for (int first = 0; first < steps; first += kAtOnce) {
+    float integers[kAtOnce][2];
+    float factors[kAtOnce][2];
     KAKEYA_UNROLL
-    for (int k = 0; k < kPlainAtOnce; ++k) {
+    for (int k = 0; k < kAtOnce; ++k) {
       const int at = first + k < steps ? first + k : steps - 1;
       const int step_word = word + at * kPlainStepWords;
       int products[2][4];
@@ -274,7 +276,7 @@ KAKEYA_DEVICE float plain_product(int word, const StripRows<1>& row, int steps, 
       }
     }
     KAKEYA_UNROLL
-    for (int k = 0; k < kPlainAtOnce; ++k) {
+    for (int k = 0; k < kAtOnce; ++k) {
       if (first + k >= steps) continue;
       sum = dev::fma(integers[k][0], factors[k][0], sum);
       sum = dev::fma(integers[k][1], factors[k][1], sum);
