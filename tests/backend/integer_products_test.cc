@@ -107,6 +107,23 @@ TEST_P(IntegerProducts, EqualTheReferenceWithManyOutputs) {
   }
 }
 
+// Many rows, which blocks take by tiles.
+TEST_P(IntegerProducts, EqualTheReferenceInTiles) {
+  for (const Shape& shape : {Shape{300, 96}, Shape{132, 160}, Shape{2064, 64}}) {
+    const auto x = uneven_rows(512, shape[1], 26);
+    for (const QuantizedFormat format : {QuantizedFormat::kQ40, QuantizedFormat::kQ80}) {
+      const auto tensor = QuantizedTensors(27).blocks(format, shape);
+      const auto matrix = load(cpu_, tensor);
+      const auto expected = product(ref_, *load(ref_, tensor), x, 512);
+      for (const std::int64_t rows : {33, 64, 65, 100, 512}) {
+        const std::vector<float> wanted(expected.begin(), expected.begin() + rows * shape[0]);
+        ASSERT_TRUE(same_bits(product(cpu_, *matrix, x, rows), wanted))
+            << shape_string(shape) << " " << rows << " rows";
+      }
+    }
+  }
+}
+
 // Rows that products share are rounded once in a pass, and again when something has written them.
 TEST_P(IntegerProducts, SeeRowsAsTheyAre) {
   const auto tensor = QuantizedTensors(22).blocks(QuantizedFormat::kQ40, {40, 256});
@@ -280,6 +297,44 @@ TEST_P(IntegerProducts, OfExpertsAreThoseOfTheirMatrices) {
               << rows << " rows, row " << t;
         }
       }
+    }
+  }
+}
+
+// Experts that have no pair, one, few, a tile of them or more.
+TEST_P(IntegerProducts, OfExpertsInTilesAreTheSameAlone) {
+  constexpr std::int64_t kColumns = 160;
+  constexpr std::int64_t kMostRows = 200;
+  std::vector<std::int32_t> chosen;
+  for (std::int32_t row = 0; row < kMostRows; ++row) {
+    chosen.push_back(5);
+    chosen.push_back(row < 1 ? 1 : row < 8 ? 2 : row < 72 ? 3 : row < 137 ? 4 : 6);
+  }
+  for (const QuantizedFormat format : {QuantizedFormat::kQ40, QuantizedFormat::kQ80}) {
+    QuantizedTensors make(28);
+    const auto gate = load(cpu_, make.blocks(format, {7, 96, kColumns}));
+    const auto up = load(cpu_, make.blocks(format, {7, 96, kColumns}));
+    const auto down = load(cpu_, make.blocks(QuantizedFormat::kQ40, {7, kColumns, 96}));
+    const auto x = uneven_rows(kMostRows, kColumns, 29);
+    const auto weights = random_floats(2 * kMostRows, 30);
+    const auto run = [&](std::int64_t first, std::int64_t rows) {
+      auto own = std::vector(chosen.begin() + 2 * first, chosen.begin() + 2 * (first + rows));
+      auto factors = std::vector(weights.begin() + 2 * first, weights.begin() + 2 * (first + rows));
+      const std::vector in(x.begin() + first * kColumns, x.begin() + (first + rows) * kColumns);
+      std::vector<float> out(static_cast<std::size_t>(rows * kColumns), NAN);
+      cpu_.executor->experts(rows_of(in, kColumns), {gate.get(), up.get(), down.get()},
+                             {device(own.data()), device(factors.data()), 2},
+                             GateActivation::kGeluTanh, rows_of(out, kColumns));
+      return out;
+    };
+    std::vector<float> alone;
+    for (std::int64_t row = 0; row < kMostRows; ++row) {
+      const auto one = run(row, 1);
+      alone.insert(alone.end(), one.begin(), one.end());
+    }
+    for (const std::int64_t rows : {std::int64_t{100}, kMostRows}) {
+      const std::vector wanted(alone.begin(), alone.begin() + rows * kColumns);
+      EXPECT_TRUE(same_bits(run(0, rows), wanted)) << rows << " rows";
     }
   }
 }

@@ -16,6 +16,8 @@
 
 namespace kakeya::cuda {
 
+struct PairTiles;
+
 class CudaExecutor final : public Executor {
  public:
   // `scratch` is of scratch_bytes(plan), in the driver's memory, and `pinned` of
@@ -142,10 +144,12 @@ class CudaExecutor final : public Executor {
                       bool are_rounded);
   void launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                              const CudaMatrix& gate,
-                             std::int64_t pairs);
+                             std::int64_t pairs,
+                             const PairTiles& tiles);
   void launch_grouped_outputs(device::ExpertOutputParams& parameters,
                               const CudaMatrix& down,
-                              std::int64_t rows);
+                              std::int64_t rows,
+                              const PairTiles& tiles);
   void upload_inputs();
   RowTables add_tables(const KvRows& rows);
   // The tables of `layer` of the segment with this index.

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_executor.h"
-#include "backend/cuda/device/grouped_experts.h"
+#include "backend/cuda/device/many_pairs.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/strip_launch.h"
 
@@ -46,9 +46,11 @@ void CudaExecutor::experts(ConstRows x,
   };
   // Several rows may share experts, which are then read once.
   if (x.count > 1) {
-    launch_grouped_hidden(hidden, gate, pairs);
+    const PairTiles tiles =
+        choose_pair_tiles(hidden.gate, hidden.up, outputs.down, pairs, gate.num_matrices());
+    launch_grouped_hidden(hidden, gate, pairs, tiles);
     outputs.rows = hidden_rows();
-    return launch_grouped_outputs(outputs, down, x.count);
+    return launch_grouped_outputs(outputs, down, x.count, tiles);
   }
   const bool are_rounded = launch_hidden(hidden, gate);
   outputs.rows = hidden_rows();
@@ -63,7 +65,9 @@ bool CudaExecutor::launch_hidden(device::ExpertHiddenParams& parameters, const C
     launch(split->kernel, split->shape, &parameters);
     return split->kernel == Kernel::plain_expert_hidden;
   } else {
-    launch_grouped_hidden(parameters, gate, parameters.top_k);
+    launch_grouped_hidden(
+        parameters, gate, parameters.top_k,
+        {count_expert_tiles(parameters.top_k, gate.num_matrices()), device::kGroupedRows});
   }
   return false;
 }
@@ -85,17 +89,23 @@ void CudaExecutor::launch_outputs(device::ExpertOutputParams& parameters,
 
 void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
                                          const CudaMatrix& gate,
-                                         std::int64_t pairs) {
+                                         std::int64_t pairs,
+                                         const PairTiles& tiles) {
   const std::int64_t num_experts = gate.num_matrices();
-  const std::int64_t tiles = count_expert_tiles(pairs, num_experts);
-  const device::GroupExpertsParams grouping = {parameters.experts, pairs, num_experts, tiles,
-                                               expert_groups_};
-  launch(Kernel::group_experts,
-         {1, 1, device::kGroupingThreads,
-          static_cast<std::uint32_t>(device::grouping_words(num_experts))},
-         &grouping);
+  const device::GroupExpertsParams grouping = {parameters.experts, pairs,       num_experts,
+                                               tiles.count,        tiles.pairs, expert_groups_};
+  if (pairs <= device::kGroupingThreads) {
+    launch(Kernel::group_experts,
+           {1, 1, device::kGroupingThreads, std::uint32_t{2 * device::kGroupingThreads}},
+           &grouping);
+  } else {
+    launch(Kernel::group_many_experts,
+           {1, 1, device::many_pairs_warps(num_experts) * dev::kWarp,
+            static_cast<std::uint32_t>(device::many_pairs_words(num_experts))},
+           &grouping);
+  }
   if (!gate.has_integers()) {
-    return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles), &parameters);
+    return launch(Kernel::grouped_expert_hidden, warp_shape(gate.rows(), tiles.count), &parameters);
   }
   const StripLaunch strips = plan_grouped_hidden(parameters, tiles);
   launch(strips.kernel, strips.shape, &parameters);
@@ -103,14 +113,14 @@ void CudaExecutor::launch_grouped_hidden(device::ExpertHiddenParams& parameters,
 
 void CudaExecutor::launch_grouped_outputs(device::ExpertOutputParams& parameters,
                                           const CudaMatrix& down,
-                                          std::int64_t rows) {
-  const std::int64_t tiles = count_expert_tiles(rows * parameters.top_k, down.num_matrices());
+                                          std::int64_t rows,
+                                          const PairTiles& tiles) {
   if (down.has_integers()) {
     const StripLaunch strips = plan_grouped_output(parameters, tiles);
     launch(strips.kernel, strips.shape, &parameters);
   } else {
     launch(Kernel::grouped_expert_output,
-           warp_shape(ceil_div(down.rows(), device::kWarpOutputs), tiles), &parameters);
+           warp_shape(ceil_div(down.rows(), device::kWarpOutputs), tiles.count), &parameters);
   }
   launch(Kernel::weigh_experts, element_shape(down.rows(), rows), &parameters);
 }

@@ -51,19 +51,24 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
     case Kernel::integer_product:
       return reader_of<IntegerProductParams>(p, device::kIntegerRows, true);
     case Kernel::integer_product_rows:
+    case Kernel::integer_product_tiles:
       return reader_of<IntegerProductParams>(p, 0, true);
     case Kernel::split_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
+    case Kernel::gated_integer_product_tiles:
       return reader_of<GatedProductParams>(p, 0, true);
     case Kernel::split_expert_hidden:
     case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
+    case Kernel::tiled_expert_hidden:
       return reader_of<ExpertHiddenParams>(p, 0, true);
     case Kernel::plain_expert_output:
       return reader_of<ExpertOutputParams>(p, 0, false);
     case Kernel::grouped_integer_output:
       return reader_of<ExpertOutputParams>(p, device::kGroupedRows, true);
+    case Kernel::tiled_expert_output:
+      return reader_of<ExpertOutputParams>(p, 0, false);
     case Kernel::integer_expert_output: {
       CodeReader ranks = reader_of<ExpertOutputParams>(p, 1, true);
       ranks.rounds = ceil_div(static_cast<const ExpertOutputParams*>(p)->top_k,

@@ -27,7 +27,8 @@ struct Group {
 
 bool is_integer_product(Kernel kernel) {
   return kernel == Kernel::integer_row_product || kernel == Kernel::integer_product ||
-         kernel == Kernel::integer_product_rows || kernel == Kernel::split_integer_product;
+         kernel == Kernel::integer_product_rows || kernel == Kernel::integer_product_tiles ||
+         kernel == Kernel::split_integer_product;
 }
 
 // How far apart launches may lie.

@@ -1,8 +1,10 @@
 // The kernels under their names, for nvcc.
 #include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
+#include "backend/cuda/device/many_pairs.h"
 #include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/route.h"

@@ -195,6 +195,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::integer_row_product:
     case Kernel::integer_product:
     case Kernel::integer_product_rows:
+    case Kernel::integer_product_tiles:
     case Kernel::split_integer_product:
       to.of(*static_cast<const device::IntegerProductParams*>(p));
       return true;
@@ -206,6 +207,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::split_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
+    case Kernel::gated_integer_product_tiles:
       to.of(*static_cast<const device::GatedProductParams*>(p));
       return true;
     case Kernel::rope:
@@ -222,6 +224,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::split_expert_hidden:
     case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
+    case Kernel::tiled_expert_hidden:
       to.of(*static_cast<const device::ExpertHiddenParams*>(p));
       return true;
     case Kernel::expert_output:
@@ -229,6 +232,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::integer_expert_output:
     case Kernel::plain_expert_output:
     case Kernel::grouped_integer_output:
+    case Kernel::tiled_expert_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));
       return true;
@@ -252,6 +256,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       to.of_attention(*static_cast<const device::AttentionParams*>(p), false, true);
       return true;
     case Kernel::group_experts:
+    case Kernel::group_many_experts:
       to.of(*static_cast<const device::GroupExpertsParams*>(p));
       return true;
     default:

@@ -28,9 +28,11 @@ inline LaunchShape warp_shape(std::int64_t units, std::int64_t blocks_y) {
   return {ceil_div(units, device::kProductWarps), blocks_y, device::kProductWarps * dev::kWarp, 0};
 }
 
-// The most that there can be: all but one of each expert are full.
-inline std::int64_t count_expert_tiles(std::int64_t pairs, std::int64_t num_experts) {
-  return pairs / device::kGroupedRows + std::min(pairs, num_experts);
+// The most tiles of so many pairs that there can be: all but one of each expert are full.
+inline std::int64_t count_expert_tiles(std::int64_t pairs,
+                                       std::int64_t num_experts,
+                                       std::int64_t tile_pairs = device::kGroupedRows) {
+  return pairs / tile_pairs + std::min(pairs, num_experts);
 }
 
 }  // namespace kakeya::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/plain_experts.h"
 #include "backend/cuda/launch_shapes.h"
 
@@ -17,6 +18,9 @@ constexpr std::int64_t kCardBlocks = 2 * kMultiprocessors;
 constexpr int kSplitWords = (98 << 10) / 4;
 // From how many strips on a warp for each keeps a card as busy as four.
 constexpr std::int64_t kMostSplitStrips = 1024;
+// From how many rows on a product has tiles, from how many pairs of an expert its products have.
+constexpr std::int64_t kLeastTiledRows = 33;
+constexpr std::int64_t kLeastTiledPairs = 8;
 // A copy has two steps of four bits at least, four where many warps have copies under way.
 constexpr int kLeastCopyWords = 288;
 constexpr int kCopyWords = 576;
@@ -123,6 +127,37 @@ std::optional<LaunchShape> plan_split(std::int64_t items,
   return strip_shape(items, 1, device::kSplitWarps * parts, words);
 }
 
+// True if tiles (integer_tiles.h) have both matrices in one block.
+bool are_for_tiles(const device::Weight& a, const device::Weight& b) {
+  const auto is_plain = [](const device::Weight& w) {
+    return w.type == device::WeightType::kIntegers && w.half_scales;
+  };
+  return is_plain(a) && is_plain(b) && a.four_bits == b.four_bits && a.zero == b.zero;
+}
+
+LaunchShape tile_shape(const device::Weight& weight, std::int64_t blocks_x, std::int64_t blocks_y) {
+  return strip_shape(blocks_x, blocks_y, device::kTileWarps, device::tile_words(weight.four_bits));
+}
+
+// Tiles of as many rows as leave the least to the multiprocessor that has most of them. What a
+// block does for its strips alone takes as long as so many rows.
+LaunchShape plan_tiles(const device::Weight& weight,
+                       std::int64_t strips,
+                       std::int64_t rows,
+                       device::StripPlan& plan) {
+  constexpr std::int64_t kRowsOfStrips = 12;
+  const std::int64_t outputs = ceil_div(strips, device::kTileStrips);
+  std::int64_t least = INT64_MAX;
+  plan = {};
+  for (int of_tile = device::kTileRows; of_tile >= 16; of_tile -= 16) {
+    const std::int64_t turns = ceil_div(outputs * ceil_div(rows, of_tile), kMultiprocessors);
+    if (turns * (of_tile + kRowsOfStrips) >= least) continue;
+    least = turns * (of_tile + kRowsOfStrips);
+    plan.tile_rows = of_tile;
+  }
+  return tile_shape(weight, outputs * ceil_div(rows, plan.tile_rows), 1);
+}
+
 int step_words(const device::Weight& gate, const device::Weight& up) {
   return device::StepLayout(gate).words() + device::StepLayout(up).words();
 }
@@ -155,8 +190,10 @@ std::optional<LaunchShape> plan_plain_output(const device::ExpertOutputParams& p
 StripLaunch plan_product(device::IntegerProductParams& p) {
   StripNeeds needs(p.rows.width, {});
   std::int64_t items = 0;
+  bool is_for_tiles = p.rows.count >= kLeastTiledRows;
   for (std::int64_t i = 0; i < p.num_parts; ++i) {
     needs.add(p.parts[i].weight);
+    is_for_tiles = is_for_tiles && are_for_tiles(p.parts[0].weight, p.parts[i].weight);
     items += device::num_strips(p.parts[i].weight.rows);
   }
   if (p.rows.count == 1) {
@@ -168,6 +205,10 @@ StripLaunch plan_product(device::IntegerProductParams& p) {
   if (p.rows.count <= device::kIntegerRows) {
     return {Kernel::integer_product,
             plan_items<device::kIntegerRows>(items, p.rows.count, needs, p.plan)};
+  }
+  if (is_for_tiles) {
+    return {Kernel::integer_product_tiles,
+            plan_tiles(p.parts[0].weight, items, p.rows.count, p.plan)};
   }
   return {Kernel::integer_product_rows,
           plan_items<device::kManyIntegerRows>(items, p.rows.count, needs, p.plan)};
@@ -184,6 +225,10 @@ StripLaunch plan_gated_product(device::GatedProductParams& p) {
   if (p.rows.count <= device::kIntegerRows) {
     return {Kernel::gated_integer_product,
             plan_items<device::kIntegerRows>(items, p.rows.count, needs, p.plan)};
+  }
+  if (p.rows.count >= kLeastTiledRows && are_for_tiles(p.gate, p.up)) {
+    return {Kernel::gated_integer_product_tiles,
+            plan_tiles(p.gate, 2 * items, p.rows.count, p.plan)};
   }
   return {Kernel::gated_integer_product_rows,
           plan_items<device::kManyIntegerRows>(items, p.rows.count, needs, p.plan)};
@@ -215,16 +260,35 @@ StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded) {
   return {Kernel::integer_expert_output, strip_shape(strips, 1, warps, words_of(p.plan))};
 }
 
-StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, std::int64_t tiles) {
-  return {Kernel::grouped_integer_hidden,
-          plan_grouped(device::num_strips(p.gate.rows), tiles,
-                       StripNeeds(p.rows.width, {&p.gate, &p.up}), p.plan)};
+PairTiles choose_pair_tiles(const device::Weight& gate,
+                            const device::Weight& up,
+                            const device::Weight& down,
+                            std::int64_t pairs,
+                            std::int64_t num_experts) {
+  const bool has_tiles = pairs >= kLeastTiledPairs * num_experts && are_for_tiles(gate, up) &&
+                         are_for_tiles(down, down);
+  const std::int64_t of_tile = has_tiles ? device::kTileRows : device::kGroupedRows;
+  return {count_expert_tiles(pairs, num_experts, of_tile), of_tile};
 }
 
-StripLaunch plan_grouped_output(device::ExpertOutputParams& p, std::int64_t tiles) {
+StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, const PairTiles& tiles) {
+  const std::int64_t strips = device::num_strips(p.gate.rows);
+  if (tiles.pairs == device::kTileRows) {
+    return {Kernel::tiled_expert_hidden,
+            tile_shape(p.gate, ceil_div(2 * strips, device::kTileStrips), tiles.count)};
+  }
+  return {Kernel::grouped_integer_hidden,
+          plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.gate, &p.up}), p.plan)};
+}
+
+StripLaunch plan_grouped_output(device::ExpertOutputParams& p, const PairTiles& tiles) {
+  const std::int64_t strips = device::num_strips(p.down.rows);
+  if (tiles.pairs == device::kTileRows) {
+    return {Kernel::tiled_expert_output,
+            tile_shape(p.down, ceil_div(strips, device::kTileStrips), tiles.count)};
+  }
   return {Kernel::grouped_integer_output,
-          plan_grouped(device::num_strips(p.down.rows), tiles, StripNeeds(p.rows.width, {&p.down}),
-                       p.plan)};
+          plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.down}), p.plan)};
 }
 
 }  // namespace kakeya::cuda

@@ -22,8 +22,17 @@ StripLaunch plan_gated_product(device::GatedProductParams& p);
 std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p);
 // `are_rounded`: whoever makes the rows may round them, too.
 StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded);
-// For pairs in so many tiles, of which some may have none.
-StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, std::int64_t tiles);
-StripLaunch plan_grouped_output(device::ExpertOutputParams& p, std::int64_t tiles);
+// Pairs of a row and a rank in tiles, of which some may have none.
+struct PairTiles {
+  std::int64_t count;
+  std::int64_t pairs;  // of one, at most
+};
+PairTiles choose_pair_tiles(const device::Weight& gate,
+                            const device::Weight& up,
+                            const device::Weight& down,
+                            std::int64_t pairs,
+                            std::int64_t num_experts);
+StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, const PairTiles& tiles);
+StripLaunch plan_grouped_output(device::ExpertOutputParams& p, const PairTiles& tiles);
 
 }  // namespace kakeya::cuda

@@ -14,6 +14,7 @@
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
 //   of_lanes(own, i, all)    each lane gets what lane i, which it names, and those behind it have
+//   lanes_with(value)        a bit for each lane of the warp that has the same value
 //   warp_swap(values, apart) each lane gets what lane number (its own xor apart) has
 //   mma(sums, a, b)          the warp's 16 x 8 sums, each with 16 products of bf16 added, as tensor
 //                            cores do: fragments of mma.m16n8k16

@@ -133,6 +133,27 @@ inline std::uint32_t warp_most(std::uint32_t value, Place place = Place::current
   return value;
 }
 
+template <typename T>
+void hold(T& /*value*/) {}
+
+inline std::uint32_t lanes_with(std::uint32_t value, Place place = Place::current()) {
+  emulated::running()->exchange(place, &value, [](void* const* lanes) {
+    std::uint32_t same[kWarp] = {};
+    for (int l = 0; l < kWarp; ++l) {
+      for (int other = 0; other < kWarp; ++other) {
+        const bool is_same = *static_cast<const std::uint32_t*>(lanes[other]) ==
+                             *static_cast<const std::uint32_t*>(lanes[l]);
+        same[l] |= (is_same ? 1U : 0U) << other;
+      }
+    }
+    for (int l = 0; l < kWarp; ++l) *static_cast<std::uint32_t*>(lanes[l]) = same[l];
+  });
+  return value;
+}
+inline int count_bits(std::uint32_t bits) {
+  return std::popcount(bits);
+}
+
 template <int kCount>
 void round_to_bf16(float (&values)[kCount]) {
   static_assert(kCount % 2 == 0);

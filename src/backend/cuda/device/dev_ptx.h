@@ -88,6 +88,20 @@ KAKEYA_DEVICE std::uint32_t warp_most(std::uint32_t value) {
   return __reduce_max_sync(kAllLanes, value);
 }
 
+// Without this the compiler computes what is cheap again wherever it is used.
+template <typename T>
+KAKEYA_DEVICE void hold(T& value) {
+  static_assert(sizeof(T) == 4);
+  asm volatile("" : "+r"(value));
+}
+
+KAKEYA_DEVICE std::uint32_t lanes_with(std::uint32_t value) {
+  return __match_any_sync(kAllLanes, value);
+}
+KAKEYA_DEVICE int count_bits(std::uint32_t bits) {
+  return __popc(bits);
+}
+
 // Capability 9.0: as the emulator says. Others: as they do it.
 KAKEYA_DEVICE void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

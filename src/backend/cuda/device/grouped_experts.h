@@ -7,65 +7,6 @@
 namespace kakeya::cuda::device {
 
 inline constexpr int kGroupingThreads = 256;
-inline constexpr int kGroupingPairs = 1024;  // in shared memory at a time
-
-// Shared words: the experts of some pairs, then a number an expert.
-KAKEYA_DEVICE int grouping_words(std::int64_t num_experts) {
-  return kGroupingPairs +
-         (static_cast<int>(num_experts) + kUnitWords - 1) / kUnitWords * kUnitWords;
-}
-
-// Finds the pairs of an expert.
-struct PairFinder {
-  const GroupExpertsParams& p;
-  int pairs;
-
-  // Calls `found(pair)` for each pair of expert `e`, ascending. By a block; of those behind the
-  // last expert nothing is found.
-  template <typename Found>
-  KAKEYA_DEVICE void find(int e, const Found& found) const {
-    const dev::Global<const std::int32_t> experts(p.experts);
-    const dev::Shared<std::uint32_t> shared(0);
-    KAKEYA_NO_UNROLL
-    for (int begin = 0; begin < pairs; begin += kGroupingPairs) {
-      const int left = pairs - begin;
-      const int count = left < kGroupingPairs ? left : kGroupingPairs;
-      dev::sync_block();
-      for (int i = dev::thread(); i < (count + kUnitWords - 1) / kUnitWords * kUnitWords;
-           i += kGroupingThreads) {
-        shared.store(i, i < count ? static_cast<std::uint32_t>(experts.load(begin + i)) : ~0U);
-      }
-      dev::sync_block();
-      if (e >= p.num_experts) continue;
-      KAKEYA_NO_UNROLL
-      for (int i = 0; i < count; i += kUnitWords) {
-        const auto four = shared.load_as<FourWords>(i);
-        KAKEYA_UNROLL
-        for (int k = 0; k < kUnitWords; ++k) {
-          if (four.at[k] == static_cast<std::uint32_t>(e)) found(begin + i + k);
-        }
-      }
-    }
-  }
-};
-
-// How many pairs, and tiles of them, the experts before `e` have.
-struct ExpertPlace {
-  int begin = 0;
-  int tile = 0;
-
-  KAKEYA_DEVICE ExpertPlace(const dev::Shared<std::uint32_t>& counts, int e) {
-    for (int other = 0; other < e; other += kUnitWords) {
-      const auto four = counts.load_as<FourWords>(other);
-      KAKEYA_UNROLL
-      for (int k = 0; k < kUnitWords; ++k) {
-        const int count = other + k < e ? static_cast<int>(four.at[k]) : 0;
-        begin += count;
-        tile += (count + kGroupedRows - 1) / kGroupedRows;
-      }
-    }
-  }
-};
 
 // Counts the words in shared memory, from the first one to number `count`, which are below each of
 // some limits. Those that fill up sixteen are counted too.
@@ -91,9 +32,9 @@ KAKEYA_DEVICE void count_below(const dev::Shared<std::uint32_t>& words,
   }
 }
 
-// group_experts() for no more pairs than threads, of which each has one: few rows wait for nothing
-// but this.
-KAKEYA_DEVICE void group_few_pairs(const GroupExpertsParams& p) {
+// For no more pairs than threads, of which each has one: few rows wait for nothing but this. One
+// block.
+KAKEYA_DEVICE void group_experts(const GroupExpertsParams& p) {
   constexpr std::uint32_t kNone = ~0U;
   const dev::Shared<std::uint32_t> keys(0);
   const dev::Shared<std::uint32_t> heads(kGroupingThreads);  // the experts of tiles' first pairs
@@ -109,7 +50,8 @@ KAKEYA_DEVICE void group_few_pairs(const GroupExpertsParams& p) {
   count_below(keys, pairs, {base + static_cast<std::uint32_t>(pair), base, base + kGroupingThreads},
               places);
   const int in_expert = places[0] - places[1];
-  const bool is_head = is_pair && in_expert % kGroupedRows == 0;
+  const int of_tile = static_cast<int>(p.tile_pairs);
+  const bool is_head = is_pair && in_expert % of_tile == 0;
   heads.store(pair, is_head ? static_cast<std::uint32_t>(expert) : kNone);
   dev::sync_block();
   int before[2] = {};  // tiles of experts before this one, and all
@@ -117,44 +59,11 @@ KAKEYA_DEVICE void group_few_pairs(const GroupExpertsParams& p) {
   if (is_pair) dev::Global<std::int32_t>(p.groups.order).store(places[0], pair);
   if (is_head) {
     const int left = places[2] - places[0];
-    const int count = left < kGroupedRows ? left : kGroupedRows;
-    tiles.store(before[0] + in_expert / kGroupedRows, {expert, places[0], count, 0});
+    const int count = left < of_tile ? left : of_tile;
+    tiles.store(before[0] + in_expert / of_tile, {expert, places[0], count, 0});
   }
   for (std::int64_t i = before[1] + pair; i < p.num_tiles; i += kGroupingThreads) {
     tiles.store(i, {0, 0, 0, 0});
-  }
-}
-
-// One block.
-KAKEYA_DEVICE void group_experts(const GroupExpertsParams& p) {
-  if (p.pairs <= kGroupingThreads) return group_few_pairs(p);
-  const dev::Global<std::int32_t> order(p.groups.order);
-  const dev::Global<ExpertTile> tiles(p.groups.tiles);
-  const dev::Shared<std::uint32_t> counts(kGroupingPairs);
-  const auto num_experts = static_cast<int>(p.num_experts);
-  const int rounds = grouping_words(p.num_experts) - kGroupingPairs;
-  const PairFinder pairs = {p, static_cast<int>(p.pairs)};
-  for (int first = 0; first < rounds; first += kGroupingThreads) {
-    const int e = first + dev::thread();
-    std::uint32_t count = 0;
-    pairs.find(e, [&](int /*pair*/) { ++count; });
-    if (e < rounds) counts.store(e, count);
-  }
-  dev::sync_block();
-  for (int round = 0; round < rounds; round += kGroupingThreads) {
-    const int e = round + dev::thread();
-    ExpertPlace place(counts, e < num_experts ? e : 0);
-    int at = place.begin;
-    pairs.find(e, [&](int pair) { order.store(at++, pair); });
-    if (e >= num_experts) continue;
-    for (int first = place.begin; first < at; first += kGroupedRows, ++place.tile) {
-      const int left = at - first;
-      const ExpertTile own = {e, first, left < kGroupedRows ? left : kGroupedRows, 0};
-      tiles.store(place.tile, own);
-    }
-    if (e < num_experts - 1) continue;
-    const ExpertTile none = {0, 0, 0, 0};
-    for (; place.tile < p.num_tiles; ++place.tile) tiles.store(place.tile, none);
   }
 }
 

@@ -153,16 +153,16 @@ struct ProductWork {
     if (output >= strip_outputs(part.weight.rows, item)) return;
     dev::Global<float>(part.out).store(item * kStripOutputs + output, own[0]);
   }
-
- private:
-  KAKEYA_DEVICE int part_strips(int i) const {
-    return static_cast<int>(num_strips(p.parts[i].weight.rows));
-  }
   // Makes of an item the strip of its part.
   KAKEYA_DEVICE int part_of(int& item) const {
     int part = 0;
     for (; item >= part_strips(part); ++part) item -= part_strips(part);
     return part;
+  }
+
+ private:
+  KAKEYA_DEVICE int part_strips(int i) const {
+    return static_cast<int>(num_strips(p.parts[i].weight.rows));
   }
 };
 

@@ -22,8 +22,10 @@
   EARLY(integer_row_product, IntegerProductParams)          \
   EARLY(integer_product, IntegerProductParams)              \
   EARLY(integer_product_rows, IntegerProductParams)         \
+  PAIRED(integer_product_tiles, IntegerProductParams)       \
   EARLY(gated_integer_product, GatedProductParams)          \
   EARLY(gated_integer_product_rows, GatedProductParams)     \
+  PAIRED(gated_integer_product_tiles, GatedProductParams)   \
   EARLY(split_integer_product, IntegerProductParams)        \
   EARLY(split_gated_product, GatedProductParams)            \
   KERNEL(gate, GateParams)                                  \
@@ -51,10 +53,13 @@
   WIDE(plain_expert_hidden, ExpertHiddenParams)             \
   EARLY(plain_expert_output, ExpertOutputParams)            \
   KERNEL(group_experts, GroupExpertsParams)                 \
+  WIDE(group_many_experts, GroupExpertsParams)              \
   KERNEL(grouped_expert_hidden, ExpertHiddenParams)         \
   KERNEL(grouped_expert_output, ExpertOutputParams)         \
   PAIRED(grouped_integer_hidden, ExpertHiddenParams)        \
   PAIRED(grouped_integer_output, ExpertOutputParams)        \
+  PAIRED(tiled_expert_hidden, ExpertHiddenParams)           \
+  PAIRED(tiled_expert_output, ExpertOutputParams)           \
   KERNEL(weigh_experts, ExpertOutputParams)                 \
   KERNEL(largest, LargestParams)                            \
   KERNEL(add, AddParams)                                    \

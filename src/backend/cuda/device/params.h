@@ -40,28 +40,30 @@ struct StripPlan {
   std::int32_t chunk_steps;  // of rows that are in shared memory at a time
   std::int32_t blocks;       // that share the strips of a tile of rows
   std::int32_t warps;        // of a block, that take strips; all bring rows
+  std::int32_t tile_rows;    // of integer_tiles.h, at most
   bool reads_once;           // no other block reads the same weights
   bool has_halves;           // some scales are for 16 columns
-  bool unused[6];
+  bool unused[2];
 };
 
 // Rows of which each has so many ranks, in pairs of both, and which of them are an expert's.
 struct alignas(16) ExpertTile {
   std::int32_t expert;
   std::int32_t first;  // in ExpertGroups::order
-  std::int32_t count;  // at most kGroupedRows; 0: none
+  std::int32_t count;  // at most GroupExpertsParams::tile_pairs; 0: none
   std::int32_t unused;
 };
 struct ExpertGroups {
   std::int32_t* order;  // pairs, those of an expert together
   ExpertTile* tiles;
 };
-inline constexpr int kGroupedRows = 8;
+inline constexpr int kGroupedRows = 8;  // of a tile, at most, but of integer_tiles.h
 struct GroupExpertsParams {
   const std::int32_t* experts;  // of each pair
   std::int64_t pairs;
   std::int64_t num_experts;
   std::int64_t num_tiles;
+  std::int64_t tile_pairs;
   ExpertGroups groups;
 };
 

@@ -76,7 +76,9 @@ struct TileRows {
   KAKEYA_DEVICE std::int64_t row(int i) const {
     const std::int64_t at = first + (i < count ? i : count - 1);
     if (order == nullptr) return at;
-    return dev::Global<const std::int32_t>(order).load(at) / pairs_of_row;
+    // Division of 64 bits is slow.
+    return static_cast<std::uint32_t>(dev::Global<const std::int32_t>(order).load(at)) /
+           static_cast<std::uint32_t>(pairs_of_row);
   }
 };
 
