@@ -142,7 +142,7 @@ TEST_F(CudaFolding, LeavesRoundingToAProduct) {
   for (const auto& [rows, names] : kernels) {
     for (const auto& [format, columns] :
          {std::pair<QuantizedFormat, std::int64_t>{QuantizedFormat::kQ40, 96},
-          {QuantizedFormat::kQ51, 1312},
+          {QuantizedFormat::kQ51, 1120},
           {QuantizedFormat::kQ6K, 768}}) {
       const Matrix& w = matrix({40, columns}, format);
       std::vector<float> x(static_cast<std::size_t>(rows * columns));
@@ -152,6 +152,20 @@ TEST_F(CudaFolding, LeavesRoundingToAProduct) {
       };
       EXPECT_EQ(run(rows, x, out, product), names) << columns;
     }
+  }
+}
+
+// Each block would round all of them: of several rows that takes longer than a launch.
+TEST_F(CudaFolding, RoundsSeveralLongRowsOnce) {
+  for (const auto& [rows, names] : {std::pair<std::int64_t, std::string>{3, "integer_product"},
+                                    {4, "round_rows integer_product"}}) {
+    const Matrix& w = matrix({40, 2336});
+    std::vector<float> x(static_cast<std::size_t>(rows * 2336));
+    std::vector<float> out(static_cast<std::size_t>(rows * 40));
+    const auto product = [&] {
+      executor_->matmul(rows_of(std::as_const(x), 2336), w, rows_of(out, 40));
+    };
+    EXPECT_EQ(run(rows, x, out, product), names);
   }
 }
 

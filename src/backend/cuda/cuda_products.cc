@@ -3,6 +3,7 @@
 
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/device/early_product.h"
+#include "backend/cuda/device/run_groups.h"
 #include "backend/cuda/device/tensor_products.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/strip_launch.h"
@@ -45,7 +46,8 @@ device::ProductRows CudaExecutor::product_rows(const float* x,
     rounding_ = (rounding_ + 1) % kRoundings;
     const Rounding& to = roundings_[rounding_];
     const device::RoundParams parameters = {x, count, width, to.codes, to.numbers, to.low_sums};
-    launch(Kernel::round_rows, warp_shape(width / kIntegerBlock, count), &parameters);
+    launch(Kernel::round_rows, warp_shape(ceil_div(width, device::kGroupColumns), count),
+           &parameters);
     rounded_ = rows;
   }
   const Rounding& at = roundings_[rounding_];

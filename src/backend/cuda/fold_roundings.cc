@@ -13,9 +13,9 @@
 namespace kakeya::cuda {
 namespace {
 
-// The most groups of four runs that a warp rounds on its own: it takes as long as the weights do
-// that are on their way meanwhile.
-constexpr std::int64_t kMostGroups = 20;
+// The most groups of four runs that a warp rounds on its own. More of them keep a block longer than
+// a launch takes that rounds each row once.
+constexpr std::int64_t kMostGroups = 9;
 
 template <typename Params>
 const Params& parameters(const LaunchList& launches, std::size_t i) {

@@ -98,6 +98,15 @@ LaunchShape plan_items(std::int64_t items,
   return plan_shape<kRows>(plan, blocks * tiles, 1);
 }
 
+// A warp for each of `items`, pairs of a gate and what it gates, of one tile of rows.
+LaunchShape plan_halves(std::int64_t items, const StripNeeds& needs, device::StripPlan& plan) {
+  constexpr int kRows = device::kIntegerRows;
+  plan = plan_memory(needs, std::max(2, choose_warps(items)), device::strip_words<kRows>);
+  plan.blocks = static_cast<std::int32_t>(ceil_div(items, plan.warps));
+  plan.reads_once = true;
+  return plan_shape<kRows>(plan, plan.blocks, 1);
+}
+
 LaunchShape plan_grouped(std::int64_t items,
                          std::int64_t tiles,
                          const StripNeeds& needs,
@@ -223,8 +232,7 @@ StripLaunch plan_gated_product(device::GatedProductParams& p) {
     }
   }
   if (p.rows.count <= device::kIntegerRows) {
-    return {Kernel::gated_integer_product,
-            plan_items<device::kIntegerRows>(items, p.rows.count, needs, p.plan)};
+    return {Kernel::gated_integer_product, plan_halves(2 * items, needs, p.plan)};
   }
   if (p.rows.count >= kLeastTiledRows && are_for_tiles(p.gate, p.up)) {
     return {Kernel::gated_integer_product_tiles,

@@ -22,8 +22,9 @@ KAKEYA_DEVICE int strip_words(const StripPlan& plan) {
 }
 
 // By a block, whose warps take items in turn: `work.items()` of them, with kRows rows from `tile`
-// on. `first` is the number of the block among those that share the items.
-template <int kRows, int kParts, typename Work>
+// on. `first` is the number of the block among those that share the items. kMayRound: of
+// StripRows::bring().
+template <int kRows, int kParts, bool kMayRound = kParts == 1, typename Work>
 KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
                                    const TileRows& tile,
                                    const StripPlan& plan,
@@ -40,12 +41,7 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
   dev::wait_for_previous();
   dev::let_next_start();
   const StripRows<kRows> rows(warps * ring_words(plan), plan.chunk_steps, plan.has_halves);
-  const bool stay = plan.chunk_steps >= steps;
-  if (stay) {
-    rows.template bring<kParts == 1>(in, tile, 0, steps, dev::thread(), dev::threads());
-    dev::sync_block();
-    if (!takes) return;
-  }
+  bool wanted = true;
   KAKEYA_NO_UNROLL
   for (int group = first * warps; group < items; group += apart) {
     const int item = group + dev::warp();
@@ -53,11 +49,12 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
     KAKEYA_NO_UNROLL
     for (int begin = 0; begin < steps; begin += plan.chunk_steps) {
       const int end = begin + plan.chunk_steps < steps ? begin + plan.chunk_steps : steps;
-      if (!stay) {
+      if (wanted) {
         dev::sync_block();
-        rows.template bring<kParts == 1>(in, tile, begin, end - begin, dev::thread(),
-                                         dev::threads());
+        rows.template bring<kMayRound>(in, tile, begin, end - begin, dev::thread(), dev::threads());
         dev::sync_block();
+        wanted = plan.chunk_steps < steps;
+        if (!wanted && !takes) return;
       }
       if (!takes || item >= items) continue;
       KAKEYA_UNROLL
@@ -242,8 +239,47 @@ KAKEYA_DEVICE void gated_integer_tile(const GatedProductParams& p) {
                             static_cast<int>(at.output_tile), GatedWork<kRows>{p, first_row});
 }
 
+// Items are strips of gates and of what they gate, in turn: a warp has one of both, and its sums
+// meet those of the other one in shared memory, where the warp's ring was.
+struct GatedHalfWork {
+  const GatedProductParams& p;
+
+  KAKEYA_DEVICE GatedStrips strips() const { return {p.gate, p.up, p.silu}; }
+  KAKEYA_DEVICE int items() const { return 2 * strips().items(); }
+  KAKEYA_DEVICE Strip strip(int item, int /*part*/) const {
+    return strips().strip(0, item / 2, item % 2);
+  }
+  KAKEYA_DEVICE dev::Shared<float> sums_of(int warp) const {
+    return dev::Shared<float>(warp * ring_words(p.plan) + dev::lane() * kUnitWords);
+  }
+  KAKEYA_DEVICE void store(int /*item*/, const StripSums<kIntegerRows> (&sums)[1]) const {
+    const auto& own = sums[0].at[0];
+    sums_of(dev::warp()).store_as(0, FourFloats{{own[0][0], own[0][1], own[1][0], own[1][1]}});
+  }
+  // By a warp of gates, when the other one has stored its own.
+  KAKEYA_DEVICE void store_both(int item) const {
+    StripSums<kIntegerRows> sums[2];
+    KAKEYA_UNROLL
+    for (int part = 0; part < 2; ++part) {
+      const auto four = sums_of(dev::warp() + part).load_as<FourFloats>(0);
+      KAKEYA_UNROLL
+      for (int i = 0; i < 4; ++i) sums[part].at[0][i / 2][i % 2] = four.at[i];
+    }
+    strips().store(item / 2, sums, static_cast<int>(p.rows.count), p.out,
+                   [](int row) { return row; });
+  }
+};
+
+// For no more than a tile of rows. Grid: blocks of the plan, each with one item a warp.
 KAKEYA_DEVICE void gated_integer_product(const GatedProductParams& p) {
-  gated_integer_tile<kIntegerRows>(p);
+  const GatedHalfWork work = {p};
+  const auto first = static_cast<int>(dev::block_x());
+  multiply_strips<kIntegerRows, 1, false>(p.rows, TileRows(p.rows, 0), p.plan, first, work);
+  dev::sync_block();
+  const int item = first * p.plan.warps + dev::warp();
+  if (dev::warp() % 2 == 0 && dev::warp() < p.plan.warps && item < work.items()) {
+    work.store_both(item);
+  }
 }
 KAKEYA_DEVICE void gated_integer_product_rows(const GatedProductParams& p) {
   gated_integer_tile<kManyIntegerRows>(p);

@@ -150,12 +150,4 @@ KAKEYA_DEVICE void round_run(const RoundParams& p, std::int64_t row, std::int64_
   low_sums.store(step * kStepLowSums + 1, 0.0F);
 }
 
-// Rows as products with integers see them. Grid: runs of 32 columns / kProductWarps, rows.
-KAKEYA_DEVICE void round_rows(const RoundParams& p) {
-  const std::int64_t run = product_warp();
-  if (run >= p.width / 32) return;
-  round_run(p, dev::block_y(), run,
-            dev::Global<const float>(p.x).load(dev::block_y() * p.width + run * 32 + dev::lane()));
-}
-
 }  // namespace kakeya::cuda::device

@@ -79,4 +79,33 @@ struct RunGroups {
   }
 };
 
+// Rows as products with integers see them. Grid: groups of a row / kProductWarps, rows.
+KAKEYA_DEVICE void round_rows(const RoundParams& p) {
+  const std::int64_t column = product_warp() * kGroupColumns + dev::lane() * 4;
+  if (product_warp() * kGroupColumns >= p.width) return;
+  const bool is_there = column < p.width;
+  const std::int64_t first = dev::block_y() * p.width + (is_there ? column : 0);
+  FourFloats x[1];
+  if (reinterpret_cast<std::uintptr_t>(p.x) % alignof(FourFloats) == 0) {
+    x[0] = dev::Global<const FourFloats>(reinterpret_cast<const FourFloats*>(p.x)).load(first / 4);
+  } else {
+    KAKEYA_UNROLL
+    for (int i = 0; i < 4; ++i) x[0].at[i] = dev::Global<const float>(p.x).load(first + i);
+  }
+  if (!is_there) x[0] = {};
+  const RunGroups<1> rounded(x);
+  const std::int64_t run = column / 32;
+  if (run >= 2 * num_steps(p.width)) return;
+  const std::int64_t step = dev::block_y() * num_steps(p.width) + run / 2;
+  const auto in_step = static_cast<int>(run % 2);
+  dev::Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(p.codes))
+      .store(step * kStepColumns / 4 + dev::lane() % 4 * kUnitWords + in_step * 2 +
+                 dev::lane() / 4 % 2,
+             rounded.codes[0]);
+  if (dev::lane() % 8 != 0) return;
+  dev::Global<TwoFloats>(reinterpret_cast<TwoFloats*>(p.numbers))
+      .store(step * kStepNumbers / 2 + in_step, {{rounded.sums[0], rounded.steps[0]}});
+  dev::Global<float>(p.low_sums).store(step * kStepLowSums + in_step, rounded.lows[0]);
+}
+
 }  // namespace kakeya::cuda::device
