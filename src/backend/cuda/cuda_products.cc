@@ -21,6 +21,8 @@ LaunchShape tensor_shape(std::int64_t outputs, std::int64_t rows) {
 
 // The most outputs that count as few, as those of a router: one for each expert.
 constexpr std::int64_t kFewOutputs = 256;
+// Blocks that keep a large card busy.
+constexpr std::int64_t kManyBlocks = 128;
 
 // The most columns of which early_row_product() has room for all.
 constexpr std::int64_t kMostEarlyColumns = 4096;
@@ -90,14 +92,14 @@ void CudaExecutor::matmul(ConstRows x, const Matrix& w, Rows out) {
                    static_cast<std::uint32_t>(device::early_product_words(matrix.weight()))},
                   &parameters);
   }
-  // Few outputs keep a card busy only with a block for each row.
-  if (x.count == 1 || w.rows() <= kFewOutputs) {
+  // Few outputs keep a card busy only with a block for each row, unless there are many.
+  const LaunchShape tiles = warp_shape(ceil_div(w.rows(), device::kWarpOutputs),
+                                       ceil_div(x.count, device::kProductRowTile));
+  const bool are_few = w.rows() <= kFewOutputs && tiles.blocks_x * tiles.blocks_y < kManyBlocks;
+  if (x.count == 1 || are_few) {
     return launch(Kernel::row_product, warp_shape(w.rows(), x.count), &parameters);
   }
-  launch(Kernel::product,
-         warp_shape(ceil_div(w.rows(), device::kWarpOutputs),
-                    ceil_div(x.count, device::kProductRowTile)),
-         &parameters);
+  launch(Kernel::product, tiles, &parameters);
 }
 
 void CudaExecutor::integer_matmul(ConstRows x, const CudaMatrix& w, Rows out) {

@@ -13,12 +13,14 @@ namespace kakeya::cuda::device {
 inline constexpr int kTileStrips = 8;
 inline constexpr int kTileRows = 64;
 inline constexpr int kTileWarps = 8;
-inline constexpr int kTileStages = 6;
+inline constexpr int kTileStages = 3;                  // of the ring
+inline constexpr int kStageSteps = 2;                  // that a barrier is for
 inline constexpr int kTileEights = kTileRows / 8 / 2;  // of a warp
 
-// A step of a tile in shared memory, in words: strips, codes of rows, numbers of rows.
+// A step of a tile in shared memory, in words: strips, codes of rows, numbers of rows. A stage of
+// the ring has some of them.
 template <bool kFourBits>
-struct TileStage {
+struct TileStep {
   static constexpr int kStripWords = kFourBits ? 144 : 272;
   static constexpr int kRowWords = kStepCodeUnits * kUnitWords;
   static constexpr int kCodesAt = kTileStrips * kStripWords;
@@ -26,7 +28,11 @@ struct TileStage {
   static constexpr int kWords = kNumbersAt + kTileRows * kStepNumbers;
 };
 KAKEYA_DEVICE int tile_words(bool four_bits) {
-  return kTileStages * (four_bits ? TileStage<true>::kWords : TileStage<false>::kWords);
+  return kTileStages * kStageSteps * (four_bits ? TileStep<true>::kWords : TileStep<false>::kWords);
+}
+
+KAKEYA_DEVICE int least(std::int64_t a, int b) {
+  return a < b ? static_cast<int>(a) : b;
 }
 
 // The first strip of a warp, and whether it has the first eight rows or the second ones.
@@ -50,7 +56,7 @@ class TileFeed {
     has_rest_ = has_scale || (has_rows_ && dev::lane() / 8 == 1);
     rest_units_ = has_scale ? kStripUnits : 1;
     rest_ = strip_ + kCodeUnits;
-    rest_word_ = dev::warp() * Stage::kStripWords + (kCodeUnits + dev::lane()) * kUnitWords;
+    rest_word_ = dev::warp() * Step::kStripWords + (kCodeUnits + dev::lane()) * kUnitWords;
     if (!has_rows_) return;
     const std::int64_t steps = left_;
     codes_ = reinterpret_cast<const FourWords*>(in.codes) +
@@ -58,35 +64,40 @@ class TileFeed {
     if (has_scale) return;
     rest_ =
         reinterpret_cast<const FourWords*>(in.numbers) + tile.row(first + dev::lane() % 8) * steps;
-    rest_word_ = Stage::kNumbersAt + (first + dev::lane() % 8) * kStepNumbers;
+    rest_word_ = Step::kNumbersAt + (first + dev::lane() % 8) * kStepNumbers;
   }
 
-  // Begins to copy the next step, if there is one, to a stage of the ring.
+  // Begins to copy the next steps, as far as there are any, to a stage of the ring.
   KAKEYA_DEVICE void begin(int word) {
-    if (left_ > 0) {
-      const int strip = word + dev::warp() * Stage::kStripWords + dev::lane() * kUnitWords;
-      KAKEYA_UNROLL
-      for (int unit = 0; unit < kCodeUnits; unit += dev::kWarp) {
-        dev::begin_copy(strip + unit * kUnitWords, strip_, unit, policy_);
-      }
-      if (has_rows_) {
-        const int codes = Stage::kCodesAt + dev::thread() * kUnitWords;
-        dev::begin_copy(word + codes, codes_, 0, policy_);
-      }
-      if (has_rest_) dev::begin_copy(word + rest_word_, rest_, 0, policy_);
-      strip_ += kStripUnits;
-      codes_ += kStepCodeUnits;
-      rest_ += rest_units_;
-      --left_;
+    KAKEYA_UNROLL
+    for (int k = 0; k < kStageSteps; ++k) {
+      if (k < left_) begin_step(word + k * Step::kWords, k);
     }
     dev::end_copies();
+    strip_ += kStageSteps * kStripUnits;
+    codes_ += kStageSteps * kStepCodeUnits;
+    rest_ += kStageSteps * rest_units_;
+    left_ -= kStageSteps;
   }
 
  private:
-  using Stage = TileStage<kFourBits>;
-  static constexpr int kStripUnits = Stage::kStripWords / kUnitWords;
+  using Step = TileStep<kFourBits>;
+  static constexpr int kStripUnits = Step::kStripWords / kUnitWords;
   static constexpr int kScaleUnits = 4;
   static constexpr int kCodeUnits = kStripUnits - kScaleUnits;
+
+  KAKEYA_DEVICE void begin_step(int word, int step) const {
+    const int strip = word + dev::warp() * Step::kStripWords + dev::lane() * kUnitWords;
+    KAKEYA_UNROLL
+    for (int unit = 0; unit < kCodeUnits; unit += dev::kWarp) {
+      dev::begin_copy(strip + unit * kUnitWords, strip_, step * kStripUnits + unit, policy_);
+    }
+    if (has_rows_) {
+      const int codes = word + Step::kCodesAt + dev::thread() * kUnitWords;
+      dev::begin_copy(codes, codes_, step * kStepCodeUnits, policy_);
+    }
+    if (has_rest_) dev::begin_copy(word + rest_word_, rest_, step * rest_units_, policy_);
+  }
 
   dev::CopyPolicy policy_;
   int left_;  // steps
@@ -103,15 +114,15 @@ class TileFeed {
 struct TileSums {
   float at[2][kTileEights][2][2];
 
-  // Adds the step of a stage, of the warp's first `eights`.
+  // Adds a step, of the warp's first `eights`.
   template <bool kFourBits>
   KAKEYA_DEVICE void add(int word, int eights, float zero) {
-    using Stage = TileStage<kFourBits>;
+    using Step = TileStep<kFourBits>;
     std::uint32_t a[4][4];
     float scales[2][2][2];  // strip, output, run
     KAKEYA_UNROLL
     for (int s = 0; s < 2; ++s) {
-      const int strip = word + (warp_strip() + s) * Stage::kStripWords;
+      const int strip = word + (warp_strip() + s) * Step::kStripWords;
       const StepCodes<kFourBits> codes(strip);
       codes.of_run(0, a[2 * s]);
       codes.of_run(1, a[2 * s + 1]);
@@ -123,13 +134,13 @@ struct TileSums {
       for (int o = 0; o < 2; ++o) dev::floats_of_halves(pairs.at[o], scales[s][o]);
     }
     const int row = 8 * warp_eight();
-    const dev::Shared<std::uint32_t> codes(word + Stage::kCodesAt + row * Stage::kRowWords);
-    const dev::Shared<float> numbers(word + Stage::kNumbersAt + row * kStepNumbers);
+    const dev::Shared<std::uint32_t> codes(word + Step::kCodesAt + row * Step::kRowWords);
+    const dev::Shared<float> numbers(word + Step::kNumbersAt + row * kStepNumbers);
     KAKEYA_UNROLL
     for (int e = 0; e < kTileEights; ++e) {
       if (e >= eights) continue;
       const auto own =
-          codes.load_as<FourWords>(16 * e * Stage::kRowWords + dev::lane() * kUnitWords);
+          codes.load_as<FourWords>(16 * e * Step::kRowWords + dev::lane() * kUnitWords);
       FourFloats of_rows[2];
       KAKEYA_UNROLL
       for (int c = 0; c < 2; ++c) {
@@ -177,7 +188,7 @@ struct TileSums {
 template <bool kFourBits>
 KAKEYA_DEVICE void add_tile(
     const ProductRows& in, const TileRows& tile, int rows, const Strip& strip, TileSums& sums) {
-  constexpr int kWords = TileStage<kFourBits>::kWords;
+  constexpr int kWords = kStageSteps * TileStep<kFourBits>::kWords;
   constexpr int kEnd = kTileStages * kWords;
   TileFeed<kFourBits> feed(in, tile, rows, strip);
   const int eights = (rows + 15 - 8 * warp_eight()) / 16;
@@ -186,12 +197,15 @@ KAKEYA_DEVICE void add_tile(
   for (; fills < kEnd - kWords; fills += kWords) feed.begin(fills);
   int uses = 0;
   KAKEYA_NO_UNROLL
-  for (int left = static_cast<int>(num_steps(in.width)); left > 0; --left) {
+  for (int left = static_cast<int>(num_steps(in.width)); left > 0; left -= kStageSteps) {
     dev::await_copies<kTileStages - 2>();
     dev::sync_block();
     feed.begin(fills);
     fills = fills + kWords < kEnd ? fills + kWords : 0;
-    sums.template add<kFourBits>(uses, eights, strip.zero);
+    KAKEYA_NO_UNROLL
+    for (int k = 0; k < least(left, kStageSteps); ++k) {
+      sums.template add<kFourBits>(uses + k * TileStep<kFourBits>::kWords, eights, strip.zero);
+    }
     uses = uses + kWords < kEnd ? uses + kWords : 0;
   }
   dev::sync_block();
@@ -233,10 +247,6 @@ KAKEYA_DEVICE void store_tile(int rows, const TileSums& sums, const Store& store
     const auto both = held.load_as<TwoFloats>(i * 2 * dev::kWarp);
     store(row, dev::lane() / 4 + i / 2 % 2 * 8, both.at[0], both.at[1]);
   }
-}
-
-KAKEYA_DEVICE int least(std::int64_t a, int b) {
-  return a < b ? static_cast<int>(a) : b;
 }
 
 // Strips of all parts, one after the other.
