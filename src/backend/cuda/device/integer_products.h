@@ -57,9 +57,14 @@ KAKEYA_DEVICE void multiply_strips(const ProductRows& in,
         if (!wanted && !takes) return;
       }
       if (!takes || item >= items) continue;
-      KAKEYA_UNROLL
+      // Sums of the parts take turns, so that there is one code for all.
+      KAKEYA_NO_UNROLL
       for (int part = 0; part < kParts; ++part) {
-        feed.add(work.strip(item, part), begin, end, rows, sums[part]);
+        feed.add(work.strip(item, part), begin, end, rows, sums[0]);
+        const StripSums<kRows> own = sums[0];
+        KAKEYA_UNROLL
+        for (int other = 1; other < kParts; ++other) sums[other - 1] = sums[other];
+        sums[kParts - 1] = own;
       }
     }
     if (takes && item < items) work.store(item, sums);

@@ -184,6 +184,27 @@ KAKEYA_DEVICE void add_general_step(const StepLayout& layout,
   }
 }
 
+// Adds steps of `count` from number `i` on, kAtOnce at a time, and returns the first one behind
+// them.
+template <int kRows, bool kFourBits, int kAtOnce>
+KAKEYA_DEVICE int add_plain_steps(int word,
+                                  int i,
+                                  int count,
+                                  const StripRows<kRows>& rows,
+                                  int step,
+                                  float zero,
+                                  StripSums<kRows>& sums) {
+  constexpr int kWords = kFourBits ? 144 : 272;
+  KAKEYA_NO_UNROLL
+  for (; i + kAtOnce <= count; i += kAtOnce) {
+    KAKEYA_UNROLL
+    for (int k = 0; k < kAtOnce; ++k) {
+      add_plain_step<kRows, kFourBits>(word + (i + k) * kWords, rows, step + i + k, zero, sums);
+    }
+  }
+  return i;
+}
+
 // Adds `count` steps that lie from `word` on, of which the first one meets step `step` of the rows.
 template <int kRows, bool kFourBits>
 KAKEYA_DEVICE void add_steps(const StepLayout& layout,
@@ -201,18 +222,13 @@ KAKEYA_DEVICE void add_steps(const StepLayout& layout,
     }
     return;
   }
-  constexpr int kWords = kFourBits ? 144 : 272;
+  // A warp that is alone with its strips waits the less the more steps it has at once.
   int i = 0;
-  KAKEYA_NO_UNROLL
-  for (; i + 2 <= count; i += 2) {
-    KAKEYA_UNROLL
-    for (int k = 0; k < 2; ++k) {
-      add_plain_step<kRows, kFourBits>(word + (i + k) * kWords, rows, step + i + k, zero, sums);
-    }
+  if constexpr (kRows == 8) {
+    i = add_plain_steps<kRows, kFourBits, 4>(word, i, count, rows, step, zero, sums);
   }
-  if (i < count) {
-    add_plain_step<kRows, kFourBits>(word + i * kWords, rows, step + i, zero, sums);
-  }
+  i = add_plain_steps<kRows, kFourBits, 2>(word, i, count, rows, step, zero, sums);
+  add_plain_steps<kRows, kFourBits, 1>(word, i, count, rows, step, zero, sums);
 }
 
 template <int kRows>
