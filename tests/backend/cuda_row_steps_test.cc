@@ -118,7 +118,8 @@ class Operations {
                                    reinterpret_cast<std::int8_t*>(rounded.codes.data()),
                                    data(rounded.numbers),
                                    rounded.low_sums.data()->at};
-    list_.add(Kernel::round_rows, warp_shape(ceil_div(width_, device::kGroupColumns), kTestedRows), &p);
+    list_.add(Kernel::round_rows, warp_shape(ceil_div(width_, device::kGroupColumns), kTestedRows),
+              &p);
   }
   void copy(int from) {
     copied_.resize(static_cast<std::size_t>(kTestedRows * width_ / 2));
