@@ -80,7 +80,7 @@ TEST(CudaFusion, MakesOneKernelOfWhatFollowsAProduct) {
   launches.add(2, 1, 2);
   launches.norm(2, 3);
   launches.product(3, 4);
-  EXPECT_EQ(launches.fused(), "product row_steps product");
+  EXPECT_EQ(launches.fused(), "product residual_steps product");
 }
 
 // Norms of the same rows for several products are brought together, and a norm of the first

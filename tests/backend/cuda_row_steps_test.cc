@@ -18,7 +18,7 @@ namespace kakeya::cuda {
 namespace {
 
 constexpr std::int64_t kTestedRows = 3;
-constexpr int kArrays = 5;
+constexpr int kArrays = 10;
 
 // Rows and weights, and operations on them that are launches by themselves.
 class Operations {
@@ -45,6 +45,30 @@ class Operations {
       round(below(kArrays), below(2));
     } else {
       copy(below(kArrays));
+    }
+  }
+
+  // Adds what a layer has between its products, in one of the forms that some numbers choose.
+  void add_residual_steps() {
+    const float eps = 1e-6F;
+    const bool has_second = below(2) == 0;
+    const int normed = has_second || below(4) > 0 ? below(2) * 3 : -1;  // in place, or not
+    if (normed >= 0) norm(0, below(3) - 1, normed, eps);
+    int term = normed < 0 ? 0 : normed;
+    if (has_second) {
+      norm(1, below(3) - 1, 1, eps);
+      sum(normed, 1, 4, 1.0F);
+      norm(4, below(3) - 1, 5, eps);
+      term = 5;
+    }
+    const bool in_place = below(2) == 0;
+    const int out = in_place ? 2 : 6;
+    sum(term, 2, out, below(2) == 0 ? 1.0F : 0.37F);
+    if (below(3) == 0) copy(out);
+    const int norms = below(4);
+    for (int k = 0; k < norms; ++k) {
+      norm(out, below(3) - 1, 7 + k, eps);
+      if (below(2) == 0) round(7 + k, k % 2);
     }
   }
 
@@ -158,6 +182,25 @@ TEST(CudaRowSteps, GiveTheBitsOfOperationsByThemselves) {
     }
   }
   EXPECT_GT(fused_ones, 50);
+}
+
+// As wide as all columns that threads can have, narrower, and of segments that are no whole runs.
+TEST(CudaRowSteps, BetweenProductsGiveTheBitsOfOperationsByThemselves) {
+  int special_ones = 0;
+  for (const std::int64_t width : {std::int64_t{96}, std::int64_t{256}, std::int64_t{1280},
+                                   std::int64_t{2816}, std::int64_t{2880}}) {
+    for (unsigned seed = 0; seed < 16; ++seed) {
+      Operations operations(width, 100 + seed);
+      operations.add_residual_steps();
+      const std::vector<std::uint32_t> expected = operations.run(operations.list());
+      const LaunchList fused = fuse(operations.list(), kTestedRows).launches;
+      for (std::size_t i = 0; i < fused.size(); ++i) {
+        special_ones += fused.kernel(i) == Kernel::residual_steps ? 1 : 0;
+      }
+      EXPECT_EQ(operations.run(fused), expected) << width << " columns, seed " << seed;
+    }
+  }
+  EXPECT_GT(special_ones, 40);
 }
 
 // A layer's steps behind the experts, as wide as the 26B-A4B: eight places have to do.

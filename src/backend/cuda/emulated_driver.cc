@@ -13,6 +13,7 @@
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
 #include "backend/cuda/device/plain_experts.h"
+#include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/route.h"
 #include "backend/cuda/device/row_steps.h"

@@ -151,6 +151,11 @@ class Folding {
 
   bool writes_codes(std::size_t i, const std::int8_t* codes) const {
     if (from_.kernel(i) == Kernel::round_rows) return rounding(i).codes == codes;
+    if (from_.kernel(i) == Kernel::residual_steps) {
+      const auto& p = parameters<device::ResidualStepsParams>(from_, i);
+      return std::any_of(p.norms, p.norms + p.num_norms,
+                         [&](const device::ResidualNorm& norm) { return norm.codes == codes; });
+    }
     if (from_.kernel(i) != Kernel::row_steps) return false;
     const auto& p = parameters<device::RowStepsParams>(from_, i);
     return std::any_of(p.steps, p.steps + p.count,

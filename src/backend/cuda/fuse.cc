@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda/launch_waits.h"
+#include "backend/cuda/residual_plan.h"
 #include "backend/cuda/row_step_plan.h"
 #include "backend/cuda/strip_launch.h"
 
@@ -188,6 +190,7 @@ class Fusion {
   std::optional<device::IntegerProductParams> products(const std::vector<std::size_t>& all) const;
 
   RowOperation row_operation(std::size_t i) const;
+  std::vector<RowOperation> row_operations(const std::vector<std::size_t>& all) const;
   // All operations by one launch, if their rows have room.
   std::optional<RowStepPlan> row_steps(const std::vector<std::size_t>& all,
                                        std::int64_t width) const;
@@ -337,11 +340,15 @@ RowOperation Fusion::row_operation(std::size_t i) const {
   return made;
 }
 
-std::optional<RowStepPlan> Fusion::row_steps(const std::vector<std::size_t>& all,
-                                             std::int64_t width) const {
+std::vector<RowOperation> Fusion::row_operations(const std::vector<std::size_t>& all) const {
   std::vector<RowOperation> operations;
   for (const std::size_t i : all) operations.push_back(row_operation(i));
-  return plan_row_steps(operations, rows_, width);
+  return operations;
+}
+
+std::optional<RowStepPlan> Fusion::row_steps(const std::vector<std::size_t>& all,
+                                             std::int64_t width) const {
+  return plan_row_steps(row_operations(all), rows_, width);
 }
 
 void Fusion::write(const Group& group, LaunchList& to) const {
@@ -360,6 +367,10 @@ void Fusion::write(const Group& group, LaunchList& to) const {
     device::IntegerProductParams p = *products(group.members);
     const StripLaunch strips = plan_product(p);
     return to.add(strips.kernel, strips.shape, &p);
+  }
+  if (const auto p = plan_residual_steps(row_operations(group.members), group.width)) {
+    return to.add(Kernel::residual_steps,
+                  {rows_, 1, device::kResidualThreads, device::kResidualWords}, &*p);
   }
   const RowStepPlan plan = *row_steps(group.members, group.width);
   to.add(Kernel::row_steps, plan.shape, &plan.params);

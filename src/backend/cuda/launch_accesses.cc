@@ -104,6 +104,20 @@ class Collector {
       writes(step.low_sums, steps * device::kStepLowSums);
     }
   }
+  void of(const device::ResidualStepsParams& p, std::int64_t rows) {
+    for (const float* read : {p.a.x, p.b.x, p.x}) reads(read, rows * p.width);
+    for (float* made : {p.a.out, p.b.out, p.sum_out, p.normed_sum_out, p.out}) {
+      writes(made, rows * p.width);
+    }
+    writes(p.copy, rows * p.copy_width);
+    const std::int64_t steps = rows * device::num_steps(p.width);
+    for (std::int32_t k = 0; k < p.num_norms; ++k) {
+      writes(p.norms[k].out, rows * p.width);
+      writes(p.norms[k].codes, steps * device::kStepColumns);
+      writes(p.norms[k].numbers, steps * device::kStepNumbers);
+      writes(p.norms[k].low_sums, steps * device::kStepLowSums);
+    }
+  }
   void of(const device::HeadStepsParams& p, std::int64_t rows) {
     for (std::int64_t i = 0; i < p.count; ++i) {
       const device::HeadTrack& track = p.tracks[i];
@@ -235,6 +249,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::tiled_expert_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));
+      return true;
+    case Kernel::residual_steps:
+      to.of(*static_cast<const device::ResidualStepsParams*>(p), shape.blocks_x);
       return true;
     case Kernel::row_steps:
       to.of(*static_cast<const device::RowStepsParams*>(p), shape.blocks_x);

@@ -5,6 +5,7 @@
 //   KAKEYA_DEVICE            before each function that runs on the device
 //   KAKEYA_UNROLL            before each loop over an array that is to be in registers
 //   KAKEYA_NO_UNROLL         before a loop whose body is long
+//   KAKEYA_UNROLL_SOME       before a loop of which four rounds are to overlap
 //   lane(), warp(), ...      who is running
 //   wait_for_previous()      until all launches before this one have ended, and their writes are
 //                            seen; before it a kernel copies weights, calls load_fresh(), and

@@ -15,6 +15,7 @@
 #define KAKEYA_DEVICE inline
 #define KAKEYA_UNROLL
 #define KAKEYA_NO_UNROLL
+#define KAKEYA_UNROLL_SOME
 
 namespace kakeya::cuda::dev {
 
@@ -152,6 +153,15 @@ inline std::uint32_t lanes_with(std::uint32_t value, Place place = Place::curren
 }
 inline int count_bits(std::uint32_t bits) {
   return std::popcount(bits);
+}
+
+inline int warp_total(int value, Place place = Place::current()) {
+  emulated::running()->exchange(place, &value, [](void* const* lanes) {
+    int total = 0;
+    for (int l = 0; l < kWarp; ++l) total += *static_cast<const int*>(lanes[l]);
+    for (int l = 0; l < kWarp; ++l) *static_cast<int*>(lanes[l]) = total;
+  });
+  return value;
 }
 
 template <int kCount>

@@ -9,6 +9,7 @@
 #define KAKEYA_DEVICE __device__ __forceinline__
 #define KAKEYA_UNROLL _Pragma("unroll")
 #define KAKEYA_NO_UNROLL _Pragma("unroll 1")
+#define KAKEYA_UNROLL_SOME _Pragma("unroll 4")
 
 namespace kakeya::cuda::dev {
 
@@ -100,6 +101,10 @@ KAKEYA_DEVICE std::uint32_t lanes_with(std::uint32_t value) {
 }
 KAKEYA_DEVICE int count_bits(std::uint32_t bits) {
   return __popc(bits);
+}
+
+KAKEYA_DEVICE int warp_total(int value) {
+  return __reduce_add_sync(kAllLanes, value);
 }
 
 // Capability 9.0: as the emulator says. Others: as they do it.

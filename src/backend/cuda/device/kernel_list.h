@@ -65,5 +65,6 @@
   KERNEL(add, AddParams)                                    \
   KERNEL(softcap, SoftcapParams)                            \
   EARLY(row_steps, RowStepsParams)                          \
+  EARLY(residual_steps, ResidualStepsParams)                \
   KERNEL(head_steps, HeadStepsParams)                       \
   KERNEL(copy_columns, CopyColumnsParams)

@@ -13,9 +13,13 @@ KAKEYA_DEVICE float norm_factor(float total, std::int64_t width, float eps) {
 
 // The sums of segments that warps of a block have shared, ascending.
 KAKEYA_DEVICE float add_segments(const dev::Shared<float>& sums) {
+  struct alignas(16) Four {
+    float at[4];
+  };
+  const Four four[2] = {sums.load_as<Four>(0), sums.load_as<Four>(4)};
   float total = 0.0F;
   KAKEYA_UNROLL
-  for (int s = 0; s < kNormSegments; ++s) total = total + sums.load(s);
+  for (int s = 0; s < kNormSegments; ++s) total = total + four[s / 4].at[s % 4];
   return total;
 }
 

@@ -299,6 +299,42 @@ struct RowStepsParams {
   RowStep steps[kMaxRowSteps];
 };
 
+// Steps between products, of rows of `width` columns. With all parts:
+//   sum = norm(a) + norm(b);  out = (x + norm(sum)) * scale;  norms[k] = norm(out)
+// Without b: out = (x + norm(a)) * scale. Each norm has weights, or null; what is made on the way
+// goes to the places that are not null. All norms have the same eps.
+struct ResidualTerm {
+  const float* x;  // null: there is none
+  const float* weight;
+  float* out;
+};
+struct ResidualNorm {
+  const float* weight;
+  float* out;
+  std::int8_t* codes;  // as in RoundParams; null: it is not rounded
+  float* numbers;
+  float* low_sums;
+};
+inline constexpr int kResidualNorms = 3;
+struct ResidualStepsParams {
+  std::int64_t width;
+  ResidualTerm a;
+  ResidualTerm b;
+  const float* sum_weight;
+  float* sum_out;
+  float* normed_sum_out;
+  const float* x;
+  float* out;
+  float* copy;  // where out is written once more, the row's width there; null: nowhere
+  std::int64_t copy_width;
+  ResidualNorm norms[kResidualNorms];
+  float scale;
+  float eps;
+  std::int32_t num_norms;
+  bool normalises;  // else a is added as it is
+  bool unused[3];
+};
+
 // Steps behind the products that make queries, keys or values: a norm of each head (weight null:
 // without one; eps negative: none at all), rotary embedding (cos null: none), a row of the cache
 // (blocks null: none).

@@ -29,27 +29,28 @@ class AttentionTile {
 
   KAKEYA_DEVICE const SeenBy<int>& seen() const { return seen_; }
 
-  // Before the first chunk.
+  // Before the first chunk. A warp has two queries.
   KAKEYA_DEVICE void load_queries() const {
     const dev::Global<const FourFloats> q(reinterpret_cast<const FourFloats*>(p_.queries));
     const dev::Shared<std::uint32_t> shared(0);
-    KAKEYA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int i = dev::warp() + kAttentionWarps * half;
-      const std::int64_t at = tile_.has(i) ? tile_.vector(i) * words_.head_dim / 4 : 0;
-      for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
-        float values[8] = {};
-        if (tile_.has(i)) {
-          const FourFloats low = q.load(at + 2 * piece);
-          const FourFloats high = q.load(at + 2 * piece + 1);
-          KAKEYA_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            values[j] = low.at[j];
-            values[j + 4] = high.at[j];
-          }
-        }
+    const std::int64_t at[2] = {first_four(dev::warp()), first_four(dev::warp() + kAttentionWarps)};
+    KAKEYA_NO_UNROLL
+    for (int piece = dev::lane(); piece < words_.head_dim / 8; piece += dev::kWarp) {
+      FourFloats fours[2][2] = {};
+      KAKEYA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (!tile_.has(dev::warp() + kAttentionWarps * half)) continue;
+        fours[half][0] = q.load(at[half] + 2 * piece);
+        fours[half][1] = q.load(at[half] + 2 * piece + 1);
+      }
+      KAKEYA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float values[8];
+        KAKEYA_UNROLL
+        for (int j = 0; j < 8; ++j) values[j] = fours[half][j / 4].at[j % 4];
         FourWords pairs;
         dev::bf16_pairs(values, pairs.at);
+        const int i = dev::warp() + kAttentionWarps * half;
         shared.store_as(i * words_.stride() + 4 * piece, pairs);
       }
     }
@@ -63,15 +64,17 @@ class AttentionTile {
     dev::sync_block();
     copy_first_rows(ChunkRows::kOld);
   }
+  // Those of the pass, behind the wait for the launches before.
+  KAKEYA_DEVICE void begin_others() const { copy_first_rows(ChunkRows::kNew); }
 
-  // Adds the chunk from `position` on, of which some query sees some, to a span. `begun`: by
-  // begin_early().
+  // Adds the chunk from `position` on, of which some query sees some, to a span. `begun`: its rows
+  // are on their way.
   KAKEYA_DEVICE void add_chunk(int position, bool begun) {
     if (!begun) {
       share_addresses(position, false);
       dev::sync_block();
+      copy_first_rows(ChunkRows::kAll);
     }
-    copy_first_rows(begun ? ChunkRows::kNew : ChunkRows::kAll);
     dev::await_copies<0>();
     dev::sync_block();
     share_scores(position);
@@ -123,6 +126,11 @@ class AttentionTile {
   }
 
  private:
+  // Where a query begins; 0, where there is none.
+  KAKEYA_DEVICE std::int64_t first_four(int i) const {
+    return tile_.has(i) ? tile_.vector(i) * words_.head_dim / 4 : 0;
+  }
+
   // The query whose powers the lane makes, with 15 others.
   static KAKEYA_DEVICE int own_query() { return 2 * dev::warp() + dev::lane() / 16; }
 
@@ -188,24 +196,14 @@ class AttentionTile {
     float low[4] = {};
     float high[4] = {};
     if (seen_.meets(chunk + first_key, chunk + first_key + 8)) {
-      const int half = words_.head_dim / 4;  // words
-      const int matrix = dev::lane() / 8;
-      const int query = dev::lane() % 16 * words_.stride() + dev::lane() / 16 * 4;
-      const int key = words_.rows() + (first_key + dev::lane() % 8) * words_.stride() +
-                      matrix / 2 * half + matrix % 2 * 4;
-      const int of_lane = dev::lane() / 4;
-      const auto position = static_cast<float>(chunk + first_key + of_lane);
-      KAKEYA_NO_UNROLL
-      for (int step = 0; step < words_.head_dim / 32; ++step) {
-        std::uint32_t queries[2][4];
-        std::uint32_t keys[4];
-        dev::load_matrices(query + 8 * step, queries[0]);
-        dev::load_matrices(query + 8 * step + half, queries[1]);
-        dev::load_matrices(key + 8 * step, keys);
-        if constexpr (kOneVector) make_keys(step, position, keys);
-        const std::uint32_t pairs[2][2] = {{keys[0], keys[1]}, {keys[2], keys[3]}};
-        dev::mma(low, queries[0], pairs[0]);
-        dev::mma(high, queries[1], pairs[1]);
+      const auto position = static_cast<float>(chunk + first_key + dev::lane() / 4);
+      const int steps = words_.head_dim / 32;
+      if constexpr (kOneVector) {
+        KAKEYA_NO_UNROLL
+        for (int step = 0; step < steps; ++step) add_scores(step, first_key, position, low, high);
+      } else {
+        KAKEYA_UNROLL_SOME
+        for (int step = 0; step < steps; ++step) add_scores(step, first_key, position, low, high);
       }
     }
     const dev::Shared<float> scores(words_.scores());
@@ -215,6 +213,25 @@ class AttentionTile {
       const int key = first_key + dev::lane() % 4 * 2 + i % 2;
       scores.store(query * kScoreStride + key, (low[i] + high[i]) * p_.scale);
     }
+  }
+
+  // Adds the products of sixteen elements of either half.
+  KAKEYA_DEVICE void add_scores(
+      int step, int first_key, float position, float (&low)[4], float (&high)[4]) const {
+    const int half = words_.head_dim / 4;  // words
+    const int matrix = dev::lane() / 8;
+    const int query = dev::lane() % 16 * words_.stride() + dev::lane() / 16 * 4 + 8 * step;
+    const int key = words_.rows() + (first_key + dev::lane() % 8) * words_.stride() +
+                    matrix / 2 * half + matrix % 2 * 4 + 8 * step;
+    std::uint32_t queries[2][4];
+    std::uint32_t keys[4];
+    dev::load_matrices(query, queries[0]);
+    dev::load_matrices(query + half, queries[1]);
+    dev::load_matrices(key, keys);
+    if constexpr (kOneVector) make_keys(step, position, keys);
+    const std::uint32_t pairs[2][2] = {{keys[0], keys[1]}, {keys[2], keys[3]}};
+    dev::mma(low, queries[0], pairs[0]);
+    dev::mma(high, queries[1], pairs[1]);
   }
 
   // Makes keys of values: a fragment of 16 elements of the first half and the 16 that are paired
@@ -382,7 +399,7 @@ KAKEYA_DEVICE int first_chunk(const SeenBy<int>& seen, int position, int end) {
   while (chunk < end && !seen.meets(chunk, chunk + kChunk)) chunk += kChunk;
   return chunk;
 }
-// Those of a part or a span that are from `position` on. `begun`: of one that is by begin_early().
+// Those of a part or a span that are from `position` on. `begun`: one whose rows are on their way.
 template <typename Tile>
 KAKEYA_DEVICE void add_chunks(Tile& tile, int position, int end, int begun = -1) {
   KAKEYA_NO_UNROLL
@@ -420,6 +437,7 @@ KAKEYA_DEVICE void attend_to_part(const AttentionParams& p) {
   dev::wait_for_previous();
   dev::let_next_start();
   if (first >= end) return;
+  tile.begin_others();
   tile.load_queries();
   add_chunks(tile, first, end, first);
   tile.write_part(part);
