@@ -135,7 +135,7 @@ class CudaFolding : public testing::Test {
 };
 
 TEST_F(CudaFolding, LeavesRoundingToAProduct) {
-  const std::pair<std::int64_t, std::string> kernels[] = {{1, "split_integer_product"},
+  const std::pair<std::int64_t, std::string> kernels[] = {{1, "plain_product"},
                                                           {2, "integer_product"},
                                                           {8, "integer_product"},
                                                           {9, "round_rows integer_product_rows"}};
@@ -150,7 +150,8 @@ TEST_F(CudaFolding, LeavesRoundingToAProduct) {
       const auto product = [&] {
         executor_->matmul(rows_of(std::as_const(x), columns), w, rows_of(out, 40));
       };
-      EXPECT_EQ(run(rows, x, out, product), names) << columns;
+      const bool is_plain = rows != 1 || format == QuantizedFormat::kQ40;
+      EXPECT_EQ(run(rows, x, out, product), is_plain ? names : "split_integer_product") << columns;
     }
   }
 }
@@ -196,7 +197,7 @@ TEST_F(CudaFolding, RoundsWhatIsNoNumber) {
 }
 
 TEST_F(CudaFolding, LeavesRoundingToOutputsOfTheMlp) {
-  for (const auto& [rows, gated] : {std::pair<std::int64_t, std::string>{1, "split_gated_product"},
+  for (const auto& [rows, gated] : {std::pair<std::int64_t, std::string>{1, "plain_gated_product"},
                                     {3, "gated_integer_product"}}) {
     const Matrix& gate = matrix({224, 128});
     const Matrix& up = matrix({224, 128});
@@ -210,7 +211,7 @@ TEST_F(CudaFolding, LeavesRoundingToOutputsOfTheMlp) {
       executor_->matmul(rows_of(hidden, 224), down, rows_of(out, 128));
     };
     EXPECT_EQ(run(rows, x, out, mlp),
-              "round_rows " + gated + (rows == 1 ? " split_integer_product" : " integer_product"));
+              rows == 1 ? gated + " plain_product" : "round_rows " + gated + " integer_product");
   }
 }
 
@@ -229,10 +230,48 @@ TEST_F(CudaFolding, LeavesRoundingToOutputsOfExperts) {
                          GateActivation::kGeluTanh, rows_of(out, 320));
     };
     EXPECT_EQ(run(rows, x, out, experts),
-              rows == 1 ? "round_rows plain_expert_hidden plain_expert_output"
+              rows == 1 ? "plain_expert_hidden plain_expert_output"
                         : "round_rows group_experts grouped_integer_hidden grouped_integer_output "
                           "weigh_experts");
   }
+}
+
+// The dense product of a layer that has experts, too, waits until hidden columns have their place.
+TEST_F(CudaFolding, BringsTheDenseProductBehindHiddenColumnsOfExperts) {
+  const Matrix& dense_gate = matrix({96, 128});
+  const Matrix& dense_down = matrix({128, 96});
+  const Matrix& gate = matrix({4, 96, 128});
+  const Matrix& down = matrix({4, 128, 96});
+  std::vector<float> x(128);
+  std::vector<float> out(128);
+  std::vector<float> dense(128);
+  std::vector<float> hidden(96);
+  std::vector<std::int32_t> chosen = {2, 0};
+  std::vector<float> weights = {0.5F, 0.3F};
+  fill(x);
+  executor_->gated_matmul(rows_of(std::as_const(x), 128), dense_gate, dense_gate,
+                          GateActivation::kGeluTanh, rows_of(hidden, 96));
+  executor_->matmul(rows_of(std::as_const(hidden), 96), dense_down, rows_of(dense, 128));
+  fill(x);
+  executor_->experts(rows_of(std::as_const(x), 128), {&gate, &gate, &down},
+                     {kakeya::device(chosen.data()), kakeya::device(weights.data()), 2},
+                     GateActivation::kGeluTanh, rows_of(out, 128));
+  const LaunchList alone = driver_->ran;
+  const LaunchList fused = fuse(alone, 1).launches;
+  EXPECT_EQ(names_of(fused),
+            "row_steps plain_gated_product plain_expert_hidden plain_product plain_expert_output");
+  const auto waits = fused.waits_for(3);
+  EXPECT_EQ(std::vector(waits.begin(), waits.end()), (std::vector<std::uint32_t>{2, 1}));
+  const auto results = [&](const LaunchList& launches) {
+    std::fill(out.begin(), out.end(), NAN);
+    std::fill(dense.begin(), dense.end(), NAN);
+    EXPECT_TRUE(driver_->launch(launches));
+    std::vector<float> both = out;
+    both.insert(both.end(), dense.begin(), dense.end());
+    return both;
+  };
+  const std::vector<float> got = results(fused);
+  EXPECT_EQ(got, results(alone));
 }
 
 // One row of experts has kernels of its own for the plain format, and others for the rest: a row
@@ -244,8 +283,8 @@ TEST_F(CudaFolding, LeavesBitsOfExpertsAsTheyAreBesideOthers) {
     Format gate, up, down;
     std::string names;
   };
-  const std::string plain = "round_rows plain_expert_hidden plain_expert_output";
-  const std::string hidden = "round_rows plain_expert_hidden integer_expert_output";
+  const std::string plain = "plain_expert_hidden plain_expert_output";
+  const std::string hidden = "plain_expert_hidden integer_expert_output";
   const std::string others = "round_rows split_expert_hidden integer_expert_output";
   const Case cases[] = {
       {32, 32, 1, Format::kQ40, Format::kQ40, Format::kQ40, plain},
@@ -317,7 +356,7 @@ TEST_F(CudaFolding, KeepsCodesThatSeveralRead) {
                             rows_of(out, 32));
     ASSERT_TRUE(executor_->end({}));
   };
-  EXPECT_EQ(run(1, x, out, shared), "round_rows split_integer_product split_gated_product");
+  EXPECT_EQ(run(1, x, out, shared), "round_rows plain_product plain_gated_product");
 }
 
 // A launch that nobody knows, one that writes the rows, or a product that does: codes stay what the
@@ -329,7 +368,7 @@ TEST_F(CudaFolding, KeepsCodesOfRowsThatChange) {
   const auto in_place = [&] { executor_->matmul(rows_of(x, 128), w, rows_of(x, 128)); };
   fill(x);
   in_place();
-  EXPECT_EQ(names_of(fuse(driver_->ran, 1).launches), "round_rows split_integer_product");
+  EXPECT_EQ(names_of(fuse(driver_->ran, 1).launches), "round_rows plain_product");
   const auto product = [&] { executor_->matmul(rows_of(x, 128), w, rows_of(out, 128)); };
   driver_->ran.clear();
   product();
@@ -340,7 +379,7 @@ TEST_F(CudaFolding, KeepsCodesOfRowsThatChange) {
   changed.add(alone.kernel(0), alone.shape(0), alone.parameters(0));
   changed.add(driver_->ran.kernel(0), driver_->ran.shape(0), driver_->ran.parameters(0));
   changed.add(alone.kernel(1), alone.shape(1), alone.parameters(1));
-  EXPECT_EQ(names_of(fuse(changed, 1).launches), "round_rows softcap split_integer_product");
+  EXPECT_EQ(names_of(fuse(changed, 1).launches), "round_rows softcap plain_product");
   // Longer rows than blocks have time to round.
   const Matrix& longer = matrix({16, 10496});
   std::vector<float> row(10496);
@@ -403,7 +442,7 @@ TEST_F(CudaFolding, RoundsWhatAttentionInPartsMakes) {
     std::vector<float> queries(static_cast<std::size_t>(rows * AttentionAndProduct::kWidth));
     std::vector<float> out(static_cast<std::size_t>(rows * 40));
     EXPECT_EQ(run(rows, queries, out, [&] { both.run(600, queries, out); }),
-              AttentionAndProduct::kFused + std::string(rows == 1   ? "split_integer_product"
+              AttentionAndProduct::kFused + std::string(rows == 1   ? "plain_product"
                                                         : rows == 3 ? "integer_product"
                                                                     : "integer_product_rows"));
   }
@@ -422,7 +461,7 @@ TEST_F(CudaFolding, RoundsWhatAttentionMakesInPassesThatFollow) {
     both.run(first, queries, out);
     const LaunchList alone = driver_->ran;
     const LaunchList& fused = lists.of(alone, 1);
-    EXPECT_EQ(names_of(fused), AttentionAndProduct::kFused + std::string("split_integer_product"));
+    EXPECT_EQ(names_of(fused), AttentionAndProduct::kFused + std::string("plain_product"));
     fill(queries);
     EXPECT_TRUE(driver_->launch(fused));
     const std::vector<float> got = out;

@@ -12,7 +12,7 @@
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
-#include "backend/cuda/device/plain_experts.h"
+#include "backend/cuda/device/plain_products.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/route.h"
@@ -38,7 +38,7 @@ constexpr emulated::KernelBody kBodies[] = {
     dev::start_early();                                            \
     device::name(*static_cast<const device::params*>(parameters)); \
   },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY, KAKEYA_EARLY)
 #undef KAKEYA_KERNEL
 #undef KAKEYA_EARLY
 };

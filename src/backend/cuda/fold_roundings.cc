@@ -45,6 +45,7 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
   const void* const p = launches.parameters(i);
   switch (launches.kernel(i)) {
     case Kernel::split_integer_product:
+    case Kernel::plain_product:
       return reader_of<IntegerProductParams>(p, 1, false);
     case Kernel::integer_row_product:
       return reader_of<IntegerProductParams>(p, 1, true);
@@ -53,13 +54,16 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
     case Kernel::integer_product_rows:
     case Kernel::integer_product_tiles:
       return reader_of<IntegerProductParams>(p, 0, true);
+    case Kernel::plain_gated_product:
+      return reader_of<GatedProductParams>(p, 1, false);
     case Kernel::split_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
     case Kernel::gated_integer_product_tiles:
       return reader_of<GatedProductParams>(p, 0, true);
-    case Kernel::split_expert_hidden:
     case Kernel::plain_expert_hidden:
+      return reader_of<ExpertHiddenParams>(p, 1, false);
+    case Kernel::split_expert_hidden:
     case Kernel::grouped_integer_hidden:
     case Kernel::tiled_expert_hidden:
       return reader_of<ExpertHiddenParams>(p, 0, true);
@@ -103,10 +107,15 @@ class Folding {
     moved_.resize(from_.size());
     is_left_out_.resize(from_.size());
     rounds_.resize(from_.size());
+    unrounded_norms_.resize(from_.size());
     bool changes = false;
     for (std::size_t i = 0; i < from_.size(); ++i) {
+      if (from_.kernel(i) == Kernel::residual_steps) {
+        find_readers_of_norms(i);
+        changes = changes || unrounded_norms_[i] != 0;
+      }
       if (from_.kernel(i) != Kernel::round_rows) continue;
-      is_left_out_[i] = is_joined(i) || find_only_reader(i);
+      is_left_out_[i] = is_joined(i) || find_only_reader(i, rounding(i));
       changes = changes || is_left_out_[i];
     }
     if (changes) write();
@@ -129,9 +138,21 @@ class Folding {
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
 
-  // Marks the launch that reads the codes, if it is the only one and can round the rows.
-  bool find_only_reader(std::size_t i) {
-    const device::RoundParams& p = rounding(i);
+  // A block that has a row alone rounds it later than all the blocks would that read it.
+  void find_readers_of_norms(std::size_t i) {
+    const auto& p = parameters<device::ResidualStepsParams>(from_, i);
+    for (std::int32_t k = 0; k < p.num_norms; ++k) {
+      const device::ResidualNorm& norm = p.norms[k];
+      if (norm.codes == nullptr) continue;
+      const device::RoundParams rounded = {
+          norm.out, from_.shape(i).blocks_x, p.width, norm.codes, norm.numbers, norm.low_sums};
+      if (find_only_reader(i, rounded)) unrounded_norms_[i] |= 1U << k;
+    }
+  }
+
+  // Marks the launch that reads the codes which launch i makes, if it is the only one and can round
+  // the rows.
+  bool find_only_reader(std::size_t i, const device::RoundParams& p) {
     std::size_t only = SIZE_MAX;
     for (std::size_t later = i + 1; later < from_.size(); ++later) {
       if (writes_codes(later, p.codes)) break;
@@ -144,7 +165,7 @@ class Folding {
     const CodeReader found = reader(from_, only);
     const device::ProductRows& rows = *found.rows;
     const bool is_same = rows.x == p.x && rows.count == p.count && rows.width == p.width;
-    if (!is_same || !can_round(found, from_.shape(only)) || !stays_until(i, only)) return false;
+    if (!is_same || !can_round(found, from_.shape(only)) || !stays_until(i, p, only)) return false;
     rounds_[only] = true;
     return true;
   }
@@ -164,8 +185,7 @@ class Folding {
 
   // True if no launch behind a rounding writes what it reads, up to another one and with that: its
   // blocks read and write at the same time.
-  bool stays_until(std::size_t i, std::size_t last) const {
-    const device::RoundParams& p = rounding(i);
+  bool stays_until(std::size_t i, const device::RoundParams& p, std::size_t last) const {
     const auto at = reinterpret_cast<std::uintptr_t>(p.x);
     const Access read = {at, at + static_cast<std::uintptr_t>(p.count * p.width) * sizeof(float),
                          false};
@@ -195,6 +215,13 @@ class Folding {
   void add(std::size_t i, LaunchList& to) const {
     std::vector<std::byte> bytes(kParameterBytes[static_cast<std::size_t>(from_.kernel(i))]);
     std::memcpy(bytes.data(), from_.parameters(i), bytes.size());
+    if (i + 1 < from_.size() && is_left_out_[i + 1] && is_joined(i + 1)) {
+      if (from_.kernel(i) == Kernel::plain_expert_hidden) {
+        set_rounded<device::ExpertHiddenParams>(i, bytes);
+      } else {
+        set_rounded<device::AttentionParams>(i, bytes);
+      }
+    }
     if (rounds_[i]) {
       device::ProductRows rows = *reader(from_, i).rows;
       rows.codes = nullptr;
@@ -204,12 +231,13 @@ class Folding {
                          static_cast<const std::byte*>(from_.parameters(i));
       std::memcpy(bytes.data() + place, &rows, sizeof(rows));
     }
-    if (i + 1 < from_.size() && is_left_out_[i + 1] && is_joined(i + 1)) {
-      if (from_.kernel(i) == Kernel::plain_expert_hidden) {
-        set_rounded<device::ExpertHiddenParams>(i, bytes);
-      } else {
-        set_rounded<device::AttentionParams>(i, bytes);
+    if (unrounded_norms_[i] != 0) {
+      auto p = parameters<device::ResidualStepsParams>(from_, i);
+      for (std::int32_t k = 0; k < p.num_norms; ++k) {
+        if ((unrounded_norms_[i] >> k & 1U) == 0) continue;
+        p.norms[k] = {p.norms[k].weight, p.norms[k].out, nullptr, nullptr, nullptr};
       }
+      std::memcpy(bytes.data(), &p, sizeof(p));
     }
     to.add(from_.kernel(i), from_.shape(i), bytes.data());
   }
@@ -226,7 +254,8 @@ class Folding {
   const LaunchList& from_;
   std::vector<std::size_t> moved_;
   std::vector<bool> is_left_out_;
-  std::vector<bool> rounds_;  // its rows itself
+  std::vector<bool> rounds_;                    // its rows itself
+  std::vector<std::uint32_t> unrounded_norms_;  // bit k: norm k is left to whoever reads it
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
-#include "backend/cuda/device/plain_experts.h"
+#include "backend/cuda/device/plain_products.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/route.h"
@@ -40,4 +40,13 @@
       kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
     kakeya::cuda::device::name(p);                                            \
   }
-KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_PAIRED_KERNEL, KAKEYA_WIDE_KERNEL, KAKEYA_EARLY_KERNEL)
+#define KAKEYA_LIGHT_KERNEL(name, params)                                     \
+  extern "C" __global__ void __launch_bounds__(256, 4)                        \
+      kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
+    kakeya::cuda::device::name(p);                                            \
+  }
+KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL,
+                    KAKEYA_PAIRED_KERNEL,
+                    KAKEYA_WIDE_KERNEL,
+                    KAKEYA_EARLY_KERNEL,
+                    KAKEYA_LIGHT_KERNEL)

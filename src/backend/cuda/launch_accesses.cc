@@ -211,6 +211,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::integer_product_rows:
     case Kernel::integer_product_tiles:
     case Kernel::split_integer_product:
+    case Kernel::plain_product:
       to.of(*static_cast<const device::IntegerProductParams*>(p));
       return true;
     case Kernel::gated_product:
@@ -219,6 +220,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::gated_tensor_product_some:
     case Kernel::gated_tensor_product_rows:
     case Kernel::split_gated_product:
+    case Kernel::plain_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
     case Kernel::gated_integer_product_tiles:

@@ -73,12 +73,14 @@ bool LaunchGraphs::add_node(Kept& kept,
                             std::span<const std::uint32_t> waits_for) {
   std::vector<libcuda::GraphNode*> before;
   for (const std::uint32_t i : waits_for) before.push_back(kept.nodes[i]);
-  const bool starts_early = starts_early_ && before.size() == 1;
+  const bool starts_early = starts_early_ && !before.empty();
   libcuda::GraphNode* node = nullptr;
   libcuda::Code code = table_.add_kernel_node(&node, kept.graph, before.data(),
                                               starts_early ? 0 : before.size(), &what);
   if (code == kSuccess && starts_early) {
-    code = table_.add_edges(kept.graph, before.data(), &node, &libcuda::kEarlyStart, 1);
+    const std::vector<libcuda::GraphNode*> nodes(before.size(), node);
+    const std::vector<libcuda::Edge> edges(before.size(), libcuda::kEarlyStart);
+    code = table_.add_edges(kept.graph, before.data(), nodes.data(), edges.data(), before.size());
   }
   if (code != kSuccess) return false;
   kept.nodes.push_back(node);

@@ -26,7 +26,7 @@ void clear_padding([[maybe_unused]] std::byte* bytes) {
 
 constexpr void (*kClearPadding[])(std::byte* bytes) = {
 #define KAKEYA_KERNEL(name, params) clear_padding<device::params>,
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL)
 #undef KAKEYA_KERNEL
 };
 

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "backend/cuda/device/integer_tiles.h"
-#include "backend/cuda/device/plain_experts.h"
+#include "backend/cuda/device/plain_products.h"
 #include "backend/cuda/launch_shapes.h"
 
 namespace kakeya::cuda {
@@ -136,6 +136,15 @@ std::optional<LaunchShape> plan_split(std::int64_t items,
   return strip_shape(items, 1, device::kSplitWarps * parts, words);
 }
 
+// The blocks of plain_product() or plain_gated_product() for `strips` each, where they fit.
+std::optional<LaunchShape> plan_plain(std::int64_t items, int strips, std::int64_t columns) {
+  if (items * strips > kMostSplitStrips) return std::nullopt;
+  const auto steps = static_cast<int>(device::num_steps(columns));
+  const int words = device::plain_product_words(steps, strips);
+  if (words > kSplitWords) return std::nullopt;
+  return strip_shape(items, 1, device::kPlainWarps, words);
+}
+
 // True if tiles (integer_tiles.h) have both matrices in one block.
 bool are_for_tiles(const device::Weight& a, const device::Weight& b) {
   const auto is_plain = [](const device::Weight& w) {
@@ -200,12 +209,18 @@ StripLaunch plan_product(device::IntegerProductParams& p) {
   StripNeeds needs(p.rows.width, {});
   std::int64_t items = 0;
   bool is_for_tiles = p.rows.count >= kLeastTiledRows;
+  bool is_plain = true;
   for (std::int64_t i = 0; i < p.num_parts; ++i) {
     needs.add(p.parts[i].weight);
     is_for_tiles = is_for_tiles && are_for_tiles(p.parts[0].weight, p.parts[i].weight);
+    is_plain = is_plain && device::is_plain(p.parts[i].weight);
     items += device::num_strips(p.parts[i].weight.rows);
   }
   if (p.rows.count == 1) {
+    if (const auto shape = plan_plain(items, 1, p.rows.width); shape && is_plain) {
+      p.plan = {};
+      return {Kernel::plain_product, *shape};
+    }
     if (const auto shape = plan_split(items, 1, needs.words, needs, p.plan)) {
       return {Kernel::split_integer_product, *shape};
     }
@@ -227,6 +242,11 @@ StripLaunch plan_gated_product(device::GatedProductParams& p) {
   const StripNeeds needs(p.rows.width, {&p.gate, &p.up});
   const std::int64_t items = device::num_strips(p.gate.rows);
   if (p.rows.count == 1) {
+    const bool is_plain = device::is_plain(p.gate) && device::is_plain(p.up);
+    if (const auto shape = plan_plain(items, 2, p.rows.width); shape && is_plain) {
+      p.plan = {};
+      return {Kernel::plain_gated_product, *shape};
+    }
     if (const auto shape = plan_split(items, 2, step_words(p.gate, p.up), needs, p.plan)) {
       return {Kernel::split_gated_product, *shape};
     }

@@ -200,15 +200,9 @@ KAKEYA_DEVICE int plain_hidden_words(int steps) {
 
 // Grid: runs, ranks.
 KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
-  static_assert(kSplitWarps * kMostQuarterSteps * (kStepCodeUnits + 1) <= kRunWarps * dev::kWarp);
   const auto rank = static_cast<int>(dev::block_y());
   const std::int32_t expert = dev::Global<const std::int32_t>(p.experts).load(rank);
   const int steps = plain_steps(p.rows);
-  const bool has_unit = dev::thread() < steps * (kStepCodeUnits + 1);
-  FourWords unit = {};
-  if (has_unit) {
-    unit = dev::Global<const FourWords>(RowUnits(p.rows, 0, steps).at(dev::thread())).load(0);
-  }
   const int strip_words = steps * kPlainCodeWords;
   const int row_word = 2 * kRunStrips * strip_words;
   const int own = dev::warp() / kSplitWarps;
@@ -218,12 +212,10 @@ KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
   PlainQuarter quarter(
       plain_strip(is_gate ? p.gate.data : p.up.data, p.gate, expert, wanted < last ? wanted : last),
       own * strip_words, steps);
-  if (has_unit) {
-    dev::Shared<std::uint32_t>(row_word).store_as(dev::thread() * kUnitWords, unit);
-  }
+  const StripRows<1> row(row_word, steps, false);
+  row.bring<true, 1>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
   dev::sync_block();
-  quarter.make_terms(StripRows<1>(row_word, steps, false),
-                     static_cast<float>(is_gate ? p.gate.zero : p.up.zero));
+  quarter.make_terms(row, static_cast<float>(is_gate ? p.gate.zero : p.up.zero));
   dev::await_copies<0>();
   dev::sync_block();
   if (dev::warp() != 0) return;

@@ -48,23 +48,22 @@ class ResidualRow {
     ResidualColumns x;
     ResidualColumns weight;
     ResidualColumns weight_b;
+    ResidualColumns sum_weight;
     load_row(p_.a.x, a);
     load_row(p_.b.x, b);
     load_row(p_.x, x);
     load(p_.a.weight, 1.0F, weight);
     load(p_.b.weight, 1.0F, weight_b);
+    load(p_.sum_weight, 1.0F, sum_weight);
     if (p_.normalises) norm_both(a, b, weight, weight_b);
     if (p_.b.x != nullptr) {
-      load(p_.sum_weight, 1.0F, weight);
       add(a, b, 1.0F, p_.sum_out);
-      norm(a, weight, 1, p_.normed_sum_out);
+      norm(a, sum_weight, 1, p_.normed_sum_out);
     }
     add(x, a, p_.scale, p_.out);
     if (p_.copy != nullptr) store(x, p_.copy + dev::block_x() * p_.copy_width);
     if (p_.num_norms == 0) return;
-    const float factor = factor_of(x, 2);
-    KAKEYA_NO_UNROLL
-    for (int k = 0; k < p_.num_norms; ++k) make_norm(p_.norms[k], x, factor);
+    make_norms(x);
   }
 
  private:
@@ -128,15 +127,8 @@ class ResidualRow {
     return shared_factor(turn, 0);
   }
 
-  KAKEYA_DEVICE static void scale(ResidualColumns& x, float factor, const ResidualColumns& weight) {
-    KAKEYA_UNROLL
-    for (int i = 0; i < kResidualColumns; ++i) {
-      const float scaled = x[i] * factor;
-      x[i] = scaled * weight[i];
-    }
-  }
   KAKEYA_DEVICE void norm(ResidualColumns& x, const ResidualColumns& weight, int turn, float* out) {
-    scale(x, factor_of(x, turn), weight);
+    copy_scaled(x, factor_of(x, turn), weight, x);
     store_row(x, out);
   }
   // The norms of a and of b, if there is any.
@@ -146,10 +138,10 @@ class ResidualRow {
                                const ResidualColumns& b_weight) {
     float squares[2] = {squares_of(a), squares_of(b)};
     share(squares, 0);
-    scale(a, shared_factor(0, 0), a_weight);
+    copy_scaled(a, shared_factor(0, 0), a_weight, a);
     store_row(a, p_.a.out);
     if (p_.b.x == nullptr) return;
-    scale(b, shared_factor(0, 1), b_weight);
+    copy_scaled(b, shared_factor(0, 1), b_weight, b);
     store_row(b, p_.b.out);
   }
 
@@ -163,19 +155,38 @@ class ResidualRow {
     store_row(x, out);
   }
 
-  KAKEYA_DEVICE void make_norm(const ResidualNorm& to,
-                               const ResidualColumns& x,
-                               float factor) const {
-    ResidualColumns weight;
-    ResidualColumns made;
-    load(to.weight, 1.0F, weight);
+  // Weights are on their way while squares are added up.
+  KAKEYA_DEVICE void make_norms(const ResidualColumns& x) const {
+    ResidualColumns weights[kResidualNorms];
+    KAKEYA_UNROLL
+    for (int k = 0; k < kResidualNorms; ++k) load(p_.norms[k].weight, 1.0F, weights[k]);
+    const float factor = factor_of(x, 2);
+    KAKEYA_UNROLL
+    for (int k = 0; k < kResidualNorms; ++k) {
+      if (k >= p_.num_norms) continue;
+      ResidualColumns made;
+      copy_scaled(x, factor, weights[k], made);
+      store_row(made, p_.norms[k].out);
+    }
+    // The code is long, and what it needs is near.
+    KAKEYA_NO_UNROLL
+    for (int k = 0; k < p_.num_norms; ++k) {
+      if (p_.norms[k].codes == nullptr) continue;
+      ResidualColumns made;
+      load(p_.norms[k].weight, 1.0F, weights[0]);
+      copy_scaled(x, factor, weights[0], made);
+      round(p_.norms[k], made);
+    }
+  }
+  KAKEYA_DEVICE static void copy_scaled(const ResidualColumns& x,
+                                        float factor,
+                                        const ResidualColumns& weight,
+                                        ResidualColumns& made) {
     KAKEYA_UNROLL
     for (int i = 0; i < kResidualColumns; ++i) {
       const float scaled = x[i] * factor;
       made[i] = scaled * weight[i];
     }
-    store_row(made, to.out);
-    if (to.codes != nullptr) round(to, made);
   }
 
   // As round_run(): a warp has whole runs, of which lane i finds the step of number i.

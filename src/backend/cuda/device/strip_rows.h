@@ -48,7 +48,7 @@ struct StripRows {
 
   // Brings `count` steps from `begin` on, by thread `own` of `threads`, of whole warps. Rows that
   // are not there are zeros. kMayRound: rows may have no codes.
-  template <bool kMayRound>
+  template <bool kMayRound, int kGroupsAtOnce = 4>
   KAKEYA_DEVICE void bring(const ProductRows& in,
                            const TileRows& tile,
                            int begin,
@@ -56,7 +56,8 @@ struct StripRows {
                            int own,
                            int threads) const {
     if constexpr (kMayRound && kRows <= kMostRoundedRows) {
-      if (in.codes == nullptr) return bring_rounded(in, tile, begin, count, own, threads);
+      if (in.codes == nullptr)
+        return bring_rounded<kGroupsAtOnce>(in, tile, begin, count, own, threads);
     }
     constexpr int kAtOnce = kRows - (kRows > 8 ? kRows - 8 : 0);
     KAKEYA_NO_UNROLL
@@ -83,13 +84,13 @@ struct StripRows {
 
   // Rounds rows that nobody has rounded, to what round_run() makes of them. Groups of four runs are
   // for a warp each, some at a time, and those behind them are on their way meanwhile.
+  template <int kAtOnce>
   KAKEYA_DEVICE void bring_rounded(const ProductRows& in,
                                    const TileRows& tile,
                                    int begin,
                                    int count,
                                    int own,
                                    int threads) const {
-    constexpr int kAtOnce = 4;
     const int there = tile.count < kRows ? static_cast<int>(tile.count) : kRows;
     const int groups = (count + 1) / 2;  // of two steps
     const int apart = threads / dev::kWarp;
