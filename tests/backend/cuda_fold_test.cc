@@ -236,44 +236,6 @@ TEST_F(CudaFolding, LeavesRoundingToOutputsOfExperts) {
   }
 }
 
-// The dense product of a layer that has experts, too, waits until hidden columns have their place.
-TEST_F(CudaFolding, BringsTheDenseProductBehindHiddenColumnsOfExperts) {
-  const Matrix& dense_gate = matrix({96, 128});
-  const Matrix& dense_down = matrix({128, 96});
-  const Matrix& gate = matrix({4, 96, 128});
-  const Matrix& down = matrix({4, 128, 96});
-  std::vector<float> x(128);
-  std::vector<float> out(128);
-  std::vector<float> dense(128);
-  std::vector<float> hidden(96);
-  std::vector<std::int32_t> chosen = {2, 0};
-  std::vector<float> weights = {0.5F, 0.3F};
-  fill(x);
-  executor_->gated_matmul(rows_of(std::as_const(x), 128), dense_gate, dense_gate,
-                          GateActivation::kGeluTanh, rows_of(hidden, 96));
-  executor_->matmul(rows_of(std::as_const(hidden), 96), dense_down, rows_of(dense, 128));
-  fill(x);
-  executor_->experts(rows_of(std::as_const(x), 128), {&gate, &gate, &down},
-                     {kakeya::device(chosen.data()), kakeya::device(weights.data()), 2},
-                     GateActivation::kGeluTanh, rows_of(out, 128));
-  const LaunchList alone = driver_->ran;
-  const LaunchList fused = fuse(alone, 1).launches;
-  EXPECT_EQ(names_of(fused),
-            "row_steps plain_gated_product plain_expert_hidden plain_product plain_expert_output");
-  const auto waits = fused.waits_for(3);
-  EXPECT_EQ(std::vector(waits.begin(), waits.end()), (std::vector<std::uint32_t>{2, 1}));
-  const auto results = [&](const LaunchList& launches) {
-    std::fill(out.begin(), out.end(), NAN);
-    std::fill(dense.begin(), dense.end(), NAN);
-    EXPECT_TRUE(driver_->launch(launches));
-    std::vector<float> both = out;
-    both.insert(both.end(), dense.begin(), dense.end());
-    return both;
-  };
-  const std::vector<float> got = results(fused);
-  EXPECT_EQ(got, results(alone));
-}
-
 // One row of experts has kernels of its own for the plain format, and others for the rest: a row
 // has the bits that it has beside others, of which kernels are others still.
 TEST_F(CudaFolding, LeavesBitsOfExpertsAsTheyAreBesideOthers) {

@@ -38,7 +38,7 @@ constexpr emulated::KernelBody kBodies[] = {
     dev::start_early();                                            \
     device::name(*static_cast<const device::params*>(parameters)); \
   },
-    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY, KAKEYA_EARLY)
+    KAKEYA_CUDA_KERNELS(KAKEYA_KERNEL, KAKEYA_KERNEL, KAKEYA_EARLY, KAKEYA_EARLY, KAKEYA_EARLY)
 #undef KAKEYA_KERNEL
 #undef KAKEYA_EARLY
 };

@@ -16,6 +16,8 @@ namespace {
 // The most groups of four runs that a warp rounds on its own. More of them keep a block longer than
 // a launch takes that rounds each row once.
 constexpr std::int64_t kMostGroups = 9;
+// The most blocks that round a norm instead of the one that makes it: two a multiprocessor.
+constexpr std::int64_t kFewReaders = 264;
 
 template <typename Params>
 const Params& parameters(const LaunchList& launches, std::size_t i) {
@@ -138,7 +140,8 @@ class Folding {
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
 
-  // A block that has a row alone rounds it later than all the blocks would that read it.
+  // A block that has a row alone rounds it later than the blocks would that read it, unless these
+  // are so many that they round it several times on a multiprocessor.
   void find_readers_of_norms(std::size_t i) {
     const auto& p = parameters<device::ResidualStepsParams>(from_, i);
     for (std::int32_t k = 0; k < p.num_norms; ++k) {
@@ -153,6 +156,7 @@ class Folding {
   // Marks the launch that reads the codes which launch i makes, if it is the only one and can round
   // the rows.
   bool find_only_reader(std::size_t i, const device::RoundParams& p) {
+    const bool is_norm = from_.kernel(i) == Kernel::residual_steps;
     std::size_t only = SIZE_MAX;
     for (std::size_t later = i + 1; later < from_.size(); ++later) {
       if (writes_codes(later, p.codes)) break;
@@ -162,6 +166,8 @@ class Folding {
       only = later;
     }
     if (only == SIZE_MAX) return false;
+    if (is_norm && from_.shape(only).blocks_x * from_.shape(only).blocks_y > kFewReaders)
+      return false;
     const CodeReader found = reader(from_, only);
     const device::ProductRows& rows = *found.rows;
     const bool is_same = rows.x == p.x && rows.count == p.count && rows.width == p.width;

@@ -42,7 +42,6 @@ class Fusion {
 
   FusedLaunches run() {
     for (std::size_t i = 0; i < launches_.size(); ++i) add(i);
-    for (std::size_t g = 0; g < groups_.size(); ++g) delay_product(g);
     FusedLaunches fused;
     fused.places.assign(launches_.size(), SIZE_MAX);
     for (const Group& group : groups_) {
@@ -142,29 +141,9 @@ class Fusion {
     return false;
   }
 
-  bool can_be_last(std::size_t g) const { return can_follow(g, groups_.size() - 1); }
-
-  // Brings a product that runs beside the router behind the hidden columns of experts, and their
-  // rounding, if it is of one row: a multiprocessor has no room for its blocks and for two of
-  // those, which are on the way of everything that follows.
-  void delay_product(std::size_t hidden) {
-    if (first_kernel(hidden) != Kernel::plain_expert_hidden) return;
-    const bool is_rounded =
-        hidden + 1 < groups_.size() && first_kernel(hidden + 1) == Kernel::round_rows;
-    const std::size_t last = hidden + (is_rounded ? 1 : 0);
-    for (std::size_t g = hidden; g > 0 && hidden - g < kMostBetween; --g) {
-      if (groups_[g - 1].kind != GroupKind::kProducts || !can_follow(g - 1, last)) continue;
-      const auto product = groups_.begin() + static_cast<std::ptrdiff_t>(g) - 1;
-      std::rotate(product, product + 1, groups_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
-      return;
-    }
-  }
-  Kernel first_kernel(std::size_t g) const { return launches_.kernel(groups_[g].members.front()); }
-  // True if a group may change places with all up to `last`.
-  bool can_follow(std::size_t g, std::size_t last) const {
+  bool can_be_last(std::size_t g) const {
     return std::none_of(
-        groups_.begin() + static_cast<std::ptrdiff_t>(g) + 1,
-        groups_.begin() + static_cast<std::ptrdiff_t>(last) + 1,
+        groups_.begin() + static_cast<std::ptrdiff_t>(g) + 1, groups_.end(),
         [&](const Group& behind) { return behind.accesses.conflicts_with(groups_[g].accesses); });
   }
 

@@ -32,7 +32,6 @@
 #define KAKEYA_WIDE_KERNEL(name, params)                                      \
   extern "C" __global__ void __launch_bounds__(1024)                          \
       kakeya_##name(const __grid_constant__ kakeya::cuda::device::params p) { \
-    KAKEYA_LATER;                                                             \
     kakeya::cuda::device::name(p);                                            \
   }
 #define KAKEYA_EARLY_KERNEL(name, params)                                     \

@@ -29,7 +29,7 @@ class Waits {
       }
       const Place& place = places_[before - 1];
       if ((own.behind >> apart & 1U) == 0) {
-        if (!accesses_[before - 1].conflicts_with(accesses_[i]) && !is_to_be_later(before - 1, i)) {
+        if (!accesses_[before - 1].conflicts_with(accesses_[i])) {
           own.is_behind_all = false;
           continue;
         }
@@ -48,13 +48,6 @@ class Waits {
     std::uint64_t behind;  // bit i: it comes behind the launch that is i + 1 before it
     bool is_behind_all;
   };
-
-  // True for a product that fuse() has put behind the hidden columns of experts: beside them it
-  // would take their place.
-  bool is_to_be_later(std::size_t before, std::size_t i) const {
-    return before + 1 == i && launches_.kernel(before) == Kernel::plain_expert_hidden &&
-           launches_.kernel(i) == Kernel::plain_product;
-  }
 
   Place wait_for_all(std::size_t i) {
     waits_.clear();

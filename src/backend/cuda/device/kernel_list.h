@@ -1,8 +1,8 @@
 // All kernels: name and what they are handed. Each is kakeya::cuda::device::NAME(const PARAMS&). Of
-// PAIRED ones two blocks are to have room on a multiprocessor; WIDE ones have blocks of 1,024
-// threads, or two of 512 have room. Each waits for the launches before it; EARLY ones, otherwise
-// like PAIRED ones, do so themselves, behind copies of weights that they have begun. So do LIGHT
-// ones, of which four blocks have room.
+// PAIRED ones two blocks are to have room on a multiprocessor. Each waits for the launches before
+// it; the others do so themselves, behind copies of weights that they have begun, or before copies
+// that are to be ahead of the next launch's: EARLY ones, otherwise like PAIRED ones; LIGHT ones, of
+// which four blocks have room; WIDE ones, which have blocks of 1,024 threads, or two of 512.
 #pragma once
 
 #define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE, EARLY, LIGHT) \

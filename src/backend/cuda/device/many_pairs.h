@@ -111,6 +111,8 @@ struct ExpertPlace {
 
 // One block, of many_pairs_warps().
 KAKEYA_DEVICE void group_many_experts(const GroupExpertsParams& p) {
+  dev::wait_for_previous();
+  dev::let_next_start();
   const int words = expert_words(p.num_experts);
   const auto of_tile = static_cast<int>(p.tile_pairs);
   const int warps = dev::threads() / dev::kWarp;

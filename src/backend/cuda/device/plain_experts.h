@@ -200,6 +200,7 @@ KAKEYA_DEVICE int plain_hidden_words(int steps) {
 
 // Grid: runs, ranks.
 KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
+  dev::wait_for_previous();
   const auto rank = static_cast<int>(dev::block_y());
   const std::int32_t expert = dev::Global<const std::int32_t>(p.experts).load(rank);
   const int steps = plain_steps(p.rows);
@@ -212,6 +213,8 @@ KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
   PlainQuarter quarter(
       plain_strip(is_gate ? p.gate.data : p.up.data, p.gate, expert, wanted < last ? wanted : last),
       own * strip_words, steps);
+  // Behind the copies: those of the next launch come when these have.
+  dev::let_next_start();
   const StripRows<1> row(row_word, steps, false);
   row.bring<true, 1>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
   dev::sync_block();

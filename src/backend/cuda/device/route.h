@@ -83,6 +83,8 @@ KAKEYA_DEVICE void weigh_ranks(const RouteParams& p, const RouteWords& words) {
 
 // Grid: rows.
 KAKEYA_DEVICE void route(const RouteParams& p) {
+  dev::wait_for_previous();
+  dev::let_next_start();
   const RouteWords words(p.num_experts);
   const auto num_experts = static_cast<int>(p.num_experts);
   const dev::Global<const float> from(p.logits + dev::block_x() * p.num_experts);
