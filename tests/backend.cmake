@@ -1,4 +1,4 @@
-kakeya_test(integer_products_test backend/integer_products_test.cc)
+kakeya_test(integer_products_test backend/few_experts_test.cc backend/integer_products_test.cc)
 kakeya_test(op_parity_test backend/attention_parity_test.cc backend/choice_test.cc backend/op_parity_test.cc)
 kakeya_test(row_invariance_test backend/row_invariance_test.cc)
 kakeya_test(packed_layout_test backend/packed_layout_test.cc

@@ -231,7 +231,7 @@ TEST_F(CudaFolding, LeavesRoundingToOutputsOfExperts) {
     };
     EXPECT_EQ(run(rows, x, out, experts),
               rows == 1 ? "plain_expert_hidden plain_expert_output"
-                        : "round_rows group_experts grouped_integer_hidden grouped_integer_output "
+                        : "round_rows group_experts few_expert_hidden few_expert_output "
                           "weigh_experts");
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/device/early_product.h"
+#include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/largest.h"

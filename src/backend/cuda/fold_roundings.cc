@@ -67,9 +67,11 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
       return reader_of<ExpertHiddenParams>(p, 1, false);
     case Kernel::split_expert_hidden:
     case Kernel::grouped_integer_hidden:
+    case Kernel::few_expert_hidden:
     case Kernel::tiled_expert_hidden:
       return reader_of<ExpertHiddenParams>(p, 0, true);
     case Kernel::plain_expert_output:
+    case Kernel::few_expert_output:
       return reader_of<ExpertOutputParams>(p, 0, false);
     case Kernel::grouped_integer_output:
       return reader_of<ExpertOutputParams>(p, device::kGroupedRows, true);
@@ -99,6 +101,11 @@ bool can_round(const CodeReader& reader, const LaunchShape& shape) {
                               ceil_div(rows.width, device::kGroupColumns) * reader.rounds;
   const int warps = reader.by_warps ? 1 : shape.threads / dev::kWarp;
   return ceil_div(groups, warps) <= kMostGroups;
+}
+
+// True of kernels whose blocks make whole runs of hidden columns.
+bool makes_hidden_runs(Kernel kernel) {
+  return kernel == Kernel::plain_expert_hidden || kernel == Kernel::few_expert_hidden;
 }
 
 class Folding {
@@ -131,10 +138,11 @@ class Folding {
   // True if the launch before a rounding makes what it rounds, and can round it.
   bool is_joined(std::size_t i) const {
     if (i == 0) return false;
-    if (from_.kernel(i - 1) == Kernel::plain_expert_hidden) {
+    if (makes_hidden_runs(from_.kernel(i - 1))) {
       const auto& p = parameters<device::ExpertHiddenParams>(from_, i - 1);
       const device::RoundParams& rounded = rounding(i);
-      return rounded.x == p.hidden && rounded.width == p.gate.rows && rounded.count == p.top_k;
+      return rounded.x == p.hidden && rounded.width == p.gate.rows &&
+             rounded.count == p.rows.count * p.top_k;
     }
     if (from_.kernel(i - 1) != Kernel::join_attention_parts) return false;
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
@@ -222,7 +230,7 @@ class Folding {
     std::vector<std::byte> bytes(kParameterBytes[static_cast<std::size_t>(from_.kernel(i))]);
     std::memcpy(bytes.data(), from_.parameters(i), bytes.size());
     if (i + 1 < from_.size() && is_left_out_[i + 1] && is_joined(i + 1)) {
-      if (from_.kernel(i) == Kernel::plain_expert_hidden) {
+      if (makes_hidden_runs(from_.kernel(i))) {
         set_rounded<device::ExpertHiddenParams>(i, bytes);
       } else {
         set_rounded<device::AttentionParams>(i, bytes);

@@ -1,5 +1,6 @@
 // The kernels under their names, for nvcc.
 #include "backend/cuda/device/early_product.h"
+#include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/kernel_list.h"

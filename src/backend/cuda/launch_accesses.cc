@@ -240,6 +240,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::split_expert_hidden:
     case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
+    case Kernel::few_expert_hidden:
     case Kernel::tiled_expert_hidden:
       to.of(*static_cast<const device::ExpertHiddenParams*>(p));
       return true;
@@ -248,6 +249,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::integer_expert_output:
     case Kernel::plain_expert_output:
     case Kernel::grouped_integer_output:
+    case Kernel::few_expert_output:
     case Kernel::tiled_expert_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/plain_products.h"
 #include "backend/cuda/launch_shapes.h"
@@ -11,6 +12,7 @@ namespace kakeya::cuda {
 namespace {
 
 constexpr int kBlockWords = (96 << 10) / 4;
+constexpr int kMostBlockWords = (99 << 10) / 4;  // on any card
 // Large cards have 132 multiprocessors, with room for two blocks each.
 constexpr std::int64_t kMultiprocessors = 132;
 constexpr std::int64_t kCardBlocks = 2 * kMultiprocessors;
@@ -203,6 +205,38 @@ std::optional<LaunchShape> plan_plain_output(const device::ExpertOutputParams& p
   return strip_shape(device::num_strips(p.down.rows), 1, ranks, words);
 }
 
+// As many blocks as have room on a card at once, each with an equal share of `items` a tile;
+// nothing if one met more tiles than it has room for, or if pairs are not in order of
+// group_experts().
+std::optional<LaunchShape> plan_shares(std::int64_t items,
+                                       std::int64_t pairs,
+                                       const PairTiles& tiles,
+                                       int words,
+                                       device::StripPlan& plan) {
+  if (pairs > device::kGroupingThreads || tiles.pairs != device::kGroupedRows) return std::nullopt;
+  if (tiles.count > (device::kShareTiles - 1) * kMultiprocessors) return std::nullopt;
+  if (words > kMostBlockWords) return std::nullopt;
+  plan = {};
+  plan.blocks = static_cast<std::int32_t>(std::min(kMultiprocessors, items * tiles.count));
+  return strip_shape(plan.blocks, 1, device::kFewWarps, words);
+}
+
+std::optional<LaunchShape> plan_few_hidden(device::ExpertHiddenParams& p, const PairTiles& tiles) {
+  constexpr std::int64_t kRunColumns = device::kRunStrips * device::kStripOutputs;
+  if (!device::is_plain(p.gate) || !device::is_plain(p.up)) return std::nullopt;
+  if (p.rows.count > device::kIntegerRows || p.gate.rows % kRunColumns != 0) return std::nullopt;
+  const auto steps = static_cast<int>(device::num_steps(p.rows.width));
+  return plan_shares(p.gate.rows / kRunColumns, p.rows.count * p.top_k, tiles,
+                     device::few_hidden_words(steps), p.plan);
+}
+
+std::optional<LaunchShape> plan_few_output(device::ExpertOutputParams& p, const PairTiles& tiles) {
+  if (!device::is_plain(p.down)) return std::nullopt;
+  const auto steps = static_cast<int>(device::num_steps(p.rows.width));
+  return plan_shares(device::num_strips(p.down.rows), p.rows.count, tiles,
+                     device::few_output_words(steps), p.plan);
+}
+
 }  // namespace
 
 StripLaunch plan_product(device::IntegerProductParams& p) {
@@ -305,6 +339,7 @@ StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, const PairTiles& 
     return {Kernel::tiled_expert_hidden,
             tile_shape(p.gate, ceil_div(2 * strips, device::kTileStrips), tiles.count)};
   }
+  if (const auto few = plan_few_hidden(p, tiles)) return {Kernel::few_expert_hidden, *few};
   return {Kernel::grouped_integer_hidden,
           plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.gate, &p.up}), p.plan)};
 }
@@ -315,6 +350,7 @@ StripLaunch plan_grouped_output(device::ExpertOutputParams& p, const PairTiles& 
     return {Kernel::tiled_expert_output,
             tile_shape(p.down, ceil_div(strips, device::kTileStrips), tiles.count)};
   }
+  if (const auto few = plan_few_output(p, tiles)) return {Kernel::few_expert_output, *few};
   return {Kernel::grouped_integer_output,
           plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.down}), p.plan)};
 }

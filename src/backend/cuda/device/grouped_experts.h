@@ -60,7 +60,7 @@ KAKEYA_DEVICE void group_experts(const GroupExpertsParams& p) {
   if (is_head) {
     const int left = places[2] - places[0];
     const int count = left < of_tile ? left : of_tile;
-    tiles.store(before[0] + in_expert / of_tile, {expert, places[0], count, 0});
+    tiles.store(before[0] + in_expert / of_tile, {expert, places[0], count, before[1]});
   }
   for (std::int64_t i = before[1] + pair; i < p.num_tiles; i += kGroupingThreads) {
     tiles.store(i, {0, 0, 0, 0});

@@ -60,7 +60,9 @@
   KERNEL(grouped_expert_hidden, ExpertHiddenParams)             \
   KERNEL(grouped_expert_output, ExpertOutputParams)             \
   PAIRED(grouped_integer_hidden, ExpertHiddenParams)            \
+  WIDE(few_expert_hidden, ExpertHiddenParams)                   \
   PAIRED(grouped_integer_output, ExpertOutputParams)            \
+  WIDE(few_expert_output, ExpertOutputParams)                   \
   PAIRED(tiled_expert_hidden, ExpertHiddenParams)               \
   PAIRED(tiled_expert_output, ExpertOutputParams)               \
   KERNEL(weigh_experts, ExpertOutputParams)                     \

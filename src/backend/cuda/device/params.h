@@ -49,9 +49,9 @@ struct StripPlan {
 // Rows of which each has so many ranks, in pairs of both, and which of them are an expert's.
 struct alignas(16) ExpertTile {
   std::int32_t expert;
-  std::int32_t first;  // in ExpertGroups::order
-  std::int32_t count;  // at most GroupExpertsParams::tile_pairs; 0: none
-  std::int32_t unused;
+  std::int32_t first;      // in ExpertGroups::order
+  std::int32_t count;      // at most GroupExpertsParams::tile_pairs; 0: none
+  std::int32_t num_tiles;  // that have pairs, of group_experts()
 };
 struct ExpertGroups {
   std::int32_t* order;  // pairs, those of an expert together
@@ -220,7 +220,8 @@ struct ExpertHiddenParams {
   ExpertGroups groups;  // of grouped_expert_hidden()
   float* hidden;        // [count, top_k, F]
   StripPlan plan;       // for integers
-  RoundParams rounded;  // of all of `hidden`, made by plain_expert_hidden(); codes null: nothing
+  RoundParams rounded;  // of all of `hidden`, made by plain_expert_hidden() and
+                        // few_expert_hidden(); codes null: nothing
   bool silu;
   bool unused[7];
 };

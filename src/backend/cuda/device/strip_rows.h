@@ -26,6 +26,12 @@ struct StripRows {
   KAKEYA_DEVICE StripRows(int first, int room, bool has_halves)
       : first_word(first), steps(room), halves(has_halves) {}
 
+  // The words of a row's codes; where numbers begin.
+  KAKEYA_DEVICE int row_words() const {
+    return steps * kRowWords + (kRows > 1 && steps % 2 == 0 ? kRowWords : 0);
+  }
+  KAKEYA_DEVICE int numbers_at() const { return first_word + kRows * row_words(); }
+
   KAKEYA_DEVICE int words() const {
     return low_sums_at() - first_word + (halves ? steps * kRows * kStepLowSums : 0);
   }
@@ -73,10 +79,6 @@ struct StripRows {
   }
 
  private:
-  KAKEYA_DEVICE int row_words() const {
-    return steps * kRowWords + (kRows > 1 && steps % 2 == 0 ? kRowWords : 0);
-  }
-  KAKEYA_DEVICE int numbers_at() const { return first_word + kRows * row_words(); }
   KAKEYA_DEVICE int low_sums_at() const { return numbers_at() + steps * kRows * kStepNumbers; }
   KAKEYA_DEVICE static int row(int tile, int column) {
     return kRows == 1 ? 0 : tile * 8 + dev::lane() % 4 * 2 + column;

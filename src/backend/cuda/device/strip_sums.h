@@ -56,10 +56,11 @@ struct StepCodes {
   }
 };
 
-// Adds a step whose scales are f16, one a run, to `sums`.
-template <int kRows, bool kFourBits>
+// Adds a step whose scales are f16, one a run, to `sums`. Rows are StripRows, or hand out codes and
+// numbers as these do.
+template <int kRows, bool kFourBits, typename PlacedRows>
 KAKEYA_DEVICE void add_plain_step(
-    int word, const StripRows<kRows>& rows, int step, float zero, StripSums<kRows>& sums) {
+    int word, const PlacedRows& rows, int step, float zero, StripSums<kRows>& sums) {
   constexpr int kTiles = StripSums<kRows>::kTiles;
   constexpr int kColumns = StripSums<kRows>::kColumns;
   using Codes = StepCodes<kFourBits>;
