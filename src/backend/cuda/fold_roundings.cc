@@ -68,6 +68,7 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
     case Kernel::split_expert_hidden:
     case Kernel::grouped_integer_hidden:
     case Kernel::few_expert_hidden:
+    case Kernel::few_expert_hidden_rows:
     case Kernel::tiled_expert_hidden:
       return reader_of<ExpertHiddenParams>(p, 0, true);
     case Kernel::plain_expert_output:
@@ -105,7 +106,8 @@ bool can_round(const CodeReader& reader, const LaunchShape& shape) {
 
 // True of kernels whose blocks make whole runs of hidden columns.
 bool makes_hidden_runs(Kernel kernel) {
-  return kernel == Kernel::plain_expert_hidden || kernel == Kernel::few_expert_hidden;
+  return kernel == Kernel::plain_expert_hidden || kernel == Kernel::few_expert_hidden ||
+         kernel == Kernel::few_expert_hidden_rows;
 }
 
 class Folding {

@@ -241,6 +241,7 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::plain_expert_hidden:
     case Kernel::grouped_integer_hidden:
     case Kernel::few_expert_hidden:
+    case Kernel::few_expert_hidden_rows:
     case Kernel::tiled_expert_hidden:
       to.of(*static_cast<const device::ExpertHiddenParams*>(p));
       return true;

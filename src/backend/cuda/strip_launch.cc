@@ -211,6 +211,7 @@ std::optional<LaunchShape> plan_plain_output(const device::ExpertOutputParams& p
 std::optional<LaunchShape> plan_shares(std::int64_t items,
                                        std::int64_t pairs,
                                        const PairTiles& tiles,
+                                       int warps,
                                        int words,
                                        device::StripPlan& plan) {
   if (pairs > device::kGroupingThreads || tiles.pairs != device::kGroupedRows) return std::nullopt;
@@ -218,23 +219,32 @@ std::optional<LaunchShape> plan_shares(std::int64_t items,
   if (words > kMostBlockWords) return std::nullopt;
   plan = {};
   plan.blocks = static_cast<std::int32_t>(std::min(kMultiprocessors, items * tiles.count));
-  return strip_shape(plan.blocks, 1, device::kFewWarps, words);
+  return strip_shape(plan.blocks, 1, warps, words);
 }
 
-std::optional<LaunchShape> plan_few_hidden(device::ExpertHiddenParams& p, const PairTiles& tiles) {
+std::optional<StripLaunch> plan_few_hidden(device::ExpertHiddenParams& p, const PairTiles& tiles) {
   constexpr std::int64_t kRunColumns = device::kRunStrips * device::kStripOutputs;
   if (!device::is_plain(p.gate) || !device::is_plain(p.up)) return std::nullopt;
-  if (p.rows.count > device::kIntegerRows || p.gate.rows % kRunColumns != 0) return std::nullopt;
+  if (p.rows.count > device::kManyIntegerRows || p.gate.rows % kRunColumns != 0) {
+    return std::nullopt;
+  }
+  const bool has_many_rows = p.rows.count > device::kIntegerRows;
   const auto steps = static_cast<int>(device::num_steps(p.rows.width));
-  return plan_shares(p.gate.rows / kRunColumns, p.rows.count * p.top_k, tiles,
-                     device::few_hidden_words(steps), p.plan);
+  const auto shape = plan_shares(p.gate.rows / kRunColumns, p.rows.count * p.top_k, tiles,
+                                 has_many_rows ? device::kManyRowsWarps : device::kFewWarps,
+                                 device::few_hidden_words(steps, has_many_rows), p.plan);
+  if (!shape) return std::nullopt;
+  return StripLaunch{has_many_rows ? Kernel::few_expert_hidden_rows : Kernel::few_expert_hidden,
+                     *shape};
 }
 
-std::optional<LaunchShape> plan_few_output(device::ExpertOutputParams& p, const PairTiles& tiles) {
+std::optional<StripLaunch> plan_few_output(device::ExpertOutputParams& p, const PairTiles& tiles) {
   if (!device::is_plain(p.down)) return std::nullopt;
   const auto steps = static_cast<int>(device::num_steps(p.rows.width));
-  return plan_shares(device::num_strips(p.down.rows), p.rows.count, tiles,
-                     device::few_output_words(steps), p.plan);
+  const auto shape = plan_shares(device::num_strips(p.down.rows), p.rows.count, tiles,
+                                 device::kFewWarps, device::few_output_words(steps), p.plan);
+  if (!shape) return std::nullopt;
+  return StripLaunch{Kernel::few_expert_output, *shape};
 }
 
 }  // namespace
@@ -339,7 +349,7 @@ StripLaunch plan_grouped_hidden(device::ExpertHiddenParams& p, const PairTiles& 
     return {Kernel::tiled_expert_hidden,
             tile_shape(p.gate, ceil_div(2 * strips, device::kTileStrips), tiles.count)};
   }
-  if (const auto few = plan_few_hidden(p, tiles)) return {Kernel::few_expert_hidden, *few};
+  if (const auto few = plan_few_hidden(p, tiles)) return *few;
   return {Kernel::grouped_integer_hidden,
           plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.gate, &p.up}), p.plan)};
 }
@@ -350,7 +360,7 @@ StripLaunch plan_grouped_output(device::ExpertOutputParams& p, const PairTiles& 
     return {Kernel::tiled_expert_output,
             tile_shape(p.down, ceil_div(strips, device::kTileStrips), tiles.count)};
   }
-  if (const auto few = plan_few_output(p, tiles)) return {Kernel::few_expert_output, *few};
+  if (const auto few = plan_few_output(p, tiles)) return *few;
   return {Kernel::grouped_integer_output,
           plan_grouped(strips, tiles.count, StripNeeds(p.rows.width, {&p.down}), p.plan)};
 }

@@ -16,6 +16,9 @@ inline constexpr int kSlotSteps = 2;        // of a copy
 inline constexpr int kSlotWords = kSlotSteps * kPlainStepWords;
 inline constexpr int kHiddenCopies = 3;  // under way at a time
 inline constexpr int kOutputCopies = 4;
+// Beside sixteen rows fewer rings have room.
+inline constexpr int kManyRowsWarps = 8;
+inline constexpr int kManyRowsCopies = 4;
 inline constexpr int kSumsWords = dev::kWarp * kUnitWords;  // of a warp, of eight rows
 
 // The share of a block: items [first, end) of all, of which each tile has `of_tile`. Its table in
@@ -144,7 +147,7 @@ class PlainFeed {
   int steps_;
   int slots_end_;
   int slot_;  // the oldest one
-  // What the lane copies next of a strip, and how many units are from there on.
+  // Units that the lane copies next of a strip, and how many there are from there on.
   const FourWords* from_ = nullptr;
   int left_ = -dev::lane();
 };
@@ -223,28 +226,32 @@ struct FewHiddenWork {
   }
 };
 
-// The words of shared memory of few_expert_hidden(): the table, sums, all rows of the pass, rings.
-KAKEYA_DEVICE int few_hidden_words(int steps) {
-  return kSharePairWords + kFewWarps * (kSumsWords + kHiddenCopies * kSlotWords) +
-         StripRows<kIntegerRows>(0, steps, false).words();
+// The words of shared memory of few_hidden(): the table, sums, all rows of the pass, rings.
+template <int kRows, int kWarps, int kCopies>
+KAKEYA_DEVICE int hidden_words(int steps) {
+  return kSharePairWords + kWarps * (kSumsWords + kCopies * kSlotWords) +
+         StripRows<kRows>(0, steps, false).words();
+}
+KAKEYA_DEVICE int few_hidden_words(int steps, bool is_of_many_rows) {
+  return is_of_many_rows ? hidden_words<kManyIntegerRows, kManyRowsWarps, kManyRowsCopies>(steps)
+                         : hidden_words<kIntegerRows, kFewWarps, kHiddenCopies>(steps);
 }
 
-// Grid: blocks of the plan.
-KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
-  dev::wait_for_previous();
-  dev::let_next_start();
-  constexpr int kGroups = kFewWarps / FewHiddenWork::kWarps;
+// By a block of kWarps, for passes of kRows rows at most.
+template <int kRows, int kWarps, int kCopies>
+KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
+  constexpr int kGroups = kWarps / FewHiddenWork::kWarps;
   const int steps = plain_steps(p.rows);
   const TileShare share(p.groups, p.gate.rows / (kRunStrips * kStripOutputs), p.plan.blocks);
   if (share.first == share.end) return;
-  const StripRows<kIntegerRows> rows(kSharePairWords + kFewWarps * kSumsWords, steps, false);
+  const StripRows<kRows> rows(kSharePairWords + kWarps * kSumsWords, steps, false);
   const FewHiddenWork work = {p, share};
   const int group = dev::warp() / FewHiddenWork::kWarps;
-  PlainFeed<kHiddenCopies, FewHiddenWork> feed(
+  PlainFeed<kCopies, FewHiddenWork> feed(
       work, {share.first + group, kGroups, share.end}, steps,
-      rows.first_word + rows.words() + dev::warp() * kHiddenCopies * kSlotWords);
+      rows.first_word + rows.words() + dev::warp() * kCopies * kSlotWords);
   if (dev::warp() == 0) share.bring_pairs();
-  rows.bring<false>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
+  rows.template bring<false>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
   dev::sync_block();
   KAKEYA_NO_UNROLL
   for (int first = share.first; first < share.end; first += kGroups) {
@@ -252,7 +259,7 @@ KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
     const bool is_there = item < share.end;
     StripSums<kGroupedRows> sums = {};
     if (is_there) {
-      feed.add(PickedRows<kIntegerRows>(rows, share.slot_of(item), static_cast<unsigned>(p.top_k)),
+      feed.add(PickedRows<kRows>(rows, share.slot_of(item), static_cast<unsigned>(p.top_k)),
                work.zero(), sums);
     }
     dev::sync_block();  // sums of the items before have been read
@@ -260,6 +267,16 @@ KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
     dev::sync_block();
     if (is_there) work.finish(item);
   }
+}
+
+// Grid: blocks of the plan, of these.
+KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
+  dev::wait_for_previous();
+  dev::let_next_start();
+  few_hidden<kIntegerRows, kFewWarps, kHiddenCopies>(p);
+}
+KAKEYA_DEVICE void few_expert_hidden_rows(const ExpertHiddenParams& p) {
+  few_hidden<kManyIntegerRows, kManyRowsWarps, kManyRowsCopies>(p);
 }
 
 // Items are strips of outputs, each for a warp.

@@ -61,6 +61,7 @@
   KERNEL(grouped_expert_output, ExpertOutputParams)             \
   PAIRED(grouped_integer_hidden, ExpertHiddenParams)            \
   WIDE(few_expert_hidden, ExpertHiddenParams)                   \
+  PAIRED(few_expert_hidden_rows, ExpertHiddenParams)            \
   PAIRED(grouped_integer_output, ExpertOutputParams)            \
   WIDE(few_expert_output, ExpertOutputParams)                   \
   PAIRED(tiled_expert_hidden, ExpertHiddenParams)               \

@@ -221,7 +221,7 @@ struct ExpertHiddenParams {
   float* hidden;        // [count, top_k, F]
   StripPlan plan;       // for integers
   RoundParams rounded;  // of all of `hidden`, made by plain_expert_hidden() and
-                        // few_expert_hidden(); codes null: nothing
+                        // few_hidden(); codes null: nothing
   bool silu;
   bool unused[7];
 };
