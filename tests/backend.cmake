@@ -21,7 +21,8 @@ if(NOT APPLE)
   target_link_options(kakeya_fake_libcuda PRIVATE -Wl,--exclude-libs,ALL)
 endif()
 kakeya_test(cuda_driver_test backend/cuda_backend_test.cc backend/cuda_driver_test.cc backend/cuda_fold_test.cc
-            backend/cuda_fuse_test.cc backend/cuda_router_test.cc backend/cuda_row_steps_test.cc)
+            backend/cuda_fuse_test.cc backend/cuda_router_test.cc backend/cuda_row_steps_test.cc
+            backend/cuda_sequences_test.cc)
 target_compile_definitions(cuda_driver_test PRIVATE KAKEYA_FAKE_LIBCUDA="$<TARGET_FILE:kakeya_fake_libcuda>")
 add_dependencies(cuda_driver_test kakeya_fake_libcuda)
 if(KAKEYA_NVCC)

@@ -15,6 +15,7 @@
 #include "backend/backend_fixture.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/fuse.h"
+#include "backend/cuda_recorder.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "formats/quantized_tensors.h"
@@ -23,48 +24,6 @@
 
 namespace kakeya::cuda {
 namespace {
-
-// Runs each launch at once on the emulator, and keeps what it ran.
-class Recorder final : public Driver {
- public:
-  Recorder() : emulated_(create_emulated_driver({.seed = 5, .allows_host_memory = true}).value()) {}
-
-  std::string_view name() const override { return emulated_->name(); }
-  MemorySpace& memory() override { return emulated_->memory(); }
-  bool takes_lists() const override { return false; }
-  Result<std::span<std::byte>> staging() override { return emulated_->staging(); }
-  void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
-    emulated_->begin_upload(from, to);
-  }
-  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override {
-    return emulated_->pin(bytes);
-  }
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
-    emulated_->begin_download(from, to);
-  }
-  std::uint64_t num_changes() const override { return emulated_->num_changes(); }
-  Status launch(const LaunchList& launches) override {
-    for (std::size_t i = 0; i < launches.size(); ++i) {
-      ran.add(launches.kernel(i), launches.shape(i), launches.parameters(i));
-    }
-    return emulated_->launch(launches);
-  }
-  Status synchronize() override { return emulated_->synchronize(); }
-
-  LaunchList ran;
-
- private:
-  std::unique_ptr<Driver> emulated_;
-};
-
-std::string names_of(const LaunchList& launches) {
-  std::string names;
-  for (std::size_t i = 0; i < launches.size(); ++i) {
-    names += (i == 0 ? "" : " ") +
-             std::string(kKernelNames[static_cast<std::size_t>(launches.kernel(i))]);
-  }
-  return names;
-}
 
 class CudaFolding : public testing::Test {
  protected:

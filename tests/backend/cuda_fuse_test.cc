@@ -161,8 +161,11 @@ TEST(CudaFusion, LetsAttentionOfSequencesRunSideBySide) {
   cache.num_kv_heads = 1;
   cache.head_dim = 64;
   for (const int sequence : {0, 1}) {
-    device::StoreParams store = {at(sequence), table(sequence), nullptr, cache};
-    store.cache.values = table(sequence);
+    device::StoreParams store = {};
+    store.rows = at(sequence);
+    store.to.cache = cache;
+    store.to.num_sequences = 1;
+    store.to.sequences[0] = {1, nullptr, table(sequence), 0};
     list.add(Kernel::store, {1, 1, 32}, &store);
   }
   for (const int sequence : {0, 1}) {

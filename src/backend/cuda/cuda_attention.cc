@@ -55,6 +55,42 @@ Kernel tensor_kernel(const device::CachedRows& rows, bool has_parts) {
   return is_wide ? Kernel::wide_tensor_attention : Kernel::tensor_attention;
 }
 
+Kernel kernel_of_many(Kernel part) {
+  switch (part) {
+    case Kernel::tensor_attention_part:
+      return Kernel::tensor_parts_of_many;
+    case Kernel::wide_tensor_attention_part:
+      return Kernel::wide_parts_of_many;
+    default:
+      return Kernel::one_vector_parts_of_many;
+  }
+}
+
+// True if one launch can store rows of both: only what SequenceRows has differs.
+bool are_stored_alike(device::CachedRows a, const device::CachedRows& b) {
+  if ((a.keys == nullptr) != (b.keys == nullptr)) return false;
+  a.keys = b.keys;
+  a.values = b.values;
+  a.capacity = b.capacity;
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+std::int64_t tiles_of(const device::AttentionParams& p, std::int64_t rows) {
+  const std::int64_t queries = rows * (p.num_heads / p.cache.num_kv_heads);
+  return (queries + device::kTileQueries - 1) / device::kTileQueries;
+}
+
+// A launch of all that rows see, or of parts, which several sequences may share.
+LaunchShape tensor_shape(const device::AttentionParams& p, std::int64_t blocks_y) {
+  const device::TileWords words = {static_cast<int>(p.cache.head_dim), p.cache.keys == nullptr};
+  return {p.cache.num_kv_heads, blocks_y, device::kAttentionThreads,
+          static_cast<std::uint32_t>(words.all())};
+}
+LaunchShape joining_shape(const device::AttentionParams& p, std::int64_t rows) {
+  return {p.num_heads * p.cache.head_dim / device::kJoinedColumns, rows, device::kAttentionThreads,
+          device::kJoinWords};
+}
+
 // Blocks that keep a card busy.
 constexpr std::int64_t kEnoughBlocks = 256;
 
@@ -149,41 +185,63 @@ void CudaExecutor::apply_rope(Rows x, RopeTable table) {
   launch(Kernel::rope, pair_shape(x.width / 2, x.count), &parameters);
 }
 
-void CudaExecutor::store_vectors(const float* rows,
-                                 const Segment& segment,
-                                 const std::uint64_t* blocks,
-                                 const device::CachedRows& cache) {
+void CudaExecutor::store_prepared(PreparedRows& prepared, ConstRows keys, ConstRows values) {
+  device::CachePlaces& to = prepared.to;
+  if (to.num_sequences == 0) return;
   upload_inputs();
-  const std::int64_t width = cache.num_kv_heads * cache.head_dim;
-  const device::StoreParams parameters = {rows + segment.first_row * width, blocks,
-                                          positions_ + segment.first_row, cache};
-  const std::uint32_t words = device::is_rotated(cache.format) ? device::kStoreWords : 0;
-  launch(Kernel::store, {cache.num_kv_heads, segment.rows, dev::kWarp, words}, &parameters);
+  to.positions = positions_ + prepared.first;
+  const device::CachedRows& cache = to.cache;
+  const std::int64_t first = prepared.first * cache.num_kv_heads * cache.head_dim;
+  const LaunchShape shape = {cache.num_kv_heads, to.sequences[to.num_sequences - 1].end, dev::kWarp,
+                             device::is_rotated(cache.format) ? device::kStoreWords : 0U};
+  device::StoreParams parameters = {keys.data.address() + first, to, true, {}};
+  if (cache.keys != nullptr) launch(Kernel::store, shape, &parameters);
+  parameters.rows = values.data.address() + first;
+  parameters.are_keys = false;
+  launch(Kernel::store, shape, &parameters);
+  prepared = {};
 }
 
-void CudaExecutor::store_rows(ConstRows keys,
-                              ConstRows values,
-                              const Segment& segment,
-                              const device::CachedRows& cache) {
-  if (cache.keys != nullptr) store_vectors(keys.data.address(), segment, cache.keys, cache);
-  store_vectors(values.data.address(), segment, cache.values, cache);
+void CudaExecutor::prepare_rows(PreparedRows& prepared,
+                                ConstRows keys,
+                                ConstRows values,
+                                const Segment& segment,
+                                const device::CachedRows& cache) {
+  const device::CachePlaces& others = prepared.to;
+  if (others.num_sequences > 0) {
+    const std::int64_t end = prepared.first + others.sequences[others.num_sequences - 1].end;
+    const bool fits = others.num_sequences < device::kMostSequences && end == segment.first_row;
+    if (!fits || !are_stored_alike(others.cache, cache)) store_prepared(prepared, keys, values);
+  }
+  device::CachePlaces& to = prepared.to;
+  if (to.num_sequences == 0) {
+    prepared.first = segment.first_row;
+    to.cache = cache;
+  }
+  to.sequences[to.num_sequences++] = {segment.first_row + segment.rows - prepared.first, cache.keys,
+                                      cache.values, cache.capacity};
 }
 
 void CudaExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  PreparedRows prepared;
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const Segment& segment = batch().segments[s];
     const KvRows& rows = segment.layers[static_cast<std::size_t>(layer)].rows;
-    store_rows(keys, values, segment, cached_rows(rows, layer_tables(s, layer).rows));
+    prepare_rows(prepared, keys, values, segment, cached_rows(rows, layer_tables(s, layer).rows));
   }
+  store_prepared(prepared, keys, values);
 }
 
 void CudaExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
+  PreparedRows prepared;
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const Segment& segment = batch().segments[s];
     const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
     if (restored.blend == 0.0F) continue;
-    store_rows(keys, values, segment, cached_rows(restored.own, layer_tables(s, layer).own));
+    prepare_rows(prepared, keys, values, segment,
+                 cached_rows(restored.own, layer_tables(s, layer).own));
   }
+  store_prepared(prepared, keys, values);
 }
 
 // The most spans that one of the rows sees.
@@ -239,61 +297,104 @@ void CudaExecutor::attend(device::AttentionParams p,
 }
 
 // Chooses parts of what rows see so that blocks are enough, as far as there is room for their sums.
+// Sequences of a pass each have their share of it as far as that does. Few rows of one of several
+// are a part in any case, so that they are launched with others.
 void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) const {
   p.part_positions = 0;
   p.spans = 1;
-  const std::int64_t room = num_partials_ / (p.rows * p.num_heads * (p.cache.head_dim + 2));
+  const auto num_sequences = static_cast<std::int64_t>(batch().segments.size());
+  const std::int64_t part_size = p.rows * p.num_heads * (p.cache.head_dim + 2);
+  const std::int64_t room = num_partials_ / part_size;
   const device::SeenBy<int> seen = device::seen_by_all(p);
   for (const int size : {device::kTensorSpan, device::kChunk}) {
     if (tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
     const std::int64_t parts = device::chunks_of(seen, size).count;
-    if (parts <= p.spans || parts > room || tiles * parts > Driver::kMostBlocksY) return;
+    const bool is_only_part = num_sequences > 1 && parts == 1 && size == device::kTensorSpan;
+    if ((parts <= p.spans && !is_only_part) || parts > room) return;
+    if (tiles * parts > Driver::kMostBlocksY) return;
     if (size == device::kChunk && parts > device::kJoinedParts) return;
+    if (size == device::kChunk && parts > num_partials_ / num_sequences / part_size) return;
     p.part_positions = size;
     p.spans = parts;
   }
 }
 
-// Room for the sums of parts that no other sequence of the layer has, as long as there is some: so
-// their attention may run at the same time.
-float* CudaExecutor::take_partials(const device::AttentionParams& p) {
-  if (p.spans == 1) return partials_;
+// Takes room for the sums of parts that no other sequence of the layer has, as long as there is
+// some: so their attention may run at the same time. Those that were prepared are launched before
+// theirs is used again.
+void CudaExecutor::take_partials(device::AttentionParams& p) {
   const std::int64_t size = p.rows * p.num_heads * p.spans * (p.cache.head_dim + 2);
-  if (used_partials_ + size > num_partials_) used_partials_ = 0;
-  return partials_ + std::exchange(used_partials_, used_partials_ + size);
+  if (used_partials_ + size > num_partials_) {
+    attend_to_prepared_parts();
+    used_partials_ = 0;
+  }
+  p.partials = partials_ + std::exchange(used_partials_, used_partials_ + size);
+}
+
+void CudaExecutor::prepare_parts(const device::AttentionParams& p) {
+  if (!sequences_.empty()) {
+    const device::AttentionParams& other = sequences_.front();
+    const bool is_alike = tensor_kernel(other.cache, true) == tensor_kernel(p.cache, true) &&
+                          other.cache.num_kv_heads == p.cache.num_kv_heads &&
+                          other.cache.head_dim == p.cache.head_dim;
+    std::int64_t num_blocks = tiles_of(p, p.rows) * p.spans;
+    for (const auto& before : sequences_)
+      num_blocks += tiles_of(before, before.rows) * before.spans;
+    if (!is_alike || sequences_.size() == device::kMostSequences ||
+        num_blocks > Driver::kMostBlocksY) {
+      attend_to_prepared_parts();
+    }
+  }
+  sequences_.push_back(p);
+}
+
+void CudaExecutor::attend_to_prepared_parts() {
+  if (sequences_.empty()) return;
+  const device::AttentionParams& first = sequences_.front();
+  const Kernel kernel = tensor_kernel(first.cache, true);
+  if (sequences_.size() == 1) {
+    launch(kernel, tensor_shape(first, tiles_of(first, first.rows) * first.spans), &first);
+    launch(Kernel::join_attention_parts, joining_shape(first, first.rows), &first);
+    return sequences_.clear();
+  }
+  device::ManyAttentionsParams parts = {};
+  device::ManyAttentionsParams rows = {};
+  std::int64_t num_blocks = 0;
+  std::int64_t num_rows = 0;
+  for (const device::AttentionParams& p : sequences_) {
+    parts.sequences[parts.count] = p;
+    rows.sequences[rows.count] = p;
+    parts.ends[parts.count++] = num_blocks += tiles_of(p, p.rows) * p.spans;
+    rows.ends[rows.count++] = num_rows += p.rows;
+  }
+  launch(kernel_of_many(kernel), tensor_shape(first, num_blocks), &parts);
+  launch(Kernel::join_parts_of_many, joining_shape(first, num_rows), &rows);
+  sequences_.clear();
 }
 
 // Few rows are taken as many at a time as there is room for the sums of their spans; many keep a
 // card busy without.
 void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows) {
   const std::int64_t group = p.num_heads / p.cache.num_kv_heads;
-  const auto tiles_of = [&](std::int64_t count) {
-    return (count * group + device::kTileQueries - 1) / device::kTileQueries;
-  };
   std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
-  if (tiles_of(rows) * p.cache.num_kv_heads < kEnoughBlocks) {
+  if (tiles_of(p, rows) * p.cache.num_kv_heads < kEnoughBlocks) {
     p.rows = rows;
     const device::SeenBy<int> seen = device::seen_by_all(p);
     const std::int64_t spans = device::chunks_of(seen, device::kTensorSpan).count;
     const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
     if (room > 0) most = std::min(most, room);
   }
-  const device::TileWords words = {static_cast<int>(p.cache.head_dim), p.cache.keys == nullptr};
   const std::int64_t width = p.num_heads * p.cache.head_dim;
   for (std::int64_t begin = 0; begin < rows; begin += most) {
     p.rows = std::min(most, rows - begin);
-    const std::int64_t tiles = tiles_of(p.rows);
+    const std::int64_t tiles = tiles_of(p, p.rows);
     choose_parts(p, tiles);
-    p.partials = take_partials(p);
-    launch(tensor_kernel(p.cache, p.spans > 1),
-           {p.cache.num_kv_heads, tiles * p.spans, device::kAttentionThreads,
-            static_cast<std::uint32_t>(words.all())},
-           &p);
-    if (p.spans > 1) {
-      launch(
-          Kernel::join_attention_parts,
-          {width / device::kJoinedColumns, p.rows, device::kAttentionThreads, device::kJoinWords},
-          &p);
+    if (p.part_positions == 0) {
+      p.partials = partials_;
+      launch(tensor_kernel(p.cache, false), tensor_shape(p, tiles), &p);
+    } else {
+      take_partials(p);
+      prepare_parts(p);
     }
     p.queries += p.rows * width;
     p.out += p.rows * width;
@@ -306,6 +407,7 @@ void CudaExecutor::attention(ConstRows queries,
                              std::int64_t layer,
                              Rows out) {
   used_partials_ = 0;
+  sequences_.clear();
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
         attention_input(batch(), batch().segments[s], queries, settings, layer);
@@ -339,6 +441,7 @@ void CudaExecutor::attention(ConstRows queries,
     attend(parameters, input.queries.count,
            input.layer.is_restored ? &input.layer.restored : nullptr, tables, settings);
   }
+  attend_to_prepared_parts();
 }
 
 }  // namespace kakeya::cuda

@@ -155,14 +155,19 @@ class CudaExecutor final : public Executor {
   // The tables of `layer` of the segment with this index.
   const LayerTables& layer_tables(std::size_t segment, std::int64_t layer) const;
   device::CachedRows cached_rows(const KvRows& rows, const RowTables& tables) const;
-  void store_rows(ConstRows keys,
-                  ConstRows values,
-                  const Segment& segment,
-                  const device::CachedRows& cache);
-  void store_vectors(const float* rows,
-                     const Segment& segment,
-                     const std::uint64_t* blocks,
-                     const device::CachedRows& cache);
+  // Rows of a pass that one launch stores: those from `first` on.
+  struct PreparedRows {
+    std::int64_t first = 0;
+    device::CachePlaces to = {};
+  };
+  // Stores rows of a segment, behind those of others that were prepared and can be stored with
+  // them.
+  void prepare_rows(PreparedRows& prepared,
+                    ConstRows keys,
+                    ConstRows values,
+                    const Segment& segment,
+                    const device::CachedRows& cache);
+  void store_prepared(PreparedRows& prepared, ConstRows keys, ConstRows values);
   static std::int64_t most_spans(const device::AttentionParams& p,
                                  std::int64_t rows,
                                  bool restored);
@@ -173,7 +178,11 @@ class CudaExecutor final : public Executor {
               const LayerTables& tables,
               const AttentionSettings& settings);
   void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
-  float* take_partials(const device::AttentionParams& p);
+  // Sets `partials`.
+  void take_partials(device::AttentionParams& p);
+  // Launches attention of the sequences of sequences_ that can be launched with `p`, with it later.
+  void prepare_parts(const device::AttentionParams& p);
+  void attend_to_prepared_parts();
   void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows);
   // Has the device list the largest logits of each row: where its lists will begin in lists(). None
   // if there is no room.
@@ -221,6 +230,7 @@ class CudaExecutor final : public Executor {
   float* partials_;  // of attention
   std::int64_t num_partials_;
   std::int64_t used_partials_ = 0;
+  std::vector<device::AttentionParams> sequences_;  // attention in parts that is launched together
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
   device::ListedLogit* lists_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cuda/device/attention_of_many.h"
 #include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"

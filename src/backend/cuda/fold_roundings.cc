@@ -146,6 +146,10 @@ class Folding {
       return rounded.x == p.hidden && rounded.width == p.gate.rows &&
              rounded.count == p.rows.count * p.top_k;
     }
+    if (from_.kernel(i - 1) == Kernel::join_parts_of_many) {
+      return device::makes_rows_of(parameters<device::ManyAttentionsParams>(from_, i - 1),
+                                   rounding(i));
+    }
     if (from_.kernel(i - 1) != Kernel::join_attention_parts) return false;
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
@@ -234,6 +238,8 @@ class Folding {
     if (i + 1 < from_.size() && is_left_out_[i + 1] && is_joined(i + 1)) {
       if (makes_hidden_runs(from_.kernel(i))) {
         set_rounded<device::ExpertHiddenParams>(i, bytes);
+      } else if (from_.kernel(i) == Kernel::join_parts_of_many) {
+        set_rounded<device::ManyAttentionsParams>(i, bytes);
       } else {
         set_rounded<device::AttentionParams>(i, bytes);
       }
@@ -280,15 +286,31 @@ void fold_roundings(FusedLaunches& fused) {
   Folding(fused).run();
 }
 
-bool renew_launch(LaunchList& fused, std::size_t place, const LaunchList& launches, std::size_t i) {
-  if (fused.kernel(place) != Kernel::join_attention_parts) {
-    fused.replace(place, launches, i);
-    return true;
-  }
-  auto p = parameters<device::AttentionParams>(launches, i);
-  p.rounded = parameters<device::AttentionParams>(fused, place).rounded;
+namespace {
+
+// The launch goes on rounding what it makes, if it did.
+template <typename Params>
+bool renew_rounding(LaunchList& fused,
+                    std::size_t place,
+                    const LaunchList& launches,
+                    std::size_t i) {
+  auto p = parameters<Params>(launches, i);
+  p.rounded = parameters<Params>(fused, place).rounded;
   if (p.rounded.codes != nullptr && !device::makes_rows_of(p, p.rounded)) return false;
   fused.replace(place, launches.shape(i), &p);
+  return true;
+}
+
+}  // namespace
+
+bool renew_launch(LaunchList& fused, std::size_t place, const LaunchList& launches, std::size_t i) {
+  if (fused.kernel(place) == Kernel::join_attention_parts) {
+    return renew_rounding<device::AttentionParams>(fused, place, launches, i);
+  }
+  if (fused.kernel(place) == Kernel::join_parts_of_many) {
+    return renew_rounding<device::ManyAttentionsParams>(fused, place, launches, i);
+  }
+  fused.replace(place, launches, i);
   return true;
 }
 

@@ -33,6 +33,10 @@ bool is_integer_product(Kernel kernel) {
          kernel == Kernel::split_integer_product || kernel == Kernel::plain_product;
 }
 
+bool is_stored(const device::HeadTrack& track) {
+  return track.stored != device::StoredAs::kNothing;
+}
+
 // How far apart launches may lie.
 constexpr std::size_t kMostBetween = 12;
 
@@ -93,9 +97,9 @@ class Fusion {
     }
     if (launches_.kernel(i) != Kernel::store) return 0;
     const auto& p = parameters<device::StoreParams>(i);
-    const bool fits =
-        p.cache.format == device::RowFormat::kBf16 || p.cache.format == device::RowFormat::kF32;
-    return fits && launches_.shape(i).blocks_y == rows_ ? p.cache.head_dim : 0;
+    const bool fits = p.to.cache.format == device::RowFormat::kBf16 ||
+                      p.to.cache.format == device::RowFormat::kF32;
+    return fits && launches_.shape(i).blocks_y == rows_ ? p.to.cache.head_dim : 0;
   }
 
   void add(std::size_t i) {
@@ -232,7 +236,7 @@ bool Fusion::add_to_tracks(std::size_t i, device::HeadStepsParams& p) const {
   if (launches_.kernel(i) == Kernel::rope) {
     const auto& rope = parameters<device::RopeParams>(i);
     device::HeadTrack* const track = track_of(p, rope.x);
-    if (track == nullptr || track->cos != nullptr || track->blocks != nullptr) return false;
+    if (track == nullptr || track->cos != nullptr || is_stored(*track)) return false;
     track->heads = rope.width / (2 * rope.half);
     track->cos = rope.cos;
     track->sin = rope.sin;
@@ -240,16 +244,12 @@ bool Fusion::add_to_tracks(std::size_t i, device::HeadStepsParams& p) const {
   }
   const auto& store = parameters<device::StoreParams>(i);
   device::HeadTrack* const track = track_of(p, store.rows);
-  if (track == nullptr || track->blocks != nullptr) return false;
-  const bool has_cache = p.cache.head_dim != 0;
-  if (has_cache && (p.positions != store.positions ||
-                    std::memcmp(&p.cache, &store.cache, sizeof(p.cache)) != 0)) {
-    return false;
-  }
-  track->heads = store.cache.num_kv_heads;
-  track->blocks = store.blocks;
-  p.positions = store.positions;
-  p.cache = store.cache;
+  if (track == nullptr || is_stored(*track)) return false;
+  const bool has_cache = p.to.cache.head_dim != 0;
+  if (has_cache && std::memcmp(&p.to, &store.to, sizeof(p.to)) != 0) return false;
+  track->heads = store.to.cache.num_kv_heads;
+  track->stored = store.are_keys ? device::StoredAs::kKeys : device::StoredAs::kValues;
+  p.to = store.to;
   return true;
 }
 

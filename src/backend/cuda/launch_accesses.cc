@@ -66,8 +66,8 @@ class Collector {
     writes(p.x, p.count * p.width);
   }
   void of(const device::StoreParams& p, std::int64_t rows) {
-    reads(p.rows, rows * p.cache.num_kv_heads * p.cache.head_dim);
-    writes(p.blocks, 1);
+    reads(p.rows, rows * p.to.cache.num_kv_heads * p.to.cache.head_dim);
+    stores(p.to, p.are_keys);
   }
   void of(const device::RouteParams& p, std::int64_t rows) {
     reads(p.logits, rows * p.num_experts);
@@ -125,8 +125,9 @@ class Collector {
       writes(track.out, rows * track.heads * p.size);
       reads(track.cos, rows * p.size / 2);
       reads(track.sin, rows * p.size / 2);
-      // Part of a launch, though nothing else says so.
-      if (track.blocks != nullptr) writes(const_cast<std::uint64_t*>(track.blocks), 1);
+      if (track.stored != device::StoredAs::kNothing) {
+        stores(p.to, track.stored == device::StoredAs::kKeys);
+      }
     }
   }
   // The three kinds of kernels of tensor_attention.h: those that make all of it, parts, and the sum
@@ -145,6 +146,10 @@ class Collector {
     writes(p.out, size);
     writes_codes(p.rounded);
   }
+  void of_attention(const device::ManyAttentionsParams& p, bool makes_parts, bool joins) {
+    for (std::int64_t i = 0; i < p.count; ++i) of_attention(p.sequences[i], makes_parts, joins);
+    writes_codes(p.rounded);
+  }
   void of(const device::GroupExpertsParams& p) {
     reads(p.experts, p.pairs);
     writes(p.groups.order, 1);
@@ -158,6 +163,14 @@ class Collector {
     writes(p.low_sums, steps * device::kStepLowSums);
   }
 
+  // Rows of a cache: their tables stand for them.
+  void stores(const device::CachePlaces& to, bool are_keys) {
+    for (std::int64_t i = 0; i < to.num_sequences; ++i) {
+      const device::SequenceRows& rows = to.sequences[i];
+      add(are_keys ? rows.keys : rows.values, 1, true);
+    }
+  }
+
   template <typename T>
   void add(const T* begin, std::int64_t count, bool writes) {
     if (begin == nullptr || count == 0) return;
@@ -167,6 +180,18 @@ class Collector {
 
   std::vector<Access>& all_;
 };
+
+bool is_attention_of_many(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::tensor_parts_of_many:
+    case Kernel::wide_parts_of_many:
+    case Kernel::one_vector_parts_of_many:
+    case Kernel::join_parts_of_many:
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool is_tensor_attention(Kernel kernel) {
   switch (kernel) {
@@ -179,7 +204,7 @@ bool is_tensor_attention(Kernel kernel) {
     case Kernel::join_attention_parts:
       return true;
     default:
-      return false;
+      return is_attention_of_many(kernel);
   }
 }
 
@@ -277,6 +302,14 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::join_attention_parts:
       to.of_attention(*static_cast<const device::AttentionParams*>(p), false, true);
       return true;
+    case Kernel::tensor_parts_of_many:
+    case Kernel::wide_parts_of_many:
+    case Kernel::one_vector_parts_of_many:
+      to.of_attention(*static_cast<const device::ManyAttentionsParams*>(p), true, false);
+      return true;
+    case Kernel::join_parts_of_many:
+      to.of_attention(*static_cast<const device::ManyAttentionsParams*>(p), false, true);
+      return true;
     case Kernel::group_experts:
     case Kernel::group_many_experts:
       to.of(*static_cast<const device::GroupExpertsParams*>(p));
@@ -310,14 +343,28 @@ bool changes_each_pass(const LaunchList& launches, std::size_t i) {
   return is_tensor_attention(launches.kernel(i)) || !LaunchAccesses(launches, i).is_known();
 }
 
-bool have_equal_accesses(const LaunchList& a, const LaunchList& b, std::size_t i) {
-  if (!is_tensor_attention(a.kernel(i))) return true;
-  const auto& one = *static_cast<const device::AttentionParams*>(a.parameters(i));
-  const auto& other = *static_cast<const device::AttentionParams*>(b.parameters(i));
+namespace {
+
+bool have_equal_accesses(const device::AttentionParams& one, const device::AttentionParams& other) {
   return one.queries == other.queries && one.out == other.out && one.partials == other.partials &&
          one.rows == other.rows && one.spans == other.spans && one.num_heads == other.num_heads &&
          one.cache.keys == other.cache.keys && one.cache.values == other.cache.values &&
          one.cache.head_dim == other.cache.head_dim;
+}
+
+}  // namespace
+
+bool have_equal_accesses(const LaunchList& a, const LaunchList& b, std::size_t i) {
+  if (!is_tensor_attention(a.kernel(i))) return true;
+  if (!is_attention_of_many(a.kernel(i))) {
+    return have_equal_accesses(*static_cast<const device::AttentionParams*>(a.parameters(i)),
+                               *static_cast<const device::AttentionParams*>(b.parameters(i)));
+  }
+  const auto& one = *static_cast<const device::ManyAttentionsParams*>(a.parameters(i));
+  const auto& other = *static_cast<const device::ManyAttentionsParams*>(b.parameters(i));
+  return one.count == other.count &&
+         std::equal(one.sequences, one.sequences + one.count, other.sequences,
+                    [](const auto& p, const auto& q) { return have_equal_accesses(p, q); });
 }
 
 }  // namespace kakeya::cuda

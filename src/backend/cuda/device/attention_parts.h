@@ -82,6 +82,17 @@ KAKEYA_DEVICE bool makes_rows_of(const AttentionParams& p, const RoundParams& ro
   return rows.x == p.out && rows.count == p.rows && rows.width == p.num_heads * p.cache.head_dim;
 }
 
+KAKEYA_DEVICE bool makes_rows_of(const ManyAttentionsParams& p, const RoundParams& rows) {
+  const AttentionParams& first = p.sequences[0];
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < p.count; ++i) {
+    if (p.sequences[i].out != first.out + count * rows.width) return false;
+    count += p.sequences[i].rows;
+  }
+  return rows.x == first.out && rows.count == count &&
+         rows.width == first.num_heads * first.cache.head_dim;
+}
+
 // A block of join_attention_parts() takes 32 columns, of so many parts at a time. Chunks that are
 // parts make one batch: a span is within it.
 inline constexpr int kJoinedParts = 128;
@@ -250,11 +261,14 @@ struct JoinedSums {
   }
 };
 
-// Brings parts together, where there are several. Grid: heads * head_dim / 32, rows.
-KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
+// Brings the parts of a row together, in blocks of heads * head_dim / 32; it is `rounded_row` of
+// the rows that are rounded.
+KAKEYA_DEVICE void join_parts(const AttentionParams& p,
+                              int row,
+                              const RoundParams& rounded,
+                              int rounded_row) {
   const int slices = static_cast<int>(p.cache.head_dim) / kJoinedColumns;
   const auto block = static_cast<int>(dev::block_x());
-  const auto row = static_cast<int>(dev::block_y());
   const int head = block / slices;
   const int column = block % slices * kJoinedColumns;
   const PartJoiner joiner = {
@@ -279,7 +293,13 @@ KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
   const std::int64_t first = (row * p.num_heads + head) * p.cache.head_dim + column;
   const float joined = sums.value / sums.total;
   dev::Global<float>(p.out).store(first + dev::lane(), joined);
-  if (p.rounded.codes != nullptr) round_run(p.rounded, row, block, joined);
+  if (rounded.codes != nullptr) round_run(rounded, rounded_row, block, joined);
+}
+
+// Where there are several parts. Grid: heads * head_dim / 32, rows.
+KAKEYA_DEVICE void join_attention_parts(const AttentionParams& p) {
+  const auto row = static_cast<int>(dev::block_y());
+  join_parts(p, row, p.rounded, row);
 }
 
 }  // namespace kakeya::cuda::device

@@ -74,10 +74,10 @@ struct QueryTile {
   }
 };
 
-// Block (kv head, tile * parts + part).
-KAKEYA_DEVICE QueryTile query_tile(const AttentionParams& p, int parts) {
+// Block (kv head, tile * parts + part), in the second of these numbers.
+KAKEYA_DEVICE QueryTile query_tile(const AttentionParams& p, int parts, int block) {
   const int group = static_cast<int>(p.num_heads) / static_cast<int>(p.cache.num_kv_heads);
-  const int tile = static_cast<int>(dev::block_y()) / parts;
+  const int tile = block / parts;
   return {p, static_cast<int>(dev::block_x()), group, tile * kTileQueries,
           static_cast<int>(p.rows) * group};
 }

@@ -95,15 +95,14 @@ KAKEYA_DEVICE void store_head(const HeadStepsParams& p,
                               const TrackHead& at,
                               const OwnElements& own,
                               const float (&x)[kHeadElements]) {
-  const std::int64_t position = dev::Global<const std::int64_t>(p.positions).load(dev::block_y());
-  const std::uint64_t address =
-      vector_address(p.cache, p.tracks[at.track].blocks, position, at.head);
+  const bool are_keys = p.tracks[at.track].stored == StoredAs::kKeys;
+  const std::uint64_t address = stored_address(p.to, are_keys, dev::block_y(), at.head);
   const dev::Global<std::uint16_t> bf16(reinterpret_cast<std::uint16_t*>(address));
   const dev::Global<float> f32(reinterpret_cast<float*>(address));
   KAKEYA_UNROLL
   for (int i = 0; i < kHeadElements; ++i) {
     if (!own.has(i)) continue;
-    if (p.cache.format == RowFormat::kBf16) {
+    if (p.to.cache.format == RowFormat::kBf16) {
       bf16.store(own.element(i), float_to_bf16(x[i]));
     } else {
       f32.store(own.element(i), x[i]);
@@ -131,7 +130,7 @@ KAKEYA_DEVICE void head_steps(const HeadStepsParams& p) {
   for (int i = 0; i < kHeadElements; ++i) {
     if (own.has(i)) out.store(from + own.element(i), x[i]);
   }
-  if (track.blocks != nullptr) store_head(p, at, own, x);
+  if (track.stored != StoredAs::kNothing) store_head(p, at, own, x);
 }
 
 }  // namespace kakeya::cuda::device

@@ -162,11 +162,28 @@ struct CachedRows {
   std::int32_t unused;
 };
 
+// The sequences whose rows one launch takes, at most.
+inline constexpr int kMostSequences = 8;
+// Rows of a sequence, behind those of the sequences before it, and what its cache has for itself.
+struct SequenceRows {
+  std::int64_t end;  // behind its last row, of the rows of the launch
+  const std::uint64_t* keys;
+  const std::uint64_t* values;
+  std::int64_t capacity;
+};
+// Where rows of sequences are stored.
+struct CachePlaces {
+  const std::int64_t* positions;  // of the rows
+  CachedRows cache;               // of the first sequence
+  std::int64_t num_sequences;
+  SequenceRows sequences[kMostSequences];
+};
+
 struct StoreParams {
   const float* rows;  // [count, K * E]
-  const std::uint64_t* blocks;
-  const std::int64_t* positions;  // of the rows
-  CachedRows cache;
+  CachePlaces to;
+  bool are_keys;  // else values
+  bool unused[7];
 };
 struct AttentionParams {
   const float* queries;  // [count, H * E]
@@ -188,6 +205,14 @@ struct AttentionParams {
   float* partials;     // [rows, H, spans, 2 + E]
   float* out;
   RoundParams rounded;  // of all of `out`, made by join_attention_parts(); codes null: nothing
+};
+// Attention of several sequences in parts: those before `ends[i]`, of rows of blocks, are of
+// sequence i or of one before it.
+struct ManyAttentionsParams {
+  std::int64_t count;
+  std::int64_t ends[kMostSequences];
+  AttentionParams sequences[kMostSequences];  // `rounded` is not theirs
+  RoundParams rounded;  // of what all make, one after the other; codes null: nothing
 };
 // RestoredRows and what AttentionSettings say of them.
 struct RestoredAttentionParams {
@@ -339,23 +364,23 @@ struct ResidualStepsParams {
 // Steps behind the products that make queries, keys or values: a norm of each head (weight null:
 // without one; eps negative: none at all), rotary embedding (cos null: none), a row of the cache
 // (blocks null: none).
+// What a track's heads are in the cache.
+enum class StoredAs : std::int32_t { kNothing, kKeys, kValues };
 struct HeadTrack {
   const float* x;
   float* out;  // [rows, heads, size]
   const float* weight;
   const float* cos;
   const float* sin;
-  const std::uint64_t* blocks;
   std::int64_t heads;
   float eps;
-  std::int32_t unused;
+  StoredAs stored;
 };
 inline constexpr int kMaxHeadTracks = 3;
 struct HeadStepsParams {
   std::int64_t size;
   std::int64_t count;
-  const std::int64_t* positions;  // of the rows
-  CachedRows cache;
+  CachePlaces to;
   HeadTrack tracks[kMaxHeadTracks];
 };
 

@@ -184,21 +184,21 @@ KAKEYA_DEVICE void store_rotated(RowFormat format,
 
 // A warp a vector. Grid: kv heads, rows.
 KAKEYA_DEVICE void store(const StoreParams& p) {
-  const std::int64_t head_dim = p.cache.head_dim;
-  const std::int64_t from = (dev::block_y() * p.cache.num_kv_heads + dev::block_x()) * head_dim;
-  const std::int64_t position = dev::Global<const std::int64_t>(p.positions).load(dev::block_y());
-  const std::uint64_t address = vector_address(p.cache, p.blocks, position, dev::block_x());
+  const CachedRows& cache = p.to.cache;
+  const std::int64_t head_dim = cache.head_dim;
+  const std::int64_t from = (dev::block_y() * cache.num_kv_heads + dev::block_x()) * head_dim;
+  const std::uint64_t address = stored_address(p.to, p.are_keys, dev::block_y(), dev::block_x());
   const dev::Global<const float> x(p.rows);
   const dev::Global<std::uint8_t> bytes(reinterpret_cast<std::uint8_t*>(address));
-  if (is_rotated(p.cache.format)) {
-    store_rotated(p.cache.format, x, from, static_cast<int>(head_dim), address);
-  } else if (p.cache.format == RowFormat::kInt8) {
+  if (is_rotated(cache.format)) {
+    store_rotated(cache.format, x, from, static_cast<int>(head_dim), address);
+  } else if (cache.format == RowFormat::kInt8) {
     store_int8(x, from, head_dim, bytes);
-  } else if (p.cache.format == RowFormat::kInt4) {
+  } else if (cache.format == RowFormat::kInt4) {
     for (std::int64_t group = dev::lane(); group < head_dim / 32; group += dev::kWarp) {
       store_int4_group(x, from + group * 32, bytes, group * 18);
     }
-  } else if (p.cache.format == RowFormat::kBf16) {
+  } else if (cache.format == RowFormat::kBf16) {
     const dev::Global<std::uint16_t> out(reinterpret_cast<std::uint16_t*>(address));
     for (std::int64_t e = dev::lane(); e < head_dim; e += dev::kWarp) {
       out.store(e, float_to_bf16(x.load(from + e)));

@@ -410,7 +410,8 @@ KAKEYA_DEVICE void add_chunks(Tile& tile, int position, int end, int begun = -1)
 
 template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
-  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, 1));
+  AttentionTile<kOneVector, kMostElements> tile(p,
+                                                query_tile(p, 1, static_cast<int>(dev::block_y())));
   const SeenBy<int>& seen = tile.seen();
   tile.load_queries();
   Powers all;
@@ -426,12 +427,12 @@ KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
 
 // Rows of the cache are under way before the launches before have ended.
 template <bool kOneVector, int kMostElements>
-KAKEYA_DEVICE void attend_to_part(const AttentionParams& p) {
+KAKEYA_DEVICE void attend_to_part(const AttentionParams& p, int block) {
   const auto parts = static_cast<int>(p.spans);
-  const int part = static_cast<int>(dev::block_y()) % parts;
+  const int part = block % parts;
   const int position = parts_of(p).position(part);
   const int end = position + p.part_positions;
-  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, parts));
+  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, parts, block));
   const int first = first_chunk(tile.seen(), position, end);
   if (first < end) tile.begin_early(first);
   dev::wait_for_previous();
@@ -457,13 +458,13 @@ KAKEYA_DEVICE void tensor_one_vector_attention(const AttentionParams& p) {
 
 // A part of it. Grid: kv heads, tiles * parts.
 KAKEYA_DEVICE void tensor_attention_part(const AttentionParams& p) {
-  attend_to_part<false, kNarrowHead>(p);
+  attend_to_part<false, kNarrowHead>(p, static_cast<int>(dev::block_y()));
 }
 KAKEYA_DEVICE void wide_tensor_attention_part(const AttentionParams& p) {
-  attend_to_part<false, kMaxHeadDim>(p);
+  attend_to_part<false, kMaxHeadDim>(p, static_cast<int>(dev::block_y()));
 }
 KAKEYA_DEVICE void tensor_one_vector_part(const AttentionParams& p) {
-  attend_to_part<true, kMaxHeadDim>(p);
+  attend_to_part<true, kMaxHeadDim>(p, static_cast<int>(dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device
