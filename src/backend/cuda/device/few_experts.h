@@ -4,6 +4,8 @@
 // one to the next.
 #pragma once
 
+#include <cstddef>
+
 #include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/plain_experts.h"
 
@@ -32,7 +34,7 @@ struct TileShare {
 
   KAKEYA_DEVICE TileShare(const ExpertGroups& all, std::int64_t items, int blocks)
       : groups(all), of_tile(static_cast<unsigned>(items)) {
-    const unsigned total = static_cast<unsigned>(tile(0).num_tiles) * of_tile;
+    const unsigned total = static_cast<unsigned>(early_word(0, 3)) * of_tile;
     const auto block = static_cast<unsigned>(dev::block_x());
     first = static_cast<int>(block * total / static_cast<unsigned>(blocks));
     end = static_cast<int>((block + 1) * total / static_cast<unsigned>(blocks));
@@ -47,6 +49,12 @@ struct TileShare {
   }
   KAKEYA_DEVICE ExpertTile tile(int i) const {
     return dev::Global<const ExpertTile>(groups.tiles).load(i);
+  }
+  // The expert of an item. kEarly: before the launch has waited for the previous one, which made no
+  // tiles.
+  template <bool kEarly>
+  KAKEYA_DEVICE int expert(int item) const {
+    return kEarly ? early_word(tile_of(item), 0) : tile(tile_of(item)).expert;
   }
   // How many tiles it meets, if it has items.
   KAKEYA_DEVICE int tiles() const { return tile_of(end - 1) - first_tile + 1; }
@@ -69,9 +77,18 @@ struct TileShare {
   KAKEYA_DEVICE static int count(int slot) {
     return dev::Shared<std::int32_t>(0).load(kShareTiles * kGroupedRows + slot);
   }
+
+ private:
+  // Word `k` of tile i.
+  KAKEYA_DEVICE int early_word(int i, int k) const {
+    static_assert(offsetof(ExpertTile, expert) == 0 && offsetof(ExpertTile, num_tiles) == 12);
+    return dev::Global<const std::int32_t>(reinterpret_cast<const std::int32_t*>(groups.tiles))
+        .load_fresh(i * kUnitWords + k);
+  }
 };
 
-// Brings the strips of a warp's items to a ring of kCopies slots, ahead of what it adds up.
+// Brings the strips of a warp's items to a ring of kCopies slots, ahead of what it adds up. It may
+// be made before the launch has waited for the previous one.
 template <int kCopies, typename Work>
 class PlainFeed {
  public:
@@ -83,7 +100,7 @@ class PlainFeed {
         slots_end_(first_word + kCopies * kSlotWords),
         slot_(first_word) {
     KAKEYA_NO_UNROLL
-    for (int i = 0; i < kCopies; ++i) fill_slot();
+    for (int i = 0; i < kCopies; ++i) fill_slot<true>();
   }
 
   // Adds the next strip.
@@ -112,16 +129,17 @@ class PlainFeed {
       add_plain_step<kGroupedRows, true>(slot_ + k * kPlainStepWords, rows, step + k, zero, sums);
     }
     dev::sync_warp();
-    fill_slot();
+    fill_slot<false>();
   }
 
   // Begins to copy what comes next to the slot that has been used, or to none, and goes on to the
   // next one.
+  template <bool kEarly>
   KAKEYA_DEVICE void fill_slot() {
     constexpr int kMost = kSlotSteps * kPlainStepUnits;
     constexpr int kWarpWords = dev::kWarp * kUnitWords;
     if (left_ + dev::lane() <= 0 && items_.first < items_.end) {
-      from_ = work_.strip(items_.first) + dev::lane();
+      from_ = work_.template strip<kEarly>(items_.first) + dev::lane();
       left_ = steps_ * kPlainStepUnits - dev::lane();
       items_.first += items_.apart;
     }
@@ -191,9 +209,10 @@ struct FewHiddenWork {
   KAKEYA_DEVICE float zero() const {
     return static_cast<float>(is_gate() ? p.gate.zero : p.up.zero);
   }
+  template <bool kEarly>
   KAKEYA_DEVICE const FourWords* strip(int item) const {
     return plain_strip(is_gate() ? p.gate.data : p.up.data, p.gate,
-                       share.tile(share.tile_of(item)).expert,
+                       share.template expert<kEarly>(item),
                        share.in_tile(item) * kRunStrips + dev::warp() % kRunStrips);
   }
 
@@ -250,6 +269,8 @@ KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
   PlainFeed<kCopies, FewHiddenWork> feed(
       work, {share.first + group, kGroups, share.end}, steps,
       rows.first_word + rows.words() + dev::warp() * kCopies * kSlotWords);
+  // Behind the copies: those of the next launch come when these have.
+  dev::let_next_start();
   if (dev::warp() == 0) share.bring_pairs();
   rows.template bring<false>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
   dev::sync_block();
@@ -272,7 +293,6 @@ KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
 // Grid: blocks of the plan, of these.
 KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
   dev::wait_for_previous();
-  dev::let_next_start();
   few_hidden<kIntegerRows, kFewWarps, kHiddenCopies>(p);
 }
 KAKEYA_DEVICE void few_expert_hidden_rows(const ExpertHiddenParams& p) {
@@ -284,8 +304,9 @@ struct FewOutputWork {
   const ExpertOutputParams& p;
   const TileShare& share;
 
+  template <bool kEarly>
   KAKEYA_DEVICE const FourWords* strip(int item) const {
-    return plain_strip(p.down.data, p.down, share.tile(share.tile_of(item)).expert,
+    return plain_strip(p.down.data, p.down, share.template expert<kEarly>(item),
                        share.in_tile(item));
   }
   KAKEYA_DEVICE void store(int item, const StripSums<kGroupedRows> (&sums)[1]) const {
@@ -308,14 +329,16 @@ KAKEYA_DEVICE int few_output_words(int steps) {
          kFewWarps * kOutputCopies * kSlotWords;
 }
 
-// Grid: blocks of the plan.
+// Weights are under way before hidden columns are there. The launch before this one is not the one
+// that made the tiles. Grid: blocks of the plan.
 KAKEYA_DEVICE void few_expert_output(const ExpertOutputParams& p) {
-  dev::wait_for_previous();
-  dev::let_next_start();
   constexpr int kTileWarps = kFewWarps / kShareTiles;  // that bring the rows of a tile
   const int steps = plain_steps(p.rows);
   const TileShare share(p.groups, num_strips(p.down.rows), p.plan.blocks);
-  if (share.first == share.end) return;
+  if (share.first == share.end) {
+    dev::wait_for_previous();
+    return;
+  }
   const auto rows_of = [&](int slot) {
     const StripRows<kGroupedRows> rows(kSharePairWords, steps, false);
     return StripRows<kGroupedRows>(rows.first_word + slot * rows.words(), steps, false);
@@ -324,6 +347,8 @@ KAKEYA_DEVICE void few_expert_output(const ExpertOutputParams& p) {
   PlainFeed<kOutputCopies, FewOutputWork> feed(
       work, {share.first + dev::warp(), kFewWarps, share.end}, steps,
       rows_of(kShareTiles).first_word + dev::warp() * kOutputCopies * kSlotWords);
+  dev::wait_for_previous();
+  dev::let_next_start();
   const int own_slot = dev::warp() / kTileWarps;
   if (own_slot < share.tiles()) {
     const ExpertTile tile = share.tile(share.first_tile + own_slot);
