@@ -177,6 +177,7 @@ TEST(CudaFusion, LetsAttentionOfSequencesRunSideBySide) {
     p.rows = 1;
     p.spans = 2;
     p.partials = at(20 + sequence);
+    p.room = 2 * 66;
     p.out = at(30 + sequence);
     list.add(Kernel::tensor_attention_part, {1, 2, 256}, &p);
     list.add(Kernel::join_attention_parts, {1, 1, 256}, &p);

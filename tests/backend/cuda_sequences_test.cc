@@ -13,6 +13,7 @@
 #include "backend/backend_fixture.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/fuse.h"
+#include "backend/cuda/launch_accesses.h"
 #include "backend/cuda_recorder.h"
 #include "decode/pass.h"
 #include "formats/model_config.h"
@@ -183,6 +184,32 @@ TEST_F(CudaSequences, GoIntoSeveralLaunchesIfThereAreMany) {
   EXPECT_EQ(run_together({}, more),
             "store store store store tensor_parts_of_many join_parts_of_many "
             "tensor_parts_of_many join_parts_of_many");
+}
+
+// More parts of what is seen lie in the same room, and touch no other memory: what was fused stays.
+TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
+  const auto attend_from = [&](Position first) {
+    run({}, {{first, 1}, {first + 400, 1}}, 0, 2);
+    const void* const p = driver_->ran.parameters(2);
+    return *static_cast<const device::ManyAttentionsParams*>(p);
+  };
+  const device::ManyAttentionsParams before = attend_from(600);
+  const LaunchList list = driver_->ran;
+  const device::ManyAttentionsParams after = attend_from(664);
+  device::ManyAttentionsParams grown = before;
+  for (std::int64_t s = 0; s < before.count; ++s) {
+    EXPECT_LT(before.sequences[s].spans, after.sequences[s].spans);
+    EXPECT_EQ(before.sequences[s].partials, after.sequences[s].partials);
+    EXPECT_EQ(before.sequences[s].room, after.sequences[s].room);
+    grown.sequences[s].spans = after.sequences[s].spans;
+  }
+  EXPECT_NE(before.sequences[0].partials, before.sequences[1].partials);
+  LaunchList later = list;
+  later.replace(2, list.shape(2), &grown);
+  EXPECT_TRUE(have_equal_accesses(list, later, 2));
+  grown.sequences[1].partials += 64;
+  later.replace(2, list.shape(2), &grown);
+  EXPECT_FALSE(have_equal_accesses(list, later, 2));
 }
 
 // The launches of a pass of so many rows of each of several sequences of a model, fused.

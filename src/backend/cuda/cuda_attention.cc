@@ -91,6 +91,9 @@ LaunchShape joining_shape(const device::AttentionParams& p, std::int64_t rows) {
           device::kJoinWords};
 }
 
+// Sums begin at multiples of so many floats.
+constexpr std::int64_t kPartialsTogether = 64;
+
 // Blocks that keep a card busy.
 constexpr std::int64_t kEnoughBlocks = 256;
 
@@ -296,39 +299,49 @@ void CudaExecutor::attend(device::AttentionParams p,
   }
 }
 
-// Chooses parts of what rows see so that blocks are enough, as far as there is room for their sums.
-// Sequences of a pass each have their share of it as far as that does. Few rows of one of several
-// are a part in any case, so that they are launched with others.
+// The part of the room for sums of parts that is a sequence's own, so that attention of all may run
+// at the same time.
+std::int64_t CudaExecutor::share_of_partials() const {
+  const auto num_sequences = static_cast<std::int64_t>(batch().segments.size());
+  return num_partials_ / num_sequences / kPartialsTogether * kPartialsTogether;
+}
+
+// Chooses parts of what rows see so that blocks are enough, as far as there is room for their sums:
+// chunks only within a sequence's share of it. Few rows of one of several sequences are a part in
+// any case, so that they are launched with others.
 void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) const {
   p.part_positions = 0;
   p.spans = 1;
-  const auto num_sequences = static_cast<std::int64_t>(batch().segments.size());
   const std::int64_t part_size = p.rows * p.num_heads * (p.cache.head_dim + 2);
   const std::int64_t room = num_partials_ / part_size;
   const device::SeenBy<int> seen = device::seen_by_all(p);
   for (const int size : {device::kTensorSpan, device::kChunk}) {
     if (tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
     const std::int64_t parts = device::chunks_of(seen, size).count;
-    const bool is_only_part = num_sequences > 1 && parts == 1 && size == device::kTensorSpan;
+    const bool is_only_part =
+        batch().segments.size() > 1 && parts == 1 && size == device::kTensorSpan;
     if ((parts <= p.spans && !is_only_part) || parts > room) return;
     if (tiles * parts > Driver::kMostBlocksY) return;
     if (size == device::kChunk && parts > device::kJoinedParts) return;
-    if (size == device::kChunk && parts > num_partials_ / num_sequences / part_size) return;
+    if (size == device::kChunk && parts > share_of_partials() / part_size) return;
     p.part_positions = size;
     p.spans = parts;
   }
 }
 
-// Takes room for the sums of parts that no other sequence of the layer has, as long as there is
-// some: so their attention may run at the same time. Those that were prepared are launched before
-// theirs is used again.
-void CudaExecutor::take_partials(device::AttentionParams& p) {
+// Gives a sequence its share of the room for sums of parts, or all of it where that is too little.
+// Those that were prepared are launched before room of theirs is used again.
+void CudaExecutor::give_partials(device::AttentionParams& p, std::size_t segment) {
   const std::int64_t size = p.rows * p.num_heads * p.spans * (p.cache.head_dim + 2);
-  if (used_partials_ + size > num_partials_) {
-    attend_to_prepared_parts();
-    used_partials_ = 0;
+  const std::int64_t share = share_of_partials();
+  const bool fits = size <= share;
+  p.partials = partials_ + (fits ? static_cast<std::int64_t>(segment) * share : 0);
+  p.room = fits ? share : num_partials_;
+  for (const device::AttentionParams& other : sequences_) {
+    if (other.partials >= p.partials + p.room || p.partials >= other.partials + other.room)
+      continue;
+    return attend_to_prepared_parts();
   }
-  p.partials = partials_ + std::exchange(used_partials_, used_partials_ + size);
 }
 
 void CudaExecutor::prepare_parts(const device::AttentionParams& p) {
@@ -357,24 +370,24 @@ void CudaExecutor::attend_to_prepared_parts() {
     launch(Kernel::join_attention_parts, joining_shape(first, first.rows), &first);
     return sequences_.clear();
   }
-  device::ManyAttentionsParams parts = {};
-  device::ManyAttentionsParams rows = {};
+  device::ManyAttentionsParams all = {};
   std::int64_t num_blocks = 0;
-  std::int64_t num_rows = 0;
   for (const device::AttentionParams& p : sequences_) {
-    parts.sequences[parts.count] = p;
-    rows.sequences[rows.count] = p;
-    parts.ends[parts.count++] = num_blocks += tiles_of(p, p.rows) * p.spans;
-    rows.ends[rows.count++] = num_rows += p.rows;
+    all.sequences[all.count] = p;
+    all.ends[all.count++] = num_blocks += tiles_of(p, p.rows) * p.spans;
   }
-  launch(kernel_of_many(kernel), tensor_shape(first, num_blocks), &parts);
-  launch(Kernel::join_parts_of_many, joining_shape(first, num_rows), &rows);
+  launch(kernel_of_many(kernel), tensor_shape(first, num_blocks), &all);
+  std::int64_t num_rows = 0;
+  for (std::int64_t i = 0; i < all.count; ++i) all.ends[i] = num_rows += all.sequences[i].rows;
+  launch(Kernel::join_parts_of_many, joining_shape(first, num_rows), &all);
   sequences_.clear();
 }
 
 // Few rows are taken as many at a time as there is room for the sums of their spans; many keep a
 // card busy without.
-void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows) {
+void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p,
+                                          std::int64_t rows,
+                                          std::size_t segment) {
   const std::int64_t group = p.num_heads / p.cache.num_kv_heads;
   std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
   if (tiles_of(p, rows) * p.cache.num_kv_heads < kEnoughBlocks) {
@@ -390,10 +403,9 @@ void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p, std::int64_
     const std::int64_t tiles = tiles_of(p, p.rows);
     choose_parts(p, tiles);
     if (p.part_positions == 0) {
-      p.partials = partials_;
       launch(tensor_kernel(p.cache, false), tensor_shape(p, tiles), &p);
     } else {
-      take_partials(p);
+      give_partials(p, segment);
       prepare_parts(p);
     }
     p.queries += p.rows * width;
@@ -406,7 +418,6 @@ void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
                              Rows out) {
-  used_partials_ = 0;
   sequences_.clear();
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
@@ -431,11 +442,12 @@ void CudaExecutor::attention(ConstRows queries,
         .rows = input.queries.count,
         .spans = 1,
         .partials = nullptr,
+        .room = 0,
         .out = out.data.address() + batch().segments[s].first_row * out.width,
         .rounded = {}};
     if (settings.compute == Compute::kFast && !input.layer.is_restored &&
         device::fits_tensor_attention(parameters.cache)) {
-      attend_on_tensor_cores(parameters, input.queries.count);
+      attend_on_tensor_cores(parameters, input.queries.count, s);
       continue;
     }
     attend(parameters, input.queries.count,

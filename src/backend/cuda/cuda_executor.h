@@ -178,12 +178,13 @@ class CudaExecutor final : public Executor {
               const LayerTables& tables,
               const AttentionSettings& settings);
   void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
-  // Sets `partials`.
-  void take_partials(device::AttentionParams& p);
+  std::int64_t share_of_partials() const;
+  void give_partials(device::AttentionParams& p, std::size_t segment);
   // Launches attention of the sequences of sequences_ that can be launched with `p`, with it later.
   void prepare_parts(const device::AttentionParams& p);
   void attend_to_prepared_parts();
-  void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows);
+  // Attention of `rows` rows of the segment with this index.
+  void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows, std::size_t segment);
   // Has the device list the largest logits of each row: where its lists will begin in lists(). None
   // if there is no room.
   std::optional<std::size_t> list_largest(ConstRows rows);
@@ -229,7 +230,6 @@ class CudaExecutor final : public Executor {
   float* hidden_;
   float* partials_;  // of attention
   std::int64_t num_partials_;
-  std::int64_t used_partials_ = 0;
   std::vector<device::AttentionParams> sequences_;  // attention in parts that is launched together
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;

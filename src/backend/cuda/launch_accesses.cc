@@ -134,15 +134,14 @@ class Collector {
   // of parts.
   void of_attention(const device::AttentionParams& p, bool makes_parts, bool joins) {
     const std::int64_t size = p.rows * p.num_heads * p.cache.head_dim;
-    const std::int64_t sums = p.rows * p.num_heads * p.spans * (p.cache.head_dim + 2);
     if (joins) {
-      reads(p.partials, sums);
+      reads(p.partials, p.room);
     } else {
       reads(p.queries, size);
       reads(p.cache.keys, 1);
       reads(p.cache.values, 1);
     }
-    if (makes_parts) return writes(p.partials, sums);
+    if (makes_parts) return writes(p.partials, p.room);
     writes(p.out, size);
     writes_codes(p.rounded);
   }
@@ -347,7 +346,7 @@ namespace {
 
 bool have_equal_accesses(const device::AttentionParams& one, const device::AttentionParams& other) {
   return one.queries == other.queries && one.out == other.out && one.partials == other.partials &&
-         one.rows == other.rows && one.spans == other.spans && one.num_heads == other.num_heads &&
+         one.rows == other.rows && one.room == other.room && one.num_heads == other.num_heads &&
          one.cache.keys == other.cache.keys && one.cache.values == other.cache.values &&
          one.cache.head_dim == other.cache.head_dim;
 }

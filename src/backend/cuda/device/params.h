@@ -203,6 +203,7 @@ struct AttentionParams {
   std::int64_t rows;
   std::int64_t spans;  // at most: of what a row sees; of tensor_attention.h: parts of what all see
   float* partials;     // [rows, H, spans, 2 + E]
+  std::int64_t room;   // floats that nobody else has, from there on; of tensor_attention.h
   float* out;
   RoundParams rounded;  // of all of `out`, made by join_attention_parts(); codes null: nothing
 };
