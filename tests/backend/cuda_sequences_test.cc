@@ -166,8 +166,9 @@ const std::vector<SequenceShape> kSequences = {{700, 1},  {70, 3, 512}, {0, 1}, 
 
 TEST_F(CudaSequences, AreTakenByOneLaunchWithTheBitsOfEach) {
   EXPECT_EQ(run_together({}, kSequences), "store store tensor_parts_of_many join_parts_of_many");
-  EXPECT_EQ(run_together({.head_dim = 512}, kSequences),
-            "store store wide_parts_of_many join_parts_of_many");
+  EXPECT_EQ(run_together({.head_dim = 512}, {{700, 1}, {300, 1}}),
+            "store store wide_tensor_attention_part join_attention_parts "
+            "wide_tensor_attention_part join_attention_parts");
   EXPECT_EQ(run_together({.head_dim = 64, .one_vector = true}, kSequences),
             "store one_vector_parts_of_many join_parts_of_many");
   EXPECT_EQ(run_together({.head_dim = 128, .window = 200}, kSequences),
@@ -253,7 +254,6 @@ TEST(CudaSequencesOfAModel, HaveTheLaunchesOfRowsOfOne) {
   };
   // Few keys of one sequence are no parts; of several they are.
   const std::string join = " join_parts_of_many";
-  replace_all("wide_tensor_attention", "wide_parts_of_many" + join);
   replace_all("tensor_attention", "tensor_parts_of_many" + join);
   replace_all("tensor_one_vector_attention", "one_vector_parts_of_many" + join);
   EXPECT_EQ(launches_of(*model, recorder, 8, 1), of_one);

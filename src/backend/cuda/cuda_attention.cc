@@ -55,15 +55,13 @@ Kernel tensor_kernel(const device::CachedRows& rows, bool has_parts) {
   return is_wide ? Kernel::wide_tensor_attention : Kernel::tensor_attention;
 }
 
-Kernel kernel_of_many(Kernel part) {
-  switch (part) {
-    case Kernel::tensor_attention_part:
-      return Kernel::tensor_parts_of_many;
-    case Kernel::wide_tensor_attention_part:
-      return Kernel::wide_parts_of_many;
-    default:
-      return Kernel::one_vector_parts_of_many;
-  }
+// The sequences whose attention in parts one launch takes. Wide heads with keys have no such
+// kernel: it would need more registers than there are.
+std::size_t most_together(const device::CachedRows& rows) {
+  return rows.keys != nullptr && rows.head_dim > device::kNarrowHead ? 1 : device::kMostSequences;
+}
+Kernel kernel_of_many(const device::CachedRows& rows) {
+  return rows.keys == nullptr ? Kernel::one_vector_parts_of_many : Kernel::tensor_parts_of_many;
 }
 
 // True if one launch can store rows of both: only what SequenceRows has differs.
@@ -318,8 +316,8 @@ void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) 
   for (const int size : {device::kTensorSpan, device::kChunk}) {
     if (tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
     const std::int64_t parts = device::chunks_of(seen, size).count;
-    const bool is_only_part =
-        batch().segments.size() > 1 && parts == 1 && size == device::kTensorSpan;
+    const bool is_only_part = batch().segments.size() > 1 && most_together(p.cache) > 1 &&
+                              parts == 1 && size == device::kTensorSpan;
     if ((parts <= p.spans && !is_only_part) || parts > room) return;
     if (tiles * parts > Driver::kMostBlocksY) return;
     if (size == device::kChunk && parts > device::kJoinedParts) return;
@@ -353,7 +351,7 @@ void CudaExecutor::prepare_parts(const device::AttentionParams& p) {
     std::int64_t num_blocks = tiles_of(p, p.rows) * p.spans;
     for (const auto& before : sequences_)
       num_blocks += tiles_of(before, before.rows) * before.spans;
-    if (!is_alike || sequences_.size() == device::kMostSequences ||
+    if (!is_alike || sequences_.size() == most_together(p.cache) ||
         num_blocks > Driver::kMostBlocksY) {
       attend_to_prepared_parts();
     }
@@ -376,7 +374,7 @@ void CudaExecutor::attend_to_prepared_parts() {
     all.sequences[all.count] = p;
     all.ends[all.count++] = num_blocks += tiles_of(p, p.rows) * p.spans;
   }
-  launch(kernel_of_many(kernel), tensor_shape(first, num_blocks), &all);
+  launch(kernel_of_many(first.cache), tensor_shape(first, num_blocks), &all);
   std::int64_t num_rows = 0;
   for (std::int64_t i = 0; i < all.count; ++i) all.ends[i] = num_rows += all.sequences[i].rows;
   launch(Kernel::join_parts_of_many, joining_shape(first, num_rows), &all);

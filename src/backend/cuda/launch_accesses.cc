@@ -183,7 +183,6 @@ class Collector {
 bool is_attention_of_many(Kernel kernel) {
   switch (kernel) {
     case Kernel::tensor_parts_of_many:
-    case Kernel::wide_parts_of_many:
     case Kernel::one_vector_parts_of_many:
     case Kernel::join_parts_of_many:
       return true;
@@ -302,7 +301,6 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       to.of_attention(*static_cast<const device::AttentionParams*>(p), false, true);
       return true;
     case Kernel::tensor_parts_of_many:
-    case Kernel::wide_parts_of_many:
     case Kernel::one_vector_parts_of_many:
       to.of_attention(*static_cast<const device::ManyAttentionsParams*>(p), true, false);
       return true;

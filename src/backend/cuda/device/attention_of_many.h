@@ -27,9 +27,6 @@ KAKEYA_DEVICE void attend_to_part(const ManyAttentionsParams& p) {
 KAKEYA_DEVICE void tensor_parts_of_many(const ManyAttentionsParams& p) {
   attend_to_part<false, kNarrowHead>(p);
 }
-KAKEYA_DEVICE void wide_parts_of_many(const ManyAttentionsParams& p) {
-  attend_to_part<false, kMaxHeadDim>(p);
-}
 KAKEYA_DEVICE void one_vector_parts_of_many(const ManyAttentionsParams& p) {
   attend_to_part<true, kMaxHeadDim>(p);
 }

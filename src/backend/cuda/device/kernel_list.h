@@ -47,7 +47,6 @@
   EARLY(tensor_one_vector_part, AttentionParams)                \
   KERNEL(join_attention_parts, AttentionParams)                 \
   EARLY(tensor_parts_of_many, ManyAttentionsParams)             \
-  EARLY(wide_parts_of_many, ManyAttentionsParams)               \
   EARLY(one_vector_parts_of_many, ManyAttentionsParams)         \
   KERNEL(join_parts_of_many, ManyAttentionsParams)              \
   KERNEL(restored_attention, RestoredAttentionParams)           \
