@@ -191,6 +191,70 @@ TEST(CudaFusion, LetsAttentionOfSequencesRunSideBySide) {
   }
 }
 
+// A list that is recorded again says what differs, or that it is another one.
+TEST(CudaFusion, RecordsWhatDiffers) {
+  LaunchList list;
+  const auto record = [&](std::initializer_list<float> caps, bool ends_with_norm) {
+    list.begin_again();
+    for (const float cap : caps) {
+      const device::SoftcapParams p = {nullptr, cap, 5};
+      list.record(Kernel::softcap, {3}, &p);
+    }
+    const device::NormParams norm = {nullptr, nullptr, 1e-6F, 1, 32, nullptr};
+    if (ends_with_norm) list.record(Kernel::rms_norm, {1}, &norm);
+    list.end_again();
+  };
+  record({1.0F, 2.0F, 3.0F}, true);
+  const std::uint64_t identity = list.identity();
+  const std::uint64_t change = list.last_change();
+  record({1.0F, 2.0F, 3.0F}, true);
+  EXPECT_EQ(list.identity(), identity);
+  EXPECT_EQ(list.last_change(), change);
+  record({1.0F, 7.0F, 3.0F}, true);
+  EXPECT_EQ(list.identity(), identity);
+  EXPECT_EQ(list.size(), 4U);
+  for (std::size_t i = 0; i < list.size(); ++i) EXPECT_EQ(list.change(i) > change, i == 1) << i;
+  EXPECT_EQ(static_cast<const device::SoftcapParams*>(list.parameters(1))->cap, 7.0F);
+  const LaunchList copy = list;
+  EXPECT_NE(copy.identity(), identity);
+  record({1.0F, 7.0F, 3.0F}, false);
+  EXPECT_NE(list.identity(), identity);
+  EXPECT_EQ(list.size(), 3U);
+  const std::uint64_t shorter = list.identity();
+  record({1.0F, 7.0F}, true);
+  EXPECT_NE(list.identity(), shorter);
+  EXPECT_EQ(list.kernel(2), Kernel::rms_norm);
+}
+
+// Lists that are kept follow one that is recorded again, and another one between.
+TEST(CudaFusion, SetsWhatWasRecordedAnew) {
+  FusedLists lists;
+  LaunchList one;
+  LaunchList other;
+  const auto record = [](LaunchList& list, float cap) {
+    list.begin_again();
+    for (const float each : {1.0F, cap, 3.0F}) {
+      const device::SoftcapParams p = {nullptr, each, 5};
+      list.record(Kernel::softcap, {3}, &p);
+    }
+    list.end_again();
+  };
+  const auto cap = [](const LaunchList& fused) {
+    return static_cast<const device::SoftcapParams*>(fused.parameters(1))->cap;
+  };
+  for (const float next : {2.0F, 5.0F, 5.0F, 6.0F}) {
+    record(one, next);
+    EXPECT_EQ(cap(lists.of(one, 1)), next);
+  }
+  record(other, 9.0F);
+  EXPECT_EQ(cap(lists.of(other, 1)), 9.0F);
+  EXPECT_EQ(cap(lists.of(one, 1)), 6.0F);
+  record(other, 10.0F);
+  record(one, 7.0F);
+  EXPECT_EQ(cap(lists.of(other, 1)), 10.0F);
+  EXPECT_EQ(cap(lists.of(one, 1)), 7.0F);
+}
+
 // Steps that are not the same run of a row in each block.
 TEST(CudaFusion, LeavesRowsAloneThatOverlapOtherwise) {
   Launches launches;

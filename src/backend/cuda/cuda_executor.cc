@@ -126,12 +126,30 @@ CudaExecutor::CudaExecutor(Driver& driver,
   input_bytes_ = places.hidden;
 }
 
+// Takes the list that began with the same launch, or the one that was not used for longest.
+void CudaExecutor::record(Kernel kernel, const LaunchShape& shape, const void* parameters) {
+  if (launches_ == nullptr) {
+    auto found = std::find_if(recordings_.begin(), recordings_.end(), [&](const LaunchList& list) {
+      return list.begins_with(kernel, shape, parameters);
+    });
+    if (found == recordings_.end()) {
+      const auto oldest = std::min_element(last_recorded_.begin(), last_recorded_.end());
+      found = recordings_.begin() + (oldest - last_recorded_.begin());
+    }
+    last_recorded_[static_cast<std::size_t>(found - recordings_.begin())] = ++num_recordings_;
+    launches_ = &*found;
+    launches_->begin_again();
+  }
+  launches_->record(kernel, shape, parameters);
+}
+
 void CudaExecutor::flush() {
-  if (launches_.size() == 0) return;
+  if (launches_ == nullptr) return;
+  launches_->end_again();
   const Status launched =
-      failure_ ? driver_.launch(fused_.of(launches_, batch().rows())) : Status();
+      failure_ ? driver_.launch(fused_.of(*launches_, batch().rows())) : Status();
   if (!launched) fail(launched.error());
-  launches_.clear();
+  launches_ = nullptr;
 }
 
 void CudaExecutor::fail(Error error) {

@@ -92,6 +92,8 @@ class CudaExecutor final : public Executor {
     float* low_sums;
   };
   static constexpr std::size_t kRoundings = 4;
+  // Kinds of passes whose launches are kept, and of lists that wait for no pass.
+  static constexpr std::size_t kRecordings = 8;
   // Batches whose inputs may be on their way to the device.
   static constexpr std::size_t kBegunInputs = 4;
   // Where the tables of the blocks of keys and of values begin, in all tables; or
@@ -117,9 +119,10 @@ class CudaExecutor final : public Executor {
   void launch(Kernel kernel, const LaunchShape& shape, const void* parameters) {
     rounded_ = {};
     listed_rows_ = {};
-    launches_.add(kernel, shape, parameters);
+    record(kernel, shape, parameters);
     if (!driver_.takes_lists()) flush();
   }
+  void record(Kernel kernel, const LaunchShape& shape, const void* parameters);
   // Hands on those that wait. After a failure nothing runs until end() has told it.
   void flush();
   void fail(Error error);
@@ -253,7 +256,12 @@ class CudaExecutor final : public Executor {
   std::size_t rounding_ = 0;                        // the one that was used last
   RoundedRows rounded_;                             // which no launch has written since
   bool remembers_rounded_ = false;                  // within a pass: nobody else writes rows there
-  LaunchList launches_;
+  // Launches that wait; none: there are none. Lists that were handed on stay, for passes of their
+  // kind come again: then only what differs is written.
+  LaunchList* launches_ = nullptr;
+  std::array<LaunchList, kRecordings> recordings_;
+  std::array<std::uint64_t, kRecordings> last_recorded_ = {};
+  std::uint64_t num_recordings_ = 0;
   FusedLists fused_;
   Status failure_;
 };

@@ -43,6 +43,24 @@ struct LaunchShape {
   bool operator==(const LaunchShape&) const = default;
 };
 
+// A number that no other object has, nor had; copies have others.
+class Identity {
+ public:
+  Identity() : value_(next()) {}
+  Identity(const Identity&) : Identity() {}
+  Identity& operator=(const Identity&) {
+    value_ = next();
+    return *this;
+  }
+  ~Identity() = default;
+  std::uint64_t value() const { return value_; }
+
+ private:
+  static std::uint64_t next();
+
+  std::uint64_t value_;
+};
+
 // Kernels that are to run one after the other, with copies of what they are handed. Some may say
 // that they need not wait for all before them.
 class LaunchList {
@@ -50,6 +68,19 @@ class LaunchList {
   // A launch without blocks is left out.
   void add(Kernel kernel, const LaunchShape& shape, const void* parameters);
   void clear();
+  // Begins a list that will mostly be what this one is: record() changes what differs, and what
+  // was not recorded again by end_again() goes. Nobody says waits of such a list.
+  void begin_again() { recorded_ = 0; }
+  void record(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  void end_again();
+  // True if record() of this would change nothing so far.
+  bool begins_with(Kernel kernel, const LaunchShape& shape, const void* parameters) const;
+
+  // Another number means other kernels or waits. With the same one the launches differ whose
+  // change() is later than last_change() was.
+  std::uint64_t identity() const { return identity_.value(); }
+  std::uint64_t last_change() const { return last_change_; }
+  std::uint64_t change(std::size_t i) const { return launches_[i].change; }
 
   std::size_t size() const { return launches_.size(); }
   Kernel kernel(std::size_t i) const { return launches_[i].kernel; }
@@ -78,7 +109,17 @@ class LaunchList {
     std::size_t parameters;  // where they begin
     std::uint32_t first_wait = 0;
     std::uint32_t num_waits = 0;
+    std::uint64_t change = 0;
   };
+  bool has_launch(std::size_t i,
+                  Kernel kernel,
+                  const LaunchShape& shape,
+                  const void* parameters) const;
+  void cut(std::size_t size);
+
+  Identity identity_;
+  std::uint64_t last_change_ = 0;
+  std::size_t recorded_ = 0;
   std::vector<Launch> launches_;
   std::vector<std::byte> bytes_;
   std::vector<std::uint32_t> waits_;

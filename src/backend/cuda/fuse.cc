@@ -386,8 +386,11 @@ FusedLaunches fuse(const LaunchList& launches, std::int64_t rows) {
 }
 
 bool FusedLists::renew(Kept& kept, const LaunchList& launches) {
+  const bool is_same = kept.identity == launches.identity();
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    if (launches.has_equal_launch(kept.launches, i)) continue;
+    if (is_same ? launches.change(i) <= kept.change : launches.has_equal_launch(kept.launches, i)) {
+      continue;
+    }
     const std::size_t place = kept.fused.places[i];
     if (place == SIZE_MAX || !have_equal_accesses(kept.launches, launches, i)) return false;
     kept.launches.replace(i, launches, i);
@@ -399,8 +402,13 @@ bool FusedLists::renew(Kept& kept, const LaunchList& launches) {
 const LaunchList& FusedLists::of(const LaunchList& launches, std::int64_t rows) {
   if (launches.size() < 2 || rows == 0) return launches;
   auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-    return kept.rows == rows && kept.launches.has_equal_kernels(launches);
+    return kept.rows == rows && kept.identity == launches.identity();
   });
+  if (found == kept_.end()) {
+    found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+      return kept.rows == rows && kept.launches.has_equal_kernels(launches);
+    });
+  }
   const bool is_new = found == kept_.end();
   if (is_new && kept_.size() < kMostKept) {
     found = kept_.emplace(kept_.end());
@@ -415,6 +423,8 @@ const LaunchList& FusedLists::of(const LaunchList& launches, std::int64_t rows) 
     found->rows = rows;
     found->fused = fuse(launches, rows);
   }
+  found->identity = launches.identity();
+  found->change = launches.last_change();
   return found->fused.launches;
 }
 

@@ -40,6 +40,9 @@ class FusedLists {
     std::int64_t rows = 0;
     FusedLaunches fused;
     std::uint64_t last_used = 0;
+    // The list that `launches` was last, with its last change then.
+    std::uint64_t identity = 0;
+    std::uint64_t change = 0;
   };
   static constexpr std::size_t kMostKept = 24;
 

@@ -38,9 +38,13 @@ bool LaunchGraphs::launch(const LaunchList& launches, libcuda::Stream* stream) {
   for (std::size_t i = 0; i < launches.size(); ++i) {
     if (!is_possible(launches.shape(i))) return false;
   }
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-    return kept.launches.has_equal_kernels(launches);
-  });
+  auto found = std::find_if(kept_.begin(), kept_.end(),
+                            [&](const Kept& kept) { return kept.identity == launches.identity(); });
+  if (found == kept_.end()) {
+    found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+      return kept.launches.has_equal_kernels(launches);
+    });
+  }
   if (found == kept_.end()) {
     keep(launches);
     return false;
@@ -48,6 +52,8 @@ bool LaunchGraphs::launch(const LaunchList& launches, libcuda::Stream* stream) {
   found->last_used = ++uses_;
   const bool is_made =
       found->graph != nullptr ? set_what_differs(*found, launches) : make(*found, launches);
+  found->identity = launches.identity();
+  found->change = launches.last_change();
   if (is_made && table_.launch_graph(found->ready, stream) == kSuccess) return true;
   forget(*found);
   return false;
@@ -103,12 +109,15 @@ bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
 }
 
 bool LaunchGraphs::set_what_differs(Kept& kept, const LaunchList& launches) {
+  const bool is_same = kept.identity == launches.identity();
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    if (launches.has_equal_launch(kept.launches, i)) continue;
+    if (is_same ? launches.change(i) <= kept.change : launches.has_equal_launch(kept.launches, i)) {
+      continue;
+    }
     const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))]);
     if (table_.set_kernel_node(kept.ready, kept.nodes[i], &what.node) != kSuccess) return false;
+    kept.launches.replace(i, launches, i);
   }
-  kept.launches = launches;
   return true;
 }
 

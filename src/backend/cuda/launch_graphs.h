@@ -42,6 +42,9 @@ class LaunchGraphs {
     libcuda::ReadyGraph* ready = nullptr;
     std::vector<libcuda::GraphNode*> nodes;
     std::uint64_t last_used = 0;
+    // The list that `launches` was last, with its last change then.
+    std::uint64_t identity = 0;
+    std::uint64_t change = 0;
   };
   // Shorter lists gain nothing.
   static constexpr std::size_t kLeastLaunches = 8;
