@@ -156,7 +156,7 @@ TEST_F(CudaFolding, RoundsWhatIsNoNumber) {
 }
 
 TEST_F(CudaFolding, LeavesRoundingToOutputsOfTheMlp) {
-  for (const auto& [rows, gated] : {std::pair<std::int64_t, std::string>{1, "plain_gated_product"},
+  for (const auto& [rows, gated] : {std::pair<std::int64_t, std::string>{1, "plain_expert_hidden"},
                                     {3, "gated_integer_product"}}) {
     const Matrix& gate = matrix({224, 128});
     const Matrix& up = matrix({224, 128});
@@ -277,7 +277,7 @@ TEST_F(CudaFolding, KeepsCodesThatSeveralRead) {
                             rows_of(out, 32));
     ASSERT_TRUE(executor_->end({}));
   };
-  EXPECT_EQ(run(1, x, out, shared), "round_rows plain_product plain_gated_product");
+  EXPECT_EQ(run(1, x, out, shared), "round_rows plain_product plain_expert_hidden");
 }
 
 // A launch that nobody knows, one that writes the rows, or a product that does: codes stay what the

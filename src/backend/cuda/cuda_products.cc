@@ -126,6 +126,19 @@ void CudaExecutor::gated_matmul(
   parameters.up = as_cuda(up).weight();
   parameters.out = out.data.address();
   parameters.silu = activation == GateActivation::kSilu;
+  if (integers && x.count == 1) {
+    device::ExpertHiddenParams alone = {};
+    alone.rows = parameters.rows;
+    alone.gate = parameters.gate;
+    alone.up = parameters.up;
+    alone.top_k = 1;
+    alone.hidden = parameters.out;
+    alone.silu = parameters.silu;
+    const auto strips = plan_hidden(alone);
+    if (strips && strips->kernel == Kernel::plain_expert_hidden) {
+      return launch_product(strips->kernel, strips->shape, &alone, out);
+    }
+  }
   if (integers) {
     const StripLaunch strips = plan_gated_product(parameters);
     return launch_product(strips.kernel, strips.shape, &parameters, out);

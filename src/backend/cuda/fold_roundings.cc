@@ -16,8 +16,6 @@ namespace {
 // The most groups of four runs that a warp rounds on its own. More of them keep a block longer than
 // a launch takes that rounds each row once.
 constexpr std::int64_t kMostGroups = 9;
-// The most blocks that round a norm instead of the one that makes it: two a multiprocessor.
-constexpr std::int64_t kFewReaders = 264;
 
 template <typename Params>
 const Params& parameters(const LaunchList& launches, std::size_t i) {
@@ -56,8 +54,6 @@ CodeReader reader(const LaunchList& launches, std::size_t i) {
     case Kernel::integer_product_rows:
     case Kernel::integer_product_tiles:
       return reader_of<IntegerProductParams>(p, 0, true);
-    case Kernel::plain_gated_product:
-      return reader_of<GatedProductParams>(p, 1, false);
     case Kernel::split_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
@@ -118,13 +114,8 @@ class Folding {
     moved_.resize(from_.size());
     is_left_out_.resize(from_.size());
     rounds_.resize(from_.size());
-    unrounded_norms_.resize(from_.size());
     bool changes = false;
     for (std::size_t i = 0; i < from_.size(); ++i) {
-      if (from_.kernel(i) == Kernel::residual_steps) {
-        find_readers_of_norms(i);
-        changes = changes || unrounded_norms_[i] != 0;
-      }
       if (from_.kernel(i) != Kernel::round_rows) continue;
       is_left_out_[i] = is_joined(i) || find_only_reader(i, rounding(i));
       changes = changes || is_left_out_[i];
@@ -154,23 +145,9 @@ class Folding {
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
 
-  // A block that has a row alone rounds it later than the blocks would that read it, unless these
-  // are so many that they round it several times on a multiprocessor.
-  void find_readers_of_norms(std::size_t i) {
-    const auto& p = parameters<device::ResidualStepsParams>(from_, i);
-    for (std::int32_t k = 0; k < p.num_norms; ++k) {
-      const device::ResidualNorm& norm = p.norms[k];
-      if (norm.codes == nullptr) continue;
-      const device::RoundParams rounded = {
-          norm.out, from_.shape(i).blocks_x, p.width, norm.codes, norm.numbers, norm.low_sums};
-      if (find_only_reader(i, rounded)) unrounded_norms_[i] |= 1U << k;
-    }
-  }
-
   // Marks the launch that reads the codes which launch i makes, if it is the only one and can round
   // the rows.
   bool find_only_reader(std::size_t i, const device::RoundParams& p) {
-    const bool is_norm = from_.kernel(i) == Kernel::residual_steps;
     std::size_t only = SIZE_MAX;
     for (std::size_t later = i + 1; later < from_.size(); ++later) {
       if (writes_codes(later, p.codes)) break;
@@ -180,8 +157,6 @@ class Folding {
       only = later;
     }
     if (only == SIZE_MAX) return false;
-    if (is_norm && from_.shape(only).blocks_x * from_.shape(only).blocks_y > kFewReaders)
-      return false;
     const CodeReader found = reader(from_, only);
     const device::ProductRows& rows = *found.rows;
     const bool is_same = rows.x == p.x && rows.count == p.count && rows.width == p.width;
@@ -253,14 +228,6 @@ class Folding {
                          static_cast<const std::byte*>(from_.parameters(i));
       std::memcpy(bytes.data() + place, &rows, sizeof(rows));
     }
-    if (unrounded_norms_[i] != 0) {
-      auto p = parameters<device::ResidualStepsParams>(from_, i);
-      for (std::int32_t k = 0; k < p.num_norms; ++k) {
-        if ((unrounded_norms_[i] >> k & 1U) == 0) continue;
-        p.norms[k] = {p.norms[k].weight, p.norms[k].out, nullptr, nullptr, nullptr};
-      }
-      std::memcpy(bytes.data(), &p, sizeof(p));
-    }
     to.add(from_.kernel(i), from_.shape(i), bytes.data());
   }
 
@@ -276,8 +243,7 @@ class Folding {
   const LaunchList& from_;
   std::vector<std::size_t> moved_;
   std::vector<bool> is_left_out_;
-  std::vector<bool> rounds_;                    // its rows itself
-  std::vector<std::uint32_t> unrounded_norms_;  // bit k: norm k is left to whoever reads it
+  std::vector<bool> rounds_;  // its rows itself
 };
 
 }  // namespace

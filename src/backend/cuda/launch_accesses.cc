@@ -243,7 +243,6 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::gated_tensor_product_some:
     case Kernel::gated_tensor_product_rows:
     case Kernel::split_gated_product:
-    case Kernel::plain_gated_product:
     case Kernel::gated_integer_product:
     case Kernel::gated_integer_product_rows:
     case Kernel::gated_integer_product_tiles:

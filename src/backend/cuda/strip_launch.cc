@@ -138,13 +138,11 @@ std::optional<LaunchShape> plan_split(std::int64_t items,
   return strip_shape(items, 1, device::kSplitWarps * parts, words);
 }
 
-// The blocks of plain_product() or plain_gated_product() for `strips` each, where they fit.
-std::optional<LaunchShape> plan_plain(std::int64_t items, int strips, std::int64_t columns) {
-  if (items * strips > kMostSplitStrips) return std::nullopt;
-  const auto steps = static_cast<int>(device::num_steps(columns));
-  const int words = device::plain_product_words(steps, strips);
-  if (words > kSplitWords) return std::nullopt;
-  return strip_shape(items, 1, device::kPlainWarps, words);
+// The blocks of plain_product(), where they fit.
+std::optional<LaunchShape> plan_plain(std::int64_t strips, std::int64_t columns) {
+  const int words = device::plain_product_words(static_cast<int>(device::num_steps(columns)));
+  if (strips > kMostSplitStrips || words > kSplitWords) return std::nullopt;
+  return strip_shape(strips, 1, device::kPlainWarps, words);
 }
 
 // True if tiles (integer_tiles.h) have both matrices in one block.
@@ -261,7 +259,7 @@ StripLaunch plan_product(device::IntegerProductParams& p) {
     items += device::num_strips(p.parts[i].weight.rows);
   }
   if (p.rows.count == 1) {
-    if (const auto shape = plan_plain(items, 1, p.rows.width); shape && is_plain) {
+    if (const auto shape = plan_plain(items, p.rows.width); shape && is_plain) {
       p.plan = {};
       return {Kernel::plain_product, *shape};
     }
@@ -286,11 +284,6 @@ StripLaunch plan_gated_product(device::GatedProductParams& p) {
   const StripNeeds needs(p.rows.width, {&p.gate, &p.up});
   const std::int64_t items = device::num_strips(p.gate.rows);
   if (p.rows.count == 1) {
-    const bool is_plain = device::is_plain(p.gate) && device::is_plain(p.up);
-    if (const auto shape = plan_plain(items, 2, p.rows.width); shape && is_plain) {
-      p.plan = {};
-      return {Kernel::plain_gated_product, *shape};
-    }
     if (const auto shape = plan_split(items, 2, step_words(p.gate, p.up), needs, p.plan)) {
       return {Kernel::split_gated_product, *shape};
     }

@@ -30,7 +30,6 @@
   EARLY(split_integer_product, IntegerProductParams)            \
   EARLY(split_gated_product, GatedProductParams)                \
   LIGHT(plain_product, IntegerProductParams)                    \
-  LIGHT(plain_gated_product, GatedProductParams)                \
   KERNEL(gate, GateParams)                                      \
   KERNEL(rope_table, RopeTableParams)                           \
   KERNEL(rope, RopeParams)                                      \

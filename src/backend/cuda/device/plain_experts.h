@@ -198,11 +198,12 @@ KAKEYA_DEVICE int plain_hidden_words(int steps) {
   return 2 * kRunStrips * steps * kPlainCodeWords + plain_row_words(steps);
 }
 
-// Grid: runs, ranks.
+// Also for matrices that are no experts: without ids, of one rank. Grid: runs, ranks.
 KAKEYA_DEVICE void plain_expert_hidden(const ExpertHiddenParams& p) {
   dev::wait_for_previous();
   const auto rank = static_cast<int>(dev::block_y());
-  const std::int32_t expert = dev::Global<const std::int32_t>(p.experts).load(rank);
+  const std::int32_t expert =
+      p.experts == nullptr ? 0 : dev::Global<const std::int32_t>(p.experts).load(rank);
   const int steps = plain_steps(p.rows);
   const int strip_words = steps * kPlainCodeWords;
   const int row_word = 2 * kRunStrips * strip_words;

@@ -7,11 +7,11 @@
 
 namespace kakeya::cuda::device {
 
-inline constexpr int kPlainWarps = 8;  // of a block, which share its strips
+inline constexpr int kPlainWarps = 8;  // of a block, which share its strip
 
-// The words of shared memory: strips, whose terms lie where their weights were; then the row.
-KAKEYA_DEVICE int plain_product_words(int steps, int strips) {
-  return strips * steps * kPlainStepWords + plain_row_words(steps);
+// The words of shared memory: the strip, whose terms lie where its weights were; then the row.
+KAKEYA_DEVICE int plain_product_words(int steps) {
+  return steps * kPlainStepWords + plain_row_words(steps);
 }
 
 // Makes the terms of `count` steps, which lie from `word` on, with those of the row from `step` on:
@@ -86,47 +86,29 @@ KAKEYA_DEVICE float add_plain_output(int word, int steps) {
   return sum;
 }
 
-// By a block for kStrips strips, one item.
-template <int kStrips, typename Work>
-KAKEYA_DEVICE void multiply_plain(const ProductRows& in, const Work& work) {
-  constexpr int kWarps = kPlainWarps / kStrips;  // of a strip
+// Grid: strips of all parts.
+KAKEYA_DEVICE void plain_product(const IntegerProductParams& p) {
   const auto item = static_cast<int>(dev::block_x());
-  const int steps = plain_steps(in);
-  const Strip strip = work.strip(item, dev::warp() / kWarps);
-  const int part = dev::warp() % kWarps;
-  const int begin = steps * part / kWarps;
-  const int count = steps * (part + 1) / kWarps - begin;
-  const int word = (dev::warp() / kWarps * steps + begin) * kPlainStepWords;
+  const int steps = plain_steps(p.rows);
+  const ProductWork<1> work = {p, 0};
+  const Strip strip = work.strip(item, 0);
+  const int begin = steps * dev::warp() / kPlainWarps;
+  const int count = steps * (dev::warp() + 1) / kPlainWarps - begin;
+  const int word = begin * kPlainStepWords;
   begin_few_copies(dev::CopyPolicy(true), word, strip.data + begin * kPlainStepUnits,
                    count * kPlainStepUnits, dev::lane(), dev::kWarp);
   dev::end_copies();
   dev::wait_for_previous();
   dev::let_next_start();
-  const StripRows<1> row(kStrips * steps * kPlainStepWords, steps, false);
-  row.template bring<true, 2>(in, TileRows(in, 0), 0, steps, dev::thread(), dev::threads());
+  const StripRows<1> row(steps * kPlainStepWords, steps, false);
+  row.bring<true, 2>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
   dev::await_copies<0>();
   dev::sync_block();
   make_plain_terms(row, strip.zero, word, begin, count);
   dev::sync_block();
-  if (dev::warp() != 0) return;
-  const int output = dev::lane() % kStripOutputs;
-  const int of_strip = kStrips == 1 ? 0 : dev::lane() / kStripOutputs * steps * kPlainStepWords;
-  float own[kStrips];
-  own[0] = add_plain_output(of_strip + output * 2 * kTermWords, steps);
-  if constexpr (kStrips == 2) {
-    float other[1] = {own[0]};
-    dev::warp_swap(other, kStripOutputs);
-    own[1] = other[0];
-  }
-  if (dev::lane() < kStripOutputs) work.store_one(item, output, own);
-}
-
-// Grid, of both: items.
-KAKEYA_DEVICE void plain_product(const IntegerProductParams& p) {
-  multiply_plain<1>(p.rows, ProductWork<1>{p, 0});
-}
-KAKEYA_DEVICE void plain_gated_product(const GatedProductParams& p) {
-  multiply_plain<2>(p.rows, GatedWork<1>{p, 0});
+  if (dev::thread() >= kStripOutputs) return;
+  const float own[1] = {add_plain_output(dev::lane() * 2 * kTermWords, steps)};
+  work.store_one(item, dev::lane(), own);
 }
 
 }  // namespace kakeya::cuda::device
