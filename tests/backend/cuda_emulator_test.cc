@@ -333,7 +333,7 @@ TEST(CudaEmulator, RefusesToReadEarlyWhatTheLaunchBeforeWrites) {
     const Status status = emulator.run("read_early", read_early, shape, &parameters);
     ASSERT_FALSE(status) << copies;
     EXPECT_THAT(status.error().message(), HasSubstr("what the launch before has written"));
-    // What an earlier one wrote may be read.
+    // Reading what an earlier one wrote is fine.
     EXPECT_TRUE(emulator.run("read_early", read_early, shape, &parameters));
   }
 }

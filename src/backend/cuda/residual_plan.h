@@ -8,7 +8,7 @@
 
 namespace kakeya::cuda {
 
-// The same operations in the terms of residual_steps(); none if they are others, or if rows are too
+// Returns the operations in the terms of residual_steps(); none if they are others, or if rows are too
 // wide.
 std::optional<device::ResidualStepsParams> plan_residual_steps(
     std::span<const RowOperation> operations, std::int64_t width);

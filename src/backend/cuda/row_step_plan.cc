@@ -11,7 +11,7 @@ namespace {
 
 using device::RowStepKind;
 
-// What is the least that a block may have on every card.
+// Shared memory that a block may have on every card.
 constexpr std::int64_t kMostWords = (99 << 10) / 4;
 
 // Something that steps read: weights, a row that is brought, or what a step has made.
@@ -131,7 +131,7 @@ class Planning {
     device::RowStep step = operations_[i].step;
     step.a = values_[uses.a].place;
     step.b = uses.b == SIZE_MAX ? std::int8_t{-1} : values_[uses.b].place;
-    // What is copied is put back where it was.
+    // Rows that are copied are put back where they were.
     step.made = uses.made == SIZE_MAX ? step.a : values_[uses.made].place;
     step.keeps_factor = uses.keeps_factor;
     return step;

@@ -45,7 +45,7 @@ class DeviceMemory {
   virtual Bounds bounds_of(const void* address) const = 0;
 };
 
-// What a launch has written of the device's memory.
+// The places of the device's memory that a launch has written to.
 class WrittenMemory {
  public:
   void note(std::uintptr_t address) {

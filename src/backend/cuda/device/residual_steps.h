@@ -1,7 +1,7 @@
-// What lies between the products of a layer: norms of what they made, the sum of that and the
+// Norms and sums between the products of a layer: norms of what these made, the sum of that and the
 // residual stream, norms of the sum for the products that follow, and their roundings. A block
-// takes a row through, which its threads hold in registers: as row_steps() does, but that can be
-// anything, and takes two or three times as long.
+// takes a row through, which its threads hold in registers: row_steps() can be anything, and takes
+// two or three times as long.
 #pragma once
 
 #include "backend/cuda/device/integer_strips.h"

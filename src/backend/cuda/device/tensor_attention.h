@@ -170,8 +170,8 @@ class AttentionTile {
     copy_rows(words_.addresses(), words_.rows(), words_.has_room_for_both() ? 2 * kChunk : kChunk,
               wanted);
   }
-  // Of `count` vectors, whose addresses are at a word, those that are wanted, to another word. A
-  // warp takes each eighth.
+  // Begins to copy those that are wanted of `count` vectors, whose addresses are at a word, to
+  // another word. A warp takes each eighth.
   KAKEYA_DEVICE void copy_rows(int from, int to, int count, ChunkRows wanted) const {
     const dev::Shared<std::uint32_t> addresses(from);
     const dev::CopyPolicy policy(false);
