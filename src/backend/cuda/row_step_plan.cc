@@ -113,12 +113,12 @@ class Planning {
   bool take_place(std::size_t i) {
     if (uses_[i].made == SIZE_MAX) return true;
     Value& made = values_[uses_[i].made];
-    for (std::int8_t place = 0; place < num_places_; ++place) {
+    for (std::int64_t place = 0; place < num_places_; ++place) {
       const bool is_free = std::none_of(values_.begin(), values_.end(), [&](const Value& value) {
         return value.place == place && value.last_use > i;
       });
       if (!is_free) continue;
-      made.place = place;
+      made.place = static_cast<std::int8_t>(place);
       return true;
     }
     if (num_places_ == device::kMaxRowPlaces) return false;

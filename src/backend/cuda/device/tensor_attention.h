@@ -196,7 +196,8 @@ class AttentionTile {
     float low[4] = {};
     float high[4] = {};
     if (seen_.meets(chunk + first_key, chunk + first_key + 8)) {
-      const auto position = static_cast<float>(chunk + first_key + dev::lane() / 4);
+      const int own = chunk + first_key + dev::lane() / 4;
+      const auto position = static_cast<float>(own);
       const int steps = words_.head_dim / 32;
       if constexpr (kOneVector) {
         KAKEYA_NO_UNROLL
