@@ -8,8 +8,8 @@
 
 namespace kakeya::cuda {
 
-// Returns the operations in the terms of residual_steps(); none if they are others, or if rows are too
-// wide.
+// Returns the operations in the terms of residual_steps(); none if they are others, or if rows are
+// too wide.
 std::optional<device::ResidualStepsParams> plan_residual_steps(
     std::span<const RowOperation> operations, std::int64_t width);
 
