@@ -16,10 +16,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/fuse.h"
 #include "backend/cuda_recorder.h"
-#include "formats/model_config.h"
-#include "formats/model_tensors.h"
 #include "formats/quantized_tensors.h"
-#include "model/random_source.h"
 #include "model/test_model.h"
 
 namespace kakeya::cuda {
@@ -393,13 +390,10 @@ TEST_F(CudaFolding, RoundsWhatAttentionMakesInPassesThatFollow) {
 
 // The demo model's shape, of which a decoded token has nothing else to round by itself.
 TEST(CudaFoldingOfAModel, LeavesNoRoundingOfATokenToItself) {
-  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
-  ThreadPool pool({.num_threads = 1});
-  RandomSource source(expected_tensors(config), 3, pool, QuantizedFormat::kQ40);
-  auto driver = std::make_unique<Recorder>();
-  Recorder& recorder = *driver;
-  const auto model = test::TestModel::load(config, source, create_backend_on(std::move(driver), 1),
-                                           Compute::kFast);
+  const RecordedModel recorded;
+  const ModelConfig& config = recorded.config;
+  Recorder& recorder = *recorded.recorder;
+  const auto& model = recorded.model;
   ASSERT_NE(model, nullptr);
   const auto timeline = model->timeline({.context = 16, .max_rows = 4}, 4);
   test::run(*timeline, test::random_ids(2, 5), {}, 1);

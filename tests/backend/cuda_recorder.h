@@ -5,8 +5,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/driver.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "model/random_source.h"
+#include "model/test_model.h"
 
 namespace kakeya::cuda {
 
@@ -51,5 +57,21 @@ inline std::string names_of(const LaunchList& launches) {
   }
   return names;
 }
+
+// The demo model's shape, so that all rules of fusion apply, with random weights of four bits.
+struct RecordedModel {
+  RecordedModel() {
+    auto driver = std::make_unique<Recorder>();
+    recorder = driver.get();
+    model = test::TestModel::load(config, source, create_backend_on(std::move(driver), 1),
+                                  Compute::kFast);
+  }
+
+  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
+  ThreadPool pool{{.num_threads = 1}};
+  RandomSource source{expected_tensors(config), 3, pool, QuantizedFormat::kQ40};
+  Recorder* recorder = nullptr;  // the model's
+  std::unique_ptr<test::TestModel> model;
+};
 
 }  // namespace kakeya::cuda

@@ -16,9 +16,6 @@
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda_recorder.h"
 #include "decode/pass.h"
-#include "formats/model_config.h"
-#include "formats/model_tensors.h"
-#include "model/random_source.h"
 #include "model/test_model.h"
 
 namespace kakeya::cuda {
@@ -235,13 +232,10 @@ std::string launches_of(test::TestModel& model,
 }
 
 TEST(CudaSequencesOfAModel, HaveTheLaunchesOfRowsOfOne) {
-  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
-  ThreadPool pool({.num_threads = 1});
-  RandomSource source(expected_tensors(config), 3, pool, QuantizedFormat::kQ40);
-  auto driver = std::make_unique<Recorder>();
-  Recorder& recorder = *driver;
-  const auto model = test::TestModel::load(config, source, create_backend_on(std::move(driver), 1),
-                                           Compute::kFast);
+  const RecordedModel recorded;
+  const ModelConfig& config = recorded.config;
+  Recorder& recorder = *recorded.recorder;
+  const auto& model = recorded.model;
   ASSERT_NE(model, nullptr);
   WorkspacePlan plan = plan_target_passes(config, 8, 8);
   plan.executor.max_sequences = 8;

@@ -117,7 +117,7 @@ class Folding {
     bool changes = false;
     for (std::size_t i = 0; i < from_.size(); ++i) {
       if (from_.kernel(i) != Kernel::round_rows) continue;
-      is_left_out_[i] = is_joined(i) || find_only_reader(i, rounding(i));
+      is_left_out_[i] = is_joined(i) || find_only_reader(i);
       changes = changes || is_left_out_[i];
     }
     if (changes) write();
@@ -145,9 +145,9 @@ class Folding {
     return device::makes_rows_of(parameters<device::AttentionParams>(from_, i - 1), rounding(i));
   }
 
-  // Marks the launch that reads the codes which launch i makes, if it is the only one and can round
-  // the rows.
-  bool find_only_reader(std::size_t i, const device::RoundParams& p) {
+  // Marks the launch that reads the codes, if it is the only one and can round the rows.
+  bool find_only_reader(std::size_t i) {
+    const device::RoundParams& p = rounding(i);
     std::size_t only = SIZE_MAX;
     for (std::size_t later = i + 1; later < from_.size(); ++later) {
       if (writes_codes(later, p.codes)) break;
@@ -160,7 +160,7 @@ class Folding {
     const CodeReader found = reader(from_, only);
     const device::ProductRows& rows = *found.rows;
     const bool is_same = rows.x == p.x && rows.count == p.count && rows.width == p.width;
-    if (!is_same || !can_round(found, from_.shape(only)) || !stays_until(i, p, only)) return false;
+    if (!is_same || !can_round(found, from_.shape(only)) || !stays_until(i, only)) return false;
     rounds_[only] = true;
     return true;
   }
@@ -180,7 +180,8 @@ class Folding {
 
   // True if no launch behind a rounding writes what it reads, up to another one and with that: its
   // blocks read and write at the same time.
-  bool stays_until(std::size_t i, const device::RoundParams& p, std::size_t last) const {
+  bool stays_until(std::size_t i, std::size_t last) const {
+    const device::RoundParams& p = rounding(i);
     const auto at = reinterpret_cast<std::uintptr_t>(p.x);
     const Access read = {at, at + static_cast<std::uintptr_t>(p.count * p.width) * sizeof(float),
                          false};

@@ -139,6 +139,7 @@ class OwnColumns {
     const int steps = static_cast<int>(num_steps(width_));
     const int groups = (width_ + kGroupColumns - 1) / kGroupColumns;
     const dev::Shared<float> x(place_word(step.a));
+    const RoundedRows to = {step.codes, step.numbers, step.low_sums};
     dev::sync_block();
     KAKEYA_NO_UNROLL
     for (int group = dev::warp(); group < groups; group += kGroups * kNormSegments) {
@@ -152,27 +153,10 @@ class OwnColumns {
       KAKEYA_UNROLL
       for (int k = 0; k < kGroups; ++k) {
         const int run = 4 * (group + k * kNormSegments) + dev::lane() / 8;
-        if (run < 2 * steps) store_run(step, row * steps, run, rounded, k);
+        if (run < 2 * steps) to.store(row * steps, run, rounded, k);
       }
     }
     dev::sync_block();
-  }
-
-  // Codes and numbers where ProductRows has them, from step `first` on.
-  template <int kGroups>
-  KAKEYA_DEVICE static void store_run(
-      const RowStep& to, std::int64_t first, int run, const RunGroups<kGroups>& rounded, int k) {
-    const std::int64_t step = first + run / 2;
-    const int in_step = run % 2;
-    const int half = dev::lane() / 4 % 2;
-    dev::Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.codes))
-        .store(step * (kStepColumns / 4) + dev::lane() % 4 * kUnitWords + in_step * 2 + half,
-               rounded.codes[k]);
-    if (dev::lane() % 8 != 0) return;
-    const TwoFloats numbers = {{rounded.sums[k], rounded.steps[k]}};
-    dev::Global<TwoFloats>(reinterpret_cast<TwoFloats*>(to.numbers))
-        .store(step * (kStepNumbers / 2) + in_step, numbers);
-    dev::Global<float>(to.low_sums).store(step * kStepLowSums + in_step, rounded.lows[k]);
   }
 
   const int width_;

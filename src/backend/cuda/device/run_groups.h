@@ -79,6 +79,31 @@ struct RunGroups {
   }
 };
 
+// Codes and numbers of rounded rows in the device's memory, where ProductRows has them.
+struct RoundedRows {
+  std::int8_t* codes;
+  float* numbers;
+  float* low_sums;
+
+  // Stores the lane's part of a run of group number `k`; `first`: the step at which its row begins.
+  template <int kCount>
+  KAKEYA_DEVICE void store(std::int64_t first,
+                           int run,
+                           const RunGroups<kCount>& rounded,
+                           int k) const {
+    const std::int64_t step = first + run / 2;
+    const int in_step = run % 2;
+    const int half = dev::lane() / 4 % 2;
+    dev::Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(codes))
+        .store(step * (kStepColumns / 4) + dev::lane() % 4 * kUnitWords + in_step * 2 + half,
+               rounded.codes[k]);
+    if (dev::lane() % 8 != 0) return;
+    dev::Global<TwoFloats>(reinterpret_cast<TwoFloats*>(numbers))
+        .store(step * (kStepNumbers / 2) + in_step, {{rounded.sums[k], rounded.steps[k]}});
+    dev::Global<float>(low_sums).store(step * kStepLowSums + in_step, rounded.lows[k]);
+  }
+};
+
 // Rows as products with integers see them. Grid: groups of a row / kProductWarps, rows.
 KAKEYA_DEVICE void round_rows(const RoundParams& p) {
   const std::int64_t column = product_warp() * kGroupColumns + dev::lane() * 4;
@@ -94,18 +119,10 @@ KAKEYA_DEVICE void round_rows(const RoundParams& p) {
   }
   if (!is_there) x[0] = {};
   const RunGroups<1> rounded(x);
-  const std::int64_t run = column / 32;
-  if (run >= 2 * num_steps(p.width)) return;
-  const std::int64_t step = dev::block_y() * num_steps(p.width) + run / 2;
-  const auto in_step = static_cast<int>(run % 2);
-  dev::Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(p.codes))
-      .store(step * kStepColumns / 4 + dev::lane() % 4 * kUnitWords + in_step * 2 +
-                 dev::lane() / 4 % 2,
-             rounded.codes[0]);
-  if (dev::lane() % 8 != 0) return;
-  dev::Global<TwoFloats>(reinterpret_cast<TwoFloats*>(p.numbers))
-      .store(step * kStepNumbers / 2 + in_step, {{rounded.sums[0], rounded.steps[0]}});
-  dev::Global<float>(p.low_sums).store(step * kStepLowSums + in_step, rounded.lows[0]);
+  const std::int64_t steps = num_steps(p.width);
+  const auto run = static_cast<int>(column / 32);
+  if (run >= 2 * steps) return;
+  RoundedRows{p.codes, p.numbers, p.low_sums}.store(dev::block_y() * steps, run, rounded, 0);
 }
 
 }  // namespace kakeya::cuda::device
