@@ -59,6 +59,9 @@ void plan_rounds(std::span<const StepCandidate> running,
     last = turns.first_round + i;
   }
   turns.first_round = ((std::ssize(decoding) == room ? last : turns.first_round) + 1) % count;
+  // Passes of the same sequences are alike from one step to the next, as backends hope that keep
+  // what they prepare for one.
+  std::ranges::sort(decoding);
 }
 
 std::int64_t draft_rows(std::span<const StepCandidate> running,

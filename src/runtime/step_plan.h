@@ -52,8 +52,8 @@ struct PromptRows {
   std::int64_t logit_rows = 0;  // the last ones of these, whose logits are wanted
 };
 
-// Chooses who decodes: everybody, if there are enough rows; else requests take turns. Prompts keep
-// some rows: neither kind waits until the other is done.
+// Chooses who decodes, in ascending order: everybody, if there are enough rows; else requests take
+// turns. Prompts keep some rows: neither kind waits until the other is done.
 void plan_rounds(std::span<const StepCandidate> running,
                  const StepLimits& limits,
                  StepTurns& turns,

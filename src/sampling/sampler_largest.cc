@@ -57,6 +57,10 @@ std::optional<TokenId> Sampler::choose(const LargestLogits& largest,
 }
 
 std::size_t Sampler::keep_allowed(std::span<const TokenLogit> listed, bool masked) {
+  if (!masked && suppressed_.empty() && options_.logit_bias.empty() && !penalises()) {
+    std::ranges::copy(listed, candidates_.begin());
+    return listed.size();
+  }
   std::size_t count = 0;
   for (const auto& [id, logit] : listed) {
     if (masked && !is_allowed(static_cast<std::size_t>(id))) continue;

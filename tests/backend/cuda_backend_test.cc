@@ -302,6 +302,60 @@ TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
   }
 }
 
+// What attention is handed changes, its parts and their sum, and nothing else: neither does a batch
+// change its order from step to step, nor the place of its tables.
+TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
+  const auto engine =
+      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                        .backend = "cuda-emulated",
+                        .session = {.context = 64, .max_rows = 16}},
+                       [](std::unique_ptr<Backend>) { return create_backend_on(create()); })
+          .value();
+  const auto scheduler = engine->create_scheduler({.max_sequences = 2}).value();
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    Request request{.prompt = test::random_ids(3, i)};
+    request.generate = {.max_tokens = 9, .draft_length = 0, .ignore_model_stop_ids = true};
+    ASSERT_OK(scheduler->add(std::move(request)));
+  }
+  const std::int64_t layers = engine->config().num_hidden_layers;
+  fake::Record before = record();
+  std::vector<Calls> steps;
+  std::vector<std::int64_t> changes;
+  for (int step = 0; step < 6; ++step) {
+    ASSERT_TRUE(scheduler->step().value());
+    steps.push_back(calls_between(before, record()));
+    changes.push_back(record().set_nodes - before.set_nodes);
+    before = record();
+  }
+  const Calls pass = {.graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1};
+  EXPECT_THAT(std::span(steps).last(2), Each(pass));
+  EXPECT_THAT(std::span(changes).last(2), Each(2 * layers));
+}
+
+// One after the other, each by itself: the tables of one take the place of the other's.
+TEST_F(CudaDriver, SequencesThatTakeTurnsHaveTheSameGraphs) {
+  const auto engine =
+      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
+                        .backend = "cuda-emulated",
+                        .session = {.context = 64, .max_rows = 16}},
+                       [](std::unique_ptr<Backend>) { return create_backend_on(create()); })
+          .value();
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    sessions.push_back(engine->create_session().value());
+    ASSERT_OK(sessions.back()->append(test::random_ids(3, i)));
+  }
+  const std::int64_t layers = engine->config().num_hidden_layers;
+  for (int turn = 0; turn < 6; ++turn) {
+    const fake::Record before = record();
+    ASSERT_OK(sessions[static_cast<std::size_t>(turn) % 2]->generate(
+        {.max_tokens = 1, .draft_length = 0, .ignore_model_stop_ids = true}));
+    if (turn < 4) continue;
+    EXPECT_EQ(record().graph_launches - before.graph_launches, 1) << turn;
+    EXPECT_LE(record().set_nodes - before.set_nodes, layers) << turn;
+  }
+}
+
 TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {
   set("memory=4194304");
   const auto engine = EngineImpl::open(

@@ -80,6 +80,7 @@ void check_budgets(const std::vector<StepCandidate>& running,
   std::int64_t logits = rows;
   std::int64_t prompt_rows = 0;
   std::set<std::size_t> seen;
+  RC_ASSERT(std::ranges::is_sorted(step.decoding));
   for (const std::size_t index : step.decoding) {
     RC_ASSERT(running[index].kind == Kind::kDecodes);
     RC_ASSERT(seen.insert(index).second);

@@ -32,22 +32,12 @@ bool BlockTables::find() {
   return false;
 }
 
-bool BlockTables::is_successor_of(std::size_t i) const {
-  if (kept_[i].size != tables_.size()) return false;
-  return std::equal(tables_.begin(), tables_.end(), pinned(i),
-                    [](std::uint64_t now, std::uint64_t before) {
-                      return now == before || now == 0 || before == 0;
-                    });
-}
-
-// A cache that grows keeps its place: kernels of the next pass are handed what they were.
+// Tables of the same size take the place of those before them, of the same sequences or of others:
+// kernels of the next pass are handed what they were. A copy costs less than other launches.
 std::size_t BlockTables::choose_place() const {
-  for (std::size_t i = 0; i < kKept; ++i) {
-    if (is_successor_of(i)) return i;
-  }
-  const auto oldest =
-      std::min_element(kept_.begin(), kept_.end(),
-                       [](const Kept& a, const Kept& b) { return a.last_used < b.last_used; });
+  const auto alike = std::ranges::find(kept_, tables_.size(), &Kept::size);
+  if (alike != kept_.end()) return static_cast<std::size_t>(alike - kept_.begin());
+  const auto oldest = std::ranges::min_element(kept_, {}, &Kept::last_used);
   return static_cast<std::size_t>(oldest - kept_.begin());
 }
 

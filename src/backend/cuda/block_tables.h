@@ -1,5 +1,5 @@
 // Tables of the blocks of caches, as the device has them. Those of a batch are one piece. The last
-// few pieces stay there: target and drafter, and sequences, take turns.
+// few pieces of different sizes stay there: target and drafter take turns.
 #pragma once
 
 #include <array>
@@ -46,8 +46,6 @@ class BlockTables {
   std::uint64_t* pinned(std::size_t i) const {
     return reinterpret_cast<std::uint64_t*>(pinned_.get()) + i * capacity_;
   }
-  // True if a piece became these tables by blocks that came or went.
-  bool is_successor_of(std::size_t i) const;
   std::size_t choose_place() const;
   Status grow();
 
