@@ -302,8 +302,8 @@ TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
   }
 }
 
-// What attention is handed changes, its parts and their sum, and nothing else: neither does a batch
-// change its order from step to step, nor the place of its tables.
+// Parameters of attention change, of its parts and their sum, and nothing else: neither does a
+// batch change its order from step to step, nor the place of its tables.
 TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
   const auto engine =
       EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,

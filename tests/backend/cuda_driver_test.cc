@@ -153,13 +153,34 @@ TEST_F(CudaDriver, AsksForLargeSharedMemoryOnce) {
   EXPECT_EQ(floats.read(), (std::vector<float>{8.0F}));
 }
 
+// More than half of what a multiprocessor has, so that a second block has no room there.
+TEST_F(CudaDriver, SpreadsTheBlocksOfALaunch) {
+  const auto driver = create();
+  EXPECT_EQ(record().carveouts, std::ssize(kKernelNames));
+  Floats floats(*driver, {1.0F});
+  const device::AddParams parameters = {floats.data().address(), floats.data().address(), 1.0F, 1,
+                                        floats.data().address()};
+  LaunchList list;
+  list.add(Kernel::add, {1, 1, 128, 64}, &parameters);
+  ASSERT_TRUE(driver->launch(list));
+  EXPECT_LT(record().most_shared_bytes, 1024);
+  list.add(Kernel::add, {1, 1, 128, 64, /*is_spread=*/true}, &parameters);
+  ASSERT_TRUE(driver->launch(list));
+  ASSERT_TRUE(driver->synchronize());
+  EXPECT_GT(2 * (record().most_shared_bytes + 1024), fake::kSharedBytes);
+  EXPECT_LT(record().most_shared_bytes, fake::kSharedBytes / 2);
+}
+
 // Ten launches or so, each of which doubles the first `count` floats.
-LaunchList doublings(const Floats& floats, std::size_t launches, std::int64_t count) {
+LaunchList doublings(const Floats& floats,
+                     std::size_t launches,
+                     std::int64_t count,
+                     const LaunchShape& shape = {1, 1, 128, 0}) {
   LaunchList list;
   for (std::size_t i = 0; i < launches; ++i) {
     const device::AddParams parameters = {floats.data().address(), floats.data().address(), 1.0F,
                                           i == 2 ? count : 3, floats.data().address()};
-    list.add(Kernel::add, {1, 1, 128, 0}, &parameters);
+    list.add(Kernel::add, shape, &parameters);
   }
   return list;
 }
@@ -184,6 +205,19 @@ TEST_F(CudaDriver, LaunchesAListThatComesAgainAsAGraph) {
   EXPECT_EQ(record().graph_launches, 4);
 }
 
+// As passes of more rows: nothing is set when they take turns.
+TEST_F(CudaDriver, KeepsAGraphForEachShapeOfAList) {
+  const auto driver = create();
+  Floats floats(*driver, {1.0F, 1.0F, 1.0F});
+  for (int turn = 0; turn < 4; ++turn) {
+    ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
+    ASSERT_TRUE(driver->launch(doublings(floats, 8, 1, {2, 1, 128, 0})));
+  }
+  EXPECT_EQ(record().graphs, 2);
+  EXPECT_EQ(record().graph_launches, 6);
+  EXPECT_EQ(record().set_nodes, 0);
+}
+
 // From compute capability 9.0 on.
 TEST_F(CudaDriver, LetsKernelsOfGraphsStartEarlyWhereTheCardCan) {
   for (const bool can : {true, false}) {
@@ -200,12 +234,12 @@ TEST_F(CudaDriver, LetsKernelsOfGraphsStartEarlyWhereTheCardCan) {
 TEST_F(CudaDriver, KeepsTheGraphsOfListsThatComeOften) {
   const auto driver = create();
   Floats floats(*driver, {0.0F, 0.0F, 0.0F});
-  for (std::size_t other = 9; other < 60; ++other) {
+  for (std::size_t other = 9; other < 100; ++other) {
     ASSERT_TRUE(driver->launch(doublings(floats, 8, 3)));
     ASSERT_TRUE(driver->launch(doublings(floats, other, 3)));
   }
   EXPECT_EQ(record().graphs, 1);
-  EXPECT_EQ(record().graph_launches, 50);
+  EXPECT_EQ(record().graph_launches, 90);
   // Too short for one.
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(driver->launch(doublings(floats, 7, 3)));
   EXPECT_EQ(record().graphs, 1);

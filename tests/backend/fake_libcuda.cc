@@ -158,6 +158,8 @@ Code put_kernel_off(const libcuda::KernelNode& what, std::vector<std::byte> hand
   if (what.blocks_z != 1 || what.threads_y != 1 || what.threads_z != 1 || what.extra != nullptr) {
     return lib.misuse(kInvalidValue, "a launch that is not one of ours");
   }
+  auto& most = library().record.most_shared_bytes;
+  most = std::max(most, std::int64_t{what.shared_bytes});
   if (what.shared_bytes > static_cast<unsigned>(kernel.shared_bytes)) {
     return lib.misuse(kInvalidValue, "more shared memory than was asked for before");
   }
@@ -243,6 +245,8 @@ Code cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
     *value = capability / 10;
   } else if (attribute == libcuda::kCapabilityMinor) {
     *value = capability % 10;
+  } else if (attribute == libcuda::kSharedBytes) {
+    *value = static_cast<int>(fake::kSharedBytes);
   } else {
     return kInvalidValue;
   }
@@ -363,6 +367,11 @@ Code cuFuncSetAttribute(libcuda::Function* function, int attribute, int value) {
   const Call call("cuFuncSetAttribute");
   if (call.fails()) return call.code();
   constexpr auto kMost = static_cast<int>(emulated::Emulator::kMostSharedBytes);
+  if (attribute == libcuda::kSharedCarveout) {
+    if (value != libcuda::kMostCarveout) return kInvalidValue;
+    ++library().record.carveouts;
+    return kSuccess;
+  }
   if (attribute != libcuda::kMostDynamicSharedBytes || value > kMost) return kInvalidValue;
   ++library().record.attributes;
   reinterpret_cast<KernelHandle*>(function)->shared_bytes = value;

@@ -14,11 +14,13 @@ struct Record {
   std::int64_t objects = 0;   // contexts, streams, modules and pinned memory that are there now
   std::int64_t launches = 0;  // those of graphs, too
   std::int64_t single_launches = 0;
-  std::int64_t graphs = 0;  // that were made ready
+  std::int64_t most_shared_bytes = 0;  // of a launch
+  std::int64_t graphs = 0;             // that were made ready
   std::int64_t graph_launches = 0;
   std::int64_t set_nodes = 0;     // of graphs that were ready
   std::int64_t early_starts = 0;  // edges of graphs behind which a kernel starts early
-  std::int64_t attributes = 0;    // that were set
+  std::int64_t attributes = 0;    // that were set, but for those of the next kind
+  std::int64_t carveouts = 0;     // kernels that want all the shared memory there is
   std::int64_t uploads = 0;
   std::int64_t downloads = 0;
   std::int64_t copies = 0;    // within the card, and fills
@@ -40,6 +42,9 @@ inline constexpr const char* kSettings = "KAKEYA_FAKE_CUDA";
 // The function of the library that gives its record.
 inline constexpr const char* kRecordSymbol = "kakeya_fake_cuda_record";
 using RecordFunction = Record* (*)();
+
+// The shared memory of a multiprocessor.
+inline constexpr std::int64_t kSharedBytes = 164 << 10;
 
 // The beginning of a module, as of the files that nvcc makes.
 inline constexpr std::uint32_t kImageMagic = 0xba55ed50U;

@@ -304,17 +304,19 @@ std::int64_t CudaExecutor::share_of_partials() const {
   return num_partials_ / num_sequences / kPartialsTogether * kPartialsTogether;
 }
 
-// Chooses parts of what rows see so that blocks are enough, as far as there is room for their sums:
-// chunks only within a sequence's share of it. Few rows of one of several sequences are a part in
-// any case, so that they are launched with others.
+// Chooses parts of what rows see so that blocks are enough, those of all sequences of a launch, as
+// far as there is room for their sums: chunks only within a sequence's share of it. Few rows of one
+// of several sequences are a part in any case, so that they are launched with others.
 void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) const {
   p.part_positions = 0;
   p.spans = 1;
   const std::int64_t part_size = p.rows * p.num_heads * (p.cache.head_dim + 2);
   const std::int64_t room = num_partials_ / part_size;
   const device::SeenBy<int> seen = device::seen_by_all(p);
+  const auto together =
+      static_cast<std::int64_t>(std::min(batch().segments.size(), most_together(p.cache)));
   for (const int size : {device::kTensorSpan, device::kChunk}) {
-    if (tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
+    if (together * tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
     const std::int64_t parts = device::chunks_of(seen, size).count;
     const bool is_only_part = batch().segments.size() > 1 && most_together(p.cache) > 1 &&
                               parts == 1 && size == device::kTensorSpan;

@@ -61,7 +61,7 @@ class CudaDriver final : public Driver {
   std::uint64_t num_changes() const override { return space_.num_changes(); }
 
   // Errors: kUnavailable.
-  Status load(const DeviceImage& image, int capability_major);
+  Status load(const DeviceImage& image, const CardLaunches& card);
   Status launch(const LaunchList& launches) override;
   Status synchronize() override {
     const CardStream::Turn turn(*stream_);
@@ -81,10 +81,12 @@ class CudaDriver final : public Driver {
   std::span<std::byte> staging_;  // pinned
   libcuda::Module* module_ = nullptr;
   std::array<KernelHandle, kNumKernels> kernels_;
+  CardLaunches card_;
   LaunchGraphs graphs_;
 };
 
-Status CudaDriver::load(const DeviceImage& image, int capability_major) {
+Status CudaDriver::load(const DeviceImage& image, const CardLaunches& card) {
+  card_ = card;
   const CardStream::Turn turn(*stream_);
   const Table& table = stream_->table();
   const auto refused = [&](std::string_view what, Code code) {
@@ -100,10 +102,13 @@ Status CudaDriver::load(const DeviceImage& image, int capability_major) {
     const std::string symbol = fmt::format("kakeya_{}", kKernelNames[i]);
     code = table.get_function(&kernels_[i].function, module_, symbol.c_str());
     if (code != libcuda::kSuccess) return refused(symbol, code);
+    // A multiprocessor that must first divide its memory anew takes no block beside those of other
+    // kernels. Cards may have their own mind.
+    table.set_attribute(kernels_[i].function, libcuda::kSharedCarveout, libcuda::kMostCarveout);
   }
   std::array<libcuda::Function*, kNumKernels> functions;
   for (std::size_t i = 0; i < kNumKernels; ++i) functions[i] = kernels_[i].function;
-  graphs_.set_functions(functions, capability_major >= kEarlyStartCapability);
+  graphs_.set_functions(functions, card_);
   return {};
 }
 
@@ -149,7 +154,7 @@ Status CudaDriver::launch(const LaunchList& launches) {
   bool is_allowed = true;
   for (std::size_t i = 0; i < launches.size() && is_allowed; ++i) {
     is_allowed = allow(kernels_[static_cast<std::size_t>(launches.kernel(i))],
-                       launches.shape(i).shared_words * 4) == libcuda::kSuccess;
+                       card_.shared_bytes(launches.shape(i))) == libcuda::kSuccess;
   }
   if (is_allowed && graphs_.launch(launches, stream_->stream())) {
     stream_->set_last_kernel(
@@ -164,7 +169,7 @@ Status CudaDriver::launch(const LaunchList& launches) {
 
 Status CudaDriver::launch_one(Kernel kernel, const LaunchShape& shape, const void* parameters) {
   const auto index = static_cast<std::size_t>(kernel);
-  const std::uint32_t shared_bytes = shape.shared_words * 4;
+  const std::uint32_t shared_bytes = card_.shared_bytes(shape);
   Code code = allow(kernels_[index], shared_bytes);
   if (code == libcuda::kSuccess) {
     // The library copies what the kernel is handed before it returns.
@@ -188,6 +193,7 @@ struct FoundCard {
   Table table;
   int device = 0;
   Card card;
+  CardLaunches launches;
 };
 
 Status check_driver(const Table& table, int least) {
@@ -196,6 +202,19 @@ Status check_driver(const Table& table, int least) {
   return error(StatusCode::kFailedPrecondition,
                "the NVIDIA driver is too old: it knows CUDA {}, expected {} or later",
                libcuda::version_text(version), libcuda::version_text(least));
+}
+
+CardLaunches launches_of(const Table& table, int device, const Card& card) {
+  // Bytes that the system keeps of each block, and the step in which a block gets shared memory.
+  constexpr std::uint32_t kKeptBytes = 1024;
+  constexpr std::uint32_t kStepBytes = 128;
+  CardLaunches launches = {.starts_early = card.capability_major >= kEarlyStartCapability};
+  int bytes = 0;
+  if (table.device_attribute(&bytes, libcuda::kSharedBytes, device) == libcuda::kSuccess &&
+      bytes > 2 * static_cast<int>(kKeptBytes)) {
+    launches.spread_bytes = static_cast<std::uint32_t>(bytes) / 2 - kKeptBytes + kStepBytes;
+  }
+  return launches;
 }
 
 // Errors: of those of create_cuda_driver() all before there is a context.
@@ -227,7 +246,10 @@ Result<FoundCard> find_card(const CardOptions& options) {
                  options.device, libcuda::describe(table, code));
   }
   card.name = name.data();
-  if (card.capability_major >= kLeastCapability) return found;
+  if (card.capability_major >= kLeastCapability) {
+    found.launches = launches_of(table, device, card);
+    return found;
+  }
   return error(StatusCode::kFailedPrecondition,
                "card {}, {}, has compute capability {}.{}, expected {}.0 or later", options.device,
                card.name, card.capability_major, card.capability_minor, kLeastCapability);
@@ -243,7 +265,7 @@ Result<OpenCard> open_card(const CardOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(auto stream, CardStream::open(found.table, found.device,
                                                         fmt::format("cuda:{}", options.device)));
   OpenCard open = {std::move(found.card), std::make_unique<CudaDriver>(std::move(stream))};
-  KAKEYA_TRY(open.driver->load(options.image, open.card.capability_major));
+  KAKEYA_TRY(open.driver->load(options.image, found.launches));
   return open;
 }
 

@@ -39,6 +39,9 @@ struct LaunchShape {
   std::int64_t blocks_y = 1;
   int threads = 32;  // of a block, whole warps
   std::uint32_t shared_words = 0;
+  // Each block is to have a multiprocessor to itself, but for blocks of other launches. Left to
+  // themselves cards put two of a launch on one while others stand idle.
+  bool is_spread = false;
 
   bool operator==(const LaunchShape&) const = default;
 };
@@ -96,6 +99,7 @@ class LaunchList {
   const void* parameters(std::size_t i) const { return bytes_.data() + launches_[i].parameters; }
   // True if the same kernels wait for the same ones.
   bool has_equal_kernels(const LaunchList& other) const;
+  bool has_equal_shapes(const LaunchList& other) const;
   // True if launch i has the same parameters in both lists, which have equal kernels.
   bool has_equal_launch(const LaunchList& other, std::size_t i) const;
   // Makes launch i that of another list, which is of the same kernel.

@@ -5,6 +5,7 @@
 // several start when these have ended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,6 +15,18 @@
 
 namespace kakeya::cuda {
 
+// How a card takes launches.
+struct CardLaunches {
+  bool starts_early = false;  // it has programmatic dependent launch
+  // With so much shared memory no two blocks have room on a multiprocessor. 0: nobody knows.
+  std::uint32_t spread_bytes = 0;
+
+  std::uint32_t shared_bytes(const LaunchShape& shape) const {
+    const std::uint32_t own = shape.shared_words * 4;
+    return shape.is_spread ? std::max(own, spread_bytes) : own;
+  }
+};
+
 // Whoever calls it holds a Turn of the stream.
 class LaunchGraphs {
  public:
@@ -22,11 +35,10 @@ class LaunchGraphs {
   LaunchGraphs(const LaunchGraphs&) = delete;
   LaunchGraphs& operator=(const LaunchGraphs&) = delete;
 
-  // The functions of all kernels; they allow as much shared memory as is asked for. `start_early`:
-  // the card has programmatic dependent launch.
-  void set_functions(std::span<libcuda::Function* const> functions, bool start_early) {
+  // The functions of all kernels; they allow as much shared memory as is asked for.
+  void set_functions(std::span<libcuda::Function* const> functions, const CardLaunches& card) {
     functions_.assign(functions.begin(), functions.end());
-    starts_early_ = start_early;
+    card_ = card;
   }
 
   // Launches the list as a graph. False if it does not: nothing was launched then. A list is made a
@@ -48,10 +60,11 @@ class LaunchGraphs {
   };
   // Shorter lists gain nothing.
   static constexpr std::size_t kLeastLaunches = 8;
-  // Passes of a model and its drafter are of few kinds: one row or several, many keys or few.
-  static constexpr std::size_t kMostKept = 24;
+  // Passes of a model and its drafter are of some kinds: one row or several, many keys or few.
+  static constexpr std::size_t kMostKept = 64;
 
   void keep(const LaunchList& launches);
+  libcuda::KernelNode node_of(const LaunchList& launches, std::size_t i, void** arguments) const;
   bool make(Kept& kept, const LaunchList& launches);
   bool add_node(Kept& kept,
                 const libcuda::KernelNode& what,
@@ -61,7 +74,7 @@ class LaunchGraphs {
 
   const libcuda::Table& table_;
   std::vector<libcuda::Function*> functions_;
-  bool starts_early_ = false;
+  CardLaunches card_;
   std::vector<Kept> kept_;
   std::uint64_t uses_ = 0;
 };

@@ -124,6 +124,10 @@ bool LaunchList::has_equal_kernels(const LaunchList& other) const {
   return true;
 }
 
+bool LaunchList::has_equal_shapes(const LaunchList& other) const {
+  return std::ranges::equal(launches_, other.launches_, {}, &Launch::shape, &Launch::shape);
+}
+
 bool LaunchList::has_equal_launch(const LaunchList& other, std::size_t i) const {
   return shape(i) == other.shape(i) &&
          std::memcmp(parameters(i), other.parameters(i), parameter_bytes(kernel(i))) == 0;

@@ -54,8 +54,12 @@ inline constexpr Code kOutOfMemory = 2;
 // CUdevice_attribute
 inline constexpr int kCapabilityMajor = 75;
 inline constexpr int kCapabilityMinor = 76;
+inline constexpr int kSharedBytes = 81;  // of a multiprocessor
 // CUfunction_attribute
 inline constexpr int kMostDynamicSharedBytes = 8;
+// The share of a multiprocessor's memory that is to be shared memory, in percent.
+inline constexpr int kSharedCarveout = 9;
+inline constexpr int kMostCarveout = 100;
 // A flag of contexts: a thread that waits looks again and again.
 inline constexpr unsigned kSpins = 1;
 // A flag of streams: they do not wait for work of the default stream.

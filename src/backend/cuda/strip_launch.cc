@@ -228,10 +228,11 @@ std::optional<StripLaunch> plan_few_hidden(device::ExpertHiddenParams& p, const 
   }
   const bool has_many_rows = p.rows.count > device::kIntegerRows;
   const auto steps = static_cast<int>(device::num_steps(p.rows.width));
-  const auto shape = plan_shares(p.gate.rows / kRunColumns, p.rows.count * p.top_k, tiles,
-                                 has_many_rows ? device::kManyRowsWarps : device::kFewWarps,
-                                 device::few_hidden_words(steps, has_many_rows), p.plan);
+  auto shape = plan_shares(p.gate.rows / kRunColumns, p.rows.count * p.top_k, tiles,
+                           has_many_rows ? device::kManyRowsWarps : device::kFewWarps,
+                           device::few_hidden_words(steps, has_many_rows), p.plan);
   if (!shape) return std::nullopt;
+  shape->is_spread = true;
   return StripLaunch{has_many_rows ? Kernel::few_expert_hidden_rows : Kernel::few_expert_hidden,
                      *shape};
 }
