@@ -319,6 +319,12 @@ void write_last(const void* parameters) {
   if (dev::thread() == 0) dev::Global<float>(p.out).store(4 * kThreads - 1, 1.0F);
 }
 
+void let_early(const void* /*parameters*/) {
+  dev::start_early();
+  dev::let_next_start();
+  dev::wait_for_previous();
+}
+
 TEST(CudaEmulator, RefusesToReadEarlyWhatTheLaunchBeforeWrites) {
   for (const bool copies : {true, false}) {
     Arrays arrays;
@@ -333,8 +339,11 @@ TEST(CudaEmulator, RefusesToReadEarlyWhatTheLaunchBeforeWrites) {
     const Status status = emulator.run("read_early", read_early, shape, &parameters);
     ASSERT_FALSE(status) << copies;
     EXPECT_THAT(status.error().message(), HasSubstr("what the launch before has written"));
-    // Reading what an earlier one wrote is fine.
+    // Reading what an earlier one wrote is fine, but behind one that lets others start too soon.
     EXPECT_TRUE(emulator.run("read_early", read_early, shape, &parameters));
+    EXPECT_TRUE(emulator.run("write_last", write_last, shape, &parameters));
+    EXPECT_TRUE(emulator.run("let_early", let_early, shape, &parameters));
+    EXPECT_FALSE(emulator.run("read_early", read_early, shape, &parameters)) << copies;
   }
 }
 

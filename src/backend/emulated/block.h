@@ -55,6 +55,10 @@ class WrittenMemory {
     is_sorted_ = false;
   }
   void clear() { units_.clear(); }
+  void add(const WrittenMemory& other) {
+    units_.insert(units_.end(), other.units_.begin(), other.units_.end());
+    is_sorted_ = false;
+  }
   // True if something was written of the bytes [address, address + bytes), or close to them.
   bool meets(std::uintptr_t address, std::size_t bytes);
 
@@ -113,9 +117,14 @@ class Block {
   void await_copies(int later);
 
   // Launches follow of which none runs at the same time as one before them.
-  void begin_list() { written_.clear(); }
-  // Another launch follows.
+  void begin_list() {
+    written_.clear();
+    lets_early_ = false;
+  }
+  // Another launch follows. The one before it may have let it start before it had waited itself, so
+  // that launches in front of both still run.
   void begin_launch() {
+    if (std::exchange(lets_early_, false)) written_.add(written_before_);
     std::swap(written_, written_before_);
     written_.clear();
   }
@@ -125,9 +134,12 @@ class Block {
   // written, and it must wait before it ends.
   void start_early() { threads_[static_cast<std::size_t>(current_)].is_early = true; }
   void wait_for_previous() { threads_[static_cast<std::size_t>(current_)].is_early = false; }
+  void let_next_start() {
+    lets_early_ = lets_early_ || threads_[static_cast<std::size_t>(current_)].is_early;
+  }
   // Fails while the thread is early.
   void check_not_early(const char* what, Place place);
-  // Fails while the thread is early, if the launch before has written there.
+  // Fails while the thread is early, if a launch has written there that may still run.
   void check_old(const void* from, std::size_t bytes, Place place);
   void note_written(const void* address) {
     written_.note(reinterpret_cast<std::uintptr_t>(address));
@@ -202,8 +214,9 @@ class Block {
   std::vector<Warp> warps_;
   std::vector<Word> shared_;
   Bounds last_bounds_;
-  WrittenMemory written_;  // by this launch
-  WrittenMemory written_before_;
+  WrittenMemory written_;         // by this launch
+  WrittenMemory written_before_;  // by those that may still run when it starts
+  bool lets_early_ = false;       // it has let the next one start before it waited
   std::string failure_;
 };
 

@@ -11,7 +11,9 @@
 //                            seen; before it a kernel copies weights, calls load_fresh(), and
 //                            writes nothing
 //   let_next_start()         the next launch may start, which waits likewise: called behind the
-//   wait sync_block()             all threads of the block; what they wrote is seen behind it
+//                            wait, but where nothing that can follow reads early what launches
+//                            before have written
+//   sync_block()             all threads of the block; what they wrote is seen behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
 //   of_lanes(own, i, all)    each lane gets what lane i, which it names, and those behind it have

@@ -48,7 +48,9 @@ inline void start_early() {
 inline void wait_for_previous() {
   emulated::running()->wait_for_previous();
 }
-inline void let_next_start() {}
+inline void let_next_start() {
+  emulated::running()->let_next_start();
+}
 
 inline void sync_block(Place place = Place::current()) {
   emulated::running()->sync_block(place);

@@ -74,5 +74,5 @@
   KERNEL(softcap, SoftcapParams)                                \
   EARLY(row_steps, RowStepsParams)                              \
   EARLY(residual_steps, ResidualStepsParams)                    \
-  KERNEL(head_steps, HeadStepsParams)                           \
+  EARLY(head_steps, HeadStepsParams)                            \
   KERNEL(copy_columns, CopyColumnsParams)

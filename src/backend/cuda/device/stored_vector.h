@@ -26,18 +26,19 @@ KAKEYA_DEVICE std::uint64_t vector_address(const CachedRows& rows,
   return block + static_cast<std::uint64_t>(vector * rows.vector_bytes);
 }
 
-// Where a row of several sequences stores the vector of a kv head.
+// Where a row of several sequences stores the vector of a kv head; also before a launch has waited
+// for the previous one.
 KAKEYA_DEVICE std::uint64_t stored_address(const CachePlaces& to,
                                            bool are_keys,
                                            std::int64_t row,
                                            std::int64_t head) {
-  const std::int64_t position = dev::Global<const std::int64_t>(to.positions).load(row);
+  const std::int64_t position = dev::Global<const std::int64_t>(to.positions).load_fresh(row);
   int s = 0;
   while (s + 1 < to.num_sequences && row >= to.sequences[s].end) ++s;
   const SequenceRows& own = to.sequences[s];
   CachedRows cache = to.cache;
   cache.capacity = own.capacity;
-  return vector_address(cache, are_keys ? own.keys : own.values, position, head);
+  return vector_address(cache, are_keys ? own.keys : own.values, position, head, /*early=*/true);
 }
 
 // A stored vector, read element by element.
