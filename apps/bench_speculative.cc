@@ -132,7 +132,7 @@ void add_speculative_bench(CLI::App& bench, int& exit_code) {
   command->footer(
       "The drafter runs and costs what it costs; its proposals are replaced by ones that are right "
       "or wrong as --acceptance says.\n"
-      "All lengths run side by side, a round each in turn. tokens/s are what --acceptance says "
+      "All lengths run side by side, 16 tokens each in turn. tokens/s are what --acceptance says "
       "of the lengths drafted, over the time they took; steady takes the median time of all rounds "
       "of a length.\n"
       "Example:\n  kakeya bench speculative --shape gemma4-26b-a4b --layers 6");
