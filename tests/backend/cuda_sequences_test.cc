@@ -184,6 +184,19 @@ TEST_F(CudaSequences, GoIntoSeveralLaunchesIfThereAreMany) {
             "tensor_parts_of_many join_parts_of_many");
 }
 
+// Blocks have the parts in another order then.
+TEST_F(CudaSequences, TakeWholePartsFirstWhereTheyAreAlike) {
+  const std::vector<SequenceShape> alike = {{700, 1}, {690, 2}, {702, 1}};
+  for (const std::int64_t window : {0, 200}) {
+    EXPECT_EQ(run_together({.window = window}, alike),
+              "store store tensor_parts_of_many join_parts_of_many");
+    run({.window = window}, alike, 0, alike.size());
+    const auto& p = *static_cast<const device::ManyAttentionsParams*>(driver_->ran.parameters(2));
+    EXPECT_GT(p.parts, 2);
+    EXPECT_EQ(p.parts, p.sequences[2].spans);
+  }
+}
+
 // More parts of what is seen lie in the same room, and touch no other memory: what was fused stays.
 TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
   const auto attend_from = [&](Position first) {

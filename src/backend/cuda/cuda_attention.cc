@@ -371,6 +371,10 @@ void CudaExecutor::attend_to_prepared_parts() {
     return sequences_.clear();
   }
   device::ManyAttentionsParams all = {};
+  const bool are_alike = std::ranges::all_of(sequences_, [&](const device::AttentionParams& p) {
+    return tiles_of(p, p.rows) == 1 && p.spans == first.spans;
+  });
+  all.parts = are_alike ? first.spans : 0;
   std::int64_t num_blocks = 0;
   for (const device::AttentionParams& p : sequences_) {
     all.sequences[all.count] = p;

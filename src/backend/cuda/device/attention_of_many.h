@@ -18,11 +18,26 @@ struct SequenceBlock {
   }
 };
 
-// Parts of several sequences, one behind the other. Grid: kv heads, tiles * parts of all.
+// Parts of several sequences, one behind the other. Where they are alike, whole parts come before
+// the first and the last one of each, which mostly are shorter: more blocks than have room at once
+// then end together. Grid: kv heads, tiles * parts of all.
 template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_to_part(const ManyAttentionsParams& p) {
-  const SequenceBlock own(p);
-  attend_to_part<kOneVector, kMostElements>(p.sequences[own.sequence], own.block);
+  int sequence = 0;
+  int part = 0;
+  if (p.parts == 0) {
+    const SequenceBlock own(p);
+    sequence = own.sequence;
+    part = own.block;
+  } else {
+    const auto block = static_cast<unsigned>(dev::block_y());
+    const auto count = static_cast<unsigned>(p.count);
+    const auto last = static_cast<int>(p.parts) - 1;
+    const auto rank = static_cast<int>(block / count);
+    sequence = static_cast<int>(block % count);
+    part = rank == last ? last : (rank + 1) % last;
+  }
+  attend_to_part<kOneVector, kMostElements>(p.sequences[sequence], part);
 }
 KAKEYA_DEVICE void tensor_parts_of_many(const ManyAttentionsParams& p) {
   attend_to_part<false, kNarrowHead>(p);

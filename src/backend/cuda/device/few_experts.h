@@ -14,16 +14,13 @@ namespace kakeya::cuda::device {
 inline constexpr int kFewWarps = 16;        // of a block
 inline constexpr int kShareTiles = 3;       // that a block meets, at most
 inline constexpr int kSharePairWords = 32;  // of its table
-// Copies of a ring: all but one are under way at a time. One has a step where several have not
-// enough room beside rows, else two.
-inline constexpr int kHiddenCopies = 7;
-inline constexpr int kHiddenSteps = 1;
+inline constexpr int kSlotSteps = 2;        // of a copy
+inline constexpr int kSlotWords = kSlotSteps * kPlainStepWords;
+inline constexpr int kHiddenCopies = 3;  // under way at a time
 inline constexpr int kOutputCopies = 4;
-inline constexpr int kOutputSteps = 2;
 // Beside sixteen rows fewer rings have room.
 inline constexpr int kManyRowsWarps = 8;
 inline constexpr int kManyRowsCopies = 4;
-inline constexpr int kManyRowsSteps = 2;
 inline constexpr int kSumsWords = dev::kWarp * kUnitWords;  // of a warp, of eight rows
 
 // The share of a block: items [first, end) of all, of which each tile has `of_tile`. Its table in
@@ -90,20 +87,17 @@ struct TileShare {
   }
 };
 
-// Brings the strips of a warp's items to a ring of kCopies slots of kSlotSteps steps, ahead of what
-// it adds up. It may be made before the launch has waited for the previous one.
-template <int kCopies, int kSlotSteps, typename Work>
+// Brings the strips of a warp's items to a ring of kCopies slots, ahead of what it adds up. It may
+// be made before the launch has waited for the previous one.
+template <int kCopies, typename Work>
 class PlainFeed {
  public:
-  static constexpr int kSlotWords = kSlotSteps * kPlainStepWords;
-  static constexpr int kWords = kCopies * kSlotWords;
-
   KAKEYA_DEVICE PlainFeed(const Work& work, const StripItems& items, int steps, int first_word)
       : work_(work),
         policy_(true),
         items_(items),
         steps_(steps),
-        slots_end_(first_word + kWords),
+        slots_end_(first_word + kCopies * kSlotWords),
         slot_(first_word) {
     KAKEYA_NO_UNROLL
     for (int i = 0; i < kCopies; ++i) fill_slot<true>();
@@ -117,11 +111,11 @@ class PlainFeed {
     for (; step + kSlotSteps <= steps_; step += kSlotSteps) {
       add_slot<kSlotSteps>(rows, step, zero, sums);
     }
-    if (kSlotSteps > 1 && step < steps_) add_slot<1>(rows, step, zero, sums);
+    if (step < steps_) add_slot<1>(rows, step, zero, sums);
   }
 
  private:
-  static_assert(kSlotSteps <= 2);  // as one more is behind all whole slots
+  static_assert(kSlotSteps == 2);  // as one more is behind all whole slots
 
   template <int kSteps, typename PlacedRows>
   KAKEYA_DEVICE void add_slot(const PlacedRows& rows,
@@ -162,7 +156,7 @@ class PlainFeed {
     from_ += kMost;
     left_ -= kMost;
     slot_ += kSlotWords;
-    if (slot_ == slots_end_) slot_ -= kWords;
+    if (slot_ == slots_end_) slot_ -= kCopies * kSlotWords;
   }
 
   const Work& work_;
@@ -251,23 +245,19 @@ struct FewHiddenWork {
   }
 };
 
-using HiddenFeed = PlainFeed<kHiddenCopies, kHiddenSteps, FewHiddenWork>;
-using ManyRowsFeed = PlainFeed<kManyRowsCopies, kManyRowsSteps, FewHiddenWork>;
-
 // The words of shared memory of few_hidden(): the table, sums, all rows of the pass, rings.
-template <int kRows, int kWarps, int kCopyWords>
+template <int kRows, int kWarps, int kCopies>
 KAKEYA_DEVICE int hidden_words(int steps) {
-  return kSharePairWords + kWarps * (kSumsWords + kCopyWords) +
+  return kSharePairWords + kWarps * (kSumsWords + kCopies * kSlotWords) +
          StripRows<kRows>(0, steps, false).words();
 }
 KAKEYA_DEVICE int few_hidden_words(int steps, bool is_of_many_rows) {
-  return is_of_many_rows
-             ? hidden_words<kManyIntegerRows, kManyRowsWarps, ManyRowsFeed::kWords>(steps)
-             : hidden_words<kIntegerRows, kFewWarps, HiddenFeed::kWords>(steps);
+  return is_of_many_rows ? hidden_words<kManyIntegerRows, kManyRowsWarps, kManyRowsCopies>(steps)
+                         : hidden_words<kIntegerRows, kFewWarps, kHiddenCopies>(steps);
 }
 
 // By a block of kWarps, for passes of kRows rows at most.
-template <int kRows, int kWarps, typename Feed>
+template <int kRows, int kWarps, int kCopies>
 KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
   constexpr int kGroups = kWarps / FewHiddenWork::kWarps;
   const int steps = plain_steps(p.rows);
@@ -276,8 +266,9 @@ KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
   const StripRows<kRows> rows(kSharePairWords + kWarps * kSumsWords, steps, false);
   const FewHiddenWork work = {p, share};
   const int group = dev::warp() / FewHiddenWork::kWarps;
-  Feed feed(work, {share.first + group, kGroups, share.end}, steps,
-            rows.first_word + rows.words() + dev::warp() * Feed::kWords);
+  PlainFeed<kCopies, FewHiddenWork> feed(
+      work, {share.first + group, kGroups, share.end}, steps,
+      rows.first_word + rows.words() + dev::warp() * kCopies * kSlotWords);
   // Behind the copies: those of the next launch come when these have.
   dev::let_next_start();
   if (dev::warp() == 0) share.bring_pairs();
@@ -302,10 +293,10 @@ KAKEYA_DEVICE void few_hidden(const ExpertHiddenParams& p) {
 // Grid: blocks of the plan, of these.
 KAKEYA_DEVICE void few_expert_hidden(const ExpertHiddenParams& p) {
   dev::wait_for_previous();
-  few_hidden<kIntegerRows, kFewWarps, HiddenFeed>(p);
+  few_hidden<kIntegerRows, kFewWarps, kHiddenCopies>(p);
 }
 KAKEYA_DEVICE void few_expert_hidden_rows(const ExpertHiddenParams& p) {
-  few_hidden<kManyIntegerRows, kManyRowsWarps, ManyRowsFeed>(p);
+  few_hidden<kManyIntegerRows, kManyRowsWarps, kManyRowsCopies>(p);
 }
 
 // Items are strips of outputs, each for a warp.
@@ -332,12 +323,10 @@ struct FewOutputWork {
   }
 };
 
-using OutputFeed = PlainFeed<kOutputCopies, kOutputSteps, FewOutputWork>;
-
 // The words of shared memory of few_expert_output(): the table, rows of tiles, rings.
 KAKEYA_DEVICE int few_output_words(int steps) {
   return kSharePairWords + kShareTiles * StripRows<kGroupedRows>(0, steps, false).words() +
-         kFewWarps * OutputFeed::kWords;
+         kFewWarps * kOutputCopies * kSlotWords;
 }
 
 // Weights are under way before hidden columns are there. The launch before this one is not the one
@@ -355,8 +344,9 @@ KAKEYA_DEVICE void few_expert_output(const ExpertOutputParams& p) {
     return StripRows<kGroupedRows>(rows.first_word + slot * rows.words(), steps, false);
   };
   const FewOutputWork work = {p, share};
-  OutputFeed feed(work, {share.first + dev::warp(), kFewWarps, share.end}, steps,
-                  rows_of(kShareTiles).first_word + dev::warp() * OutputFeed::kWords);
+  PlainFeed<kOutputCopies, FewOutputWork> feed(
+      work, {share.first + dev::warp(), kFewWarps, share.end}, steps,
+      rows_of(kShareTiles).first_word + dev::warp() * kOutputCopies * kSlotWords);
   dev::wait_for_previous();
   dev::let_next_start();
   const int own_slot = dev::warp() / kTileWarps;

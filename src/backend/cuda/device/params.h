@@ -211,6 +211,7 @@ struct AttentionParams {
 // sequence i or of one before it.
 struct ManyAttentionsParams {
   std::int64_t count;
+  std::int64_t parts;  // of each sequence, where all have one tile of so many; else 0
   std::int64_t ends[kMostSequences];
   AttentionParams sequences[kMostSequences];  // `rounded` is not theirs
   RoundParams rounded;  // of what all make, one after the other; codes null: nothing
