@@ -138,9 +138,10 @@ Status Generation::commit(const SequenceChoice& choice,
                           double draft_seconds,
                           double verify_seconds) {
   if (is_first()) timeline_.commit(std::ssize(timeline_.pending()) - 1);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(choice.count); ++i) {
-    const TokenId id = choice.chosen[i];
-    timeline_.accept(id);
+  const auto chosen = choice.chosen.first(static_cast<std::size_t>(choice.count));
+  timeline_.accept(chosen);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const TokenId id = chosen[i];
     ++round_.committed;
     if (i < choice.drafts.size() && id == choice.drafts[i]) ++round_.accepted;
     add(id);

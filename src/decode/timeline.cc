@@ -162,9 +162,9 @@ Result<HostRows> Timeline::verify(std::span<const TokenId> drafts) {
   return pass.host_logits(0);
 }
 
-void Timeline::accept(TokenId id) {
-  commit(1);
-  tokens_.push_back(id);
+void Timeline::accept(std::span<const TokenId> ids) {
+  commit(std::ssize(ids));
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
 }
 
 Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {

@@ -124,10 +124,10 @@ class Timeline {
   // drafts than the plan has rows of logits, kResourceExhausted if the context is full.
   Status check_verify(std::size_t drafts) const;
 
-  // Commits the next row of the last verify(), or of a pass of such rows, within its turn, and
-  // appends `id`, the token chosen from its logits, which is pending then. Before a further call
-  // `id` must have been the draft of that row.
-  void accept(TokenId id);
+  // Commits the next rows of the last verify(), or of a pass of such rows, within its turn, and
+  // appends the tokens chosen from their logits, of which the last one is pending then. All before
+  // it, and it before a further call, must have been the drafts of their rows.
+  void accept(std::span<const TokenId> ids);
 
   // Has memory for `length` tokens now, where the session grows. Errors: kResourceExhausted.
   Status grow(Position length);

@@ -213,6 +213,7 @@ struct Calls {
   std::int64_t downloads = 0;
   std::int64_t pageable = 0;
   std::int64_t waits = 0;
+  std::int64_t copies = 0;
 
   bool operator==(const Calls&) const = default;
 };
@@ -220,7 +221,8 @@ struct Calls {
 std::ostream& operator<<(std::ostream& out, const Calls& calls) {
   return out << calls.graphs << " graphs, " << calls.launches << " launches, " << calls.uploads
              << " uploads, " << calls.downloads << " downloads, " << calls.pageable
-             << " pageable copies, " << calls.waits << " waits";
+             << " pageable copies, " << calls.waits << " waits, " << calls.copies
+             << " copies within the card";
 }
 
 Calls calls_between(const fake::Record& before, const fake::Record& now) {
@@ -229,7 +231,8 @@ Calls calls_between(const fake::Record& before, const fake::Record& now) {
           .uploads = now.uploads - before.uploads,
           .downloads = now.downloads - before.downloads,
           .pageable = now.pageable - before.pageable,
-          .waits = now.waits - before.waits};
+          .waits = now.waits - before.waits,
+          .copies = now.copies - before.copies};
 }
 
 // The calls of the rounds behind the first three, in which graphs are made.
@@ -260,12 +263,15 @@ std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_l
 }
 
 // Positions and ids go up, lists of the largest logits come down, and nobody waits but at the end.
+// Rows that the drafter will read are kept, of all tokens of a round at once.
 TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
-  const Calls pass = {.graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1};
+  const Calls pass = {
+      .graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1, .copies = 1};
   EXPECT_THAT(steady_calls(record(), 0), AllOf(SizeIs(Ge(3U)), Each(pass)));
   // The context of the drafter is extended, for which nobody waits, it drafts, and the target
   // verifies.
-  const Calls round = {.graphs = 3, .launches = 0, .uploads = 3, .downloads = 2, .waits = 2};
+  const Calls round = {
+      .graphs = 3, .launches = 0, .uploads = 3, .downloads = 2, .waits = 2, .copies = 1};
   EXPECT_THAT(steady_calls(record(), 2), AllOf(SizeIs(Ge(2U)), Each(round)));
 }
 
@@ -327,7 +333,8 @@ TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
     changes.push_back(record().set_nodes - before.set_nodes);
     before = record();
   }
-  const Calls pass = {.graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1};
+  const Calls pass = {
+      .graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1, .copies = 2};
   EXPECT_THAT(std::span(steps).last(2), Each(pass));
   EXPECT_THAT(std::span(changes).last(2), Each(2 * layers));
 }

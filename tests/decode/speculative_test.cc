@@ -380,7 +380,7 @@ TEST_P(Losslessness, LogitsAfterRandomRollbacksAreThoseOfAFreshPrefill) {
     const auto logits = timeline->verify(drafts);
     ASSERT_OK(logits);
     const std::size_t accepted = rng.below(drafts.size() + 1);
-    for (std::size_t i = 0; i < accepted; ++i) timeline->accept(drafts[i]);
+    timeline->accept(std::span(drafts).first(accepted));
     // The row after the accepted drafts is what a fresh run gives.
     const float* row = logits->data + static_cast<std::int64_t>(accepted) * logits->width;
     const std::vector<float> got(row, row + logits->width);
@@ -391,7 +391,7 @@ TEST_P(Losslessness, LogitsAfterRandomRollbacksAreThoseOfAFreshPrefill) {
       ASSERT_EQ(got, std::vector<float>(fresh->logits().begin(), fresh->logits().end()))
           << "after " << timeline->tokens().size();
     }
-    timeline->accept(random_tokens(rng, 1, trio_->vocab_size()).front());
+    timeline->accept(random_tokens(rng, 1, trio_->vocab_size()));
   }
 }
 

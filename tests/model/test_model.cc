@@ -201,7 +201,7 @@ std::vector<float> draft_at_random(Timeline& timeline,
     for (std::int64_t i = 0; i <= accepted; ++i) {
       const TokenId id = i < accepted ? drafts[static_cast<std::size_t>(i)]
                                       : static_cast<TokenId>(random.below(4096));
-      timeline.accept(id);
+      timeline.accept({&id, 1});
       tokens.push_back(id);
     }
   }
