@@ -173,20 +173,29 @@ TEST(CudaCard, ChoosesAsTheHostDoes) {
   expect_the_choice_of_the_host(*create_cuda_backend().value(), 262144);
 }
 
+EngineOptions demo_options(std::int64_t context, std::int64_t max_rows) {
+  return {.model_dir = KAKEYA_DEMO_MODEL,
+          .backend = "cuda-emulated",
+          .session = {.context = context, .max_rows = max_rows}};
+}
+
+// The engine of the options, but on the card of the stand-in.
+Result<std::unique_ptr<EngineImpl>> open_on_card(const EngineOptions& options) {
+  return EngineImpl::open(options, [](std::unique_ptr<Backend>) {
+    return create_backend_on(create_cuda_driver(card_options()).value());
+  });
+}
+
 // The tokens are the demo model's, with drafts.
 TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
-  const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
-                                 .backend = "cuda-emulated",
-                                 .session = {.context = 128, .max_rows = 8}};
+  const EngineOptions options = demo_options(128, 8);
   const std::vector<TokenId> prompt = {2, 105, 3833};
   const GenerateOptions generate = {
       .max_tokens = 4, .draft_length = 2, .ignore_model_stop_ids = true};
   const auto emulated = EngineImpl::open(options).value();
   const auto expected = emulated->create_session().value();
   ASSERT_OK(expected->append(prompt));
-  const auto engine = EngineImpl::open(options, [](std::unique_ptr<Backend>) {
-                        return create_backend_on(create());
-                      }).value();
+  const auto engine = open_on_card(options).value();
   const auto session = engine->create_session().value();
   EXPECT_EQ(engine->budget().device_footprint().total_reserved(), record().bytes);
   ASSERT_OK(session->append(prompt));
@@ -237,14 +246,7 @@ Calls calls_between(const fake::Record& before, const fake::Record& now) {
 
 // The calls of the rounds behind the first three, in which graphs are made.
 std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_length) {
-  const auto engine =
-      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                        .backend = "cuda-emulated",
-                        .session = {.context = 128, .max_rows = 8}},
-                       [](std::unique_ptr<Backend>) {
-                         return create_backend_on(create_cuda_driver(card_options()).value());
-                       })
-          .value();
+  const auto engine = open_on_card(demo_options(128, 8)).value();
   const auto session = engine->create_session().value();
   EXPECT_TRUE(session->append(std::vector<TokenId>{2, 105, 3833}));
   fake::Record before = record;
@@ -263,7 +265,7 @@ std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_l
 }
 
 // Positions and ids go up, lists of the largest logits come down, and nobody waits but at the end.
-// Rows that the drafter will read are kept, of all tokens of a round at once.
+// A copy keeps rows that the drafter will read.
 TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
   const Calls pass = {
       .graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1, .copies = 1};
@@ -277,14 +279,10 @@ TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
 
 // In passes of two sequences, whose attention runs side by side, that of the longer one in parts.
 TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
-  const EngineOptions options = {.model_dir = KAKEYA_DEMO_MODEL,
-                                 .backend = "cuda-emulated",
-                                 .session = {.context = 256, .max_rows = 64}};
+  const EngineOptions options = demo_options(256, 64);
   const GenerateOptions generate = {
       .max_tokens = 3, .draft_length = 0, .ignore_model_stop_ids = true};
-  const auto engine = EngineImpl::open(options, [](std::unique_ptr<Backend>) {
-                        return create_backend_on(create());
-                      }).value();
+  const auto engine = open_on_card(options).value();
   const auto emulated = EngineImpl::open(options).value();
   const auto scheduler = engine->create_scheduler({.max_sequences = 2}).value();
   std::vector<std::vector<TokenId>> got(2);
@@ -311,12 +309,7 @@ TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
 // Parameters of attention change, of its parts and their sum, and nothing else: neither does a
 // batch change its order from step to step, nor the place of its tables.
 TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
-  const auto engine =
-      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                        .backend = "cuda-emulated",
-                        .session = {.context = 64, .max_rows = 16}},
-                       [](std::unique_ptr<Backend>) { return create_backend_on(create()); })
-          .value();
+  const auto engine = open_on_card(demo_options(64, 16)).value();
   const auto scheduler = engine->create_scheduler({.max_sequences = 2}).value();
   for (std::uint64_t i = 0; i < 2; ++i) {
     Request request{.prompt = test::random_ids(3, i)};
@@ -341,12 +334,7 @@ TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
 
 // One after the other, each by itself: the tables of one take the place of the other's.
 TEST_F(CudaDriver, SequencesThatTakeTurnsHaveTheSameGraphs) {
-  const auto engine =
-      EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                        .backend = "cuda-emulated",
-                        .session = {.context = 64, .max_rows = 16}},
-                       [](std::unique_ptr<Backend>) { return create_backend_on(create()); })
-          .value();
+  const auto engine = open_on_card(demo_options(64, 16)).value();
   std::vector<std::unique_ptr<Session>> sessions;
   for (std::uint64_t i = 0; i < 2; ++i) {
     sessions.push_back(engine->create_session().value());
@@ -365,9 +353,8 @@ TEST_F(CudaDriver, SequencesThatTakeTurnsHaveTheSameGraphs) {
 
 TEST_F(CudaDriver, AModelThatDoesNotFitOnTheCardIsRefusedBeforeItIsLoaded) {
   set("memory=4194304");
-  const auto engine = EngineImpl::open(
-      {.model_dir = KAKEYA_DEMO_MODEL, .backend = "cuda-emulated", .draft = {.source = "none"}},
-      [](std::unique_ptr<Backend>) { return create_backend_on(create()); });
+  const auto engine = open_on_card(
+      {.model_dir = KAKEYA_DEMO_MODEL, .backend = "cuda-emulated", .draft = {.source = "none"}});
   ASSERT_FALSE(engine.has_value());
   EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(engine.error().message(),

@@ -36,8 +36,11 @@ unsigned to_unsigned(std::int64_t blocks) {
 
 class CudaDriver final : public Driver {
  public:
-  explicit CudaDriver(std::unique_ptr<CardStream> stream)
-      : stream_(std::move(stream)), space_(*stream_), graphs_(stream_->table()) {}
+  CudaDriver(std::unique_ptr<CardStream> stream, const CardLaunches& card)
+      : stream_(std::move(stream)),
+        space_(*stream_),
+        card_(card),
+        graphs_(stream_->table(), card_) {}
   ~CudaDriver() override {
     const CardStream::Turn turn(*stream_);
     stream_->wait();
@@ -61,7 +64,7 @@ class CudaDriver final : public Driver {
   std::uint64_t num_changes() const override { return space_.num_changes(); }
 
   // Errors: kUnavailable.
-  Status load(const DeviceImage& image, const CardLaunches& card);
+  Status load(const DeviceImage& image);
   Status launch(const LaunchList& launches) override;
   Status synchronize() override {
     const CardStream::Turn turn(*stream_);
@@ -81,12 +84,11 @@ class CudaDriver final : public Driver {
   std::span<std::byte> staging_;  // pinned
   libcuda::Module* module_ = nullptr;
   std::array<KernelHandle, kNumKernels> kernels_;
-  CardLaunches card_;
+  const CardLaunches card_;
   LaunchGraphs graphs_;
 };
 
-Status CudaDriver::load(const DeviceImage& image, const CardLaunches& card) {
-  card_ = card;
+Status CudaDriver::load(const DeviceImage& image) {
   const CardStream::Turn turn(*stream_);
   const Table& table = stream_->table();
   const auto refused = [&](std::string_view what, Code code) {
@@ -108,7 +110,7 @@ Status CudaDriver::load(const DeviceImage& image, const CardLaunches& card) {
   }
   std::array<libcuda::Function*, kNumKernels> functions;
   for (std::size_t i = 0; i < kNumKernels; ++i) functions[i] = kernels_[i].function;
-  graphs_.set_functions(functions, card_);
+  graphs_.set_functions(functions);
   return {};
 }
 
@@ -264,8 +266,9 @@ Result<OpenCard> open_card(const CardOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(FoundCard found, find_card(options));
   KAKEYA_ASSIGN_OR_RETURN(auto stream, CardStream::open(found.table, found.device,
                                                         fmt::format("cuda:{}", options.device)));
-  OpenCard open = {std::move(found.card), std::make_unique<CudaDriver>(std::move(stream))};
-  KAKEYA_TRY(open.driver->load(options.image, found.launches));
+  OpenCard open = {std::move(found.card),
+                   std::make_unique<CudaDriver>(std::move(stream), found.launches)};
+  KAKEYA_TRY(open.driver->load(options.image));
   return open;
 }
 

@@ -7,6 +7,28 @@ namespace {
 
 using libcuda::kSuccess;
 
+// A node as the library takes it. It copies what the kernel is handed.
+struct NodeOf {
+  NodeOf(const LaunchList& launches,
+         std::size_t i,
+         libcuda::Function* function,
+         const CardLaunches& card)
+      : arguments{const_cast<void*>(launches.parameters(i))} {
+    const LaunchShape& shape = launches.shape(i);
+    node.function = function;
+    node.blocks_x = static_cast<unsigned>(shape.blocks_x);
+    node.blocks_y = static_cast<unsigned>(shape.blocks_y);
+    node.threads_x = static_cast<unsigned>(shape.threads);
+    node.shared_bytes = card.shared_bytes(shape);
+    node.parameters = arguments;
+  }
+  NodeOf(const NodeOf&) = delete;
+  NodeOf& operator=(const NodeOf&) = delete;
+
+  void* arguments[1];
+  libcuda::KernelNode node;
+};
+
 // True if a card can take the launch. Others are left to single launches, which report the error.
 bool is_possible(const LaunchShape& shape) {
   return shape.blocks_x <= Driver::kMostBlocksX && shape.blocks_y <= Driver::kMostBlocksY;
@@ -55,23 +77,6 @@ void LaunchGraphs::keep(const LaunchList& launches) {
   kept_.back().last_used = ++uses_;
 }
 
-// The launch as the library takes it, which copies what the kernel is handed. `arguments`: room for
-// one.
-libcuda::KernelNode LaunchGraphs::node_of(const LaunchList& launches,
-                                          std::size_t i,
-                                          void** arguments) const {
-  const LaunchShape& shape = launches.shape(i);
-  *arguments = const_cast<void*>(launches.parameters(i));
-  libcuda::KernelNode node;
-  node.function = functions_[static_cast<std::size_t>(launches.kernel(i))];
-  node.blocks_x = static_cast<unsigned>(shape.blocks_x);
-  node.blocks_y = static_cast<unsigned>(shape.blocks_y);
-  node.threads_x = static_cast<unsigned>(shape.threads);
-  node.shared_bytes = card_.shared_bytes(shape);
-  node.parameters = arguments;
-  return node;
-}
-
 bool LaunchGraphs::add_node(Kept& kept,
                             const libcuda::KernelNode& what,
                             std::span<const std::uint32_t> waits_for) {
@@ -98,9 +103,8 @@ bool LaunchGraphs::make(Kept& kept, const LaunchList& launches) {
     return false;
   }
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    void* arguments = nullptr;
-    const libcuda::KernelNode what = node_of(launches, i, &arguments);
-    if (!add_node(kept, what, launches.waits_for(i))) return false;
+    const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))], card_);
+    if (!add_node(kept, what.node, launches.waits_for(i))) return false;
   }
   if (table_.prepare_graph(&kept.ready, kept.graph, 0) == kSuccess) return true;
   kept.ready = nullptr;
@@ -113,9 +117,8 @@ bool LaunchGraphs::set_what_differs(Kept& kept, const LaunchList& launches) {
     if (is_same ? launches.change(i) <= kept.change : launches.has_equal_launch(kept.launches, i)) {
       continue;
     }
-    void* arguments = nullptr;
-    const libcuda::KernelNode what = node_of(launches, i, &arguments);
-    if (table_.set_kernel_node(kept.ready, kept.nodes[i], &what) != kSuccess) return false;
+    const NodeOf what(launches, i, functions_[static_cast<std::size_t>(launches.kernel(i))], card_);
+    if (table_.set_kernel_node(kept.ready, kept.nodes[i], &what.node) != kSuccess) return false;
     kept.launches.replace(i, launches, i);
   }
   return true;

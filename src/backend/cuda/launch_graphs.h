@@ -30,15 +30,16 @@ struct CardLaunches {
 // Whoever calls it holds a Turn of the stream.
 class LaunchGraphs {
  public:
-  explicit LaunchGraphs(const libcuda::Table& table) : table_(table) {}
+  // Both must outlive it.
+  LaunchGraphs(const libcuda::Table& table, const CardLaunches& card)
+      : table_(table), card_(card) {}
   ~LaunchGraphs() { clear(); }
   LaunchGraphs(const LaunchGraphs&) = delete;
   LaunchGraphs& operator=(const LaunchGraphs&) = delete;
 
   // The functions of all kernels; they allow as much shared memory as is asked for.
-  void set_functions(std::span<libcuda::Function* const> functions, const CardLaunches& card) {
+  void set_functions(std::span<libcuda::Function* const> functions) {
     functions_.assign(functions.begin(), functions.end());
-    card_ = card;
   }
 
   // Launches the list as a graph. False if it does not: nothing was launched then. A list is made a
@@ -64,7 +65,6 @@ class LaunchGraphs {
   static constexpr std::size_t kMostKept = 64;
 
   void keep(const LaunchList& launches);
-  libcuda::KernelNode node_of(const LaunchList& launches, std::size_t i, void** arguments) const;
   bool make(Kept& kept, const LaunchList& launches);
   bool add_node(Kept& kept,
                 const libcuda::KernelNode& what,
@@ -73,8 +73,8 @@ class LaunchGraphs {
   void forget(Kept& kept);
 
   const libcuda::Table& table_;
+  const CardLaunches& card_;
   std::vector<libcuda::Function*> functions_;
-  CardLaunches card_;
   std::vector<Kept> kept_;
   std::uint64_t uses_ = 0;
 };

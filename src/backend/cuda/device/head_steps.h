@@ -39,8 +39,7 @@ struct OwnElements {
   KAKEYA_DEVICE bool has(int i) const { return element(i) < end; }
 };
 
-// Whatever a head takes besides its elements. All of it is there before the launch has waited for
-// the previous one, but for sines and cosines.
+// Whatever a head takes that is there before the launch has waited for the previous one.
 struct HeadInputs {
   float weights[kHeadElements] = {};
   std::uint64_t address = 0;  // where it is stored
