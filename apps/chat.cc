@@ -9,7 +9,7 @@
 #include "command.h"
 #include "output.h"
 #include "report.h"
-#include "server/chat_client.h"
+#include "wire/client/chat_client.h"
 #include "server_flags.h"
 #include "terminal.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "kakeya/status_macros.h"
-#include "server/answer_splitter.h"
+#include "service/answer_splitter.h"
 
 namespace kakeya::cli {
 

@@ -26,8 +26,8 @@
 #include "kakeya/engine.h"
 #include "output.h"
 #include "report.h"
-#include "server/http_server.h"
-#include "server/keys.h"
+#include "wire/http/http_server.h"
+#include "wire/http/keys.h"
 #include "settings.h"
 #include "terminal.h"
 

@@ -6,7 +6,7 @@
 
 #include "command.h"
 #include "served_text.h"
-#include "server/chat_client.h"
+#include "wire/client/chat_client.h"
 
 namespace kakeya::cli {
 

@@ -18,7 +18,7 @@ foreach(name IN LISTS names)
   string(APPEND rows "    {\"/page/${name}\", \"${types_${extension}}\", R\"page(${text})page\"},\n")
 endforeach()
 file(WRITE "${OUTPUT}" "// Made by cmake/embed.cmake.
-#include \"server/page.h\"
+#include \"wire/http/page.h\"
 
 namespace kakeya::server {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/openai_read.h"
-#include "server/openai_write.h"
+#include "wire/openai/completion_read.h"
+#include "wire/openai/completion_write.h"
 
 namespace {
 

@@ -1,0 +1,59 @@
+#include "service/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::server {
+namespace {
+
+// Adds a run of the text that `piece` has got behind `before`; nothing if there is no text.
+void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
+  const std::size_t bytes = piece.text.size() - before;
+  if (bytes == 0) return;
+  if (!piece.runs.empty() && piece.runs.back().drafted == drafted) {
+    piece.runs.back().bytes += bytes;
+  } else {
+    piece.runs.push_back({.bytes = bytes, .drafted = drafted});
+  }
+}
+
+}  // namespace
+
+std::int64_t characters_of(std::string_view text) {
+  return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+}
+
+Result<Answer> Answer::create(const Tokenizer& tokenizer,
+                              const std::vector<std::string>& stop_strings,
+                              std::optional<ChannelMarkers> markers) {
+  KAKEYA_ASSIGN_OR_RETURN(AnswerSplitter splitter,
+                          AnswerSplitter::create(tokenizer, stop_strings, std::move(markers)));
+  return Answer(std::move(splitter));
+}
+
+Status Answer::add(Mail mail, AnswerPiece& piece) {
+  for (GeneratedToken& token : mail.tokens) {
+    if (finished()) return {};
+    const std::size_t before = piece.text.size();
+    if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = FinishReason::kStop;
+    drafted_ = token.drafted;
+    add_run(piece, before, drafted_);
+    ++token_count_;
+    piece.tokens.push_back(std::move(token));
+  }
+  if (finished() || !mail.end) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const StopReason reason, std::move(*mail.end));
+  if (reason == StopReason::kCallback) {
+    return error(StatusCode::kCancelled, "the answer was not read in time");
+  }
+  const std::size_t before = piece.text.size();
+  const bool stopped =
+      splitter_.finish(piece.reasoning, piece.text) || reason == StopReason::kStopId;
+  add_run(piece, before, drafted_);
+  reason_ = stopped ? FinishReason::kStop : FinishReason::kLength;
+  return {};
+}
+
+}  // namespace kakeya::server

@@ -1,0 +1,71 @@
+// An answer, made of a request's tokens, without a wire format: text, why it ended, token count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
+#include "service/answer_splitter.h"
+#include "service/mailbox.h"
+
+namespace kakeya::server {
+
+// Some text of a piece, all of it of drafted tokens or none. Text belongs to the token that made it
+// final.
+struct TextRun {
+  std::size_t bytes = 0;
+  bool drafted = false;
+};
+
+// The part of an answer that came since the last piece.
+struct AnswerPiece {
+  std::string text;
+  std::int64_t begin = 0;          // characters of the answer's text before it
+  std::vector<TextRun> runs = {};  // of the text, one behind the other
+  std::string reasoning = {};      // what the model thought, if that is told apart
+  std::vector<GeneratedToken> tokens;
+
+  bool empty() const { return text.empty() && reasoning.empty() && tokens.empty(); }
+};
+
+// Characters of UTF-8, as many as Python counts.
+std::int64_t characters_of(std::string_view text);
+
+enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
+
+// One thread at a time; the tokenizer must outlive it.
+class Answer {
+ public:
+  // Creates an answer; with markers thoughts are told apart. Errors: as TextStream::create().
+  static Result<Answer> create(const Tokenizer& tokenizer,
+                               const std::vector<std::string>& stop_strings,
+                               std::optional<ChannelMarkers> markers = {});
+
+  // The prompt that the tokens go on from. Before the first mail.
+  void begin_behind(std::span<const TokenId> prompt) { splitter_.begin_behind(prompt); }
+
+  // Adds mail to `piece`. Tokens behind a stop string do not count. Errors: that of the request,
+  // if one ended it.
+  Status add(Mail mail, AnswerPiece& piece);
+
+  // True if no more text comes. With a stop string that is before the request has ended.
+  bool finished() const { return reason_ != FinishReason::kNone; }
+  FinishReason reason() const { return reason_; }
+  std::int64_t token_count() const { return token_count_; }
+
+ private:
+  explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
+
+  AnswerSplitter splitter_;
+  bool drafted_ = false;  // the last token
+  FinishReason reason_ = FinishReason::kNone;
+  std::int64_t token_count_ = 0;
+};
+
+}  // namespace kakeya::server

@@ -1,0 +1,99 @@
+// A request for an answer, without a wire format, and what the scheduler gets of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kakeya/chat.h"
+#include "kakeya/constraint.h"
+#include "kakeya/engine.h"
+#include "kakeya/scheduler.h"
+#include "service/refusal.h"
+
+namespace kakeya::server {
+
+// A request's sampling parameters. One that is not said is the publisher's recommendation, if there
+// is any.
+struct SamplingWish {
+  std::optional<float> temperature = {};
+  std::optional<int> top_k = {};
+  std::optional<float> top_p = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repetition_penalty = {};
+  std::optional<float> presence_penalty = {};
+  std::optional<float> frequency_penalty = {};
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
+  std::optional<std::uint64_t> seed = {};  // none: a random one
+};
+
+// A text that no template writes, which may spell special tokens; or its ids.
+struct RawPrompt {
+  std::string text = {};
+  std::vector<TokenId> ids = {};
+};
+
+struct ServeRequest {
+  std::string model;  // empty: whatever is served
+  // A conversation, unless there are prompts.
+  std::vector<ChatMessage> messages = {};
+  ChatOptions chat = {};
+  std::vector<RawPrompt> prompts = {};
+  bool add_special = true;                      // what begins a text goes in front of prompts
+  bool echo = false;                            // the answer begins with the prompt
+  int choices = 1;                              // answers to each prompt
+  std::optional<std::int64_t> max_tokens = {};  // none: what the context leaves
+  std::int64_t min_tokens = 0;                  // before these no stop id comes
+  SamplingWish sampling = {};
+  std::vector<std::string> stop_strings = {};
+  std::vector<TokenId> stop_ids = {};     // beside the model's
+  std::vector<TokenId> allowed_ids = {};  // empty: all
+  bool ignore_eos = false;
+  int priority = 0;  // lower ones start first
+  bool logprobs = false;
+  int top_logprobs = 0;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool return_runs = false;  // which of the text was drafted
+
+  bool is_chat() const { return prompts.empty(); }
+};
+
+// Tokens of the default session's context.
+std::int64_t context_of(const Engine& engine);
+
+// The ids of a text that no template wrote, after what begins one if `add_special`. Errors:
+// kInvalidArgument for more than `most_tokens` ("context_length_exceeded"), naming `parameter`.
+Outcome<std::vector<TokenId>> encode_text(const Engine& engine,
+                                          std::string_view text,
+                                          bool add_special,
+                                          std::int64_t most_tokens,
+                                          const std::string& parameter);
+
+// Why a prompt of so many tokens, at least if not `exact`, is refused where `most` are allowed: in
+// words that clients know, for they shorten a conversation then.
+Refusal too_long(std::int64_t most, std::int64_t tokens, bool exact, const std::string& parameter);
+
+// The conversation by the model's template. Errors: kInvalidArgument for one that the template
+// refuses.
+Outcome<ChatPrompt> apply_template(const Engine& engine,
+                                   const std::vector<ChatMessage>& messages,
+                                   const ChatOptions& options);
+
+// The scheduler's requests for the first choice of each prompt, or of the conversation: prompt and
+// options of generating. Errors: as above, and kInvalidArgument for what the context cannot hold
+// ("context_length_exceeded").
+Outcome<std::vector<Request>> make_requests(const Engine& engine,
+                                            const ServeRequest& wish,
+                                            std::int64_t draft_length);
+
+// The constraint on the tokens of one answer; null: none. It must live as long as the request's
+// generation.
+std::shared_ptr<Constraint> constraint_of(const Engine& engine, const ServeRequest& wish);
+
+}  // namespace kakeya::server

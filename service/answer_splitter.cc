@@ -1,0 +1,99 @@
+#include "service/answer_splitter.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::server {
+namespace {
+
+// A first line of more bytes is no name, but a thought.
+constexpr std::size_t kMostNameBytes = 32;
+
+}  // namespace
+
+std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
+  const auto begin = tokenizer.token_id("<|channel>");
+  const auto end = tokenizer.token_id("<channel|>");
+  if (!begin || !end || !tokenizer.is_special(*begin) || !tokenizer.is_special(*end)) return {};
+  ChannelMarkers markers = {.begin = *begin, .end = *end};
+  for (const char* text : {"<|tool_call>", "<tool_call|>", "<|\"|>"}) {
+    const auto id = tokenizer.token_id(text);
+    if (id && tokenizer.is_special(*id)) markers.shown.emplace_back(*id, text);
+  }
+  return markers;
+}
+
+Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
+                                              const std::vector<std::string>& stop_strings,
+                                              std::optional<ChannelMarkers> markers) {
+  KAKEYA_ASSIGN_OR_RETURN(TextStream said, TextStream::create(tokenizer, stop_strings));
+  return AnswerSplitter(tokenizer, std::move(said), std::move(markers));
+}
+
+void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
+  if (!markers_) return;
+  const auto is_marker = [this](TokenId id) {
+    return id == markers_->begin || id == markers_->end;
+  };
+  auto last = std::find_if(prompt.rbegin(), prompt.rend(), is_marker);
+  if (last == prompt.rend() || *last == markers_->end) return;
+  // Its name may stand there already; what else does was not said by the model.
+  std::string thought;
+  std::string said;
+  for (auto id = last.base() - 1; id != prompt.end(); ++id) push(*id, thought, said);
+}
+
+bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
+  const bool begins = markers_ && id == markers_->begin && !in_channel_;
+  const bool ends = markers_ && id == markers_->end && in_channel_;
+  if (ends) end_channel(thought);
+  if (begins) in_channel_ = true;
+  if (in_channel_ && !begins) {
+    thought_.push(id, held_);
+    add_thought(thought);
+    return false;
+  }
+  if (markers_) {
+    const auto shown =
+        std::ranges::find(markers_->shown, id, [](const auto& pair) { return pair.first; });
+    if (shown != markers_->shown.end()) return said_.push_text(shown->second, said);
+  }
+  // Markers say nothing, but end a run of byte tokens before them.
+  return said_.push(id, said);
+}
+
+bool AnswerSplitter::finish(std::string& thought, std::string& said) {
+  if (in_channel_) {
+    thought_.finish(held_);
+    add_thought(thought);
+    if (named_) thought += held_;
+  }
+  return said_.finish(said);
+}
+
+// Moves the held text to `out`, except the channel's name and a line's end, behind which the
+// channel may end.
+void AnswerSplitter::add_thought(std::string& out) {
+  if (!named_) {
+    const std::size_t line = held_.find('\n');
+    named_ = line != std::string::npos || held_.size() > kMostNameBytes;
+    if (!named_) return;
+    if (line <= kMostNameBytes) held_.erase(0, line + 1);
+  }
+  const std::size_t kept = held_.ends_with('\n') ? 1 : 0;
+  out.append(held_, 0, held_.size() - kept);
+  held_.erase(0, held_.size() - kept);
+}
+
+void AnswerSplitter::end_channel(std::string& out) {
+  thought_.finish(held_);
+  add_thought(out);
+  held_.clear();
+  in_channel_ = false;
+  named_ = false;
+}
+
+}  // namespace kakeya::server

@@ -1,0 +1,119 @@
+#include "service/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <string_view>
+#include <utility>
+
+namespace kakeya::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+MetricFamily family_of(const char* name, const char* help, MetricType type, double value) {
+  ClientMetric metric;
+  metric.counter.value = value;
+  metric.gauge.value = value;
+  return {.name = name, .help = help, .type = type, .metric = {std::move(metric)}};
+}
+
+// Bytes that are reserved, a class of the ledger a label.
+MetricFamily memory_family(const Footprint& memory) {
+  MetricFamily family = {.name = "kakeya_memory_bytes",
+                         .help = "Bytes reserved, by class of the memory ledger",
+                         .type = MetricType::Gauge,
+                         .metric = {}};
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    const auto memory_class = static_cast<MemoryClass>(i);
+    ClientMetric metric;
+    metric.label = {{"class", std::string(memory_class_name(memory_class))}};
+    metric.gauge.value = static_cast<double>(memory.reserved_bytes(memory_class));
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
+// Seconds: from a fast pass to a long prompt.
+const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
+const prometheus::Histogram::BucketBoundaries kGapBuckets = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
+
+}  // namespace
+
+Metrics::Metrics()
+    : responses_(&prometheus::BuildCounter()
+                      .Name("kakeya_http_responses_total")
+                      .Help("Responses begun, by HTTP status")
+                      .Register(registry_)),
+      requests_(&prometheus::BuildCounter()
+                     .Name("kakeya_http_requests_total")
+                     .Help("Requests let in, by the name of their key")
+                     .Register(registry_)),
+      first_token_(&prometheus::BuildHistogram()
+                        .Name("kakeya_first_token_seconds")
+                        .Help("From a request's arrival to its first token")
+                        .Register(registry_)
+                        .Add({}, kFirstTokenBuckets)),
+      gap_(&prometheus::BuildHistogram()
+                .Name("kakeya_token_gap_seconds")
+                .Help("Between deliveries of tokens of an answer")
+                .Register(registry_)
+                .Add({}, kGapBuckets)) {}
+
+void Metrics::count_response(unsigned status) {
+  responses_->Add({{"status", std::to_string(status)}}).Increment();
+}
+
+void Metrics::count_request(const std::string& key_name) {
+  requests_->Add({{"key", key_name}}).Increment();
+}
+
+std::string Metrics::text(const SchedulerStatistics& scheduler,
+                          const Footprint& memory,
+                          const PromptCacheStatistics& cache,
+                          const ServerCounts& server) const {
+  std::vector<MetricFamily> families = registry_.Collect();
+  const auto gauge = [&](const char* name, const char* help, std::int64_t value) {
+    families.push_back(family_of(name, help, MetricType::Gauge, static_cast<double>(value)));
+  };
+  const auto counter = [&](const char* name, const char* help, std::int64_t value) {
+    families.push_back(family_of(name, help, MetricType::Counter, static_cast<double>(value)));
+  };
+  gauge("kakeya_requests_waiting", "Requests that wait for a place", scheduler.waiting);
+  gauge("kakeya_requests_running", "Requests that are answered", scheduler.running);
+  counter("kakeya_passes_total", "Forward passes of the target", scheduler.passes);
+  counter("kakeya_prompt_rows_total", "Prompt tokens that were run", scheduler.prompt_rows);
+  counter("kakeya_shared_rows_total", "Prompt tokens taken over from running requests",
+          scheduler.shared_rows);
+  counter("kakeya_set_aside_total",
+          "Times that a request gave its memory to others, to go on later", scheduler.set_aside);
+  counter("kakeya_tokens_total", "Tokens generated", scheduler.tokens);
+  counter("kakeya_drafted_tokens_total", "Tokens drafted", scheduler.drafted);
+  counter("kakeya_accepted_tokens_total", "Drafted tokens that were accepted", scheduler.accepted);
+  counter("kakeya_read_bytes_total", "Bytes of weights and cached rows that passes have read",
+          static_cast<std::int64_t>(scheduler.bytes));
+  gauge("kakeya_prompt_cache_limit_bytes", "Most bytes of the prefix cache; 0: there is none",
+        static_cast<std::int64_t>(cache.limit_bytes));
+  gauge("kakeya_prompt_cache_bytes", "Bytes that the prefix cache holds",
+        static_cast<std::int64_t>(cache.bytes));
+  gauge("kakeya_prompt_cache_entries", "Texts that the prefix cache holds", cache.entries);
+  counter("kakeya_prompt_cache_lookups_total", "Prompts looked up in the prefix cache",
+          cache.lookups);
+  counter("kakeya_prompt_cache_hits_total", "Prompts that started from the prefix cache",
+          cache.hits);
+  counter("kakeya_prompt_cache_tokens_total", "Prompt tokens taken over from the prefix cache",
+          cache.tokens);
+  counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
+          static_cast<std::int64_t>(server.lost_log_lines));
+  counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",
+          server.stalls);
+  families.push_back(memory_family(memory));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace kakeya::server

@@ -1,0 +1,152 @@
+#include "wire/http/access.h"
+
+#include <fmt/format.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <boost/beast/core/string.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "wire/http/local_address.h"
+
+namespace kakeya::server {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+
+// Empty: there is none.
+std::string_view key_of(const Credentials& given) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool bears = given.authorization.size() > kScheme.size() &&
+                     boost::beast::iequals({given.authorization.data(), kScheme.size()},
+                                           {kScheme.data(), kScheme.size()});
+  if (bears) return given.authorization.substr(kScheme.size());
+  return given.x_api_key.empty() ? given.api_key : given.x_api_key;
+}
+
+Status check_options(const ServeOptions& options) {
+  const bool has_tls = !options.tls_certificate.empty();
+  if (has_tls != !options.tls_key.empty()) {
+    return invalid_argument(
+        "TLS takes two files, ServeOptions::tls_certificate and ServeOptions::tls_key");
+  }
+  if (!options.socket_path.empty()) return {};
+  KAKEYA_ASSIGN_OR_RETURN(const std::string host, listen_address(options.host));
+  if (is_local_host(options.host) || (has_tls && !options.keys_file.empty())) return {};
+  return invalid_argument(
+      "other machines reach ServeOptions::host {}, which takes keys and TLS: give "
+      "ServeOptions::keys_file, ServeOptions::tls_certificate and ServeOptions::tls_key",
+      host);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
+  KAKEYA_TRY(check_options(options));
+  std::unique_ptr<Access> access(new Access());
+  access->any_host_ = !options.socket_path.empty();
+  access->hosts_ = options.allowed_hosts;
+  access->origins_ = options.allowed_origins;
+  if (!options.keys_file.empty()) {
+    access->keys_file_ = options.keys_file;
+    KAKEYA_TRY(access->reload_keys());
+  }
+  if (!options.tls_certificate.empty()) KAKEYA_TRY(access->open_tls(options));
+  return access;
+}
+
+Result<std::size_t> Access::reload_keys() {
+  if (keys_file_.empty()) return 0;
+  KAKEYA_ASSIGN_OR_RETURN(Keys loaded, Keys::load(keys_file_));
+  const auto fresh = std::make_shared<Keys>(std::move(loaded));
+  const std::lock_guard lock(mutex_);
+  if (keys_) fresh->take_quotas(*keys_);
+  keys_ = fresh;
+  return fresh->size();
+}
+
+std::shared_ptr<Keys> Access::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+Status Access::open_tls(const ServeOptions& options) {
+  tls_.emplace(ssl::context::tls_server);
+  ::SSL_CTX_set_min_proto_version(tls_->native_handle(), TLS1_2_VERSION);
+  ::SSL_CTX_set_options(tls_->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  boost::system::error_code failure;
+  // A key that asks for a password is refused; OpenSSL would ask at the terminal.
+  tls_->set_password_callback([](std::size_t, ssl::context::password_purpose) { return ""; },
+                              failure);
+  tls_->use_certificate_chain_file(options.tls_certificate, failure);
+  if (failure) {
+    return invalid_argument(
+        "ServeOptions::tls_certificate must be a certificate in PEM, with its chain, but {} gives: "
+        "{}",
+        options.tls_certificate, failure.message());
+  }
+  tls_->use_private_key_file(options.tls_key, ssl::context::pem, failure);
+  if (failure) {
+    return invalid_argument(
+        "ServeOptions::tls_key must be the certificate's key in PEM, without a password, but {} "
+        "gives: {}",
+        options.tls_key, failure.message());
+  }
+  return {};
+}
+
+bool Access::knows_host(std::string_view host) const {
+  if (any_host_ || is_local_host(host)) return true;
+  const std::string name(without_port(host));
+  const auto is_name = [&name](const std::string& allowed) {
+    return boost::beast::iequals(allowed, name);
+  };
+  if (std::ranges::any_of(hosts_, is_name)) return true;
+  boost::system::error_code none;
+  boost::asio::ip::make_address(name, none);
+  if (!none) return !keys_file_.empty();
+  if (!tls_) return false;
+  X509* const certificate = ::SSL_CTX_get0_certificate(tls_->native_handle());
+  return ::X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
+}
+
+bool Access::lets_read(std::string_view origin) const {
+  const auto allows = [origin](const std::string& allowed) {
+    return allowed == "*" || boost::beast::iequals(allowed, {origin.data(), origin.size()});
+  };
+  return !origin.empty() && std::ranges::any_of(origins_, allows);
+}
+
+void Access::charge(std::string_view key_name, std::int64_t places) {
+  const std::shared_ptr<Keys> keys = this->keys();
+  if (keys && places > 0) keys->charge(key_name, places);
+}
+
+tl::expected<std::string, Denial> Access::admit(const Credentials& given, bool counts) {
+  const std::shared_ptr<Keys> keys = this->keys();
+  if (!keys) return std::string();
+  const std::string_view key = key_of(given);
+  const auto found = keys->find(key);
+  if (!found) {
+    return tl::unexpected(Denial{
+        .refusal = {.message = fmt::format("Authorization: expected Bearer and a key of this "
+                                           "server, or x-api-key with one, got {}",
+                                           key.empty() ? "nothing" : "another"),
+                    .code = "invalid_api_key"}});
+  }
+  const std::string& name = keys->name(*found);
+  if (!counts) return name;
+  const auto seconds = keys->seconds_until_allowed(*found, std::chrono::steady_clock::now());
+  if (seconds == 0) return name;
+  return tl::unexpected(Denial{
+      .status = 429,
+      .refusal = {.status = StatusCode::kResourceExhausted,
+                  .message = fmt::format("the key '{}' has no request left in this minute", name),
+                  .code = "rate_limit_exceeded"},
+      .retry_after = seconds});
+}
+
+}  // namespace kakeya::server

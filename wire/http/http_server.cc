@@ -1,0 +1,300 @@
+#include "wire/http/http_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/status.h"
+#include "wire/http/connection.h"
+#include "wire/http/listener.h"
+
+namespace kakeya::server {
+namespace {
+
+namespace asio = boost::asio;
+using Socket = ClientStream::Socket;
+using ErrorCode = boost::system::error_code;
+
+// The most clients that are turned away at a time with TLS, beside ServeOptions::most_connections:
+// each takes a handshake, and a thread for it. Yet others are closed without a word.
+constexpr std::size_t kMostTurnedAway = 16;
+
+// Connections that were told to make room and have not ended yet: beyond, newcomers come slower.
+constexpr std::size_t kMostLeaving = 16;
+
+// Turns a client away in one write that never waits: a socket's buffer is empty and holds as much.
+void turn_away(Socket& socket) {
+  static const std::string kBody =
+      error_json({.status = StatusCode::kUnavailable, .message = "too many connections"});
+  const std::string text = fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+      "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+      kBody.size(), kBody);
+  ErrorCode ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(Socket::shutdown_send, ignored);
+}
+
+// Fails if there is no memory for the smallest request: a server that could answer nobody does not
+// start.
+Status check_memory(Scheduler& scheduler) {
+  KAKEYA_ASSIGN_OR_RETURN(const RequestId id,
+                          scheduler.add({.prompt = {0}, .generate = {.max_tokens = 1}}));
+  KAKEYA_TRY(scheduler.cancel(id));
+  KAKEYA_TRY(scheduler.step());
+  return {};
+}
+
+WatchOptions watch_options(const ServeOptions& options, ServerLog& log) {
+  const std::chrono::duration<double> limit = options.watchdog;
+  return {
+      .limit = options.watchdog, .on_change = [&log, seconds = limit.count()](bool stalled) {
+        log.add(LogLevel::kWarn, stalled ? "stalled" : "steps go on", {{"limit_seconds", seconds}});
+      }};
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  // A connection and its thread.
+  struct Slot {
+    explicit Slot(const Service& service) : connection(service) {}
+
+    Connection connection;
+    std::atomic<bool> done = false;
+    std::thread thread = {};
+  };
+
+  State(Engine& engine,
+        const Tokenizer& tokenizer,
+        ServeOptions chosen,
+        std::unique_ptr<Access> who,
+        std::unique_ptr<ServerLog> lines,
+        std::unique_ptr<Driver> own)
+      : options(std::move(chosen)),
+        access(std::move(who)),
+        log(std::move(lines)),
+        driver(std::move(own)),
+        service{engine,
+                tokenizer,
+                *driver,
+                metrics,
+                options,
+                *access,
+                *log,
+                draining,
+                answering,
+                text_work,
+                find_channel_markers(tokenizer),
+                std::chrono::duration_cast<std::chrono::seconds>(
+                    std::chrono::system_clock::now().time_since_epoch())
+                    .count()} {}
+
+  void accept();
+  // When there is no descriptor or no memory for a connection now: in a moment there may be.
+  void accept_later(const std::string& reason);
+  // Closes the connection that has been idle longest; false if there is none.
+  bool make_room();
+  void welcome(Socket socket);
+  void remove_finished();
+
+  const ServeOptions options;
+  const std::unique_ptr<Access> access;
+  const std::unique_ptr<ServerLog> log;  // requests that the driver ends are written there
+  std::unique_ptr<Driver> driver;
+  Metrics metrics;
+  std::atomic<bool> draining = false;
+  std::atomic<std::int64_t> answering = 0;
+  std::mutex text_work;
+  const Service service;
+  // The slots are used by the thread that accepts, and once that has ended, by the one that stops
+  // the server. Accepted sockets belong to a slot's loop, which must outlive them: so the slots go
+  // last.
+  std::list<std::unique_ptr<Slot>> slots;
+  std::unique_ptr<Slot> next;  // whose socket comes next
+  asio::io_context io{1};
+  Listener listener{io};
+  asio::steady_timer retry{io};
+  bool starved = false;  // retry waits, and the log has said so
+  std::mutex stopping;
+  std::thread thread;
+};
+
+void HttpServer::State::accept() {
+  try {
+    remove_finished();
+    if (!next) next = std::make_unique<Slot>(service);
+    listener.acceptor().async_accept(next->connection.context(),
+                                     [this](ErrorCode failure, Socket socket) {
+                                       if (failure == asio::error::operation_aborted) return;
+                                       if (failure) return accept_later(failure.message());
+                                       welcome(std::move(socket));
+                                       accept();
+                                     });
+    starved = false;
+  } catch (const std::exception& failure) {
+    accept_later(failure.what());
+  }
+}
+
+void HttpServer::State::accept_later(const std::string& reason) {
+  if (!std::exchange(starved, true)) {
+    log->add(LogLevel::kWarn, "connections wait", {{"reason", reason}});
+  }
+  retry.expires_after(std::chrono::milliseconds(50));
+  retry.async_wait([this](ErrorCode aborted) {
+    if (!aborted) accept();
+  });
+}
+
+bool HttpServer::State::make_room() {
+  const auto since = [](const auto& slot) { return slot->connection.idle_since(); };
+  const auto longest = std::ranges::min_element(slots, {}, since);
+  if (longest == slots.end() || since(*longest) == Connection::kBusy) return false;
+  (*longest)->connection.make_room();
+  return true;
+}
+
+void HttpServer::State::welcome(Socket socket) {
+  remove_finished();
+  const auto leaving = static_cast<std::size_t>(
+      std::ranges::count_if(slots, [](const auto& slot) { return slot->connection.is_leaving(); }));
+  const bool full =
+      slots.size() - std::min(leaving, kMostLeaving) >= options.most_connections && !make_room();
+  if (full &&
+      (access->tls() == nullptr || slots.size() >= options.most_connections + kMostTurnedAway)) {
+    log->add(LogLevel::kWarn, "connection refused",
+             {{"peer", peer_of(socket)}, {"reason", "too many connections"}});
+    if (access->tls() == nullptr) turn_away(socket);
+    return;
+  }
+  // Their threads have a moment to end.
+  if (leaving >= kMostLeaving) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  try {
+    slots.emplace_back();
+    slots.back() = std::move(next);
+    Slot* slot = slots.back().get();
+    slot->connection.begin_idle();
+    slot->thread = std::thread([slot, full, own = std::move(socket)]() mutable {
+      slot->connection.run(std::move(own), full);
+      slot->done = true;
+    });
+  } catch (const std::exception&) {
+    // No thread or no memory is to be had: the socket is closed.
+    if (!next) next = std::move(slots.back());
+    slots.remove(nullptr);
+  }
+}
+
+void HttpServer::State::remove_finished() {
+  slots.remove_if([](const std::unique_ptr<Slot>& slot) {
+    if (!slot->done) return false;
+    slot->thread.join();
+    return true;
+  });
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
+  KAKEYA_TRY(check(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options.scheduler));
+  KAKEYA_TRY(check_memory(*scheduler));
+  return start(engine, options, std::move(scheduler));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine,
+                                                      const ServeOptions& options,
+                                                      std::unique_ptr<Scheduler> scheduler) {
+  KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto log, ServerLog::open(options.log_file, options.log_level));
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  auto driver = Driver::create(std::move(scheduler), watch_options(options, *log));
+  auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(access),
+                                       std::move(log), std::move(driver));
+  KAKEYA_TRY(state->listener.listen(options));
+  State* shared = state.get();
+  state->accept();
+  state->thread = std::thread([shared] { shared->io.run(); });
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
+  shared->log->add(LogLevel::kInfo, "started",
+                   {{"address", server->address()}, {"model", options.model_name}});
+  return server;
+}
+
+Status HttpServer::check(const ServeOptions& options) {
+  KAKEYA_TRY(Access::open(options));
+  KAKEYA_TRY(ServerLog::open(options.log_file, options.log_level));
+  return {};
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+std::string HttpServer::address() const {
+  const std::string& place = state_->listener.place();
+  if (!state_->options.socket_path.empty()) return "unix:" + place;
+  return fmt::format("{}://{}", state_->access->tls() != nullptr ? "https" : "http", place);
+}
+
+std::uint16_t HttpServer::port() const {
+  return state_->listener.port();
+}
+
+SchedulerStatistics HttpServer::statistics() const {
+  return state_->driver->statistics();
+}
+
+Status HttpServer::reload() {
+  ServerLog& log = *state_->log;
+  const Status opened = log.reopen();
+  if (!opened)
+    log.add(LogLevel::kWarn, "log not opened anew", {{"reason", opened.error().message()}});
+  if (state_->options.keys_file.empty()) return opened;
+  const auto keys = state_->access->reload_keys();
+  if (!keys) {
+    log.add(LogLevel::kWarn, "keys not reloaded", {{"reason", keys.error().message()}});
+    return Unexpected(keys.error());
+  }
+  log.add(LogLevel::kInfo, "keys reloaded", {{"keys", *keys}});
+  return opened;
+}
+
+void HttpServer::drain() {
+  state_->draining = true;
+  state_->log->add(LogLevel::kInfo, "draining");
+}
+
+bool HttpServer::is_answering() const {
+  return state_->answering > 0;
+}
+
+void HttpServer::stop() {
+  const std::lock_guard lock(state_->stopping);
+  if (!state_->thread.joinable()) return;
+  asio::post(state_->io, [this] {
+    ErrorCode ignored;
+    state_->listener.acceptor().close(ignored);
+    state_->retry.cancel();
+  });
+  state_->thread.join();
+  state_->driver->stop();
+  for (const auto& slot : state_->slots) slot->connection.stop();
+  for (const auto& slot : state_->slots) slot->thread.join();
+  state_->slots.clear();
+  state_->log->add(LogLevel::kInfo, "stopped");
+}
+
+}  // namespace kakeya::server

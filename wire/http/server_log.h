@@ -1,0 +1,111 @@
+// The log of a server for its operator: lines of JSON, one a request once it has ended, and some on
+// what happens to the server itself. Neither a prompt nor an answer is ever in one, nor a key.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "kakeya/scheduler.h"
+#include "kakeya/status.h"
+#include "wire/http/serve_options.h"
+
+namespace kakeya::server {
+
+// Thread-safe. Lines wait in a bounded queue for a thread that writes them, so that nobody waits
+// for a disk; what does not fit pushes the oldest out.
+class ServerLog {
+ public:
+  // Writes one line, with its end. What it throws counts as a line that was lost.
+  using WriteLine = std::function<void(std::string_view line)>;
+
+  static constexpr std::size_t kMostWaiting = 8192;  // lines
+
+  // Appends to the file `place`, or to standard output if that is "-"; empty: says nothing. Lines
+  // below `least` are left out. Errors: kInvalidArgument for a file that cannot be opened.
+  static Result<std::unique_ptr<ServerLog>> open(const std::string& place, LogLevel least);
+  // `write` is called on the log's own thread.
+  static std::unique_ptr<ServerLog> to(WriteLine write, LogLevel least, std::size_t most_waiting);
+
+  // Writes what waits.
+  ~ServerLog();
+  ServerLog(const ServerLog&) = delete;
+  ServerLog& operator=(const ServerLog&) = delete;
+
+  // {"time", "level", "event": what} and `details`. Never waits for what is written, never throws:
+  // a line that there is no memory for is lost.
+  void add(LogLevel level,
+           std::string_view what,
+           const nlohmann::ordered_json& details = nlohmann::ordered_json::object()) noexcept;
+
+  // Opens the file anew, for its name may be another file's by now. Errors: as open(); the old one
+  // is kept then.
+  Status reopen();
+
+  // Lines that were pushed out of the queue or could not be written.
+  std::uint64_t lost() const;
+
+ private:
+  struct Output;
+  ServerLog();
+
+  std::unique_ptr<Output> output_;  // null: says nothing
+};
+
+// The log line of one request. The connection and each answer of its own hold it together; the last
+// one to let go of it writes the line, so that what the scheduler did is in it, too. They write
+// different members, so that it takes no lock.
+class RequestRecord {
+ public:
+  // `peer`: the client's address.
+  RequestRecord(ServerLog& log, std::string peer);
+  // Writes the line, if there was a request.
+  ~RequestRecord();
+  RequestRecord(const RequestRecord&) = delete;
+  RequestRecord& operator=(const RequestRecord&) = delete;
+
+  // The connection's.
+  void begin(std::string_view route);  // when a header has come
+  void first_token();                  // has come; only the first call counts
+  void fail(StatusCode why);           // how an answer ended that was not whole
+  void finish();                       // nothing more is done for it
+  std::string id = {};
+  std::string key_name = {};  // not the key
+  unsigned status = 0;        // of HTTP; 0: there was no reply
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of those, not run
+  std::int64_t generated = 0;      // tokens that the client was given
+  std::string_view end = {};       // "stop", "length", "cancelled", "deadline", "error", "done"
+  bool gone = false;               // the client, before the answer was whole
+  bool is_answer = false;          // of a model
+  LogLevel level = LogLevel::kInfo;
+
+  // Adds the result of an answer that has ended. On one thread at a time.
+  void add_result(const RequestResult& result);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  nlohmann::ordered_json details() const;
+
+  ServerLog& log_;
+  const std::string peer_;
+  std::string route_ = "other";
+  bool begun_ = false;
+  bool finished_ = false;
+  Time begin_ = std::chrono::steady_clock::now();
+  double first_token_seconds_ = -1.0;  // below 0: there was none
+  double total_seconds_ = 0.0;
+
+  // The members that add_result() writes.
+  std::int64_t drafted_ = 0;
+  std::int64_t accepted_ = 0;
+  double queue_seconds_ = 0.0;
+};
+
+}  // namespace kakeya::server

@@ -1,0 +1,195 @@
+#include "wire/openai/completion_read.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "wire/openai/conversation_read.h"
+#include "wire/openai/sampling_read.h"
+#include "wire/openai/unserved_fields.h"
+
+namespace kakeya::server {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
+void read_stop(JsonReader& reader, const Json& body, std::vector<std::string>& out) {
+  const Json* stop = reader.find(body, "stop");
+  if (stop == nullptr) return;
+  // TextStream checks what a stop string may be.
+  const Json texts = stop->is_string() ? Json::array({*stop}) : *stop;
+  if (!texts.is_array()) return reader.refuse("stop", "a text or an array of texts", shown(*stop));
+  for (const Json& text : texts) {
+    if (!text.is_string()) return reader.refuse("stop", "texts", shown(text));
+    // Clients write "" for none.
+    if (text != "") out.push_back(text.get<std::string>());
+  }
+}
+
+void read_id_list(JsonReader& reader,
+                  const Json& body,
+                  const char* name,
+                  std::vector<TokenId>& out) {
+  const Json* ids = reader.find(body, name);
+  if (ids == nullptr) return;
+  if (!ids->is_array() || ids->size() > kMostTokenIds) {
+    return reader.refuse(name, fmt::format("an array of at most {} token ids", kMostTokenIds),
+                         ids->is_array() ? std::to_string(ids->size()) : shown(*ids));
+  }
+  read_token_ids(reader, *ids, name, out);
+}
+
+// The newer name is the last one, which counts where there are several.
+void read_max_tokens(JsonReader& reader,
+                     const Json& body,
+                     std::int64_t least,
+                     std::optional<std::int64_t>& out) {
+  for (const char* name : {"max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens"}) {
+    const Json* value = reader.find(body, name);
+    // In llama.cpp's API, -1 means as many tokens as the context leaves room for.
+    if (value != nullptr && whole_number(*value) == -1) {
+      out.reset();
+    } else {
+      reader.read(body, name, least, kMostTokens, out);
+    }
+  }
+}
+
+void read_limits(JsonReader& reader, const Json& body, ServeRequest& out) {
+  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
+  std::optional<int> priority;
+  reader.read(body, "priority", -kMostPriority, kMostPriority, priority);
+  out.priority = priority.value_or(0);
+  std::optional<std::int64_t> least;
+  reader.read(body, "min_tokens", 0, kMostTokens, least);
+  out.min_tokens = least.value_or(0);
+  read_id_list(reader, body, "stop_token_ids", out.stop_ids);
+  read_id_list(reader, body, "allowed_token_ids", out.allowed_ids);
+}
+
+void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
+  read_stop(reader, body, out.stop_strings);
+  reader.read(body, "ignore_eos", out.ignore_eos);
+  std::optional<int> choices;
+  reader.read(body, "n", 1, kMostChoices, choices);
+  out.choices = choices.value_or(1);
+  reader.read(body, "stream", out.stream);
+  reader.read(body, "return_token_ids", out.return_token_ids);
+  reader.read(body, "return_runs", out.return_runs);
+  const Json* options = reader.find(body, "stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return reader.refuse("stream_options", "an object", shown(*options));
+  reader.read(*options, "include_usage", out.include_usage);
+}
+
+// A text, or token ids.
+void read_prompt(JsonReader& reader, const Json& prompt, std::vector<RawPrompt>& out) {
+  RawPrompt& read = out.emplace_back();
+  if (prompt.is_string()) {
+    read.text = prompt.get<std::string>();
+  } else if (prompt.is_array() && !prompt.empty()) {
+    read_token_ids(reader, prompt, "prompt", read.ids);
+  } else {
+    reader.refuse("prompt", "texts or arrays of token ids", shown(prompt));
+  }
+}
+
+// One, or an array of some.
+void read_prompts(JsonReader& reader, const Json& body, std::vector<RawPrompt>& out) {
+  const Json* prompt = reader.find(body, "prompt");
+  if (prompt == nullptr) {
+    return reader.refuse("prompt", "a text, token ids, or an array of these", "nothing");
+  }
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (!several) return read_prompt(reader, *prompt, out);
+  if (prompt->size() > kMostPrompts) {
+    return reader.refuse("prompt", fmt::format("at most {} prompts", kMostPrompts),
+                         std::to_string(prompt->size()));
+  }
+  for (const Json& one : *prompt) read_prompt(reader, one, out);
+}
+
+// The number of likeliest tokens, which says that log-probabilities are wanted; false: they are
+// not.
+void read_logprob_count(JsonReader& reader, const Json& body, ServeRequest& out) {
+  const Json* value = reader.find(body, "logprobs");
+  if (value != nullptr && *value == false) return;
+  std::optional<int> count;
+  reader.read(body, "logprobs", 0, kMostTopLogprobs, count);
+  out.logprobs = count.has_value();
+  out.top_logprobs = count.value_or(0);
+}
+
+}  // namespace
+
+void read_model(JsonReader& reader, const Json& body, std::string& out) {
+  const Json* model = reader.find(body, "model");
+  if (model == nullptr) return;
+  if (!model->is_string()) {
+    return reader.refuse("model", "the name of a model, as /v1/models lists it", shown(*model));
+  }
+  out = model->get<std::string>();
+}
+
+void read_token_ids(JsonReader& reader,
+                    const Json& array,
+                    const std::string& name,
+                    std::vector<TokenId>& out) {
+  constexpr std::int64_t kMost = std::numeric_limits<TokenId>::max();
+  for (const Json& value : array) {
+    const auto id = whole_number(value);
+    if (!id || *id < 0 || *id > kMost) return reader.refuse(name, "token ids", shown(value));
+    out.push_back(static_cast<TokenId>(*id));
+  }
+}
+
+Outcome<ServeRequest> read_chat_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  JsonReader reader;
+  ServeRequest request;
+  read_model(reader, *parsed, request.model);
+  read_conversation(reader, *parsed, body, request.messages, request.chat);
+  read_sampling(reader, *parsed, request.sampling);
+  read_max_tokens(reader, *parsed, 1, request.max_tokens);
+  read_limits(reader, *parsed, request);
+  read_output(reader, *parsed, request);
+  reader.read(*parsed, "logprobs", request.logprobs);
+  std::optional<int> top_logprobs;
+  reader.read(*parsed, "top_logprobs", 0, kMostTopLogprobs, top_logprobs);
+  request.top_logprobs = top_logprobs.value_or(0);
+  if (request.top_logprobs > 0 && !request.logprobs) {
+    reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
+  }
+  refuse_unserved_of_chats(reader, *parsed);
+  refuse_unserved_of_answers(reader, *parsed);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return request;
+}
+
+Outcome<ServeRequest> read_completion_request(std::string_view body) {
+  auto parsed = parse_body(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  JsonReader reader;
+  ServeRequest request;
+  request.max_tokens = kDefaultCompletionTokens;
+  read_model(reader, *parsed, request.model);
+  read_prompts(reader, *parsed, request.prompts);
+  reader.read(*parsed, "add_special_tokens", request.add_special);
+  reader.read(*parsed, "echo", request.echo);
+  read_sampling(reader, *parsed, request.sampling);
+  // A prompt that is repeated is an answer, though nothing follows it.
+  read_max_tokens(reader, *parsed, request.echo ? 0 : 1, request.max_tokens);
+  read_limits(reader, *parsed, request);
+  read_output(reader, *parsed, request);
+  read_logprob_count(reader, *parsed, request);
+  refuse_unserved_of_completions(reader, *parsed);
+  refuse_unserved_of_answers(reader, *parsed);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return request;
+}
+
+}  // namespace kakeya::server

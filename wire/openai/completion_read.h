@@ -1,0 +1,37 @@
+// Bodies of OpenAI's requests for answers, read and checked. Pure: nothing but the text is looked
+// at. Fields that change nothing of an answer are ignored. Errors: kInvalidArgument, naming the
+// field, what was expected and what was there; also for fields that it knows but cannot serve.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/types.h"
+#include "service/answer_request.h"
+#include "wire/http/json_reader.h"
+
+namespace kakeya::server {
+
+inline constexpr std::size_t kMostLogitBiases = 1024;
+inline constexpr int kMostChoices = 16;
+inline constexpr std::size_t kMostPrompts = 128;
+inline constexpr std::size_t kMostTokenIds = 1 << 20;         // of a list of stop or allowed ids
+inline constexpr std::int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
+
+// Bodies of POST /v1/chat/completions and /v1/completions.
+Outcome<ServeRequest> read_chat_request(std::string_view body);
+Outcome<ServeRequest> read_completion_request(std::string_view body);
+
+// "model": a name; empty if there is none, which means whatever is served.
+void read_model(JsonReader& reader, const Json& body, std::string& out);
+
+// Appends ids; the vocabulary is not known here.
+void read_token_ids(JsonReader& reader,
+                    const Json& array,
+                    const std::string& name,
+                    std::vector<TokenId>& out);
+
+}  // namespace kakeya::server

@@ -1,0 +1,279 @@
+#include "wire/openai/conversation_read.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "base/json_size.h"
+
+namespace kakeya::server {
+namespace {
+
+// A text, or parts of {"type": "text"} that are put together. Clients repeat answers that had none
+// as they came, with null.
+void read_content(JsonReader& reader,
+                  const Json& message,
+                  const std::string& where,
+                  bool may_be_null,
+                  std::string& out) {
+  const Json* content = reader.find(message, "content");
+  if (content == nullptr) {
+    if (may_be_null) return;
+    return reader.refuse(where, "a text or text parts", "nothing");
+  }
+  if (content->is_string()) {
+    out = content->get<std::string>();
+    return;
+  }
+  if (!content->is_array()) return reader.refuse(where, "a text or text parts", shown(*content));
+  for (const Json& part : *content) {
+    const Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
+    const Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
+    if (type == nullptr || *type != "text" || text == nullptr || !text->is_string()) {
+      return reader.refuse(where, "parts of {\"type\": \"text\", \"text\": ...}",
+                           type == nullptr ? shown(part) : "type " + shown(*type));
+    }
+    out += text->get_ref<const std::string&>();
+  }
+}
+
+void read_text(JsonReader& reader,
+               const Json& object,
+               const char* name,
+               const std::string& where,
+               std::string& out) {
+  const Json* text = reader.find(object, name);
+  if (text == nullptr) return;
+  if (!text->is_string()) {
+    return reader.refuse(fmt::format("{}.{}", where, name), "a text", shown(*text));
+  }
+  out = text->get<std::string>();
+}
+
+// {"id", "type": "function", "function": {"name", "arguments": TEXT}}
+void read_tool_calls(JsonReader& reader,
+                     const Json& message,
+                     const std::string& where,
+                     std::vector<ToolCall>& out) {
+  const Json* calls = reader.find(message, "tool_calls");
+  if (calls == nullptr) return;
+  if (!calls->is_array() || calls->size() > kMostToolCalls) {
+    return reader.refuse(where, fmt::format("an array of at most {} calls", kMostToolCalls),
+                         shown(*calls));
+  }
+  for (const Json& call : *calls) {
+    const Json* function = call.is_object() ? reader.find(call, "function") : nullptr;
+    if (function == nullptr || !function->is_object() || !function->contains("name")) {
+      return reader.refuse(where, "calls with \"function\": {\"name\", \"arguments\"}",
+                           shown(call));
+    }
+    ToolCall& added = out.emplace_back();
+    read_text(reader, call, "id", where, added.id);
+    read_text(reader, *function, "name", where, added.name);
+    read_text(reader, *function, "arguments", where, added.arguments);
+  }
+}
+
+void read_message(JsonReader& reader, const Json& message, std::size_t index, ChatMessage& out) {
+  const std::string where = fmt::format("messages[{}]", index);
+  if (!message.is_object()) return reader.refuse(where, "an object", shown(message));
+  const Json* role = reader.find(message, "role");
+  const bool known =
+      role != nullptr && (*role == "system" || *role == "developer" || *role == "user" ||
+                          *role == "assistant" || *role == "tool");
+  if (!known) {
+    return reader.refuse(where + ".role", "system, developer, user, assistant or tool",
+                         role == nullptr ? "nothing" : shown(*role));
+  }
+  // A developer's message is what newer clients call the system's.
+  out.role = *role == "developer" ? "system" : role->get<std::string>();
+  if (out.role == "assistant") {
+    read_tool_calls(reader, message, where + ".tool_calls", out.tool_calls);
+    read_text(reader, message, "reasoning", where, out.reasoning);  // vLLM's name
+    read_text(reader, message, "reasoning_content", where, out.reasoning);
+  }
+  read_text(reader, message, "tool_call_id", where, out.tool_call_id);
+  read_text(reader, message, "name", where, out.name);
+  const bool may_be_null = out.role == "assistant" || out.role == "tool";
+  read_content(reader, message, where + ".content", may_be_null, out.content);
+}
+
+// A result of a tool belongs to a call; templates leave out one that does not.
+void check_results(JsonReader& reader, const std::vector<ChatMessage>& messages) {
+  const std::vector<ToolCall>* calls = nullptr;
+  for (std::size_t index = 0; index < messages.size(); ++index) {
+    const ChatMessage& message = messages[index];
+    const std::string where = fmt::format("messages[{}]", index);
+    if (message.role != "tool") {
+      calls = message.tool_calls.empty() ? nullptr : &message.tool_calls;
+      continue;
+    }
+    if (calls == nullptr) {
+      return reader.refuse(where, "a message of role tool behind one with tool_calls",
+                           "none before it");
+    }
+    const std::string& id = message.tool_call_id;
+    const auto answers = [&id](const ToolCall& call) { return call.id.empty() || call.id == id; };
+    if (id.empty() || std::ranges::any_of(*calls, answers)) continue;
+    return reader.refuse(where + ".tool_call_id", "an id of the tool_calls before it", shown(id));
+  }
+}
+
+void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage>& out) {
+  const Json* messages = reader.find(body, "messages");
+  const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
+                     messages->size() <= kMostMessages;
+  if (!sound) {
+    std::string got = messages == nullptr ? "nothing" : shown(*messages);
+    if (messages != nullptr && messages->is_array()) got = fmt::format("{}", messages->size());
+    return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
+                         got);
+  }
+  out.resize(messages->size());
+  for (std::size_t index = 0; index < out.size() && !reader.failed(); ++index) {
+    read_message(reader, (*messages)[index], index, out[index]);
+  }
+  if (!reader.failed()) check_results(reader, out);
+}
+
+void read_effort(JsonReader& reader, const Json& body, Json& arguments, ChatOptions& out) {
+  const Json* effort = reader.find(body, "reasoning_effort");
+  if (effort == nullptr) return;
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+  const bool known = effort->is_string() &&
+                     std::ranges::find(kEfforts, effort->get<std::string>()) != std::end(kEfforts);
+  if (!known) {
+    return reader.refuse("reasoning_effort", "none, minimal, low, medium, high or xhigh",
+                         shown(*effort));
+  }
+  out.enable_thinking = *effort != "none";
+  if (*effort != "none") arguments["reasoning_effort"] = *effort;  // of templates that know it
+}
+
+// Reads the other arguments of the template. "enable_thinking", which Gemma's and Qwen's ask for,
+// may stand in front.
+void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out) {
+  Json arguments = Json::object();
+  read_effort(reader, body, arguments, out);
+  reader.read(body, "enable_thinking", out.enable_thinking);
+  const Json* given = reader.find(body, "chat_template_kwargs");
+  if (given != nullptr && !given->is_object()) {
+    return reader.refuse("chat_template_kwargs", "an object", shown(*given));
+  }
+  if (given != nullptr) {
+    for (const char* name : {"messages", "tools", "add_generation_prompt", "continue_final_message",
+                             "bos_token", "eos_token"}) {
+      if (!given->contains(name)) continue;
+      return reader.refuse("chat_template_kwargs", "what the template is not told by other fields",
+                           name);
+    }
+    reader.read(*given, "enable_thinking", out.enable_thinking);
+    arguments.update(*given);
+    arguments.erase("enable_thinking");
+  }
+  if (arguments.empty()) return;
+  out.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The items of the array, or the members of the object, that `json` is: their texts as they stand
+// there. It is valid.
+std::vector<std::string_view> parts_of(std::string_view json) {
+  std::vector<std::string_view> parts;
+  std::size_t depth = 0;
+  std::size_t begin = 0;
+  bool in_string = false;
+  for (std::size_t at = 0; at < json.size(); ++at) {
+    const char byte = json[at];
+    if (in_string) {
+      if (byte == '\\') ++at;
+      if (byte == '"') in_string = false;
+      continue;
+    }
+    if (byte == '"') in_string = true;
+    if ((byte == '[' || byte == '{') && ++depth == 1) begin = at + 1;
+    const bool closes = byte == ']' || byte == '}';
+    if (depth == 1 && (byte == ',' || closes)) {
+      parts.push_back(json.substr(begin, at - begin));
+      begin = at + 1;
+    }
+    if (closes) --depth;
+  }
+  return parts;
+}
+
+// The text of a member of the object `json`; of several of one name the last one's, as the parser
+// has it.
+std::string_view member_text(std::string_view json, std::string_view name) {
+  std::string_view found;
+  for (const std::string_view part : parts_of(json)) {
+    const std::size_t begin = part.find('"');
+    std::size_t end = begin + 1;
+    while (end < part.size() && part[end] != '"') end += part[end] == '\\' ? 2 : 1;
+    if (end >= part.size()) continue;  // an object without members
+    if (Json::parse(part.substr(begin, end + 1 - begin)) != name) continue;
+    found = part.substr(part.find(':', end) + 1);
+  }
+  return found;
+}
+
+// {"type": "function", "function": {"name", ...}}, as templates expect it.
+void check_tool(JsonReader& reader, const Json& tool, std::string_view text, std::size_t index) {
+  const std::string where = fmt::format("tools[{}]", index);
+  const Json* type = tool.is_object() ? reader.find(tool, "type") : nullptr;
+  const Json* function = tool.is_object() ? reader.find(tool, "function") : nullptr;
+  const bool sound = (type == nullptr || *type == "function") && function != nullptr &&
+                     function->is_object() && function->contains("name") &&
+                     (*function)["name"].is_string();
+  if (!sound) {
+    std::string got = shown(tool);
+    if (type != nullptr && *type != "function") got = "a tool of type " + shown(*type);
+    if (tool.is_object() && function == nullptr) got += " without \"function\"";
+    return reader.refuse(where, R"({"type": "function", "function": {"name": ...}})", got);
+  }
+  if (json_size(text).values > kMostValuesOfATool) {
+    reader.refuse(where, fmt::format("at most {} JSON values", kMostValuesOfATool), "more");
+  }
+}
+
+// Each tool's own text is handed on, for members keep their order.
+void read_tools(JsonReader& reader, const Json& body, std::string_view text, ChatOptions& out) {
+  const Json* tools = reader.find(body, "tools");
+  if (tools == nullptr || tools->empty()) return;
+  if (!tools->is_array() || tools->size() > kMostTools) {
+    return reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
+                         tools->is_array() ? std::to_string(tools->size()) : shown(*tools));
+  }
+  const Json* choice = reader.find(body, "tool_choice");
+  if (choice != nullptr && *choice == "none") return;
+  if (choice != nullptr && *choice != "auto") {
+    return reader.refuse("tool_choice", "none or auto", shown(*choice));
+  }
+  const std::vector<std::string_view> texts = parts_of(member_text(text, "tools"));
+  for (std::size_t index = 0; index < tools->size() && !reader.failed(); ++index) {
+    check_tool(reader, (*tools)[index], texts[index], index);
+    out.tools.emplace_back(texts[index]);
+  }
+}
+
+}  // namespace
+
+void read_conversation(JsonReader& reader,
+                       const Json& body,
+                       std::string_view text,
+                       std::vector<ChatMessage>& messages,
+                       ChatOptions& options) {
+  read_messages(reader, body, messages);
+  read_tools(reader, body, text, options);
+  read_template_arguments(reader, body, options);
+  reader.read(body, "continue_final_message", options.continue_final_message);
+  options.add_generation_prompt = !options.continue_final_message;
+  reader.read(body, "add_generation_prompt", options.add_generation_prompt);
+  if (options.continue_final_message && options.add_generation_prompt) {
+    reader.refuse("continue_final_message", "false beside add_generation_prompt", "true");
+  }
+}
+
+}  // namespace kakeya::server

@@ -1,0 +1,133 @@
+#include "wire/openai/unserved_fields.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace kakeya::server {
+namespace {
+
+struct UnservedField {
+  const char* name;
+  // The number that does nothing; none: none does.
+  std::optional<double> neutral = {};
+  const char* expected = "nothing: this server does not do so";
+};
+
+constexpr UnservedField kOfAnswers[] = {
+    // Grammars and schemas of llama.cpp, vLLM and SGLang.
+    {"grammar"},
+    {"json_schema"},
+    {"guided_json"},
+    {"guided_json_object"},
+    {"guided_regex"},
+    {"guided_choice"},
+    {"guided_grammar"},
+    {"structured_outputs"},
+    {"regex"},
+    {"ebnf"},
+    // Ways to choose tokens that the sampler does not know.
+    {"bad_words"},
+    {"logits_processors"},
+    {"samplers"},
+    {"dry_multiplier", 0.0},
+    {"xtc_probability", 0.0},
+    {"typical_p", 1.0},
+    {"mirostat", 0.0},
+    {"mirostat_mode", 0.0},
+    {"tfs", 1.0},
+    {"tfs_z", 1.0},
+    {"top_a", 0.0},
+    {"epsilon_cutoff", 0.0},
+    {"eta_cutoff", 0.0},
+    {"dynatemp_range", 0.0},
+    {"dynatemp_exponent", 1.0},
+    {"smoothing_factor", 0.0},
+    {"penalty_alpha", 0.0},
+    {"no_repeat_ngram_size", 0.0},
+    {"use_beam_search"},
+    {"num_beams", 1.0},
+    {"length_penalty", 1.0},
+    {"repeat_last_n", -1.0, "-1: repetition_penalty looks at all tokens"},
+    {"top_n_sigma", -1.0},
+    // Fields that would change what an answer holds.
+    {"best_of", 1.0},
+    {"n_probs", 0.0, "logprobs and top_logprobs"},
+    {"prompt_logprobs", std::nullopt, "echo and logprobs of /v1/completions"},
+    {"truncate_prompt_tokens", std::nullopt, "a prompt that the context holds"},
+    {"lora_request"},
+    {"lora_path"},
+};
+
+constexpr UnservedField kOfChats[] = {
+    {"echo", std::nullopt, "false: /v1/completions repeats prompts"},
+    {"functions", std::nullopt, "tools, as newer clients send"},
+    {"function_call"},
+    {"audio"},
+    {"web_search_options"},
+    {"documents"},
+    {"chat_template", std::nullopt, "the model's own template"},
+    {"add_special_tokens", std::nullopt, "false: the template writes what begins a prompt"},
+};
+
+constexpr UnservedField kOfCompletions[] = {
+    {"suffix"},
+};
+
+constexpr UnservedField kOfEmbeddings[] = {
+    {"truncate_prompt_tokens", std::nullopt, "texts that the model holds"},
+    {"truncate"},
+    {"prompt_name"},
+    {"prompt"},
+};
+
+bool asks_for_something(const Json& value, const UnservedField& field) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return !(field.neutral && value.get<double>() == *field.neutral);
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.empty();
+}
+
+void refuse_fields(JsonReader& reader, const Json& body, std::span<const UnservedField> fields) {
+  for (const UnservedField& field : fields) {
+    const Json* value = reader.find(body, field.name);
+    if (value == nullptr || !asks_for_something(*value, field)) continue;
+    return reader.refuse(field.name, field.expected, shown(*value));
+  }
+}
+
+}  // namespace
+
+void refuse_unserved_of_answers(JsonReader& reader, const Json& body) {
+  refuse_fields(reader, body, kOfAnswers);
+  const Json* format = reader.find(body, "response_format");
+  if (format == nullptr) return;
+  const Json* type = format->is_object() ? reader.find(*format, "type") : nullptr;
+  if (type == nullptr || *type != "text") {
+    reader.refuse("response_format", "{\"type\": \"text\"}", shown(type ? *type : *format));
+  }
+}
+
+void refuse_unserved_of_chats(JsonReader& reader, const Json& body) {
+  refuse_fields(reader, body, kOfChats);
+  const Json* modalities = reader.find(body, "modalities");
+  if (modalities != nullptr && *modalities != Json::array({"text"})) {
+    reader.refuse("modalities", "[\"text\"]", shown(*modalities));
+  }
+  const Json* verbosity = reader.find(body, "verbosity");
+  if (verbosity != nullptr && *verbosity != "medium") {
+    reader.refuse("verbosity", "medium", shown(*verbosity));
+  }
+}
+
+void refuse_unserved_of_completions(JsonReader& reader, const Json& body) {
+  refuse_fields(reader, body, kOfCompletions);
+}
+
+void refuse_unserved_of_embeddings(JsonReader& reader, const Json& body) {
+  refuse_fields(reader, body, kOfEmbeddings);
+}
+
+}  // namespace kakeya::server
