@@ -9,9 +9,9 @@
 #include "command.h"
 #include "output.h"
 #include "report.h"
-#include "wire/client/chat_client.h"
 #include "server_flags.h"
 #include "terminal.h"
+#include "wire/client/chat_client.h"
 
 namespace kakeya::cli {
 namespace {
@@ -28,7 +28,7 @@ nlohmann::json with_system(const std::string& system) {
   return nlohmann::json::array({{{"role", "system"}, {"content", system}}});
 }
 
-void show_rate(const server::ChatReply& reply) {
+void show_rate(const client::ChatReply& reply) {
   if (!stderr_is_terminal()) return;
   if (reply.stopped) return note("stopped");
   if (reply.tokens < 2 || reply.seconds <= 0.0) return;
@@ -37,12 +37,12 @@ void show_rate(const server::ChatReply& reply) {
 }
 
 // Answers one line; an error ends the conversation only if the server is gone.
-Status answer(const server::ChatClient& client,
+Status answer(const client::ChatClient& client,
               const nlohmann::json& options,
               nlohmann::json& messages) {
   nlohmann::json body = options;
   body["messages"] = messages;
-  KAKEYA_ASSIGN_OR_RETURN(const server::ChatReply reply, client.ask(std::move(body), show_answer));
+  KAKEYA_ASSIGN_OR_RETURN(const client::ChatReply reply, client.ask(std::move(body), show_answer));
   print("\n");
   flush_output();
   show_rate(reply);
@@ -50,7 +50,7 @@ Status answer(const server::ChatClient& client,
   return {};
 }
 
-int talk(const server::ChatClient& client,
+int talk(const client::ChatClient& client,
          const nlohmann::json& options,
          const std::string& system,
          InterruptGuard& interrupt) {
@@ -86,7 +86,7 @@ int chat(const ChatFlags& flags) {
   auto server = client_options(flags.server);
   if (!server) return report(server.error());
   InterruptGuard interrupt;
-  const server::ChatClient client(std::move(*server),
+  const client::ChatClient client(std::move(*server),
                                   [&interrupt] { return interrupt.interrupted(); });
   const auto model = client.model();
   if (!model && model.error().code() == StatusCode::kUnavailable) {

@@ -15,9 +15,9 @@ Result<ApartResult> generate_apart(Session& session,
                                    const std::function<void(std::string_view)>& on_thought,
                                    const TextCallback& on_text) {
   ApartResult result;
-  const auto markers = channels ? server::find_channel_markers(tokenizer) : std::nullopt;
-  KAKEYA_ASSIGN_OR_RETURN(auto splitter,
-                          server::AnswerSplitter::create(tokenizer, options.stop_strings, markers));
+  const auto markers = channels ? service::find_channel_markers(tokenizer) : std::nullopt;
+  KAKEYA_ASSIGN_OR_RETURN(
+      auto splitter, service::AnswerSplitter::create(tokenizer, options.stop_strings, markers));
   splitter.begin_behind(session.tokens());
   std::string& text = result.said.text;
   std::size_t thought_shown = 0;

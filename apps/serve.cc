@@ -26,17 +26,20 @@
 #include "kakeya/engine.h"
 #include "output.h"
 #include "report.h"
-#include "wire/http/http_server.h"
-#include "wire/http/keys.h"
+#include "service/service.h"
 #include "settings.h"
 #include "terminal.h"
+#include "wire/http/http_server.h"
+#include "wire/http/keys.h"
+#include "wire/openai/routes.h"
 
 namespace kakeya::cli {
 namespace {
 
 struct ServeFlags {
   ModelFlags model;
-  server::ServeOptions serve;
+  service::ServiceOptions service;
+  wire::HttpOptions http;
   std::string draft_length = "auto";
   std::string new_key;  // the name of a key to be made instead
   std::string config;
@@ -105,7 +108,7 @@ std::string name_of_model(const std::string& model) {
 
 // The line goes into the file that --keys names, the key to whom it is for.
 int make_key(const std::string& name) {
-  const auto made = server::make_key(name);
+  const auto made = wire::make_key(name);
   if (!made) return report(made.error());
   print("{}\n", made->line);
   note("the key of " + name + ", which is kept nowhere else:");
@@ -113,9 +116,10 @@ int make_key(const std::string& name) {
   return kExitOk;
 }
 
-void print_welcome(const server::HttpServer& http, const server::ServeOptions& options) {
+void print_welcome(const wire::HttpServer& http, const ServeFlags& flags) {
+  const wire::HttpOptions& options = flags.http;
   const bool is_file = !options.socket_path.empty();
-  const std::string& model = options.model_name;
+  const std::string& model = flags.service.model_name;
   print("{} serves {}: {} as OpenAI's clients do. Ctrl-C stops it.\n\n", http.address(), model,
         is_file ? "ask" : "open it in a browser, or ask");
   std::string how;
@@ -154,12 +158,12 @@ void raise_descriptor_limit() {
 }
 
 // Lets what is being answered come to its end, for so long or until the next signal.
-void drain(server::HttpServer& http, const Signals& signals, double seconds) {
+void drain(service::Service& service, const Signals& signals, double seconds) {
   constexpr int kLook = 20;  // milliseconds
-  http.drain();
+  service.drain();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  if (http.is_answering()) note("answering what was asked");
-  while (http.is_answering() && std::chrono::steady_clock::now() < end) {
+  if (service.is_answering()) note("answering what was asked");
+  while (service.is_answering() && std::chrono::steady_clock::now() < end) {
     if (signals.wait_for(kLook) && signals.wait() != kReload) return;
   }
 }
@@ -171,24 +175,26 @@ int serve(ServeFlags& flags) {
   if (!flags.new_key.empty()) return make_key(flags.new_key);
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
-  flags.serve.draft_length = *draft_length;
-  flags.serve.log_level = flags.log_level == "debug"  ? server::LogLevel::kDebug
-                          : flags.log_level == "info" ? server::LogLevel::kInfo
-                                                      : server::LogLevel::kWarn;
-  flags.serve.request_timeout = std::chrono::duration<double>(flags.request_timeout);
-  flags.serve.watchdog = std::chrono::milliseconds(std::llround(flags.watchdog_seconds * 1000.0));
+  flags.service.draft_length = *draft_length;
+  flags.service.log_level = flags.log_level == "debug"  ? service::LogLevel::kDebug
+                            : flags.log_level == "info" ? service::LogLevel::kInfo
+                                                        : service::LogLevel::kWarn;
+  flags.service.request_timeout = std::chrono::duration<double>(flags.request_timeout);
+  flags.service.watchdog = std::chrono::milliseconds(std::llround(flags.watchdog_seconds * 1000.0));
   // Rather now than when the model is loaded.
-  if (const Status sound = server::HttpServer::check(flags.serve); !sound) {
+  if (const Status sound = wire::HttpServer::check(flags.http); !sound)
+    return report(sound.error());
+  if (const Status sound = service::Service::check(flags.service); !sound) {
     return report(sound.error());
   }
   // Each request takes what its own text needs, not what the longest would.
   flags.model.grow = true;
   auto options = engine_options(flags.model);
   if (!options) return report(options.error());
-  if (flags.serve.model_name.empty()) {
-    flags.serve.model_name = name_of_model(options->model_dir);
+  if (flags.service.model_name.empty()) {
+    flags.service.model_name = name_of_model(options->model_dir);
   }
-  const bool reloads = !flags.serve.log_file.empty() || !flags.serve.keys_file.empty();
+  const bool reloads = !flags.service.log_file.empty() || !flags.http.keys_file.empty();
   if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
@@ -200,14 +206,16 @@ int serve(ServeFlags& flags) {
   if (const auto chat = (*engine)->apply_chat_template({&greeting, 1}); !chat) {
     note("conversations will be refused: " + with_flags(chat.error().message()));
   }
-  auto http = server::HttpServer::start(**engine, flags.serve);
+  auto service = service::Service::create(**engine, flags.service);
+  if (!service) return report(service.error());
+  auto http = wire::HttpServer::start(**service, flags.http, {openai::dialect()});
   if (!http) return report(http.error());
-  print_welcome(**http, flags.serve);
+  print_welcome(**http, flags);
   char signal = kReload;
   while ((signal = signals.wait()) == kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
   }
-  if (signal == kDrain) drain(**http, signals, flags.drain_seconds);
+  if (signal == kDrain) drain(**service, signals, flags.drain_seconds);
   note("stopping");
   (*http)->stop();
   return kExitOk;
@@ -215,7 +223,7 @@ int serve(ServeFlags& flags) {
 
 void add_log_flags(CLI::App& command, ServeFlags& flags) {
   constexpr const char* kGroup = "Log";
-  server::ServeOptions& options = flags.serve;
+  service::ServiceOptions& options = flags.service;
   command
       .add_option("--log", options.log_file,
                   "Append a line of JSON for each request, without what was asked and answered; - "
@@ -243,7 +251,7 @@ void add_log_flags(CLI::App& command, ServeFlags& flags) {
 // Where it listens, and for whom.
 void add_access_flags(CLI::App& command, ServeFlags& flags) {
   constexpr const char* kGroup = "Keys and TLS";
-  server::ServeOptions& options = flags.serve;
+  wire::HttpOptions& options = flags.http;
   CLI::Option* const host =
       command
           .add_option("--host", options.host,
@@ -305,7 +313,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
-  server::ServeOptions& serve_options = flags->serve;
+  service::ServiceOptions& service_options = flags->service;
   add_leading_flags(*command, flags->model);
   add_access_flags(*command, *flags);
   add_log_flags(*command, *flags);
@@ -315,17 +323,17 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->group(kNotSettings);
   command
-      ->add_option("--name", serve_options.model_name,
+      ->add_option("--name", service_options.model_name,
                    "What requests call the model (default: the name of its folder)")
       ->type_name("NAME");
   command
       ->add_option(
-          "--parallel", serve_options.scheduler.max_sequences,
+          "--parallel", service_options.scheduler.max_sequences,
           "Most requests that are answered at once, each with a session of its own; others "
           "wait (default: 64)")
       ->type_name("N");
   command
-      ->add_option("--queue", serve_options.scheduler.max_waiting,
+      ->add_option("--queue", service_options.scheduler.max_waiting,
                    "Most requests that wait; others get 429 (default: 4096)")
       ->type_name("N")
       ->group("Requests");

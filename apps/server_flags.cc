@@ -51,14 +51,14 @@ void add_server_flags(CLI::App& command,
   for (CLI::Option* const option : options) option->group(group);
 }
 
-Result<server::ChatClientOptions> client_options(const ServerFlags& flags) {
-  KAKEYA_ASSIGN_OR_RETURN(server::ServerAddress address, server::parse_server_url(flags.url));
+Result<client::ChatClientOptions> client_options(const ServerFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(client::ServerAddress address, client::parse_server_url(flags.url));
   if (!flags.authorities.empty()) {
     if (!address.tls) return bad_usage("--tls-ca is for a URL of https");
     KAKEYA_TRY(read_text(flags.authorities));  // rather now than when the server is reached
   }
   KAKEYA_ASSIGN_OR_RETURN(std::string key, key_of(flags));
-  return server::ChatClientOptions{
+  return client::ChatClientOptions{
       .address = std::move(address), .key = std::move(key), .authorities = flags.authorities};
 }
 
@@ -84,7 +84,7 @@ Result<ServedModel> open_served_model(const ServerFlags& flags, const std::strin
   ServedModel model{.name = model_name};
   KAKEYA_ASSIGN_OR_RETURN(model.server, client_options(flags));
   if (model.name.empty()) {
-    const server::ChatClient client(model.server, [] { return false; });
+    const client::ChatClient client(model.server, [] { return false; });
     KAKEYA_ASSIGN_OR_RETURN(model.name, client.model());
   }
   return model;
@@ -94,8 +94,8 @@ Result<ServedModel> open_served_model(const ServerFlags& flags, const std::strin
 Result<eval::ServedText> ask_served_model(const ServedModel& model,
                                           const std::string& prompt,
                                           std::int64_t max_tokens) {
-  const server::ChatClient client(model.server, [] { return false; });
-  KAKEYA_ASSIGN_OR_RETURN(server::ChatReply reply,
+  const client::ChatClient client(model.server, [] { return false; });
+  KAKEYA_ASSIGN_OR_RETURN(client::ChatReply reply,
                           client.ask({{"model", model.name},
                                       {"messages", {{{"role", "user"}, {"content", prompt}}}},
                                       {"temperature", 0},

@@ -24,11 +24,11 @@ void add_server_flags(CLI::App& command,
                       const std::string& group = {});
 
 // Errors: kInvalidArgument for what is no address and no key; as read_text for the key's file.
-Result<server::ChatClientOptions> client_options(const ServerFlags& flags);
+Result<client::ChatClientOptions> client_options(const ServerFlags& flags);
 
 // A model that a server holds, for evaluations.
 struct ServedModel {
-  server::ChatClientOptions server = {};
+  client::ChatClientOptions server = {};
   std::string name = {};
 };
 

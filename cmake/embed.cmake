@@ -20,7 +20,7 @@ endforeach()
 file(WRITE "${OUTPUT}" "// Made by cmake/embed.cmake.
 #include \"wire/http/page.h\"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 constexpr PageFile kPageFiles[] = {
@@ -32,5 +32,5 @@ std::span<const PageFile> page_files() {
   return kPageFiles;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire
 ")

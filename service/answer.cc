@@ -1,11 +1,12 @@
 #include "service/answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 // Adds a run of the text that `piece` has got behind `before`; nothing if there is no text.
@@ -23,6 +24,13 @@ void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
 
 std::int64_t characters_of(std::string_view text) {
   return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+}
+
+void append(AnswerPiece& piece, AnswerPiece more) {
+  piece.text += more.text;
+  piece.reasoning += more.reasoning;
+  std::ranges::move(more.runs, std::back_inserter(piece.runs));
+  std::ranges::move(more.tokens, std::back_inserter(piece.tokens));
 }
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
@@ -56,4 +64,4 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   return {};
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -14,7 +14,7 @@
 #include "service/answer_splitter.h"
 #include "service/mailbox.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // Some text of a piece, all of it of drafted tokens or none. Text belongs to the token that made it
 // final.
@@ -37,7 +37,23 @@ struct AnswerPiece {
 // Characters of UTF-8, as many as Python counts.
 std::int64_t characters_of(std::string_view text);
 
+// Appends what `more` has to a piece.
+void append(AnswerPiece& piece, AnswerPiece more);
+
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
+
+struct WholeAnswer {
+  AnswerPiece piece = {};
+  FinishReason reason = FinishReason::kNone;
+  std::int64_t generated = 0;  // of its tokens; others are the prompt's
+};
+
+// Tokens of all answers to a request.
+struct Usage {
+  std::int64_t prompt_tokens = 0;  // of all prompts
+  std::int64_t completion_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of the prompts, which need not be run
+};
 
 // One thread at a time; the tokenizer must outlive it.
 class Answer {
@@ -68,4 +84,4 @@ class Answer {
   std::int64_t token_count_ = 0;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

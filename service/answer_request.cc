@@ -8,7 +8,7 @@
 
 #include "service/request_rules.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 SamplingOptions sampling_of(const Engine& engine, const SamplingWish& wish) {
@@ -53,7 +53,7 @@ Outcome<std::vector<TokenId>> encode(const Engine& engine,
 
 // Before a template makes more of it. A message may lose the blanks at its ends.
 Outcome<void> check_lengths(const Tokenizer& tokenizer,
-                            const ServeRequest& wish,
+                            const AnswerRequest& wish,
                             std::int64_t context) {
   std::size_t least = 0;
   for (const ChatMessage& message : wish.messages) {
@@ -68,7 +68,7 @@ Outcome<void> check_lengths(const Tokenizer& tokenizer,
   return tl::unexpected(too_long(context - 1, tokens, false, "messages"));
 }
 
-Outcome<std::vector<TokenId>> conversation_ids(const Engine& engine, const ServeRequest& wish) {
+Outcome<std::vector<TokenId>> conversation_ids(const Engine& engine, const AnswerRequest& wish) {
   const auto tokenizer = engine.tokenizer();
   if (!tokenizer) return tl::unexpected(refusal_of(tokenizer.error()));
   const std::int64_t context = context_of(engine);
@@ -80,7 +80,7 @@ Outcome<std::vector<TokenId>> conversation_ids(const Engine& engine, const Serve
 }
 
 Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
-                                         const ServeRequest& wish,
+                                         const AnswerRequest& wish,
                                          const RawPrompt& prompt) {
   // A prompt that nothing follows may fill the context.
   const std::int64_t most = context_of(engine) - (wish.max_tokens == 0 ? 0 : 1);
@@ -93,7 +93,7 @@ Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
 }
 
 Request request_of(const Engine& engine,
-                   const ServeRequest& wish,
+                   const AnswerRequest& wish,
                    std::vector<TokenId> prompt,
                    std::int64_t draft_length) {
   Request request;
@@ -111,6 +111,17 @@ Request request_of(const Engine& engine,
 }
 
 }  // namespace
+
+Outcome<void> check_model(std::string_view served, std::string_view asked) {
+  if (asked.empty() || asked == served) return {};
+  constexpr std::size_t kMost = 60;
+  return tl::unexpected(
+      Refusal{.status = StatusCode::kNotFound,
+              .message = fmt::format("model: expected {}, got '{}{}'", served,
+                                     asked.substr(0, kMost), asked.size() > kMost ? "..." : ""),
+              .parameter = "model",
+              .code = "model_not_found"});
+}
 
 std::int64_t context_of(const Engine& engine) {
   const std::int64_t asked = engine.session_options().context;
@@ -151,7 +162,7 @@ Outcome<ChatPrompt> apply_template(const Engine& engine,
 }
 
 Outcome<std::vector<Request>> make_requests(const Engine& engine,
-                                            const ServeRequest& wish,
+                                            const AnswerRequest& wish,
                                             std::int64_t draft_length) {
   std::vector<Request> requests;
   const auto add = [&](Outcome<std::vector<TokenId>> ids) -> Outcome<void> {
@@ -172,7 +183,7 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
   return requests;
 }
 
-std::shared_ptr<Constraint> constraint_of(const Engine& engine, const ServeRequest& wish) {
+std::shared_ptr<Constraint> constraint_of(const Engine& engine, const AnswerRequest& wish) {
   TokenRules rules = {
       .min_tokens = wish.min_tokens, .stop_ids = wish.stop_ids, .allowed_ids = wish.allowed_ids};
   const auto own = engine.stop_ids();
@@ -180,4 +191,4 @@ std::shared_ptr<Constraint> constraint_of(const Engine& engine, const ServeReque
   return make_constraint(std::move(rules), engine.vocab_size());
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -15,7 +15,7 @@
 #include "kakeya/scheduler.h"
 #include "service/refusal.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // A request's sampling parameters. One that is not said is the publisher's recommendation, if there
 // is any.
@@ -37,7 +37,7 @@ struct RawPrompt {
   std::vector<TokenId> ids = {};
 };
 
-struct ServeRequest {
+struct AnswerRequest {
   std::string model;  // empty: whatever is served
   // A conversation, unless there are prompts.
   std::vector<ChatMessage> messages = {};
@@ -64,6 +64,10 @@ struct ServeRequest {
   bool is_chat() const { return prompts.empty(); }
 };
 
+// Fails if a request means another model than the one that is served; an empty name means the
+// served one.
+Outcome<void> check_model(std::string_view served, std::string_view asked);
+
 // Tokens of the default session's context.
 std::int64_t context_of(const Engine& engine);
 
@@ -89,11 +93,11 @@ Outcome<ChatPrompt> apply_template(const Engine& engine,
 // options of generating. Errors: as above, and kInvalidArgument for what the context cannot hold
 // ("context_length_exceeded").
 Outcome<std::vector<Request>> make_requests(const Engine& engine,
-                                            const ServeRequest& wish,
+                                            const AnswerRequest& wish,
                                             std::int64_t draft_length);
 
 // The constraint on the tokens of one answer; null: none. It must live as long as the request's
 // generation.
-std::shared_ptr<Constraint> constraint_of(const Engine& engine, const ServeRequest& wish);
+std::shared_ptr<Constraint> constraint_of(const Engine& engine, const AnswerRequest& wish);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

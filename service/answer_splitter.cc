@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 // A first line of more bytes is no name, but a thought.
@@ -96,4 +96,4 @@ void AnswerSplitter::end_channel(std::string& out) {
   named_ = false;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -14,7 +14,7 @@
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 struct ChannelMarkers {
   TokenId begin = 0;
@@ -63,4 +63,4 @@ class AnswerSplitter {
   std::string held_ = {};  // of a channel: its first line so far, then a line's end
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

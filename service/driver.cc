@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 // The scheduler's words about the tokens that it is about to give.
@@ -125,4 +125,4 @@ Status Driver::step() {
   }
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -14,7 +14,7 @@
 #include "service/mailbox.h"
 #include "service/watchdog.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // Thread-safe. The engine must outlive it.
 class Driver {
@@ -77,4 +77,4 @@ class Driver {
   std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

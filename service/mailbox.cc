@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 Mailbox::Mailbox(std::size_t most_tokens, std::function<void()> wake)
     : most_tokens_(most_tokens), wake_(std::move(wake)) {}
@@ -53,4 +53,4 @@ bool Mailbox::overflowed() const {
   return overflowed_;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -14,7 +14,7 @@
 #include "kakeya/status.h"
 #include "kakeya/types.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 struct GeneratedToken {
   TokenId id = 0;
@@ -68,4 +68,4 @@ class Mailbox {
   bool overflowed_ = false;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

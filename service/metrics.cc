@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 using prometheus::ClientMetric;
@@ -116,4 +116,4 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -11,7 +11,7 @@
 #include "kakeya/memory.h"
 #include "kakeya/scheduler.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // The server's own counts at present.
 struct ServerCounts {
@@ -47,4 +47,4 @@ class Metrics {
   prometheus::Histogram* gap_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

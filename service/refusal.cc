@@ -1,29 +1,8 @@
 #include "service/refusal.h"
 
-namespace kakeya::server {
+#include <string_view>
 
-HttpError http_error(StatusCode status) {
-  switch (status) {
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kFailedPrecondition:
-      return {400, "invalid_request_error"};
-    case StatusCode::kNotFound:
-      return {404, "invalid_request_error"};
-    case StatusCode::kResourceExhausted:
-      return {429, "rate_limit_error"};
-    case StatusCode::kUnimplemented:
-      return {501, "invalid_request_error"};
-    case StatusCode::kCancelled:
-    case StatusCode::kUnavailable:
-      return {503, "server_error"};
-    case StatusCode::kDeadlineExceeded:
-      return {504, "server_error"};
-    case StatusCode::kInternal:
-    case StatusCode::kDataLoss:
-      break;
-  }
-  return {500, "server_error"};
-}
+namespace kakeya::service {
 
 Refusal refusal_of(const Error& error) {
   Refusal refusal = {.status = error.code(), .message = error.message()};
@@ -38,4 +17,4 @@ Refusal refusal_of(const Error& error) {
   return refusal;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -1,15 +1,14 @@
-// How a request is refused, and the one table from errors of the library to answers of HTTP.
+// How a request is refused, whatever carries it.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
 
 #include "kakeya/status.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
-// Why a request is not answered, as OpenAI's clients want to know it.
+// Why a request is not answered.
 struct Refusal {
   StatusCode status = StatusCode::kInvalidArgument;
   std::string message;         // what, expected, got
@@ -20,16 +19,8 @@ struct Refusal {
 template <typename T>
 using Outcome = tl::expected<T, Refusal>;
 
-// The HTTP form of an error.
-struct HttpError {
-  unsigned status = 500;  // of HTTP
-  std::string_view type;  // "invalid_request_error" and its like
-};
-
-HttpError http_error(StatusCode status);
-
 // Options of the library that have a field of the same name are called by that alone, which becomes
 // the parameter.
 Refusal refusal_of(const Error& error);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

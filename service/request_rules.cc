@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 class RuleConstraint final : public Constraint {
@@ -55,4 +55,4 @@ std::shared_ptr<Constraint> make_constraint(TokenRules rules, std::int64_t vocab
   return std::make_shared<RuleConstraint>(std::move(rules), vocab_size);
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

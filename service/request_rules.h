@@ -10,7 +10,7 @@
 #include "kakeya/constraint.h"
 #include "kakeya/types.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 struct TokenRules {
   std::int64_t min_tokens = 0;            // before these no id of `stop_ids` comes
@@ -22,4 +22,4 @@ struct TokenRules {
 // forbid none. Ids outside of the vocabulary are left out.
 std::shared_ptr<Constraint> make_constraint(TokenRules rules, std::int64_t vocab_size);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -7,7 +7,7 @@
 #include "service/driver.h"
 #include "service/mailbox.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // The request is ended when this goes, if it has not ended by then, and its mailbox is silent.
 class Ticket {
@@ -27,4 +27,4 @@ class Ticket {
   std::shared_ptr<Mailbox> mailbox_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

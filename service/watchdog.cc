@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 Watchdog::Watchdog(WatchOptions options) : options_(std::move(options)) {
   if (options_.limit.count() > 0) thread_ = std::thread([this] { watch(); });
@@ -52,4 +52,4 @@ void Watchdog::watch() {
   }
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 struct WatchOptions {
   std::chrono::milliseconds limit{0};  // of a pass; 0: nothing is watched
@@ -48,4 +48,4 @@ class Watchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

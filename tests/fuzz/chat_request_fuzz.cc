@@ -8,11 +8,11 @@
 
 namespace {
 
-void check(const kakeya::server::Outcome<kakeya::server::ServeRequest>& request) {
+void check(const kakeya::service::Outcome<kakeya::service::AnswerRequest>& request) {
   // A request that was read can be asked of an engine; the error of another can be told.
   if (request && request->messages.empty() == request->prompts.empty()) std::abort();
   if (!request && (request.error().message.empty() ||
-                   kakeya::server::error_json(request.error()).find('\n') != std::string::npos)) {
+                   kakeya::openai::error_json(request.error()).find('\n') != std::string::npos)) {
     std::abort();
   }
 }
@@ -21,7 +21,7 @@ void check(const kakeya::server::Outcome<kakeya::server::ServeRequest>& request)
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  check(kakeya::server::read_chat_request(body));
-  check(kakeya::server::read_completion_request(body));
+  check(kakeya::openai::read_chat_request(body));
+  check(kakeya::openai::read_completion_request(body));
   return 0;
 }

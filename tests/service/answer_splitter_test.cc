@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 class AnswerSplitterTest : public testing::Test {
@@ -137,4 +137,4 @@ TEST_F(AnswerSplitterTest, WithoutChannelsNothingChanges) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -8,7 +8,7 @@
 
 #include "runtime/demo_sessions.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 // Waits until something is in a mailbox.
@@ -141,4 +141,4 @@ TEST(ServerDriver, StoppingEndsEveryRequestWithAReason) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -13,9 +13,9 @@
 #include "runtime/demo_sessions.h"
 #include "service/driver.h"
 #include "wire/http/http_client.h"
-#include "wire/http/http_server.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 using nlohmann::json;
@@ -129,14 +129,10 @@ TEST(HttpServerWatchdog, HealthSaysSoUntilStepsGoOn) {
   const auto engine = test::open_engine(test::demo_options("none"));
   const std::string log = testing::TempDir() + fmt::format("kakeya_watchdog_{}", ::getpid());
   std::promise<void> release;
-  auto server = HttpServer::start(*engine,
-                                  {.port = 0,
-                                   .log_file = log,
-                                   .log_level = LogLevel::kWarn,
-                                   .model_name = "demo",
-                                   .watchdog = milliseconds(10)},
-                                  std::make_unique<StuckScheduler>(release.get_future().share()))
-                    .value();
+  auto server = std::make_unique<test::TestServer>(
+      *engine,
+      ServiceOptions{.log_file = log, .log_level = LogLevel::kWarn, .watchdog = milliseconds(10)},
+      wire::HttpOptions(), std::make_unique<StuckScheduler>(release.get_future().share()));
   HttpClient client(server->port());
   EXPECT_EQ(client.get("/health").result_int(), 200u);
   HttpClient asking(server->port());
@@ -166,4 +162,4 @@ TEST(HttpServerWatchdog, HealthSaysSoUntilStepsGoOn) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -17,14 +17,15 @@
 
 #include "base/status.h"
 #include "wire/http/client_stream.h"
-#include "wire/http/json_reader.h"
 
-namespace kakeya::server {
+namespace kakeya::client {
 namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
+using Json = nlohmann::json;
+using wire::ClientStream;
 
 // The limit of bytes held before they are used: an event of the stream, or the words of an error.
 constexpr std::size_t kMostHeldBytes = std::size_t{4} << 20;
@@ -242,7 +243,7 @@ Result<std::string> ChatClient::model() const {
   return name;
 }
 
-Result<ChatReply> ChatClient::ask(Json body,
+Result<ChatReply> ChatClient::ask(nlohmann::json body,
                                   const std::function<void(std::string_view)>& on_text) const {
   using Clock = std::chrono::steady_clock;
   body["stream"] = true;
@@ -278,4 +279,4 @@ Result<ChatReply> ChatClient::ask(Json body,
   return reply;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::client

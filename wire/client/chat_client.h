@@ -9,7 +9,7 @@
 
 #include "kakeya/status.h"
 
-namespace kakeya::server {
+namespace kakeya::client {
 
 struct ServerAddress {
   bool tls = false;
@@ -57,4 +57,4 @@ class ChatClient {
   const Stop stop_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::client

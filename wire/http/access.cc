@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "wire/http/local_address.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace ssl = boost::asio::ssl;
@@ -27,24 +27,24 @@ std::string_view key_of(const Credentials& given) {
   return given.x_api_key.empty() ? given.api_key : given.x_api_key;
 }
 
-Status check_options(const ServeOptions& options) {
+Status check_options(const HttpOptions& options) {
   const bool has_tls = !options.tls_certificate.empty();
   if (has_tls != !options.tls_key.empty()) {
     return invalid_argument(
-        "TLS takes two files, ServeOptions::tls_certificate and ServeOptions::tls_key");
+        "TLS takes two files, HttpOptions::tls_certificate and HttpOptions::tls_key");
   }
   if (!options.socket_path.empty()) return {};
   KAKEYA_ASSIGN_OR_RETURN(const std::string host, listen_address(options.host));
   if (is_local_host(options.host) || (has_tls && !options.keys_file.empty())) return {};
   return invalid_argument(
-      "other machines reach ServeOptions::host {}, which takes keys and TLS: give "
-      "ServeOptions::keys_file, ServeOptions::tls_certificate and ServeOptions::tls_key",
+      "other machines reach HttpOptions::host {}, which takes keys and TLS: give "
+      "HttpOptions::keys_file, HttpOptions::tls_certificate and HttpOptions::tls_key",
       host);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Access>> Access::open(const ServeOptions& options) {
+Result<std::unique_ptr<Access>> Access::open(const HttpOptions& options) {
   KAKEYA_TRY(check_options(options));
   std::unique_ptr<Access> access(new Access());
   access->any_host_ = !options.socket_path.empty();
@@ -73,7 +73,7 @@ std::shared_ptr<Keys> Access::keys() const {
   return keys_;
 }
 
-Status Access::open_tls(const ServeOptions& options) {
+Status Access::open_tls(const HttpOptions& options) {
   tls_.emplace(ssl::context::tls_server);
   ::SSL_CTX_set_min_proto_version(tls_->native_handle(), TLS1_2_VERSION);
   ::SSL_CTX_set_options(tls_->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -84,14 +84,14 @@ Status Access::open_tls(const ServeOptions& options) {
   tls_->use_certificate_chain_file(options.tls_certificate, failure);
   if (failure) {
     return invalid_argument(
-        "ServeOptions::tls_certificate must be a certificate in PEM, with its chain, but {} gives: "
+        "HttpOptions::tls_certificate must be a certificate in PEM, with its chain, but {} gives: "
         "{}",
         options.tls_certificate, failure.message());
   }
   tls_->use_private_key_file(options.tls_key, ssl::context::pem, failure);
   if (failure) {
     return invalid_argument(
-        "ServeOptions::tls_key must be the certificate's key in PEM, without a password, but {} "
+        "HttpOptions::tls_key must be the certificate's key in PEM, without a password, but {} "
         "gives: {}",
         options.tls_key, failure.message());
   }
@@ -149,4 +149,4 @@ tl::expected<std::string, Denial> Access::admit(const Credentials& given, bool c
       .retry_after = seconds});
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

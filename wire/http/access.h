@@ -11,22 +11,22 @@
 
 #include "kakeya/status.h"
 #include "service/refusal.h"
+#include "wire/http/http_options.h"
 #include "wire/http/keys.h"
-#include "wire/http/serve_options.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 // Why a request is not let in.
 struct Denial {
   unsigned status = 401;  // of HTTP
-  Refusal refusal;
+  service::Refusal refusal;
   std::int64_t retry_after = 0;  // seconds; 0: not said
 };
 
 // Where a request may have a key, each a field of its header; empty: it has not.
 struct Credentials {
-  std::string_view authorization = {};  // "Bearer KEY", as OpenAI's clients send it
-  std::string_view x_api_key = {};      // as Anthropic's do
+  std::string_view authorization = {};  // "Bearer KEY" (RFC 6750), which most clients send
+  std::string_view x_api_key = {};      // as some clients send it
   std::string_view api_key = {};        // as Azure's do
 };
 
@@ -35,7 +35,7 @@ class Access {
  public:
   // Errors: kInvalidArgument for an address that other machines reach without keys and TLS, for a
   // certificate and a key of it that are none or not of each other; as Keys::load().
-  static Result<std::unique_ptr<Access>> open(const ServeOptions& options);
+  static Result<std::unique_ptr<Access>> open(const HttpOptions& options);
 
   // Reads the file of keys anew, if there is one; how many there are. What is left of a quota goes
   // on. Requests that were let in are answered. Errors: as Keys::load(); all stays as it was then.
@@ -46,7 +46,7 @@ class Access {
 
   // True if the field Host of a request, with or without a port, is a name of this server: the
   // loopback's; with TLS one of the certificate's; with keys any address in digits too; on a Unix
-  // socket any; and ServeOptions::allowed_hosts. Case does not matter. A page of another site
+  // socket any; and HttpOptions::allowed_hosts. Case does not matter. A page of another site
   // reaches this machine by names of its own alone.
   bool knows_host(std::string_view host) const;
 
@@ -61,7 +61,7 @@ class Access {
 
  private:
   Access() = default;
-  Status open_tls(const ServeOptions& options);
+  Status open_tls(const HttpOptions& options);
 
   std::shared_ptr<Keys> keys() const;
 
@@ -74,4 +74,4 @@ class Access {
   mutable std::optional<boost::asio::ssl::context> tls_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 // The address of the other end, "unix" of a Unix socket, "unknown" of one that has gone.
 inline std::string peer_of(const boost::asio::generic::stream_protocol::socket& socket) {
@@ -86,4 +86,4 @@ class ClientStream {
   std::optional<Tls> tls_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -18,14 +18,14 @@
 #include "wire/http/connection.h"
 #include "wire/http/listener.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace asio = boost::asio;
 using Socket = ClientStream::Socket;
 using ErrorCode = boost::system::error_code;
 
-// The most clients that are turned away at a time with TLS, beside ServeOptions::most_connections:
+// The most clients that are turned away at a time with TLS, beside HttpOptions::most_connections:
 // each takes a handshake, and a thread for it. Yet others are closed without a word.
 constexpr std::size_t kMostTurnedAway = 16;
 
@@ -33,35 +33,17 @@ constexpr std::size_t kMostTurnedAway = 16;
 constexpr std::size_t kMostLeaving = 16;
 
 // Turns a client away in one write that never waits: a socket's buffer is empty and holds as much.
-void turn_away(Socket& socket) {
-  static const std::string kBody =
-      error_json({.status = StatusCode::kUnavailable, .message = "too many connections"});
+void turn_away(Socket& socket, ErrorBody error_body) {
+  const std::string body =
+      error_body({.status = StatusCode::kUnavailable, .message = "too many connections"});
   const std::string text = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
       "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
-      kBody.size(), kBody);
+      body.size(), body);
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(text), ignored);
   socket.shutdown(Socket::shutdown_send, ignored);
-}
-
-// Fails if there is no memory for the smallest request: a server that could answer nobody does not
-// start.
-Status check_memory(Scheduler& scheduler) {
-  KAKEYA_ASSIGN_OR_RETURN(const RequestId id,
-                          scheduler.add({.prompt = {0}, .generate = {.max_tokens = 1}}));
-  KAKEYA_TRY(scheduler.cancel(id));
-  KAKEYA_TRY(scheduler.step());
-  return {};
-}
-
-WatchOptions watch_options(const ServeOptions& options, ServerLog& log) {
-  const std::chrono::duration<double> limit = options.watchdog;
-  return {
-      .limit = options.watchdog, .on_change = [&log, seconds = limit.count()](bool stalled) {
-        log.add(LogLevel::kWarn, stalled ? "stalled" : "steps go on", {{"limit_seconds", seconds}});
-      }};
 }
 
 }  // namespace
@@ -69,37 +51,21 @@ WatchOptions watch_options(const ServeOptions& options, ServerLog& log) {
 struct HttpServer::State {
   // A connection and its thread.
   struct Slot {
-    explicit Slot(const Service& service) : connection(service) {}
+    explicit Slot(const Site& site) : connection(site) {}
 
     Connection connection;
     std::atomic<bool> done = false;
     std::thread thread = {};
   };
 
-  State(Engine& engine,
-        const Tokenizer& tokenizer,
-        ServeOptions chosen,
+  State(service::Service& service,
+        HttpOptions chosen,
         std::unique_ptr<Access> who,
-        std::unique_ptr<ServerLog> lines,
-        std::unique_ptr<Driver> own)
+        std::vector<Dialect> dialects)
       : options(std::move(chosen)),
         access(std::move(who)),
-        log(std::move(lines)),
-        driver(std::move(own)),
-        service{engine,
-                tokenizer,
-                *driver,
-                metrics,
-                options,
-                *access,
-                *log,
-                draining,
-                answering,
-                text_work,
-                find_channel_markers(tokenizer),
-                std::chrono::duration_cast<std::chrono::seconds>(
-                    std::chrono::system_clock::now().time_since_epoch())
-                    .count()} {}
+        routes(std::move(dialects)),
+        site{service, options, *access, routes} {}
 
   void accept();
   // When there is no descriptor or no memory for a connection now: in a moment there may be.
@@ -109,15 +75,12 @@ struct HttpServer::State {
   void welcome(Socket socket);
   void remove_finished();
 
-  const ServeOptions options;
+  service::ServerLog& log() { return site.service.log(); }
+
+  const HttpOptions options;
   const std::unique_ptr<Access> access;
-  const std::unique_ptr<ServerLog> log;  // requests that the driver ends are written there
-  std::unique_ptr<Driver> driver;
-  Metrics metrics;
-  std::atomic<bool> draining = false;
-  std::atomic<std::int64_t> answering = 0;
-  std::mutex text_work;
-  const Service service;
+  const RouteTable routes;
+  const Site site;
   // The slots are used by the thread that accepts, and once that has ended, by the one that stops
   // the server. Accepted sockets belong to a slot's loop, which must outlive them: so the slots go
   // last.
@@ -134,7 +97,7 @@ struct HttpServer::State {
 void HttpServer::State::accept() {
   try {
     remove_finished();
-    if (!next) next = std::make_unique<Slot>(service);
+    if (!next) next = std::make_unique<Slot>(site);
     listener.acceptor().async_accept(next->connection.context(),
                                      [this](ErrorCode failure, Socket socket) {
                                        if (failure == asio::error::operation_aborted) return;
@@ -150,7 +113,7 @@ void HttpServer::State::accept() {
 
 void HttpServer::State::accept_later(const std::string& reason) {
   if (!std::exchange(starved, true)) {
-    log->add(LogLevel::kWarn, "connections wait", {{"reason", reason}});
+    log().add(service::LogLevel::kWarn, "connections wait", {{"reason", reason}});
   }
   retry.expires_after(std::chrono::milliseconds(50));
   retry.async_wait([this](ErrorCode aborted) {
@@ -174,9 +137,9 @@ void HttpServer::State::welcome(Socket socket) {
       slots.size() - std::min(leaving, kMostLeaving) >= options.most_connections && !make_room();
   if (full &&
       (access->tls() == nullptr || slots.size() >= options.most_connections + kMostTurnedAway)) {
-    log->add(LogLevel::kWarn, "connection refused",
-             {{"peer", peer_of(socket)}, {"reason", "too many connections"}});
-    if (access->tls() == nullptr) turn_away(socket);
+    log().add(service::LogLevel::kWarn, "connection refused",
+              {{"peer", peer_of(socket)}, {"reason", "too many connections"}});
+    if (access->tls() == nullptr) turn_away(socket, routes.find({}).error_body);
     return;
   }
   // Their threads have a moment to end.
@@ -205,35 +168,23 @@ void HttpServer::State::remove_finished() {
   });
 }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine, const ServeOptions& options) {
-  KAKEYA_TRY(check(options));
-  KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options.scheduler));
-  KAKEYA_TRY(check_memory(*scheduler));
-  return start(engine, options, std::move(scheduler));
-}
-
-Result<std::unique_ptr<HttpServer>> HttpServer::start(Engine& engine,
-                                                      const ServeOptions& options,
-                                                      std::unique_ptr<Scheduler> scheduler) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(service::Service& service,
+                                                      const HttpOptions& options,
+                                                      std::vector<Dialect> dialects) {
   KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
-  KAKEYA_ASSIGN_OR_RETURN(auto log, ServerLog::open(options.log_file, options.log_level));
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
-  auto driver = Driver::create(std::move(scheduler), watch_options(options, *log));
-  auto state = std::make_unique<State>(engine, *tokenizer, options, std::move(access),
-                                       std::move(log), std::move(driver));
+  auto state = std::make_unique<State>(service, options, std::move(access), std::move(dialects));
   KAKEYA_TRY(state->listener.listen(options));
   State* shared = state.get();
   state->accept();
   state->thread = std::thread([shared] { shared->io.run(); });
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
-  shared->log->add(LogLevel::kInfo, "started",
-                   {{"address", server->address()}, {"model", options.model_name}});
+  service.log().add(service::LogLevel::kInfo, "started",
+                    {{"address", server->address()}, {"model", service.options().model_name}});
   return server;
 }
 
-Status HttpServer::check(const ServeOptions& options) {
+Status HttpServer::check(const HttpOptions& options) {
   KAKEYA_TRY(Access::open(options));
-  KAKEYA_TRY(ServerLog::open(options.log_file, options.log_level));
   return {};
 }
 
@@ -253,32 +204,21 @@ std::uint16_t HttpServer::port() const {
   return state_->listener.port();
 }
 
-SchedulerStatistics HttpServer::statistics() const {
-  return state_->driver->statistics();
-}
-
 Status HttpServer::reload() {
-  ServerLog& log = *state_->log;
+  service::ServerLog& log = state_->log();
   const Status opened = log.reopen();
-  if (!opened)
-    log.add(LogLevel::kWarn, "log not opened anew", {{"reason", opened.error().message()}});
+  if (!opened) {
+    log.add(service::LogLevel::kWarn, "log not opened anew",
+            {{"reason", opened.error().message()}});
+  }
   if (state_->options.keys_file.empty()) return opened;
   const auto keys = state_->access->reload_keys();
   if (!keys) {
-    log.add(LogLevel::kWarn, "keys not reloaded", {{"reason", keys.error().message()}});
+    log.add(service::LogLevel::kWarn, "keys not reloaded", {{"reason", keys.error().message()}});
     return Unexpected(keys.error());
   }
-  log.add(LogLevel::kInfo, "keys reloaded", {{"keys", *keys}});
+  log.add(service::LogLevel::kInfo, "keys reloaded", {{"keys", *keys}});
   return opened;
-}
-
-void HttpServer::drain() {
-  state_->draining = true;
-  state_->log->add(LogLevel::kInfo, "draining");
-}
-
-bool HttpServer::is_answering() const {
-  return state_->answering > 0;
 }
 
 void HttpServer::stop() {
@@ -290,11 +230,11 @@ void HttpServer::stop() {
     state_->retry.cancel();
   });
   state_->thread.join();
-  state_->driver->stop();
+  state_->site.service.stop();
   for (const auto& slot : state_->slots) slot->connection.stop();
   for (const auto& slot : state_->slots) slot->thread.join();
   state_->slots.clear();
-  state_->log->add(LogLevel::kInfo, "stopped");
+  state_->log().add(service::LogLevel::kInfo, "stopped");
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -1,31 +1,29 @@
-// Answers over HTTP, as OpenAI's clients ask for them: listens, and gives each connection a thread.
+// Answers over HTTP: listens, and gives each connection a thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "kakeya/engine.h"
-#include "kakeya/scheduler.h"
 #include "kakeya/status.h"
-#include "wire/http/serve_options.h"
+#include "service/service.h"
+#include "wire/http/http_options.h"
+#include "wire/http/routes.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
-// Thread-safe. The engine must outlive it.
+// Thread-safe.
 class HttpServer {
  public:
-  // Listens and answers from here on. Errors: as Access::open() and Listener::listen(); as
-  // Engine::tokenizer() and Engine::create_scheduler().
-  static Result<std::unique_ptr<HttpServer>> start(Engine& engine, const ServeOptions& options);
+  // Listens and answers from here on, in each of the dialects. The service must outlive it. Errors:
+  // as Access::open() and Listener::listen().
+  static Result<std::unique_ptr<HttpServer>> start(service::Service& service,
+                                                   const HttpOptions& options,
+                                                   std::vector<Dialect> dialects);
 
-  // Starts a server over a scheduler of another kind, with the engine's tokens.
-  static Result<std::unique_ptr<HttpServer>> start(Engine& engine,
-                                                   const ServeOptions& options,
-                                                   std::unique_ptr<Scheduler> scheduler);
-
-  // Checks the options as start() does, before there is an engine. Errors: as Access::open().
-  static Status check(const ServeOptions& options);
+  // Checks the options as start() does, before there is a service. Errors: as Access::open().
+  static Status check(const HttpOptions& options);
 
   // As stop().
   ~HttpServer();
@@ -35,19 +33,12 @@ class HttpServer {
   // "http://127.0.0.1:8080", "https://[::1]:8080", "unix:PATH"
   std::string address() const;
   std::uint16_t port() const;  // 0 of a Unix socket
-  SchedulerStatistics statistics() const;
 
   // For an operator who has changed them: opens the log's file anew and reads the keys anew.
   // Errors: the first of ServerLog::reopen() and Access::reload_keys(); what fails stays as it was.
   Status reload();
 
-  // Takes no requests from here on, and /health says so; those that it has are answered.
-  void drain();
-  // True if requests are still being answered.
-  bool is_answering() const;
-
-  // Ends what is being answered, with an error that says why, and all connections. Returns when
-  // that is done: within seconds.
+  // Stops the service, then ends all connections. Returns when that is done: within seconds.
   void stop();
 
  private:
@@ -57,4 +48,4 @@ class HttpServer {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

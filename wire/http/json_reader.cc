@@ -4,11 +4,11 @@
 
 #include "base/json_size.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
-tl::unexpected<Refusal> refuse(std::string message) {
-  Refusal refusal;
+tl::unexpected<service::Refusal> refuse(std::string message) {
+  service::Refusal refusal;
   refusal.message = "the body: " + std::move(message);
   return tl::unexpected(std::move(refusal));
 }
@@ -37,7 +37,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
   return static_cast<std::int64_t>(number);
 }
 
-Outcome<Json> parse_body(std::string_view body) {
+service::Outcome<Json> parse_body(std::string_view body) {
   const JsonSize size = json_size(body);
   if (size.depth > kMostJsonDepth) {
     return refuse(fmt::format("expected at most {} levels of JSON, got more", kMostJsonDepth));
@@ -56,4 +56,4 @@ Outcome<Json> parse_body(std::string_view body) {
   }
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -15,7 +15,7 @@
 
 #include "service/refusal.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 using Json = nlohmann::json;
 
@@ -24,7 +24,7 @@ inline constexpr std::size_t kMostJsonDepth = 64;
 inline constexpr std::size_t kMostJsonValues = 524'288;
 
 // The body, a JSON object. Errors: kInvalidArgument.
-Outcome<Json> parse_body(std::string_view body);
+service::Outcome<Json> parse_body(std::string_view body);
 
 // The value that was there, in a few words.
 std::string shown(const Json& value);
@@ -36,11 +36,11 @@ std::optional<std::int64_t> whole_number(const Json& value);
 class JsonReader {
  public:
   bool failed() const { return problem_.has_value(); }
-  Refusal problem() { return std::move(*problem_); }
+  service::Refusal problem() { return std::move(*problem_); }
 
   void refuse(std::string parameter, const std::string& expected, const std::string& got) {
     if (problem_) return;
-    Refusal refusal;
+    service::Refusal refusal;
     refusal.message = fmt::format("{}: expected {}, got {}", parameter, expected, got);
     refusal.parameter = std::move(parameter);
     problem_ = std::move(refusal);
@@ -92,7 +92,7 @@ class JsonReader {
   }
 
  private:
-  std::optional<Refusal> problem_;
+  std::optional<service::Refusal> problem_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 using Digest = std::array<unsigned char, 32>;
@@ -190,4 +190,4 @@ void Keys::take_quotas(const Keys& old) {
   }
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -19,7 +19,7 @@
 
 #include "kakeya/status.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 inline constexpr std::size_t kMostKeys = 1024;
 inline constexpr std::size_t kMostKeyNameBytes = 64;
@@ -79,4 +79,4 @@ class Keys {
   std::unique_ptr<std::mutex> quotas_ = std::make_unique<std::mutex>();
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "wire/http/local_address.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace asio = boost::asio;
@@ -34,7 +34,7 @@ Status remove_stale(const std::string& path, const LocalEndpoint& endpoint) {
   if (::lstat(path.c_str(), &file) != 0) return {};  // what else is wrong bind() says
   if (!S_ISSOCK(file.st_mode)) {
     return invalid_argument(
-        "ServeOptions::socket_path must be a new file or an old socket, but {} "
+        "HttpOptions::socket_path must be a new file or an old socket, but {} "
         "is something else",
         path);
   }
@@ -53,12 +53,12 @@ Listener::~Listener() {
   if (file.st_dev == device_ && file.st_ino == inode_) ::unlink(path_.c_str());
 }
 
-Status Listener::listen(const ServeOptions& options) {
+Status Listener::listen(const HttpOptions& options) {
   if (!options.socket_path.empty()) return listen_on_path(options.socket_path);
   return listen_on_port(options);
 }
 
-Status Listener::listen_on_port(const ServeOptions& options) {
+Status Listener::listen_on_port(const HttpOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(const std::string host, listen_address(options.host));
   const tcp::endpoint wanted(asio::ip::make_address(host), options.port);
   ErrorCode failure;
@@ -89,7 +89,7 @@ Status Listener::listen_on_port(const ServeOptions& options) {
 Status Listener::listen_on_path(const std::string& path) {
   constexpr std::size_t kMostBytes = 107;  // of sockaddr_un, with its end
   if (path.size() > kMostBytes) {
-    return invalid_argument("ServeOptions::socket_path must have at most {} bytes but has {}",
+    return invalid_argument("HttpOptions::socket_path must have at most {} bytes but has {}",
                             kMostBytes, path.size());
   }
   const LocalEndpoint wanted(path);
@@ -116,4 +116,4 @@ Status Listener::listen_on_path(const std::string& path) {
   return {};
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

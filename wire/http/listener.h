@@ -8,9 +8,9 @@
 #include <string>
 
 #include "kakeya/status.h"
-#include "wire/http/serve_options.h"
+#include "wire/http/http_options.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 // One thread at a time.
 class Listener {
@@ -25,7 +25,7 @@ class Listener {
 
   // Errors: kUnavailable if the port or the path is taken, kInvalidArgument for a path that is too
   // long or of something else than a socket.
-  Status listen(const ServeOptions& options);
+  Status listen(const HttpOptions& options);
 
   Acceptor& acceptor() { return acceptor_; }
   std::uint16_t port() const { return port_; }  // 0 of a Unix socket
@@ -33,7 +33,7 @@ class Listener {
   const std::string& place() const { return place_; }
 
  private:
-  Status listen_on_port(const ServeOptions& options);
+  Status listen_on_port(const HttpOptions& options);
   Status listen_on_path(const std::string& path);
 
   Acceptor acceptor_;
@@ -44,4 +44,4 @@ class Listener {
   std::uint64_t inode_ = 0;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 Result<std::string> listen_address(const std::string& host) {
   if (host == "localhost") return "127.0.0.1";
@@ -13,7 +13,7 @@ Result<std::string> listen_address(const std::string& host) {
   const auto address = boost::asio::ip::make_address(host, failure);
   if (!failure) return address.to_string();
   return invalid_argument(
-      "ServeOptions::host must be an address of this machine, as 127.0.0.1 or ::1, or localhost, "
+      "HttpOptions::host must be an address of this machine, as 127.0.0.1 or ::1, or localhost, "
       "but is '{}'",
       host);
 }
@@ -34,4 +34,4 @@ bool is_local_host(std::string_view host) {
   return !failure && address.is_loopback();
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

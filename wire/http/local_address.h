@@ -6,7 +6,7 @@
 
 #include "kakeya/status.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 // The address in digits that `host` means: itself, or 127.0.0.1 for localhost. Errors:
 // kInvalidArgument for anything else.
@@ -19,4 +19,4 @@ std::string_view without_port(std::string_view host);
 // empty one does: older clients send none.
 bool is_local_host(std::string_view host);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

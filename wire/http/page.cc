@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 const PageFile* find_page_file(std::string_view path) {
   const std::string_view wanted = path == "/" ? "/page/page.html" : path;
@@ -11,4 +11,4 @@ const PageFile* find_page_file(std::string_view path) {
   return found == files.end() ? nullptr : &*found;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace kakeya::server {
+namespace kakeya::wire {
 
 struct PageFile {
   std::string_view path;  // "/page/page.css"
@@ -25,4 +25,4 @@ std::span<const PageFile> page_files();
 // The file of a request's path, null if there is none; "/" is the page itself. From any thread.
 const PageFile* find_page_file(std::string_view path);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -1,34 +1,60 @@
-// Small things about a request's path that a connection reads and its routes share.
+// The table of routes: the paths that clients ask for, and who answers.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/verb.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-namespace kakeya::server {
+#include "service/refusal.h"
 
-inline std::string_view view_of(boost::beast::string_view text) {
-  return {text.data(), text.size()};
-}
+namespace kakeya::wire {
 
-// The path of a request's target, without what is asked of it. Clients that put "/v1" behind an
-// address with a slash at its end mean the same path.
-inline std::string_view path_of(std::string_view target) {
-  const std::string_view path = target.substr(0, target.find('?'));
-  const std::size_t name = std::min(path.find_first_not_of('/'), path.size());
-  return name > 1 ? path.substr(name - 1) : path;
-}
+class Exchange;
 
-// The beginning of what a client sent, for a message.
-inline std::string quoted(std::string_view text) {
-  constexpr std::size_t kMost = 60;
-  return fmt::format("'{}{}'", text.substr(0, kMost), text.size() > kMost ? "..." : "");
-}
+// Answers a request. Returns whether the connection goes on.
+using Handler = bool (*)(Exchange& exchange);
 
-// Paths that are asked for all the time, which says little.
-bool is_quiet(std::string_view path);
+// The body of a response that says why a request is refused.
+using ErrorBody = std::string (*)(const service::Refusal& refusal);
 
-}  // namespace kakeya::server
+struct Route {
+  boost::beast::http::verb verb;  // get, which answers HEAD too, or post, whose body is JSON
+  std::string_view path;          // "/props"; "/models/*": any name in place of the star
+  Handler handle;
+  bool is_open = false;   // needs no key
+  bool is_quiet = false;  // is asked for all the time, which says little
+};
+
+// The routes that clients of one API ask for, and how it says what is wrong.
+struct Dialect {
+  std::span<const Route> routes;
+  ErrorBody error_body;
+};
+
+// Immutable; from any thread.
+class RouteTable {
+ public:
+  // The routes of dialects, at least one, and those of an operator (operator_routes.h). What
+  // belongs to no dialect is refused as the first one does. The routes must outlive the table.
+  explicit RouteTable(std::vector<Dialect> dialects);
+
+  struct Found {
+    const Route* route = nullptr;  // null: there is none
+    ErrorBody error_body;
+  };
+  Found find(std::string_view path) const;
+
+  // A path that is there, for a message.
+  std::string_view example() const { return dialects_.front().routes.front().path; }
+
+ private:
+  std::vector<Dialect> dialects_;
+};
+
+// Answers a request, by its route or with why there is none. Returns whether the connection goes
+// on.
+bool dispatch(Exchange& exchange);
+
+}  // namespace kakeya::wire

@@ -11,46 +11,47 @@
 #include "wire/openai/sampling_read.h"
 #include "wire/openai/unserved_fields.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
-void read_stop(JsonReader& reader, const Json& body, std::vector<std::string>& out) {
-  const Json* stop = reader.find(body, "stop");
+void read_stop(wire::JsonReader& reader, const wire::Json& body, std::vector<std::string>& out) {
+  const wire::Json* stop = reader.find(body, "stop");
   if (stop == nullptr) return;
   // TextStream checks what a stop string may be.
-  const Json texts = stop->is_string() ? Json::array({*stop}) : *stop;
-  if (!texts.is_array()) return reader.refuse("stop", "a text or an array of texts", shown(*stop));
-  for (const Json& text : texts) {
-    if (!text.is_string()) return reader.refuse("stop", "texts", shown(text));
+  const wire::Json texts = stop->is_string() ? wire::Json::array({*stop}) : *stop;
+  if (!texts.is_array())
+    return reader.refuse("stop", "a text or an array of texts", wire::shown(*stop));
+  for (const wire::Json& text : texts) {
+    if (!text.is_string()) return reader.refuse("stop", "texts", wire::shown(text));
     // Clients write "" for none.
     if (text != "") out.push_back(text.get<std::string>());
   }
 }
 
-void read_id_list(JsonReader& reader,
-                  const Json& body,
+void read_id_list(wire::JsonReader& reader,
+                  const wire::Json& body,
                   const char* name,
                   std::vector<TokenId>& out) {
-  const Json* ids = reader.find(body, name);
+  const wire::Json* ids = reader.find(body, name);
   if (ids == nullptr) return;
   if (!ids->is_array() || ids->size() > kMostTokenIds) {
     return reader.refuse(name, fmt::format("an array of at most {} token ids", kMostTokenIds),
-                         ids->is_array() ? std::to_string(ids->size()) : shown(*ids));
+                         ids->is_array() ? std::to_string(ids->size()) : wire::shown(*ids));
   }
   read_token_ids(reader, *ids, name, out);
 }
 
 // The newer name is the last one, which counts where there are several.
-void read_max_tokens(JsonReader& reader,
-                     const Json& body,
+void read_max_tokens(wire::JsonReader& reader,
+                     const wire::Json& body,
                      std::int64_t least,
                      std::optional<std::int64_t>& out) {
   for (const char* name : {"max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens"}) {
-    const Json* value = reader.find(body, name);
+    const wire::Json* value = reader.find(body, name);
     // In llama.cpp's API, -1 means as many tokens as the context leaves room for.
-    if (value != nullptr && whole_number(*value) == -1) {
+    if (value != nullptr && wire::whole_number(*value) == -1) {
       out.reset();
     } else {
       reader.read(body, name, least, kMostTokens, out);
@@ -58,7 +59,7 @@ void read_max_tokens(JsonReader& reader,
   }
 }
 
-void read_limits(JsonReader& reader, const Json& body, ServeRequest& out) {
+void read_limits(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
   constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
   std::optional<int> priority;
   reader.read(body, "priority", -kMostPriority, kMostPriority, priority);
@@ -70,7 +71,7 @@ void read_limits(JsonReader& reader, const Json& body, ServeRequest& out) {
   read_id_list(reader, body, "allowed_token_ids", out.allowed_ids);
 }
 
-void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
+void read_output(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
   read_stop(reader, body, out.stop_strings);
   reader.read(body, "ignore_eos", out.ignore_eos);
   std::optional<int> choices;
@@ -79,27 +80,32 @@ void read_output(JsonReader& reader, const Json& body, ServeRequest& out) {
   reader.read(body, "stream", out.stream);
   reader.read(body, "return_token_ids", out.return_token_ids);
   reader.read(body, "return_runs", out.return_runs);
-  const Json* options = reader.find(body, "stream_options");
+  const wire::Json* options = reader.find(body, "stream_options");
   if (options == nullptr) return;
-  if (!options->is_object()) return reader.refuse("stream_options", "an object", shown(*options));
+  if (!options->is_object())
+    return reader.refuse("stream_options", "an object", wire::shown(*options));
   reader.read(*options, "include_usage", out.include_usage);
 }
 
 // A text, or token ids.
-void read_prompt(JsonReader& reader, const Json& prompt, std::vector<RawPrompt>& out) {
-  RawPrompt& read = out.emplace_back();
+void read_prompt(wire::JsonReader& reader,
+                 const wire::Json& prompt,
+                 std::vector<service::RawPrompt>& out) {
+  service::RawPrompt& read = out.emplace_back();
   if (prompt.is_string()) {
     read.text = prompt.get<std::string>();
   } else if (prompt.is_array() && !prompt.empty()) {
     read_token_ids(reader, prompt, "prompt", read.ids);
   } else {
-    reader.refuse("prompt", "texts or arrays of token ids", shown(prompt));
+    reader.refuse("prompt", "texts or arrays of token ids", wire::shown(prompt));
   }
 }
 
 // One, or an array of some.
-void read_prompts(JsonReader& reader, const Json& body, std::vector<RawPrompt>& out) {
-  const Json* prompt = reader.find(body, "prompt");
+void read_prompts(wire::JsonReader& reader,
+                  const wire::Json& body,
+                  std::vector<service::RawPrompt>& out) {
+  const wire::Json* prompt = reader.find(body, "prompt");
   if (prompt == nullptr) {
     return reader.refuse("prompt", "a text, token ids, or an array of these", "nothing");
   }
@@ -109,13 +115,15 @@ void read_prompts(JsonReader& reader, const Json& body, std::vector<RawPrompt>& 
     return reader.refuse("prompt", fmt::format("at most {} prompts", kMostPrompts),
                          std::to_string(prompt->size()));
   }
-  for (const Json& one : *prompt) read_prompt(reader, one, out);
+  for (const wire::Json& one : *prompt) read_prompt(reader, one, out);
 }
 
 // The number of likeliest tokens, which says that log-probabilities are wanted; false: they are
 // not.
-void read_logprob_count(JsonReader& reader, const Json& body, ServeRequest& out) {
-  const Json* value = reader.find(body, "logprobs");
+void read_logprob_count(wire::JsonReader& reader,
+                        const wire::Json& body,
+                        service::AnswerRequest& out) {
+  const wire::Json* value = reader.find(body, "logprobs");
   if (value != nullptr && *value == false) return;
   std::optional<int> count;
   reader.read(body, "logprobs", 0, kMostTopLogprobs, count);
@@ -125,32 +133,33 @@ void read_logprob_count(JsonReader& reader, const Json& body, ServeRequest& out)
 
 }  // namespace
 
-void read_model(JsonReader& reader, const Json& body, std::string& out) {
-  const Json* model = reader.find(body, "model");
+void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& out) {
+  const wire::Json* model = reader.find(body, "model");
   if (model == nullptr) return;
   if (!model->is_string()) {
-    return reader.refuse("model", "the name of a model, as /v1/models lists it", shown(*model));
+    return reader.refuse("model", "the name of a model, as /v1/models lists it",
+                         wire::shown(*model));
   }
   out = model->get<std::string>();
 }
 
-void read_token_ids(JsonReader& reader,
-                    const Json& array,
+void read_token_ids(wire::JsonReader& reader,
+                    const wire::Json& array,
                     const std::string& name,
                     std::vector<TokenId>& out) {
   constexpr std::int64_t kMost = std::numeric_limits<TokenId>::max();
-  for (const Json& value : array) {
-    const auto id = whole_number(value);
-    if (!id || *id < 0 || *id > kMost) return reader.refuse(name, "token ids", shown(value));
+  for (const wire::Json& value : array) {
+    const auto id = wire::whole_number(value);
+    if (!id || *id < 0 || *id > kMost) return reader.refuse(name, "token ids", wire::shown(value));
     out.push_back(static_cast<TokenId>(*id));
   }
 }
 
-Outcome<ServeRequest> read_chat_request(std::string_view body) {
-  auto parsed = parse_body(body);
+service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body) {
+  auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
-  JsonReader reader;
-  ServeRequest request;
+  wire::JsonReader reader;
+  service::AnswerRequest request;
   read_model(reader, *parsed, request.model);
   read_conversation(reader, *parsed, body, request.messages, request.chat);
   read_sampling(reader, *parsed, request.sampling);
@@ -170,11 +179,11 @@ Outcome<ServeRequest> read_chat_request(std::string_view body) {
   return request;
 }
 
-Outcome<ServeRequest> read_completion_request(std::string_view body) {
-  auto parsed = parse_body(body);
+service::Outcome<service::AnswerRequest> read_completion_request(std::string_view body) {
+  auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
-  JsonReader reader;
-  ServeRequest request;
+  wire::JsonReader reader;
+  service::AnswerRequest request;
   request.max_tokens = kDefaultCompletionTokens;
   read_model(reader, *parsed, request.model);
   read_prompts(reader, *parsed, request.prompts);
@@ -192,4 +201,4 @@ Outcome<ServeRequest> read_completion_request(std::string_view body) {
   return request;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -13,7 +13,7 @@
 #include "service/answer_request.h"
 #include "wire/http/json_reader.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 
 inline constexpr std::size_t kMostLogitBiases = 1024;
 inline constexpr int kMostChoices = 16;
@@ -22,16 +22,16 @@ inline constexpr std::size_t kMostTokenIds = 1 << 20;         // of a list of st
 inline constexpr std::int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
 
 // Bodies of POST /v1/chat/completions and /v1/completions.
-Outcome<ServeRequest> read_chat_request(std::string_view body);
-Outcome<ServeRequest> read_completion_request(std::string_view body);
+service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body);
+service::Outcome<service::AnswerRequest> read_completion_request(std::string_view body);
 
 // "model": a name; empty if there is none, which means whatever is served.
-void read_model(JsonReader& reader, const Json& body, std::string& out);
+void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& out);
 
 // Appends ids; the vocabulary is not known here.
-void read_token_ids(JsonReader& reader,
-                    const Json& array,
+void read_token_ids(wire::JsonReader& reader,
+                    const wire::Json& array,
                     const std::string& name,
                     std::vector<TokenId>& out);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

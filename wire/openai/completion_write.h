@@ -11,71 +11,53 @@
 #include "service/answer.h"
 #include "service/answer_request.h"
 #include "service/refusal.h"
+#include "wire/http/answer_writer.h"
 
-namespace kakeya::server {
-
-// On one line; what is no UTF-8 becomes U+FFFD.
-std::string json_text(const nlohmann::ordered_json& json);
+namespace kakeya::openai {
 
 // {"error": {"message", "type", "param", "code"}}
-std::string error_json(const Refusal& refusal);
+std::string error_json(const service::Refusal& refusal);
 
 // GET /v1/models/{model}, with the context's length, and /v1/models.
 std::string model_json(std::string_view model_name, std::int64_t created, std::int64_t context);
 std::string models_json(std::string_view model_name, std::int64_t created, std::int64_t context);
 
-// "data: TEXT" and an empty line. TEXT is of one line.
-std::string server_event(std::string_view text);
-inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
-
-struct WholeAnswer {
-  AnswerPiece piece;
-  FinishReason reason = FinishReason::kNone;
-  std::int64_t generated = 0;  // of its tokens; others are the prompt's
-};
-
-// The fields about an answer that each text written of it has.
-struct AnswerFrame {
-  std::string id;
-  std::string model;
-  std::int64_t created = 0;        // Unix time
-  std::int64_t prompt_tokens = 0;  // of all prompts
-};
-
 // Writes one completion, of a chat or of a prompt. Thread: of its request; what it refers to must
 // outlive it.
-class CompletionWriter {
+class CompletionWriter final : public wire::AnswerWriter {
  public:
+  // `created`: Unix time.
   CompletionWriter(const Tokenizer& tokenizer,
-                   const ServeRequest& request,
-                   const AnswerFrame& frame);
-
-  // The whole answers, one a choice. `cached`: tokens of the prompt that need not be run.
-  std::string completion(const std::vector<WholeAnswer>& answers, std::int64_t cached) const;
+                   const service::AnswerRequest& request,
+                   std::string id,
+                   std::string model,
+                   std::int64_t created);
 
   // Chunks of a stream: the first one of a choice has the role (in a chat alone), each next one a
   // piece, the last one why it ended; then, if the request wants it, what was used by all choices.
-  std::string first_chunk(int index) const;
-  std::string chunk(int index, const AnswerPiece& piece) const;
-  std::string last_chunk(int index, FinishReason reason) const;
-  std::string usage_chunk(std::int64_t completion_tokens, std::int64_t cached) const;
-  // True if chunk() of this piece would say anything.
-  bool says_anything(const AnswerPiece& piece) const;
+  std::string begin(int index) override;
+  std::string piece(int index, const service::AnswerPiece& piece) override;
+  std::string end(int index, service::FinishReason reason) override;
+  std::string done(const service::Usage& usage) override;
+  std::string error(const service::Refusal& refusal) override;
 
-  bool is_chat() const { return request_.is_chat(); }
+  std::string whole(const std::vector<service::WholeAnswer>& answers,
+                    const service::Usage& usage) override;
 
  private:
-  std::string choice_text(nlohmann::ordered_json choice, const AnswerPiece& piece) const;
+  bool is_chat() const { return request_.is_chat(); }
+  // True if a chunk of this piece would say anything.
+  bool says_anything(const service::AnswerPiece& piece) const;
+  std::string choice_text(nlohmann::ordered_json choice, const service::AnswerPiece& piece) const;
   nlohmann::ordered_json frame(const char* object) const;
   const char* chunk_object() const;
-  std::string chunk_of(std::string_view choice) const;
+  std::string event_of(std::string_view choice) const;
 
   const Tokenizer& tokenizer_;
-  const ServeRequest& request_;
+  const service::AnswerRequest& request_;
   const std::string id_;
   const std::string model_;
   const std::int64_t created_;
-  const std::int64_t prompt_tokens_;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -9,17 +9,17 @@
 
 #include "base/json_size.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 namespace {
 
 // A text, or parts of {"type": "text"} that are put together. Clients repeat answers that had none
 // as they came, with null.
-void read_content(JsonReader& reader,
-                  const Json& message,
+void read_content(wire::JsonReader& reader,
+                  const wire::Json& message,
                   const std::string& where,
                   bool may_be_null,
                   std::string& out) {
-  const Json* content = reader.find(message, "content");
+  const wire::Json* content = reader.find(message, "content");
   if (content == nullptr) {
     if (may_be_null) return;
     return reader.refuse(where, "a text or text parts", "nothing");
@@ -28,47 +28,48 @@ void read_content(JsonReader& reader,
     out = content->get<std::string>();
     return;
   }
-  if (!content->is_array()) return reader.refuse(where, "a text or text parts", shown(*content));
-  for (const Json& part : *content) {
-    const Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
-    const Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
+  if (!content->is_array())
+    return reader.refuse(where, "a text or text parts", wire::shown(*content));
+  for (const wire::Json& part : *content) {
+    const wire::Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
+    const wire::Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
     if (type == nullptr || *type != "text" || text == nullptr || !text->is_string()) {
       return reader.refuse(where, "parts of {\"type\": \"text\", \"text\": ...}",
-                           type == nullptr ? shown(part) : "type " + shown(*type));
+                           type == nullptr ? wire::shown(part) : "type " + wire::shown(*type));
     }
     out += text->get_ref<const std::string&>();
   }
 }
 
-void read_text(JsonReader& reader,
-               const Json& object,
+void read_text(wire::JsonReader& reader,
+               const wire::Json& object,
                const char* name,
                const std::string& where,
                std::string& out) {
-  const Json* text = reader.find(object, name);
+  const wire::Json* text = reader.find(object, name);
   if (text == nullptr) return;
   if (!text->is_string()) {
-    return reader.refuse(fmt::format("{}.{}", where, name), "a text", shown(*text));
+    return reader.refuse(fmt::format("{}.{}", where, name), "a text", wire::shown(*text));
   }
   out = text->get<std::string>();
 }
 
 // {"id", "type": "function", "function": {"name", "arguments": TEXT}}
-void read_tool_calls(JsonReader& reader,
-                     const Json& message,
+void read_tool_calls(wire::JsonReader& reader,
+                     const wire::Json& message,
                      const std::string& where,
                      std::vector<ToolCall>& out) {
-  const Json* calls = reader.find(message, "tool_calls");
+  const wire::Json* calls = reader.find(message, "tool_calls");
   if (calls == nullptr) return;
   if (!calls->is_array() || calls->size() > kMostToolCalls) {
     return reader.refuse(where, fmt::format("an array of at most {} calls", kMostToolCalls),
-                         shown(*calls));
+                         wire::shown(*calls));
   }
-  for (const Json& call : *calls) {
-    const Json* function = call.is_object() ? reader.find(call, "function") : nullptr;
+  for (const wire::Json& call : *calls) {
+    const wire::Json* function = call.is_object() ? reader.find(call, "function") : nullptr;
     if (function == nullptr || !function->is_object() || !function->contains("name")) {
       return reader.refuse(where, "calls with \"function\": {\"name\", \"arguments\"}",
-                           shown(call));
+                           wire::shown(call));
     }
     ToolCall& added = out.emplace_back();
     read_text(reader, call, "id", where, added.id);
@@ -77,16 +78,19 @@ void read_tool_calls(JsonReader& reader,
   }
 }
 
-void read_message(JsonReader& reader, const Json& message, std::size_t index, ChatMessage& out) {
+void read_message(wire::JsonReader& reader,
+                  const wire::Json& message,
+                  std::size_t index,
+                  ChatMessage& out) {
   const std::string where = fmt::format("messages[{}]", index);
-  if (!message.is_object()) return reader.refuse(where, "an object", shown(message));
-  const Json* role = reader.find(message, "role");
+  if (!message.is_object()) return reader.refuse(where, "an object", wire::shown(message));
+  const wire::Json* role = reader.find(message, "role");
   const bool known =
       role != nullptr && (*role == "system" || *role == "developer" || *role == "user" ||
                           *role == "assistant" || *role == "tool");
   if (!known) {
     return reader.refuse(where + ".role", "system, developer, user, assistant or tool",
-                         role == nullptr ? "nothing" : shown(*role));
+                         role == nullptr ? "nothing" : wire::shown(*role));
   }
   // A developer's message is what newer clients call the system's.
   out.role = *role == "developer" ? "system" : role->get<std::string>();
@@ -102,7 +106,7 @@ void read_message(JsonReader& reader, const Json& message, std::size_t index, Ch
 }
 
 // A result of a tool belongs to a call; templates leave out one that does not.
-void check_results(JsonReader& reader, const std::vector<ChatMessage>& messages) {
+void check_results(wire::JsonReader& reader, const std::vector<ChatMessage>& messages) {
   const std::vector<ToolCall>* calls = nullptr;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     const ChatMessage& message = messages[index];
@@ -118,16 +122,19 @@ void check_results(JsonReader& reader, const std::vector<ChatMessage>& messages)
     const std::string& id = message.tool_call_id;
     const auto answers = [&id](const ToolCall& call) { return call.id.empty() || call.id == id; };
     if (id.empty() || std::ranges::any_of(*calls, answers)) continue;
-    return reader.refuse(where + ".tool_call_id", "an id of the tool_calls before it", shown(id));
+    return reader.refuse(where + ".tool_call_id", "an id of the tool_calls before it",
+                         wire::shown(id));
   }
 }
 
-void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage>& out) {
-  const Json* messages = reader.find(body, "messages");
+void read_messages(wire::JsonReader& reader,
+                   const wire::Json& body,
+                   std::vector<ChatMessage>& out) {
+  const wire::Json* messages = reader.find(body, "messages");
   const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
                      messages->size() <= kMostMessages;
   if (!sound) {
-    std::string got = messages == nullptr ? "nothing" : shown(*messages);
+    std::string got = messages == nullptr ? "nothing" : wire::shown(*messages);
     if (messages != nullptr && messages->is_array()) got = fmt::format("{}", messages->size());
     return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
                          got);
@@ -139,15 +146,18 @@ void read_messages(JsonReader& reader, const Json& body, std::vector<ChatMessage
   if (!reader.failed()) check_results(reader, out);
 }
 
-void read_effort(JsonReader& reader, const Json& body, Json& arguments, ChatOptions& out) {
-  const Json* effort = reader.find(body, "reasoning_effort");
+void read_effort(wire::JsonReader& reader,
+                 const wire::Json& body,
+                 wire::Json& arguments,
+                 ChatOptions& out) {
+  const wire::Json* effort = reader.find(body, "reasoning_effort");
   if (effort == nullptr) return;
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
   const bool known = effort->is_string() &&
                      std::ranges::find(kEfforts, effort->get<std::string>()) != std::end(kEfforts);
   if (!known) {
     return reader.refuse("reasoning_effort", "none, minimal, low, medium, high or xhigh",
-                         shown(*effort));
+                         wire::shown(*effort));
   }
   out.enable_thinking = *effort != "none";
   if (*effort != "none") arguments["reasoning_effort"] = *effort;  // of templates that know it
@@ -155,13 +165,13 @@ void read_effort(JsonReader& reader, const Json& body, Json& arguments, ChatOpti
 
 // Reads the other arguments of the template. "enable_thinking", which Gemma's and Qwen's ask for,
 // may stand in front.
-void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& out) {
-  Json arguments = Json::object();
+void read_template_arguments(wire::JsonReader& reader, const wire::Json& body, ChatOptions& out) {
+  wire::Json arguments = wire::Json::object();
   read_effort(reader, body, arguments, out);
   reader.read(body, "enable_thinking", out.enable_thinking);
-  const Json* given = reader.find(body, "chat_template_kwargs");
+  const wire::Json* given = reader.find(body, "chat_template_kwargs");
   if (given != nullptr && !given->is_object()) {
-    return reader.refuse("chat_template_kwargs", "an object", shown(*given));
+    return reader.refuse("chat_template_kwargs", "an object", wire::shown(*given));
   }
   if (given != nullptr) {
     for (const char* name : {"messages", "tools", "add_generation_prompt", "continue_final_message",
@@ -175,7 +185,7 @@ void read_template_arguments(JsonReader& reader, const Json& body, ChatOptions& 
     arguments.erase("enable_thinking");
   }
   if (arguments.empty()) return;
-  out.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+  out.arguments = arguments.dump(-1, ' ', false, wire::Json::error_handler_t::replace);
 }
 
 // The items of the array, or the members of the object, that `json` is: their texts as they stand
@@ -213,23 +223,26 @@ std::string_view member_text(std::string_view json, std::string_view name) {
     std::size_t end = begin + 1;
     while (end < part.size() && part[end] != '"') end += part[end] == '\\' ? 2 : 1;
     if (end >= part.size()) continue;  // an object without members
-    if (Json::parse(part.substr(begin, end + 1 - begin)) != name) continue;
+    if (wire::Json::parse(part.substr(begin, end + 1 - begin)) != name) continue;
     found = part.substr(part.find(':', end) + 1);
   }
   return found;
 }
 
 // {"type": "function", "function": {"name", ...}}, as templates expect it.
-void check_tool(JsonReader& reader, const Json& tool, std::string_view text, std::size_t index) {
+void check_tool(wire::JsonReader& reader,
+                const wire::Json& tool,
+                std::string_view text,
+                std::size_t index) {
   const std::string where = fmt::format("tools[{}]", index);
-  const Json* type = tool.is_object() ? reader.find(tool, "type") : nullptr;
-  const Json* function = tool.is_object() ? reader.find(tool, "function") : nullptr;
+  const wire::Json* type = tool.is_object() ? reader.find(tool, "type") : nullptr;
+  const wire::Json* function = tool.is_object() ? reader.find(tool, "function") : nullptr;
   const bool sound = (type == nullptr || *type == "function") && function != nullptr &&
                      function->is_object() && function->contains("name") &&
                      (*function)["name"].is_string();
   if (!sound) {
-    std::string got = shown(tool);
-    if (type != nullptr && *type != "function") got = "a tool of type " + shown(*type);
+    std::string got = wire::shown(tool);
+    if (type != nullptr && *type != "function") got = "a tool of type " + wire::shown(*type);
     if (tool.is_object() && function == nullptr) got += " without \"function\"";
     return reader.refuse(where, R"({"type": "function", "function": {"name": ...}})", got);
   }
@@ -239,17 +252,20 @@ void check_tool(JsonReader& reader, const Json& tool, std::string_view text, std
 }
 
 // Each tool's own text is handed on, for members keep their order.
-void read_tools(JsonReader& reader, const Json& body, std::string_view text, ChatOptions& out) {
-  const Json* tools = reader.find(body, "tools");
+void read_tools(wire::JsonReader& reader,
+                const wire::Json& body,
+                std::string_view text,
+                ChatOptions& out) {
+  const wire::Json* tools = reader.find(body, "tools");
   if (tools == nullptr || tools->empty()) return;
   if (!tools->is_array() || tools->size() > kMostTools) {
     return reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
-                         tools->is_array() ? std::to_string(tools->size()) : shown(*tools));
+                         tools->is_array() ? std::to_string(tools->size()) : wire::shown(*tools));
   }
-  const Json* choice = reader.find(body, "tool_choice");
+  const wire::Json* choice = reader.find(body, "tool_choice");
   if (choice != nullptr && *choice == "none") return;
   if (choice != nullptr && *choice != "auto") {
-    return reader.refuse("tool_choice", "none or auto", shown(*choice));
+    return reader.refuse("tool_choice", "none or auto", wire::shown(*choice));
   }
   const std::vector<std::string_view> texts = parts_of(member_text(text, "tools"));
   for (std::size_t index = 0; index < tools->size() && !reader.failed(); ++index) {
@@ -260,8 +276,8 @@ void read_tools(JsonReader& reader, const Json& body, std::string_view text, Cha
 
 }  // namespace
 
-void read_conversation(JsonReader& reader,
-                       const Json& body,
+void read_conversation(wire::JsonReader& reader,
+                       const wire::Json& body,
                        std::string_view text,
                        std::vector<ChatMessage>& messages,
                        ChatOptions& options) {
@@ -276,4 +292,4 @@ void read_conversation(JsonReader& reader,
   }
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

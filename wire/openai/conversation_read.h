@@ -9,7 +9,7 @@
 #include "kakeya/chat.h"
 #include "wire/http/json_reader.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 
 inline constexpr std::size_t kMostMessages = 4096;
 inline constexpr std::size_t kMostToolCalls = 256;  // of a message
@@ -19,10 +19,10 @@ inline constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in o
 // "messages": an array of at least one; "tools", unless "tool_choice" is "none";
 // "chat_template_kwargs" and the fields that mean one of these; "add_generation_prompt" and
 // "continue_final_message". `text` is what `body` was read of.
-void read_conversation(JsonReader& reader,
-                       const Json& body,
+void read_conversation(wire::JsonReader& reader,
+                       const wire::Json& body,
                        std::string_view text,
                        std::vector<ChatMessage>& messages,
                        ChatOptions& options);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -4,8 +4,8 @@
 #include "service/answer_request.h"
 #include "wire/http/json_reader.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 
-void read_sampling(JsonReader& reader, const Json& body, SamplingWish& out);
+void read_sampling(wire::JsonReader& reader, const wire::Json& body, service::SamplingWish& out);
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace kakeya::server {
+namespace kakeya::openai {
 namespace {
 
 struct UnservedField {
@@ -83,51 +83,53 @@ constexpr UnservedField kOfEmbeddings[] = {
     {"prompt"},
 };
 
-bool asks_for_something(const Json& value, const UnservedField& field) {
+bool asks_for_something(const wire::Json& value, const UnservedField& field) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number()) return !(field.neutral && value.get<double>() == *field.neutral);
   if (value.is_string()) return !value.get_ref<const std::string&>().empty();
   return !value.empty();
 }
 
-void refuse_fields(JsonReader& reader, const Json& body, std::span<const UnservedField> fields) {
+void refuse_fields(wire::JsonReader& reader,
+                   const wire::Json& body,
+                   std::span<const UnservedField> fields) {
   for (const UnservedField& field : fields) {
-    const Json* value = reader.find(body, field.name);
+    const wire::Json* value = reader.find(body, field.name);
     if (value == nullptr || !asks_for_something(*value, field)) continue;
-    return reader.refuse(field.name, field.expected, shown(*value));
+    return reader.refuse(field.name, field.expected, wire::shown(*value));
   }
 }
 
 }  // namespace
 
-void refuse_unserved_of_answers(JsonReader& reader, const Json& body) {
+void refuse_unserved_of_answers(wire::JsonReader& reader, const wire::Json& body) {
   refuse_fields(reader, body, kOfAnswers);
-  const Json* format = reader.find(body, "response_format");
+  const wire::Json* format = reader.find(body, "response_format");
   if (format == nullptr) return;
-  const Json* type = format->is_object() ? reader.find(*format, "type") : nullptr;
+  const wire::Json* type = format->is_object() ? reader.find(*format, "type") : nullptr;
   if (type == nullptr || *type != "text") {
-    reader.refuse("response_format", "{\"type\": \"text\"}", shown(type ? *type : *format));
+    reader.refuse("response_format", "{\"type\": \"text\"}", wire::shown(type ? *type : *format));
   }
 }
 
-void refuse_unserved_of_chats(JsonReader& reader, const Json& body) {
+void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) {
   refuse_fields(reader, body, kOfChats);
-  const Json* modalities = reader.find(body, "modalities");
-  if (modalities != nullptr && *modalities != Json::array({"text"})) {
-    reader.refuse("modalities", "[\"text\"]", shown(*modalities));
+  const wire::Json* modalities = reader.find(body, "modalities");
+  if (modalities != nullptr && *modalities != wire::Json::array({"text"})) {
+    reader.refuse("modalities", "[\"text\"]", wire::shown(*modalities));
   }
-  const Json* verbosity = reader.find(body, "verbosity");
+  const wire::Json* verbosity = reader.find(body, "verbosity");
   if (verbosity != nullptr && *verbosity != "medium") {
-    reader.refuse("verbosity", "medium", shown(*verbosity));
+    reader.refuse("verbosity", "medium", wire::shown(*verbosity));
   }
 }
 
-void refuse_unserved_of_completions(JsonReader& reader, const Json& body) {
+void refuse_unserved_of_completions(wire::JsonReader& reader, const wire::Json& body) {
   refuse_fields(reader, body, kOfCompletions);
 }
 
-void refuse_unserved_of_embeddings(JsonReader& reader, const Json& body) {
+void refuse_unserved_of_embeddings(wire::JsonReader& reader, const wire::Json& body) {
   refuse_fields(reader, body, kOfEmbeddings);
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

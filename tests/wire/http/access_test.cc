@@ -19,8 +19,9 @@
 #include "wire/http/http_client.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace http = test::http;
@@ -70,11 +71,11 @@ class AccessTest : public testing::Test {
     return made.key;
   }
 
-  void start(ServeOptions options) {
-    options.port = 0;
-    options.model_name = "demo";
-    server_ = HttpServer::start(*engine_, options).value();
+  void start(const service::ServiceOptions& service, const HttpOptions& http = {}) {
+    server_.reset();
+    server_ = std::make_unique<test::TestServer>(*engine_, service, http);
   }
+  void start(const HttpOptions& http = {}) { start(service::ServiceOptions(), http); }
 
   static http::request<http::string_body> request(http::verb verb,
                                                   const char* target,
@@ -122,7 +123,7 @@ class AccessTest : public testing::Test {
 
   std::string folder_;
   std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 TEST_F(AccessTest, AnswersWhoHasAKeyAlone) {
@@ -171,7 +172,7 @@ TEST_F(AccessTest, ServesOverTls) {
          .tls_certificate = path("cert"),
          .tls_key = path("key"),
          .keys_file = path("keys")});
-  EXPECT_EQ(server_->address(), fmt::format("https://0.0.0.0:{}", server_->port()));
+  EXPECT_EQ(server_->http().address(), fmt::format("https://0.0.0.0:{}", server_->port()));
   const auto status = [&](const std::string& host) {
     return ask_by_tls(request(http::verb::post, "/v1/chat/completions", key, host)).result_int();
   };
@@ -218,7 +219,7 @@ TEST_F(AccessTest, OtherMachinesTakeKeysAndTls) {
   write_keys();
   const std::string cert = path("cert");
   const std::string key = path("key");
-  const auto refused = [&](const ServeOptions& options) {
+  const auto refused = [&](const HttpOptions& options) {
     const Status sound = HttpServer::check(options);
     return !sound && sound.error().code() == StatusCode::kInvalidArgument;
   };
@@ -247,7 +248,8 @@ TEST_F(AccessTest, AUnixSocketIsOfItsUserAlone) {
   socket.connect(socket_path);
   EXPECT_EQ(exchange(socket, request(http::verb::post, "/v1/chat/completions", "")).result_int(),
             200u);
-  EXPECT_FALSE(HttpServer::start(*engine_, {.socket_path = socket_path}));
+  EXPECT_FALSE(
+      HttpServer::start(server_->service(), {.socket_path = socket_path}, {openai::dialect()}));
   server_.reset();
   EXPECT_FALSE(std::filesystem::exists(socket_path));
   // One that a killed server left is taken over; anything else is not.
@@ -256,10 +258,11 @@ TEST_F(AccessTest, AUnixSocketIsOfItsUserAlone) {
   start({.socket_path = socket_path});
   std::filesystem::remove(socket_path);
   std::ofstream(socket_path) << "somebody else's";
-  EXPECT_FALSE(HttpServer::start(*engine_, {.socket_path = socket_path}));
+  EXPECT_FALSE(
+      HttpServer::start(server_->service(), {.socket_path = socket_path}, {openai::dialect()}));
   server_.reset();
   EXPECT_TRUE(std::filesystem::exists(socket_path));
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -11,13 +11,13 @@
 #include <random>
 
 #include "runtime/demo_sessions.h"
+#include "thorough.h"
 #include "wire/http/http_client.h"
-#include "wire/http/http_server.h"
 #include "wire/http/keys.h"
 #include "wire/http/raw_client.h"
-#include "thorough.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 using nlohmann::json;
@@ -44,14 +44,13 @@ std::string sized(const std::string& fields, const std::string& body) {
 
 class HttpRules : public testing::Test {
  protected:
-  HttpRules() : engine_(test::open_engine(test::demo_options("auto"))) { start({}); }
+  HttpRules() : engine_(test::open_engine(test::demo_options("auto"))) { start(); }
 
-  void start(ServeOptions options) {
-    options.port = 0;
-    options.model_name = "demo";
+  void start(const service::ServiceOptions& service, const HttpOptions& http = {}) {
     server_.reset();
-    server_ = HttpServer::start(*engine_, options).value();
+    server_ = std::make_unique<test::TestServer>(*engine_, service, http);
   }
+  void start(const HttpOptions& http = {}) { start(service::ServiceOptions(), http); }
 
   std::uint16_t port() const { return server_->port(); }
 
@@ -65,7 +64,7 @@ class HttpRules : public testing::Test {
   }
 
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 struct Refused {
@@ -324,4 +323,4 @@ TEST_F(HttpRules, WithoutDescriptorsConnectionsWait) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

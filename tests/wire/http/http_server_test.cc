@@ -12,8 +12,9 @@
 #include "runtime/demo_sessions.h"
 #include "service/answer_splitter.h"
 #include "wire/http/http_client.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace http = test::http;
@@ -28,15 +29,14 @@ class HttpServerTest : public testing::Test {
     EngineOptions options = test::demo_options("auto");
     options.session.context = 4096;
     engine_ = test::open_engine(options);
-    start({});
+    start();
   }
 
-  void start(ServeOptions options) {
-    options.port = 0;
-    options.model_name = "demo";
+  void start(const service::ServiceOptions& service, const HttpOptions& http = {}) {
     server_.reset();
-    server_ = HttpServer::start(*engine_, options).value();
+    server_ = std::make_unique<test::TestServer>(*engine_, service, http);
   }
+  void start(const HttpOptions& http = {}) { start(service::ServiceOptions(), http); }
 
   HttpClient client() const { return HttpClient(server_->port()); }
 
@@ -115,7 +115,7 @@ class HttpServerTest : public testing::Test {
   }
 
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 TEST_F(HttpServerTest, AnswersAreThoseOfASession) {
@@ -235,7 +235,7 @@ TEST_F(HttpServerTest, ThoughtsComeApart) {
   // Biases that make the demo model open a channel behind some words; thoughts end the answer.
   json body = request("Tell me a story.");
   const Tokenizer& tokenizer = *engine_->tokenizer().value();
-  const ChannelMarkers markers = find_channel_markers(tokenizer).value();
+  const service::ChannelMarkers markers = service::find_channel_markers(tokenizer).value();
   body.update(
       {{"frequency_penalty", 2},
        {"presence_penalty", 2},
@@ -307,9 +307,7 @@ json embedding_body(std::size_t texts, std::size_t tokens) {
 }
 
 TEST_F(HttpServerTest, EmbeddingsAreTheEnginesBesideAnswers) {
-  ServeOptions options;
-  options.scheduler = {.max_sequences = 2, .max_waiting = 3};  // no room for all at once
-  start(options);
+  start({.scheduler = {.max_sequences = 2, .max_waiting = 3}});  // no room for all at once
   json asked = request("Count from 5 to 12.");
   HttpClient answered = client();
   answered.send({}, http::verb::post, "/v1/chat/completions", asked.dump());
@@ -351,7 +349,7 @@ TEST_F(HttpServerTest, StoppingTellsWhoIsBeingAnswered) {
   HttpClient idle = client();
   busy.send({}, http::verb::post, "/v1/chat/completions", body.dump());
   busy.wait_for_bytes();
-  server_->stop();
+  server_->http().stop();
   const std::vector<std::string> events = event_texts(busy.receive().body());
   EXPECT_EQ(json::parse(events.back())["error"]["message"], "the server is shutting down");
   EXPECT_THROW(idle.get("/health"), boost::system::system_error);
@@ -472,15 +470,17 @@ TEST_F(HttpServerTest, ASlowHeaderIsNotWaitedForForever) {
 }
 
 TEST_F(HttpServerTest, RefusesAPortThatIsTakenAndOtherMachines) {
-  const auto taken = HttpServer::start(*engine_, {.port = server_->port(), .model_name = "demo"});
+  const auto taken =
+      HttpServer::start(server_->service(), {.port = server_->port()}, {openai::dialect()});
   ASSERT_FALSE(taken.has_value());
   EXPECT_EQ(taken.error().code(), StatusCode::kUnavailable);
   for (const char* host : {"0.0.0.0", "192.168.0.1", "::", "example.com", ""}) {
-    const auto open = HttpServer::start(*engine_, {.host = host, .port = 0});
+    const auto open =
+        HttpServer::start(server_->service(), {.host = host, .port = 0}, {openai::dialect()});
     ASSERT_FALSE(open.has_value()) << host;
     EXPECT_EQ(open.error().code(), StatusCode::kInvalidArgument);
   }
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

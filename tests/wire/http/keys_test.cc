@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 // SHA-256 of "abc", of the standard's examples.
@@ -145,4 +145,4 @@ TEST(ServerKeys, WhatIsLeftOfAQuotaGoesOnWhenTheFileIsReadAnew) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -8,9 +8,9 @@
 
 #include "runtime/demo_sessions.h"
 #include "wire/http/http_client.h"
-#include "wire/http/http_server.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace http = test::http;
@@ -28,7 +28,7 @@ class PrefixCacheOverHttp : public testing::Test {
     options.prompt_cache_bytes = cache_bytes;
     server_.reset();
     engine_ = test::open_engine(options);
-    server_ = HttpServer::start(*engine_, {.port = 0, .model_name = "demo"}).value();
+    server_ = std::make_unique<test::TestServer>(*engine_, service::ServiceOptions());
   }
 
   static std::string long_text(int seed) {
@@ -57,7 +57,7 @@ class PrefixCacheOverHttp : public testing::Test {
   }
 
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 std::int64_t prompt_tokens(const json& answer) {
@@ -126,8 +126,7 @@ TEST_F(PrefixCacheOverHttp, TheLogCountsSeveralPromptsTogether) {
   std::filesystem::remove(path);
   start(EngineOptions::kAutoPromptCache);
   server_.reset();
-  server_ =
-      HttpServer::start(*engine_, {.port = 0, .log_file = path, .model_name = "demo"}).value();
+  server_ = std::make_unique<test::TestServer>(*engine_, service::ServiceOptions{.log_file = path});
   const json body = {{"prompt", {long_text(1), "short"}}, {"max_tokens", 2}, {"n", 2}};
   json usage;
   for (int i = 0; i < 2; ++i) {
@@ -172,4 +171,4 @@ TEST_F(PrefixCacheOverHttp, TheCacheGivesWayToRequests) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

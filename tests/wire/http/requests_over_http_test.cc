@@ -10,10 +10,10 @@
 
 #include "runtime/demo_sessions.h"
 #include "wire/http/http_client.h"
-#include "wire/http/http_server.h"
 #include "wire/http/raw_client.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace http = test::http;
@@ -28,15 +28,14 @@ class RequestsOverHttp : public testing::Test {
     EngineOptions options = test::demo_options("auto");
     options.session.context = 4096;
     engine_ = test::open_engine(options);
-    start({});
+    start();
   }
 
-  void start(ServeOptions options) {
-    options.port = 0;
-    options.model_name = "demo";
+  void start(const service::ServiceOptions& service, const HttpOptions& http = {}) {
     server_.reset();
-    server_ = HttpServer::start(*engine_, options).value();
+    server_ = std::make_unique<test::TestServer>(*engine_, service, http);
   }
+  void start(const HttpOptions& http = {}) { start(service::ServiceOptions(), http); }
 
   HttpResponse post(const std::string& path, const json& body, const http::fields& fields = {}) {
     HttpClient client(server_->port());
@@ -65,7 +64,7 @@ class RequestsOverHttp : public testing::Test {
   }
 
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 TEST_F(RequestsOverHttp, SeveralPromptsAreAnsweredAsEachAlone) {
@@ -218,7 +217,7 @@ TEST_F(RequestsOverHttp, ARequestEndsAtItsDeadline) {
 }
 
 TEST_F(RequestsOverHttp, AStreamThatWaitsShowsSignsOfLife) {
-  start({.scheduler = {.max_sequences = 1}, .ping_interval = std::chrono::milliseconds(20)});
+  start({.scheduler = {.max_sequences = 1}}, {.ping_interval = std::chrono::milliseconds(20)});
   HttpClient busy(server_->port());
   busy.send({}, http::verb::post, "/v1/chat/completions", endless().dump());
   while (server_->statistics().running == 0) std::this_thread::yield();
@@ -290,16 +289,16 @@ TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   body["ignore_eos"] = true;
   busy.send({}, http::verb::post, "/v1/chat/completions", body.dump());
   while (server_->statistics().running == 0) std::this_thread::yield();
-  server_->drain();
-  EXPECT_TRUE(server_->is_answering());
+  server_->service().drain();
+  EXPECT_TRUE(server_->service().is_answering());
   HttpClient probe(server_->port());
   EXPECT_NE(probe.get("/health").body().find("draining"), std::string::npos);
   const HttpResponse refused = post("/v1/chat/completions", chat(1));
   EXPECT_EQ(refused.result_int(), 503u);
   EXPECT_FALSE(refused.keep_alive());
   EXPECT_EQ(json::parse(busy.receive().body())["usage"]["completion_tokens"], 300);
-  while (server_->is_answering()) std::this_thread::yield();
+  while (server_->service().is_answering()) std::this_thread::yield();
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

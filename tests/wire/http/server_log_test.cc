@@ -1,5 +1,5 @@
 // The log of `kakeya serve`: what is in a line, what never is, and that nobody waits for a disk.
-#include "wire/http/server_log.h"
+#include "service/server_log.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 #include "formats/scratch_files.h"
 #include "runtime/demo_sessions.h"
 #include "wire/http/http_client.h"
-#include "wire/http/http_server.h"
 #include "wire/http/keys.h"
+#include "wire/http/test_server.h"
 
-namespace kakeya::server {
+namespace kakeya::wire {
 namespace {
 
 namespace http = test::http;
@@ -60,10 +60,12 @@ class HungDisk {
 
 TEST(ServerLogQueue, NobodyWaitsForADiskThatHangs) {
   HungDisk disk;
-  auto log = ServerLog::to([&](std::string_view line) { disk.write(line); }, LogLevel::kInfo, 4);
-  log->add(LogLevel::kInfo, "0");
+  auto log = service::ServerLog::to([&](std::string_view line) { disk.write(line); },
+                                    service::LogLevel::kInfo, 4);
+  log->add(service::LogLevel::kInfo, "0");
   disk.wait_for_writer();  // the disk has the first line
-  for (int number = 1; number <= 10; ++number) log->add(LogLevel::kInfo, std::to_string(number));
+  for (int number = 1; number <= 10; ++number)
+    log->add(service::LogLevel::kInfo, std::to_string(number));
   EXPECT_EQ(log->lost(), 6u);
   disk.let_go();
   log.reset();
@@ -80,14 +82,14 @@ TEST(ServerLogQueue, ALineThatADiskTookAPartOfBreaksNoOther) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit small = before;
   small.rlim_cur = 20;
-  auto log = ServerLog::open(scratch.path("log"), LogLevel::kInfo).value();
+  auto log = service::ServerLog::open(scratch.path("log"), service::LogLevel::kInfo).value();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  log->add(LogLevel::kInfo, "cut");
+  log->add(service::LogLevel::kInfo, "cut");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (log->lost() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(log->lost(), 1u);
-  log->add(LogLevel::kInfo, "whole");
+  log->add(service::LogLevel::kInfo, "whole");
   log.reset();
   std::ifstream file(scratch.path("log"));
   std::string line;
@@ -98,10 +100,11 @@ TEST(ServerLogQueue, ALineThatADiskTookAPartOfBreaksNoOther) {
 }
 
 TEST(ServerLogQueue, CountsWhatCouldNotBeWritten) {
-  auto log = ServerLog::to([](std::string_view) { throw std::runtime_error("the disk is full"); },
-                           LogLevel::kInfo, 4);
-  log->add(LogLevel::kDebug, "below");
-  log->add(LogLevel::kInfo, "lost");
+  auto log =
+      service::ServerLog::to([](std::string_view) { throw std::runtime_error("the disk is full"); },
+                             service::LogLevel::kInfo, 4);
+  log->add(service::LogLevel::kDebug, "below");
+  log->add(service::LogLevel::kInfo, "lost");
   while (log->lost() == 0) std::this_thread::yield();
   EXPECT_EQ(log->lost(), 1u);
 }
@@ -115,12 +118,11 @@ class ServerLogTest : public testing::Test {
 
   std::string path(const char* name) const { return folder_ + "/" + name; }
 
-  void start(LogLevel level = LogLevel::kInfo) {
-    ServeOptions options = {.port = 0, .model_name = "demo"};
-    if (std::filesystem::exists(path("keys"))) options.keys_file = path("keys");
-    options.log_file = path("log");
-    options.log_level = level;
-    server_ = HttpServer::start(*engine_, options).value();
+  void start(service::LogLevel level = service::LogLevel::kInfo) {
+    HttpOptions http;
+    if (std::filesystem::exists(path("keys"))) http.keys_file = path("keys");
+    const service::ServiceOptions options = {.log_file = path("log"), .log_level = level};
+    server_ = std::make_unique<test::TestServer>(*engine_, options, http);
   }
 
   std::string write_key(const char* name) const {
@@ -180,7 +182,7 @@ class ServerLogTest : public testing::Test {
 
   const std::string folder_;
   std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("auto"));
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<test::TestServer> server_;
 };
 
 TEST_F(ServerLogTest, SaysWhatBecameOfAnAnswerAndNothingOfWhatWasSaid) {
@@ -262,8 +264,8 @@ TEST_F(ServerLogTest, TellsHowAnswersEnd) {
 
 TEST_F(ServerLogTest, LevelsLeaveOutWhatIsAskedAllTheTime) {
   for (const auto& [level, expected] :
-       {std::pair(LogLevel::kDebug, 2u), std::pair(LogLevel::kInfo, 1u),
-        std::pair(LogLevel::kWarn, 0u)}) {
+       {std::pair(service::LogLevel::kDebug, 2u), std::pair(service::LogLevel::kInfo, 1u),
+        std::pair(service::LogLevel::kWarn, 0u)}) {
     std::filesystem::remove(path("log"));
     start(level);
     HttpClient client(server_->port());
@@ -279,11 +281,11 @@ TEST_F(ServerLogTest, AReloadOpensTheFileAnewAndTakesOtherKeys) {
   while (text_of("log").find("started") == std::string::npos) std::this_thread::yield();
   std::filesystem::rename(path("log"), path("log.1"));
   const std::string second = write_key("bob");
-  ASSERT_TRUE(server_->reload().has_value());
+  ASSERT_TRUE(server_->http().reload().has_value());
   EXPECT_EQ(ask(request("a"), first), 401u);
   EXPECT_EQ(ask(request("a"), second), 200u);
   std::ofstream(path("keys")) << "rubbish\n";
-  EXPECT_FALSE(server_->reload().has_value());
+  EXPECT_FALSE(server_->http().reload().has_value());
   EXPECT_EQ(ask(request("a"), second), 200u);
   const std::vector<json> reloaded = events("keys reloaded");
   ASSERT_EQ(reloaded.size(), 1u);
@@ -297,11 +299,11 @@ TEST_F(ServerLogTest, AReloadOpensTheFileAnewAndTakesOtherKeys) {
 }
 
 TEST_F(ServerLogTest, AFileThatCannotBeOpenedIsSaidAtStart) {
-  const Status checked = HttpServer::check({.log_file = folder_});  // a folder
+  const Status checked = service::Service::check({.log_file = folder_});  // a folder
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(checked.error().message().find(folder_), std::string::npos);
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::wire

@@ -6,10 +6,10 @@
 
 #include <string>
 
-#include "wire/openai/conversation_read.h"
 #include "wire/openai/completion_write.h"
+#include "wire/openai/conversation_read.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 namespace {
 
 constexpr const char* kMessages = R"("model":"m","messages":[{"role":"user","content":"a"}])";
@@ -28,7 +28,7 @@ TEST(OpenaiRead, ReadsEveryField) {
   ASSERT_TRUE(request.has_value()) << request.error().message;
   EXPECT_EQ(request->model, "m");
   EXPECT_EQ(request->max_tokens, 7);
-  const SamplingWish& sampling = request->sampling;
+  const service::SamplingWish& sampling = request->sampling;
   EXPECT_EQ(sampling.temperature, 0.5F);
   EXPECT_EQ(sampling.top_p, 0.25F);
   EXPECT_EQ(sampling.top_k, 3);
@@ -92,7 +92,7 @@ TEST(OpenaiRead, TakesAsManyToolsAsAContextHolds) {
   ASSERT_TRUE(request.has_value()) << request.error().message;
   ASSERT_EQ(request->chat.tools.size(), 200u);
   for (const std::size_t i : {std::size_t{0}, std::size_t{199}}) {
-    EXPECT_EQ(Json::parse(request->chat.tools[i])["function"]["name"], fmt::format("t{}", i));
+    EXPECT_EQ(wire::Json::parse(request->chat.tools[i])["function"]["name"], fmt::format("t{}", i));
   }
   // Reading members in their order takes a search for each.
   std::string many = "0";
@@ -368,11 +368,11 @@ TEST(OpenaiRead, BoundsDepthAndValuesBeforeReading) {
   const auto nested = [](std::size_t depth) {
     return body_with("\"x\":" + std::string(depth, '[') + std::string(depth, ']'));
   };
-  EXPECT_EQ(message_of(nested(kMostJsonDepth - 1)), "");  // in the body's object
-  EXPECT_NE(message_of(nested(kMostJsonDepth)).find("levels"), std::string::npos);
+  EXPECT_EQ(message_of(nested(wire::kMostJsonDepth - 1)), "");  // in the body's object
+  EXPECT_NE(message_of(nested(wire::kMostJsonDepth)).find("levels"), std::string::npos);
   EXPECT_NE(message_of(std::string(8 << 20, '[')).find("levels"), std::string::npos);
   std::string many = "\"x\":[0";
-  for (std::size_t count = 0; count < kMostJsonValues; ++count) many += ",0";
+  for (std::size_t count = 0; count < wire::kMostJsonValues; ++count) many += ",0";
   EXPECT_NE(message_of(body_with(many + "]")).find("values"), std::string::npos);
   // Brackets and commas within texts are text.
   EXPECT_EQ(message_of(body_with("\"x\":\"\\\"" + std::string(1 << 20, '[') + "\"")), "");
@@ -385,4 +385,4 @@ TEST(OpenaiWrite, ErrorsHaveFourFields) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -6,33 +6,34 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/demo_sessions.h"
+#include "wire/openai/embeddings.h"
 
-namespace kakeya::server {
+namespace kakeya::openai {
 namespace {
 
 using nlohmann::json;
 
 class TextRoutes : public testing::Test {
  protected:
-  json ok(const Outcome<std::string>& answer) {
+  json ok(const service::Outcome<std::string>& answer) {
     EXPECT_TRUE(answer.has_value()) << answer.error().message;
     return answer ? json::parse(*answer) : json();
   }
-  static void expect_refusal(const Outcome<std::string>& answer, const char* parameter) {
+  static void expect_refusal(const service::Outcome<std::string>& answer, const char* parameter) {
     ASSERT_FALSE(answer.has_value()) << *answer;
     EXPECT_EQ(answer.error().parameter, parameter);
     EXPECT_NE(answer.error().message.find("expected"), std::string::npos);
   }
 
   // The vectors are those that the engine makes alone.
-  Outcome<std::string> embeddings(const std::string& body) {
+  service::Outcome<std::string> embeddings(const std::string& body) {
     const auto wish = read_embeddings(*engine_, "m", body);
     if (!wish) return tl::unexpected(wish.error());
-    std::vector<std::vector<float>> vectors;
+    std::vector<service::TextResult> results;
     for (const auto& ids : wish->texts) {
-      vectors.push_back(engine_->embed(ids, wish->options).value());
+      results.push_back({.embedding = engine_->embed(ids, wish->options).value()});
     }
-    return embeddings_json(*wish, "m", vectors);
+    return embeddings_json(*wish, "m", results);
   }
 
   std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
@@ -70,18 +71,18 @@ TEST_F(TextRoutes, TemplatesAreThoseOfAnswers) {
   const std::string body = R"({"messages":[{"role":"user","content":"hello"}]})";
   const ChatMessage message = {.role = "user", .content = "hello"};
   const ChatPrompt prompt = engine_->apply_chat_template({&message, 1}).value();
-  EXPECT_EQ(ok(apply_template_route(*engine_, body))["prompt"], prompt.text);
+  EXPECT_EQ(ok(apply_template(*engine_, body))["prompt"], prompt.text);
   EXPECT_EQ(ok(tokenize(*engine_, body))["tokens"],
             json(tokenizer_.encode(prompt.text, {.plain = prompt.plain}).value()));
-  expect_refusal(apply_template_route(*engine_, R"({"messages":[]})"), "messages");
+  expect_refusal(apply_template(*engine_, R"({"messages":[]})"), "messages");
 }
 
 TEST_F(TextRoutes, TemplatesAreToldWhetherToThink) {
   const auto prompt = [&](const char* arguments) {
-    return apply_template_route(*engine_, fmt::format(R"({{"messages":[{{"role":"user",)"
-                                                      R"("content":"a"}}],)"
-                                                      R"("chat_template_kwargs":{}}})",
-                                                      arguments));
+    return apply_template(*engine_, fmt::format(R"({{"messages":[{{"role":"user",)"
+                                                R"("content":"a"}}],)"
+                                                R"("chat_template_kwargs":{}}})",
+                                                arguments));
   };
   const ChatMessage message = {.role = "user", .content = "a"};
   const ChatPrompt thinking =
@@ -132,4 +133,4 @@ TEST_F(TextRoutes, VectorsAreTheEngines) {
 }
 
 }  // namespace
-}  // namespace kakeya::server
+}  // namespace kakeya::openai

@@ -13,9 +13,9 @@
 
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
-#include "wire/http/serve_options.h"
+#include "service/service_options.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 
 // Thread-safe. Lines wait in a bounded queue for a thread that writes them, so that nobody waits
 // for a disk; what does not fit pushes the oldest out.
@@ -69,7 +69,7 @@ class RequestRecord {
   RequestRecord(const RequestRecord&) = delete;
   RequestRecord& operator=(const RequestRecord&) = delete;
 
-  // The connection's.
+  // For the thread that reads the request and writes the answer.
   void begin(std::string_view route);  // when a header has come
   void first_token();                  // has come; only the first call counts
   void fail(StatusCode why);           // how an answer ended that was not whole
@@ -84,6 +84,7 @@ class RequestRecord {
   bool gone = false;               // the client, before the answer was whole
   bool is_answer = false;          // of a model
   LogLevel level = LogLevel::kInfo;
+  std::chrono::steady_clock::time_point arrived = {};  // all of the request
 
   // Adds the result of an answer that has ended. On one thread at a time.
   void add_result(const RequestResult& result);
@@ -108,4 +109,4 @@ class RequestRecord {
   double queue_seconds_ = 0.0;
 };
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

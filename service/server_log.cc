@@ -1,4 +1,4 @@
-#include "wire/http/server_log.h"
+#include "service/server_log.h"
 
 #include <fcntl.h>
 #include <fmt/chrono.h>
@@ -23,9 +23,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "wire/openai/completion_write.h"
+#include "service/json_text.h"
 
-namespace kakeya::server {
+namespace kakeya::service {
 namespace {
 
 // A file opened for appending, closed at its end.
@@ -62,7 +62,7 @@ class LogFile {
     constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
     const int descriptor = ::open(path_.c_str(), kFlags, 0666);
     if (descriptor < 0) {
-      return invalid_argument("ServeOptions::log_file {} cannot be opened: {}", path_,
+      return invalid_argument("ServiceOptions::log_file {} cannot be opened: {}", path_,
                               std::strerror(errno));
     }
     auto opened = std::make_shared<LogDescriptor>(descriptor);
@@ -274,4 +274,4 @@ nlohmann::ordered_json RequestRecord::details() const {
   return json;
 }
 
-}  // namespace kakeya::server
+}  // namespace kakeya::service

@@ -1,0 +1,97 @@
+#include "service/service.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::service {
+namespace {
+
+// Fails if there is no memory for the smallest request: a service that could answer nobody does not
+// start.
+Status check_memory(Scheduler& scheduler) {
+  KAKEYA_ASSIGN_OR_RETURN(const RequestId id,
+                          scheduler.add({.prompt = {0}, .generate = {.max_tokens = 1}}));
+  KAKEYA_TRY(scheduler.cancel(id));
+  KAKEYA_TRY(scheduler.step());
+  return {};
+}
+
+WatchOptions watch_options(const ServiceOptions& options, ServerLog& log) {
+  const std::chrono::duration<double> limit = options.watchdog;
+  return {
+      .limit = options.watchdog, .on_change = [&log, seconds = limit.count()](bool stalled) {
+        log.add(LogLevel::kWarn, stalled ? "stalled" : "steps go on", {{"limit_seconds", seconds}});
+      }};
+}
+
+}  // namespace
+
+Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(options),
+      channel_markers_(find_channel_markers(tokenizer)),
+      started_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {}
+
+Service::~Service() {
+  stop();
+}
+
+Result<std::unique_ptr<Service>> Service::create(Engine& engine, const ServiceOptions& options) {
+  KAKEYA_TRY(check(options));
+  KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options.scheduler));
+  KAKEYA_TRY(check_memory(*scheduler));
+  return create(engine, options, std::move(scheduler));
+}
+
+Result<std::unique_ptr<Service>> Service::create(Engine& engine,
+                                                 const ServiceOptions& options,
+                                                 std::unique_ptr<Scheduler> scheduler) {
+  KAKEYA_ASSIGN_OR_RETURN(auto log, ServerLog::open(options.log_file, options.log_level));
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
+  std::unique_ptr<Service> service(new Service(engine, *tokenizer, options));
+  service->log_ = std::move(log);
+  service->driver_ = Driver::create(std::move(scheduler), watch_options(options, service->log()));
+  return service;
+}
+
+Status Service::check(const ServiceOptions& options) {
+  KAKEYA_TRY(ServerLog::open(options.log_file, options.log_level));
+  return {};
+}
+
+std::string Service::next_id(std::string_view kind) {
+  return fmt::format("{}-{:x}-{}", kind, started_, ++ids_);
+}
+
+Health Service::health() const {
+  if (draining_) return {"draining", "the server is shutting down"};
+  if (!driver_->healthy()) return {"unavailable", "no requests are taken"};
+  const std::chrono::duration<double> limit = options_.watchdog;
+  if (driver_->stalled()) {
+    return {"stalled", fmt::format("a pass takes longer than {} s", limit.count())};
+  }
+  if (driver_->stuck()) {
+    return {"stalled", fmt::format("no request has gone on for {} s", limit.count())};
+  }
+  return {};
+}
+
+std::string Service::metrics_text() const {
+  return metrics_.text(driver_->statistics(), engine_.footprint(),
+                       engine_.prompt_cache_statistics(),
+                       {.lost_log_lines = log_->lost(), .stalls = driver_->stalls()});
+}
+
+void Service::drain() {
+  draining_ = true;
+  log_->add(LogLevel::kInfo, "draining");
+}
+
+}  // namespace kakeya::service

@@ -1,0 +1,109 @@
+// Answers requests, whatever carries them: one engine, the thread that drives its scheduler, counts
+// and the log. HTTP and every other wire share one service.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "kakeya/engine.h"
+#include "kakeya/scheduler.h"
+#include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
+#include "service/answer_splitter.h"
+#include "service/driver.h"
+#include "service/metrics.h"
+#include "service/server_log.h"
+#include "service/service_options.h"
+
+namespace kakeya::service {
+
+// The state of a service as a load balancer asks for it.
+struct Health {
+  std::string status = "ok";  // "draining", "unavailable", "stalled"
+  std::string reason = {};    // empty if it is well
+
+  bool is_well() const { return reason.empty(); }
+};
+
+// Thread-safe. The engine must outlive it.
+class Service {
+ public:
+  // Errors: as ServerLog::open(), Engine::tokenizer() and Engine::create_scheduler(); and
+  // kResourceExhausted without memory for the smallest request.
+  static Result<std::unique_ptr<Service>> create(Engine& engine, const ServiceOptions& options);
+  // Creates a service over a scheduler of another kind, with the engine's tokens.
+  static Result<std::unique_ptr<Service>> create(Engine& engine,
+                                                 const ServiceOptions& options,
+                                                 std::unique_ptr<Scheduler> scheduler);
+
+  // Checks the options as create() does, before there is an engine. Errors: as ServerLog::open().
+  static Status check(const ServiceOptions& options);
+
+  // As stop().
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  Engine& engine() const { return engine_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const ServiceOptions& options() const { return options_; }
+  const std::optional<ChannelMarkers>& channel_markers() const { return channel_markers_; }
+  std::int64_t started() const { return started_; }  // Unix time
+  ServerLog& log() { return *log_; }
+  Metrics& metrics() { return metrics_; }
+  Driver& driver() { return *driver_; }
+  // Held while a text is worked on that no context bounds.
+  std::mutex& text_work() { return text_work_; }
+
+  // "KIND-" and what no other request of this service has.
+  std::string next_id(std::string_view kind);
+
+  Health health() const;
+  // All counts, as Prometheus reads them.
+  std::string metrics_text() const;
+
+  // Takes no requests from here on, and health() says so; those that it has are answered.
+  void drain();
+  bool is_draining() const { return draining_; }
+  // True if requests are being answered. Whoever answers one says so by an Answering.
+  bool is_answering() const { return answering_ > 0; }
+
+  // Ends what is being answered, with an error that says why. Returns when that is done.
+  void stop() { driver_->stop(); }
+
+ private:
+  friend class Answering;
+
+  Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options);
+
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  const ServiceOptions options_;
+  const std::optional<ChannelMarkers> channel_markers_;
+  const std::int64_t started_;
+  std::mutex text_work_;
+  std::atomic<bool> draining_ = false;
+  std::atomic<std::int64_t> answering_ = 0;
+  std::atomic<std::uint64_t> ids_ = 0;
+  Metrics metrics_;
+  std::unique_ptr<ServerLog> log_;  // requests that the driver ends are written there
+  std::unique_ptr<Driver> driver_;
+};
+
+// While it lives, a request is being answered.
+class Answering {
+ public:
+  explicit Answering(Service& service) : service_(service) { ++service_.answering_; }
+  ~Answering() { --service_.answering_; }
+  Answering(const Answering&) = delete;
+  Answering& operator=(const Answering&) = delete;
+
+ private:
+  Service& service_;
+};
+
+}  // namespace kakeya::service

@@ -1,0 +1,38 @@
+// A service and its server of HTTP on a free port, as `kakeya serve` starts them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "service/service.h"
+#include "wire/http/http_server.h"
+#include "wire/openai/routes.h"
+
+namespace kakeya::test {
+
+class TestServer {
+ public:
+  // With another scheduler than the engine's, if one is given. The engine must outlive it.
+  TestServer(Engine& engine,
+             service::ServiceOptions service,
+             wire::HttpOptions http = {},
+             std::unique_ptr<Scheduler> scheduler = nullptr) {
+    service.model_name = "demo";
+    http.port = 0;
+    service_ = scheduler ? service::Service::create(engine, service, std::move(scheduler)).value()
+                         : service::Service::create(engine, service).value();
+    http_ = wire::HttpServer::start(*service_, http, {openai::dialect()}).value();
+  }
+
+  service::Service& service() { return *service_; }
+  wire::HttpServer& http() { return *http_; }
+  std::uint16_t port() const { return http_->port(); }
+  SchedulerStatistics statistics() const { return service_->driver().statistics(); }
+
+ private:
+  std::unique_ptr<service::Service> service_;
+  std::unique_ptr<wire::HttpServer> http_;
+};
+
+}  // namespace kakeya::test

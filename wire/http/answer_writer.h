@@ -1,0 +1,40 @@
+// Writes the answers to one request in a client's dialect: whole, or as events of a stream. A
+// dialect of HTTP is a table of routes (routes.h) and a writer for each kind of answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "service/answer.h"
+#include "service/refusal.h"
+
+namespace kakeya::wire {
+
+// "data: TEXT" and an empty line, as event streams have it (https://html.spec.whatwg.org,
+// server-sent events). TEXT is of one line.
+inline std::string server_event(std::string_view text) {
+  return "data: " + std::string(text) + "\n\n";
+}
+
+// Functions of a stream return events, or nothing where the dialect has none. `index` counts the
+// answers. One thread at a time.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+
+  // An answer begins, before its first piece.
+  virtual std::string begin(int index) = 0;
+  virtual std::string piece(int index, const service::AnswerPiece& piece) = 0;
+  virtual std::string end(int index, service::FinishReason reason) = 0;
+  // All answers have ended.
+  virtual std::string done(const service::Usage& usage) = 0;
+  // Nothing more comes, for this reason.
+  virtual std::string error(const service::Refusal& refusal) = 0;
+
+  // The body of a response that has all answers.
+  virtual std::string whole(const std::vector<service::WholeAnswer>& answers,
+                            const service::Usage& usage) = 0;
+};
+
+}  // namespace kakeya::wire

@@ -1,0 +1,188 @@
+#include "wire/http/answering.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "service/echo.h"
+#include "service/stream.h"
+
+namespace kakeya::wire {
+namespace {
+
+using service::AnswerPiece;
+using service::FinishReason;
+using service::Stream;
+using service::WholeAnswer;
+
+// Adds to the log's record how many tokens the answers have and, if all are whole, why they ended.
+void note_answers(Exchange& exchange, const std::vector<Stream>& streams) {
+  service::RequestRecord& record = *exchange.record();
+  bool all_stopped = true;
+  bool all_finished = true;
+  for (const Stream& stream : streams) {
+    record.generated += stream.token_count();
+    all_stopped = all_stopped && stream.reason() == FinishReason::kStop;
+    all_finished = all_finished && stream.finished();
+  }
+  if (all_finished && !exchange.watch().is_gone()) record.end = all_stopped ? "stop" : "length";
+}
+
+bool all_finished(const std::vector<Stream>& streams) {
+  return std::ranges::all_of(streams, &Stream::finished);
+}
+
+// True if there is something to take though nobody was woken for it.
+bool begins_with_news(const std::vector<Stream>& streams) {
+  return !std::ranges::all_of(streams, &Stream::generates);
+}
+
+bool write_whole(Exchange& exchange,
+                 std::vector<Stream>& streams,
+                 const PreparedAnswer& prepared,
+                 AnswerWriter& writer) {
+  std::vector<WholeAnswer> answers(streams.size());
+  bool has_news = begins_with_news(streams);
+  while (!all_finished(streams)) {
+    if (!std::exchange(has_news, false) && !exchange.wait()) return false;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const Status taken = streams[i].take(answers[i].piece);
+      if (taken) continue;
+      exchange.record()->fail(taken.error().code());
+      return exchange.refuse(service::refusal_of(taken.error()));
+    }
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    answers[i].reason = streams[i].reason();
+    answers[i].generated = streams[i].token_count();
+  }
+  const service::Usage usage =
+      service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
+  return exchange.reply(200, writer.whole(answers, usage));
+}
+
+// An answer whose events are written.
+struct WrittenStream {
+  Stream& stream;
+  int index = 0;
+  bool begun = false;
+};
+
+// Appends the events of what has come of an answer. Errors: as Stream::take().
+Status add_events(WrittenStream& written, AnswerWriter& writer, std::string& events) {
+  AnswerPiece piece;
+  const Status taken = written.stream.take(piece);
+  if (!std::exchange(written.begun, true)) events += writer.begin(written.index);
+  events += writer.piece(written.index, piece);
+  if (!taken) return taken;
+  if (written.stream.finished()) events += writer.end(written.index, written.stream.reason());
+  return {};
+}
+
+bool write_events(Exchange& exchange,
+                  std::vector<Stream>& streams,
+                  const PreparedAnswer& prepared,
+                  AnswerWriter& writer) {
+  // At once: clients and proxies give up on a server that says nothing for long.
+  if (!exchange.begin_events()) return false;
+  std::vector<WrittenStream> written;
+  for (Stream& stream : streams) {
+    written.push_back({.stream = stream, .index = static_cast<int>(written.size())});
+  }
+  bool has_news = begins_with_news(streams);
+  while (!all_finished(streams)) {
+    if (!std::exchange(has_news, false) && !exchange.wait_with_pings()) return false;
+    std::string events;
+    for (WrittenStream& one : written) {
+      if (one.stream.finished()) continue;
+      const Status added = add_events(one, writer, events);
+      if (added) continue;
+      exchange.record()->fail(added.error().code());
+      exchange.close_after();
+      events += writer.error(service::refusal_of(added.error()));
+      return exchange.write(events) && exchange.end_events();
+    }
+    if (!events.empty() && !exchange.write(events)) return false;
+  }
+  const service::Usage usage =
+      service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
+  return exchange.write(writer.done(usage)) && exchange.end_events();
+}
+
+// The first pieces of answers that repeat their prompts, one a prompt; empty ones if they do not.
+service::Outcome<std::vector<AnswerPiece>> echo_prompts(Exchange& exchange,
+                                                        const PreparedAnswer& prepared) {
+  if (!prepared.wish.echo) return std::vector<AnswerPiece>(prepared.requests.size());
+  std::vector<AnswerPiece> pieces =
+      service::echoes_of(exchange.service().tokenizer(), prepared.wish, prepared.requests);
+  std::vector<Request> texts = service::score_requests(prepared.wish, prepared.requests);
+  if (texts.empty()) return pieces;
+  auto scored = run_texts(exchange, std::move(texts));
+  if (!scored) return tl::unexpected(std::move(scored).error());
+  service::add_scores(*scored, prepared.requests, pieces);
+  return pieces;
+}
+
+bool answer_watched(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
+  const auto echoes = echo_prompts(exchange, prepared);
+  if (!echoes) return !exchange.watch().is_gone() && exchange.refuse(echoes.error());
+  auto streams = service::open_streams(exchange.service(), prepared.wish, prepared.requests,
+                                       *echoes, exchange.record(), exchange.wake());
+  if (!streams) return exchange.refuse(streams.error());
+  const bool written = prepared.wish.stream ? write_events(exchange, *streams, prepared, writer)
+                                            : write_whole(exchange, *streams, prepared, writer);
+  note_answers(exchange, *streams);
+  exchange.record()->cached_tokens =
+      service::usage_of(*streams, prepared.wish.choices, 0).cached_tokens;
+  return written;
+}
+
+}  // namespace
+
+service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
+                                         const service::AnswerRequest& wish,
+                                         std::string_view id_kind) {
+  service::Service& service = exchange.service();
+  const auto known = service::check_model(service.options().model_name, wish.model);
+  if (!known) return tl::unexpected(known.error());
+  auto requests = service::make_requests(service.engine(), wish, service.options().draft_length);
+  if (!requests) return tl::unexpected(std::move(requests).error());
+  PreparedAnswer prepared = {.wish = wish, .requests = std::move(*requests)};
+  for (Request& request : prepared.requests) {
+    request.deadline = exchange.deadline();
+    request.client = exchange.client();
+    prepared.prompt_tokens += std::ssize(request.prompt);
+  }
+  prepared.id = service.next_id(id_kind);
+  service::RequestRecord& record = *exchange.record();
+  record.id = prepared.id;
+  record.is_answer = true;
+  record.prompt_tokens = prepared.prompt_tokens;
+  return prepared;
+}
+
+bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
+  // The request itself took a place by now.
+  const std::int64_t answers = std::ssize(prepared.requests) * std::int64_t{prepared.wish.choices};
+  exchange.site().access.charge(exchange.record()->key_name, answers - 1);
+  exchange.watch().start();
+  const bool served = answer_watched(exchange, prepared, writer);
+  exchange.watch().stop();
+  if (!served) exchange.watch().note_gone();
+  return !exchange.watch().is_gone();
+}
+
+service::Outcome<std::vector<service::TextResult>> run_texts(Exchange& exchange,
+                                                             std::vector<Request> texts) {
+  service::TextRuns runs(exchange.service().driver(), std::move(texts), exchange.wake());
+  for (;;) {
+    const auto all_ended = runs.advance();
+    if (!all_ended) return tl::unexpected(all_ended.error());
+    if (*all_ended) return std::move(runs.results());
+    if (!exchange.wait()) {
+      return tl::unexpected(
+          service::Refusal{.status = StatusCode::kCancelled, .message = "the client has gone"});
+    }
+  }
+}
+
+}  // namespace kakeya::wire

@@ -1,0 +1,40 @@
+// Answers requests that a model is asked, over HTTP: what every dialect's routes share.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/scheduler.h"
+#include "service/answer_request.h"
+#include "service/refusal.h"
+#include "service/text_runs.h"
+#include "wire/http/answer_writer.h"
+#include "wire/http/exchange.h"
+
+namespace kakeya::wire {
+
+// A request that the scheduler can be given.
+struct PreparedAnswer {
+  const service::AnswerRequest& wish;
+  std::vector<Request> requests = {};  // one a prompt, or that of the conversation
+  std::int64_t prompt_tokens = 0;      // of all
+  std::string id = {};                 // "KIND-" and what no other answer has
+};
+
+// Checks and tokenises what a client wants. Errors: kNotFound for another model than the one that
+// is served; as make_requests().
+service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
+                                         const service::AnswerRequest& wish,
+                                         std::string_view id_kind);
+
+// Runs what was prepared, and writes the answers: whole, or as a stream of events if
+// AnswerRequest::stream. Returns whether the connection goes on.
+bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer);
+
+// Runs texts behind which nothing is generated; their results in order. The exchange is being
+// watched. Errors: as TextRuns::advance(); kCancelled if the client has gone.
+service::Outcome<std::vector<service::TextResult>> run_texts(Exchange& exchange,
+                                                             std::vector<Request> texts);
+
+}  // namespace kakeya::wire

@@ -1,0 +1,47 @@
+#include "wire/http/operator_routes.h"
+
+#include <string>
+
+#include "service/json_text.h"
+#include "service/service.h"
+#include "wire/http/exchange.h"
+
+namespace kakeya::wire {
+namespace {
+
+using boost::beast::http::verb;
+
+bool serve_health(Exchange& exchange) {
+  const service::Health health = exchange.service().health();
+  if (health.is_well()) return exchange.reply(200, R"({"status":"ok"})");
+  return exchange.reply(503,
+                        service::json_text({{"status", health.status}, {"reason", health.reason}}));
+}
+
+bool serve_metrics(Exchange& exchange) {
+  return exchange.reply(200, exchange.service().metrics_text(), {}, "text/plain; version=0.0.4");
+}
+
+}  // namespace
+
+std::span<const Route> operator_routes() {
+  static constexpr Route kRoutes[] = {
+      {.verb = verb::get,
+       .path = "/health",
+       .handle = serve_health,
+       .is_open = true,
+       .is_quiet = true},
+      {.verb = verb::get, .path = "/metrics", .handle = serve_metrics, .is_quiet = true}};
+  return kRoutes;
+}
+
+bool serve_page(Exchange& exchange, const PageFile& page) {
+  return exchange.reply(200, std::string(page.text),
+                        {{"Content-Security-Policy", std::string(kPagePolicy)},
+                         {"X-Content-Type-Options", "nosniff"},
+                         {"Referrer-Policy", "no-referrer"},
+                         {"Cache-Control", "no-cache"}},
+                        page.content_type);
+}
+
+}  // namespace kakeya::wire

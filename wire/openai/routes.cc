@@ -1,0 +1,133 @@
+#include "wire/openai/routes.h"
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service/answer_request.h"
+#include "service/service.h"
+#include "wire/http/answering.h"
+#include "wire/http/exchange.h"
+#include "wire/openai/completion_read.h"
+#include "wire/openai/completion_write.h"
+#include "wire/openai/embeddings.h"
+#include "wire/openai/text_routes.h"
+
+namespace kakeya::openai {
+namespace {
+
+using boost::beast::http::verb;
+using service::AnswerRequest;
+using service::Outcome;
+using wire::Exchange;
+using wire::Route;
+
+std::int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+bool complete(Exchange& exchange, const Outcome<AnswerRequest>& wish, std::string_view id_kind) {
+  if (!wish) return exchange.refuse(wish.error());
+  const auto prepared = wire::prepare(exchange, *wish, id_kind);
+  if (!prepared) return exchange.refuse(prepared.error());
+  CompletionWriter writer(exchange.service().tokenizer(), *wish, prepared->id,
+                          exchange.service().options().model_name, unix_time());
+  return wire::answer(exchange, *prepared, writer);
+}
+
+bool serve_chat(Exchange& exchange) {
+  return complete(exchange, read_chat_request(exchange.body()), "chatcmpl");
+}
+
+bool serve_completion(Exchange& exchange) {
+  return complete(exchange, read_completion_request(exchange.body()), "cmpl");
+}
+
+bool serve_embeddings(Exchange& exchange) {
+  service::Service& service = exchange.service();
+  const auto wish =
+      read_embeddings(service.engine(), service.options().model_name, exchange.body());
+  if (!wish) return exchange.refuse(wish.error());
+  exchange.record()->prompt_tokens = wish->tokens;
+  std::vector<Request> texts;
+  for (const std::vector<TokenId>& ids : wish->texts) {
+    texts.push_back({.prompt = ids,
+                     .embedding = wish->options,
+                     .priority = -wish->priority,
+                     .client = exchange.client(),
+                     .deadline = exchange.deadline()});
+  }
+  exchange.site().access.charge(exchange.record()->key_name, std::ssize(texts) - 1);
+  exchange.watch().start();
+  const auto results = wire::run_texts(exchange, std::move(texts));
+  exchange.watch().stop();
+  if (exchange.watch().is_gone()) return false;
+  if (!results) return exchange.refuse(results.error());
+  return exchange.reply(200, embeddings_json(*wish, service.options().model_name, *results));
+}
+
+bool serve_models(Exchange& exchange) {
+  const service::Service& service = exchange.service();
+  return exchange.reply(200, models_json(service.options().model_name, service.started(),
+                                         service::context_of(service.engine())));
+}
+
+// Names may have slashes, as "google/gemma", or "%2F" for one.
+bool serve_model(Exchange& exchange) {
+  const service::Service& service = exchange.service();
+  std::string name(exchange.path().substr(std::string_view("/v1/models/").size()));
+  for (std::size_t at = name.find("%2F"); at != std::string::npos; at = name.find("%2F")) {
+    name.replace(at, 3, "/");
+  }
+  const auto known = service::check_model(service.options().model_name, name);
+  if (!known) return exchange.refuse(known.error());
+  return exchange.reply(200, model_json(service.options().model_name, service.started(),
+                                        service::context_of(service.engine())));
+}
+
+bool serve_tokenize(Exchange& exchange) {
+  const std::lock_guard lock(exchange.service().text_work());
+  return exchange.reply_with(tokenize(exchange.service().engine(), exchange.body()));
+}
+
+bool serve_detokenize(Exchange& exchange) {
+  const std::lock_guard lock(exchange.service().text_work());
+  return exchange.reply_with(detokenize(exchange.service().engine(), exchange.body()));
+}
+
+bool serve_template(Exchange& exchange) {
+  const std::lock_guard lock(exchange.service().text_work());
+  return exchange.reply_with(apply_template(exchange.service().engine(), exchange.body()));
+}
+
+bool serve_tokenizer(Exchange& exchange) {
+  return exchange.reply_with(tokenizer_json(exchange.service().engine()));
+}
+
+bool serve_props(Exchange& exchange) {
+  const service::Service& service = exchange.service();
+  return exchange.reply(200, props_json(service.engine(), service.options()));
+}
+
+}  // namespace
+
+wire::Dialect dialect() {
+  static constexpr Route kRoutes[] = {{verb::post, "/v1/chat/completions", serve_chat},
+                                      {verb::post, "/v1/completions", serve_completion},
+                                      {verb::post, "/v1/embeddings", serve_embeddings},
+                                      {verb::get, "/v1/models", serve_models},
+                                      {verb::get, "/v1/models/*", serve_model},
+                                      {verb::post, "/tokenize", serve_tokenize},
+                                      {verb::post, "/detokenize", serve_detokenize},
+                                      {verb::post, "/apply-template", serve_template},
+                                      {verb::get, "/tokenizer_info", serve_tokenizer},
+                                      {verb::get, "/props", serve_props}};
+  return {kRoutes, error_json};
+}
+
+}  // namespace kakeya::openai

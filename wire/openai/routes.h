@@ -1,0 +1,10 @@
+// The routes of OpenAI's API, and those that llama.cpp and vLLM have beside it.
+#pragma once
+
+#include "wire/http/routes.h"
+
+namespace kakeya::openai {
+
+wire::Dialect dialect();
+
+}  // namespace kakeya::openai
