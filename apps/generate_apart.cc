@@ -30,10 +30,11 @@ Result<ApartResult> generate_apart(Session& session,
     if (!thought.empty()) on_thought(thought);
     return on_text(piece);
   };
-  KAKEYA_ASSIGN_OR_RETURN(result.said.tokens, session.generate(options.generate, [&](TokenId id) {
-    result.said.stopped_by_text = splitter.push(id, result.thought, text);
-    return show() && !result.said.stopped_by_text;
-  }));
+  KAKEYA_ASSIGN_OR_RETURN(
+      result.said.tokens, session.generate(options.generate, [&](const TokenEvent& token) {
+        result.said.stopped_by_text = splitter.push(token.id, result.thought, text);
+        return show() && !result.said.stopped_by_text;
+      }));
   if (!result.said.stopped_by_text) {
     result.said.stopped_by_text = splitter.finish(result.thought, text);
     show();

@@ -136,35 +136,32 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
   Turn turn;
   KAKEYA_ASSIGN_OR_RETURN(turn.prompt_ids, encode_prompt(prompt));
   KAKEYA_ASSIGN_OR_RETURN(turn.kept_tokens, session_->sync(turn.prompt_ids));
-  const auto start = std::chrono::steady_clock::now();
-  {
-    ProgressBar bar("prompt");
-    KAKEYA_TRY(session_->prefill([&](std::int64_t done, std::int64_t total) {
-      if (total > 2048)
-        bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-      return !interrupt_.interrupted();
-    }));
-  }
-  const std::chrono::duration<double> prefill = std::chrono::steady_clock::now() - start;
+  std::optional<ProgressBar> bar("prompt");  // until there is something to show
+  TextOptions options = flags_.text;
+  options.generate.on_prefill = [&](std::int64_t done, std::int64_t total) {
+    constexpr std::int64_t kLong = 2048;
+    if (total > kLong)
+      bar->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    return !interrupt_.interrupted();
+  };
   bool thinks = false;
   const auto show_thought = [&](std::string_view piece) {
+    bar.reset();
     thinks = true;
     if (!flags_.json) note_part(piece);
   };
   const auto show_text = [&](std::string_view piece) {
+    bar.reset();
     if (!flags_.json && !piece.empty()) {
       if (std::exchange(thinks, false)) note("");
       show_answer(piece);
     }
     return !interrupt_.interrupted();
   };
-  KAKEYA_ASSIGN_OR_RETURN(ApartResult answer, generate_apart(*session_, tokenizer_, flags_.text,
+  KAKEYA_ASSIGN_OR_RETURN(ApartResult answer, generate_apart(*session_, tokenizer_, options,
                                                              !flags_.raw, show_thought, show_text));
   turn.result = std::move(answer.said);
   turn.thought = std::move(answer.thought);
-  turn.result.tokens.prefill_seconds += prefill.count();
-  turn.result.tokens.prefill_tokens =
-      static_cast<std::int64_t>(turn.prompt_ids.size()) - turn.kept_tokens;
   // Thoughts do not stay in a conversation.
   if (!flags_.raw) messages_.push_back({"assistant", turn.result.text});
   return turn;

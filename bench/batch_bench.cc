@@ -113,7 +113,7 @@ class BatchBench {
                           .ignore_model_stop_ids = true};
       request.session = engine_.session_options();
       request.session->context = options_.context + request.generate.max_tokens;
-      request.on_token = [this, &sample, i](TokenId) {
+      request.on_token = [this, &sample, i](const TokenEvent&) {
         double& last = last_token_[static_cast<std::size_t>(i)];
         const double now = clock_.seconds();
         if (last > 0.0) sample.gaps.push_back(now - last);

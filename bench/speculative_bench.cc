@@ -78,7 +78,7 @@ class SpeculativeBench {
       threads.emplace_back([&, run] {
         turns.begin(run);
         std::int64_t tokens = 0;
-        results[run] = generate(run, [&](TokenId) {
+        results[run] = generate(run, [&](const TokenEvent&) {
           turns.pass(run, tokens++ / kTurnTokens);
           return true;
         });

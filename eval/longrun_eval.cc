@@ -153,7 +153,7 @@ class LongSessionRun final : public LongRun {
     while (!over()) {
       generate.max_tokens = std::min(kLongestTurn, recorder_.tokens_to_boundary());
       KAKEYA_ASSIGN_OR_RETURN(const GenerateResult result,
-                              session_->generate(generate, [this](TokenId) {
+                              session_->generate(generate, [this](const TokenEvent&) {
                                 look_now_and_then();
                                 return !over();
                               }));

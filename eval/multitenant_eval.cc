@@ -114,7 +114,7 @@ class TenantRun {
     KAKEYA_ASSIGN_OR_RETURN(const auto session, engine_.create_session(options_.session));
     KAKEYA_TRY(session->append(prompts_[index].ids));
     KAKEYA_ASSIGN_OR_RETURN(const GenerateResult result,
-                            session->generate(generate_options(index), [&](TokenId) {
+                            session->generate(generate_options(index), [&](const TokenEvent&) {
                               take_token(watch.seconds(), answer);
                               return true;
                             }));
@@ -151,7 +151,7 @@ class TenantRun {
     request.prompt = prompts_[index].ids;
     request.generate = generate_options(index);
     request.session = options_.session;
-    request.on_token = [&watch, &answer](TokenId) {
+    request.on_token = [&watch, &answer](const TokenEvent&) {
       take_token(watch.seconds(), answer);
       return true;
     };

@@ -38,11 +38,15 @@ EvictedRows count_evicted(const KvCacheSpec& cache, Position length) {
   return rows;
 }
 
-// The logits of the last token, run once more.
-Result<std::vector<float>> logits_again(Timeline& timeline) {
-  KAKEYA_TRY(timeline.run_pending());
-  const std::span<const float> logits = timeline.logits();
-  return std::vector<float>(logits.begin(), logits.end());
+// The logits behind the last token, which is pending and stays so.
+Result<std::vector<float>> last_logits(Timeline& timeline) {
+  std::vector<float> logits;
+  KAKEYA_TRY(timeline.run_with_logits([&](Position, std::span<const float> row) -> Status {
+    logits.assign(row.begin(), row.end());
+    return {};
+  }));
+  KAKEYA_TRY(timeline.step_back());
+  return logits;
 }
 
 // The codes of restored rows, to be taken away and given back.
@@ -70,18 +74,16 @@ class CodesOfRows {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-// NiahReply::codes_matter of a session whose prompt was run; the session is as before then.
+// NiahReply::codes_matter of a session whose prompt was run but for its last token; the session is
+// as before then.
 Result<bool> codes_matter(Timeline& timeline, const EvictedRows& rows) {
-  const std::span<const float> seen = timeline.logits();
-  const std::vector<float> before(seen.begin(), seen.end());
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> before, last_logits(timeline));
   // Positions whose codes the last token itself writes are not among them: they are not evicted.
-  KAKEYA_TRY(timeline.step_back());
   CodesOfRows codes(timeline.cache(), {.first = rows.first, .last = rows.last + 1});
   codes.clear();
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> without, logits_again(timeline));
-  KAKEYA_TRY(timeline.step_back());
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> without, last_logits(timeline));
   codes.give_back();
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> again, logits_again(timeline));
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<float> again, last_logits(timeline));
   if (again != before) {
     return error(StatusCode::kInternal, "expected the same logits of the same codes, got others");
   }
@@ -112,7 +114,8 @@ Status fill_reply(EngineImpl& engine,
   reply.seconds = prefill.seconds();
   // EngineImpl makes sessions of this kind alone.
   Timeline& timeline = static_cast<SessionImpl&>(*created).timeline();
-  const EvictedRows rows = count_evicted(timeline.cache().spec(), timeline.position());
+  const EvictedRows rows =
+      count_evicted(timeline.cache().spec(), static_cast<Position>(timeline.tokens().size()));
   reply.evicted_rows = rows.evicted;
   reply.restored_rows = rows.restored;
   if (rows.restored > 0) {

@@ -71,15 +71,20 @@ Result<Report> run_overlap_prompt(Engine& engine,
   log.passes.clear();
   KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session());
   KAKEYA_TRY(session->append(prompt.ids));
-  KAKEYA_TRY(session->prefill());
-  Report json = {
-      {"top_k", log.top_k}, {"text", pass_json(joined(log.passes))}, {"blocks", Report::array()}};
-  if (options.draft_length == 0) return json;
-  log.passes.clear();
-  KAKEYA_TRY(
-      session->generate({.max_tokens = options.max_tokens, .draft_length = options.draft_length}));
-  for (const PassRouting& pass : log.passes) {
-    if (pass.rows == options.draft_length + 1) json["blocks"].push_back(pass_json(pass));
+  const bool drafts = options.draft_length > 0;
+  KAKEYA_TRY(session->generate(
+      {.max_tokens = drafts ? options.max_tokens : 1, .draft_length = options.draft_length}));
+  // The passes of the prompt come first.
+  auto blocks = log.passes.begin();
+  for (std::int64_t left = std::ssize(prompt.ids); left > 0 && blocks != log.passes.end();
+       ++blocks) {
+    left -= blocks->rows;
+  }
+  Report json = {{"top_k", log.top_k},
+                 {"text", pass_json(joined({log.passes.begin(), blocks}))},
+                 {"blocks", Report::array()}};
+  for (; drafts && blocks != log.passes.end(); ++blocks) {
+    if (blocks->rows == options.draft_length + 1) json["blocks"].push_back(pass_json(*blocks));
   }
   return json;
 }

@@ -11,26 +11,13 @@
 namespace kakeya::service {
 namespace {
 
-// The scheduler's words about the tokens that it is about to give.
-struct Coming {
-  std::optional<TokenLogprobs> logprobs = {};  // of the next one
-  std::int32_t drafted = 0;                    // how many were drafted, before others come
-};
-
 // Fills `request` so that tokens go to `mailbox`, with what there is to say of them.
 void deliver_to(const std::shared_ptr<Mailbox>& mailbox, Request& request) {
-  const auto coming = std::make_shared<Coming>();
-  if (request.generate.logprobs) {
-    request.generate.on_logprobs = [coming](const TokenLogprobs& of) { coming->logprobs = of; };
-  }
-  request.generate.on_round = [coming](const RoundRecord& round) {
-    coming->drafted = round.accepted;
-  };
   request.on_prompt = [mailbox](std::int64_t cached) { mailbox->put_cached(cached); };
-  request.on_token = [mailbox, coming](TokenId id) {
-    return mailbox->put({.id = id,
-                         .logprobs = std::exchange(coming->logprobs, std::nullopt),
-                         .drafted = coming->drafted-- > 0});
+  request.on_token = [mailbox](const TokenEvent& token) {
+    GeneratedToken generated = {.id = token.id, .drafted = token.drafted};
+    if (token.logprobs != nullptr) generated.logprobs = *token.logprobs;
+    return mailbox->put(std::move(generated));
   };
 }
 

@@ -90,8 +90,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   counter("kakeya_prompt_rows_total", "Prompt tokens that were run", scheduler.prompt_rows);
   counter("kakeya_shared_rows_total", "Prompt tokens taken over from running requests",
           scheduler.shared_rows);
-  counter("kakeya_set_aside_total",
-          "Times that a request gave its memory to others, to go on later", scheduler.set_aside);
+  counter("kakeya_preemptions_total",
+          "Times that a request gave its memory to others, to go on later", scheduler.preemptions);
   counter("kakeya_tokens_total", "Tokens generated", scheduler.tokens);
   counter("kakeya_drafted_tokens_total", "Tokens drafted", scheduler.drafted);
   counter("kakeya_accepted_tokens_total", "Drafted tokens that were accepted", scheduler.accepted);

@@ -151,6 +151,9 @@ struct SamplingOptions {
 
 inline constexpr std::int64_t kAutoDraftLength = -1;
 
+// Called between chunks of a long prompt, with tokens done and in all; false cancels.
+using PrefillProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+
 struct GenerateOptions {
   std::int64_t max_tokens = 256;
   SamplingOptions sampling = {};
@@ -161,16 +164,13 @@ struct GenerateOptions {
   // Allows tokens, of this generation alone, which it must outlive; null: all are allowed.
   // Errors of the generation then: kFailedPrecondition if it allows none.
   Constraint* constraint = nullptr;
-  // Fills GenerateResult::logprobs, with so many of the likeliest tokens of each position, 0 to
-  // kMostTopLogprobs. Costs a pass over the logits for each token.
+  // Fills GenerateResult::logprobs and TokenEvent::logprobs, with so many of the likeliest tokens
+  // of each position, 0 to kMostTopLogprobs. Costs a pass over the logits for each token.
   bool logprobs = false;
   int top_logprobs = 0;
-  // Called with the log-probabilities of each token, just before its TokenCallback; may be empty.
-  // Only with `logprobs`.
-  std::function<void(const TokenLogprobs&)> on_logprobs = {};
-  // Called with the record of each round, just before the TokenCallback of its tokens: the first
-  // RoundRecord::accepted of them were drafted. May be empty.
-  std::function<void(const RoundRecord&)> on_round = {};
+  // Called while Session::generate() runs what is pending; may be empty. A scheduler, whose prompts
+  // run beside other requests, takes none.
+  PrefillProgress on_prefill = {};
 };
 
 }  // namespace kakeya

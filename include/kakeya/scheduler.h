@@ -16,7 +16,7 @@
 // deadlines, priorities and memory are the same.
 //
 // Requests whose sessions grow (SessionOptions::grow) are admitted as soon as there is memory for
-// their prompts. Where it ends while they run, the last one of the lowest priority is set aside: it
+// their prompts. Where it ends while they run, the last one of the lowest priority is preempted: it
 // waits for memory, and goes on where it was. What it gives does not change.
 #pragma once
 
@@ -108,7 +108,7 @@ struct SchedulerStatistics {
   std::int64_t passes = 0;
   std::int64_t prompt_rows = 0;  // run, without those taken over
   std::int64_t shared_rows = 0;  // of prompts, taken over from requests that were running
-  std::int64_t set_aside = 0;    // times that a request gave its memory to others, to go on later
+  std::int64_t preemptions = 0;  // times that a request gave its memory to others, to go on later
   std::int64_t tokens = 0;       // delivered: without those that a callback did not want
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;

@@ -68,11 +68,16 @@ struct GenerateResult {
   double acceptance_length() const;
 };
 
-// Called for each token when the round that chose it is over; false ends the generation after it.
-using TokenCallback = std::function<bool(TokenId)>;
+// One token of a generation.
+struct TokenEvent {
+  TokenId id = 0;
+  bool drafted = false;  // the drafter had proposed it, and the model chose it
+  // Null without GenerateOptions::logprobs; it lives as long as the call.
+  const TokenLogprobs* logprobs = nullptr;
+};
 
-// Called between chunks of a long prompt, with tokens done and in all; false cancels.
-using PrefillProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+// Called for each token when the round that chose it is over; false ends the generation after it.
+using TokenCallback = std::function<bool(const TokenEvent& token)>;
 
 class Session {
  public:
@@ -89,8 +94,9 @@ class Session {
   // them by then. Errors: as append; the session is unchanged then.
   virtual Result<std::int64_t> sync(std::span<const TokenId> ids) = 0;
 
-  // Runs all pending tokens, but for a beginning that the prompt cache has. Errors: kCancelled if
-  // `progress` says so; what was run stays.
+  // Runs the pending tokens, but for a beginning that the prompt cache has, and for the last one,
+  // which generate() runs for the token behind it. Errors: kCancelled if `progress` says so; what
+  // was run stays.
   virtual Status prefill(const PrefillProgress& progress = {}) = 0;
 
   // Continues the tokens, which must not be empty. The sampled stream is a function of the tokens

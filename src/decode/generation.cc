@@ -26,7 +26,6 @@ Generation::Generation(Timeline& timeline,
   }
   result_.stop_reason = StopReason::kMaxTokens;
   delivered_ = result_.ids.size();
-  shown_rounds_ = result_.rounds.size();
   done_ = remaining() <= 0;
 }
 
@@ -50,31 +49,6 @@ std::uint64_t Generation::bytes_read() const {
   return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
 }
 
-Status Generation::begin(std::span<const float> logits) {
-  begun_ = true;
-  if (done_) return {};
-  if (position() >= timeline_.context()) {
-    stop(StopReason::kContext);
-    return {};
-  }
-  return push_choice(logits);
-}
-
-// Chooses from a copy of `logits`, which is overwritten and lies where the executor wants it.
-Status Generation::push_choice(std::span<const float> logits) {
-  Workspace& workspace = timeline_.workspace();
-  const Workspace::Turn turn = workspace.take_turn();
-  const Rows row = workspace.logits(1, std::ssize(logits));
-  upload(workspace.memory(), logits, row.data);
-  length_ = 0;
-  SequenceChoice chosen = choice(row);
-  workspace.executor().choose({&chosen, 1}, workspace);
-  KAKEYA_TRY(chosen.status);
-  KAKEYA_TRY(timeline_.push({chosen_.data(), 1}));
-  add(chosen_.front());
-  return {};
-}
-
 bool Generation::is_over() {
   if (!done_ && position() >= timeline_.context()) stop(StopReason::kContext);
   return done_;
@@ -84,6 +58,7 @@ bool Generation::begin_round() {
   if (is_over()) return false;
   round_ = {.start_seconds = watch_.seconds()};
   bytes_before_ = bytes_read();
+  again_seconds_ = 0.0;
   length_ = 0;
   most_ = 0;
   if (source_ == nullptr || is_first()) return true;
@@ -137,7 +112,8 @@ SequenceChoice Generation::choice(Rows logits) {
 Status Generation::commit(const SequenceChoice& choice,
                           double draft_seconds,
                           double verify_seconds) {
-  if (is_first()) timeline_.commit(std::ssize(timeline_.pending()) - 1);
+  const std::int64_t behind = std::ssize(timeline_.pending()) - 1;  // of the prompt, or run again
+  timeline_.commit(behind);
   const auto chosen = choice.chosen.first(static_cast<std::size_t>(choice.count));
   timeline_.accept(chosen);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -155,14 +131,15 @@ Status Generation::commit(const SequenceChoice& choice,
   }
   // A round that an error ends has committed what was chosen before it.
   if (choice.status || round_.committed > 0) end_round(draft_seconds, verify_seconds);
-  return choice.status;
+  KAKEYA_TRY(choice.status);
+  return behind > 0 ? timeline_.finish_chunk() : Status();
 }
 
 void Generation::end_round(double draft_seconds, double verify_seconds) {
   round_.drafted = static_cast<std::int32_t>(length_);
   round_.kind = length_ == 0 ? DraftKind::kNone : offer_.kind;
   round_.draft_seconds = draft_seconds;
-  round_.verify_seconds = verify_seconds;
+  round_.verify_seconds = again_seconds_ + verify_seconds;
   round_.bytes = bytes_read() - bytes_before_;
   result_.drafted += round_.drafted;
   result_.accepted += round_.accepted;
@@ -171,19 +148,18 @@ void Generation::end_round(double draft_seconds, double verify_seconds) {
 }
 
 Status Generation::deliver(const TokenCallback& on_token) {
-  if (shown_rounds_ < result_.rounds.size()) {
-    shown_rounds_ = result_.rounds.size();
-    if (request_.on_round) request_.on_round(result_.rounds.back());
-  }
-  const bool shows_logprobs = request_.on_logprobs && !request_.raw_logits.empty();
-  if (!on_token && !shows_logprobs) {
+  if (!on_token) {
     delivered_ = result_.ids.size();
     return {};
   }
+  const std::size_t round_begin = result_.ids.size() - static_cast<std::size_t>(round_.committed);
   while (delivered_ < result_.ids.size()) {
-    if (shows_logprobs) request_.on_logprobs(result_.logprobs[delivered_]);
-    const TokenId id = result_.ids[delivered_++];
-    if (!on_token || on_token(id)) continue;
+    const std::size_t at = delivered_++;
+    const TokenEvent event = {
+        .id = result_.ids[at],
+        .drafted = at < round_begin + static_cast<std::size_t>(round_.accepted),
+        .logprobs = request_.raw_logits.empty() ? nullptr : &result_.logprobs[at]};
+    if (on_token(event)) continue;
     const bool last = delivered_ == result_.ids.size();
     if (last && done_ && result_.stop_reason == StopReason::kStopId) return {};
     stop(StopReason::kCallback);
@@ -213,21 +189,15 @@ void Generation::finish() {
   if (policy_) policy_->end();
 }
 
-// All of the text anew, for the token behind it.
-Status Generation::run_again() {
-  const Stopwatch watch;
-  timeline_.forget();
-  KAKEYA_TRY(timeline_.run_pending());
-  KAKEYA_TRY(push_choice(timeline_.logits()));
-  ++round_.committed;
-  end_round(0.0, watch.seconds());
-  return {};
-}
-
 Status Generation::run_round() {
   const Workspace::Turn turn = timeline_.workspace().take_turn();
   if (!begin_round()) return {};
-  if (timeline_.recomputes()) return run_again();
+  if (timeline_.recomputes() && !is_first()) {
+    const Stopwatch watch;
+    timeline_.forget();
+    KAKEYA_TRY(timeline_.run_until(timeline_.last_chunk()));
+    again_seconds_ = watch.seconds();
+  }
   plan();
   StepPart part{.round = this};
   run_step(timeline_.workspace(), costs_, {&part, 1});
@@ -239,13 +209,14 @@ Status decode(Timeline& timeline,
               DraftSource* source,
               DraftCosts* costs,
               const DecodeRequest& request,
+              const std::function<void()>& on_prompt,
               const TokenCallback& on_token,
               GenerateResult& result) {
   Generation generation(timeline, sampler, source, costs, request, result);
-  KAKEYA_TRY(generation.begin(timeline.logits()));
-  KAKEYA_TRY(generation.deliver(on_token));
   while (!generation.done()) {
+    const bool was_first = generation.is_first();
     const Status run = generation.run_round();
+    if (was_first && !generation.is_first() && on_prompt) on_prompt();
     KAKEYA_TRY(generation.deliver(on_token));
     // Where the callback stops, what came behind does not count.
     if (!generation.stopped_by_callback()) KAKEYA_TRY(run);

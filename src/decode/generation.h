@@ -42,14 +42,11 @@ struct DecodeRequest {
   // [V] memory for the logits that log-probabilities are taken of; empty: none are wanted.
   std::span<float> raw_logits = {};
   int top_logprobs = 0;
-  std::function<void(const TokenLogprobs&)> on_logprobs = {};
-  std::function<void(const RoundRecord&)> on_round = {};
 };
 
 // A value that a caller moves on, round by round; nothing in it allocates. One thread at a time.
 //
-//   begin(logits);             the first token, where the prompt was run; else a first round runs
-//   while (begin_round()) {    what is left of the prompt, and drafts nothing
+//   while (begin_round()) {    the first one runs what is left of the prompt, and drafts nothing
 //     plan();
 //     run_step();              draft, verify, choose, commit, in one turn of the workspace
 //     deliver(on_token);       in no turn: the caller may take its time
@@ -71,10 +68,6 @@ class Generation {
   // True if no round can begin: the generation is done, or the context is full, which ends it.
   bool is_over();
   bool stopped_by_callback() const { return done_ && result_.stop_reason == StopReason::kCallback; }
-
-  // Chooses the first token from `logits` [V], those behind the tokens, in a turn of the workspace.
-  // Errors: kDataLoss for logits that are not finite.
-  Status begin(std::span<const float> logits);
 
   // Begins a round; false if there is none, for the generation is done or the context is full. Of a
   // first round all tokens of the timeline that are pending are run.
@@ -128,13 +121,10 @@ class Generation {
   }
   // Bytes that timeline and source have read.
   std::uint64_t bytes_read() const;
-  // Chooses the token behind the last one, of its logits [V], and pushes it.
-  Status push_choice(std::span<const float> logits);
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
   void stop(StopReason reason);
   void end_round(double draft_seconds, double verify_seconds);
-  Status run_again();
 
   Timeline& timeline_;
   Sampler& sampler_;
@@ -151,21 +141,23 @@ class Generation {
   std::array<TokenId, DrafterConfig::kMaxBlockSize + 1> chosen_{};
   RoundRecord round_;
   std::uint64_t bytes_before_ = 0;  // bytes_read() when it began
+  double again_seconds_ = 0.0;      // that the round has run tokens again, before its pass
   bool begun_ = false;              // the first token was chosen
   std::size_t delivered_ = 0;       // of result.ids
-  std::size_t shown_rounds_ = 0;    // of result.rounds
   bool done_ = false;
 };
 
-// Generates behind the timeline's tokens, whose logits are there, until the request is done;
-// `on_token` is called for each token, also for those of a round that ends with an error. Arguments
-// are as Generation's. Sequences that share a workspace may do so on threads of their own: they
-// take turns, round by round.
+// Generates behind the timeline's tokens, of which one pass shall run those that are pending
+// (Timeline::last_chunk()), until the request is done. `on_prompt`, unless it is empty, is called
+// once the prompt was run and the first token is there; `on_token` is called for each token, also
+// for those of a round that ends with an error. Arguments are as Generation's. Sequences that share
+// a workspace may do so on threads of their own: they take turns, round by round.
 Status decode(Timeline& timeline,
               Sampler& sampler,
               DraftSource* source,
               DraftCosts* costs,
               const DecodeRequest& request,
+              const std::function<void()>& on_prompt,
               const TokenCallback& on_token,
               GenerateResult& result);
 

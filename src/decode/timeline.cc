@@ -32,7 +32,6 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget, workspace.memory()));
   std::unique_ptr<Timeline> timeline(
       new Timeline(decoder, workspace, plan, std::move(cache), budget));
-  KAKEYA_TRY(timeline->own_logits());
   if (!plan.encoder) return timeline;
   KAKEYA_CHECK(restoring.projection != nullptr && restoring.drafter != nullptr);
   KAKEYA_ASSIGN_OR_RETURN(timeline->encoder_,
@@ -46,19 +45,12 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
   return timeline;
 }
 
-Status Timeline::own_logits() {
-  if (logits_.size() > 0) return {};
-  const std::uint64_t bytes = float_bytes(1, decoder_.config().vocab_size);
-  KAKEYA_ASSIGN_OR_RETURN(logits_, budget_.allocate(MemoryClass::kLogits, bytes));
-  return {};
-}
-
 Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
   std::unique_ptr<Timeline> copy(new Timeline(decoder_, workspace_, plan_, cache_.fork(), budget_));
   copy->tokens_.assign(tokens_.begin(), tokens_.end());  // keeps its room
   copy->tap_sink_ = sink;
   if (encoder_ != nullptr) copy->encoder_ = encoder_->fork();
-  // Logits are not shared: whoever has them may write over them.
+  copy->looked_ahead_ = looked_ahead_;
   if (!tokens_.empty()) KAKEYA_TRY(copy->step_back());
   return copy;
 }
@@ -68,10 +60,10 @@ void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& exte
   if (ids.data() != tokens_.data()) {
     tokens_.assign(ids.begin(), ids.end());
     marked_ = 0;
+    looked_ahead_ = 0;
   }
   pass_rows_ = 0;
   taken_ = 0;
-  has_logits_ = false;
 }
 
 Status Timeline::check_room(std::int64_t held, std::size_t wanted) const {
@@ -128,7 +120,6 @@ void Timeline::take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint
   taps_ = taps;
   pass_rows_ = static_cast<std::int64_t>(ids.size());
   taken_ = 0;
-  has_logits_ = false;
   if (encoder_ != nullptr) bytes_read_ += encoder_->encode(ids, taps, cache_);
 }
 
@@ -167,41 +158,41 @@ void Timeline::accept(std::span<const TokenId> ids) {
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
 }
 
-Status Timeline::run_pending(std::int64_t chunk, const PrefillProgress& progress) {
-  return run_until(static_cast<Position>(tokens_.size()), chunk, progress);
+Position Timeline::last_chunk() const {
+  const auto end = static_cast<Position>(tokens_.size());
+  const std::int64_t most = workspace_.limited_rows(plan_.chunk);
+  const std::int64_t pending = end - cache_.length();
+  return pending == 0 ? end : end - ((pending - 1) % most + 1);
+}
+
+Status Timeline::look_ahead() {
+  if (encoder_ == nullptr || !encoder_->looks_ahead() || looked_ahead_ == tokens_.size()) return {};
+  forget();
+  KAKEYA_TRY(encoder_->look_ahead(tokens_));
+  looked_ahead_ = tokens_.size();
+  return {};
 }
 
 Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgress& progress) {
-  if (encoder_ != nullptr && encoder_->looks_ahead() && cache_.length() < end) {
-    forget();  // rows that were run for a shorter text
-    KAKEYA_TRY(encoder_->look_ahead(tokens_));
-  }
+  KAKEYA_TRY(look_ahead());
   const Position start = cache_.length();
+  // A last token that is left is not counted.
+  const Position all = std::max(end, static_cast<Position>(tokens_.size()) - 1);
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
   while (cache_.length() < end) {
-    const std::int64_t rows = std::min(end - cache_.length(), workspace_.limited_rows(most));
-    const bool last = cache_.length() + rows == static_cast<Position>(tokens_.size());
-    KAKEYA_TRY(run_chunk(rows, last));
-    if (progress &&
-        !progress(cache_.length() - start, static_cast<std::int64_t>(tokens_.size()) - start) &&
-        !last) {
-      return error(StatusCode::kCancelled, "cancelled after {} of {} tokens", cache_.length(),
-                   tokens_.size());
+    KAKEYA_TRY(run_chunk(std::min(end - cache_.length(), workspace_.limited_rows(most))));
+    if (progress && !progress(cache_.length() - start, all - start) && cache_.length() < end) {
+      return error(StatusCode::kCancelled, "cancelled after {} of {} tokens", cache_.length(), all);
     }
   }
   return {};
 }
 
-Status Timeline::run_chunk(std::int64_t rows, bool last) {
-  if (last) KAKEYA_TRY(own_logits());
+Status Timeline::run_chunk(std::int64_t rows) {
   Pass pass(workspace_);
-  KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, last ? 1 : 0));
+  KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, 0));
   KAKEYA_TRY(pass.run());
   commit(rows);
-  if (last) {
-    std::ranges::copy(pass.host_logits(0).all(), logits_.as<float>());
-  }
-  has_logits_ = last;
   return finish_chunk();
 }
 
@@ -212,11 +203,9 @@ std::int64_t Timeline::most_logit_rows() const {
 }
 
 Status Timeline::run_with_logits(const LogitsCallback& look) {
-  KAKEYA_CHECK(encoder_ == nullptr || !encoder_->looks_ahead());
-  const ModelConfig& config = decoder_.config();
+  KAKEYA_TRY(look_ahead());
   const std::int64_t most = most_logit_rows();
-  KAKEYA_TRY(workspace_.reserve(plan_target_passes(config, most, most)));
-  KAKEYA_TRY(own_logits());
+  KAKEYA_TRY(workspace_.reserve(plan_target_passes(decoder_.config(), most, most)));
   while (!pending().empty()) {
     const Position first = cache_.length();
     const std::int64_t rows =
@@ -226,12 +215,7 @@ Status Timeline::run_with_logits(const LogitsCallback& look) {
     KAKEYA_TRY(pass.run());
     commit(rows);
     const HostRows logits = pass.host_logits(0);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::span<const float> row = logits.row(i);
-      KAKEYA_TRY(look(first + i, row));
-      if (i + 1 == rows) std::ranges::copy(row, logits_.as<float>());
-    }
-    has_logits_ = pending().empty();
+    for (std::int64_t i = 0; i < rows; ++i) KAKEYA_TRY(look(first + i, logits.row(i)));
     KAKEYA_TRY(finish_chunk());
   }
   return {};
@@ -239,11 +223,6 @@ Status Timeline::run_with_logits(const LogitsCallback& look) {
 
 Status Timeline::finish_chunk() {
   return tap_sink_ == nullptr ? Status() : tap_sink_->finish_taps();
-}
-
-std::span<float> Timeline::logits() {
-  if (!has_logits_ || cache_.length() != static_cast<Position>(tokens_.size())) return {};
-  return {logits_.as<float>(), static_cast<std::size_t>(decoder_.config().vocab_size)};
 }
 
 Status Timeline::check_length(Position length) const {
@@ -267,7 +246,7 @@ Status Timeline::truncate(Position length) {
   KAKEYA_TRY(roll_back(std::min(length, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   marked_ = std::min(marked_, length);
-  has_logits_ = false;
+  looked_ahead_ = 0;
   return {};
 }
 
@@ -278,19 +257,17 @@ Status Timeline::rewind(Position length) {
   KAKEYA_TRY(roll_back(std::min(run, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   marked_ = std::min(marked_, length);
-  has_logits_ = false;
+  looked_ahead_ = 0;
   return {};
 }
 
 void Timeline::forget() {
   KAKEYA_CHECK(roll_back(0).has_value());  // always possible
-  has_logits_ = false;
 }
 
 Status Timeline::step_back() {
   if (tokens_.empty()) return error(StatusCode::kFailedPrecondition, "there is no token");
   KAKEYA_TRY(roll_back(std::min(static_cast<Position>(tokens_.size()) - 1, cache_.length())));
-  has_logits_ = false;
   return {};
 }
 
@@ -358,8 +335,6 @@ std::vector<std::int32_t> Timeline::last_routing(std::int64_t rows) const {
 Footprint Timeline::footprint() const {
   Footprint footprint = cache_.footprint();
   if (encoder_ != nullptr) footprint += encoder_->footprint();
-  footprint.reserved_bytes(MemoryClass::kLogits) += logits_.size();
-  footprint.live_bytes(MemoryClass::kLogits) += logits_.size();
   return footprint;
 }
 

@@ -53,8 +53,9 @@ class Timeline {
   // For snapshots: the rows that token features take, null if there are none.
   KvCache* feature_cache() { return encoder_ == nullptr ? nullptr : encoder_->tokens(); }
   // For snapshots: the target's cache; and taking over tokens and an extent of it that was prepared
-  // (KvCache::prepare_restore) and whose rows were filled. At least one token must be pending, for
-  // there are no logits; the sink's part is the caller's. `ids` may be tokens() itself.
+  // (KvCache::prepare_restore) and whose rows were filled. At least one token must be pending,
+  // whose row gives the next one's logits; the sink's part is the caller's. `ids` may be tokens()
+  // itself.
   KvCache& cache() { return cache_; }
   void restore(std::span<const TokenId> ids, const KvCache::Extent& extent);
 
@@ -86,19 +87,21 @@ class Timeline {
   // Checks tokens for push(), with the same errors, without adding them.
   Status check_push(std::span<const TokenId> ids) const;
 
-  // Runs all pending tokens in the plan's chunks (or of at most `chunk`, if positive); afterwards
-  // logits() holds the last one's. A no-op without pending tokens. Takes a turn of the workspace
-  // for each chunk. `progress` is called after each chunk, in no turn, with tokens done and in all.
-  // Errors: kCancelled if it returns false and tokens remain.
-  Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {});
-  // Runs the pending tokens before `end` as run_pending() does; there are no logits then if others
-  // are left.
+  // Runs the pending tokens before `end` in the plan's chunks (or of at most `chunk`, if positive).
+  // Takes a turn of the workspace for each chunk. `progress` is called after each chunk, in no
+  // turn, with tokens done and in all. Errors: kCancelled if it returns false and tokens remain.
   Status run_until(Position end, std::int64_t chunk = 0, const PrefillProgress& progress = {});
+  // Runs all pending tokens, as run_until() does.
+  Status run_pending(std::int64_t chunk = 0, const PrefillProgress& progress = {}) {
+    return run_until(static_cast<Position>(tokens_.size()), chunk, progress);
+  }
+  // The position before which run_until() stops if one more pass shall run the rest, whose last row
+  // gives the logits behind all tokens.
+  Position last_chunk() const;
 
   // Runs all pending tokens and calls `look` with the position and the logits [V] of each, in
-  // order, within a turn. The workspace gets room for the logits of a chunk. Afterwards logits()
-  // holds the last one's. Errors: those of `look`, after which tokens may be left;
-  // kResourceExhausted.
+  // order, within a turn. The workspace gets room for the logits of a chunk. Errors: those of
+  // `look`, after which tokens may be left; kResourceExhausted.
   // A turn has at most most_logit_rows() tokens.
   using LogitsCallback = std::function<Status(Position position, std::span<const float> logits)>;
   Status run_with_logits(const LogitsCallback& look);
@@ -147,17 +150,12 @@ class Timeline {
   // turn. Errors: kResourceExhausted if the budget refuses a fork a copy.
   Status finish_chunk();
 
-  // The logits after the last token, of the timeline's own; [V], may be overwritten by the caller.
-  // Empty while tokens are pending, after verify() and after truncate().
-  std::span<float> logits();
-
   // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted for more than the
   // context holds.
   Status check(std::span<const TokenId> ids) const;
 
-  // Forgets the tokens from `length` on; there are no logits then until tokens are run. For callers
-  // that have the logits already. Errors: as KvCache::truncate of the target's cache and of the
-  // drafter's context; nothing changes then.
+  // Forgets the tokens from `length` on. Errors: as KvCache::truncate of the target's cache and of
+  // the drafter's context; nothing changes then.
   Status truncate(Position length);
 
   // Truncates, and makes the last token that stays pending again, so that running it gives its
@@ -186,11 +184,11 @@ class Timeline {
            const TimelinePlan& plan,
            KvCache cache,
            MemoryBudget& budget);
-  // Memory for logits; nothing if it is there.
-  Status own_logits();
   Status check_length(Position length) const;
-  // Runs the next `rows` tokens and commits them. `last`: keeps the logits of the last one.
-  Status run_chunk(std::int64_t rows, bool last);
+  // Has an encoder that looks ahead look at all tokens; those that were run for others are pending.
+  Status look_ahead();
+  // Runs the next `rows` tokens and commits them.
+  Status run_chunk(std::int64_t rows);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;
@@ -202,7 +200,6 @@ class Timeline {
   MemoryBudget& budget_;
   TimelinePlan plan_;
   KvCache cache_;
-  Buffer logits_;                        // [V], of the host; empty until it is needed in a fork
   std::unique_ptr<RowEncoder> encoder_;  // null: no rows are restored
   // The last pass, within its turn: its rows, how many of them were committed, and their taps.
   std::int64_t pass_rows_ = 0;
@@ -212,7 +209,7 @@ class Timeline {
   std::vector<TokenId> tokens_;
   Position marked_ = 0;
   TapSink* tap_sink_ = nullptr;
-  bool has_logits_ = false;
+  std::size_t looked_ahead_ = 0;  // at so many tokens, which have not changed since
 };
 
 }  // namespace kakeya

@@ -206,10 +206,8 @@ Footprint timeline_growth(const TimelinePlan& plan, Position tokens) {
   return footprint;
 }
 
-Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan) {
+Footprint estimate_timeline(const TimelinePlan& plan) {
   Footprint footprint = plan.cache.estimate();
-  footprint.reserved_bytes(MemoryClass::kLogits) +=
-      MemoryBudget::charged_bytes(float_bytes(1, config.vocab_size));
   if (plan.encoder) footprint += estimate_row_encoder(*plan.encoder);
   return footprint;
 }

@@ -48,7 +48,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const Comparison& comparison = {});
 
 // Bytes that Timeline::create will charge, by class, without the workspace.
-Footprint estimate_timeline(const ModelConfig& config, const TimelinePlan& plan);
+Footprint estimate_timeline(const TimelinePlan& plan);
 // The bytes that `tokens` tokens take besides, where the session grows.
 Footprint timeline_growth(const TimelinePlan& plan, Position tokens);
 

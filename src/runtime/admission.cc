@@ -10,7 +10,7 @@ namespace kakeya {
 namespace {
 
 // The tokens that a growing session has room for beyond its first ones: with less it might be
-// preempted (set aside) at once.
+// preempted at once.
 constexpr std::int64_t kFirstTokens = 64;
 
 }  // namespace

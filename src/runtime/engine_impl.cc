@@ -189,7 +189,7 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   WeightLoader measure(*sources.target, *backend_);
   KAKEYA_ASSIGN_OR_RETURN(const auto decoder, load_decoder(config_, measure, options_.compute));
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan, plan_session(session, verify_rows(session)));
-  Footprint footprint = estimate_timeline(config_, plan);
+  Footprint footprint = estimate_timeline(plan);
   footprint.reserved_bytes(MemoryClass::kWeights) += measure.charged_bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += Sampler::bytes(config_.vocab_size);
   source_bytes = measure.source_bytes();

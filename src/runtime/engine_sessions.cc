@@ -122,8 +122,7 @@ Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options,
                                              bool logprobs,
                                              std::int64_t tokens) const {
   KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get(), {}));
-  SessionNeed need{.session = estimate_timeline(config_, parts.timeline),
-                   .workspace = parts.workspace};
+  SessionNeed need{.session = estimate_timeline(parts.timeline), .workspace = parts.workspace};
   need.session += timeline_growth(parts.timeline, tokens);
   if (parts.dflash) {
     need.session += estimate_dflash(drafter_->config(), *parts.dflash);

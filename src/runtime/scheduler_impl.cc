@@ -42,6 +42,12 @@ Status check_wish(const Request& request, std::int64_t vocab_size, std::int64_t 
   }
   if (request.embedding) return check_embedding(tokens, max_context, *request.embedding);
   if (request.score) return check_score(tokens, *request.score);
+  if (request.generate.on_prefill) {
+    return invalid_argument(
+        "on_prefill of a request's GenerateOptions must be empty, for its prompt runs beside "
+        "others, "
+        "but is set");
+  }
   return validate_generation(request.generate, vocab_size);
 }
 
@@ -267,7 +273,7 @@ Status SchedulerImpl::start(Sequence& sequence) {
     KAKEYA_TRY(start_reading(sequence, *own));
   } else {
     KAKEYA_TRY(own->append(request.prompt));
-    KAKEYA_TRY(own->append(result.ids));  // of one that was set aside
+    KAKEYA_TRY(own->append(result.ids));  // of one that was preempted
     KAKEYA_TRY(own->grow());
     KAKEYA_TRY(own->prepare(request.generate, sequence.prepared));
     sequence.branch = own->start_from_cache();
@@ -401,7 +407,7 @@ void SchedulerImpl::deliver() {
     }
   }
   remove_ended();
-  if (lacks_memory_) set_one_aside();
+  if (lacks_memory_) preempt_one();
 }
 
 bool SchedulerImpl::can_wait_for_memory(const Sequence& sequence, const Status& status) const {
@@ -411,7 +417,7 @@ bool SchedulerImpl::can_wait_for_memory(const Sequence& sequence, const Status& 
 }
 
 // One at a time: the others try again in the next step.
-void SchedulerImpl::set_one_aside() {
+void SchedulerImpl::preempt_one() {
   if (running_.empty()) return;
   auto victim = running_.begin();
   for (auto other = victim; other != running_.end(); ++other) {
@@ -424,7 +430,7 @@ void SchedulerImpl::set_one_aside() {
   queue_.put_back(std::move(*victim));
   running_.erase(victim);
   const std::lock_guard lock(mutex_);
-  ++statistics_.set_aside;
+  ++statistics_.preemptions;
 }
 
 Status SchedulerImpl::deliver_tokens(Sequence& sequence) {

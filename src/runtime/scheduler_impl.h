@@ -100,7 +100,7 @@ class SchedulerImpl final : public Scheduler {
   // True if `status` says that memory is missing which others can give.
   bool can_wait_for_memory(const Sequence& sequence, const Status& status) const;
   // Gives the memory of the last request of the lowest priority to the others.
-  void set_one_aside();
+  void preempt_one();
   void count(Sequence& sequence);
   void end(Sequence& sequence, Status status);
   // Frees its session. `keeps`: the prompt cache shall have what it ran.

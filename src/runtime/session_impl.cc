@@ -106,7 +106,9 @@ Result<std::int64_t> SessionImpl::sync(std::span<const TokenId> ids) {
 
 Status SessionImpl::prefill(const PrefillProgress& progress) {
   KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
-  return run_prompt(start_from_cache(), progress);
+  KAKEYA_TRY(run_prompt(start_from_cache(), PromptEnd::kLastToken, progress));
+  keep_for_others();
+  return {};
 }
 
 Status SessionImpl::grow() {
@@ -124,13 +126,11 @@ Position SessionImpl::start_from_cache() {
   return start.branch;
 }
 
-Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress) {
+Status SessionImpl::run_prompt(Position branch, PromptEnd end, const PrefillProgress& progress) {
   const Position begin = timeline_->position();
-  if (begin == static_cast<Position>(timeline_->tokens().size())) return {};
-  if (!cursor_) return timeline_->run_pending(0, progress);
   if (branch > begin) {
     KAKEYA_TRY(timeline_->run_until(branch, 0, progress));
-    engine_.prompt_cache->put(*cursor_, parts());
+    keep_for_others();
   }
   // The caller sees one prompt.
   const Position before = timeline_->position() - begin;
@@ -140,9 +140,9 @@ Status SessionImpl::run_prompt(Position branch, const PrefillProgress& progress)
       return progress(before + done, before + total);
     };
   }
-  KAKEYA_TRY(timeline_->run_pending(0, of_all));
-  engine_.prompt_cache->put(*cursor_, parts());
-  return {};
+  const auto last = static_cast<Position>(timeline_->tokens().size()) - 1;
+  return timeline_->run_until(end == PromptEnd::kLastPass ? timeline_->last_chunk() : last, 0,
+                              of_all);
 }
 
 Status SessionImpl::own_raw_logits() {
@@ -182,11 +182,12 @@ Result<std::vector<TokenLogprobs>> SessionImpl::score(std::span<const TokenId> i
     if (next < ids.size()) scores.push_back(token_logprobs(logits, ids[next], top_logprobs));
     return check_logits(logits, position + 1);
   };
-  if (timeline_->pending().empty()) KAKEYA_TRY(timeline_->step_back());
   start_from_cache();
   KAKEYA_TRY(timeline_->run_until(before - 1));
-  KAKEYA_TRY(timeline_->push(ids));
+  // The last one stays pending: what comes behind it is not asked.
+  KAKEYA_TRY(timeline_->push(ids.first(ids.size() - 1)));
   KAKEYA_TRY(timeline_->run_with_logits(look));
+  KAKEYA_TRY(timeline_->push(ids.last(1)));
   keep_for_others();
   return scores;
 }
@@ -246,8 +247,7 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
   }
   prepared.request = {.max_tokens = options.max_tokens,
                       .stop_ids = prepared.stop_ids,
-                      .draft_length = options.draft_length,
-                      .on_round = options.on_round};
+                      .draft_length = options.draft_length};
   prepared.speculates = drafts_ != nullptr && options.draft_length != 0 && options.max_tokens > 1 &&
                         !timeline_->recomputes();
   if (sampler_ == nullptr) {
@@ -261,7 +261,6 @@ Status SessionImpl::prepare(const GenerateOptions& options, PreparedGeneration& 
     const auto width = static_cast<std::size_t>(timeline_->decoder().config().vocab_size);
     prepared.request.raw_logits = {raw_logits_.as<float>(), width};
     prepared.request.top_logprobs = options.top_logprobs;
-    prepared.request.on_logprobs = options.on_logprobs;
   }
   const std::span<const TokenId> tokens = timeline_->tokens();
   sampler_->set_options(options.sampling, engine_.suppressed);
@@ -292,9 +291,12 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   const Position branch = start_from_cache();
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
-  KAKEYA_TRY(run_prompt(branch));
-  result.prefill_seconds = prefill_watch.seconds();
-  KAKEYA_TRY(decode(prepared, on_token));
+  KAKEYA_TRY(run_prompt(branch, PromptEnd::kLastPass, options.on_prefill));
+  const auto after_prompt = [&] {
+    result.prefill_seconds = prefill_watch.seconds();
+    keep_for_others();
+  };
+  KAKEYA_TRY(decode(prepared, after_prompt, on_token));
   keep_for_others();
   return std::move(result);
 }
@@ -316,11 +318,13 @@ void SessionImpl::keep_for_others() {
   if (cursor_) engine_.prompt_cache->put(*cursor_, parts());
 }
 
-Status SessionImpl::decode(PreparedGeneration& prepared, const TokenCallback& on_token) {
+Status SessionImpl::decode(PreparedGeneration& prepared,
+                           const std::function<void()>& after_prompt,
+                           const TokenCallback& on_token) {
   GenerateResult& result = prepared.result;
   DraftSource* source = prepared.speculates ? &drafts_->source() : nullptr;
   KAKEYA_TRY(kakeya::decode(*timeline_, *sampler_, source, &engine_.draft_costs, prepared.request,
-                            on_token, result));
+                            after_prompt, on_token, result));
   result.plain_step_seconds = plain_step_seconds(result.rounds, engine_.draft_costs);
   return {};
 }

@@ -100,7 +100,9 @@ class SessionImpl final : public Session {
   void keep_for_others();
 
  private:
-  Status decode(PreparedGeneration& prepared, const TokenCallback& on_token);
+  Status decode(PreparedGeneration& prepared,
+                const std::function<void()>& after_prompt,
+                const TokenCallback& on_token);
 
   // Held while an operation runs, in which callbacks and other threads may ask for another one.
   class Busy {
@@ -125,8 +127,10 @@ class SessionImpl final : public Session {
   Status check_score(std::span<const TokenId> ids, int top_logprobs);
   // Memory for logits as the model gave them; nothing if it is there. Errors: kResourceExhausted.
   Status own_raw_logits();
-  // Runs what is pending, after start_from_cache(), and keeps it for other sessions.
-  Status run_prompt(Position branch, const PrefillProgress& progress = {});
+  // Runs what is pending, after start_from_cache(), up to its last token or to the pass that runs
+  // the rest of it. The prompt cache gets what lies before `branch`.
+  enum class PromptEnd { kLastToken, kLastPass };
+  Status run_prompt(Position branch, PromptEnd end, const PrefillProgress& progress);
 
   SessionSurroundings engine_;
   SnapshotKey key_;

@@ -18,10 +18,11 @@ Result<TextResult> generate_text(Session& session,
     emitted = result.text.size();
     return !on_text || on_text(piece);
   };
-  KAKEYA_ASSIGN_OR_RETURN(result.tokens, session.generate(options.generate, [&](TokenId id) {
-    result.stopped_by_text = stream.push(id, result.text);
-    return emit() && !result.stopped_by_text;
-  }));
+  KAKEYA_ASSIGN_OR_RETURN(result.tokens,
+                          session.generate(options.generate, [&](const TokenEvent& token) {
+                            result.stopped_by_text = stream.push(token.id, result.text);
+                            return emit() && !result.stopped_by_text;
+                          }));
   if (!result.stopped_by_text) {
     result.stopped_by_text = stream.finish(result.text);
     emit();

@@ -201,7 +201,7 @@ TEST_F(CudaDriver, DecodesTheTokensOfTheEmulatorAndAllocatesNothingMeanwhile) {
   ASSERT_OK(session->append(prompt));
   std::int64_t first = 0;
   std::int64_t last = 0;
-  const auto result = session->generate(generate, [&](TokenId) {
+  const auto result = session->generate(generate, [&](const TokenEvent&) {
     last = record().allocations + record().releases;
     if (first == 0) first = last;
     return true;
@@ -250,16 +250,21 @@ std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_l
   const auto session = engine->create_session().value();
   EXPECT_TRUE(session->append(std::vector<TokenId>{2, 105, 3833}));
   fake::Record before = record;
-  std::vector<Calls> rounds;
-  const auto count = [&](const RoundRecord& round) {
-    if (round.drafted == draft_length) rounds.push_back(calls_between(before, record));
+  std::vector<Calls> all;  // of the prompt's pass, then of each round
+  const auto count = [&](const TokenEvent&) {
+    const Calls calls = calls_between(before, record);
+    if (!(calls == Calls{})) all.push_back(calls);  // not another token of the same round
     before = record;
+    return true;
   };
-  const GenerateOptions options = {.max_tokens = 9,
-                                   .draft_length = draft_length,
-                                   .ignore_model_stop_ids = true,
-                                   .on_round = count};
-  EXPECT_TRUE(session->generate(options).has_value());
+  const auto result = session->generate(
+      {.max_tokens = 9, .draft_length = draft_length, .ignore_model_stop_ids = true}, count);
+  EXPECT_TRUE(result.has_value());
+  EXPECT_EQ(all.size(), result->rounds.size() + 1);
+  std::vector<Calls> rounds;
+  for (std::size_t i = 0; i < result->rounds.size(); ++i) {
+    if (result->rounds[i].drafted == draft_length) rounds.push_back(all[i + 1]);
+  }
   rounds.erase(rounds.begin(), rounds.begin() + std::min<std::ptrdiff_t>(3, std::ssize(rounds)));
   return rounds;
 }
@@ -291,8 +296,8 @@ TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
     prompts.push_back(test::random_ids(i == 0 ? 66 : 5, 5 + i));
     Request request{.prompt = prompts.back()};
     request.generate = generate;
-    request.on_token = [&got, i](TokenId id) {
-      got[i].push_back(id);
+    request.on_token = [&got, i](const TokenEvent& token) {
+      got[i].push_back(token.id);
       return true;
     };
     ASSERT_OK(scheduler->add(std::move(request)));

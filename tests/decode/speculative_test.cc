@@ -113,7 +113,7 @@ SessionOptions session_options(const Request& request, std::int64_t max_rows) {
 }
 
 TokenCallback callback(const Request& request, std::int64_t& calls) {
-  return [&](TokenId) { return ++calls != request.stop_after; };
+  return [&](const TokenEvent&) { return ++calls != request.stop_after; };
 }
 
 struct Output {
@@ -124,9 +124,7 @@ struct Output {
 
 // The logits after all tokens, which also shows that rows and positions are in order.
 std::vector<float> final_logits(Timeline& timeline) {
-  EXPECT_TRUE(timeline.run_pending().has_value());
-  const auto logits = timeline.logits();
-  return {logits.begin(), logits.end()};
+  return logits_behind(timeline);
 }
 
 Output finish(Timeline& timeline, GenerateResult result) {
@@ -140,11 +138,11 @@ Output plain(Trio& trio, const Request& request) {
   const auto timeline = trio.model->timeline(session_options(request, 24), 1);
   Sampler sampler = make_sampler(*trio.model, request);
   EXPECT_TRUE(timeline->push(request.prompt).has_value());
-  EXPECT_TRUE(timeline->run_pending().has_value());
+  EXPECT_TRUE(timeline->run_until(timeline->last_chunk()).has_value());
   GenerateResult result;
   std::int64_t calls = 0;
   const Status done = decode(*timeline, sampler, nullptr, nullptr,
-                             {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids},
+                             {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids}, {},
                              callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
   return finish(*timeline, std::move(result));
@@ -180,14 +178,14 @@ Output speculate(Trio& trio,
   DraftCosts costs;
   Sampler sampler = make_sampler(*trio.model, request);
   EXPECT_TRUE(timeline->push(request.prompt).has_value());
-  EXPECT_TRUE(timeline->run_pending().has_value());
+  EXPECT_TRUE(timeline->run_until(timeline->last_chunk()).has_value());
   GenerateResult result;
   std::int64_t calls = 0;
   const Status done = decode(*timeline, sampler, source, &costs,
                              {.max_tokens = request.max_tokens,
                               .stop_ids = request.stop_ids,
                               .draft_length = options.draft_length},
-                             callback(request, calls), result);
+                             {}, callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
   return finish(*timeline, std::move(result));
 }
@@ -387,9 +385,7 @@ TEST_P(Losslessness, LogitsAfterRandomRollbacksAreThoseOfAFreshPrefill) {
     if (timeline->tokens().size() % 3 == 0 || trio_->window < 20) {
       ASSERT_OK(fresh->rewind(0));
       ASSERT_OK(fresh->push(timeline->tokens()));
-      ASSERT_OK(fresh->run_pending());
-      ASSERT_EQ(got, std::vector<float>(fresh->logits().begin(), fresh->logits().end()))
-          << "after " << timeline->tokens().size();
+      ASSERT_EQ(got, logits_behind(*fresh)) << "after " << timeline->tokens().size();
     }
     timeline->accept(random_tokens(rng, 1, trio_->vocab_size()));
   }

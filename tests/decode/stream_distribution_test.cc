@@ -74,14 +74,13 @@ std::vector<int> count_streams(const Way& way) {
   EXPECT_TRUE(target.timeline().push({&prompt, 1}).has_value());
   for (int seed = 0; seed < kStreams; ++seed) {
     EXPECT_TRUE(target.timeline().rewind(1).has_value());
-    EXPECT_TRUE(target.timeline().run_pending().has_value());
     target.sampler().set_options(
         {.temperature = 1.0F, .top_k = way.top_k, .seed = static_cast<std::uint64_t>(seed)}, {});
     // One more than is looked at, for a last draft is only made where another token may follow.
     const DecodeRequest request{.max_tokens = kTokens + 1, .draft_length = 3};
     GenerateResult result;
     const Status done = decode(target.timeline(), target.sampler(), way.drafts ? &source : nullptr,
-                               nullptr, request, {}, result);
+                               nullptr, request, {}, {}, result);
     EXPECT_TRUE(done.has_value());
     int cell = 0;
     for (std::size_t i = 0; i < kTokens; ++i) cell = cell * kStreamVocabulary + result.ids[i];

@@ -263,4 +263,17 @@ double root_mean_square(std::span<const float> values) {
   return std::sqrt(sum / static_cast<double>(values.size()));
 }
 
+std::vector<float> logits_behind(Timeline& timeline, std::int64_t chunk) {
+  std::vector<float> logits;
+  const auto look = [&](Position, std::span<const float> row) -> Status {
+    logits.assign(row.begin(), row.end());
+    return {};
+  };
+  Status ran = timeline.run_until(static_cast<Position>(timeline.tokens().size()) - 1, chunk);
+  if (ran) ran = timeline.run_with_logits(look);
+  EXPECT_TRUE(ran.has_value()) << ran.error().message();
+  EXPECT_FALSE(logits.empty());
+  return logits;
+}
+
 }  // namespace kakeya::test

@@ -133,4 +133,8 @@ std::vector<TokenId> golden_ids(const SafetensorsFile& file, const std::string& 
 float max_abs_difference(std::span<const float> a, std::span<const float> b);
 double root_mean_square(std::span<const float> values);
 
+// Runs what is pending, in chunks of `chunk` (0: the plan's), and returns the logits [V] behind the
+// last token, which must be pending.
+std::vector<float> logits_behind(Timeline& timeline, std::int64_t chunk = 0);
+
 }  // namespace kakeya::test

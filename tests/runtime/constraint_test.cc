@@ -112,8 +112,7 @@ TEST(Constraints, TheBestOfTheAllowedIsChosen) {
   const auto model = TestModel::load(KAKEYA_DEMO_MODEL, {.name = "cpu"}, Compute::kFast);
   const auto timeline = model->timeline({.context = 128}, 1);
   ASSERT_OK(timeline->push(random_ids(40, 9)));
-  ASSERT_OK(timeline->run_pending());
-  std::vector<float> logits(timeline->logits().begin(), timeline->logits().end());
+  std::vector<float> logits = logits_behind(*timeline);
   const auto engine = open_engine(demo_options("none"));
   std::vector<TokenId> without;
   for (int i = 0; i < 5; ++i) {
@@ -199,8 +198,8 @@ class Countdown final : public Constraint {
 TEST(Constraints, TokensBeforeARefusalAreDelivered) {
   const auto engine = open_engine(demo_options("auto"));
   std::vector<TokenId> heard;
-  const auto hear = [&](TokenId id) {
-    heard.push_back(id);
+  const auto hear = [&](const TokenEvent& token) {
+    heard.push_back(token.id);
     return true;
   };
   for (std::size_t count = 5; count < 30; ++count) {
@@ -238,10 +237,11 @@ TEST(Constraints, KnowOnlyWhatStays) {
     std::vector<TokenId> heard;
     const auto session = engine->create_session().value();
     ASSERT_OK(session->append(random_ids(40, 9)));
-    const auto result = session->generate(options_of(0.0F, 15, &constraint), [&](TokenId id) {
-      heard.push_back(id);
-      return heard.size() < stop;
-    });
+    const auto result =
+        session->generate(options_of(0.0F, 15, &constraint), [&](const TokenEvent& token) {
+          heard.push_back(token.id);
+          return heard.size() < stop;
+        });
     ASSERT_OK(result);
     EXPECT_EQ(result->ids, heard);
     EXPECT_EQ(constraint.path(), heard) << stop;

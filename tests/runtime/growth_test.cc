@@ -66,8 +66,8 @@ TEST(Growth, ARefusedPassLeavesTheSessionAsItWas) {
   const auto session = engine->create_session(growing(*engine)).value();
   ASSERT_OK(session->append(random_ids(50, 1)));
   std::vector<TokenId> ids;
-  const auto refused = session->generate(generation(200), [&](TokenId id) {
-    ids.push_back(id);
+  const auto refused = session->generate(generation(200), [&](const TokenEvent& token) {
+    ids.push_back(token.id);
     return true;
   });
   ASSERT_FALSE(refused.has_value());
@@ -104,7 +104,7 @@ Request growing_request(const Engine& engine, std::uint64_t seed) {
 }
 
 // Five prompts fit, but not five answers: who came last waits, and goes on where it was.
-TEST(Growth, WhoeverCameLastIsSetAsideAndLosesNothing) {
+TEST(Growth, WhoeverCameLastIsPreemptedAndLosesNothing) {
   constexpr std::uint64_t kRequests = 8;
   EngineOptions options = restoring_options("auto");
   std::vector<std::vector<TokenId>> expected;
@@ -127,8 +127,8 @@ TEST(Growth, WhoeverCameLastIsSetAsideAndLosesNothing) {
   std::uint64_t ended = 0;
   for (std::uint64_t i = 0; i < kRequests; ++i) {
     Request request = growing_request(*engine, i);
-    request.on_token = [&, i](TokenId id) {
-      streamed[i].push_back(id);
+    request.on_token = [&, i](const TokenEvent& token) {
+      streamed[i].push_back(token.id);
       return true;
     };
     request.on_end = [&, i](RequestId, const RequestResult& result) {
@@ -143,7 +143,7 @@ TEST(Growth, WhoeverCameLastIsSetAsideAndLosesNothing) {
   }
   for (int i = 0; i < 5000 && scheduler->step().value(); ++i) continue;
   EXPECT_EQ(ended, kRequests);
-  EXPECT_GT(scheduler->statistics().set_aside, 0);
+  EXPECT_GT(scheduler->statistics().preemptions, 0);
   EXPECT_EQ(scheduler->statistics().running, 0);
 }
 

@@ -135,14 +135,13 @@ TEST_F(SessionLogprobs, AreOnlyThereIfAskedForAndChangeNothing) {
   EXPECT_GT(session->footprint().total_reserved(), before);
 }
 
-TEST_F(SessionLogprobs, ComeJustBeforeTheirTokens) {
+TEST_F(SessionLogprobs, ComeWithTheirTokens) {
   const auto session = engine_->create_session().value();
   ASSERT_OK(session->append(kShortPrompt));
-  GenerateOptions options = wanted(generation(40), 2);
   std::vector<TokenLogprobs> seen;
-  options.on_logprobs = [&](const TokenLogprobs& logprobs) { seen.push_back(logprobs); };
-  const auto result = session->generate(options, [&](TokenId id) {
-    EXPECT_EQ(seen.back().token.id, id);
+  const auto result = session->generate(wanted(generation(40), 2), [&](const TokenEvent& token) {
+    seen.push_back(*token.logprobs);
+    EXPECT_EQ(seen.back().token.id, token.id);
     return seen.size() < 17;
   });
   ASSERT_OK(result);

@@ -84,7 +84,7 @@ TEST(Memory, DecodingAThousandTokensAllocatesNothing) {
                                                         .logit_bias = {{17, 1.0F}},
                                                         .seed = 3},
                                            .ignore_model_stop_ids = true},
-                                          [&](TokenId) {
+                                          [&](const TokenEvent&) {
                                             last = allocations.load();
                                             if (first == 0) first = last;
                                             return true;
@@ -109,7 +109,7 @@ TEST(Memory, DraftingAllocatesNothingWhateverDraftsAndHowever) {
                                      .sampling = {.temperature = 0.2F, .top_p = 0.9F, .seed = 3},
                                      .draft_length = length,
                                      .ignore_model_stop_ids = true};
-      const auto result = session->generate(generate, [&](TokenId) {
+      const auto result = session->generate(generate, [&](const TokenEvent&) {
         last = allocations.load();
         if (first == 0) first = last;
         return true;
@@ -131,7 +131,7 @@ TEST(Memory, DecodingFromAnUnfilteredVocabularyAllocatesNothing) {
   const GenerateOptions options{.max_tokens = 300,
                                 .sampling = {.temperature = 1.3F, .top_p = 0.99F},
                                 .ignore_model_stop_ids = true};
-  ASSERT_OK(session->generate(options, [&](TokenId) {
+  ASSERT_OK(session->generate(options, [&](const TokenEvent&) {
     last = allocations.load();
     if (first == 0) first = last;
     return true;
@@ -210,7 +210,7 @@ TEST(Memory, StepsOfASchedulerAllocateNothing) {
                           .sampling = {.temperature = i % 2 == 0 ? 0.0F : 1.0F},
                           .draft_length = i % 3 == 0 ? 0 : kAutoDraftLength,
                           .ignore_model_stop_ids = true};
-      request.on_token = [&](TokenId) {
+      request.on_token = [&](const TokenEvent&) {
         ++tokens;
         return true;
       };
@@ -343,7 +343,7 @@ TEST(Memory, NoNetworkAllocatesWhileDecoding) {
       std::int64_t last = 0;
       ASSERT_OK(session->generate(
           {.max_tokens = 40, .draft_length = draft_length, .ignore_model_stop_ids = true},
-          [&](TokenId) {
+          [&](const TokenEvent&) {
             last = allocations.load();
             if (first == 0) first = last;
             return true;
@@ -364,7 +364,7 @@ TEST(Memory, DecodingOverCodedRowsAllocatesNothing) {
       std::int64_t last = 0;
       ASSERT_OK(session->generate(
           {.max_tokens = 60, .draft_length = draft_length, .ignore_model_stop_ids = true},
-          [&](TokenId) {
+          [&](const TokenEvent&) {
             last = allocations.load();
             if (first == 0) first = last;
             return true;
@@ -394,11 +394,12 @@ TEST(Memory, TheLedgerCountsThePromptCache) {
       ASSERT_OK(session->sync(std::vector<TokenId>(300 + 20 * (i % 3), 17 + i % 7)));
       std::int64_t first = 0;
       std::int64_t last = 0;
-      ASSERT_OK(session->generate({.max_tokens = 30, .ignore_model_stop_ids = true}, [&](TokenId) {
-        last = allocations.load();
-        if (first == 0) first = last;
-        return true;
-      }));
+      ASSERT_OK(session->generate({.max_tokens = 30, .ignore_model_stop_ids = true},
+                                  [&](const TokenEvent&) {
+                                    last = allocations.load();
+                                    if (first == 0) first = last;
+                                    return true;
+                                  }));
       EXPECT_EQ(last - first, 0);
       expect_true_ledger();
     }
@@ -465,7 +466,7 @@ TEST(Memory, RestoringRowsAllocatesNothingWhileDecoding) {
     std::int64_t last = 0;
     ASSERT_OK(session->generate(
         {.max_tokens = 100, .draft_length = draft_length, .ignore_model_stop_ids = true},
-        [&](TokenId) {
+        [&](const TokenEvent&) {
           last = allocations.load();
           if (first == 0) first = last;
           return true;
@@ -491,7 +492,7 @@ TEST(Memory, ASessionThatDropsRowsStaysAsItIsForever) {
     for (int i = 0; i < turns; ++i) {
       std::int64_t first = 0;
       std::int64_t last = 0;
-      const auto result = session->generate(turn, [&](TokenId) {
+      const auto result = session->generate(turn, [&](const TokenEvent&) {
         last = allocations.load();
         if (first == 0) first = last;
         return true;

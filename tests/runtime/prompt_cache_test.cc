@@ -192,8 +192,8 @@ TEST(PromptCache, AnEntryGoesOnWhereARingThatReachedFurtherLeavesIt) {
   const Ids prompt = random_ids(100, 1);
   ASSERT_OK(session->append(prompt));
   Ids text = prompt;
-  ASSERT_OK(session->generate(generation(160), [&](TokenId id) {
-    text.push_back(id);
+  ASSERT_OK(session->generate(generation(160), [&](const TokenEvent& token) {
+    text.push_back(token.id);
     if (text.size() == 240) ask(*engine, joined({text, random_ids(60, 2)}), generation(1));
     return true;
   }));

@@ -111,7 +111,7 @@ TEST(SchedulerProgress, AWorkspaceThatGrewIsNotCountedTwice) {
 TEST(SchedulerProgress, WhoLacksMemoryGoesOnBeforeOthersAreLetIn) {
   const SchedulerOptions passes{.max_rows = 64, .prefill_rows = 64, .max_logit_rows = 8};
   const EngineOptions options = growing_options(256);
-  int set_aside = 0;
+  int preemptions = 0;
   for (const std::uint64_t limit : limits_of(options, passes, 4.0, by_form(6, 400))) {
     EngineOptions limited = options;
     limited.memory_limit = limit;
@@ -123,11 +123,11 @@ TEST(SchedulerProgress, WhoLacksMemoryGoesOnBeforeOthersAreLetIn) {
     for (const Request& request : requests) prompts += std::ssize(request.prompt);
     SCOPED_TRACE(limit);
     const Progress progress = run_to_the_end(**engine, passes, std::move(requests));
-    // Rows that a request has run when it is set aside are run again, a few times at most.
+    // Rows that a request has run when it is preempted are run again, a few times at most.
     EXPECT_LT(progress.prompt_rows, 12 * prompts);
-    if (progress.prompt_rows > prompts) ++set_aside;
+    if (progress.prompt_rows > prompts) ++preemptions;
   }
-  EXPECT_GT(set_aside, 0);
+  EXPECT_GT(preemptions, 0);
 }
 
 }  // namespace

@@ -307,7 +307,7 @@ std::vector<Request> growing_requests(const Engine& engine, bool scores) {
 }
 
 // Answers that grow take the memory of who came last, which begins again later.
-TEST(SchedulerReading, WhatIsSetAsideBeginsAgain) {
+TEST(SchedulerReading, WhatIsPreemptedBeginsAgain) {
   constexpr SchedulerOptions kPasses{.max_rows = 64, .prefill_rows = 4, .max_logit_rows = 16};
   for (const bool scores : {false, true}) {
     EngineOptions options = restoring_options("none");
@@ -327,7 +327,7 @@ TEST(SchedulerReading, WhatIsSetAsideBeginsAgain) {
       ASSERT_OK(session->prefill());
       options.memory_limit = begun + session->footprint().total_reserved() - fresh;
       expected = results_of(*scheduler, requests);
-      EXPECT_EQ(scheduler->statistics().set_aside, 0);
+      EXPECT_EQ(scheduler->statistics().preemptions, 0);
     }
     const auto engine = open_engine(options);
     const auto scheduler = engine->create_scheduler(kPasses).value();
@@ -337,7 +337,7 @@ TEST(SchedulerReading, WhatIsSetAsideBeginsAgain) {
       EXPECT_EQ(results[i].embedding, expected[i].embedding);
       EXPECT_EQ(results[i].scores, expected[i].scores);
     }
-    EXPECT_GT(scheduler->statistics().set_aside, 0);
+    EXPECT_GT(scheduler->statistics().preemptions, 0);
   }
 }
 

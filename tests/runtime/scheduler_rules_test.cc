@@ -174,8 +174,8 @@ TEST(SchedulerRules, ATokenCallbackThatThrowsEndsItsRequestAlone) {
   std::vector<TokenId> got;
   Ends ends;
   Request bad = plain_request(1, 30);
-  bad.on_token = [&](TokenId id) {
-    heard.push_back(id);
+  bad.on_token = [&](const TokenEvent& token) {
+    heard.push_back(token.id);
     if (heard.size() == 4) throw std::runtime_error("pipe closed");
     return true;
   };
@@ -208,7 +208,7 @@ TEST(SchedulerRules, AStepFromACallbackIsRefused) {
   };
   for (std::int64_t tokens = 5; tokens < 8; ++tokens) {
     Request request = plain_request(1, tokens);
-    request.on_token = [&](TokenId) {
+    request.on_token = [&](const TokenEvent&) {
       step();
       EXPECT_FALSE(scheduler->wait(Clock::time_point::max()));
       return true;
@@ -250,7 +250,7 @@ TEST(SchedulerRules, StoppingEndsEveryRequestAndRefusesOthers) {
     for (std::uint64_t i = 0; i < 4; ++i) {
       Request request = plain_request(i, 50);
       if (from_a_callback && i == 0) {
-        request.on_token = [&](TokenId) {
+        request.on_token = [&](const TokenEvent&) {
           scheduler->stop(why);
           return true;
         };
@@ -335,7 +335,7 @@ TEST(SchedulerRules, AskingForManyTokensCostsNothing) {
   Request request = plain_request(1, std::numeric_limits<std::int64_t>::max());
   request.session = engine->session_options();
   request.session->context = engine->max_context();
-  request.on_token = [](TokenId) { return false; };
+  request.on_token = [](const TokenEvent&) { return false; };
   std::size_t capacity = 0;
   request.on_end = [&](RequestId, const RequestResult& result) {
     capacity = result.generated.ids.capacity();
@@ -383,7 +383,7 @@ std::int64_t passes_until_served(Engine& engine,
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(scheduler->step().value());
   bool served = false;
   Request late = plain_request(99, 2);
-  late.on_token = [&](TokenId) { return served = true; };
+  late.on_token = [&](const TokenEvent&) { return served = true; };
   EXPECT_TRUE(scheduler->add(std::move(late)).has_value());
   const std::int64_t before = scheduler->statistics().passes;
   while (!served && scheduler->step().value()) continue;
@@ -406,7 +406,7 @@ TEST(SchedulerRules, DecodersTakeTurnsWhereThereAreTooFewRows) {
   std::vector<int> tokens(8);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     Request request = plain_request(i, 1000);
-    request.on_token = [&tokens, i](TokenId) {
+    request.on_token = [&tokens, i](const TokenEvent&) {
       ++tokens[i];
       return true;
     };
@@ -457,7 +457,7 @@ TEST(SchedulerRules, StatisticsCountWhatWasDelivered) {
     Request request = plain_request(i, 40);
     request.generate.draft_length = 15;
     const auto count = std::make_shared<int>(0);
-    request.on_token = [count](TokenId) { return ++*count < 8; };
+    request.on_token = [count](const TokenEvent&) { return ++*count < 8; };
     request.on_end = [&](RequestId, const RequestResult& result) {
       tokens += std::ssize(result.generated.ids);
       drafted += result.generated.drafted;
@@ -491,7 +491,7 @@ TEST(SchedulerRules, OthersTakeShortTurnsWhileRequestsRun) {
   };
   std::int64_t beside = 0;
   Request request = plain_request(1, 2);
-  request.on_token = [&](TokenId) {
+  request.on_token = [&](const TokenEvent&) {
     beside = longest_turn();
     return true;
   };

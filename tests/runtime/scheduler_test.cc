@@ -75,8 +75,8 @@ void expect_solo_answers(Engine& engine,
       Request sent = request;
       const auto id = std::make_shared<RequestId>(0);
       const std::size_t stop_after = random.below(6) == 0 ? 1 + random.below(9) : 1000;
-      sent.on_token = [&streamed, id, stop_after](TokenId token) {
-        streamed[*id].push_back(token);
+      sent.on_token = [&streamed, id, stop_after](const TokenEvent& token) {
+        streamed[*id].push_back(token.id);
         return streamed[*id].size() < stop_after;
       };
       sent.on_end = [&results](RequestId ended, const RequestResult& result) {

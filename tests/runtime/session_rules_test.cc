@@ -53,7 +53,7 @@ TEST(SessionRules, ABusySessionSaysSoAndGoesOn) {
     return result ? Status() : Status(Unexpected(result.error()));
   };
   const std::string path = testing::TempDir() + "busy.session";
-  const auto result = session->generate(generation(20), [&](TokenId) {
+  const auto result = session->generate(generation(20), [&](const TokenEvent&) {
     busy(session->truncate(1));
     busy(session->append(kPrompt));
     busy(as_status(session->sync(kPrompt)));

@@ -149,7 +149,7 @@ TEST_F(SpeculativeSession, TimeSpentInTheCallbackIsNoRoundsTime) {
     ASSERT_OK(session->append(chat(kPrompts[0])));
     double in_callback = 0.0;
     const auto result =
-        session->generate({.max_tokens = 20, .draft_length = draft_length}, [&](TokenId) {
+        session->generate({.max_tokens = 20, .draft_length = draft_length}, [&](const TokenEvent&) {
           const Stopwatch watch;
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
           in_callback += watch.seconds();

@@ -184,15 +184,12 @@ TEST_F(HttpServerTest, SaysWhichTextWasDrafted) {
   const ChatPrompt prompt = engine_->apply_chat_template({&message, 1}).value();
   ASSERT_TRUE(session->append(tokenizer.encode(prompt.text, {.plain = prompt.plain}).value()));
   json expected = json::array();
-  int drafted = 0;
-  GenerateOptions options = {.max_tokens = 60, .draft_length = 3};
-  options.on_round = [&](const RoundRecord& round) { drafted = round.accepted; };
-  const auto on_token = [&](TokenId id) {
-    const bool was_drafted = drafted-- > 0;
-    const std::string text = tokenizer.decode({&id, 1});
+  const GenerateOptions options = {.max_tokens = 60, .draft_length = 3};
+  const auto on_token = [&](const TokenEvent& token) {
+    const std::string text = tokenizer.decode({&token.id, 1});
     if (text.empty()) return true;  // the stop id
-    if (expected.empty() || expected.back()["drafted"] != was_drafted) {
-      expected.push_back({{"text", ""}, {"drafted", was_drafted}});
+    if (expected.empty() || expected.back()["drafted"] != token.drafted) {
+      expected.push_back({{"text", ""}, {"drafted", token.drafted}});
     }
     expected.back()["text"] = expected.back()["text"].get<std::string>() + text;
     return true;
