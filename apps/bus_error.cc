@@ -6,7 +6,7 @@
 #include <csignal>
 #include <string_view>
 
-#include "command.h"
+#include "cli/command.h"
 
 namespace kakeya::cli {
 namespace {

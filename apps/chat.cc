@@ -6,11 +6,13 @@
 #include <string>
 #include <utility>
 
-#include "command.h"
-#include "output.h"
-#include "report.h"
-#include "server_flags.h"
-#include "terminal.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/server_flags.h"
+#include "cli/terminal.h"
+#include "commands.h"
+#include "kakeya/status_macros.h"
 #include "wire/client/chat_client.h"
 
 namespace kakeya::cli {

@@ -4,8 +4,9 @@
 
 #include <memory>
 
-#include "command.h"
-#include "output.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "commands.h"
 
 namespace kakeya::cli {
 namespace {

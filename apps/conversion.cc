@@ -7,7 +7,7 @@
 
 #include "base/memory_budget.h"
 #include "base/status.h"
-#include "output.h"
+#include "cli/output.h"
 
 namespace kakeya::cli {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
-#include "command.h"
+#include "cli/command.h"
+#include "cli/machine_memory.h"
+#include "cli/terminal.h"
 #include "convert/gguf_model.h"
 #include "convert/model_folder.h"
-#include "machine_memory.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 

@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "base/status.h"
-#include "command.h"
+#include "cli/command.h"
+#include "commands.h"
 #include "conversion.h"
 #include "convert/hf_checkpoint.h"
 

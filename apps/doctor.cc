@@ -9,14 +9,15 @@
 #include "backend/cpu/probe.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/machine_memory.h"
+#include "cli/output.h"
+#include "cli/system_facts.h"
+#include "cli/terminal.h"
+#include "commands.h"
 #include "formats/model_config.h"
 #include "kakeya/version.h"
-#include "machine_memory.h"
-#include "output.h"
 #include "runtime/model_text.h"
-#include "system_facts.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "drafter_pass.h"
+#include "eval/drafter/drafter_pass.h"
 #include "formats/safetensors.h"
 #include "tensor/tensor_view.h"
 

@@ -3,11 +3,12 @@
 
 #include <memory>
 
-#include "command.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "commands.h"
 #include "formats/gguf_checkpoint.h"
 #include "inspect_gguf.h"
 #include "inspect_report.h"
-#include "output.h"
 
 namespace kakeya::cli {
 

@@ -5,10 +5,11 @@
 #include <numeric>
 
 #include "base/status.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/internal_engine.h"
+#include "commands.h"
 #include "drafter_tensors.h"
 #include "formats/safetensors.h"
-#include "internal_engine.h"
 #include "sampling/sampler.h"
 
 namespace kakeya::cli {

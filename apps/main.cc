@@ -10,10 +10,14 @@
 #include <string_view>
 #include <system_error>
 
+#include "bench/bench_command.h"
+#include "bridge/bridge_command.h"
 #include "bus_error.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "commands.h"
+#include "eval/command/eval_command.h"
 #include "kakeya/version.h"
-#include "output.h"
 
 namespace {
 

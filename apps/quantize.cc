@@ -7,7 +7,8 @@
 
 #include "base/status.h"
 #include "calibrate/measure_importance.h"
-#include "command.h"
+#include "cli/command.h"
+#include "commands.h"
 #include "conversion.h"
 #include "convert/mlx_checkpoint.h"
 #include "quantize_texts.h"

@@ -10,10 +10,10 @@
 
 #include "base/status.h"
 #include "calibrate/text_windows.h"
+#include "cli/internal_engine.h"
+#include "eval/texts/model_difference.h"
 #include "formats/drafter_config.h"
 #include "formats/model_config.h"
-#include "internal_engine.h"
-#include "model_difference.h"
 #include "runtime/model_text.h"
 
 namespace kakeya::cli {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "conversion.h"
-#include "distribution_statistics.h"
+#include "eval/texts/distribution_statistics.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
 

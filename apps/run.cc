@@ -11,16 +11,17 @@
 #include <utility>
 #include <vector>
 
-#include "command.h"
-#include "failure.h"
+#include "cli/command.h"
+#include "cli/failure.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/terminal.h"
+#include "commands.h"
 #include "generate_apart.h"
 #include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
-#include "output.h"
-#include "report.h"
 #include "run_flags.h"
 #include "session_file.h"
-#include "terminal.h"
 
 namespace kakeya::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cstdio>
 
-#include "failure.h"
-#include "report.h"
+#include "cli/failure.h"
+#include "cli/report.h"
 
 namespace kakeya::cli {
 namespace {

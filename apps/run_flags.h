@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "cli/command.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/text_generation.h"

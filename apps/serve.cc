@@ -20,15 +20,16 @@
 #include <malloc.h>
 #endif
 
-#include "command.h"
-#include "failure.h"
-#include "flag_names.h"
+#include "cli/command.h"
+#include "cli/failure.h"
+#include "cli/flag_names.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/settings.h"
+#include "cli/terminal.h"
+#include "commands.h"
 #include "kakeya/engine.h"
-#include "output.h"
-#include "report.h"
 #include "service/service.h"
-#include "settings.h"
-#include "terminal.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
 #include "wire/openai/routes.h"

@@ -1,4 +1,4 @@
-#include "attention_bench.h"
+#include "bench/attention_bench.h"
 
 #include <algorithm>
 #include <cstring>

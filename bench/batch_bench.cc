@@ -1,4 +1,4 @@
-#include "batch_bench.h"
+#include "bench/batch_bench.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,8 +10,8 @@
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "bench/read_probe.h"
 #include "kakeya/scheduler.h"
-#include "read_probe.h"
 
 namespace kakeya::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "model_bench.h"
+#include "bench/model_bench.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,9 +8,9 @@
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "bench/read_probe.h"
 #include "decode/pass.h"
 #include "formats/model_tensors.h"
-#include "read_probe.h"
 
 namespace kakeya::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/timed_backend.h"
 #include "runtime/engine_impl.h"
-#include "timed_backend.h"
 
 namespace kakeya::bench {
 

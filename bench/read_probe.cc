@@ -1,4 +1,4 @@
-#include "read_probe.h"
+#include "bench/read_probe.h"
 
 #include <array>
 #include <span>

@@ -1,4 +1,4 @@
-#include "scripted_drafts.h"
+#include "bench/scripted_drafts.h"
 
 #include "base/status.h"
 

@@ -1,4 +1,4 @@
-#include "speculative_bench.h"
+#include "bench/speculative_bench.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 #include "base/median.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "read_probe.h"
-#include "scripted_drafts.h"
-#include "turns.h"
+#include "bench/read_probe.h"
+#include "bench/scripted_drafts.h"
+#include "bench/turns.h"
 
 namespace kakeya::bench {
 namespace {

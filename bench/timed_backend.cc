@@ -1,4 +1,4 @@
-#include "timed_backend.h"
+#include "bench/timed_backend.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "turns.h"
+#include "bench/turns.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 
 #include "asked_report.h"
 #include "base/status.h"
+#include "eval/report/report_gate.h"
 #include "formats/printable.h"
-#include "report_gate.h"
 
 namespace kakeya::bridge {
 namespace {

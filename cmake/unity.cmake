@@ -18,6 +18,8 @@ function(kakeya_compile_folders_together target)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${base} NORMALIZE OUTPUT_VARIABLE path)
     cmake_path(GET path PARENT_PATH folder)
     cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    # Folders of evaluations have few sources each: they are one.
+    string(REGEX REPLACE "^((tests/)?eval)/.*" "\\1" folder ${folder})
     string(MAKE_C_IDENTIFIER ${folder} group)
     set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
     cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)

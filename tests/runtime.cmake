@@ -23,8 +23,8 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             cli/flag_names_test.cc
             cli/serve_test.cc
             cli/session_file_test.cc
-            ${PROJECT_SOURCE_DIR}/apps/flag_names.cc)
-target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)
+            ${PROJECT_SOURCE_DIR}/cli/flag_names.cc)
+target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
 target_compile_definitions(cli_test PRIVATE KAKEYA_FAKE_LIBCUDA_FOLDER="$<TARGET_FILE_DIR:kakeya_fake_libcuda>")
@@ -37,7 +37,7 @@ kakeya_test(speculative_test decode/dflash_source_test.cc decode/passes_test.cc 
             decode/shared_pass_test.cc
             decode/speculative_test.cc decode/stream_distribution_test.cc)
 
-kakeya_test(speculation_eval_test eval/speculation_eval_test.cc)
+kakeya_test(speculation_eval_test eval/spec/speculation_eval_test.cc)
 target_link_libraries(speculation_eval_test PRIVATE kakeya_eval)
 
 kakeya_test(turns_test bench/turns_test.cc)

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "output.h"
+#include "cli/output.h"
 #include "progress_lines.h"
 
 namespace kakeya::train {

@@ -3,8 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/provenance.h"
 #include "kakeya/status.h"
-#include "provenance.h"
 #include "train_drafter.h"
 
 namespace kakeya::train {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "cli/output.h"
 #include "drafter_command.h"
 #include "kakeya/version.h"
-#include "output.h"
 #include "projection_command.h"
 
 namespace kakeya::train {

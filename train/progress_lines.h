@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "output.h"
+#include "cli/output.h"
 
 namespace kakeya::train {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "output.h"
+#include "cli/output.h"
 #include "progress_lines.h"
 
 namespace kakeya::train {

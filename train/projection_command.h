@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/provenance.h"
 #include "kakeya/status.h"
-#include "provenance.h"
 #include "train_projection.h"
 
 namespace kakeya::train {

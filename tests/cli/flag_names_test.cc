@@ -1,5 +1,5 @@
 // Errors of the library name its options, those of the program its flags.
-#include "flag_names.h"
+#include "cli/flag_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "eval/kv/kv_eval.h"
 #include "formats/scratch_files.h"
-#include "kv_eval.h"
 #include "model/test_model.h"
 
 namespace kakeya::train {

@@ -1,0 +1,19 @@
+// The subcommands of the program that are in this folder.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace kakeya::cli {
+
+// Each adds its subcommand to `app`; when it is chosen, its exit code is left in `exit_code`.
+void add_run_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
+void add_chat_command(CLI::App& app, int& exit_code);
+void add_logits_command(CLI::App& app, int& exit_code);
+void add_inspect_command(CLI::App& app, int& exit_code);
+void add_doctor_command(CLI::App& app, int& exit_code);
+void add_convert_command(CLI::App& app, int& exit_code);
+void add_quantize_command(CLI::App& app, int& exit_code);
+void add_completion_command(CLI::App& app, int& exit_code);
+
+}  // namespace kakeya::cli

@@ -1,0 +1,440 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/control_group.h"
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "cli/flag_names.h"
+#include "cli/machine_memory.h"
+#include "cli/output.h"
+#include "cli/system_facts.h"
+#include "cli/terminal.h"
+
+namespace kakeya::cli {
+namespace {
+
+Result<std::string> default_model() {
+  const std::string folder = find_shared_folder("models/demo", "config.json");
+  if (!folder.empty()) return folder;
+  return error(StatusCode::kNotFound,
+               "the demo model was not found; name a model folder: --model DIR");
+}
+
+constexpr std::pair<const char*, KvType> kKvTypes[] = {
+    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
+    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
+    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
+
+// The type of a name that CLI11 has checked.
+KvType parse_kv_type(const std::string& name) {
+  const auto* entry = std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
+                                   [&](const auto& type) { return type.first == name; });
+  return entry->second;
+}
+
+Evicted parse_evicted(const std::string& name) {
+  if (name == "restore") return Evicted::kRestore;
+  return name == "drop" ? Evicted::kDrop : Evicted::kKeep;
+}
+
+constexpr const char* kKvGroup = "KV cache";
+constexpr const char* kMachineGroup = "Machine";
+
+void add_kv_type(CLI::App& command, const char* name, std::string& value, const std::string& help) {
+  std::vector<std::string> types;
+  for (const auto& [type, unused] : kKvTypes) types.emplace_back(type);
+  command.add_option(name, value, help)
+      ->check(CLI::IsMember(types))
+      ->type_name("TYPE")
+      ->group(kKvGroup);
+}
+
+void add_restore_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option(
+          "--projection", flags.projection,
+          "What rows are restored with: a folder with f_theta_config.json and weights; auto "
+          "(the model's projections/codes where full layers alone are restored, else its "
+          "projections/aux) or none")
+      ->type_name("DIR|NAME")
+      ->group(kKvGroup);
+  add_kv_type(command, "--kv-codes", flags.kv_codes,
+              "How the codes of restored rows are stored; types as above");
+}
+
+void add_engine_sources(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("-m,--model", flags.model, "Model folder or GGUF file (default: the demo model)")
+      ->type_name("DIR");
+  command
+      .add_option(
+          "--memory", flags.memory,
+          "Take no more than this: 512MiB, 4GB, or a fraction of the machine's memory such "
+          "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
+          "prints the plan; other commands refuse")
+      ->type_name("BYTES");
+}
+
+void add_context_flag(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--ctx", flags.context,
+                  "Most tokens a session can hold (default: 8192 or the model's limit)")
+      ->type_name("N");
+}
+
+// The memory of the machine, or as much as the control group of the process may have.
+std::uint64_t physical_memory() {
+  const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  return std::min(machine, control_group_limits().memory);
+}
+
+}  // namespace
+
+std::string find_shared_folder(const std::string& path, const std::string& file) {
+  const auto program = std::filesystem::path(program_path()).parent_path();
+  // Never the present folder: a foreign checkout would be run without a word.
+  const std::filesystem::path candidates[] = {
+      program / ".." / ".." / ".." / path,
+      program / ".." / "share" / "kakeya" / path,
+  };
+  std::error_code ignored;  // an unreadable folder is none
+  for (const auto& candidate : candidates) {
+    if (std::filesystem::exists(candidate / file, ignored)) return candidate.string();
+  }
+  return "";
+}
+
+int report(const Error& error) {
+  // A server, or a file, may have written a part of it.
+  print_error("kakeya: {}\n", without_controls(with_flags(error.message())));
+  return kExitBadInput;
+}
+
+void add_leading_flags(CLI::App& command, ModelFlags& flags) {
+  add_engine_sources(command, flags);
+  add_context_flag(command, flags);
+}
+
+void add_engine_flags(CLI::App& command, ModelFlags& flags) {
+  if (command.get_option_no_throw("--model") == nullptr) add_engine_sources(command, flags);
+  command
+      .add_option("--device-memory", flags.device_memory,
+                  "A limit as --memory of a card's memory, as a size (default: what is free there)")
+      ->type_name("BYTES")
+      ->group(kMachineGroup);
+  command.add_option("-t,--threads", flags.threads, "Threads (default: one for each CPU)")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->group(kMachineGroup);
+  command
+      .add_option("--backend", flags.backend,
+                  "One that `kakeya doctor` lists; ref is the slow reference")
+      ->type_name("NAME")
+      ->group(kMachineGroup);
+  command
+      .add_option("--instruction-set", flags.instruction_set,
+                  "Force one of those that `kakeya doctor` lists (default: the best)")
+      ->type_name("NAME")
+      ->group(kMachineGroup);
+  command
+      .add_option("--compute", flags.compute,
+                  "fast (bf16 activations for bf16 weights) or f32 (parity with references)")
+      ->check(CLI::IsMember({"fast", "f32"}))
+      ->type_name("MODE")
+      ->group(kMachineGroup);
+  command
+      .add_option("--weights-cache", flags.weights_cache,
+                  "Keep packed weights in this folder, or beside the model: the first start writes "
+                  "a file as large as the weights in memory, later ones map it")
+      ->type_name("DIR|beside")
+      ->group(kMachineGroup);
+  command
+      .add_flag("--weights-cache-trust", flags.weights_cache_trust,
+                "Map packed weights without looking whether they are damaged")
+      ->group(kMachineGroup);
+}
+
+void add_kv_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = kKvGroup;
+  const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
+    add_kv_type(command, name, value, help);
+  };
+  add_type("--kv-full", flags.kv_full,
+           "How full layers store keys and values: auto (f32 or bf16, by --compute), f32, bf16, "
+           "int8, int4, "
+           "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
+  add_type("--kv-sliding", flags.kv_sliding, "How sliding layers store them; types as above");
+  add_type("--kv-drafter", flags.kv_drafter, "How the drafter's context is stored; types as above");
+  command
+      .add_option("--window", flags.window,
+                  "Evict tokens that lie N or more before the present one (default: none). "
+                  "--evicted-full and --evicted-sliding say what becomes of them")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--sink", flags.sink, "Never evict the first N tokens (default: 4)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  const auto add_evicted = [&](const char* name, std::string& value, const std::string& help) {
+    command.add_option(name, value, help)
+        ->check(CLI::IsMember({"keep", "drop", "restore"}))
+        ->type_name("WHAT")
+        ->group(group);
+  };
+  add_evicted("--evicted-full", flags.evicted_full,
+              "Evicted rows of full layers: keep (the default: exact), drop (bounded memory) or "
+              "restore (about what they were, from a small code a token)");
+  add_evicted("--evicted-sliding", flags.evicted_sliding,
+              "Evicted rows of sliding layers, likewise");
+  add_restore_flags(command, flags);
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_engine_flags(command, flags);
+  if (command.get_option_no_throw("--ctx") == nullptr) add_context_flag(command, flags);
+  command
+      .add_option("--chunk", flags.chunk,
+                  "Most tokens of one forward pass: chunked prefill (default: 512)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(kMachineGroup);
+  add_kv_flags(command, flags);
+}
+
+void add_chat_template_flag(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--chat-template", flags.chat_template,
+                  "A Jinja chat template to use instead of the model's own")
+      ->type_name("FILE")
+      ->group("Conversation");
+}
+
+void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
+  flags.prompt_cache = "auto";
+  command
+      .add_option("--prompt-cache", flags.prompt_cache,
+                  "Most memory for the prefix cache (prompt cache), from which a text starts that "
+                  "begins like an earlier one: auto (a quarter of what --memory leaves beside "
+                  "weights and workspace, the default), off, or a size. It gives way before a "
+                  "session is refused memory")
+      ->type_name("auto|off|BYTES")
+      ->group(kKvGroup);
+}
+
+void add_draft_length_flag(CLI::App& command, std::string& length) {
+  command
+      .add_option("--draft-length", length,
+                  "Tokens drafted in a round: auto (what is fastest here, the default) or N")
+      ->type_name("auto|N")
+      ->group("Speculation");
+}
+
+void add_draft_flags(CLI::App& command, ModelFlags& flags) {
+  const std::string group = "Speculation";
+  flags.draft = "auto";
+  command
+      .add_option("--draft", flags.draft,
+                  "What proposes tokens: auto (the model's drafter/ folder, the default), none, "
+                  "ngram (text that followed the same words before), chain (ngram where it matches "
+                  "long, else the drafter), a drafter's folder or GGUF file, or ngram+ and one")
+      ->type_name("DIR|NAME")
+      ->group(group);
+  command
+      .add_option("--mask-mode", flags.mask_mode,
+                  "Which rows of its block the drafter sees: auto (its config), causal, "
+                  "bidirectional; changes acceptance, never output")
+      ->check(CLI::IsMember({"auto", "causal", "bidirectional"}))
+      ->type_name("MODE")
+      ->group(group);
+  command
+      .add_option("--embed-scale", flags.embed_scale,
+                  "Factor of the drafter's input embeddings: auto (its config, else the target's) "
+                  "or a number")
+      ->type_name("auto|X")
+      ->group(group);
+  command
+      .add_flag("--allow-inexact", flags.allow_inexact,
+                "Draft also where the backend was measured to give a row other bits among others "
+                "than alone (docs/apple.md): the output may differ from plain decoding's")
+      ->group(group);
+}
+
+namespace {
+
+Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
+  draft.source = flags.draft;
+  draft.allow_inexact = flags.allow_inexact;
+  if (flags.mask_mode == "causal") draft.mask = DraftMask::kCausal;
+  if (flags.mask_mode == "bidirectional") draft.mask = DraftMask::kBidirectional;
+  if (flags.embed_scale != "auto") {
+    char* end = nullptr;
+    draft.embed_scale = std::strtof(flags.embed_scale.c_str(), &end);
+    if (*end != '\0' || !(draft.embed_scale > 0.0F) || draft.embed_scale > 1e6F) {
+      return invalid_argument("--embed-scale must be auto or a positive number but is '{}'",
+                              flags.embed_scale);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> parse_draft_length(const std::string& text) {
+  if (text == "auto") return kAutoDraftLength;
+  std::int64_t length = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed, failure] = std::from_chars(text.data(), end, length);
+  if (failure != std::errc() || parsed != end || length < 0) {
+    return invalid_argument("--draft-length must be auto or a number from 0 on but is '{}'", text);
+  }
+  return length;
+}
+
+namespace {
+
+struct ByteSize {
+  double value = 0.0;
+  bool is_fraction = false;  // of what there is
+};
+
+// `expected` is what the error says.
+Result<ByteSize> parse_size(std::string_view flag,
+                            std::string_view expected,
+                            bool allows_fraction,
+                            const std::string& text) {
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1.0},     {"B", 1.0},       {"KB", 1e3},        {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12},  {"KiB", 1024.0},  {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+      {"K", 1024.0}, {"M", 1048576.0}, {"G", 0x1p30},
+  };
+  std::size_t used = 0;
+  double value = -1.0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {  // not a number: refused below
+  }
+  const std::string unit = text.substr(std::min(used, text.size()));
+  const auto* found = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                   [&](const auto& entry) { return unit == entry.first; });
+  const bool is_fraction = unit.empty() && value < 1.0;
+  if (used == 0 || found == std::end(kUnits) || !(value > 0.0) || value * found->second > 0x1p62 ||
+      (is_fraction && !allows_fraction)) {
+    return invalid_argument("{} must be {} but is '{}'", flag, expected, text);
+  }
+  return ByteSize{value * found->second, is_fraction};
+}
+
+Result<std::uint64_t> parse_prompt_cache(const std::string& text) {
+  if (text == "off") return 0;
+  if (text == "auto") return EngineOptions::kAutoPromptCache;
+  KAKEYA_ASSIGN_OR_RETURN(
+      const ByteSize size,
+      parse_size("--prompt-cache", "auto, off or a size such as 512MiB or 4GB,", false, text));
+  return static_cast<std::uint64_t>(size.value);
+}
+
+}  // namespace
+
+Result<std::string> model_path(const ModelFlags& flags) {
+  return flags.model.empty() ? default_model() : flags.model;
+}
+
+Result<EngineOptions> engine_options(const ModelFlags& flags) {
+  EngineOptions options;
+  KAKEYA_TRY(read_draft_flags(flags, options.draft));
+  KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
+  options.chat_template = flags.chat_template;
+  options.backend = flags.backend;
+  if (flags.backend == "cpu" && flags.instruction_set != "auto") {
+    options.backend += "/" + flags.instruction_set;
+  }
+  options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
+  options.num_threads = flags.threads;
+  options.weights_cache = flags.weights_cache;
+  options.weights_cache_trust = flags.weights_cache_trust;
+  options.on_note = [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); };
+  if (!flags.memory.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(options.memory_limit, parse_bytes(flags.memory));
+    options.fit_memory = flags.fit_memory;
+  } else {
+    // Rather refused than killed by the system.
+    options.memory_limit = available_memory();
+  }
+  if (!flags.device_memory.empty()) {
+    KAKEYA_ASSIGN_OR_RETURN(
+        const ByteSize size,
+        parse_size("--device-memory", "a size such as 512MiB or 4GB", false, flags.device_memory));
+    options.device_memory_limit = static_cast<std::uint64_t>(size.value);
+    options.fit_memory = flags.fit_memory;
+  }
+  options.session = {.context = flags.context,
+                     .max_rows = flags.chunk,
+                     .kv_full = parse_kv_type(flags.kv_full),
+                     .kv_sliding = parse_kv_type(flags.kv_sliding),
+                     .kv_drafter = parse_kv_type(flags.kv_drafter),
+                     .sink = flags.sink,
+                     .window = flags.window,
+                     .evicted_full = parse_evicted(flags.evicted_full),
+                     .evicted_sliding = parse_evicted(flags.evicted_sliding),
+                     .kv_codes = parse_kv_type(flags.kv_codes),
+                     .grow = flags.grow};
+  options.projection = flags.projection;
+  KAKEYA_ASSIGN_OR_RETURN(options.prompt_cache_bytes, parse_prompt_cache(flags.prompt_cache));
+  return options;
+}
+
+Result<std::uint64_t> parse_bytes(const std::string& text) {
+  KAKEYA_ASSIGN_OR_RETURN(
+      const ByteSize size,
+      parse_size("--memory", "a size such as 512MiB or 4GB, or a fraction such as 0.5,", true,
+                 text));
+  const std::uint64_t machine = physical_memory();
+  if (size.value > static_cast<double>(machine)) {
+    return invalid_argument("--memory must be at most what this machine has, {}, but is '{}'",
+                            format_bytes(machine), text);
+  }
+  return static_cast<std::uint64_t>(size.is_fraction ? size.value * static_cast<double>(machine)
+                                                     : size.value);
+}
+
+nlohmann::ordered_json ledger_json(const Footprint& footprint) {
+  nlohmann::ordered_json ledger;
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    ledger[std::string(memory_class_name(static_cast<MemoryClass>(i)))] = {
+        {"reserved", footprint.reserved[i]}, {"live", footprint.live[i]}};
+  }
+  ledger["total_reserved"] = footprint.total_reserved();
+  return ledger;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return error(StatusCode::kNotFound, "cannot open {}", path);
+  std::string text;
+  char block[1 << 16];
+  std::size_t got = 0;
+  while ((got = std::fread(block, 1, sizeof(block), file)) > 0 && text.size() <= kMostPromptBytes) {
+    text.append(block, got);
+  }
+  const bool failed = std::ferror(file) != 0;
+  if (file != stdin) std::fclose(file);
+  if (failed) return invalid_argument("cannot read {}", path);
+  if (text.size() > kMostPromptBytes)
+    return invalid_argument("{} is over 64 MiB: no prompt is", path);
+  return text;
+}
+
+}  // namespace kakeya::cli

@@ -1,9 +1,0 @@
-#include "confinement.h"
-
-namespace kakeya::eval {
-
-Confinement confine_process(const char* /*folder*/) {
-  return {};
-}
-
-}  // namespace kakeya::eval

@@ -1,0 +1,162 @@
+// Reports of `kakeya eval kv`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "eval/report/builtin_sets.h"
+#include "eval/report/report_rules.h"
+
+namespace kakeya::eval {
+namespace {
+
+void check_length(const Report& report,
+                  const Report& entry,
+                  const std::string& at,
+                  RuleChecks& checks) {
+  checks.expect(std::ranges::count(report["options"]["lengths"], entry["length"]) > 0, "counts",
+                at + "/length", "expected a length that was asked for");
+}
+
+// Checks a mode's results for one text, beside the exact mode's.
+void check_text_mode(const Report& mode,
+                     const Report& exact,
+                     const Report& text,
+                     const std::string& at,
+                     RuleChecks& checks) {
+  checks.expect_count(count(text["texts"]) * (count(text["length"]) - 1), mode["positions"],
+                      "counts", at + "/positions");
+  checks.expect(mode["reference_perplexity"] == exact["reference_perplexity"], "same-run",
+                at + "/reference_perplexity", "expected one reference for all modes of a text");
+  checks.expect(mode["perplexity"].get<double>() >= 1.0, "headline", at + "/perplexity",
+                "expected 1 or more");
+  const Report& bytes = mode["kv_bytes"];
+  checks.expect_count(count(bytes["full"]) + count(bytes["sliding"]) + count(bytes["codes"]),
+                      bytes["total"], "bytes", at + "/kv_bytes/total");
+  checks.expect(mode["mean_kl"] != 0.0 || mode["p99_kl"] == 0.0, "headline", at + "/p99_kl",
+                "expected 0 of divergences whose mean is 0");
+  const std::string name = mode["mode"].get<std::string>();
+  if (name == "exact") {
+    checks.expect(mode["mean_kl"] == 0.0 && mode["p99_kl"] == 0.0 &&
+                      mode["top1_agreement"] == 1.0 &&
+                      mode["perplexity"] == mode["reference_perplexity"],
+                  "exact-is-exact", at, "expected no divergence at all");
+  }
+  // Behind windows of up to 512 tokens every longer text has rows that are gone.
+  const bool evicts = name.starts_with("drop") || name.starts_with("restore");
+  if (!evicts || count(text["length"]) <= 512) return;
+  checks.expect(mode["mean_kl"].get<double>() > 0.0, "alive", at + "/mean_kl",
+                "expected the output to change where rows are dropped or restored, got 0");
+  // Codes of restored rows may take more than the rings that they stand in for.
+  if (!name.starts_with("drop")) return;
+  checks.expect(count(bytes["total"]) < count(exact["kv_bytes"]["total"]), "bytes",
+                at + "/kv_bytes/total", "expected fewer than the exact mode has");
+}
+
+void check_text(const Report& report, std::size_t index, RuleChecks& checks) {
+  const Report& text = report["texts"][index];
+  const Report& modes = text["modes"];
+  const std::string at = fmt::format("texts/{}", index);
+  check_length(report, text, at, checks);
+  checks.expect(modes.size() == report["modes"].size(), "counts", at + "/modes",
+                "expected a row for each mode");
+  for (std::size_t i = 0; i < std::min(modes.size(), report["modes"].size()); ++i) {
+    const std::string here = fmt::format("{}/modes/{}", at, i);
+    const Report& mode = modes[i];
+    checks.expect(mode["mode"] == report["modes"][i]["mode"], "counts", here + "/mode",
+                  "expected the modes in one order");
+    check_text_mode(mode, modes[0], text, here, checks);
+    const auto control = report["modes"][i].find("control");
+    if (control == report["modes"][i].end()) continue;
+    const auto other =
+        std::ranges::find_if(modes, [&](const Report& each) { return each["mode"] == *control; });
+    checks.expect(other != modes.end(), "same-run", here,
+                  "expected its control " + control->get<std::string>() + " beside it");
+    if (other == modes.end() || !mode["mode"].get<std::string>().starts_with("restore")) continue;
+    checks.expect((*other)["mean_kl"] != mode["mean_kl"], "alive", here + "/mean_kl",
+                  "expected restored rows to change the output, got that of dropped rows");
+  }
+}
+
+void check_needles(const Report& report, std::size_t index, RuleChecks& checks) {
+  const Report& needles = report["needles"][index];
+  const std::string at = fmt::format("needles/{}", index);
+  const std::int64_t prompts = count(needles["prompts"]);
+  check_length(report, needles, at, checks);
+  checks.expect(needles["modes"].size() == report["modes"].size(), "counts", at + "/modes",
+                "expected a row for each mode");
+  checks.expect(prompts >= kFewestAnswers, "recall", at + "/prompts",
+                fmt::format("expected {} or more, got {}", kFewestAnswers, prompts));
+  checks.expect(count(needles["reference_found"]) <= prompts, "recall", at + "/reference_found",
+                "expected no more than prompts");
+  checks.expect(count(needles["prompt_tokens"]) <= prompts * 2 * count(needles["length"]) &&
+                    2 * count(needles["prompt_tokens"]) >= prompts * count(needles["length"]),
+                "counts", at + "/prompt_tokens", "expected prompts of about the length");
+  for (std::size_t i = 0; i < std::min(needles["modes"].size(), report["modes"].size()); ++i) {
+    const Report& mode = needles["modes"][i];
+    const std::string here = fmt::format("{}/modes/{}", at, i);
+    checks.expect(mode["mode"] == report["modes"][i]["mode"], "counts", here + "/mode",
+                  "expected the modes in one order");
+    checks.expect(count(mode["found"]) <= prompts && count(mode["same_output"]) <= prompts,
+                  "recall", here, "expected no more than prompts");
+    const std::int64_t gained = count(mode["found"]) - count(needles["reference_found"]);
+    checks.expect(std::abs(gained) <= prompts - count(mode["same_output"]), "recall",
+                  here + "/found",
+                  "expected what the reference found, but for replies that differ");
+    if (mode["mode"] != "exact") continue;
+    checks.expect(
+        mode["found"] == needles["reference_found"] && count(mode["same_output"]) == prompts,
+        "exact-is-exact", here, "expected the reference's replies");
+  }
+}
+
+// Each set at each length, in the modes that were asked for.
+void check_rows_asked(const Report& report, const ReportCommand& command, RuleChecks& checks) {
+  const auto named = command.given.find("--modes");
+  check_modes_asked(report,
+                    named == command.given.end() ? std::vector<std::string>() : named->second, {},
+                    checks);
+  std::set<std::string> sets;
+  for (const char* list : {"texts", "needles"}) {
+    for (const Report& row : report[list]) sets.insert(row["set"].get<std::string>());
+  }
+  std::set<std::int64_t> lengths;
+  for (const Report& length : report["options"]["lengths"]) lengths.insert(count(length));
+  checks.expect_count(std::ssize(sets) * std::ssize(lengths),
+                      Report(report["texts"].size() + report["needles"].size()), "counts", "texts");
+  const std::int64_t limit = count(report["options"]["limit"]);
+  for (const Report& text : report["texts"]) {
+    // Texts that are shorter than the length are left out.
+    const auto most = builtin_prompts(text["set"].get<std::string>(), limit);
+    const bool fits = command.given.contains("--data") || (most && count(text["texts"]) <= *most);
+    checks.expect(fits, "counts", "texts", "expected no more texts than the set has");
+  }
+  for (const Report& needles : report["needles"]) {
+    checks.expect(limit == 0 || count(needles["prompts"]) <= limit, "counts", "needles",
+                  fmt::format("expected at most {} prompts (--limit)", limit));
+  }
+}
+
+}  // namespace
+
+void check_keys_and_values(const Report& report, RuleChecks& checks) {
+  const ReportCommand command = command_of(report, checks);
+  check_rows_asked(report, command, checks);
+  checks.expect(report["modes"][0]["mode"] == "exact", "same-run", "modes/0/mode",
+                "expected the exact mode beside the others");
+  bool exact = true;
+  for (std::size_t i = 0; i < report["texts"].size(); ++i) {
+    check_text(report, i, checks);
+    exact = exact && report["texts"][i]["modes"][0]["mean_kl"] == 0.0;
+  }
+  for (std::size_t i = 0; i < report["needles"].size(); ++i) {
+    check_needles(report, i, checks);
+  }
+  checks.expect(report["exact"].get<bool>() == exact, "exact-is-exact", "exact",
+                fmt::format("expected {}, got {}", exact, !exact));
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,121 @@
+#include "eval/report/kv_modes.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "kakeya/status.h"
+
+namespace kakeya::eval {
+namespace {
+
+const KvMode* find_mode(const std::string& name) {
+  const std::vector<KvMode>& modes = kv_modes();
+  const auto found = std::find_if(modes.begin(), modes.end(),
+                                  [&](const KvMode& mode) { return mode.name == name; });
+  return found == modes.end() ? nullptr : &*found;
+}
+
+SessionOptions stored(KvType full, KvType sliding) {
+  return {.kv_full = full, .kv_sliding = sliding, .drafting = false};
+}
+
+SessionOptions dropped(std::int64_t sink, std::int64_t window, Evicted full, Evicted sliding) {
+  return {.sink = sink,
+          .window = window,
+          .evicted_full = full,
+          .evicted_sliding = sliding,
+          .drafting = false};
+}
+
+// Each way to restore has the same rows dropped for control.
+void add_restoring_modes(std::vector<KvMode>& modes) {
+  using enum Evicted;
+  for (const std::string features : {"token", "context", "aux"}) {
+    modes.push_back({.name = "restore-sliding-" + features,
+                     .session = dropped(4, 64, kKeep, kRestore),
+                     .projection = features,
+                     .control = "drop-sliding"});
+    modes.push_back({.name = "restore-full-" + features,
+                     .session = dropped(4, 64, kRestore, kKeep),
+                     .projection = features,
+                     .control = "drop-full"});
+    modes.push_back({.name = "restore-" + features,
+                     .session = dropped(4, 64, kRestore, kRestore),
+                     .projection = features,
+                     .control = "drop"});
+  }
+  // The projection of kakeya-train codes, for full layers alone.
+  modes.push_back({.name = "restore-full-codes",
+                   .session = dropped(4, 64, kRestore, kKeep),
+                   .projection = "codes",
+                   .control = "drop-full"});
+  for (const auto& [name, blend] : {std::pair("blend-0.25", 0.25F),
+                                    {"blend-0.5", 0.5F},
+                                    {"blend-0.75", 0.75F},
+                                    {"identity", 1.0F}}) {
+    modes.push_back({.name = name,
+                     .session = dropped(4, 64, kRestore, kRestore),
+                     .comparison = {.restore_blend = blend},
+                     .projection = "aux",
+                     .control = "drop"});
+  }
+  modes.push_back({.name = "recompute",
+                   .session = dropped(4, 64, kRestore, kRestore),
+                   .comparison = {.recompute = true},
+                   .projection = "aux",
+                   .control = "restore-aux",
+                   .slow = true});
+}
+
+}  // namespace
+
+SessionOptions kv_reference() {
+  return {.drafting = false};
+}
+
+const std::vector<KvMode>& kv_modes() {
+  static const std::vector<KvMode> kModes = [] {
+    using enum KvType;
+    using enum Evicted;
+    // The rotated format without a lattice is int4r; all rotated ones take the same bits.
+    std::vector<KvMode> modes{
+        {.name = std::string(kExactMode), .session = kv_reference()},
+        {.name = "pairs", .session = stored(kAuto, kAuto), .comparison = {.kv_pairs = true}},
+        {.name = "f32", .session = stored(kF32, kF32)},
+        {.name = "bf16", .session = stored(kBf16, kBf16)},
+        {.name = "int8-full", .session = stored(kInt8, kAuto)},
+        {.name = "int8", .session = stored(kInt8, kInt8)},
+        {.name = "int4r-full", .session = stored(kRotatedInt4, kAuto)},
+        {.name = "int4", .session = stored(kInt4, kInt4)},
+        {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
+        {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
+        {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
+        {.name = "window-64", .session = dropped(0, 64, kKeep, kDrop)},
+        {.name = "drop-full", .session = dropped(4, 64, kDrop, kKeep)},
+        {.name = "drop-sliding", .session = dropped(4, 64, kKeep, kDrop)},
+        {.name = "drop", .session = dropped(4, 64, kDrop, kDrop)},
+        {.name = "drop-512", .session = dropped(4, 512, kDrop, kKeep)}};
+    add_restoring_modes(modes);
+    return modes;
+  }();
+  return kModes;
+}
+
+Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names) {
+  std::set<std::string> chosen;
+  for (const std::string& name : names) {
+    const KvMode* mode = find_mode(name);
+    if (mode == nullptr)
+      return Unexpected(Error(StatusCode::kInvalidArgument, "there is no mode '" + name + "'"));
+    chosen.insert(name);
+    if (!mode->control.empty()) chosen.insert(mode->control);
+  }
+  std::vector<KvMode> modes;
+  for (const KvMode& mode : kv_modes()) {
+    if (names.empty() ? !mode.slow : chosen.contains(mode.name)) modes.push_back(mode);
+  }
+  return modes;
+}
+
+}  // namespace kakeya::eval

@@ -1,0 +1,179 @@
+#include "eval/report/report_tables.h"
+
+namespace kakeya::eval {
+
+const std::string_view kLongRunFields = R"(
+options/minutes number checked
+options/tokens count stated
+options/buckets count checked
+options/sessions count stated
+options/context count stated
+options/window count stated
+options/sink count stated
+options/evicted_full text stated
+options/evicted_sliding text stated
+options/set text stated
+options/prompts count stated
+options/draft text stated
+options/draft_length text stated
+options/temperature number stated
+options/seed count stated
+probe_gb_per_s/before number stated
+probe_gb_per_s/after number stated
+complete flag checked
+seconds seconds checked
+conversations count checked
+tokens count checked
+buckets/*/begin_seconds number checked
+buckets/*/end_seconds number checked
+buckets/*/conversations count checked
+buckets/*/rounds count measured
+buckets/*/tokens count checked
+buckets/*/drafted count measured
+buckets/*/accepted count measured
+buckets/*/tokens_per_second number checked
+buckets/*/p50_ms number measured
+buckets/*/p95_ms number measured
+buckets/*/p99_ms number measured
+buckets/*/ledger_bytes count measured
+buckets/*/resident_bytes count measured
+prompts/*/prompt text stated
+prompts/*/answers count checked
+prompts/*/equal count checked
+prompts/*/sha256? hash result
+failures/*?/conversation count stated
+failures/*?/prompt text stated
+failures/*?/seconds number stated
+failures/*?/error text stated
+verdict/p50_ratio number checked
+verdict/ledger_growth count checked
+verdict/resident_growth count checked
+verdict/flat flag checked
+verdict/answers_equal flag checked
+)";
+
+const std::string_view kMultitenantFields = R"(
+options/sessions count checked
+options/pairs count checked
+options/max_tokens count checked
+options/context count stated
+options/limit count stated
+options/draft text stated
+options/draft_length text stated
+options/temperature number stated
+options/seed count stated
+probe_gb_per_s/before number stated
+probe_gb_per_s/after number stated
+arms/*/arm text checked
+arms/*/drafts flag checked
+arms/*/sampled flag checked
+arms/*/equal_lengths flag checked
+arms/*/requests/*/prompt text stated
+arms/*/requests/*/prompt_tokens count checked
+arms/*/requests/*/tokens? count checked
+arms/*/requests/*/sha256? hash checked
+arms/*/requests/*/solo_sha256? hash checked
+arms/*/requests/*/differs_at? count checked
+arms/*/requests/*/error? text stated
+arms/*/requests/*/stop_reason? text stated
+arms/*/requests/*/drafted? count measured
+arms/*/requests/*/accepted? count measured
+arms/*/requests/*/queue_seconds? number stated
+arms/*/requests/*/first_token_seconds? number measured
+arms/*/requests/*/longest_gap_seconds? number measured
+arms/*/requests/*/seconds? seconds measured
+arms/*/requests/*/tokens_per_second? number checked
+arms/*/tokens count checked
+arms/*/solo_seconds/* seconds measured
+arms/*/together_seconds/* seconds measured
+arms/*/solo_tokens_per_second number checked
+arms/*/together_tokens_per_second number checked
+arms/*/throughput_ratio number checked
+arms/*/longest_wait_seconds number checked
+arms/*/longest_gap_seconds number checked
+arms/*/fairness? share checked
+arms/*/alone_bytes count measured
+arms/*/together_bytes count measured
+arms/*/bytes_ratio number checked
+outputs_equal flag checked
+)";
+
+const std::string_view kTaskFields = R"(
+options/task text checked
+options/max_tokens count stated
+options/limit count stated
+problems_sha256 hash result
+python?/version text stated
+python?/seconds seconds stated
+python?/network_blocked flag checked
+python?/files_blocked flag checked
+python?/unconfined flag checked
+rows/*/id text measured
+rows/*/prompt_sha256 hash result
+rows/*/sha256 hash result
+rows/*/tokens count measured
+rows/*/decode_seconds seconds measured
+rows/*/verdict text measured
+rows/*/detail? text stated
+rows/*/expected? text measured
+rows/*/got? text measured
+summary/problems count checked
+summary/passed count checked
+summary/failed count checked
+summary/timed_out count checked
+summary/crashed count checked
+summary/no_answer count checked
+summary/score share checked
+summary/low share checked
+summary/high share checked
+summary/tokens count checked
+summary/decode_seconds seconds checked
+summary/tokens_per_second number checked
+)";
+
+const std::string_view kTaskPassFields = R"(
+draft text stated
+options/prompt text checked
+options/draft_length text stated
+options/compare_plain flag checked
+rows/*/prompt_tokens count result
+rows/*/plain_sha256? hash measured
+rows/*/rounds count measured
+rows/*/drafted count measured
+rows/*/accepted count measured
+rows/*/prefill_seconds seconds stated
+summary/rounds count checked
+summary/drafted count checked
+summary/accepted count checked
+summary/tokens_per_round number checked
+summary/equal_plain? count checked
+)";
+
+const std::string_view kServedFields = R"(
+server text stated
+options/parallel count stated
+)";
+
+const std::string_view kDrafterParityFields = R"(
+draft text stated
+reference/drafter_weights hash result
+reference/backend text stated
+reference/compute text stated
+reference/draft text stated
+options/set text stated
+options/limit count stated
+options/blocks count stated
+options/block_tokens count checked
+rows/*/prompt text stated
+rows/*/context count stated
+rows/*/reference/* count measured
+rows/*/drafted/* count measured
+rows/*/difference number measured
+totals/blocks count checked
+totals/tokens count checked
+totals/equal count checked
+totals/agreement share checked
+totals/largest_difference number checked
+)";
+
+}  // namespace kakeya::eval

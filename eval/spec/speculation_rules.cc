@@ -1,0 +1,172 @@
+// Reports of `kakeya eval spec`.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/median.h"
+#include "eval/report/report_rules.h"
+
+namespace kakeya::eval {
+namespace {
+
+constexpr double kShortestSample = 0.1;  // seconds of decoding a set
+// By so much may noise alone make drafted decoding faster: of reports that are kept, sets with next
+// to no accepted draft decode 0.96 to 1.00 times as fast as without, and single pairs 0.88 to 1.04.
+constexpr double kNoise = 1.1;
+
+// Counts of the rounds of one set.
+void check_rounds(const Report& set,
+                  const Report& options,
+                  const std::string& at,
+                  RuleChecks& checks) {
+  const std::int64_t accepted = count(set["accepted"]);
+  const std::int64_t rounds = count(set["rounds"]);
+  const std::int64_t drafting = count(set["drafting_rounds"]);
+  const std::int64_t pairs = count(options["pairs"]);
+  // Each reply's first token comes of its prompt; a round gives one token and those accepted, of
+  // which the last may lie behind a reply's end.
+  const std::int64_t decoded = (count(set["tokens"]) - count(set["prompts"])) * pairs;
+  const std::int64_t behind = rounds + accepted - decoded;
+  checks.expect(behind >= 0 && behind <= count(set["prompts"]) * pairs, "counts", at + "/rounds",
+                fmt::format("expected rounds and accepted drafts to give {} tokens, got {}",
+                            decoded, rounds + accepted));
+  checks.expect(drafting <= rounds && accepted <= count(set["drafted"]), "counts", at + "/drafted",
+                "expected no more drafting rounds than rounds and no more accepted "
+                "than drafted tokens");
+  checks.expect_number(
+      static_cast<double>(decoded) / static_cast<double>(std::max<std::int64_t>(rounds, 1)),
+      set["tokens_per_round"], "headline", at + "/tokens_per_round");
+  const double a_round =
+      drafting == 0 ? 0.0 : static_cast<double>(accepted) / static_cast<double>(drafting);
+  checks.expect_number(a_round, set["accepted_per_round"], "headline", at + "/accepted_per_round");
+  checks.expect_number(1.0 + a_round, set["acceptance_length"], "headline",
+                       at + "/acceptance_length");
+  std::int64_t depth = 0;
+  std::int64_t drafted = 0;
+  std::int64_t taken = 0;
+  std::int64_t before = drafting;
+  for (const Report& row : set["acceptance_by_depth"]) {
+    const std::string here = fmt::format("{}/acceptance_by_depth/{}", at, depth);
+    checks.expect_count(++depth, row["depth"], "counts", here + "/depth");
+    const std::int64_t tried = count(row["rounds"]);
+    checks.expect(tried <= before && count(row["accepted"]) <= tried, "counts", here,
+                  "expected no more rounds than at the depth before, and no more accepted");
+    if (tried > 0) {
+      checks.expect_number(static_cast<double>(count(row["accepted"])) / static_cast<double>(tried),
+                           row["share"], "headline", here + "/share");
+    }
+    before = tried;
+    drafted += tried;
+    taken += count(row["accepted"]);
+  }
+  checks.expect_count(drafted, set["drafted"], "counts", at + "/drafted");
+  checks.expect_count(taken, set["accepted"], "counts", at + "/accepted");
+  const Report& depths = set["acceptance_by_depth"];
+  checks.expect_count(depths.empty() ? 0 : count(depths[0]["rounds"]), set["drafting_rounds"],
+                      "counts", at + "/drafting_rounds");
+}
+
+// Times of one set.
+void check_times(const Report& set,
+                 const Report& options,
+                 const std::string& at,
+                 RuleChecks& checks) {
+  const std::vector<double> plain = numbers(set["plain_seconds"]);
+  const std::vector<double> drafted = numbers(set["speculative_seconds"]);
+  const auto pairs = static_cast<std::size_t>(count(options["pairs"]));
+  checks.expect(plain.size() == pairs && drafted.size() == pairs, "same-run", at,
+                fmt::format("expected {} samples with and without drafts, got {} and {}", pairs,
+                            drafted.size(), plain.size()));
+  checks.expect(std::min(plain.size(), drafted.size()) >= kFewestSamples, "samples", at,
+                fmt::format("expected {} pairs or more, got {}", kFewestSamples, plain.size()));
+  checks.expect(smallest(plain) >= kShortestSample, "long-enough", at + "/plain_seconds",
+                fmt::format("expected {} s or more, got {}", kShortestSample, smallest(plain)));
+  check_spread(plain, at + "/plain_seconds", checks);
+  check_spread(drafted, at + "/speculative_seconds", checks);
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(plain.size(), drafted.size()); ++i) {
+    ratios.push_back(drafted[i] / plain[i]);
+  }
+  const double ratio = median(ratios);
+  checks.expect_number(ratio, set["time_ratio"], "headline", at + "/time_ratio");
+  checks.expect_number(1.0 / ratio, set["speedup"], "headline", at + "/speedup");
+  // A round takes no less than a plain pass, whose one row it has, too.
+  if (count(set["rounds"]) > 0) {
+    const double most = kNoise * set["tokens_per_round"].get<double>();
+    const double steady = 1.0 / set["steady_time_ratio"].get<double>();
+    checks.expect(std::max(1.0 / ratio, steady) <= most, "drafts-ran", at + "/speedup",
+                  fmt::format("expected at most {:.3f}, for so many tokens a round, got {:.3f}",
+                              most, std::max(1.0 / ratio, steady)));
+  }
+  const double plain_speed = set["plain_tokens_per_second"].get<double>();
+  const double speed = set["speculative_tokens_per_second"].get<double>();
+  checks.expect_number(plain_speed / speed, set["steady_time_ratio"], "headline",
+                       at + "/steady_time_ratio");
+  // The speed is of each prompt's median time, which is not kept: it is near what whole samples
+  // give.
+  const double whole = static_cast<double>(count(set["tokens"])) / median(plain);
+  checks.expect(plain_speed > 0.8 * whole && plain_speed < 1.25 * whole, "headline",
+                at + "/plain_tokens_per_second",
+                fmt::format("expected about {:.1f}, got {:.1f}", whole, plain_speed));
+}
+
+void check_outputs(const Report& set, const std::string& at, RuleChecks& checks) {
+  const auto differing = static_cast<std::int64_t>(set["differing"].size());
+  checks.expect_count(count(set["prompts"]) - differing, set["outputs_equal"], "lossless",
+                      at + "/outputs_equal");
+  checks.expect((set["plain_sha256"] == set["speculative_sha256"]) == (differing == 0), "lossless",
+                at + "/plain_sha256",
+                differing == 0
+                    ? "expected equal hashes of equal outputs, got others"
+                    : "expected different hashes of outputs that differ, got equal ones");
+  checks.expect(
+      differing == 0, "lossless", at + "/differing",
+      fmt::format("expected no output to differ where times are compared, got {}", differing));
+}
+
+}  // namespace
+
+void check_speculation(const Report& report, RuleChecks& checks) {
+  const Report& sets = report["sets"];
+  const Report& options = report["options"];
+  const ReportCommand command = command_of(report, checks);
+  double slowest = 0.0;
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    const Report& set = sets[i];
+    const std::string at = fmt::format("sets/{}", i);
+    check_prompts_asked(count(set["prompts"]), set["set"].get<std::string>(),
+                        count(options["limit"]), command, at + "/prompts", checks);
+    check_outputs(set, at, checks);
+    check_rounds(set, options, at, checks);
+    check_times(set, options, at, checks);
+    checks.expect(count(set["tokens"]) <= count(set["prompts"]) * count(options["max_tokens"]),
+                  "never-past-the-end", at + "/tokens", "expected no more than replies may have");
+    checks.expect(std::ssize(set["acceptance_by_depth"]) < count(report["drafter_block"]), "counts",
+                  at + "/acceptance_by_depth", "expected fewer depths than a block has rows");
+    const bool gains = set["speedup"].get<double>() > kNoise;
+    checks.expect(!gains || count(set["accepted"]) > 0, "drafts-ran", at + "/accepted",
+                  "expected accepted drafts behind a speedup, got 0");
+    const bool drafts = options["draft_length"] != "0";
+    checks.expect(drafts || count(set["drafted"]) == 0, "drafts-ran", at + "/drafted",
+                  "expected no drafts where none were asked for");
+    checks.expect(!options["forced_rejection"].get<bool>() || count(set["accepted"]) == 0,
+                  "drafts-ran", at + "/accepted", "expected none where all are rejected");
+    if (set.contains("recall")) {
+      const std::int64_t answers = count(set["recall"]["answers"]);
+      checks.expect(answers >= kFewestAnswers && answers <= count(set["prompts"]) &&
+                        count(set["recall"]["plain"]) <= answers &&
+                        set["recall"]["plain"] == set["recall"]["speculative"],
+                    "recall", at + "/recall",
+                    "expected five answers or more, no more than prompts, and as many found with "
+                    "drafts as without");
+    }
+    slowest = std::max(slowest, set["time_ratio"].get<double>());
+  }
+  checks.expect_number(slowest, report["slowest_time_ratio"], "headline", "slowest_time_ratio");
+  const bool equal =
+      std::ranges::all_of(sets, [](const Report& set) { return set["differing"].empty(); });
+  checks.expect(report["outputs_equal"].get<bool>() == equal, "lossless", "outputs_equal",
+                fmt::format("expected {}, got {}", equal, !equal));
+}
+
+}  // namespace kakeya::eval
