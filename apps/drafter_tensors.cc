@@ -46,9 +46,7 @@ Result<eval::DrafterInput> read_input(const std::string& path, const DrafterConf
 
 }  // namespace
 
-Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine,
-                                                 const DraftOptions& options,
-                                                 const std::string& path) {
+Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine, const std::string& path) {
   constexpr std::pair<DraftMask, const char*> kModes[] = {
       {DraftMask::kBidirectional, "bidirectional"},
       {DraftMask::kAuto, "auto"},
@@ -60,9 +58,7 @@ Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine,
                           read_input(path, engine.drafter()->config()));
   std::vector<NamedTensor> tensors;
   for (const auto& [mask, name] : kModes) {
-    DraftOptions own = options;
-    own.mask = mask;
-    KAKEYA_ASSIGN_OR_RETURN(const auto drafter, engine.load_drafter(own));
+    KAKEYA_ASSIGN_OR_RETURN(const auto drafter, engine.load_drafter(mask));
     KAKEYA_ASSIGN_OR_RETURN(eval::DrafterOutput output, eval::run_drafter(engine, *drafter, input));
     const std::int64_t width = drafter->config().layers.hidden_size;
     const auto block = static_cast<std::int64_t>(input.block.size());

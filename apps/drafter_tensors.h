@@ -20,8 +20,6 @@ struct NamedTensor {
 // them with every mask rule: context_features [C, D], and MODE.hidden [B, D] and MODE.logits [B, V]
 // for MODE bidirectional, auto, causal.
 // Errors: kDataLoss and kInvalidArgument for the file (what, expected, got).
-Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine,
-                                                 const DraftOptions& options,
-                                                 const std::string& path);
+Result<std::vector<NamedTensor>> drafter_tensors(EngineImpl& engine, const std::string& path);
 
 }  // namespace kakeya::cli

@@ -91,8 +91,7 @@ Status write_logits(const LogitsFlags& flags) {
   }
   std::vector<NamedTensor> drafted;
   if (!flags.drafter_golden.empty()) {
-    KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(model));
-    KAKEYA_ASSIGN_OR_RETURN(drafted, drafter_tensors(*engine, options.draft, flags.drafter_golden));
+    KAKEYA_ASSIGN_OR_RETURN(drafted, drafter_tensors(*engine, flags.drafter_golden));
   }
   std::vector<TensorView> tensors = {
       view_of(ids.data(), {count}, DType::kI32, "input_ids"),

@@ -44,7 +44,7 @@ struct Turn {
 class Runner {
  public:
   Runner(const RunFlags& flags,
-         std::unique_ptr<Engine> engine,
+         std::shared_ptr<Engine> engine,
          std::unique_ptr<Session> session,
          const Tokenizer& tokenizer)
       : flags_(flags),
@@ -77,7 +77,7 @@ class Runner {
   void show(const Turn& turn, int indent);
 
   const RunFlags& flags_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<Session> session_;
   const Tokenizer& tokenizer_;
   std::vector<ChatMessage> messages_;

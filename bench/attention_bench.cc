@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
 #include "backend/host_rows.h"
 #include "base/clock.h"
@@ -179,8 +180,9 @@ Result<AttentionReport> bench_attention(const AttentionBenchOptions& options) {
         "no layer of this shape keeps one vector for key and value: expected --kv without {}",
         kOneVector);
   }
+  KAKEYA_TRY(cpu::kernels_of_backend(options.backend));  // others' rows are not the host's
   BackendOptions backend_options;
-  backend_options.name = "cpu/" + options.instruction_set;
+  backend_options.name = options.backend;
   backend_options.threads.num_threads = options.num_threads;
   KAKEYA_ASSIGN_OR_RETURN(const auto backend, create_backend(backend_options));
   AttentionReport report{.backend = std::string(backend->name()),

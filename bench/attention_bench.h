@@ -30,7 +30,7 @@ struct AttentionBenchOptions {
   std::vector<std::int64_t> contexts;  // rows in the cache before the queries' own
   std::vector<std::int64_t> rows;      // queries of one call
   std::vector<AttentionRows> kinds;
-  std::string instruction_set = "auto";
+  std::string backend = "cpu";                           // or "cpu/avx2" and its like
   int num_threads = 0;                                   // 0: one for each CPU
   double seconds = 0.3;                                  // of measuring, for each case
   std::function<void(int done, int total)> on_progress;  // may be empty

@@ -128,7 +128,8 @@ void add_attention_bench(CLI::App& bench, int& exit_code) {
       ->delimiter(',')
       ->type_name("TYPE,...");
   command
-      ->add_option("--instruction-set", flags->options.instruction_set, "One that the doctor lists")
+      ->add_option("--backend", flags->options.backend,
+                   "cpu, or cpu/NAME of an instruction set that the doctor lists")
       ->type_name("NAME");
   command
       ->add_option("-t,--threads", flags->options.num_threads,
@@ -151,7 +152,7 @@ void add_attention_bench(CLI::App& bench, int& exit_code) {
       "Examples:\n"
       "  kakeya bench attention\n"
       "  kakeya bench attention --context 65536 --rows 1 --kv bf16-one,int8,e8 --json\n"
-      "  kakeya bench attention --shape qwen3-8b --instruction-set avx2");
+      "  kakeya bench attention --shape qwen3-8b --backend cpu/avx2");
   command->callback([flags, &exit_code] { exit_code = attention_bench(*flags); });
 }
 

@@ -108,8 +108,8 @@ int prefill_bench(BenchFlags& flags) {
     if (passes) rate = passes->front().gflop / passes->front().seconds;
     return passes;
   });
-  if (code != kExitOk || flags.json || flags.model.backend != "cpu") return code;
-  const auto kernels = cpu::select_kernels(flags.model.instruction_set);
+  if (code != kExitOk || flags.json || !flags.model.backend.starts_with("cpu")) return code;
+  const auto kernels = cpu::kernels_of_backend(flags.model.backend);
   if (!kernels) return report(kernels.error());
   ThreadPool pool({.num_threads = flags.model.threads});
   const double peak = cpu::measure_bf16_peak(pool, **kernels, 1.0);
@@ -215,7 +215,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
 
   CLI::App* kernels = command->add_subcommand("kernels", "Single operations on real shapes");
   auto options = std::make_shared<bench::KernelBenchOptions>();
-  kernels->add_option("--instruction-set", options->instruction_set, "One that the doctor lists");
+  kernels->add_option("--backend", options->backend,
+                      "cpu, or cpu/NAME of an instruction set that the doctor lists");
   kernels->add_option("-t,--threads", options->num_threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024));
   kernels->add_option("--filter", options->filter, "Only cases whose name contains this");

@@ -409,10 +409,9 @@ class KernelBench {
 }  // namespace
 
 Result<KernelReport> run_kernel_bench(const KernelBenchOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const cpu::Kernels* kernels,
-                          cpu::select_kernels(options.instruction_set));
+  KAKEYA_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, cpu::kernels_of_backend(options.backend));
   BackendOptions backend_options;
-  backend_options.name = "cpu/" + options.instruction_set;
+  backend_options.name = options.backend;
   backend_options.threads.num_threads = options.num_threads;
   KAKEYA_ASSIGN_OR_RETURN(const auto backend, create_backend(backend_options));
   KernelBench bench(options, *backend, *kernels);

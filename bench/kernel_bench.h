@@ -11,11 +11,11 @@
 namespace kakeya::bench {
 
 struct KernelBenchOptions {
-  std::string instruction_set = "auto";
-  int num_threads = 0;         // 0: one for each CPU
-  double seconds = 0.5;        // of measuring, for each case
-  std::string filter;          // only cases whose name contains it
-  std::vector<int> rows = {};  // T of the products; empty: 1, 2, 4, 8, 16, 32, 128, 512
+  std::string backend = "cpu";  // or "cpu/avx2" and its like
+  int num_threads = 0;          // 0: one for each CPU
+  double seconds = 0.5;         // of measuring, for each case
+  std::string filter;           // only cases whose name contains it
+  std::vector<int> rows = {};   // T of the products; empty: 1, 2, 4, 8, 16, 32, 128, 512
 };
 
 struct KernelResult {

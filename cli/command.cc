@@ -140,12 +140,8 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
       ->group(kMachineGroup);
   command
       .add_option("--backend", flags.backend,
-                  "One that `kakeya doctor` lists; ref is the slow reference")
-      ->type_name("NAME")
-      ->group(kMachineGroup);
-  command
-      .add_option("--instruction-set", flags.instruction_set,
-                  "Force one of those that `kakeya doctor` lists (default: the best)")
+                  "One that `kakeya doctor` lists, cpu/NAME for one of its instruction sets "
+                  "(default: cpu, with the best); ref is the slow reference")
       ->type_name("NAME")
       ->group(kMachineGroup);
   command
@@ -253,44 +249,11 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
       ->type_name("DIR|NAME")
       ->group(group);
   command
-      .add_option("--mask-mode", flags.mask_mode,
-                  "Which rows of its block the drafter sees: auto (its config), causal, "
-                  "bidirectional; changes acceptance, never output")
-      ->check(CLI::IsMember({"auto", "causal", "bidirectional"}))
-      ->type_name("MODE")
-      ->group(group);
-  command
-      .add_option("--embed-scale", flags.embed_scale,
-                  "Factor of the drafter's input embeddings: auto (its config, else the target's) "
-                  "or a number")
-      ->type_name("auto|X")
-      ->group(group);
-  command
       .add_flag("--allow-inexact", flags.allow_inexact,
                 "Draft also where the backend was measured to give a row other bits among others "
                 "than alone (docs/apple.md): the output may differ from plain decoding's")
       ->group(group);
 }
-
-namespace {
-
-Status read_draft_flags(const ModelFlags& flags, DraftOptions& draft) {
-  draft.source = flags.draft;
-  draft.allow_inexact = flags.allow_inexact;
-  if (flags.mask_mode == "causal") draft.mask = DraftMask::kCausal;
-  if (flags.mask_mode == "bidirectional") draft.mask = DraftMask::kBidirectional;
-  if (flags.embed_scale != "auto") {
-    char* end = nullptr;
-    draft.embed_scale = std::strtof(flags.embed_scale.c_str(), &end);
-    if (*end != '\0' || !(draft.embed_scale > 0.0F) || draft.embed_scale > 1e6F) {
-      return invalid_argument("--embed-scale must be auto or a positive number but is '{}'",
-                              flags.embed_scale);
-    }
-  }
-  return {};
-}
-
-}  // namespace
 
 Result<std::int64_t> parse_draft_length(const std::string& text) {
   if (text == "auto") return kAutoDraftLength;
@@ -354,13 +317,11 @@ Result<std::string> model_path(const ModelFlags& flags) {
 
 Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
-  KAKEYA_TRY(read_draft_flags(flags, options.draft));
+  options.draft.source = flags.draft;
+  options.draft.allow_inexact = flags.allow_inexact;
   KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
   options.chat_template = flags.chat_template;
   options.backend = flags.backend;
-  if (flags.backend == "cpu" && flags.instruction_set != "auto") {
-    options.backend += "/" + flags.instruction_set;
-  }
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
   options.num_threads = flags.threads;
   options.weights_cache = flags.weights_cache;

@@ -36,7 +36,6 @@ struct ModelFlags {
   std::string model;          // empty: the demo model
   std::string chat_template;  // empty: the model's own
   std::string backend = "cpu";
-  std::string instruction_set = "auto";
   bool grow = false;          // SessionOptions::grow
   std::string weights_cache;  // empty: none
   bool weights_cache_trust = false;
@@ -57,8 +56,6 @@ struct ModelFlags {
   std::int64_t chunk = 512;
   // Commands that do not draft leave them.
   std::string draft = "none";
-  std::string mask_mode = "auto";
-  std::string embed_scale = "auto";
   bool allow_inexact = false;
   bool fit_memory = false;           // with a limit: EngineOptions::fit_memory
   std::string prompt_cache = "off";  // commands whose texts begin alike set another default

@@ -89,7 +89,7 @@ nlohmann::ordered_json logprobs_json(const std::vector<TokenLogprobs>& logprobs)
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags) {
+Result<std::shared_ptr<Engine>> open_engine(const ModelFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   ProgressBar bar("loading");
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };

@@ -13,7 +13,7 @@
 namespace kakeya::cli {
 
 // Loads the model with a progress bar on a terminal. Errors: as engine_options and Engine::open.
-Result<std::unique_ptr<Engine>> open_engine(const ModelFlags& flags);
+Result<std::shared_ptr<Engine>> open_engine(const ModelFlags& flags);
 
 // The fields of `run --json` that describe one reply.
 nlohmann::ordered_json generation_json(const TextResult& result);

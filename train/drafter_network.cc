@@ -47,10 +47,8 @@ struct DrafterNetwork::Layer {
 
 DrafterNetwork::DrafterNetwork(const DrafterConfig& config,
                                const BorrowedWeights& borrowed,
-                               DraftMask mask,
                                mx::Dtype dtype)
     : config_(config),
-      draft_mask_(mask),
       dtype_(dtype),
       embed_scale_(config.input_embedding_scale.value_or(borrowed.embed_scale)),
       frequencies_(inverse_frequencies(config.layers.rope_full, config.layers.head_dim)),
@@ -96,17 +94,13 @@ DrafterNetwork::Angles DrafterNetwork::angles(const std::vector<std::int32_t>& p
 }
 
 bool DrafterNetwork::is_causal(std::int64_t layer) const {
-  if (draft_mask_ == DraftMask::kCausal) return true;
-  if (draft_mask_ == DraftMask::kBidirectional) return false;
   return config_.is_causal.value_or(config_.layers.is_sliding(layer));
 }
 
 mx::array DrafterNetwork::mask(std::int64_t layer,
                                const DocumentBlocks& blocks,
                                int context) const {
-  const bool windowed =
-      config_.layers.is_sliding(layer) && draft_mask_ != DraftMask::kBidirectional;
-  const std::int64_t window = windowed ? config_.layers.sliding_window : 0;
+  const std::int64_t window = config_.layers.is_sliding(layer) ? config_.layers.sliding_window : 0;
   const int rows = to_int(config_.block_size);
   std::vector<float> mask;
   mask.reserve(blocks.anchors.size() * static_cast<std::size_t>(rows * (context + rows)));

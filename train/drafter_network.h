@@ -36,7 +36,6 @@ class DrafterNetwork {
   // `config` as loaded, for a target that it fits. `dtype`: float32, or float64 for checks.
   DrafterNetwork(const DrafterConfig& config,
                  const BorrowedWeights& borrowed,
-                 DraftMask mask = DraftMask::kAuto,
                  mx::Dtype dtype = mx::float32);
 
   // The arrays of `weights` in their order, which is that of all functions below.
@@ -91,7 +90,6 @@ class DrafterNetwork {
   bool is_causal(std::int64_t layer) const;
 
   DrafterConfig config_;
-  DraftMask draft_mask_;
   mx::Dtype dtype_;
   float embed_scale_;
   std::vector<std::string> names_;

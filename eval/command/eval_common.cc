@@ -163,11 +163,8 @@ nlohmann::ordered_json session_json(const ModelFlags& flags) {
           {"kv_codes", flags.kv_codes},
           {"projection", flags.projection},
           {"draft", flags.draft},
-          {"mask_mode", flags.mask_mode},
-          {"embed_scale", flags.embed_scale},
           {"allow_inexact", flags.allow_inexact},
           {"backend", flags.backend},
-          {"instruction_set", flags.instruction_set},
           {"compute", flags.compute},
           {"threads", flags.threads}};
 }

@@ -50,11 +50,8 @@ session/evicted_sliding text checked
 session/kv_codes text checked
 session/projection text checked
 session/draft text checked
-session/mask_mode text checked
-session/embed_scale text checked
 session/allow_inexact flag checked
 session/backend text checked
-session/instruction_set text checked
 session/compute text checked
 session/threads count checked
 projections/*?/name text checked
@@ -81,8 +78,8 @@ options/draft_length text stated
 options/forced_rejection flag checked
 options/temperature number stated
 options/seed count stated
-options/mask_mode text stated
-options/embed_scale text stated
+options/mask_mode? text stated
+options/embed_scale? text stated
 options/unfused? flag stated
 costs?/verify_seconds/* seconds measured
 costs?/draft_seconds/* seconds measured

@@ -72,9 +72,7 @@ nlohmann::ordered_json speculation_options_json(const EvalFlags& flags) {
           {"draft_length", flags.draft_length},
           {"forced_rejection", flags.options.forced_rejection},
           {"temperature", generate.sampling.temperature},
-          {"seed", generate.sampling.seed},
-          {"mask_mode", flags.model.mask_mode},
-          {"embed_scale", flags.model.embed_scale}};
+          {"seed", generate.sampling.seed}};
 }
 
 Result<std::vector<eval::SpeculationReport>> evaluate(EngineImpl& engine,

@@ -29,7 +29,8 @@ class Engine {
   // Errors: kNotFound, kInvalidArgument, kDataLoss or kUnimplemented for a folder that cannot be
   // read (one line: what, expected, got, where); kResourceExhausted, with the itemised need, before
   // anything is loaded if the memory limit is too small.
-  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
+  // Each session and scheduler has a share of the engine.
+  static Result<std::shared_ptr<Engine>> open(const EngineOptions& options);
 
   // Estimates what open() and one session of options.session will take, from the headers alone.
   // Errors: those of open(), but for the limit.

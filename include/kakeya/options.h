@@ -60,22 +60,12 @@ struct SessionOptions {
   static constexpr std::int64_t kMostKept = std::int64_t{1} << 30;  // of sink and of window
 };
 
-// Which block rows a row of the drafter's block may see. kAuto: what the drafter's config says
-// (is_causal, dflash_config.causal), else causal on sliding layers and bidirectional on full ones.
-// kCausal: causal on all layers. kBidirectional: every row sees the whole block and all of the
-// context, without windows. Output never depends on it, only acceptance does.
-enum class DraftMask : std::uint8_t { kAuto, kCausal, kBidirectional };
-
 // The proposer of speculative decoding. Loaded with the engine.
 struct DraftOptions {
   // "auto": the model folder's drafter/, if it has one; "none"; "ngram": tokens that followed the
   // same n-gram before; "chain": n-gram where the match is long, else the folder's drafter; a
   // folder or a GGUF file; or "ngram+" and one of these, the chain with that drafter.
   std::string source = "auto";
-  DraftMask mask = DraftMask::kAuto;
-  // Factor of the drafter's input embeddings; 0: the config's input_embedding_scale, else the
-  // target's own.
-  float embed_scale = 0.0F;
   // Drafts also where the backend gives a row other bits among others than alone, so that drafts
   // may change the output. Where that is not known of a backend it is measured when a model is
   // loaded; without this, blocks have no more rows than were found to be exact, and where none are,

@@ -133,26 +133,6 @@ void Timeline::commit(std::int64_t rows) {
   taken_ += rows;
 }
 
-Status Timeline::check_verify(std::size_t drafts) const {
-  const auto pending = static_cast<Position>(tokens_.size()) - cache_.length();
-  if (pending != 1) {
-    return error(StatusCode::kFailedPrecondition, "expected one pending token, got {}", pending);
-  }
-  if (static_cast<std::int64_t>(drafts) >= plan_.logit_rows) {
-    return invalid_argument("a block must have at most {} drafts but has {}", plan_.logit_rows - 1,
-                            drafts);
-  }
-  return {};
-}
-
-Result<HostRows> Timeline::verify(std::span<const TokenId> drafts) {
-  KAKEYA_TRY(check_verify(drafts.size()));
-  Pass pass(workspace_);
-  KAKEYA_TRY(pass.add(*this, pending(), drafts, static_cast<std::int64_t>(drafts.size()) + 1));
-  KAKEYA_TRY(pass.run());
-  return pass.host_logits(0);
-}
-
 void Timeline::accept(std::span<const TokenId> ids) {
   commit(std::ssize(ids));
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());

@@ -78,7 +78,7 @@ class Timeline {
   std::int64_t chunk() const { return plan_.chunk; }
   // The most tokens it can hold.
   std::int64_t context() const { return plan_.context; }
-  // The most drafts of one verify().
+  // The most drafts behind one pending token in a pass.
   std::int64_t max_drafts() const { return plan_.logit_rows - 1; }
 
   // Adds tokens without running them. Errors: kInvalidArgument for an id outside the vocabulary
@@ -117,17 +117,7 @@ class Timeline {
   // Errors: as KvCache::truncate; kFailedPrecondition without tokens.
   Status step_back();
 
-  // Runs the one pending token and `drafts` behind it in one pass that commits nothing. Row i of
-  // the result [1 + drafts, V] are the logits after the first i drafts; they may be overwritten.
-  // May be called again with other drafts instead. What runs it and looks at the logits should be
-  // one turn of the workspace. Errors: as check_verify, and kResourceExhausted if the budget
-  // refuses a fork a copy.
-  Result<HostRows> verify(std::span<const TokenId> drafts);
-  // Errors: kFailedPrecondition unless exactly one token is pending, kInvalidArgument for more
-  // drafts than the plan has rows of logits, kResourceExhausted if the context is full.
-  Status check_verify(std::size_t drafts) const;
-
-  // Commits the next rows of the last verify(), or of a pass of such rows, within its turn, and
+  // Commits the next rows of the last pass of pending tokens and drafts, within its turn, and
   // appends the tokens chosen from their logits, of which the last one is pending then. All before
   // it, and it before a further call, must have been the drafts of their rows.
   void accept(std::span<const TokenId> ids);

@@ -235,6 +235,14 @@ Result<DrafterConfig> parse_drafter_config(std::string_view json) {
   return parse_drafter_root(root);
 }
 
+DrafterConfig with_mask(DrafterConfig config, DraftMask mask) {
+  if (mask != DraftMask::kAuto) config.is_causal = mask == DraftMask::kCausal;
+  if (mask == DraftMask::kBidirectional) {
+    std::ranges::fill(config.layers.layer_types, LayerType::kFull);
+  }
+  return config;
+}
+
 Result<DrafterConfig> load_drafter_config(const std::string& dir) {
   if (is_gguf_path(dir)) {
     KAKEYA_ASSIGN_OR_RETURN(const GgufCheckpoint checkpoint, GgufCheckpoint::open(dir));

@@ -35,6 +35,16 @@ struct DrafterConfig {
   static constexpr std::int64_t kMaxTaps = 64;
 };
 
+// A rule for the block rows that a row of the drafter's block may see; implementations disagree.
+// kAuto: the config's (is_causal, dflash_config.causal), else causal on sliding layers and
+// bidirectional on full ones. kCausal: causal on all layers. kBidirectional: every row sees the
+// whole block and all of the context, without windows. Output never depends on it, only acceptance
+// does.
+enum class DraftMask : std::uint8_t { kAuto, kCausal, kBidirectional };
+// The config of the same drafter with another rule, for comparisons with implementations that have
+// it.
+DrafterConfig with_mask(DrafterConfig config, DraftMask mask);
+
 // A field may be at the top, in dflash_config, or in both with the same value. A value that parses
 // is consistent as that of parse_model_config() is; taps are distinct and within num_target_layers.
 // Errors: kInvalidArgument for malformed JSON, an impossible value (which field, expected, got) or

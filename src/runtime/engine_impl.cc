@@ -11,7 +11,6 @@
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
-#include "runtime/engine_handle.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/text_notes.h"
 #include "sampling/sampler.h"
@@ -171,9 +170,9 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
   return engine;
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, EngineImpl::open(options));
-  return std::make_unique<EngineHandle>(std::move(engine));
+Result<std::shared_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(std::shared_ptr<EngineImpl> engine, EngineImpl::open(options));
+  return engine;
 }
 
 Result<Footprint> Engine::estimate(const EngineOptions& options) {
@@ -196,9 +195,9 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   WorkspacePlan workspace = plan.workspace;
   if (!drafter_config_) return footprint += estimate_workspace(workspace, *backend_);
   WeightLoader drafter_measure(*sources.drafter, *backend_);
-  KAKEYA_ASSIGN_OR_RETURN(const auto drafter,
-                          dflash::Drafter::load(*drafter_config_, options_.draft, *decoder,
-                                                drafter_measure, options_.compute));
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto drafter,
+      dflash::Drafter::load(*drafter_config_, *decoder, drafter_measure, options_.compute));
   footprint.reserved_bytes(MemoryClass::kWeights) += drafter_measure.charged_bytes();
   source_bytes += drafter_measure.source_bytes();
   if (projection_config_) {
@@ -311,8 +310,7 @@ Status EngineImpl::load(Sources sources) {
   if (drafter_config_) {
     before = loaded.source_bytes;
     const auto load_drafter = [&](WeightLoader& loader) {
-      return dflash::Drafter::load(*drafter_config_, options_.draft, *decoder_, loader,
-                                   options_.compute);
+      return dflash::Drafter::load(*drafter_config_, *decoder_, loader, options_.compute);
     };
     KAKEYA_ASSIGN_OR_RETURN(
         drafter_, load_weights(*sources.drafter, drafter_dir_, progress, loaded, load_drafter));
@@ -345,12 +343,13 @@ void EngineImpl::open_prompt_cache(const Footprint& need) {
   if (bytes > 0) prompt_cache_ = std::make_unique<PromptCache>(bytes, budget_);
 }
 
-Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(const DraftOptions& options) {
+Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(DraftMask mask) {
   if (!drafter_config_) return error(StatusCode::kFailedPrecondition, "there is no drafter");
   KAKEYA_ASSIGN_OR_RETURN(const auto source,
                           CheckpointSource::open(drafter_dir_, expected_tensors(*drafter_config_)));
   WeightLoader loader(*source, *backend_, budget_, {});
-  return dflash::Drafter::load(*drafter_config_, options, *decoder_, loader, options_.compute);
+  return dflash::Drafter::load(with_mask(*drafter_config_, mask), *decoder_, loader,
+                               options_.compute);
 }
 
 Result<std::unique_ptr<Projection>> EngineImpl::load_projection(const std::string& dir) {

@@ -40,10 +40,11 @@ struct SessionExtras {
   DraftWrapper wrapper = {};  // drafts pass through it; the session must have something that drafts
   const Projection* projection = nullptr;  // restores rows; null: the engine's own
   Comparison comparison = {};
-  std::shared_ptr<const void> owner = nullptr;  // what the session is to keep alive
 };
 
-class EngineImpl final : public Engine {
+// Where a shared_ptr owns it, as that of Engine::open() does, sessions and schedulers keep it
+// alive.
+class EngineImpl final : public Engine, public std::enable_shared_from_this<EngineImpl> {
  public:
   // `wrapper` may be empty. Errors: as Engine::open.
   static Result<std::unique_ptr<EngineImpl>> open(const EngineOptions& options,
@@ -61,7 +62,6 @@ class EngineImpl final : public Engine {
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
-  // Creates a scheduler that does not keep the engine alive.
   Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override;
   const ModelText& text() const { return text_; }
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
@@ -98,9 +98,9 @@ class EngineImpl final : public Engine {
   PromptCacheStatistics prompt_cache_statistics() const override {
     return prompt_cache_ ? prompt_cache_->statistics() : PromptCacheStatistics();
   }
-  // Another copy of the drafter's weights with options of its own, for parity tools.
+  // Loads another copy of the drafter's weights, with another mask, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
-  Result<std::unique_ptr<dflash::Drafter>> load_drafter(const DraftOptions& options);
+  Result<std::unique_ptr<dflash::Drafter>> load_drafter(DraftMask mask);
   // The fingerprints of configuration and weights in saved sessions and reports.
   const std::string& model_fingerprint() const { return model_fingerprint_; }
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }

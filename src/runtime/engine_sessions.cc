@@ -68,8 +68,8 @@ std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
   if (!options.drafting) return "none";
   std::string text = draft_choice_.ngram ? "ngram" : "";
   if (drafter_ != nullptr && drafter_drafts_) {
-    text += fmt::format("{}{} mask {} embeddings {}", text.empty() ? "" : " ", drafter_fingerprint_,
-                        static_cast<int>(options_.draft.mask), drafter_->embed_scale());
+    text += fmt::format("{}{} embeddings {}", text.empty() ? "" : " ", drafter_fingerprint_,
+                        drafter_->embed_scale());
   }
   return text.empty() ? "none" : text;
 }
@@ -162,7 +162,7 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
   }
   return std::make_unique<SessionImpl>(
       std::move(timeline), std::make_unique<Sampler>(std::move(sampler)), std::move(drafts),
-      SessionSurroundings{.owner = extras.owner,
+      SessionSurroundings{.owner = weak_from_this().lock(),
                           .budget = budget_,
                           .draft_costs = draft_costs_,
                           .prompt_cache = prompt_cache_.get(),
@@ -193,7 +193,7 @@ Result<Workspace::Reservation> EngineImpl::reserve_passes(std::int64_t max_seque
 }
 
 Result<std::unique_ptr<Scheduler>> EngineImpl::create_scheduler(const SchedulerOptions& options) {
-  return SchedulerImpl::create(*this, options, nullptr);
+  return SchedulerImpl::create(*this, options, weak_from_this().lock());
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session() {

@@ -20,7 +20,7 @@
 namespace kakeya {
 
 struct Configuration {
-  // Empty: the reference; "mlx", "mlx_composed", "mlx_kernels", "cuda_emulated": those backends.
+  // Empty: the reference; "mlx", "mlx_kernels", "cuda_emulated": those backends.
   std::string instruction_set;
   int threads = 1;
 };
@@ -59,7 +59,7 @@ inline std::vector<Configuration> cpu_configurations(const std::vector<int>& thr
 // The backend mlx, if it is in the build: as it is on a CPU, and with what a GPU runs.
 inline std::vector<Configuration> mlx_configurations() {
   if (!mlx::missing().empty()) return {};
-  return {{"mlx", 1}, {"mlx_composed", 1}, {"mlx_kernels", 1}};
+  return {{"mlx", 1}, {"mlx_kernels", 1}};
 }
 
 // All of them, and the emulated kernels.
@@ -106,11 +106,10 @@ inline std::unique_ptr<Backend> create_configured_backend(const Configuration& c
         .value();
   }
   BackendOptions options;
-  options.name = set.empty()             ? "ref"
-                 : set == "mlx"          ? "mlx/cpu"
-                 : set == "mlx_composed" ? "mlx/composed"
-                 : set == "mlx_kernels"  ? "mlx/kernels"
-                                         : "cpu/" + set;
+  options.name = set.empty()            ? "ref"
+                 : set == "mlx"         ? "mlx/cpu"
+                 : set == "mlx_kernels" ? std::string(test::kMlxKernels)
+                                        : "cpu/" + set;
   options.threads.num_threads = configuration.threads;
   return test::create_test_backend(options).value();
 }

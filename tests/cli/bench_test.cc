@@ -144,7 +144,7 @@ TEST_F(Bench, AttentionRefusesWhatItCannotMeasure) {
   expect_refusal("bench attention --kv -one", "-one");
   expect_refusal("bench attention --shape qwen3-8b --kv bf16-one", "one vector");
   expect_refusal("bench attention --shape gpt-7", "gpt-7");
-  expect_refusal("bench attention --instruction-set sse9", "sse9");
+  expect_refusal("bench attention --backend cpu/sse9", "sse9");
 }
 
 }  // namespace

@@ -159,8 +159,7 @@ TEST_F(Cli, DraftsWithTheModelsOwnDrafterAndPrintsTheSameText) {
   EXPECT_EQ(plain["drafted"], 0);
   EXPECT_EQ(plain["acceptance_length"], 1.0);
   for (const char* draft :
-       {"--draft auto", "--draft ngram", "--draft chain", "--draft-length 5", "--draft-length 0",
-        "--mask-mode causal", "--mask-mode bidirectional", "--embed-scale 2.5"}) {
+       {"--draft auto", "--draft ngram", "--draft chain", "--draft-length 5", "--draft-length 0"}) {
     const auto drafted = nlohmann::json::parse(kakeya(base + draft).out);
     EXPECT_EQ(drafted["output_sha256"], plain["output_sha256"]) << draft;
     std::int64_t committed = 1;
@@ -225,8 +224,6 @@ TEST_F(Cli, RefusesDraftersThatDoNotFitWithOneLine) {
   expect_refusal(base + "--draft ngram+/nonexistent", "/nonexistent");
   expect_refusal(base + "--draft-length -3", "'-3'");
   expect_refusal(base + "--draft-length many", "'many'");
-  expect_refusal(base + "--embed-scale 0", "'0'");
-  expect_refusal(base + "--mask-mode sideways", "--mask-mode");
   expect_refusal(base + "--trace /nonexistent/trace.json", "/nonexistent/trace.json");
   expect_refusal("bench speculative " + kDemoFlag + "--acceptance 0.5,0.7", "--acceptance");
   expect_refusal("bench speculative " + kDemoFlag + "--draft none", "drafter");
@@ -242,7 +239,7 @@ TEST_F(Cli, RefusesBadInputWithOneLine) {
   expect_refusal("run " + kDemoFlag + "--prompt hi --temperature -1", "temperature");
   expect_refusal("run " + kDemoFlag + "--prompt hi --logit-bias 5", "ID:BIAS");
   expect_refusal("run " + kDemoFlag + "--prompt hi --backend gpu", "--backend");
-  expect_refusal("run " + kDemoFlag + "--prompt hi --instruction-set sse9", "sse9");
+  expect_refusal("run " + kDemoFlag + "--prompt hi --backend cpu/sse9", "sse9");
   expect_refusal("run " + kDemoFlag, "empty");
   expect_refusal("run --no-such-flag", "--no-such-flag");
   expect_refusal("fly", "fly");

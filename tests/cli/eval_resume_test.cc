@@ -156,11 +156,9 @@ TEST_F(Resume, EveryEvaluationKnowsItsSessions) {
       {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--kv-full int8", "session/kv_full"},
       {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--evicted-full drop --window 64",
        "session/window"},
-      {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--mask-mode causal", "session/mask_mode"},
       {"eval gsm8k " + kDemoFlag + "--limit 1 -n 4", "--ctx 4096", "session/context"},
       {"eval niah " + kDemoFlag + haystack, "--threads 1", "session/threads"},
-      {"eval niah " + kDemoFlag + haystack, "--instruction-set portable",
-       "session/instruction_set"},
+      {"eval niah " + kDemoFlag + haystack, "--backend cpu/portable", "session/backend"},
       {"eval spec " + kDemoFlag + "--sets needle --limit 1 --pairs 1 -n 4", "--chunk 64",
        "session/chunk"}};
   std::string begun;

@@ -50,8 +50,7 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
        {"--chunk 32 --window 40", "--chunk 32 --window 40 --evicted-sliding drop"}},
       {"--compute", {"", "--compute f32"}},
       {"--chunk", {"", "--chunk 7"}},  // which the file names
-      {"--backend", {"", "--backend ref"}},
-      {"--instruction-set", {"", "--instruction-set portable"}}};
+      {"--backend", {"--backend cpu/portable", "--backend ref"}}};
   const std::map<std::string, std::string> unseen = {
       {"--help", "it prints"},
       {"--ids", "input"},
@@ -69,8 +68,6 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
       {"--kv-drafter", "rows of a drafter, which reads no session here"},
       {"--draft", "for --drafter-golden: tests/cli/cli_test.cc"},
       {"--drafter-golden", "tests/cli/cli_test.cc"},
-      {"--mask-mode", "the file has each rule"},
-      {"--embed-scale", "of a drafter, with --drafter-golden"},
       {"--allow-inexact", "nothing is drafted"}};
   expect_refusal("logits " + kDemoFlag + "--ids " + folder_ + "/ids -o " + folder_ +
                      "/none --chunk 32 --window 40 --evicted-full restore",

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <ostream>
 
 #include "base/random.h"
@@ -134,11 +135,21 @@ constexpr std::pair<DraftMask, const char*> kMasks[] = {
     {DraftMask::kCausal, "causal"},
     {DraftMask::kBidirectional, "bidirectional"}};
 
+using Change = std::function<void(DrafterConfig&)>;
+
+Change with(DraftMask mask) {
+  return [mask](DrafterConfig& config) { config = with_mask(std::move(config), mask); };
+}
+
+Change scaled(float scale) {
+  return [scale](DrafterConfig& config) { config.input_embedding_scale = scale; };
+}
+
 TEST_P(DflashGolden, GivesThePublishedFeaturesHiddenRowsAndLogitsForEveryMask) {
   const std::vector<float> taps = golden("aux");
   const std::vector<TokenId> block = golden_ids(*golden_, "block_ids");
   for (const auto& [mask, name] : kMasks) {
-    const auto drafter = model_->drafter(network_dir(GetParam().drafter), {.mask = mask});
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), with(mask));
     ASSERT_NE(drafter, nullptr);
     DrafterPass pass(*model_, *drafter, 64);
     const std::vector<float> features = golden("context_features");
@@ -157,8 +168,8 @@ TEST_P(DflashGolden, OtherMasksScalesAndShiftedTapsMissByFar) {
   const std::vector<float> taps = golden("aux");
   const std::vector<TokenId> block = golden_ids(*golden_, "block_ids");
   const std::vector<float> logits = golden("auto.logits");
-  const auto distance = [&](const DraftOptions& options, bool shift) {
-    const auto drafter = model_->drafter(network_dir(GetParam().drafter), options);
+  const auto distance = [&](const Change& change, bool shift) {
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), change);
     DrafterPass pass(*model_, *drafter, 64);
     std::vector<float> given = taps;
     if (shift)
@@ -169,12 +180,12 @@ TEST_P(DflashGolden, OtherMasksScalesAndShiftedTapsMissByFar) {
   EXPECT_LE(distance({}, false), kTolerance);
   EXPECT_GT(distance({}, true), 10 * kTolerance);
   const float own = model_->decoder().embed_scale();
-  EXPECT_LE(distance({.embed_scale = own}, false), kTolerance);
-  EXPECT_GT(distance({.embed_scale = 3.0F * own}, false), 10 * kTolerance);
-  EXPECT_GT(distance({.mask = DraftMask::kCausal}, false), 10 * kTolerance);
+  EXPECT_LE(distance(scaled(own), false), kTolerance);
+  EXPECT_GT(distance(scaled(3.0F * own), false), 10 * kTolerance);
+  EXPECT_GT(distance(with(DraftMask::kCausal), false), 10 * kTolerance);
   // All layers of dflash-qwen3 are full: automatic and bidirectional are the same there.
   if (GetParam().drafter == "dflash-gemma4") {
-    EXPECT_GT(distance({.mask = DraftMask::kBidirectional}, false), 10 * kTolerance);
+    EXPECT_GT(distance(with(DraftMask::kBidirectional), false), 10 * kTolerance);
   }
 }
 
@@ -188,7 +199,7 @@ TEST_P(DflashGolden, AnIncrementalContextEqualsARebuiltOneBitForBit) {
                                 : 1;
   const std::size_t rows = taps.size() / width;
   for (const auto& [mask, name] : kMasks) {
-    const auto drafter = model_->drafter(network_dir(GetParam().drafter), {.mask = mask});
+    const auto drafter = model_->drafter(network_dir(GetParam().drafter), with(mask));
     DrafterPass incremental(*model_, *drafter, 16);
     SequenceRng rng(5);
     for (std::size_t done = 0; done < rows;) {

@@ -39,7 +39,7 @@ class ModelNotes : public testing::Test {
     folder_.write(name, content.dump());
   }
 
-  std::unique_ptr<Engine> open() {
+  std::shared_ptr<Engine> open() {
     notes_.clear();
     EngineOptions options{.model_dir = folder_.root(), .num_threads = 1, .pin_threads = false};
     options.session.context = 64;

@@ -7,6 +7,8 @@
 
 #include "backend/mlx/mlx_backend.h"
 #include "base/random.h"
+#include "base/status.h"
+#include "decode/pass.h"
 #include "model/random_source.h"
 
 namespace kakeya::test {
@@ -38,8 +40,7 @@ std::vector<BackendChoice> all_backends(int num_threads) {
   }
   if (mlx::missing().empty()) {
     choices.push_back({.name = "mlx/cpu"});
-    choices.push_back({.name = "mlx/composed"});
-    choices.push_back({.name = "mlx/kernels"});
+    choices.push_back({.name = std::string(kMlxKernels)});
   }
   return choices;
 }
@@ -47,7 +48,7 @@ std::vector<BackendChoice> all_backends(int num_threads) {
 std::vector<BackendChoice> selectable_backends(int num_threads) {
   std::vector<BackendChoice> choices = all_backends(num_threads);
   std::erase_if(choices, [](const BackendChoice& choice) {
-    return choice.name.find("twin") != std::string::npos;
+    return choice.name.find("twin") != std::string::npos || choice.name == kMlxKernels;
   });
   return choices;
 }
@@ -115,10 +116,9 @@ std::unique_ptr<Timeline> TestModel::timeline(const SessionOptions& options,
 }
 
 std::unique_ptr<dflash::Drafter> TestModel::load_drafter(const DrafterConfig& config,
-                                                         const DraftOptions& options,
                                                          TensorSource& source) {
   WeightLoader loader(source, *backend_, budget_, {});
-  auto drafter = dflash::Drafter::load(config, options, *decoder_, loader, compute_);
+  auto drafter = dflash::Drafter::load(config, *decoder_, loader, compute_);
   if (!drafter) {
     ADD_FAILURE() << drafter.error().message();
     return nullptr;
@@ -126,18 +126,20 @@ std::unique_ptr<dflash::Drafter> TestModel::load_drafter(const DrafterConfig& co
   return std::move(drafter).value();
 }
 
-std::unique_ptr<dflash::Drafter> TestModel::drafter(const std::string& dir,
-                                                    const DraftOptions& options) {
-  const auto config = load_drafter_config(dir);
+std::unique_ptr<dflash::Drafter> TestModel::drafter(
+    const std::string& dir, const std::function<void(DrafterConfig&)>& change) {
+  auto config = load_drafter_config(dir);
   const auto source = open_source(dir, config);
-  return source == nullptr ? nullptr : load_drafter(*config, options, *source);
+  if (source == nullptr) return nullptr;
+  if (change) change(*config);
+  return load_drafter(*config, *source);
 }
 
 std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& config,
                                                            std::uint64_t seed) {
   ThreadPool pool({.num_threads = 1, .pin = false});
   RandomSource source(expected_tensors(config), seed, pool);
-  return load_drafter(config, {}, source);
+  return load_drafter(config, source);
 }
 
 std::unique_ptr<Projection> TestModel::projection(const std::string& dir) {
@@ -174,6 +176,13 @@ std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed) {
   return ids;
 }
 
+Result<HostRows> run_drafts(Timeline& timeline, std::span<const TokenId> drafts) {
+  Pass pass(timeline.workspace());
+  KAKEYA_TRY(pass.add(timeline, timeline.pending(), drafts, std::ssize(drafts) + 1));
+  KAKEYA_TRY(pass.run());
+  return pass.host_logits(0);
+}
+
 std::vector<float> draft_at_random(Timeline& timeline,
                                    std::vector<TokenId>& tokens,
                                    std::size_t until,
@@ -191,7 +200,7 @@ std::vector<float> draft_at_random(Timeline& timeline,
   std::vector<float> last;
   while (tokens.size() < until) {
     const std::vector<TokenId> drafts = random_ids(random.below(most_drafts), tokens.size());
-    const auto rows = timeline.verify(drafts);
+    const auto rows = run_drafts(timeline, drafts);
     if (!rows) {
       ADD_FAILURE() << rows.error().message();
       return last;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <span>
@@ -46,7 +47,7 @@ inline bool in_plain_loops(const BackendChoice& choice) {
 
 // ref, guarded, and cpu with every unit that this machine runs, natively or by its twin.
 std::vector<BackendChoice> all_backends(int num_threads = 1);
-// Those that options select: without twins. For tests that open an engine.
+// Those that options select: without twins and kernels as C++. For tests that open an engine.
 std::vector<BackendChoice> selectable_backends(int num_threads = 1);
 
 // "cuda" where KAKEYA_TEST_CARD is set, for tools/gpu/session: there is a card then. Else none.
@@ -75,9 +76,10 @@ class TestModel {
                                      const RestoringWeights& restoring = {},
                                      const Comparison& comparison = {});
 
-  // The drafter of a folder, or one of random weights; a test failure and nullptr on an error.
+  // The drafter of a folder, as it is or as `change` makes its config, or one of random weights; a
+  // test failure and nullptr on an error.
   std::unique_ptr<dflash::Drafter> drafter(const std::string& dir,
-                                           const DraftOptions& options = {});
+                                           const std::function<void(DrafterConfig&)>& change = {});
   std::unique_ptr<dflash::Drafter> random_drafter(const DrafterConfig& config, std::uint64_t seed);
   // The projection of a folder; a test failure and nullptr on an error.
   std::unique_ptr<Projection> projection(const std::string& dir);
@@ -93,9 +95,7 @@ class TestModel {
   const Decoder& decoder() const { return *decoder_; }
 
  private:
-  std::unique_ptr<dflash::Drafter> load_drafter(const DrafterConfig& config,
-                                                const DraftOptions& options,
-                                                TensorSource& source);
+  std::unique_ptr<dflash::Drafter> load_drafter(const DrafterConfig& config, TensorSource& source);
 
   std::unique_ptr<Backend> backend_;  // before everything that lies in its memory
   MemoryBudget budget_;
@@ -107,6 +107,11 @@ class TestModel {
 
 // `count` ids of a vocabulary of 4,096, the demo model's.
 std::vector<TokenId> random_ids(std::size_t count, std::uint64_t seed);
+
+// Runs the pending tokens of a timeline and `drafts` behind them in a pass of its own that commits
+// nothing. Row i of the result [1 + drafts, V] has the logits after the first i drafts, until the
+// next pass; accept() may follow before that.
+Result<HostRows> run_drafts(Timeline& timeline, std::span<const TokenId> drafts);
 
 // Goes on from `tokens`, none of which was run, as drafting does until there are `until` of them or
 // more: blocks of fewer than `most_drafts` random drafts, a random part of which is kept. Adds what

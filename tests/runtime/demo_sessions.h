@@ -33,7 +33,7 @@ inline EngineOptions restoring_options(const std::string& draft) {
 }
 
 // A test failure and nullptr on an error.
-inline std::unique_ptr<Engine> open_engine(const EngineOptions& options) {
+inline std::shared_ptr<Engine> open_engine(const EngineOptions& options) {
   auto engine = Engine::open(options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message();
   return engine ? std::move(engine).value() : nullptr;

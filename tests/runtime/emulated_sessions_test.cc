@@ -46,7 +46,7 @@ SessionOptions options_of(const EmulatedMode& mode) {
   return options;
 }
 
-std::unique_ptr<Engine> open_on(const std::string& backend) {
+std::shared_ptr<Engine> open_on(const std::string& backend) {
   EngineOptions options = restoring_options("auto");
   options.backend = backend;
   options.compute = Compute::kF32;
@@ -78,8 +78,8 @@ class EmulatedSessions : public testing::TestWithParam<EmulatedMode> {
         .max_tokens = kReplyTokens, .draft_length = draft_length, .ignore_model_stop_ids = true};
   }
 
-  static inline std::unique_ptr<Engine> emulated_;
-  static inline std::unique_ptr<Engine> cpu_;
+  static inline std::shared_ptr<Engine> emulated_;
+  static inline std::shared_ptr<Engine> cpu_;
 };
 
 TEST_P(EmulatedSessions, DraftsForksAndSnapshotsChangeNoToken) {

@@ -17,7 +17,7 @@ namespace {
 
 class ForkTest : public testing::Test {
  protected:
-  static std::unique_ptr<Engine> open(const std::string& draft,
+  static std::shared_ptr<Engine> open(const std::string& draft,
                                       std::uint64_t memory_limit = ~std::uint64_t{0}) {
     EngineOptions options = restoring_options(draft);
     options.memory_limit = memory_limit;
@@ -39,8 +39,8 @@ class ForkTest : public testing::Test {
             .ignore_model_stop_ids = true};
   }
 
-  static inline std::unique_ptr<Engine> plain_;
-  static inline std::unique_ptr<Engine> drafting_;
+  static inline std::shared_ptr<Engine> plain_;
+  static inline std::shared_ptr<Engine> drafting_;
 };
 
 // A parent and its fork take turns, each on its own way, until all rings have wrapped several

@@ -15,7 +15,7 @@
 namespace kakeya::test {
 
 // The demo model, on two threads.
-inline std::unique_ptr<Engine> open_shared_engine(const BackendChoice& choice,
+inline std::shared_ptr<Engine> open_shared_engine(const BackendChoice& choice,
                                                   const char* draft = "auto") {
   EngineOptions options = restoring_options(draft);
   options.backend = choice.name;

@@ -8,7 +8,7 @@
 
 #include "decode/comparison.h"
 #include "kakeya/engine.h"
-#include "runtime/engine_handle.h"
+#include "runtime/engine_impl.h"
 #include "thorough.h"
 
 namespace kakeya::test {
@@ -21,9 +21,9 @@ struct SessionMode {
 };
 
 inline std::unique_ptr<Session> create_session(Engine& engine, const SessionMode& mode) {
-  auto* impl = dynamic_cast<EngineImpl*>(&engine);
-  if (impl == nullptr) impl = &dynamic_cast<EngineHandle&>(engine).impl();
-  return impl->create_session(mode.options, {.comparison = mode.comparison}).value();
+  return dynamic_cast<EngineImpl&>(engine)
+      .create_session(mode.options, {.comparison = mode.comparison})
+      .value();
 }
 
 // The demo model has windows of 128: with 64 rows in a chunk its rings wrap every 191 tokens, and

@@ -196,7 +196,6 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
        }},
       {"key drafter: expected \"none\"", [](EngineOptions& o) { o.draft.source = "none"; }},
       {"key drafter: expected \"ngram ", [](EngineOptions& o) { o.draft.source = "chain"; }},
-      {"key drafter", [](EngineOptions& o) { o.draft.mask = DraftMask::kBidirectional; }},
       {"key backend: expected \"cpu/portable\"",
        [](EngineOptions& o) { o.backend = "cpu/portable"; }},
       {"key context: expected \"512\", got \"1024\"",

@@ -46,10 +46,10 @@ class SessionTest : public testing::Test {
             .ignore_model_stop_ids = true};
   }
 
-  static std::unique_ptr<Engine> engine_;
+  static std::shared_ptr<Engine> engine_;
 };
 
-std::unique_ptr<Engine> SessionTest::engine_;
+std::shared_ptr<Engine> SessionTest::engine_;
 
 TEST_F(SessionTest, GivesTheSameSampledTextForTheSameSeedAndAnotherForAnother) {
   std::vector<std::vector<TokenId>> outputs;

@@ -77,7 +77,7 @@ TEST_P(MlxDrafterGolden, GivesThePublishedHiddenRowsAndLogitsForEveryMask) {
   for (const auto& [mask, name] :
        {std::pair{DraftMask::kAuto, "auto"}, std::pair{DraftMask::kCausal, "causal"},
         std::pair{DraftMask::kBidirectional, "bidirectional"}}) {
-    const DrafterNetwork drafts(config, network.borrowed, mask);
+    const DrafterNetwork drafts(with_mask(config, mask), network.borrowed);
     const std::vector<mx::array> arrays = drafts.arrays(network.weights);
     const std::vector<float> hidden = golden_floats(golden, std::string(name) + ".hidden");
     const std::vector<float> logits = golden_floats(golden, std::string(name) + ".logits");
@@ -171,7 +171,7 @@ TEST(MlxDrafterGradient, IsThatOfFiniteDifferencesForEveryTensor) {
     const auto made = loss_and_gradients(DrafterNetwork(network.config, network.borrowed), weights,
                                          blocks, {.parameter = 3.0});
     ASSERT_OK(made);
-    const DrafterNetwork exact(network.config, network.borrowed, DraftMask::kAuto, mx::float64);
+    const DrafterNetwork exact(network.config, network.borrowed, mx::float64);
     const std::vector<mx::array> arrays = exact.arrays(weights);
     EXPECT_NEAR(made->loss, loss_of(exact, arrays, blocks), 1e-5);
     SequenceRng rng(11);

@@ -18,7 +18,7 @@ using Documents = std::vector<std::vector<TokenId>>;
 
 class TrainingTextTest : public testing::Test {
  protected:
-  const std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
+  const std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
 };
 
 TEST_F(TrainingTextTest, OfTheModelsOwnIsTheSameForASeedAndHoldsDocumentsBack) {

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
+#include "backend/mlx/mlx_backend.h"
 
 namespace kakeya::cpu {
 #if defined(KAKEYA_HAS_TWINS)
@@ -94,6 +95,7 @@ Result<std::unique_ptr<Backend>> create_test_backend(const BackendOptions& optio
       return cpu::create_cpu_backend(twin.kernels, options.threads);
     }
   }
+  if (options.name == kMlxKernels) return mlx::create_mlx_kernels_backend();
   return create_backend(options);
 }
 

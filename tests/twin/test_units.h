@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -26,7 +27,10 @@ std::vector<TestUnit> test_units();
 // "amx_bf16" of "amx_bf16_twin".
 std::string unit_name(const std::string& instruction_set);
 
-// As create_backend(), which knows no twins.
+// The backend mlx with its kernels as C++.
+inline constexpr std::string_view kMlxKernels = "mlx/kernels";
+
+// Creates a backend as create_backend() does, which knows neither twins nor that one.
 Result<std::unique_ptr<Backend>> create_test_backend(const BackendOptions& options);
 
 }  // namespace kakeya::test

@@ -127,4 +127,11 @@ Result<const Kernels*> select_kernels(std::string_view name) {
                           names, name);
 }
 
+Result<const Kernels*> kernels_of_backend(std::string_view backend) {
+  if (backend == "cpu") return select_kernels("auto");
+  if (backend.starts_with("cpu/")) return select_kernels(backend.substr(4));
+  return invalid_argument("EngineOptions::backend must be cpu or cpu/INSTRUCTION_SET but is '{}'",
+                          backend);
+}
+
 }  // namespace kakeya::cpu

@@ -17,4 +17,8 @@ std::vector<InstructionSetSupport> list_instruction_sets();
 // Errors: kInvalidArgument for an unknown name, kFailedPrecondition if the machine lacks it.
 Result<const Kernels*> select_kernels(std::string_view name);
 
+// The unit of the backend "cpu", the best one, or "cpu/avx2" and its like.
+// Errors: those of select_kernels(), kInvalidArgument for another backend.
+Result<const Kernels*> kernels_of_backend(std::string_view backend);
+
 }  // namespace kakeya::cpu

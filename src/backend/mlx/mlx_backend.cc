@@ -126,18 +126,10 @@ struct Choice {
 
 // kInvalidArgument, kFailedPrecondition.
 Result<Choice> choose(std::string_view device) {
-  if (device == "cpu") return Choice{mx::Device::cpu, RowOperationsKind::kFused, "mlx/cpu"};
-  if (device == "composed") {
-    return Choice{mx::Device::cpu, RowOperationsKind::kComposed, "mlx/composed"};
-  }
-  if (device == "kernels") {
-    return Choice{mx::Device::cpu, RowOperationsKind::kKernels, "mlx/kernels"};
-  }
+  if (device == "cpu") return Choice{mx::Device::cpu, RowOperationsKind::kComposed, "mlx/cpu"};
   if (!device.empty() && device != "gpu") {
     return invalid_argument(
-        "EngineOptions::backend must be mlx, mlx/cpu, mlx/gpu, mlx/composed or mlx/kernels but is "
-        "'mlx/{}'",
-        device);
+        "EngineOptions::backend must be mlx, mlx/cpu or mlx/gpu but is 'mlx/{}'", device);
   }
   if (!mx::is_available(mx::Device::gpu)) {
     if (device.empty()) return choose("cpu");
@@ -148,6 +140,11 @@ Result<Choice> choose(std::string_view device) {
   return Choice{mx::Device::gpu,
                 has_kernels ? RowOperationsKind::kKernels : RowOperationsKind::kComposed,
                 "mlx/gpu"};
+}
+
+Result<std::unique_ptr<Backend>> backend_of(const Choice& choice) {
+  KAKEYA_ASSIGN_OR_RETURN(auto space, MlxSpace::create(choice.device, choice.operations));
+  return std::make_unique<MlxBackend>(std::move(space), std::string(choice.name));
 }
 
 }  // namespace
@@ -188,8 +185,13 @@ Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device) {
   return caught([&]() -> Result<std::unique_ptr<Backend>> {
     KAKEYA_ASSIGN_OR_RETURN(const Choice choice, choose(device));
     if (choice.device == mx::Device::gpu) use_memory_of_gpu();
-    KAKEYA_ASSIGN_OR_RETURN(auto space, MlxSpace::create(choice.device, choice.operations));
-    return std::make_unique<MlxBackend>(std::move(space), std::string(choice.name));
+    return backend_of(choice);
+  });
+}
+
+Result<std::unique_ptr<Backend>> create_mlx_kernels_backend() {
+  return caught([] {
+    return backend_of({mx::Device::cpu, RowOperationsKind::kKernels, "mlx/kernels"});
   });
 }
 

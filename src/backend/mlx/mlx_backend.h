@@ -19,16 +19,17 @@ std::string_view missing();
 // The GPU that MLX has here, if it has one; its memory is what it may use without paging.
 std::optional<DeviceDescription> gpu();
 
-// Runs on a device of MLX's: "cpu", "gpu", or by default the GPU if there is one. "kernels" and
-// "composed" are for tests: the CPU device with what a GPU runs, kernels of this backend's own or,
-// where those do not pass, MLX's operations. Sums are f32, whatever the weights' type
-// and the mode of computing. A pass is run at its end, which says what MLX reports there:
-// kResourceExhausted, kInternal. What MLX reports while it records, or in download(), leaves as its
-// exception.
-// Errors: kUnimplemented if this build has none, kInvalidArgument for another device,
-// kFailedPrecondition if there is no GPU, kResourceExhausted if the system does not give the
-// addresses.
+// Creates a backend on a device of MLX's: "cpu", "gpu", or by default the GPU if there is one. A
+// GPU runs kernels of this backend's own, or where those do not pass MLX's operations, as the CPU
+// device does. Sums are f32, whatever the weights' type and the mode of computing. A pass is run at
+// its end, which says what MLX reports there: kResourceExhausted, kInternal. What MLX reports while
+// it records, or in download(), leaves as its exception. Errors: kUnimplemented if this build has
+// none, kInvalidArgument for another device, kFailedPrecondition if there is no GPU,
+// kResourceExhausted if the system does not give the addresses.
 Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view device = "");
+// Creates one on the CPU device that runs the kernels, as C++: "mlx/kernels", for tests. Errors:
+// kUnimplemented and kResourceExhausted as above.
+Result<std::unique_ptr<Backend>> create_mlx_kernels_backend();
 
 // Counts of what a backend's executors did, all of them together.
 struct Counters {

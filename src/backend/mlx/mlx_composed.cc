@@ -1,4 +1,5 @@
-// Operations on rows made of MLX's own, for devices on which this backend has no loops of its own.
+// Operations on rows made of MLX's own: the specification of the kernels, and what runs where there
+// are none.
 #include <cmath>
 #include <cstdint>
 #include <memory>

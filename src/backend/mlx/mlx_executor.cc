@@ -76,8 +76,7 @@ mx::array MlxExecutor::product(const mx::array& rows, const Matrix& w) {
   constexpr int kLeastRows = 8;
   const MlxMatrix& matrix = as_mlx(w);
   const int count = rows.shape(0);
-  const bool is_as_on_gpu = space_.operations() != RowOperationsKind::kFused;
-  const int least = !is_as_on_gpu ? 1 : matrix.is_quantized() ? 2 : kLeastRows;
+  const int least = matrix.is_quantized() ? 2 : kLeastRows;
   if (count >= least) return matrix.times(rows, s_);
   const mx::array filled =
       mx::pad(rows, {{0, least - count}, {0, 0}}, mx::array(0.0F), "constant", s_);
@@ -157,8 +156,7 @@ void MlxExecutor::experts(ConstRows x,
       space_.read(routing.weights.address(), mx::Shape{count, top_k}, mx::float32);
   const mx::array rows =
       space_.read(x.data.address(), mx::Shape{count, 1, to_int(x.width)}, mx::float32);
-  const bool is_as_on_gpu = space_.operations() != RowOperationsKind::kFused;
-  const mx::array outputs = is_as_on_gpu && count > kMostSingleRows
+  const mx::array outputs = count > kMostSingleRows
                                 ? sorted_experts(rows, weights, chosen, activation)
                                 : unsorted_experts(rows, weights, chosen, activation);
   write(out, row_operations_->weighted_sum(outputs, factors, out.width));

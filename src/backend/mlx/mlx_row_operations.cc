@@ -127,15 +127,8 @@ mx::array RowOperations::attention(const AttentionRows& input) const {
 }
 
 std::unique_ptr<RowOperations> create_row_operations(RowOperationsKind kind, mx::Stream stream) {
-  switch (kind) {
-    case RowOperationsKind::kFused:
-      return fused_operations(stream);
-    case RowOperationsKind::kComposed:
-      return composed_operations(stream);
-    case RowOperationsKind::kKernels:
-      break;
-  }
-  return kernel_operations(stream);
+  return kind == RowOperationsKind::kKernels ? kernel_operations(stream)
+                                             : composed_operations(stream);
 }
 
 std::string compare_operations(const RowOperations& tried, const RowOperations& specified) {

@@ -87,18 +87,15 @@ class RowOperations {
 };
 
 enum class RowOperationsKind : std::uint8_t {
-  // A primitive each, for the CPU device alone, whose loops are this backend's own: of MLX's
-  // operations there would be many.
-  kFused,
-  // Composed of MLX's operations, for every device: the others are compared with it.
+  // Composed of MLX's operations, for every device: the specification of the kernels.
   kComposed,
-  // Kernels of this backend's own, where there is one for the sizes at hand.
+  // Kernels of this backend's own, where there is one for the sizes at hand. The CPU device runs
+  // them as C++, for tests.
   kKernels
 };
 std::unique_ptr<RowOperations> create_row_operations(RowOperationsKind kind,
                                                      ::mlx::core::Stream stream);
-// The three of them.
-std::unique_ptr<RowOperations> fused_operations(::mlx::core::Stream stream);
+// The two of them.
 std::unique_ptr<RowOperations> composed_operations(::mlx::core::Stream stream);
 std::unique_ptr<RowOperations> kernel_operations(::mlx::core::Stream stream);
 

@@ -16,6 +16,10 @@ Result<std::unique_ptr<Backend>> create_mlx_backend(std::string_view /*device*/)
   return error(StatusCode::kUnimplemented, "backend mlx is not available: {}", missing());
 }
 
+Result<std::unique_ptr<Backend>> create_mlx_kernels_backend() {
+  return create_mlx_backend("cpu");
+}
+
 Counters counters(const Backend& /*backend*/) {
   return {};
 }

@@ -1,7 +1,6 @@
 #include "model/dflash/dflash.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/status.h"
@@ -10,17 +9,8 @@ namespace kakeya::dflash {
 namespace {
 
 // True if block rows of `layer` see only the rows before them.
-bool is_causal(const DrafterConfig& config, DraftMask mask, std::int64_t layer) {
-  if (mask == DraftMask::kCausal) return true;
-  if (mask == DraftMask::kBidirectional) return false;
+bool is_causal(const DrafterConfig& config, std::int64_t layer) {
   return config.is_causal.value_or(config.layers.is_sliding(layer));
-}
-
-float resolve_embed_scale(const DrafterConfig& config,
-                          const DraftOptions& options,
-                          const Decoder& target) {
-  if (options.embed_scale != 0.0F) return options.embed_scale;
-  return config.input_embedding_scale.value_or(target.embed_scale());
 }
 
 std::int64_t tap_width(const DrafterConfig& config) {
@@ -58,23 +48,13 @@ DraftActivations DraftActivations::layout(Arena& arena,
 }
 
 Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
-                                               const DraftOptions& options,
                                                const Decoder& target,
                                                WeightLoader& loader,
                                                Compute compute) {
   KAKEYA_TRY(check_drafter_fits(config, target.config()));
-  if (!std::isfinite(options.embed_scale) || options.embed_scale < 0.0F) {
-    return invalid_argument("the drafter's embedding scale must be positive but is {}",
-                            options.embed_scale);
-  }
   DrafterConfig resolved = config;
   resolved.layers.vocab_size = target.config().vocab_size;  // configs may leave it out
-  // Every row of the block and of the context: no windows.
-  if (options.mask == DraftMask::kBidirectional) {
-    std::fill(resolved.layers.layer_types.begin(), resolved.layers.layer_types.end(),
-              LayerType::kFull);
-  }
-  const float embed_scale = resolve_embed_scale(config, options, target);
+  const float embed_scale = config.input_embedding_scale.value_or(target.embed_scale());
   std::unique_ptr<Drafter> drafter(new Drafter(std::move(resolved), target, embed_scale));
   const ModelConfig& layers = drafter->config_.layers;
   drafter->inverse_frequencies_ =
@@ -84,7 +64,7 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
   drafter->norm_ = loader.vector("norm.weight", config.output_multiplier);
   for (std::int64_t l = 0; l < layers.num_hidden_layers; ++l) {
     drafter->layers_.push_back(qwen3::load_layer(layers, l, l, loader, compute));
-    drafter->layers_.back().shape.bidirectional = !is_causal(config, options.mask, l);
+    drafter->layers_.back().shape.bidirectional = !is_causal(config, l);
   }
   KAKEYA_TRY(loader.status());
   return drafter;

@@ -18,7 +18,6 @@
 
 #include "backend/backend.h"
 #include "formats/drafter_config.h"
-#include "kakeya/options.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/qwen3/layer.h"
@@ -38,14 +37,13 @@ class Drafter {
  public:
   // Loads all weights. `target` must outlive the drafter; it may be a measured one (without
   // weights) if the loader measures.
-  // Errors: as check_drafter_fits, kInvalidArgument for options, those of the loader.
+  // Errors: as check_drafter_fits, those of the loader.
   static Result<std::unique_ptr<Drafter>> load(const DrafterConfig& config,
-                                               const DraftOptions& options,
                                                const Decoder& target,
                                                WeightLoader& loader,
                                                Compute compute);
 
-  // The configuration as loaded: with DraftMask::kBidirectional every layer counts as full.
+  // The configuration as loaded, with the target's vocabulary.
   const DrafterConfig& config() const { return config_; }
   // The most tokens of one block: block_size - 1.
   std::int64_t max_length() const { return config_.block_size - 1; }

@@ -265,11 +265,8 @@ Report made_session_report(const Report& report) {
                      {"kv_codes", "auto"},
                      {"projection", "auto"},
                      {"draft", drafts ? "auto" : "none"},
-                     {"mask_mode", "auto"},
-                     {"embed_scale", "auto"},
                      {"allow_inexact", false},
                      {"backend", "cpu"},
-                     {"instruction_set", "auto"},
                      {"compute", report["compute"]},
                      {"threads", std::ranges::count(report["command"], "-t") > 0 ? 1 : 0}};
   std::set<std::string> names;

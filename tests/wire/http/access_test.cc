@@ -122,7 +122,7 @@ class AccessTest : public testing::Test {
   }
 
   std::string folder_;
-  std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
+  std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
   std::unique_ptr<test::TestServer> server_;
 };
 

@@ -63,7 +63,7 @@ class HttpRules : public testing::Test {
     return body.dump();
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<test::TestServer> server_;
 };
 

@@ -114,7 +114,7 @@ class HttpServerTest : public testing::Test {
     }
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<test::TestServer> server_;
 };
 

@@ -56,7 +56,7 @@ class PrefixCacheOverHttp : public testing::Test {
     return answers;
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<test::TestServer> server_;
 };
 

@@ -63,7 +63,7 @@ class RequestsOverHttp : public testing::Test {
     return body;
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<test::TestServer> server_;
 };
 

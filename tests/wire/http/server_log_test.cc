@@ -181,7 +181,7 @@ class ServerLogTest : public testing::Test {
   }
 
   const std::string folder_;
-  std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("auto"));
+  std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("auto"));
   std::unique_ptr<test::TestServer> server_;
 };
 

@@ -36,7 +36,7 @@ class TextRoutes : public testing::Test {
     return embeddings_json(*wish, "m", results);
   }
 
-  std::unique_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
+  std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
   const Tokenizer& tokenizer_ = *engine_->tokenizer().value();
 };
 
