@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "base/status.h"
-#include "calibrate/measure_importance.h"
 #include "cli/command.h"
 #include "commands.h"
 #include "conversion.h"
+#include "convert/measure_importance.h"
 #include "convert/mlx_checkpoint.h"
 #include "quantize_texts.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "calibrate/text_windows.h"
 #include "cli/internal_engine.h"
+#include "convert/text_windows.h"
 #include "eval/texts/model_difference.h"
 #include "formats/drafter_config.h"
 #include "formats/model_config.h"

@@ -1,23 +1,23 @@
 kakeya_test(
   formats_test
-  formats/affine_format_test.cc
+  tensor/affine_format_test.cc
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
-  formats/dtype_test.cc
+  tensor/dtype_test.cc
   formats/gguf_checkpoint_test.cc
   formats/gguf_config_test.cc
   formats/gguf_names_test.cc
   formats/gguf_test.cc
   formats/gguf_write_test.cc
-  formats/integer_blocks_test.cc
+  tensor/integer_blocks_test.cc
   formats/json_document_test.cc
-  formats/kv_format_test.cc
+  tensor/kv_format_test.cc
   formats/layer_heads_test.cc
   formats/model_config_test.cc
   formats/model_tensors_test.cc
   formats/projection_config_test.cc
-  formats/quantized_format_test.cc
-  formats/random_weights_test.cc
+  tensor/quantized_format_test.cc
+  tensor/random_weights_test.cc
   formats/safetensors_test.cc
   formats/snapshot_file_test.cc
   formats/snapshot_writer_test.cc
@@ -25,6 +25,6 @@ kakeya_test(
 # For files whose header is wrong and whose checksum is right.
 target_link_libraries(formats_test PRIVATE PkgConfig::XXHASH)
 
-kakeya_test(inspect_test formats/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc
+kakeya_test(inspect_test apps/inspect_test.cc ${PROJECT_SOURCE_DIR}/apps/inspect_report.cc
             ${PROJECT_SOURCE_DIR}/apps/inspect_gguf.cc)
 target_include_directories(inspect_test PRIVATE ${PROJECT_SOURCE_DIR}/apps)

@@ -14,7 +14,7 @@
 #include "base/checksum.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "calibrate/text_windows.h"
+#include "convert/text_windows.h"
 #include "projection_matrices.h"
 #include "projection_moments.h"
 #include "projection_writer.h"

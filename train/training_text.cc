@@ -9,7 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
-#include "calibrate/text_windows.h"
+#include "convert/text_windows.h"
 #include "held_back.h"
 
 namespace kakeya::train {

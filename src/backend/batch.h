@@ -14,68 +14,10 @@
 #include <span>
 #include <vector>
 
-#include "base/device_pointer.h"
 #include "kakeya/types.h"
-#include "tensor/kv_format.h"
+#include "kv/kv_rows.h"
 
 namespace kakeya {
-
-// One layer's stored keys and values, [capacity, K] vectors of E elements each, coded as `format`
-// says. For rings and for full layers (whose capacity is the context) alike, positions below `sink`
-// have slots of their own and the others share the rest in turn. Slots lie in blocks, each in one
-// piece: slot s is number s % block_slots of block s / block_slots. A block without a slot that is
-// stored or seen may be null.
-struct KvRows {
-  // Where each block's keys begin; null: not stored, attention makes them from the values.
-  const DevicePointer<std::byte>* keys = nullptr;
-  const DevicePointer<std::byte>* values = nullptr;  // the same of its values
-  std::int64_t block_slots = 0;
-  KvFormat format = KvFormat::kF32;
-  std::int64_t capacity = 0;
-  std::int64_t num_kv_heads = 0;  // K
-  std::int64_t head_dim = 0;      // E
-  std::int64_t sink = 0;          // at most capacity
-
-  std::int64_t slot(Position p) const {
-    return p < sink ? p : sink + (p - sink) % (capacity - sink);
-  }
-  std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
-  std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
-
-  // The K vectors of `slot`, in the blocks of keys or of values.
-  DevicePointer<std::byte> row(const DevicePointer<std::byte>* blocks, std::int64_t slot) const {
-    return blocks[slot / block_slots] + slot % block_slots * slot_bytes();
-  }
-};
-
-// Where rows that a query has evicted come from: codes of low rank, one for the keys and one for
-// the values of all layers. What k_proj and v_proj would have given is about
-//
-//   raw = code * decoder [rank, K * E],
-//
-// from where keys and values are made as ever: norms (with KeyDerivation::k_norm), the rotation of
-// the row's own position, and the rounding of KvRows of bf16; where only values are stored, a key
-// is made of the normed and rounded vector as KeyDerivation says.
-struct RestoredRows {
-  KvRows codes;  // one "head" of `rank` elements
-  DevicePointer<const float> key_decoder;
-  DevicePointer<const float> value_decoder;
-  // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
-  float blend = 0.0F;
-  KvRows own;  // read where blend is not 0
-};
-
-// The keys and values of one layer of one sequence, and which of them its queries see.
-struct KvLayer {
-  KvRows rows = {};
-  std::int64_t window = 0;  // a query sees 0 <= p_q - p_k < window; 0: all p_k <= p_q
-  // Only keys with p_q - p_k < kept or p_k < rows.sink are left of those; 0: all.
-  std::int64_t kept = 0;
-  // True if the rows between the sink and the kept ones are restored, as `restored` says; kept > 0
-  // then.
-  bool is_restored = false;
-  RestoredRows restored = {};
-};
 
 // The rows of one sequence in a pass.
 struct Segment {

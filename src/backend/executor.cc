@@ -4,15 +4,6 @@
 
 namespace kakeya {
 
-AttentionInput::Span AttentionInput::seen(Position position) const {
-  const Position first = layer.window == 0 ? 0 : std::max<Position>(0, position - layer.window + 1);
-  const Position begin = layer.kept == 0 ? first : std::max(first, position - layer.kept + 1);
-  return {.sink_begin = first,
-          .sink_end = std::max(first, std::min(layer.rows.sink, begin)),
-          .begin = begin,
-          .end = std::max(position + 1, block_end)};
-}
-
 AttentionInput attention_input(const Batch& batch,
                                const Segment& segment,
                                ConstRows queries,
@@ -36,7 +27,7 @@ void Executor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies)
 
 std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   const Position last = input.first_position + input.queries.count - 1;
-  const AttentionInput::Span first = input.seen(input.first_position);
+  const SeenKeys first = input.seen(input.first_position);
   const Position rows =
       std::max(last + 1, input.block_end) - first.begin + first.sink_end - first.sink_begin;
   const KvRows& kv = input.layer.rows;
@@ -45,7 +36,7 @@ std::uint64_t Executor::attention_bytes(const AttentionInput& input) {
   if (input.layer.is_restored) {
     // Evicted ones that some query sees, from the first query's window to the last query's rows;
     // none if the window hides them all.
-    const AttentionInput::Span end = input.seen(last);
+    const SeenKeys end = input.seen(last);
     const Position evicted = std::max(first.sink_begin, kv.sink);
     if (end.sink_begin < end.begin && evicted < end.begin) {
       bytes += static_cast<std::uint64_t>(2 * (end.begin - evicted) *

@@ -21,6 +21,7 @@
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "kv/visibility.h"
 
 namespace kakeya {
 
@@ -81,15 +82,7 @@ struct AttentionInput {
   Position block_end = 0;
   AttentionSettings settings;
 
-  // Keys that a query at `position` sees: [sink_begin, sink_end), maybe empty, and [begin, end);
-  // and, if rows are restored, [sink_end, begin) between them.
-  struct Span {
-    Position sink_begin;
-    Position sink_end;
-    Position begin;
-    Position end;
-  };
-  Span seen(Position position) const;
+  SeenKeys seen(Position position) const { return seen_keys(layer, position, block_end); }
 };
 
 // The attention of `segment` of `batch`, whose queries [T, H * E] are given, in `layer`.

@@ -56,6 +56,7 @@ bool Generation::is_over() {
 
 bool Generation::begin_round() {
   if (is_over()) return false;
+  KAKEYA_CHECK(!timeline_.pending().empty());
   round_ = {.start_seconds = watch_.seconds()};
   bytes_before_ = bytes_read();
   again_seconds_ = 0.0;

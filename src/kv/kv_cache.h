@@ -32,11 +32,13 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/memory_budget.h"
+#include "base/memory_space.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "kv/kv_rows.h"
 #include "kv/shared_block.h"
+#include "tensor/kv_format.h"
 
 namespace kakeya {
 

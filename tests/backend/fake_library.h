@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "backend/cuda/emulator.h"
+#include "backend/cuda/fake_libcuda.h"
 #include "backend/cuda/libcuda.h"
-#include "backend/fake_libcuda.h"
 #include "backend/guarded/guarded_space.h"
 
 // As the table asks for them: definitions that differ do not compile.

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "calibrate/observing_backend.h"
+#include "convert/observing_backend.h"
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"

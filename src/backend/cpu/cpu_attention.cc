@@ -64,7 +64,7 @@ Attention attention_of(const AttentionInput& input, Rows out, const Restored& re
 }
 
 double attention_flops(const AttentionInput& input) {
-  const AttentionInput::Span span = input.seen(input.first_position);
+  const SeenKeys span = input.seen(input.first_position);
   const Index rows = input.queries.count;
   const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
   const double flops =

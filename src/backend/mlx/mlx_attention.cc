@@ -300,7 +300,7 @@ mx::array MlxExecutor::mask(const AttentionInput& input,
   auto* to = mask.data<bool>();
   for (std::size_t t = 0; t < count; ++t) {
     const bool* const row = to;
-    const AttentionInput::Span span = input.seen(input.first_position + static_cast<Position>(t));
+    const SeenKeys span = input.seen(input.first_position + static_cast<Position>(t));
     for (const Position tile : stored.tiles) {
       for (Position p = tile; p < tile + kTile; ++p) {
         *to++ = (p >= span.sink_begin && p < span.sink_end) || (p >= span.begin && p < span.end);

@@ -97,7 +97,7 @@ struct SeenRow {
 };
 
 std::vector<SeenRow> seen_rows(const AttentionInput& input, Position query) {
-  const AttentionInput::Span seen = input.seen(query);
+  const SeenKeys seen = input.seen(query);
   std::vector<SeenRow> rows;
   for (Position p = seen.sink_begin; p < seen.sink_end; ++p) rows.push_back({p, false});
   if (input.layer.is_restored) {

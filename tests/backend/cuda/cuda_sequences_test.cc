@@ -12,9 +12,9 @@
 
 #include "backend/backend_fixture.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_recorder.h"
 #include "backend/cuda/fuse.h"
 #include "backend/cuda/launch_accesses.h"
-#include "backend/cuda_recorder.h"
 #include "decode/pass.h"
 #include "model/test_model.h"
 

@@ -14,8 +14,8 @@
 
 #include "backend/backend_fixture.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_recorder.h"
 #include "backend/cuda/fuse.h"
-#include "backend/cuda_recorder.h"
 #include "formats/quantized_tensors.h"
 #include "model/test_model.h"
 

@@ -17,8 +17,8 @@
 
 #include "backend/choose.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_driver_fixture.h"
 #include "backend/cuda/libcuda.h"
-#include "backend/cuda_driver_fixture.h"
 
 namespace kakeya::cuda {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "backend/cuda/cuda_driver.h"
-#include "backend/fake_libcuda.h"
+#include "backend/cuda/fake_libcuda.h"
 
 namespace kakeya::cuda {
 

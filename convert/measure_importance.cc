@@ -1,11 +1,11 @@
-#include "calibrate/measure_importance.h"
+#include "convert/measure_importance.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "base/status.h"
-#include "calibrate/observing_backend.h"
+#include "convert/observing_backend.h"
 #include "decode/timeline.h"
 #include "formats/model_config.h"
 #include "model/checkpoint_source.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "backend/choose.h"
+#include "backend/cuda/cuda_driver_fixture.h"
 #include "backend/cuda/cuda_matrix.h"
-#include "backend/cuda_driver_fixture.h"
 #include "model/test_model.h"
 #include "runtime/engine_impl.h"
 

@@ -1,6 +1,4 @@
 // The log of `kakeya serve`: what is in a line, what never is, and that nobody waits for a disk.
-#include "service/server_log.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -17,6 +15,7 @@
 
 #include "formats/scratch_files.h"
 #include "runtime/demo_sessions.h"
+#include "service/server_log.h"
 #include "wire/http/http_client.h"
 #include "wire/http/keys.h"
 #include "wire/http/test_server.h"

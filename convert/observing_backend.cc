@@ -1,4 +1,4 @@
-#include "calibrate/observing_backend.h"
+#include "convert/observing_backend.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "calibrate/text_windows.h"
+#include "convert/text_windows.h"
 
 #include <algorithm>
 #include <utility>

@@ -13,8 +13,8 @@
 #include "backend/ref/ref_backend.h"
 #include "backend/ref/ref_executor.h"
 #include "base/status.h"
-#include "calibrate/measure_importance.h"
-#include "calibrate/observing_backend.h"
+#include "convert/measure_importance.h"
+#include "convert/observing_backend.h"
 #include "convert/source_model.h"
 #include "model/test_model.h"
 

@@ -1,4 +1,4 @@
-#include "calibrate/activation_sums.h"
+#include "convert/activation_sums.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,6 @@
 // Work is put off until somebody waits for it, as a card may do: what is uploaded is read then,
 // and so it shows whether the caller keeps it that long.
-#include "backend/fake_libcuda.h"
+#include "backend/cuda/fake_libcuda.h"
 
 #include <fmt/format.h>
 

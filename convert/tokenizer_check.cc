@@ -61,9 +61,9 @@ std::vector<std::string> patterns_of(std::string_view json) {
   return patterns;
 }
 
-class Comparison {
+class TextComparison {
  public:
-  Comparison(const std::string& path, const Tokenizer& source, const Tokenizer& written)
+  TextComparison(const std::string& path, const Tokenizer& source, const Tokenizer& written)
       : path_(path), source_(source), written_(written) {}
 
   Status same_tokens() const {
@@ -170,7 +170,7 @@ Status check_gguf_tokenizer(const std::string& path, std::span<const GgufMetadat
                                      source_file.bytes().size());
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer source, Tokenizer::load(path));
   KAKEYA_TRY(same_patterns(path, source_json, written_json));
-  const Comparison comparison(path, source, written);
+  const TextComparison comparison(path, source, written);
   KAKEYA_TRY(comparison.same_tokens());
   KAKEYA_TRY(comparison.same_ids(kPage));
   return comparison.same_random_texts();

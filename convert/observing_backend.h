@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "backend/forwarding_backend.h"
-#include "calibrate/activation_sums.h"
+#include "convert/activation_sums.h"
 
 namespace kakeya {
 

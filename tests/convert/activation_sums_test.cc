@@ -1,5 +1,5 @@
 // Importance from sums, and the cutting of texts: plain arithmetic.
-#include "calibrate/activation_sums.h"
+#include "convert/activation_sums.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/host_rows.h"
-#include "calibrate/text_windows.h"
+#include "convert/text_windows.h"
 
 namespace kakeya {
 namespace {
