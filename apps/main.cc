@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "backend/emulated/emulated_backends.h"
 #include "bench/bench_command.h"
 #include "bridge/bridge_command.h"
 #include "bus_error.h"
@@ -60,6 +61,7 @@ void take_plain_integers(CLI::App& app) {
 int run_program(int argc, char** argv) {
   using namespace kakeya::cli;
   exit_on_lost_files();
+  kakeya::add_emulated_backends();
   CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
   app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
   app.require_subcommand(1);

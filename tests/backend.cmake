@@ -6,13 +6,13 @@ kakeya_test(packed_layout_test backend/packed_layout_test.cc
 kakeya_test(restored_attention_test backend/restored_attention_test.cc)
 kakeya_test(golden_ops_test backend/golden_ops_test.cc)
 kakeya_test(backend_allocation_test backend/allocation_test.cc)
-kakeya_test(guarded_backend_test backend/guarded/guarded_backend_test.cc)
+kakeya_test(guarded_backend_test backend/emulated/guarded_backend_test.cc)
 kakeya_test(cuda_emulator_test backend/cuda/cuda_emulator_test.cc)
 kakeya_test(tensor_attention_test backend/tensor_attention_test.cc)
 # Built as the driver library is named, in a folder of its own.
 add_library(kakeya_fake_libcuda SHARED backend/cuda/fake_libcuda.cc backend/cuda/fake_libcuda_graphs.cc)
 target_include_directories(kakeya_fake_libcuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-target_link_libraries(kakeya_fake_libcuda PRIVATE kakeya kakeya_compile_options fmt::fmt)
+target_link_libraries(kakeya_fake_libcuda PRIVATE kakeya_emulated kakeya kakeya_compile_options fmt::fmt)
 set_target_properties(
   kakeya_fake_libcuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1
                                  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_libcuda)

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/emulated/emulated_driver.h"
 #include "backend/host_rows.h"
 #include "backend/mlx/mlx_backend.h"
 #include "twin/test_units.h"

@@ -15,10 +15,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "backend/cuda/emulator.h"
 #include "backend/cuda/fake_libcuda.h"
 #include "backend/cuda/libcuda.h"
-#include "backend/guarded/guarded_space.h"
+#include "backend/emulated/emulator.h"
+#include "backend/emulated/guarded_space.h"
 
 // As the table asks for them: definitions that differ do not compile.
 extern "C" {

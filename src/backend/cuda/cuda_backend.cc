@@ -88,10 +88,4 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card, int 
   return create_backend_on(std::move(driver).value(), threads);
 }
 
-Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options,
-                                                         int threads) {
-  KAKEYA_ASSIGN_OR_RETURN(auto driver, create_emulated_driver(options));
-  return create_backend_on(std::move(driver), threads);
-}
-
 }  // namespace kakeya::cuda

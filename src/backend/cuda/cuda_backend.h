@@ -1,4 +1,4 @@
-// The backend for NVIDIA cards: on one of them, or on one that the host plays (emulator.h).
+// The backend for NVIDIA cards.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,5 @@ std::unique_ptr<Backend> create_backend_on(std::unique_ptr<Driver> driver, int t
 // Creates a backend on the card with this number, counted from 0. Errors: those of
 // create_cuda_driver(); kInvalidArgument for what is no number.
 Result<std::unique_ptr<Backend>> create_cuda_backend(std::string_view card = "0", int threads = 0);
-
-// Errors: those of create_emulated_driver().
-Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options = {},
-                                                         int threads = 0);
 
 }  // namespace kakeya::cuda

@@ -165,16 +165,4 @@ class Driver {
   virtual Status synchronize() = 0;
 };
 
-struct EmulatorOptions {
-  std::uint64_t seed = 1;  // of the order in which threads and blocks run
-  // Kernels may use the host's memory, which has no bounds then. For tests of operations.
-  bool allows_host_memory = false;
-  // Each launch of a pass runs at once, by itself: none are fused. For tests.
-  bool runs_one_by_one = false;
-};
-
-// A device that the host plays: kernels compiled for the host, a fiber a thread.
-// Errors: kResourceExhausted if the system does not give the addresses.
-Result<std::unique_ptr<Driver>> create_emulated_driver(const EmulatorOptions& options);
-
 }  // namespace kakeya::cuda

@@ -19,6 +19,7 @@
 #include "backend/choose.h"
 #include "backend/cuda/cuda_driver_fixture.h"
 #include "backend/cuda/cuda_matrix.h"
+#include "backend/emulated/emulated_driver.h"
 #include "model/test_model.h"
 #include "runtime/engine_impl.h"
 

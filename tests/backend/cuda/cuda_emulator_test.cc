@@ -17,8 +17,9 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/dev.h"
 #include "backend/cuda/device/products.h"
-#include "backend/cuda/emulated_tensor_core.h"
-#include "backend/cuda/emulator.h"
+#include "backend/emulated/emulated_driver.h"
+#include "backend/emulated/emulated_tensor_core.h"
+#include "backend/emulated/emulator.h"
 #include "base/memory_budget.h"
 
 namespace kakeya::cuda {

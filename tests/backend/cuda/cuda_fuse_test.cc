@@ -10,6 +10,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/fuse.h"
+#include "backend/emulated/emulated_driver.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "model/random_source.h"

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/driver.h"
+#include "backend/emulated/emulated_driver.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 #include "model/random_source.h"

@@ -14,6 +14,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/math.h"
 #include "backend/cuda/device/params.h"
+#include "backend/emulated/emulated_driver.h"
 
 namespace kakeya::cuda {
 namespace {

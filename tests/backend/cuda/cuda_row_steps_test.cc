@@ -13,6 +13,7 @@
 #include "backend/cuda/fuse.h"
 #include "backend/cuda/launch_shapes.h"
 #include "backend/cuda/row_step_plan.h"
+#include "backend/emulated/emulated_driver.h"
 
 namespace kakeya::cuda {
 namespace {

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <type_traits>
 
-#include "backend/cuda/emulated_tensor_core.h"
 #include "backend/emulated/block.h"
+#include "backend/emulated/emulated_tensor_core.h"
 #include "tensor/dtype.h"
 
 #define KAKEYA_DEVICE inline

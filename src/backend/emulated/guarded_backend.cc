@@ -1,9 +1,9 @@
-#include "backend/guarded/guarded_backend.h"
+#include "backend/emulated/guarded_backend.h"
 
 #include <utility>
 
+#include "backend/emulated/guarded_space.h"
 #include "backend/forwarding_executor.h"
-#include "backend/guarded/guarded_space.h"
 #include "backend/ref/ref_backend.h"
 #include "base/check.h"
 #include "base/status.h"

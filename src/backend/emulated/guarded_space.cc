@@ -1,4 +1,4 @@
-#include "backend/guarded/guarded_space.h"
+#include "backend/emulated/guarded_space.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "backend/cuda/emulated_tensor_core.h"
+#include "backend/emulated/emulated_tensor_core.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/guarded/guarded_space.h"
+#include "backend/emulated/guarded_space.h"
 #include "backend/host_rows.h"
 
 namespace kakeya::test {

@@ -1,4 +1,6 @@
 // The emulator as a device: its memory cannot be touched but by kernels and copies.
+#include "backend/emulated/emulated_driver.h"
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -7,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/attention_of_many.h"
 #include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/few_experts.h"
@@ -23,8 +26,8 @@
 #include "backend/cuda/device/store.h"
 #include "backend/cuda/device/tensor_attention.h"
 #include "backend/cuda/device/tensor_products.h"
-#include "backend/cuda/emulator.h"
-#include "backend/guarded/guarded_space.h"
+#include "backend/emulated/emulator.h"
+#include "backend/emulated/guarded_space.h"
 #include "base/status.h"
 
 namespace kakeya::cuda {
@@ -190,6 +193,12 @@ class EmulatedDriver final : public Driver {
 Result<std::unique_ptr<Driver>> create_emulated_driver(const EmulatorOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(auto pages, GuardedSpace::create());
   return std::make_unique<EmulatedDriver>(std::move(pages), options);
+}
+
+Result<std::unique_ptr<Backend>> create_emulated_backend(const EmulatorOptions& options,
+                                                         int threads) {
+  KAKEYA_ASSIGN_OR_RETURN(auto driver, create_emulated_driver(options));
+  return create_backend_on(std::move(driver), threads);
 }
 
 }  // namespace kakeya::cuda
