@@ -122,6 +122,7 @@ std::vector<LongRunBucket> LongRunRecorder::rows(double seconds) const {
 }
 
 LongRunVerdict longrun_verdict(std::span<const LongRunBucket> rows) {
+  if (rows.empty()) return {};
   const LongRunBucket& first = rows.front();
   const LongRunBucket& last = rows.back();
   LongRunVerdict verdict;

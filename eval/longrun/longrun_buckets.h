@@ -112,15 +112,16 @@ class LongRunRecorder {
   std::uint64_t last_resident_bytes_ = 0;
 };
 
-// The verdict of the rows on the whole run.
+// The verdict on a whole run.
 struct LongRunVerdict {
   double p50_ratio = 0.0;             // of the last bucket to the first; 0 if one has no rounds
   std::uint64_t ledger_growth = 0;    // bytes between the least and the most of any bucket
   std::uint64_t resident_growth = 0;  // bytes from the first bucket's end to the last one's; 0
                                       // where it has shrunk
+  bool answers_equal = true;          // to the first one of their prompt; of no answers: true
   bool flat() const { return ledger_growth == 0; }
 };
-// The verdict of one row or more.
+// The verdict of rows, which know of no answers.
 LongRunVerdict longrun_verdict(std::span<const LongRunBucket> rows);
 
 }  // namespace kakeya::eval

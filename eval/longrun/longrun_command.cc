@@ -63,25 +63,25 @@ Result<SetText> read_longrun_set(const LongRunFlags& flags) {
   return read_named_set(*named, flags.data, flags.limit);
 }
 
-nlohmann::ordered_json longrun_options_json(const LongRunFlags& flags,
+eval::LongRunFlagValues longrun_flag_values(const LongRunFlags& flags,
                                             const eval::PromptSet& set,
                                             std::int64_t context) {
   const eval::LongRunOptions& options = flags.options;
-  return {{"minutes", options.length.minutes},
-          {"tokens", options.length.tokens},
-          {"buckets", options.length.buckets},
-          {"sessions", options.sessions},
-          {"context", context},
-          {"window", flags.model.window},
-          {"sink", flags.model.sink},
-          {"evicted_full", flags.model.evicted_full},
-          {"evicted_sliding", flags.model.evicted_sliding},
-          {"set", set.name},
-          {"prompts", set.prompts.size()},
-          {"draft", flags.model.draft},
-          {"draft_length", flags.draft_length},
-          {"temperature", options.sampling.temperature},
-          {"seed", options.sampling.seed}};
+  return {.minutes = options.length.minutes,
+          .tokens = options.length.tokens,
+          .buckets = options.length.buckets,
+          .sessions = options.sessions,
+          .context = context,
+          .window = flags.model.window,
+          .sink = flags.model.sink,
+          .evicted_full = flags.model.evicted_full,
+          .evicted_sliding = flags.model.evicted_sliding,
+          .set = set.name,
+          .prompts = std::ssize(set.prompts),
+          .draft = flags.model.draft,
+          .draft_length = flags.draft_length,
+          .temperature = options.sampling.temperature,
+          .seed = options.sampling.seed};
 }
 
 // Shows a person the progress.
@@ -157,9 +157,9 @@ Result<int> eval_longrun(LongRunFlags& flags) {
   if (!run) return Unexpected(run.error());
   nlohmann::ordered_json json =
       provenance_json("kakeya.longrun/2", flags.conditions, flags.model, *engine);
-  json["options"] = longrun_options_json(flags, set, engine->session_context(options.session));
-  json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
-  eval::add_longrun_json(json, *run);
+  run->options = longrun_flag_values(flags, set, engine->session_context(options.session));
+  run->probe_gb_per_s = {.before = probe_before, .after = probe_gb_per_s(*engine)};
+  eval::write_fields(json, *run);
   const std::string table = fmt::format(
       "{}, {} threads, compute {}; {} of a context of {} tokens\n\n{}{}", engine->backend_name(),
       engine->num_threads(), flags.model.compute,

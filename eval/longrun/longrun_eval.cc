@@ -288,23 +288,6 @@ Result<LongRunReport> prepare_and_run(EngineImpl& engine,
 
 }  // namespace
 
-std::int64_t LongRunReport::tokens() const {
-  return std::accumulate(
-      buckets.begin(), buckets.end(), std::int64_t{0},
-      [](std::int64_t sum, const LongRunBucket& row) { return sum + row.tokens; });
-}
-
-std::int64_t LongRunReport::conversations() const {
-  return std::accumulate(
-      buckets.begin(), buckets.end(), std::int64_t{0},
-      [](std::int64_t sum, const LongRunBucket& row) { return sum + row.conversations; });
-}
-
-bool LongRunReport::answers_equal() const {
-  return std::ranges::all_of(
-      prompts, [](const LongRunAnswers& prompt) { return prompt.equal == prompt.answers; });
-}
-
 Result<LongRunReport> run_long(EngineImpl& engine,
                                const PromptSet& set,
                                const LongRunOptions& options) {

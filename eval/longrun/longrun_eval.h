@@ -9,9 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/longrun/longrun_buckets.h"
+#include "eval/longrun/longrun_report.h"
 #include "eval/prompts/prompt_set.h"
-#include "eval/report/report_fields.h"
 #include "kakeya/options.h"
 #include "runtime/engine_impl.h"
 
@@ -38,46 +37,17 @@ struct LongRunOptions {
   std::function<void(const LongRunProgress&)> on_progress = {};
 };
 
-// The answers to one prompt of the set.
-struct LongRunAnswers {
-  std::string prompt = {};
-  std::int64_t answers = 0;  // that went on until the context was full
-  std::int64_t equal = 0;    // to the first one, id for id, itself included
-  std::string sha256 = {};   // of the ids of the first one; empty without any
-};
-
-struct LongRunFailure {
-  std::int64_t conversation = 0;  // from 0, in the order in which they began
-  std::string prompt = {};
-  double seconds = 0.0;  // since the run began
-  std::string error = {};
-};
-
-struct LongRunReport {
-  bool complete = false;  // false: interrupted, or too many conversations failed
-  double seconds = 0.0;
-  std::vector<LongRunBucket> buckets = {};
-  std::vector<LongRunAnswers> prompts = {};  // those that were asked, in the order of the set
-  std::vector<LongRunFailure> failures = {};
-
-  std::int64_t tokens() const;
-  std::int64_t conversations() const;
-  bool answers_equal() const;
-};
-
 // The number of conversations failing one after the other that ends a run.
 inline constexpr std::int64_t kMostFailuresInARow = 10;
 
 // A conversation is a prompt of the set and an answer that goes on, whatever stop ids it has, until
 // the context is full; then the next prompt is asked, from the first one again behind the last one.
 // The session stays the same, and so does its memory; a scheduler makes one for each conversation.
-// Errors: kInvalidArgument for prompts that leave no room in the context, and as create_session()
-// and create_scheduler(). What fails afterwards is a failure of the report.
+// The caller adds the report's options and probes. Errors: kInvalidArgument for prompts that leave
+// no room in the context, and as create_session() and create_scheduler(). What fails afterwards is
+// a failure of the report.
 Result<LongRunReport> run_long(EngineImpl& engine,
                                const PromptSet& set,
                                const LongRunOptions& options);
-
-// Rows, sums and verdict, added to a report.
-void add_longrun_json(Report& report, const LongRunReport& run);
 
 }  // namespace kakeya::eval

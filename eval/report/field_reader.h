@@ -42,7 +42,7 @@ class FieldReader {
     return data_loss("expected {}, got {}", expected, json_.dump().substr(0, 80));
   }
 
- private:
+  // Gives a value that is of the type and fits; false otherwise.
   static bool read(const Report& json, std::string& to) {
     if (json.is_string()) to = json.get<std::string>();
     return json.is_string();
@@ -78,6 +78,7 @@ class FieldReader {
     return true;
   }
 
+ private:
   const Report& json_;
   bool whole_;
 };

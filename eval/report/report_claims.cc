@@ -255,25 +255,6 @@ std::vector<ClaimGroup> server_claims(const Report& report) {
   return {std::move(speed), std::move(wait)};
 }
 
-std::vector<ClaimGroup> long_run_claims(const Report& report) {
-  ClaimGroup time{.title = "A round, by bucket",
-                  .unit = "ms, median and 95 of 100",
-                  .better = Better::kLess,
-                  .interval = "median and 95 of 100 rounds"};
-  ClaimGroup memory{.title = "Memory, by bucket", .unit = "MiB", .better = Better::kLess};
-  for (const Report& bucket : report["buckets"]) {
-    const std::string name = fmt::format("from {:.0f} s on", number_of(bucket["begin_seconds"]));
-    const double median_ms = number_of(bucket["p50_ms"]);
-    time.claims.push_back(
-        {.name = name, .value = median_ms, .interval = {{median_ms, number_of(bucket["p95_ms"])}}});
-    for (const char* kind : {"ledger", "resident"}) {
-      memory.claims.push_back({.name = fmt::format("{}, {}", name, kind),
-                               .value = number_of(bucket[fmt::format("{}_bytes", kind)]) / 0x1p20});
-    }
-  }
-  return {std::move(time), std::move(memory)};
-}
-
 std::vector<ClaimGroup> multitenant_claims(const Report& report) {
   ClaimGroup speed{.title = "All requests together",
                    .unit = "times one after the other",
@@ -320,7 +301,7 @@ std::vector<ClaimGroup> claims_of(const Report& report) {
                 {"kakeya.bench.verify", pass_claims},
                 {"kakeya.bench.operations", operation_claims},
                 {"kakeya.bench.batch", session_claims},
-                {"kakeya.longrun", long_run_claims},
+                {"kakeya.longrun", longrun_claims},
                 {"kakeya.multitenant", multitenant_claims},
                 {"kakeya.peers", peer_claims},
                 {"kakeya.servers", server_claims}};

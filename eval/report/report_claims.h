@@ -32,6 +32,9 @@ struct ClaimGroup {
 // The claims of a report whose fields were checked (check_fields); empty for a kind without groups.
 std::vector<ClaimGroup> claims_of(const Report& report);
 
+// The claims of one kind, each in the folder of its evaluation.
+std::vector<ClaimGroup> longrun_claims(const Report& report);
+
 enum class Verdict : std::uint8_t {
   kBetter,
   kWorse,

@@ -33,35 +33,32 @@ bool is_number(const Report& value, double least, double most) {
   return std::isfinite(number) && number >= least && number <= most;
 }
 
-// Empty: it is.
-std::string not_of_type(const Report& value, FieldType type) {
+bool is_of_type(const Report& value, FieldType type) {
   const auto text = value.is_string() ? value.get<std::string>() : std::string();
   constexpr double kMost = 1e18;
   switch (type) {
     case FieldType::kText:
-      return !text.empty() && text.size() <= 4096 ? "" : "a text";
+      return !text.empty() && text.size() <= 4096;
     case FieldType::kCommit:
-      return is_hex(text, {40}) ? "" : "a commit of 40 hexadecimal digits";
+      return is_hex(text, {40});
     case FieldType::kHash:
-      return is_hex(text, {16, 32, 64}) ? "" : "a hash of 16, 32 or 64 hexadecimal digits";
+      return is_hex(text, {16, 32, 64});
     case FieldType::kTime:
-      return is_time(text) ? "" : "a time such as 2026-11-23T18:53:06Z";
+      return is_time(text);
     case FieldType::kCount:
-      return value.is_number_integer() && is_number(value, 0.0, kMost) ? "" : "a count";
+      return value.is_number_integer() && is_number(value, 0.0, kMost);
     case FieldType::kLimit:
-      return value == -1 || (value.is_number_integer() && is_number(value, 0.0, kMost))
-                 ? ""
-                 : "a count, or -1";
+      return value == -1 || (value.is_number_integer() && is_number(value, 0.0, kMost));
     case FieldType::kNumber:
-      return is_number(value, 0.0, kMost) ? "" : "a number of 0 or more";
+      return is_number(value, 0.0, kMost);
     case FieldType::kSeconds:
-      return is_number(value, 1e-12, kMost) ? "" : "seconds above 0";
+      return is_number(value, 1e-12, kMost);
     case FieldType::kShare:
-      return is_number(value, 0.0, 1.0) ? "" : "a share of 0 to 1";
+      return is_number(value, 0.0, 1.0);
     case FieldType::kFlag:
-      return value.is_boolean() ? "" : "true or false";
+      return value.is_boolean();
   }
-  return "a field";
+  return false;
 }
 
 std::string shown(const Report& value) {
@@ -88,8 +85,9 @@ void check_values(const Report& value,
     }
   } else if (const ReportField* field = find_field(fields, at); field == nullptr) {
     problems.push_back({at, "expected no such field, got " + shown(value)});
-  } else if (const std::string expected = not_of_type(value, field->type); !expected.empty()) {
-    problems.push_back({at, "expected " + expected + ", got " + shown(value)});
+  } else if (!is_of_type(value, field->type)) {
+    problems.push_back(
+        {at, std::string("expected ") + type_text(field->type) + ", got " + shown(value)});
   }
 }
 
@@ -121,6 +119,32 @@ void check_presence(const Report& value,
 }
 
 }  // namespace
+
+const char* type_text(FieldType type) {
+  switch (type) {
+    case FieldType::kText:
+      return "a text";
+    case FieldType::kCommit:
+      return "a commit of 40 hexadecimal digits";
+    case FieldType::kHash:
+      return "a hash of 16, 32 or 64 hexadecimal digits";
+    case FieldType::kTime:
+      return "a time such as 2026-11-23T18:53:06Z";
+    case FieldType::kCount:
+      return "a count";
+    case FieldType::kLimit:
+      return "a count, or -1";
+    case FieldType::kNumber:
+      return "a number of 0 or more";
+    case FieldType::kSeconds:
+      return "seconds above 0";
+    case FieldType::kShare:
+      return "a share of 0 to 1";
+    case FieldType::kFlag:
+      return "true or false";
+  }
+  return "a field";
+}
 
 const ReportField* find_field(std::span<const ReportField> fields, std::string_view at) {
   const std::vector<std::string> names = names_of(at);

@@ -26,6 +26,9 @@ enum class FieldType : std::uint8_t {
   kFlag,
 };
 
+// Names a value of the type, for messages: "a count", "a share of 0 to 1".
+const char* type_text(FieldType type);
+
 // Why a wrong value would be seen.
 enum class FieldRole : std::uint8_t {
   kChecked,   // a rule compares it with others

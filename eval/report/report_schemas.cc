@@ -408,13 +408,13 @@ std::vector<ReportField> fields_of(std::initializer_list<std::string_view> table
   return fields;
 }
 
-// The version that does not say how sessions were, and the next one, which does.
+// Adds the version that does not say how sessions were, and the next one, which does.
 void add_engine_kind(Kinds& all,
                      const std::string& name,
                      int version,
-                     std::initializer_list<std::string_view> tables) {
+                     const std::vector<ReportField>& fields) {
   std::vector<ReportField> before = fields_of({kProvenance, kEngine});
-  for (const std::string_view table : tables) add_fields(table, "", before);
+  before.insert(before.end(), fields.begin(), fields.end());
   std::vector<ReportField>& since = all[name + "/" + std::to_string(version + 1)] = before;
   add_fields(kSession, "", since);
   all[name + "/" + std::to_string(version)] = std::move(before);
@@ -423,15 +423,15 @@ void add_engine_kind(Kinds& all,
 const Kinds& all_fields() {
   static const Kinds kFields = [] {
     Kinds all;
-    add_engine_kind(all, "kakeya.eval.spec", 2, {kSpeculation});
-    add_engine_kind(all, "kakeya.eval.kv", 2, {kKeysAndValues});
-    add_engine_kind(all, "kakeya.eval.drafter-parity", 1, {kDrafterParityFields});
-    add_engine_kind(all, "kakeya.eval.overlap", 1, {kOverlap});
+    add_engine_kind(all, "kakeya.eval.spec", 2, fields_of({kSpeculation}));
+    add_engine_kind(all, "kakeya.eval.kv", 2, fields_of({kKeysAndValues}));
+    add_engine_kind(all, "kakeya.eval.drafter-parity", 1, fields_of({kDrafterParityFields}));
+    add_engine_kind(all, "kakeya.eval.overlap", 1, fields_of({kOverlap}));
     add_engine_kind(all, "kakeya.eval.niah", 1,
-                    {kNeedlesInHaystacks, "options/chunk count stated\n"});
-    add_engine_kind(all, "kakeya.eval.task", 1, {kTaskFields, kTaskPassFields});
-    add_engine_kind(all, "kakeya.longrun", 1, {kLongRunFields});
-    add_engine_kind(all, "kakeya.multitenant", 1, {kMultitenantFields});
+                    fields_of({kNeedlesInHaystacks, "options/chunk count stated\n"}));
+    add_engine_kind(all, "kakeya.eval.task", 1, fields_of({kTaskFields, kTaskPassFields}));
+    add_engine_kind(all, "kakeya.longrun", 1, longrun_fields());
+    add_engine_kind(all, "kakeya.multitenant", 1, fields_of({kMultitenantFields}));
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity, kInterval});
     all["kakeya.eval.perplexity/2"] =
         fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval});

@@ -2,56 +2,6 @@
 
 namespace kakeya::eval {
 
-const std::string_view kLongRunFields = R"(
-options/minutes number checked
-options/tokens count stated
-options/buckets count checked
-options/sessions count stated
-options/context count stated
-options/window count stated
-options/sink count stated
-options/evicted_full text stated
-options/evicted_sliding text stated
-options/set text stated
-options/prompts count stated
-options/draft text stated
-options/draft_length text stated
-options/temperature number stated
-options/seed count stated
-probe_gb_per_s/before number stated
-probe_gb_per_s/after number stated
-complete flag checked
-seconds seconds checked
-conversations count checked
-tokens count checked
-buckets/*/begin_seconds number checked
-buckets/*/end_seconds number checked
-buckets/*/conversations count checked
-buckets/*/rounds count measured
-buckets/*/tokens count checked
-buckets/*/drafted count measured
-buckets/*/accepted count measured
-buckets/*/tokens_per_second number checked
-buckets/*/p50_ms number measured
-buckets/*/p95_ms number measured
-buckets/*/p99_ms number measured
-buckets/*/ledger_bytes count measured
-buckets/*/resident_bytes count measured
-prompts/*/prompt text stated
-prompts/*/answers count checked
-prompts/*/equal count checked
-prompts/*/sha256? hash result
-failures/*?/conversation count stated
-failures/*?/prompt text stated
-failures/*?/seconds number stated
-failures/*?/error text stated
-verdict/p50_ratio number checked
-verdict/ledger_growth count checked
-verdict/resident_growth count checked
-verdict/flat flag checked
-verdict/answers_equal flag checked
-)";
-
 const std::string_view kMultitenantFields = R"(
 options/sessions count checked
 options/pairs count checked

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "eval/drafter/drafter_parity.h"
-#include "eval/longrun/longrun_eval.h"
+#include "eval/longrun/longrun_report.h"
 #include "eval/multitenant/multitenant_eval.h"
 #include "eval/niah/niah_eval.h"
 #include "eval/report/kv_modes.h"
@@ -38,13 +38,21 @@ Report made_longrun_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.longrun/1");
   report["command"] = {"kakeya", "eval", "longrun", "--limit", "2", "--json"};
   report["conditions"]["seconds"] = 3601.5;
-  report["options"] = {
-      {"minutes", 60.0},           {"tokens", 0},        {"buckets", 6}, {"sessions", 1},
-      {"context", 8192},           {"window", 1024},     {"sink", 4},    {"evicted_full", "drop"},
-      {"evicted_sliding", "keep"}, {"set", "mt_bench"},  {"prompts", 2}, {"draft", "auto"},
-      {"draft_length", "auto"},    {"temperature", 1.0}, {"seed", 0}};
-  report["probe_gb_per_s"] = {{"before", 40.0}, {"after", 41.0}};
-  LongRunReport run{.complete = true, .seconds = 3600.25};
+  LongRunReport run{.options = {.minutes = 60.0,
+                                .buckets = 6,
+                                .context = 8192,
+                                .window = 1024,
+                                .sink = 4,
+                                .evicted_full = "drop",
+                                .evicted_sliding = "keep",
+                                .set = "mt_bench",
+                                .prompts = 2,
+                                .draft = "auto",
+                                .draft_length = "auto",
+                                .temperature = 1.0},
+                    .probe_gb_per_s = {.before = 40.0, .after = 41.0},
+                    .complete = true,
+                    .seconds = 3600.25};
   for (int i = 0; i < 6; ++i) {
     run.buckets.push_back({.begin_seconds = 600.0 * i,
                            .end_seconds = i == 5 ? run.seconds : 600.0 * (i + 1),
@@ -61,7 +69,7 @@ Report made_longrun_report(const Report& provenance) {
   }
   run.prompts = {{.prompt = "a", .answers = 308, .equal = 308, .sha256 = std::string(64, '1')},
                  {.prompt = "b", .answers = 307, .equal = 307, .sha256 = std::string(64, '2')}};
-  add_longrun_json(report, run);
+  write_fields(report, run);
   return report;
 }
 
