@@ -67,17 +67,17 @@ Result<std::vector<eval::EvalPrompt>> choose_prompts(const EngineImpl& engine,
   return prompts;
 }
 
-nlohmann::ordered_json tenant_options_json(const TenantFlags& flags) {
+eval::TenantFlagValues tenant_flag_values(const TenantFlags& flags) {
   const eval::TenantOptions& options = flags.options;
-  return {{"sessions", flags.sessions},
-          {"pairs", options.pairs},
-          {"max_tokens", options.max_tokens},
-          {"context", options.session.context},
-          {"limit", flags.limit},
-          {"draft", flags.model.draft},
-          {"draft_length", flags.draft_length},
-          {"temperature", options.sampling.temperature},
-          {"seed", options.sampling.seed}};
+  return {.sessions = flags.sessions,
+          .pairs = options.pairs,
+          .max_tokens = options.max_tokens,
+          .context = options.session.context,
+          .limit = flags.limit,
+          .draft = flags.model.draft,
+          .draft_length = flags.draft_length,
+          .temperature = options.sampling.temperature,
+          .seed = options.sampling.seed};
 }
 
 std::string tenant_table(const std::vector<eval::TenantArmReport>& arms) {
@@ -136,8 +136,8 @@ Result<std::vector<eval::TenantArmReport>> run_tenant_arms(EngineImpl& engine,
   options.on_progress = [&](std::int64_t done, std::int64_t total) {
     bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
   };
-  nlohmann::ordered_json kept_for = tenant_options_json(flags);
-  kept_for["context"] = options.session.context;
+  nlohmann::ordered_json kept_for;
+  eval::write_fields(kept_for, tenant_flag_values(flags));
   KAKEYA_ASSIGN_OR_RETURN(const auto journal,
                           open_part_journal(flags.resume, "eval multitenant",
                                             journal_run_json(engine, flags.model, {}, kept_for)));
@@ -153,19 +153,20 @@ Result<bool> eval_multitenant(TenantFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   const double probe_before = probe_gb_per_s(*engine);
-  KAKEYA_ASSIGN_OR_RETURN(const auto arms, run_tenant_arms(*engine, flags, texts));
+  eval::TenantsReport tenants;
+  KAKEYA_ASSIGN_OR_RETURN(tenants.arms, run_tenant_arms(*engine, flags, texts));
+  tenants.options = tenant_flag_values(flags);
+  tenants.probe_gb_per_s = {.before = probe_before, .after = probe_gb_per_s(*engine)};
   nlohmann::ordered_json json =
       provenance_json("kakeya.multitenant/2", flags.conditions, flags.model, *engine);
-  json["options"] = tenant_options_json(flags);
-  json["probe_gb_per_s"] = {{"before", probe_before}, {"after", probe_gb_per_s(*engine)}};
-  eval::add_tenants_json(json, arms);
+  eval::write_fields(json, tenants);
   const std::string table = fmt::format(
       "{} requests at once against each alone; {}, {} threads, compute {}; {} tokens at most\n\n"
       "{}\n{}",
       flags.sessions, engine->backend_name(), engine->num_threads(), flags.model.compute,
-      flags.options.max_tokens, tenant_table(arms), tenant_verdict(arms));
+      flags.options.max_tokens, tenant_table(tenants.arms), tenant_verdict(tenants.arms));
   KAKEYA_TRY(give_report(flags.report, json, table));
-  return json["outputs_equal"].get<bool>();
+  return tenants.outputs_equal();
 }
 
 void add_tenant_flags(CLI::App& command, TenantFlags& flags) {

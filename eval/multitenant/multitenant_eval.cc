@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/status.h"
 #include "kakeya/scheduler.h"
 #include "runtime/session_impl.h"
@@ -28,7 +27,7 @@ void take_token(double seconds, TenantAnswer& answer) {
 
 void take_result(const GenerateResult& result, TenantAnswer& answer) {
   answer.ids = result.ids;
-  answer.stop_reason = result.stop_reason;
+  answer.stop_reason = stop_reason_name(result.stop_reason);
   answer.drafted = result.drafted;
   answer.accepted = result.accepted;
 }
@@ -176,13 +175,6 @@ class TenantRun {
   TenantArmReport report_;
 };
 
-template <typename Of>
-double largest_of(const std::vector<TenantRequest>& requests, Of&& of) {
-  double largest = 0.0;
-  for (const TenantRequest& request : requests) largest = std::max(largest, of(request.together));
-  return largest;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> first_difference(std::span<const TokenId> a,
@@ -205,55 +197,9 @@ void compare_tenant(TenantRequest& request,
   // Where one pair differs its answers are shown.
   if (!request.sha256.empty() && !differs_now) return;
   request.together = together;
+  request.together.tokens = std::ssize(together.ids);
   request.sha256 = options.hash(together.ids);
   request.solo_sha256 = options.hash(solo.ids);
-}
-
-std::int64_t TenantArmReport::tokens() const {
-  std::int64_t tokens = 0;
-  for (const TenantRequest& request : requests) tokens += std::ssize(request.together.ids);
-  return tokens;
-}
-
-double TenantArmReport::solo_tokens_per_second() const {
-  return static_cast<double>(tokens()) / median(solo_seconds);
-}
-
-double TenantArmReport::together_tokens_per_second() const {
-  return static_cast<double>(tokens()) / median(together_seconds);
-}
-
-double TenantArmReport::throughput_ratio() const {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < solo_seconds.size(); ++i) {
-    ratios.push_back(solo_seconds[i] / together_seconds[i]);
-  }
-  return median(ratios);
-}
-
-double TenantArmReport::longest_wait_seconds() const {
-  return largest_of(requests, [](const TenantAnswer& a) { return a.first_token_seconds; });
-}
-
-double TenantArmReport::longest_gap_seconds() const {
-  return largest_of(requests, [](const TenantAnswer& a) { return a.longest_gap_seconds; });
-}
-
-double TenantArmReport::bytes_ratio() const {
-  const double alone = static_cast<double>(requests.size()) * static_cast<double>(alone_bytes);
-  return alone > 0.0 ? static_cast<double>(together_bytes) / alone : 0.0;
-}
-
-double TenantArmReport::fairness() const {
-  std::vector<double> speeds;
-  for (const TenantRequest& request : requests) {
-    speeds.push_back(request.together.tokens_per_second());
-  }
-  return jain_index(speeds);
-}
-
-bool TenantArmReport::equal() const {
-  return std::ranges::all_of(requests, &TenantRequest::equal);
 }
 
 Result<std::vector<TenantArmReport>> run_tenants(EngineImpl& engine,
@@ -275,12 +221,15 @@ Result<std::vector<TenantArmReport>> run_tenants(EngineImpl& engine,
         KAKEYA_TRY(run.pair(pair % 2 == 0, pair >= 0));
         if (options.on_progress) options.on_progress(++done, total);
       }
-      return tenant_arm_json(std::move(run).report());
+      Report json;
+      write_fields(json, std::move(run).report(), WrittenFor::kJournal);
+      return json;
     };
     KAKEYA_ASSIGN_OR_RETURN(
         const Report result,
         PartJournal::result(options.journal, part_of(arm.name, prompts), run_arm));
-    KAKEYA_ASSIGN_OR_RETURN(TenantArmReport report, parse_tenant_arm(result, arm));
+    KAKEYA_ASSIGN_OR_RETURN(TenantArmReport report,
+                            read_fields<TenantArmReport>(result, WrittenFor::kJournal));
     reports.push_back(std::move(report));
     done = std::ssize(reports) * (options.pairs + 1);
     if (options.on_progress) options.on_progress(done, total);

@@ -15,6 +15,8 @@ struct TenantArm {
   // Prompts cut to the shortest one's length, and answers that go on whatever stop ids they have:
   // of these alone it can be said whether they are served alike.
   bool equal_lengths = false;
+
+  bool operator==(const TenantArm&) const = default;
 };
 // The last one is of equal lengths.
 std::vector<TenantArm> tenant_arms(bool can_draft);

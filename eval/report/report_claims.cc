@@ -12,8 +12,7 @@
 namespace kakeya::eval {
 namespace {
 
-constexpr const char* kSpread = "least and most of the samples";
-constexpr const char* kInterval = "95 % interval";
+constexpr const char* kConfidence = "95 % interval";
 
 std::string text_of(const Report& value) {
   return value.get<std::string>();
@@ -21,20 +20,6 @@ std::string text_of(const Report& value) {
 
 double number_of(const Report& value) {
   return value.get<double>();
-}
-
-Claim claim_of_samples(std::string name, std::vector<double> samples) {
-  Claim claim{.name = std::move(name), .value = median(samples)};
-  if (samples.size() > 1) claim.interval = {smallest(samples), largest(samples)};
-  claim.samples = std::move(samples);
-  return claim;
-}
-
-// Element by element, of as many as both have.
-std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
-  std::vector<double> result;
-  for (std::size_t i = 0; i < std::min(of.size(), to.size()); ++i) result.push_back(of[i] / to[i]);
-  return result;
 }
 
 std::vector<ClaimGroup> speculation_claims(const Report& report) {
@@ -81,8 +66,10 @@ std::optional<std::pair<double, double>> interval_of(const Report& set) {
 }
 
 std::vector<ClaimGroup> perplexity_claims(const Report& report) {
-  ClaimGroup group{
-      .title = "Perplexity", .unit = "perplexity", .better = Better::kLess, .interval = kInterval};
+  ClaimGroup group{.title = "Perplexity",
+                   .unit = "perplexity",
+                   .better = Better::kLess,
+                   .interval = kConfidence};
   for (const Report& set : report["sets"]) {
     group.claims.push_back({.name = text_of(set["set"]),
                             .value = number_of(set["perplexity"]),
@@ -95,7 +82,7 @@ std::vector<ClaimGroup> divergence_claims(const Report& report) {
   ClaimGroup group{.title = "How far from the reference",
                    .unit = "mean divergence, nats",
                    .better = Better::kLess,
-                   .interval = kInterval};
+                   .interval = kConfidence};
   for (const Report& set : report["sets"]) {
     group.claims.push_back({.name = text_of(set["set"]),
                             .value = number_of(set["mean"]),
@@ -140,7 +127,7 @@ std::vector<ClaimGroup> needle_claims(const Report& report) {
     group.title = fmt::format("Needles found, {} tokens", length);
     group.unit = "share found";
     group.better = Better::kMore;
-    group.interval = kInterval;
+    group.interval = kConfidence;
     groups.push_back(std::move(group));
   }
   return groups;
@@ -153,7 +140,7 @@ std::vector<ClaimGroup> task_claims(const Report& report) {
   ClaimGroup score{.title = "Problems solved",
                    .unit = code ? "pass@1" : "exact match",
                    .better = Better::kMore,
-                   .interval = kInterval};
+                   .interval = kConfidence};
   score.claims.push_back({.name = name,
                           .value = number_of(summary["score"]),
                           .interval = {{number_of(summary["low"]), number_of(summary["high"])}}});
@@ -255,33 +242,20 @@ std::vector<ClaimGroup> server_claims(const Report& report) {
   return {std::move(speed), std::move(wait)};
 }
 
-std::vector<ClaimGroup> multitenant_claims(const Report& report) {
-  ClaimGroup speed{.title = "All requests together",
-                   .unit = "times one after the other",
-                   .better = Better::kMore,
-                   .reference = 1.0,
-                   .interval = kSpread};
-  ClaimGroup fairness{.title = "Fairness, where lengths are equal",
-                      .unit = "Jain's index",
-                      .better = Better::kMore};
-  ClaimGroup bytes{.title = "Memory of all together",
-                   .unit = "times what they take alone, added up",
-                   .better = Better::kLess,
-                   .reference = 1.0};
-  for (const Report& arm : report["arms"]) {
-    const std::string name = text_of(arm["arm"]);
-    speed.claims.push_back(claim_of_samples(
-        name, ratios(numbers(arm["solo_seconds"]), numbers(arm["together_seconds"]))));
-    bytes.claims.push_back({.name = name, .value = number_of(arm["bytes_ratio"])});
-    if (!arm.contains("fairness")) continue;
-    fairness.claims.push_back({.name = name, .value = number_of(arm["fairness"])});
-  }
-  std::vector<ClaimGroup> groups = {std::move(speed), std::move(bytes)};
-  if (!fairness.claims.empty()) groups.push_back(std::move(fairness));
-  return groups;
+}  // namespace
+
+Claim claim_of_samples(std::string name, std::vector<double> samples) {
+  Claim claim{.name = std::move(name), .value = median(samples)};
+  if (samples.size() > 1) claim.interval = {smallest(samples), largest(samples)};
+  claim.samples = std::move(samples);
+  return claim;
 }
 
-}  // namespace
+std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < std::min(of.size(), to.size()); ++i) result.push_back(of[i] / to[i]);
+  return result;
+}
 
 std::vector<ClaimGroup> claims_of(const Report& report) {
   static const std::map<std::string, std::function<std::vector<ClaimGroup>(const Report&)>,

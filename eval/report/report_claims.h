@@ -34,6 +34,13 @@ std::vector<ClaimGroup> claims_of(const Report& report);
 
 // The claims of one kind, each in the folder of its evaluation.
 std::vector<ClaimGroup> longrun_claims(const Report& report);
+std::vector<ClaimGroup> multitenant_claims(const Report& report);
+
+// For claims whose interval is the least and the most of their samples.
+inline constexpr const char* kSpread = "least and most of the samples";
+Claim claim_of_samples(std::string name, std::vector<double> samples);
+// Ratios element by element, of as many as both have.
+std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to);
 
 enum class Verdict : std::uint8_t {
   kBetter,

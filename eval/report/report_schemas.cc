@@ -431,7 +431,7 @@ const Kinds& all_fields() {
                     fields_of({kNeedlesInHaystacks, "options/chunk count stated\n"}));
     add_engine_kind(all, "kakeya.eval.task", 1, fields_of({kTaskFields, kTaskPassFields}));
     add_engine_kind(all, "kakeya.longrun", 1, longrun_fields());
-    add_engine_kind(all, "kakeya.multitenant", 1, fields_of({kMultitenantFields}));
+    add_engine_kind(all, "kakeya.multitenant", 1, multitenant_fields());
     all["kakeya.eval.perplexity/1"] = fields_of({kProvenance, kEngine, kPerplexity, kInterval});
     all["kakeya.eval.perplexity/2"] =
         fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval});

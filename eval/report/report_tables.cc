@@ -2,52 +2,6 @@
 
 namespace kakeya::eval {
 
-const std::string_view kMultitenantFields = R"(
-options/sessions count checked
-options/pairs count checked
-options/max_tokens count checked
-options/context count stated
-options/limit count stated
-options/draft text stated
-options/draft_length text stated
-options/temperature number stated
-options/seed count stated
-probe_gb_per_s/before number stated
-probe_gb_per_s/after number stated
-arms/*/arm text checked
-arms/*/drafts flag checked
-arms/*/sampled flag checked
-arms/*/equal_lengths flag checked
-arms/*/requests/*/prompt text stated
-arms/*/requests/*/prompt_tokens count checked
-arms/*/requests/*/tokens? count checked
-arms/*/requests/*/sha256? hash checked
-arms/*/requests/*/solo_sha256? hash checked
-arms/*/requests/*/differs_at? count checked
-arms/*/requests/*/error? text stated
-arms/*/requests/*/stop_reason? text stated
-arms/*/requests/*/drafted? count measured
-arms/*/requests/*/accepted? count measured
-arms/*/requests/*/queue_seconds? number stated
-arms/*/requests/*/first_token_seconds? number measured
-arms/*/requests/*/longest_gap_seconds? number measured
-arms/*/requests/*/seconds? seconds measured
-arms/*/requests/*/tokens_per_second? number checked
-arms/*/tokens count checked
-arms/*/solo_seconds/* seconds measured
-arms/*/together_seconds/* seconds measured
-arms/*/solo_tokens_per_second number checked
-arms/*/together_tokens_per_second number checked
-arms/*/throughput_ratio number checked
-arms/*/longest_wait_seconds number checked
-arms/*/longest_gap_seconds number checked
-arms/*/fairness? share checked
-arms/*/alone_bytes count measured
-arms/*/together_bytes count measured
-arms/*/bytes_ratio number checked
-outputs_equal flag checked
-)";
-
 const std::string_view kTaskFields = R"(
 options/task text checked
 options/max_tokens count stated

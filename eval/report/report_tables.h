@@ -11,9 +11,9 @@ namespace kakeya::eval {
 
 // Fields from the description of their report (describe.h).
 std::vector<ReportField> longrun_fields();
+std::vector<ReportField> multitenant_fields();
 
 // A line a field: path, type, role, as report_schemas.cc reads them.
-extern const std::string_view kMultitenantFields;
 // The fields of tasks: those of all reports, of an engine's, and of a server's.
 extern const std::string_view kTaskFields;
 extern const std::string_view kTaskPassFields;

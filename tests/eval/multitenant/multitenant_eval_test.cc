@@ -77,9 +77,9 @@ TEST(TenantArmReport, SumsAreThoseOfItsRequests) {
   TenantArmReport arm;
   arm.requests.resize(2);
   arm.requests[0].together = {
-      .ids = {1, 2, 3, 4}, .first_token_seconds = 0.5, .longest_gap_seconds = 0.25, .seconds = 2.0};
+      .tokens = 4, .first_token_seconds = 0.5, .longest_gap_seconds = 0.25, .seconds = 2.0};
   arm.requests[1].together = {
-      .ids = {1, 2}, .first_token_seconds = 0.25, .longest_gap_seconds = 0.75, .seconds = 0.5};
+      .tokens = 2, .first_token_seconds = 0.25, .longest_gap_seconds = 0.75, .seconds = 0.5};
   arm.solo_seconds = {3.0, 6.0, 4.0};
   arm.together_seconds = {2.0, 1.0, 2.0};
   arm.alone_bytes = 100;
@@ -180,7 +180,7 @@ TEST_F(MultitenantEval, ARequestThatFailsIsARow) {
     }
   }
   Report report;
-  add_tenants_json(report, arms);
+  write_fields(report, TenantsReport{.arms = arms});
   EXPECT_EQ(report["outputs_equal"], false);
   EXPECT_TRUE(report["arms"][0]["requests"][3].contains("error"));
   EXPECT_FALSE(report["arms"][0]["requests"][3].contains("sha256"));

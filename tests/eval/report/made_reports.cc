@@ -76,16 +76,20 @@ Report made_longrun_report(const Report& provenance) {
 Report made_multitenant_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.multitenant/1");
   report["command"] = {"kakeya", "eval", "multitenant", "--sessions", "3", "-n32", "--json"};
-  report["options"] = {{"sessions", 3},          {"pairs", 5},         {"max_tokens", 32},
-                       {"context", 200},         {"limit", 0},         {"draft", "auto"},
-                       {"draft_length", "auto"}, {"temperature", 1.0}, {"seed", 1}};
-  report["probe_gb_per_s"] = {{"before", 40.0}, {"after", 41.0}};
+  TenantsReport tenants{.options = {.sessions = 3,
+                                    .pairs = 5,
+                                    .max_tokens = 32,
+                                    .context = 200,
+                                    .draft = "auto",
+                                    .draft_length = "auto",
+                                    .temperature = 1.0,
+                                    .seed = 1},
+                        .probe_gb_per_s = {.before = 40.0, .after = 41.0}};
   const TenantOptions options{.hash = [](std::span<const TokenId> ids) {
     return std::string(64, static_cast<char>('0' + ids.size() % 10));
   }};
-  std::vector<TenantArmReport> arms;
   for (const TenantArm& arm : tenant_arms(true)) {
-    TenantArmReport& made = arms.emplace_back();
+    TenantArmReport& made = tenants.arms.emplace_back();
     made.arm = arm;
     for (int i = 0; i < 3; ++i) {
       TenantRequest& request = made.requests.emplace_back();
@@ -104,7 +108,7 @@ Report made_multitenant_report(const Report& provenance) {
     made.alone_bytes = 1000000;
     made.together_bytes = 3000000;
   }
-  add_tenants_json(report, arms);
+  write_fields(report, tenants);
   return report;
 }
 
