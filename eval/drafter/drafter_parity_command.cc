@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "eval/command/eval_common.h"
 #include "eval/drafter/drafter_parity.h"
+#include "eval/drafter/drafter_parity_report.h"
 
 namespace kakeya::cli {
 namespace {
@@ -49,14 +50,6 @@ Result<eval::PromptSet> read_set(const EngineImpl& engine, const ParityFlags& fl
   return eval::encode_prompts(engine, set.name, set.prompts, set.form);
 }
 
-nlohmann::ordered_json totals_json(const eval::ParityTotals& totals) {
-  return {{"blocks", totals.blocks},
-          {"tokens", totals.tokens},
-          {"equal", totals.equal},
-          {"agreement", totals.agreement()},
-          {"largest_difference", totals.largest_difference}};
-}
-
 nlohmann::ordered_json report_json(const ParityFlags& flags,
                                    const EngineImpl& reference,
                                    const EngineImpl& engine,
@@ -65,23 +58,18 @@ nlohmann::ordered_json report_json(const ParityFlags& flags,
   nlohmann::ordered_json json = provenance_json(kSchema, flags.conditions, flags.model, engine);
   const ModelFlags of = reference_flags(flags);
   const auto exact = provenance_json(kSchema, flags.conditions, of, reference);
-  for (const char* field : {"drafter_weights", "backend", "compute"}) {
-    json["reference"][field] = exact[field];
-  }
-  json["reference"]["draft"] = of.draft;
-  json["draft"] = flags.model.draft;
-  json["options"] = {{"set", flags.set},
-                     {"limit", flags.limit},
-                     {"blocks", flags.options.blocks},
-                     {"block_tokens", flags.options.block_tokens}};
-  for (const eval::ParityBlock& block : blocks) {
-    json["rows"].push_back({{"prompt", block.prompt},
-                            {"context", block.context},
-                            {"reference", block.reference},
-                            {"drafted", block.drafted},
-                            {"difference", block.difference}});
-  }
-  json["totals"] = totals_json(eval::parity_totals(blocks));
+  const auto text = [&](const char* field) { return exact[field].get<std::string>(); };
+  eval::write_fields(json,
+                     eval::ParityReport{.reference = {.drafter_weights = text("drafter_weights"),
+                                                      .backend = text("backend"),
+                                                      .compute = text("compute"),
+                                                      .draft = of.draft},
+                                        .draft = flags.model.draft,
+                                        .options = {.set = flags.set,
+                                                    .limit = flags.limit,
+                                                    .blocks = flags.options.blocks,
+                                                    .block_tokens = flags.options.block_tokens},
+                                        .rows = blocks});
   return json;
 }
 

@@ -150,15 +150,6 @@ std::vector<ClaimGroup> task_claims(const Report& report) {
   return {std::move(score), std::move(tokens)};
 }
 
-std::vector<ClaimGroup> parity_claims(const Report& report) {
-  ClaimGroup agreement{
-      .title = "Drafted tokens that are the reference's", .unit = "share", .better = Better::kMore};
-  agreement.claims.push_back(
-      {.name = text_of(report["backend"]) + " against " + text_of(report["reference"]["backend"]),
-       .value = number_of(report["totals"]["agreement"])});
-  return {std::move(agreement)};
-}
-
 std::vector<ClaimGroup> pass_claims(const Report& report) {
   ClaimGroup speed{
       .title = "Speed of passes", .unit = "tokens/s", .better = Better::kMore, .interval = kSpread};

@@ -425,7 +425,7 @@ const Kinds& all_fields() {
     Kinds all;
     add_engine_kind(all, "kakeya.eval.spec", 2, fields_of({kSpeculation}));
     add_engine_kind(all, "kakeya.eval.kv", 2, fields_of({kKeysAndValues}));
-    add_engine_kind(all, "kakeya.eval.drafter-parity", 1, fields_of({kDrafterParityFields}));
+    add_engine_kind(all, "kakeya.eval.drafter-parity", 1, drafter_parity_fields());
     add_engine_kind(all, "kakeya.eval.overlap", 1, fields_of({kOverlap}));
     add_engine_kind(all, "kakeya.eval.niah", 1,
                     fields_of({kNeedlesInHaystacks, "options/chunk count stated\n"}));

@@ -58,26 +58,4 @@ server text stated
 options/parallel count stated
 )";
 
-const std::string_view kDrafterParityFields = R"(
-draft text stated
-reference/drafter_weights hash result
-reference/backend text stated
-reference/compute text stated
-reference/draft text stated
-options/set text stated
-options/limit count stated
-options/blocks count stated
-options/block_tokens count checked
-rows/*/prompt text stated
-rows/*/context count stated
-rows/*/reference/* count measured
-rows/*/drafted/* count measured
-rows/*/difference number measured
-totals/blocks count checked
-totals/tokens count checked
-totals/equal count checked
-totals/agreement share checked
-totals/largest_difference number checked
-)";
-
 }  // namespace kakeya::eval

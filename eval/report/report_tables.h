@@ -10,6 +10,7 @@
 namespace kakeya::eval {
 
 // Fields from the description of their report (describe.h).
+std::vector<ReportField> drafter_parity_fields();
 std::vector<ReportField> longrun_fields();
 std::vector<ReportField> multitenant_fields();
 
@@ -18,6 +19,5 @@ std::vector<ReportField> multitenant_fields();
 extern const std::string_view kTaskFields;
 extern const std::string_view kTaskPassFields;
 extern const std::string_view kServedFields;
-extern const std::string_view kDrafterParityFields;
 
 }  // namespace kakeya::eval

@@ -5,11 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "eval/drafter/drafter_parity_report.h"
+#include "eval/longrun/longrun_report.h"
+#include "eval/multitenant/multitenant_report.h"
 #include "eval/report/derived_checks.h"
+#include "eval/report/made_reports.h"
 
 namespace kakeya::eval {
 
@@ -151,6 +156,27 @@ TEST(Describe, DerivedFieldsAreThoseOfTheRows) {
   check_derived(json, described(), checks);
   ASSERT_EQ(findings.size(), 2U);
   EXPECT_EQ(findings[1].says, "expected it to be there, got nothing");
+}
+
+// Reads a kept report into its struct and writes it again: the same bytes in the same order.
+template <typename Struct>
+void expect_written_again(const std::string& name) {
+  const Report kept = kept_report(name);
+  const auto read = read_fields<Struct>(kept);
+  ASSERT_TRUE(read) << name << ": " << read.error().message();
+  Report again;
+  write_fields(again, *read);
+  Report expected;
+  for (const auto& [field, value] : kept.items()) {
+    if (again.contains(field)) expected[field] = value;
+  }
+  EXPECT_EQ(again.dump(), expected.dump()) << name;
+}
+
+TEST(Describe, KeptReportsAreWrittenAsTheyWere) {
+  expect_written_again<LongRunReport>("longrun");
+  expect_written_again<TenantsReport>("multitenant");
+  expect_written_again<ParityReport>("drafter-parity");
 }
 
 }  // namespace

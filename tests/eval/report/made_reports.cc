@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/drafter/drafter_parity.h"
+#include "eval/drafter/drafter_parity_report.h"
 #include "eval/longrun/longrun_report.h"
 #include "eval/multitenant/multitenant_eval.h"
 #include "eval/niah/niah_eval.h"
@@ -231,28 +231,20 @@ Report made_parity_report(const Report& provenance) {
   Report report = with_provenance(provenance, "kakeya.eval.drafter-parity/1");
   report["command"] = {"kakeya",         "eval", "drafter-parity", "--blocks", "2",
                        "--block-tokens", "5",    "--compute",      "fast"};
-  report["draft"] = "auto";
-  report["reference"] = {{"drafter_weights", report["drafter_weights"]},
-                         {"backend", "ref"},
-                         {"compute", "f32"},
-                         {"draft", "auto"}};
-  report["options"] = {{"set", "humaneval"}, {"limit", 3}, {"blocks", 2}, {"block_tokens", 5}};
-  std::vector<ParityBlock> blocks;
+  ParityReport parity{.reference = {.drafter_weights = report["drafter_weights"].get<std::string>(),
+                                    .backend = "ref",
+                                    .compute = "f32",
+                                    .draft = "auto"},
+                      .draft = "auto",
+                      .options = {.set = "humaneval", .limit = 3, .blocks = 2, .block_tokens = 5}};
   for (int i = 0; i < 6; ++i) {
-    blocks.push_back(
-        {.reference = {i, 2, 3, 4}, .drafted = {3, 2, 3, 4}, .difference = 0.1 * i + 0.05});
-    report["rows"].push_back({{"prompt", std::to_string(i / 2)},
-                              {"context", 40 + 5 * (i % 2)},
-                              {"reference", blocks.back().reference},
-                              {"drafted", blocks.back().drafted},
-                              {"difference", blocks.back().difference}});
+    parity.rows.push_back({.prompt = std::to_string(i / 2),
+                           .context = 40 + 5 * (i % 2),
+                           .reference = {i, 2, 3, 4},
+                           .drafted = {3, 2, 3, 4},
+                           .difference = 0.1 * i + 0.05});
   }
-  const ParityTotals totals = parity_totals(blocks);
-  report["totals"] = {{"blocks", totals.blocks},
-                      {"tokens", totals.tokens},
-                      {"equal", totals.equal},
-                      {"agreement", totals.agreement()},
-                      {"largest_difference", totals.largest_difference}};
+  write_fields(report, parity);
   return report;
 }
 
