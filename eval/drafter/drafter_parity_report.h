@@ -51,25 +51,6 @@ void describe(Visitor& visitor, Options& options) {
   visitor.field("block_tokens", options.block_tokens, kChecked);
 }
 
-template <typename Visitor, MaybeConst<ParityBlock> Block>
-void describe(Visitor& visitor, Block& block) {
-  using enum FieldRole;
-  visitor.field("prompt", block.prompt, kStated);
-  visitor.field("context", block.context, kStated);
-  visitor.field("reference", block.reference, kMeasured);
-  visitor.field("drafted", block.drafted, kMeasured);
-  visitor.field("difference", block.difference, kMeasured);
-}
-
-template <typename Visitor, MaybeConst<ParityTotals> Totals>
-void describe(Visitor& visitor, Totals& totals) {
-  visitor.derived("blocks", totals, &ParityTotals::blocks, "counts");
-  visitor.derived("tokens", totals, &ParityTotals::tokens, "counts");
-  visitor.derived("equal", totals, &ParityTotals::equal, "counts");
-  visitor.derived("agreement", totals, &ParityTotals::agreement, "headline", FieldType::kShare);
-  visitor.derived("largest_difference", totals, &ParityTotals::largest_difference, "headline");
-}
-
 template <typename Visitor, MaybeConst<ParityReport> Parity>
 void describe(Visitor& visitor, Parity& report) {
   visitor.object("reference", report.reference);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/report/describe.h"
 #include "kakeya/types.h"
 
 namespace kakeya::eval {
@@ -34,5 +35,24 @@ struct ParityTotals {
   double agreement() const;
 };
 ParityTotals parity_totals(std::span<const ParityBlock> blocks);
+
+template <typename Visitor, MaybeConst<ParityBlock> Block>
+void describe(Visitor& visitor, Block& block) {
+  using enum FieldRole;
+  visitor.field("prompt", block.prompt, kStated);
+  visitor.field("context", block.context, kStated);
+  visitor.field("reference", block.reference, kMeasured);
+  visitor.field("drafted", block.drafted, kMeasured);
+  visitor.field("difference", block.difference, kMeasured);
+}
+
+template <typename Visitor, MaybeConst<ParityTotals> Totals>
+void describe(Visitor& visitor, Totals& totals) {
+  visitor.derived("blocks", totals, &ParityTotals::blocks, "counts");
+  visitor.derived("tokens", totals, &ParityTotals::tokens, "counts");
+  visitor.derived("equal", totals, &ParityTotals::equal, "counts");
+  visitor.derived("agreement", totals, &ParityTotals::agreement, "headline", FieldType::kShare);
+  visitor.derived("largest_difference", totals, &ParityTotals::largest_difference, "headline");
+}
 
 }  // namespace kakeya::eval

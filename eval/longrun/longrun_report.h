@@ -81,24 +81,6 @@ void describe(Visitor& visitor, Options& options) {
   visitor.field("seed", options.seed, kStated);
 }
 
-template <typename Visitor, MaybeConst<LongRunBucket> Bucket>
-void describe(Visitor& visitor, Bucket& bucket) {
-  using enum FieldRole;
-  visitor.field("begin_seconds", bucket.begin_seconds, kChecked);
-  visitor.field("end_seconds", bucket.end_seconds, kChecked);
-  visitor.field("conversations", bucket.conversations, kChecked);
-  visitor.field("rounds", bucket.rounds, kMeasured);
-  visitor.field("tokens", bucket.tokens, kChecked);
-  visitor.field("drafted", bucket.drafted, kMeasured);
-  visitor.field("accepted", bucket.accepted, kMeasured);
-  visitor.derived("tokens_per_second", bucket, &LongRunBucket::tokens_per_second, "headline");
-  visitor.field("p50_ms", bucket.p50_ms, kMeasured);
-  visitor.field("p95_ms", bucket.p95_ms, kMeasured);
-  visitor.field("p99_ms", bucket.p99_ms, kMeasured);
-  visitor.field("ledger_bytes", bucket.ledger_bytes, kMeasured);
-  visitor.field("resident_bytes", bucket.resident_bytes, kMeasured);
-}
-
 template <typename Visitor, MaybeConst<LongRunAnswers> Answers>
 void describe(Visitor& visitor, Answers& answers) {
   using enum FieldRole;
@@ -115,15 +97,6 @@ void describe(Visitor& visitor, Failure& failure) {
   visitor.field("prompt", failure.prompt, kStated);
   visitor.field("seconds", failure.seconds, kStated);
   visitor.field("error", failure.error, kStated);
-}
-
-template <typename Visitor, MaybeConst<LongRunVerdict> Verdict>
-void describe(Visitor& visitor, Verdict& verdict) {
-  visitor.derived("p50_ratio", verdict, &LongRunVerdict::p50_ratio, "headline");
-  visitor.derived("ledger_growth", verdict, &LongRunVerdict::ledger_growth, "bytes");
-  visitor.derived("resident_growth", verdict, &LongRunVerdict::resident_growth, "bytes");
-  visitor.derived("flat", verdict, &LongRunVerdict::flat, "bytes");
-  visitor.derived("answers_equal", verdict, &LongRunVerdict::answers_equal, "lossless");
 }
 
 template <typename Visitor, MaybeConst<LongRunReport> Run>

@@ -63,21 +63,6 @@ Result<std::vector<eval::PromptSet>> read_sets(const EngineImpl& engine,
   return sets;
 }
 
-nlohmann::ordered_json rows_json(const std::vector<eval::OverlapRow>& rows) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const eval::OverlapRow& row : rows) {
-    json.push_back({{"rows", row.rows},
-                    {"blocks", row.blocks},
-                    {"distinct", row.distinct},
-                    {"mean_distinct", row.mean_distinct()},
-                    {"uniform", row.uniform},
-                    {"by_frequency", row.by_frequency},
-                    {"pairs", row.pairs},
-                    {"shared", row.shared}});
-  }
-  return json;
-}
-
 std::string format_rows(const std::string& name,
                         const std::vector<eval::OverlapRow>& rows,
                         std::int64_t top_k) {
@@ -95,11 +80,11 @@ std::string format_rows(const std::string& name,
   return text;
 }
 
-std::string format_reports(const std::vector<eval::OverlapReport>& reports, std::int64_t top_k) {
+std::string format_reports(const std::vector<eval::OverlapSetReport>& reports, std::int64_t top_k) {
   std::string text =
       fmt::format("{:<22} {:>5} {:>8} {:>9} {:>9} {:>12} {:>7} {:>12}\n", "", "rows", "blocks",
                   "distinct", "evenly", "by frequency", "ratio", "neighbours");
-  for (const eval::OverlapReport& report : reports) {
+  for (const eval::OverlapSetReport& report : reports) {
     text += format_rows(report.set, report.text, top_k);
     text += format_rows(report.set + ", drafted", report.drafts, top_k);
   }
@@ -128,32 +113,28 @@ Status eval_overlap(OverlapFlags& flags) {
                                          {{"max_tokens", flags.options.max_tokens},
                                           {"draft_length", flags.options.draft_length}})));
   flags.options.journal = journal.get();
-  std::vector<eval::OverlapReport> reports;
+  std::vector<eval::OverlapSetReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
     flags.options.on_progress = [&](std::int64_t done, std::int64_t total) {
       bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     };
-    KAKEYA_ASSIGN_OR_RETURN(eval::OverlapReport report,
+    KAKEYA_ASSIGN_OR_RETURN(eval::OverlapSetReport report,
                             eval::evaluate_overlap(*engine, log, set, flags.options));
     reports.push_back(std::move(report));
   }
   nlohmann::ordered_json json =
       provenance_json("kakeya.eval.overlap/2", flags.conditions, flags.model, *engine);
-  json["options"] = {{"limit", flags.limit},
-                     {"max_tokens", flags.options.max_tokens},
-                     {"draft_length", flags.options.draft_length}};
-  json["num_experts"] = config.num_experts;
-  json["top_k_experts"] = config.top_k_experts;
-  for (const eval::OverlapReport& report : reports) {
-    json["sets"].push_back({{"set", report.set},
-                            {"tokens", report.tokens},
-                            {"text", rows_json(report.text)},
-                            {"drafts", rows_json(report.drafts)}});
-  }
+  const eval::OverlapReport overlap{.options = {.limit = flags.limit,
+                                                .max_tokens = flags.options.max_tokens,
+                                                .draft_length = flags.options.draft_length},
+                                    .num_experts = config.num_experts,
+                                    .top_k_experts = config.top_k_experts,
+                                    .sets = std::move(reports)};
+  eval::write_fields(json, overlap);
   const std::string table = fmt::format(
       "{} experts, {} of them a row; distinct experts of a block, mean over layers\n\n{}",
-      config.num_experts, config.top_k_experts, format_reports(reports, config.top_k_experts));
+      config.num_experts, config.top_k_experts, format_reports(overlap.sets, config.top_k_experts));
   return give_report(flags.report, json, table);
 }
 

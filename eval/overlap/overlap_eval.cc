@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "eval/report/field_reader.h"
 
 namespace kakeya::eval {
 namespace {
@@ -30,36 +29,29 @@ struct PromptRouting {
   std::vector<PassRouting> blocks;
 };
 
-Report pass_json(const PassRouting& pass) {
-  return {{"rows", pass.rows}, {"layers", pass.layers}};
+template <typename Visitor, MaybeConst<PromptRouting> Routing>
+void describe(Visitor& visitor, Routing& routing) {
+  visitor.kept("top_k", routing.top_k);
+  visitor.object("text", routing.text);
+  visitor.list("blocks", routing.blocks, HowMany::kAny);
 }
 
-Result<PassRouting> parse_pass(const Report& json, std::int64_t top_k, std::int64_t num_experts) {
-  PassRouting pass;
-  bool whole = FieldReader(json).take("rows", pass.rows).take("layers", pass.layers).whole();
-  for (const std::vector<std::int32_t>& layer : pass.layers) {
-    whole = whole && std::ssize(layer) % top_k == 0 &&
-            std::ranges::all_of(layer, [&](std::int32_t expert) { return expert < num_experts; });
-  }
-  if (whole) return pass;
+Status check_pass(const PassRouting& pass, std::int64_t top_k, std::int64_t num_experts) {
+  const bool whole = std::ranges::all_of(pass.layers, [&](const std::vector<std::int32_t>& layer) {
+    return std::ssize(layer) % top_k == 0 &&
+           std::ranges::all_of(layer, [&](std::int32_t expert) { return expert < num_experts; });
+  });
+  if (whole) return {};
   return data_loss("expected the experts of a pass, {} a row, got others", top_k);
 }
 
-Result<PromptRouting> parse_routing(const Report& json, std::int64_t num_experts) {
-  PromptRouting routing;
-  Report text;
-  std::vector<Report> blocks;
-  const Status taken = FieldReader(json)
-                           .take("top_k", routing.top_k)
-                           .take("text", text)
-                           .take("blocks", blocks)
-                           .status("what a prompt was routed to");
-  if (!taken) return Unexpected(taken.error());
+Result<PromptRouting> read_routing(const Report& json, std::int64_t num_experts) {
+  KAKEYA_ASSIGN_OR_RETURN(PromptRouting routing,
+                          read_fields<PromptRouting>(json, WrittenFor::kJournal));
   if (routing.top_k < 1) return data_loss("expected an expert or more a row, got none");
-  KAKEYA_ASSIGN_OR_RETURN(routing.text, parse_pass(text, routing.top_k, num_experts));
-  for (const Report& block : blocks) {
-    KAKEYA_ASSIGN_OR_RETURN(PassRouting pass, parse_pass(block, routing.top_k, num_experts));
-    routing.blocks.push_back(std::move(pass));
+  KAKEYA_TRY(check_pass(routing.text, routing.top_k, num_experts));
+  for (const PassRouting& block : routing.blocks) {
+    KAKEYA_TRY(check_pass(block, routing.top_k, num_experts));
   }
   return routing;
 }
@@ -80,12 +72,13 @@ Result<Report> run_overlap_prompt(Engine& engine,
        ++blocks) {
     left -= blocks->rows;
   }
-  Report json = {{"top_k", log.top_k},
-                 {"text", pass_json(joined({log.passes.begin(), blocks}))},
-                 {"blocks", Report::array()}};
+  PromptRouting routing{
+      .top_k = log.top_k, .text = joined({log.passes.begin(), blocks}), .blocks = {}};
   for (; drafts && blocks != log.passes.end(); ++blocks) {
-    if (blocks->rows == options.draft_length + 1) json["blocks"].push_back(pass_json(*blocks));
+    if (blocks->rows == options.draft_length + 1) routing.blocks.push_back(*blocks);
   }
+  Report json;
+  write_fields(json, routing, WrittenFor::kJournal);
   return json;
 }
 
@@ -168,11 +161,11 @@ std::vector<OverlapRow> OverlapStatistics::rows() const {
   return seen;
 }
 
-Result<OverlapReport> evaluate_overlap(Engine& engine,
-                                       RoutingLog& log,
-                                       const PromptSet& prompts,
-                                       const OverlapOptions& options) {
-  OverlapReport report{.set = prompts.name, .tokens = 0, .text = {}, .drafts = {}};
+Result<OverlapSetReport> evaluate_overlap(Engine& engine,
+                                          RoutingLog& log,
+                                          const PromptSet& prompts,
+                                          const OverlapOptions& options) {
+  OverlapSetReport report{.set = prompts.name, .tokens = 0, .text = {}, .drafts = {}};
   OverlapStatistics text(options.num_experts, options.lengths);
   OverlapStatistics drafts(options.num_experts, {options.draft_length + 1});
   std::int64_t done = 0;
@@ -183,7 +176,7 @@ Result<OverlapReport> evaluate_overlap(Engine& engine,
           PartJournal::result(options.journal, part_of(prompts.name, done, prompt.ids),
                               [&] { return run_overlap_prompt(engine, log, prompt, options); }));
       KAKEYA_ASSIGN_OR_RETURN(const PromptRouting routing,
-                              parse_routing(result, options.num_experts));
+                              read_routing(result, options.num_experts));
       text.add_text(routing.text.layers, routing.top_k);
       report.tokens += routing.text.rows;
       for (const PassRouting& block : routing.blocks) drafts.add_block(block, routing.top_k);

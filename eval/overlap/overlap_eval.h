@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/overlap/overlap_rows.h"
+#include "eval/overlap/overlap_report.h"
 #include "eval/overlap/routing_log.h"
 #include "eval/prompts/prompt_set.h"
 #include "eval/report/part_journal.h"
@@ -45,13 +45,6 @@ class OverlapStatistics {
   std::vector<std::int64_t> routed_;
 };
 
-struct OverlapReport {
-  std::string set;
-  std::int64_t tokens = 0;
-  std::vector<OverlapRow> text;    // rows of texts that were given
-  std::vector<OverlapRow> drafts;  // blocks that were drafted and verified; empty without a drafter
-};
-
 struct OverlapOptions {
   std::int64_t num_experts = 0;
   std::vector<std::int64_t> lengths = {1, 2, 4, 8, 16, 32};
@@ -63,9 +56,9 @@ struct OverlapOptions {
 
 // Runs prompts and replies to them; `log` is that of the engine's backend. Errors: as
 // Session::generate and PartJournal::result, with the prompt's id.
-Result<OverlapReport> evaluate_overlap(Engine& engine,
-                                       RoutingLog& log,
-                                       const PromptSet& prompts,
-                                       const OverlapOptions& options);
+Result<OverlapSetReport> evaluate_overlap(Engine& engine,
+                                          RoutingLog& log,
+                                          const PromptSet& prompts,
+                                          const OverlapOptions& options);
 
 }  // namespace kakeya::eval

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "eval/report/describe.h"
+
 namespace kakeya::eval {
 
 // Distinct experts of rows that each choose `top_k` of them evenly.
@@ -20,5 +22,18 @@ struct OverlapRow {
 
   double mean_distinct() const;
 };
+
+template <typename Visitor, MaybeConst<OverlapRow> Row>
+void describe(Visitor& visitor, Row& row) {
+  using enum FieldRole;
+  visitor.field("rows", row.rows, kChecked);
+  visitor.field("blocks", row.blocks, kChecked);
+  visitor.field("distinct", row.distinct, kChecked);
+  visitor.derived("mean_distinct", row, &OverlapRow::mean_distinct, "headline");
+  visitor.field("uniform", row.uniform, kChecked);
+  visitor.field("by_frequency", row.by_frequency, kResult);
+  visitor.field("pairs", row.pairs, kChecked);
+  visitor.field("shared", row.shared, kResult);
+}
 
 }  // namespace kakeya::eval

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/forwarding_backend.h"
+#include "eval/report/describe.h"
 
 namespace kakeya::eval {
 
@@ -15,6 +16,12 @@ struct PassRouting {
   std::int64_t rows = 0;
   std::vector<std::vector<std::int32_t>> layers;
 };
+
+template <typename Visitor, MaybeConst<PassRouting> Pass>
+void describe(Visitor& visitor, Pass& pass) {
+  visitor.kept("rows", pass.rows);
+  visitor.kept("layers", pass.layers);
+}
 
 struct RoutingLog {
   std::int64_t top_k = 0;

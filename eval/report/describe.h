@@ -11,7 +11,8 @@
 // Visitors follow it: JsonWriter writes reports and journals, JsonReader reads both, FieldLister
 // makes the list of what the gate demands, and DerivedChecks (derived_checks.h) compares what a
 // report says with what its rows give. Adding a field takes a member of the struct and a line in
-// this function, which stand in one file. Every visitor has these functions:
+// this function, which stand in one file; one that kept reports lack is optional, and a rule asks
+// for it from a version on (docs/evidence.md). Every visitor has these functions:
 //
 //   field(name, value, role, type)     a field that is always there; a list has one value or more
 //   optional(name, value, role, type)  left out where it is empty
@@ -59,7 +60,7 @@ struct PlainType<std::optional<Value>> {
 };
 template <typename Value>
 struct PlainType<std::vector<Value>> {
-  using Type = Value;
+  using Type = typename PlainType<Value>::Type;
 };
 
 template <typename Value>

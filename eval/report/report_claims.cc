@@ -91,26 +91,6 @@ std::vector<ClaimGroup> divergence_claims(const Report& report) {
   return {std::move(group)};
 }
 
-std::vector<ClaimGroup> overlap_claims(const Report& report) {
-  std::vector<ClaimGroup> groups;
-  for (const char* kind : {"text", "drafts"}) {
-    ClaimGroup group{.title = kind == std::string("text") ? "Experts that neighbouring rows load"
-                                                          : "Experts that drafted blocks load",
-                     .unit = "of what independent routing would load",
-                     .better = Better::kLess,
-                     .reference = 1.0};
-    for (const Report& set : report["sets"]) {
-      for (const Report& block : set[kind]) {
-        group.claims.push_back(
-            {.name = fmt::format("{}, {} rows", text_of(set["set"]), count(block["rows"])),
-             .value = number_of(block["mean_distinct"]) / number_of(block["uniform"])});
-      }
-    }
-    if (!group.claims.empty()) groups.push_back(std::move(group));
-  }
-  return groups;
-}
-
 std::vector<ClaimGroup> needle_claims(const Report& report) {
   std::map<std::int64_t, ClaimGroup> by_length;
   for (const Report& claim : report["claims"]) {

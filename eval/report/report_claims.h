@@ -35,6 +35,7 @@ std::vector<ClaimGroup> claims_of(const Report& report);
 // The claims of one kind, each in the folder of its evaluation.
 std::vector<ClaimGroup> longrun_claims(const Report& report);
 std::vector<ClaimGroup> multitenant_claims(const Report& report);
+std::vector<ClaimGroup> overlap_claims(const Report& report);
 std::vector<ClaimGroup> parity_claims(const Report& report);
 
 // For claims whose interval is the least and the most of their samples.

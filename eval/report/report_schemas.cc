@@ -188,32 +188,6 @@ sets/*/windows/*/nll number measured
 sets/*/windows/*/same_top count checked
 )";
 
-constexpr std::string_view kOverlap = R"(
-options/limit count stated
-options/max_tokens count stated
-options/draft_length count stated
-num_experts count checked
-top_k_experts count checked
-sets/*/set text stated
-sets/*/tokens count result
-sets/*/text/*?/rows count checked
-sets/*/text/*?/blocks count checked
-sets/*/text/*?/distinct count checked
-sets/*/text/*?/mean_distinct number checked
-sets/*/text/*?/uniform number checked
-sets/*/text/*?/by_frequency number result
-sets/*/text/*?/pairs count checked
-sets/*/text/*?/shared count result
-sets/*/drafts/*?/rows count checked
-sets/*/drafts/*?/blocks count checked
-sets/*/drafts/*?/distinct count checked
-sets/*/drafts/*?/mean_distinct number checked
-sets/*/drafts/*?/uniform number checked
-sets/*/drafts/*?/by_frequency number result
-sets/*/drafts/*?/pairs count checked
-sets/*/drafts/*?/shared count result
-)";
-
 constexpr std::string_view kNeedlesInHaystacks = R"(
 options/lengths/* count checked
 options/depths/* count checked
@@ -426,7 +400,7 @@ const Kinds& all_fields() {
     add_engine_kind(all, "kakeya.eval.spec", 2, fields_of({kSpeculation}));
     add_engine_kind(all, "kakeya.eval.kv", 2, fields_of({kKeysAndValues}));
     add_engine_kind(all, "kakeya.eval.drafter-parity", 1, drafter_parity_fields());
-    add_engine_kind(all, "kakeya.eval.overlap", 1, fields_of({kOverlap}));
+    add_engine_kind(all, "kakeya.eval.overlap", 1, overlap_fields());
     add_engine_kind(all, "kakeya.eval.niah", 1,
                     fields_of({kNeedlesInHaystacks, "options/chunk count stated\n"}));
     add_engine_kind(all, "kakeya.eval.task", 1, fields_of({kTaskFields, kTaskPassFields}));

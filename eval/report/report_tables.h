@@ -13,6 +13,7 @@ namespace kakeya::eval {
 std::vector<ReportField> drafter_parity_fields();
 std::vector<ReportField> longrun_fields();
 std::vector<ReportField> multitenant_fields();
+std::vector<ReportField> overlap_fields();
 
 // A line a field: path, type, role, as report_schemas.cc reads them.
 // The fields of tasks: those of all reports, of an engine's, and of a server's.

@@ -13,6 +13,7 @@
 #include "eval/drafter/drafter_parity_report.h"
 #include "eval/longrun/longrun_report.h"
 #include "eval/multitenant/multitenant_report.h"
+#include "eval/overlap/overlap_report.h"
 #include "eval/report/derived_checks.h"
 #include "eval/report/made_reports.h"
 
@@ -177,6 +178,7 @@ TEST(Describe, KeptReportsAreWrittenAsTheyWere) {
   expect_written_again<LongRunReport>("longrun");
   expect_written_again<TenantsReport>("multitenant");
   expect_written_again<ParityReport>("drafter-parity");
+  expect_written_again<OverlapReport>("overlap");
 }
 
 }  // namespace
