@@ -161,7 +161,7 @@ Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgre
   const std::int64_t most = chunk > 0 ? std::min(chunk, plan_.max_rows) : plan_.chunk;
   while (cache_.length() < end) {
     KAKEYA_TRY(run_chunk(std::min(end - cache_.length(), workspace_.limited_rows(most))));
-    if (progress && !progress(cache_.length() - start, all - start) && cache_.length() < end) {
+    if (progress && !progress(cache_.length() - start, all - start) && cache_.length() < all) {
       return error(StatusCode::kCancelled, "cancelled after {} of {} tokens", cache_.length(), all);
     }
   }
