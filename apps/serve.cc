@@ -30,6 +30,7 @@
 #include "commands.h"
 #include "kakeya/engine.h"
 #include "service/service.h"
+#include "wire/anthropic/routes.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
 #include "wire/openai/routes.h"
@@ -209,7 +210,8 @@ int serve(ServeFlags& flags) {
   }
   auto service = service::Service::create(**engine, flags.service);
   if (!service) return report(service.error());
-  auto http = wire::HttpServer::start(**service, flags.http, {openai::dialect()});
+  auto http =
+      wire::HttpServer::start(**service, flags.http, {openai::dialect(), anthropic::dialect()});
   if (!http) return report(http.error());
   print_welcome(**http, flags);
   char signal = kReload;
@@ -361,7 +363,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, "
       "/detokenize,\n"
-      "/apply-template; GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
+      "/apply-template, /v1/messages (Anthropic); GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
       "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
       "then from\n--config (or KAKEYA_SERVE_CONFIG).\n"

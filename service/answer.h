@@ -42,9 +42,15 @@ void append(AnswerPiece& piece, AnswerPiece more);
 
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
 
+// How an answer ended.
+struct AnswerEnd {
+  FinishReason reason = FinishReason::kNone;
+  std::optional<std::size_t> stop_string = {};  // the one that ended it, by its index
+};
+
 struct WholeAnswer {
   AnswerPiece piece = {};
-  FinishReason reason = FinishReason::kNone;
+  AnswerEnd end = {};
   std::int64_t generated = 0;  // of its tokens; others are the prompt's
 };
 
@@ -72,7 +78,7 @@ class Answer {
 
   // True if no more text comes. With a stop string that is before the request has ended.
   bool finished() const { return reason_ != FinishReason::kNone; }
-  FinishReason reason() const { return reason_; }
+  AnswerEnd end() const { return {reason_, splitter_.stopped_by()}; }
   std::int64_t token_count() const { return token_count_; }
 
  private:

@@ -3,6 +3,7 @@
 // whose markers are special tokens, so that no text can be mistaken for one.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,9 @@ class AnswerSplitter {
   // Appends, after the last token, what was held back. Returns as push(). The splitter must not be
   // used any more.
   bool finish(std::string& thought, std::string& said);
+
+  // As TextStream::stopped_by().
+  std::optional<std::size_t> stopped_by() const { return said_.stopped_by(); }
 
  private:
   AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ChannelMarkers> markers)

@@ -15,8 +15,8 @@ Stream::Stream(Service& service,
       echo_(std::move(echo)),
       record_(std::move(record)) {}
 
-FinishReason Stream::reason() const {
-  return generates() ? answer_.reason() : FinishReason::kLength;
+AnswerEnd Stream::end() const {
+  return generates() ? answer_.end() : AnswerEnd{.reason = FinishReason::kLength};
 }
 
 Outcome<void> Stream::submit(const AnswerRequest& wish, Request request, const Wake& wake) {

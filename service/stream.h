@@ -34,7 +34,7 @@ class Stream {
 
   // True if nothing more comes.
   bool finished() const { return finished_; }
-  FinishReason reason() const;
+  AnswerEnd end() const;
   std::int64_t token_count() const { return answer_.token_count(); }
   // False if the answer is the prompt alone, so that nobody is woken for it.
   bool generates() const { return mailbox_ != nullptr; }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "wire/anthropic/messages_read.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 
@@ -23,5 +24,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   check(kakeya::openai::read_chat_request(body));
   check(kakeya::openai::read_completion_request(body));
+  check(kakeya::anthropic::read_messages_request(body));
   return 0;
 }

@@ -11,10 +11,12 @@
 
 namespace kakeya::wire {
 
-// "data: TEXT" and an empty line, as event streams have it (https://html.spec.whatwg.org,
-// server-sent events). TEXT is of one line.
-inline std::string server_event(std::string_view text) {
-  return "data: " + std::string(text) + "\n\n";
+// "event: NAME", unless that is empty, "data: TEXT" and an empty line, as event streams have it
+// (https://html.spec.whatwg.org, server-sent events). TEXT is of one line.
+inline std::string server_event(std::string_view text, std::string_view name = {}) {
+  std::string event;
+  if (!name.empty()) event.append("event: ").append(name).append("\n");
+  return event.append("data: ").append(text).append("\n\n");
 }
 
 // Functions of a stream return events, or nothing where the dialect has none. `index` counts the
@@ -26,7 +28,7 @@ class AnswerWriter {
   // An answer begins, before its first piece.
   virtual std::string begin(int index) = 0;
   virtual std::string piece(int index, const service::AnswerPiece& piece) = 0;
-  virtual std::string end(int index, service::FinishReason reason) = 0;
+  virtual std::string end(int index, const service::AnswerEnd& end) = 0;
   // All answers have ended.
   virtual std::string done(const service::Usage& usage) = 0;
   // Nothing more comes, for this reason.

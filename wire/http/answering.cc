@@ -21,7 +21,7 @@ void note_answers(Exchange& exchange, const std::vector<Stream>& streams) {
   bool all_finished = true;
   for (const Stream& stream : streams) {
     record.generated += stream.token_count();
-    all_stopped = all_stopped && stream.reason() == FinishReason::kStop;
+    all_stopped = all_stopped && stream.end().reason == FinishReason::kStop;
     all_finished = all_finished && stream.finished();
   }
   if (all_finished && !exchange.watch().is_gone()) record.end = all_stopped ? "stop" : "length";
@@ -52,7 +52,7 @@ bool write_whole(Exchange& exchange,
     }
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    answers[i].reason = streams[i].reason();
+    answers[i].end = streams[i].end();
     answers[i].generated = streams[i].token_count();
   }
   const service::Usage usage =
@@ -74,7 +74,7 @@ Status add_events(WrittenStream& written, AnswerWriter& writer, std::string& eve
   if (!std::exchange(written.begun, true)) events += writer.begin(written.index);
   events += writer.piece(written.index, piece);
   if (!taken) return taken;
-  if (written.stream.finished()) events += writer.end(written.index, written.stream.reason());
+  if (written.stream.finished()) events += writer.end(written.index, written.stream.end());
   return {};
 }
 

@@ -201,7 +201,7 @@ std::string CompletionWriter::whole(const std::vector<service::WholeAnswer>& ans
     } else {
       choice["text"] = answer.piece.text;
     }
-    choice["finish_reason"] = name_of(answer.reason);
+    choice["finish_reason"] = name_of(answer.end.reason);
     if (index > 0) choices += ',';
     choices += choice_text(std::move(choice), answer.piece);
   }
@@ -236,14 +236,14 @@ std::string CompletionWriter::piece(int index, const service::AnswerPiece& piece
   return event_of(choice_text(std::move(choice), piece));
 }
 
-std::string CompletionWriter::end(int index, service::FinishReason reason) {
+std::string CompletionWriter::end(int index, const service::AnswerEnd& end) {
   ordered_json choice = {{"index", index}};
   if (is_chat()) {
     choice["delta"] = ordered_json::object();
   } else {
     choice["text"] = "";
   }
-  choice["finish_reason"] = name_of(reason);
+  choice["finish_reason"] = name_of(end.reason);
   return event_of(service::json_text(choice));
 }
 

@@ -37,7 +37,7 @@ class CompletionWriter final : public wire::AnswerWriter {
   // piece, the last one why it ended; then, if the request wants it, what was used by all choices.
   std::string begin(int index) override;
   std::string piece(int index, const service::AnswerPiece& piece) override;
-  std::string end(int index, service::FinishReason reason) override;
+  std::string end(int index, const service::AnswerEnd& end) override;
   std::string done(const service::Usage& usage) override;
   std::string error(const service::Refusal& refusal) override;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "service/service.h"
+#include "wire/anthropic/routes.h"
 #include "wire/http/http_server.h"
 #include "wire/openai/routes.h"
 
@@ -22,7 +23,8 @@ class TestServer {
     http.port = 0;
     service_ = scheduler ? service::Service::create(engine, service, std::move(scheduler)).value()
                          : service::Service::create(engine, service).value();
-    http_ = wire::HttpServer::start(*service_, http, {openai::dialect()}).value();
+    http_ =
+        wire::HttpServer::start(*service_, http, {openai::dialect(), anthropic::dialect()}).value();
   }
 
   service::Service& service() { return *service_; }

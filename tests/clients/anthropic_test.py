@@ -1,0 +1,59 @@
+"""The official `anthropic` package, unmodified, against `kakeya serve`.
+usage: anthropic_test.py KAKEYA (tools/test_clients runs it)"""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import anthropic
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KAKEYA = sys.argv.pop(1)
+QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
+ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
+
+
+class Anthropic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
+                                      stdout=subprocess.PIPE, text=True)
+        address = cls.server.stdout.readline().split()[0]
+        cls.client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.terminate()
+        cls.server.stdout.close()
+        if cls.server.wait(timeout=30) != 0:
+            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
+
+    def ask(self, **options):
+        return self.client.messages.create(model="demo", max_tokens=60, messages=QUESTION, **options)
+
+    def test_answers_whole(self):
+        message = self.ask(extra_body={"temperature": 0})
+        self.assertEqual([block.text for block in message.content], [ANSWER])
+        self.assertEqual(message.stop_reason, "end_turn")
+        counted = self.client.messages.count_tokens(model="demo", messages=QUESTION)
+        self.assertEqual(counted.input_tokens, message.usage.input_tokens + message.usage.cache_read_input_tokens)
+
+    def test_answers_in_events(self):
+        with self.client.messages.stream(model="demo", max_tokens=60, messages=QUESTION, system="Be brief.",
+                                         stop_sequences=[" 9"], extra_body={"temperature": 0}) as stream:
+            text = "".join(stream.text_stream)
+            message = stream.get_final_message()
+        self.assertEqual(text, message.content[0].text)
+        self.assertEqual((message.stop_reason, message.stop_sequence), ("stop_sequence", " 9"))
+
+    def test_says_what_is_wrong(self):
+        with self.assertRaises(anthropic.BadRequestError) as refused:
+            self.ask(tools=[{"name": "a", "input_schema": {"type": "object"}}])
+        self.assertIn("tools: expected", str(refused.exception))
+        with self.assertRaises(anthropic.NotFoundError):
+            self.client.messages.create(model="other", max_tokens=1, messages=QUESTION)
+
+
+if __name__ == "__main__":
+    unittest.main()

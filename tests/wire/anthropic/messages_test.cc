@@ -1,0 +1,190 @@
+// Anthropic's Messages API over a loopback: the answers are those of the chat completions, and the
+// events of a stream are in the order that its clients expect.
+#include <gmock/gmock.h>
+
+#include "runtime/demo_sessions.h"
+#include "wire/anthropic/messages_read.h"
+#include "wire/anthropic/messages_write.h"
+#include "wire/http/http_client.h"
+#include "wire/http/test_server.h"
+
+namespace kakeya::anthropic {
+namespace {
+
+using nlohmann::json;
+using test::HttpClient;
+
+struct Event {
+  std::string name;
+  json data;
+};
+
+std::vector<Event> events_of(const std::string& text) {
+  std::vector<Event> events;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t line = text.find('\n', at);
+    const std::size_t end = text.find("\n\n", at);
+    if (text.compare(at, 7, "event: ") == 0) {
+      const std::size_t data = line + 1 + std::string_view("data: ").size();
+      events.push_back({.name = text.substr(at + 7, line - at - 7),
+                        .data = json::parse(text.substr(data, end - data))});
+      EXPECT_EQ(events.back().data["type"], events.back().name);
+    }
+    at = end + 2;
+  }
+  return events;
+}
+
+class Messages : public testing::Test {
+ protected:
+  json post(const std::string& path, const json& body, unsigned status = 200) {
+    HttpClient client(server_.port());
+    client.send({}, test::http::verb::post, path, body.dump());
+    const auto response = client.receive();
+    EXPECT_EQ(response.result_int(), status) << response.body();
+    return json::parse(response.body());
+  }
+  std::string stream(json body) {
+    body["stream"] = true;
+    HttpClient client(server_.port());
+    client.send({}, test::http::verb::post, "/v1/messages", body.dump());
+    return client.receive().body();
+  }
+
+  static json request(const json& more = json::object()) {
+    json body = {
+        {"model", "demo"},
+        {"max_tokens", 60},
+        {"temperature", 0},
+        {"messages", json::array({{{"role", "user"}, {"content", "Count from 5 to 12."}}})}};
+    body.update(more);
+    return body;
+  }
+
+  std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
+  test::TestServer server_{*engine_, service::ServiceOptions()};
+};
+
+TEST_F(Messages, AreThoseOfChatCompletions) {
+  const json blocks =
+      json::array({{{"type", "text"}, {"text", "Be "}}, {{"type", "text"}, {"text", "brief."}}});
+  const json answer = post("/v1/messages", request({{"system", blocks}}));
+  json chat = request();
+  const json system = {{"role", "system"}, {"content", "Be brief."}};
+  chat["messages"].insert(chat["messages"].begin(), system);
+  const json expected = post("/v1/chat/completions", chat);
+  EXPECT_EQ(
+      answer["content"],
+      json::array({{{"type", "text"}, {"text", expected["choices"][0]["message"]["content"]}}}));
+  EXPECT_EQ(answer["type"], "message");
+  EXPECT_EQ(answer["role"], "assistant");
+  EXPECT_EQ(answer["model"], "demo");
+  EXPECT_EQ(answer["stop_reason"], "end_turn");
+  EXPECT_EQ(answer["stop_sequence"], nullptr);
+  EXPECT_EQ(answer["usage"]["output_tokens"], expected["usage"]["completion_tokens"]);
+  json counted = request({{"system", blocks}});
+  counted.erase("max_tokens");
+  EXPECT_EQ(post("/v1/messages/count_tokens", counted)["input_tokens"],
+            expected["usage"]["prompt_tokens"]);
+}
+
+TEST_F(Messages, EndForTheReasonThatIsSaid) {
+  const json cut = post("/v1/messages", request({{"max_tokens", 3}}));
+  EXPECT_EQ(cut["stop_reason"], "max_tokens");
+  const json stopped =
+      post("/v1/messages", request({{"stop_sequences", json::array({"none", " 8"})}}));
+  EXPECT_EQ(stopped["stop_reason"], "stop_sequence");
+  EXPECT_EQ(stopped["stop_sequence"], " 8");
+  EXPECT_EQ(stopped["content"][0]["text"], "5, 6, 7,");
+  // The model goes on with what was put into its mouth.
+  json begun = request();
+  begun["messages"].push_back({{"role", "assistant"}, {"content", "5, 6, 7,"}});
+  EXPECT_EQ(post("/v1/messages", begun)["content"][0]["text"], " 8, 9, 10, 11, 12.");
+}
+
+TEST_F(Messages, StreamTheSameInEventsInTheirOrder) {
+  const json whole = post("/v1/messages", request());
+  const std::vector<Event> events = events_of(stream(request()));
+  ASSERT_GT(events.size(), 6u);
+  std::string text;
+  for (std::size_t i = 2; i + 3 < events.size(); ++i) {
+    EXPECT_EQ(events[i].name, "content_block_delta");
+    EXPECT_EQ(events[i].data["index"], 0);
+    text += events[i].data["delta"]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, whole["content"][0]["text"]);
+  EXPECT_EQ(events[0].name, "message_start");
+  EXPECT_EQ(events[0].data["message"]["usage"]["input_tokens"], whole["usage"]["input_tokens"]);
+  EXPECT_EQ(events[1].name, "content_block_start");
+  EXPECT_EQ(events[events.size() - 3].name, "content_block_stop");
+  const json& last = events[events.size() - 2].data;
+  EXPECT_EQ(last["type"], "message_delta");
+  EXPECT_EQ(last["delta"]["stop_reason"], "end_turn");
+  EXPECT_EQ(last["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
+  EXPECT_EQ(events.back().name, "message_stop");
+}
+
+TEST(MessagesWriter, ThoughtsAreABlockOfTheirOwn) {
+  const std::vector<std::string> none;
+  MessagesWriter writer("msg-1", "m", 7, none);
+  std::string text = writer.begin(0);
+  service::AnswerPiece piece;
+  piece.reasoning = "hm";
+  text += writer.piece(0, piece);
+  piece.reasoning = ".";
+  piece.text = "yes";
+  text += writer.piece(0, piece);
+  text += writer.end(0, {.reason = service::FinishReason::kStop});
+  std::vector<std::string> seen;
+  for (const Event& event : events_of(text)) {
+    const json index = event.data.value("index", json());
+    seen.push_back(event.name + (index.is_null() ? "" : " " + index.dump()));
+  }
+  EXPECT_THAT(seen, testing::ElementsAre("message_start", "content_block_start 0",
+                                         "content_block_delta 0", "content_block_delta 0",
+                                         "content_block_stop 0", "content_block_start 1",
+                                         "content_block_delta 1", "content_block_stop 1"));
+}
+
+TEST_F(Messages, RefuseByNameInTheirOwnForm) {
+  const auto refused = [&](json body) {
+    const json answer = post("/v1/messages", body, 400);
+    EXPECT_EQ(answer["type"], "error");
+    EXPECT_EQ(answer["error"]["type"], "invalid_request_error");
+    const std::string message = answer["error"]["message"];
+    return message.substr(0, message.find(':'));
+  };
+  json without = request();
+  without.erase("max_tokens");
+  EXPECT_EQ(refused(without), "max_tokens");
+  EXPECT_EQ(refused(request({{"tools", json::array({{{"name", "a"}}})}})), "tools");
+  EXPECT_EQ(refused(request({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}})),
+            "thinking.type");
+  EXPECT_EQ(refused(request({{"messages", json::array()}})), "messages");
+  const json image = json::array({{{"type", "image"}, {"source", json::object()}}});
+  EXPECT_EQ(refused(request({{"messages", json::array({{{"role", "user"}, {"content", image}}})}})),
+            "messages[0].content[0]");
+  EXPECT_EQ(refused(request({{"messages", json::array({{{"role", "tool"}, {"content", "a"}}})}})),
+            "messages[0].role");
+  const json other = post("/v1/messages", request({{"model", "other"}}), 404);
+  EXPECT_EQ(other["error"]["type"], "not_found_error");
+  // The other dialect's errors stay its own.
+  EXPECT_EQ(post("/v1/chat/completions", json::object(), 400).count("type"), 0u);
+}
+
+TEST(MessagesRead, AsksTheTemplateToThink) {
+  const char* const body = R"({"max_tokens":1,"messages":[{"role":"user","content":"a"},
+    {"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":""},
+                                   {"type":"redacted_thinking","data":""},
+                                   {"type":"text","text":"b"}]},
+    {"role":"user","content":"c"}],"thinking":{"type":"adaptive"},"tools":[],"metadata":{}})";
+  const auto request = read_messages_request(body);
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_EQ(request->chat.enable_thinking, true);
+  EXPECT_EQ(request->messages[1].reasoning, "t");
+  EXPECT_EQ(request->messages[1].content, "b");
+  EXPECT_TRUE(request->chat.add_generation_prompt);
+}
+
+}  // namespace
+}  // namespace kakeya::anthropic
