@@ -1,5 +1,5 @@
 // `--backend cuda` as a user meets it: where a stand-in for NVIDIA's library is found before the
-// machine's own (tests/backend/fake_libcuda.h), and where there is none.
+// machine's own (tests/backend/cuda/fake_libcuda.h), and where there is none.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -43,21 +43,29 @@ TEST_F(Cli, EveryFlagOfTheTableIsOne) {
   }
 }
 
-// Texts between quotation marks in the sources of the library, with the file's name.
-std::vector<std::pair<std::string, std::string>> texts_of_the_library() {
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
+void add_texts_of(const std::filesystem::path& file, Texts& texts) {
   const std::regex text(R"re("(?:[^"\\\n]|\\.)*")re");
-  std::vector<std::pair<std::string, std::string>> texts;
-  const std::filesystem::path root(KAKEYA_SOURCE_DIR "/src");
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-    if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;
-    std::istringstream lines(slurp(entry.path()));
-    for (std::string line; std::getline(lines, line);) {
-      const std::size_t first = line.find_first_not_of(' ');
-      if (first == std::string::npos || line[first] == '#') continue;
-      if (line.compare(first, 2, "//") == 0) continue;
-      for (std::sregex_iterator i(line.begin(), line.end(), text), end; i != end; ++i) {
-        texts.emplace_back(entry.path().filename(), i->str());
-      }
+  std::istringstream lines(slurp(file));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find_first_not_of(' ');
+    if (first == std::string::npos || line[first] == '#') continue;
+    if (line.compare(first, 2, "//") == 0) continue;
+    for (std::sregex_iterator i(line.begin(), line.end(), text), end; i != end; ++i) {
+      texts.emplace_back(file.filename(), i->str());
+    }
+  }
+}
+
+// Texts between quotation marks in the sources of libraries below programs, with the file's name.
+Texts texts_of_the_library() {
+  Texts texts;
+  for (const char* const folder : {"src", "convert", "service", "wire"}) {
+    const std::filesystem::path root = std::filesystem::path(KAKEYA_SOURCE_DIR) / folder;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".cc" || extension == ".h") add_texts_of(entry.path(), texts);
     }
   }
   return texts;
