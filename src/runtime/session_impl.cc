@@ -291,7 +291,9 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
   const Position branch = start_from_cache();
   result.prefill_tokens =
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
-  KAKEYA_TRY(run_prompt(branch, PromptEnd::kLastPass, options.on_prefill));
+  const auto end = options.max_tokens > 0 ? PromptEnd::kLastPass : PromptEnd::kLastToken;
+  KAKEYA_TRY(run_prompt(branch, end, options.on_prefill));
+  result.prefill_seconds = prefill_watch.seconds();
   const auto after_prompt = [&] {
     result.prefill_seconds = prefill_watch.seconds();
     keep_for_others();

@@ -187,6 +187,16 @@ TEST_F(SessionTest, StopsAtAStopIdAMaximumACallbackAndAFullContext) {
   EXPECT_EQ(s->tokens().size(), 64U);
 }
 
+TEST_F(SessionTest, RunsThePromptOfAGenerationOfNoTokens) {
+  const auto s = session(256, 16);
+  ASSERT_OK(s->append(prompt(40)));
+  const auto none = s->generate({.max_tokens = 0});
+  ASSERT_OK(none);
+  EXPECT_TRUE(none->ids.empty());
+  EXPECT_GT(none->prefill_seconds, 0.0);
+  EXPECT_EQ(s->position(), 39);
+}
+
 TEST_F(SessionTest, TellsWhichTokensWereDrafted) {
   const auto s = session();
   ASSERT_OK(s->append(prompt(30)));
