@@ -1,66 +1,21 @@
-// Reports of `kakeya bench` and of bench/peers.
+// Reports of `kakeya bench`.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/median.h"
+#include "eval/bench/probe_limits.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
-
-// A probe reads what it reads while others use the memory, too: a sample beside it may be faster.
-// The fastest of the reports that are kept has 1.04 times the probe's rate.
-constexpr double kMostOfProbe = 1.3;
-// Less than caches hold is read from there, some of it: that of the demo model has 1.9 times.
-constexpr double kMostOfProbeInCaches = 2.0;
-constexpr double kBytesOfCaches = 256.0 * 1024 * 1024;  // the largest ones of one processor, about
-
-double most_of_probe(double bytes) {
-  return bytes < kBytesOfCaches ? kMostOfProbeInCaches : kMostOfProbe;
-}
-
-// Median, least and most of `values` under "median", "min" and "max".
-void check_summary(const Report& summary,
-                   const std::vector<double>& values,
-                   const std::string& at,
-                   RuleChecks& checks) {
-  checks.expect_number(median(values), summary["median"], "headline", at + "/median");
-  checks.expect_number(smallest(values), summary["min"], "headline", at + "/min");
-  checks.expect_number(largest(values), summary["max"], "headline", at + "/max");
-}
-
-void check_peer(const Report& measure,
-                const Report& engine,
-                const std::string& at,
-                RuleChecks& checks) {
-  const std::vector<double> seconds = numbers(engine["seconds"]);
-  check_spread(seconds, at + "/seconds", checks);
-  // The tokens of a sample: the same number in each of them.
-  const Report& speed = engine["tokens_per_second"];
-  std::vector<double> speeds;
-  const double tokens = std::round(speed["max"].get<double>() * smallest(seconds));
-  for (const double each : seconds) speeds.push_back(tokens / each);
-  check_summary(speed, speeds, at + "/tokens_per_second", checks);
-  if (!engine.contains("gb_per_s") || !engine.contains("percent_of_probe")) {
-    checks.expect_count(0, measure["bytes"], "bytes", at + "/bytes");
-    return;
-  }
-  const std::vector<double> probe = numbers(measure["probe_gb_per_s"]);
-  std::vector<double> rates;
-  std::vector<double> shares;
-  for (std::size_t i = 0; i < std::min(seconds.size(), probe.size()); ++i) {
-    rates.push_back(measure["bytes"].get<double>() / seconds[i] / 1e9);
-    shares.push_back(100.0 * rates.back() / probe[i]);
-  }
-  check_summary(engine["gb_per_s"], rates, at + "/gb_per_s", checks);
-  check_summary(engine["percent_of_probe"], shares, at + "/percent_of_probe", checks);
-  const double most = 100.0 * most_of_probe(measure["bytes"].get<double>());
-  checks.expect(largest(shares) <= most, "within-the-machine", at + "/percent_of_probe",
-                fmt::format("expected at most {} %, got {:.0f}", most, largest(shares)));
-}
 
 // Checks what a benchmark of sessions says of their passes.
 void check_step(const Report& result, const std::string& at, RuleChecks& checks) {
@@ -78,8 +33,6 @@ void check_step(const Report& result, const std::string& at, RuleChecks& checks)
   checks.expect(share <= 2.0 * about && about <= 2.0 * share, "headline", at + "/percent_of_probe",
                 fmt::format("expected about {:.0f} %, got {:.0f}", about, share));
 }
-
-}  // namespace
 
 void check_passes(const Report& report, RuleChecks& checks) {
   for (std::size_t i = 0; i < report["passes"].size(); ++i) {
@@ -169,91 +122,181 @@ void check_sessions(const Report& report, RuleChecks& checks) {
   }
 }
 
-namespace {
-
-// Checks one server under one load, in every pair the same requests.
-std::vector<double> check_server(const Report& report,
-                                 const Report& measure,
-                                 const char* engine,
-                                 const std::string& at,
-                                 RuleChecks& checks) {
-  const std::int64_t answers = count(measure["clients"]) * count(report["options"]["requests"]);
-  std::vector<double> speeds;
-  std::vector<double> waits;
-  std::vector<double> longest;
-  for (std::size_t k = 0; k < measure["pairs"].size(); ++k) {
-    const Report& sample = measure["pairs"][k][engine];
-    const std::string of = fmt::format("{}/pairs/{}/{}", at, k, engine);
-    checks.expect_count(answers, sample["answers"], "counts", of + "/answers");
-    checks.expect_count(answers * count(report["options"]["tokens"]), sample["tokens"], "counts",
-                        of + "/tokens");
-    checks.expect(sample["first_token_seconds"] <= sample["first_token_seconds_p99"], "headline",
-                  of + "/first_token_seconds", "expected no more than 99 of 100 took");
-    speeds.push_back(sample["tokens_per_second"].get<double>());
-    waits.push_back(sample["first_token_seconds"].get<double>());
-    longest.push_back(sample["first_token_seconds_p99"].get<double>());
+// Adds up times of sessions, which are kept as tokens a second.
+double seconds_of_sessions(const Report& report) {
+  double sum = 0.0;
+  // While a prompt arrives, tokens of that time alone are counted, which is not said.
+  if (count(report["arriving"]) != 0) return sum;
+  for (const Report& result : report["results"]) {
+    const auto tokens = static_cast<double>(count(result["sessions"]) * count(report["tokens"]));
+    for (const double speed : numbers(result["samples"])) sum += tokens / speed;
   }
-  const Report& claims = measure[engine];
-  const std::string of = at + "/" + engine;
-  checks.expect_number(median(speeds), claims["tokens_per_second"], "headline",
-                       of + "/tokens_per_second");
-  checks.expect_number(median(waits), claims["first_token_seconds"], "headline",
-                       of + "/first_token_seconds");
-  checks.expect_number(median(longest), claims["first_token_seconds_p99"], "headline",
-                       of + "/first_token_seconds_p99");
-  return speeds;
+  return sum;
+}
+
+std::vector<ClaimGroup> pass_claims(const Report& report) {
+  ClaimGroup speed{
+      .title = "Speed of passes", .unit = "tokens/s", .better = Better::kMore, .interval = kSpread};
+  ClaimGroup share{.title = "Bytes read",
+                   .unit = "% of the bandwidth probed in the same second",
+                   .better = Better::kMore,
+                   .reference = 100.0};
+  for (const Report& pass : report["passes"]) {
+    const double rows = field_number(pass["rows"]);
+    const std::string name = rows == 1.0 ? "1 row" : fmt::format("{} rows", rows);
+    std::vector<double> speeds;
+    for (const double seconds : numbers(pass["sample_seconds"])) speeds.push_back(rows / seconds);
+    speed.claims.push_back(claim_of_samples(name, std::move(speeds)));
+    share.claims.push_back({.name = name, .value = field_number(pass["percent_of_probe"])});
+  }
+  return {std::move(speed), std::move(share)};
+}
+
+std::vector<ClaimGroup> operation_claims(const Report& report) {
+  ClaimGroup group{.title = "Where a pass spends its time", .unit = "ms", .better = Better::kLess};
+  for (const Report& operation : report["operations"]) {
+    group.claims.push_back(
+        {.name = field_text(operation["name"]), .value = 1e3 * field_number(operation["seconds"])});
+  }
+  group.claims.push_back({.name = "other", .value = 1e3 * field_number(report["other_seconds"])});
+  return {std::move(group)};
+}
+
+std::vector<ClaimGroup> session_claims(const Report& report) {
+  ClaimGroup speed{.title = "Sessions that decode together",
+                   .unit = "tokens/s of all",
+                   .better = Better::kMore,
+                   .interval = kSpread};
+  ClaimGroup gap{.title = "Longest gap of 99 in 100 tokens", .unit = "ms", .better = Better::kLess};
+  for (const Report& result : report["results"]) {
+    const std::string name = fmt::format("{} sessions", count(result["sessions"]));
+    speed.claims.push_back(claim_of_samples(name, numbers(result["samples"])));
+    gap.claims.push_back({.name = name, .value = 1e3 * field_number(result["gap_seconds_p99"])});
+  }
+  return {std::move(speed), std::move(gap)};
+}
+
+constexpr std::string_view kPasses = R"(
+bench text checked
+passes/*/rows count checked
+passes/*/seconds seconds checked
+passes/*/min_seconds seconds checked
+passes/*/max_seconds seconds checked
+passes/*/tokens_per_second number checked
+passes/*/bytes number checked
+passes/*/gb_per_s number checked
+passes/*/probe_gb_per_s number checked
+passes/*/percent_of_probe number checked
+passes/*/gflop_per_s number stated
+passes/*/distinct_experts number stated
+passes/*/sample_seconds/* seconds measured
+passes/*/sample_probe_gb_per_s/* number measured
+)";
+
+constexpr std::string_view kOperations = R"(
+bench text checked
+rows count stated
+seconds seconds checked
+sample_seconds/* seconds measured
+bytes number result
+probe_gb_per_s number stated
+operations/*/name text stated
+operations/*/calls count stated
+operations/*/seconds seconds checked
+operations/*/bytes number checked
+operations/*/gb_per_s number checked
+other_seconds number checked
+)";
+
+constexpr std::string_view kSessions = R"(
+bench text stated
+context count stated
+tokens count stated
+draft_length limit stated
+arriving count stated
+results/*/sessions count stated
+results/*/tokens_per_second number checked
+results/*/min_tokens_per_second number checked
+results/*/max_tokens_per_second number checked
+results/*/ratio number checked
+results/*/plain_ratio? number result
+results/*/min_plain_ratio? number result
+results/*/max_plain_ratio? number result
+results/*/gap_seconds seconds result
+results/*/gap_seconds_p99 seconds result
+results/*/gap_seconds_max seconds result
+results/*/step_seconds seconds result
+results/*/chunk_times? number result
+results/*/step_bytes number result
+results/*/probe_gb_per_s number result
+results/*/percent_of_probe number result
+results/*/session_bytes count result
+results/*/samples/* number measured
+)";
+
+using enum FlagForm;
+
+constexpr CommandFlag kBatchFlags[] = {
+    {"--sessions", "", kNumbers, "results/*/sessions", "1,2,4,8,16,32,64"},
+    {"--tokens", "", kNumber, "tokens", "32"},
+    {"--draft-length", "", kNumber, "draft_length", "0"},
+    {"--compare-plain", "", kUnsaidFlag},
+    {"--arriving", "", kNumber, "arriving", "0"},
+    {"--repetitions", "", kUnsaid},
+    {"--context", "", kNumber, "context", "64"},
+    {"--model", "-m", kText, "model"},  // of a shape, its name and what it was made of
+    {"--shape", "", kUnsaid},
+    {"--layers", "", kUnsaid},
+    {"--weights", "", kUnsaid},
+};
+
+ReportKind pass_kind(std::string_view name) {
+  return {.name = name,
+          .schemas = {{1, fields_of({kProvenance, kEngine, kPasses})}},
+          .check = check_passes,
+          .claims = pass_claims,
+          .unique_rows = {{"passes", {"rows"}}},
+          .paired_samples = {{"passes/*", "sample_seconds", "sample_probe_gb_per_s"}},
+          .timed_samples = {"passes/*/sample_seconds/*"}};
 }
 
 }  // namespace
 
-void check_servers(const Report& report, RuleChecks& checks) {
-  check_bench_command(report, "servers", 1, checks);
-  const auto pairs = static_cast<std::size_t>(count(report["options"]["pairs"]));
-  for (std::size_t i = 0; i < report["measures"].size(); ++i) {
-    const Report& measure = report["measures"][i];
-    const std::string at = fmt::format("measures/{}", i);
-    checks.expect(measure["pairs"].size() == pairs && pairs >= kFewestSamples, "same-run", at,
-                  fmt::format("expected {} pairs, {} or more", pairs, kFewestSamples));
-    if (measure["pairs"].empty()) continue;
-    const auto ours = check_server(report, measure, "kakeya", at, checks);
-    const auto theirs = check_server(report, measure, "llama.cpp", at, checks);
-    std::vector<double> ratios;
-    for (std::size_t k = 0; k < ours.size(); ++k) ratios.push_back(ours[k] / theirs[k]);
-    check_summary(measure["ratio"], ratios, at + "/ratio", checks);
-  }
+const ReportKind& decode_report() {
+  static const ReportKind kKind = pass_kind("kakeya.bench.decode");
+  return kKind;
 }
 
-void check_peers(const Report& report, RuleChecks& checks) {
-  check_bench_command(report, "peers", 1, checks);
-  for (const char* engine : {"kakeya", "llama.cpp"}) {
-    const std::string at = std::string("starts/") + engine;
-    for (const Report& start : report["starts"][engine]) {
-      checks.expect(start["load_seconds"] <= start["seconds"], "headline", at,
-                    "expected loading to take no longer than the start that it is part of");
-    }
-    const Report& memory = report["memory"][engine];
-    checks.expect(count(memory["own"]) <= count(memory["peak"]), "bytes",
-                  std::string("memory/") + engine, "expected no more than at the peak");
-  }
-  for (std::size_t i = 0; i < report["measures"].size(); ++i) {
-    const Report& measure = report["measures"][i];
-    const std::string at = fmt::format("measures/{}", i);
-    const Report& ours = measure["engines"]["kakeya"];
-    const Report& theirs = measure["engines"]["llama.cpp"];
-    const std::vector<double> seconds = numbers(ours["seconds"]);
-    const std::vector<double> others = numbers(theirs["seconds"]);
-    const auto pairs = static_cast<std::size_t>(count(report["pairs"]));
-    checks.expect(seconds.size() == pairs && others.size() == pairs && pairs >= kFewestSamples &&
-                      measure["probe_gb_per_s"].size() == pairs,
-                  "same-run", at, fmt::format("expected {} samples of each, five or more", pairs));
-    std::vector<double> ratios;
-    for (std::size_t k = 0; k < std::min(seconds.size(), others.size()); ++k) {
-      ratios.push_back(others[k] / seconds[k]);
-    }
-    check_summary(measure["ratio"], ratios, at + "/ratio", checks);
-    check_peer(measure, ours, at + "/engines/kakeya", checks);
-    check_peer(measure, theirs, at + "/engines/llama.cpp", checks);
-  }
+const ReportKind& prefill_report() {
+  static const ReportKind kKind = pass_kind("kakeya.bench.prefill");
+  return kKind;
+}
+
+const ReportKind& verify_report() {
+  static const ReportKind kKind = pass_kind("kakeya.bench.verify");
+  return kKind;
+}
+
+const ReportKind& operations_report() {
+  static const ReportKind kKind = {.name = "kakeya.bench.operations",
+                                   .schemas = {{1, fields_of({kProvenance, kEngine, kOperations})}},
+                                   .check = check_operations,
+                                   .claims = operation_claims,
+                                   .unique_rows = {{"operations", {"name"}}},
+                                   .timed_samples = {"sample_seconds/*"}};
+  return kKind;
+}
+
+const ReportKind& batch_report() {
+  static const ReportKind kKind = {.name = "kakeya.bench.batch",
+                                   .schemas = {{1, fields_of({kProvenance, kEngine, kSessions})}},
+                                   .check = check_sessions,
+                                   .claims = session_claims,
+                                   .unique_rows = {{"results", {"sessions"}}},
+                                   .seconds_behind_speeds = seconds_of_sessions,
+                                   .commands = {"bench-batch"},
+                                   .flags = kBatchFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

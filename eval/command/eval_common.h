@@ -18,21 +18,6 @@
 
 namespace kakeya::cli {
 
-// Each adds its subcommand to `kakeya eval`.
-void add_eval_spec_command(CLI::App& eval, int& exit_code);
-void add_eval_kv_command(CLI::App& eval, int& exit_code);
-void add_eval_perplexity_command(CLI::App& eval, int& exit_code);
-void add_eval_kl_command(CLI::App& eval, int& exit_code);
-void add_eval_drafter_parity_command(CLI::App& eval, int& exit_code);
-void add_eval_overlap_command(CLI::App& eval, int& exit_code);
-void add_eval_niah_command(CLI::App& eval, int& exit_code);
-void add_eval_humaneval_command(CLI::App& eval, int& exit_code);
-void add_eval_gsm8k_command(CLI::App& eval, int& exit_code);
-void add_eval_longrun_command(CLI::App& eval, int& exit_code);
-void add_eval_multitenant_command(CLI::App& eval, int& exit_code);
-void add_eval_gate_command(CLI::App& eval, int& exit_code);
-void add_eval_report_command(CLI::App& eval, int& exit_code);
-
 // The folder of the public sets: `named`, or where they lie in the repository or as installed.
 // Errors: kNotFound.
 Result<std::string> data_folder(const std::string& named);

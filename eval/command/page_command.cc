@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/report/claim_chart.h"
 #include "eval/report/report_page.h"

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/drafter/drafter_parity.h"
 #include "eval/drafter/drafter_parity_report.h"

@@ -3,13 +3,17 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/drafter/drafter_parity_report.h"
 #include "eval/report/derived_checks.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
+namespace {
 
 void check_drafter_parity(const Report& report, RuleChecks& checks) {
   const auto parity = read_report_fields<ParityReport>(report, checks);
@@ -42,6 +46,44 @@ void check_drafter_parity(const Report& report, RuleChecks& checks) {
   checks.expect(tokens >= kFewestParityTokens, "samples", "rows",
                 fmt::format("expected {} tokens or more behind an agreement, got {}",
                             kFewestParityTokens, tokens));
+}
+
+std::vector<ClaimGroup> parity_claims(const Report& report) {
+  const auto parity = read_fields<ParityReport>(report);
+  if (!parity) return {};
+  ClaimGroup agreement{
+      .title = "Drafted tokens that are the reference's", .unit = "share", .better = Better::kMore};
+  agreement.claims.push_back(
+      {.name = report["backend"].get<std::string>() + " against " + parity->reference.backend,
+       .value = parity_totals(parity->rows).agreement()});
+  return {std::move(agreement)};
+}
+
+using enum FlagForm;
+
+constexpr CommandFlag kParityFlags[] = {
+    {"--set", "", kText, "options/set", "humaneval"},
+    {"--limit", "", kNumber, "options/limit", "3"},
+    {"--blocks", "", kNumber, "options/blocks", "4"},
+    {"--block-tokens", "", kNumber, "options/block_tokens", "8"},
+    {"--min-agreement", "", kUnsaid},
+    {"--compute", "", kText, "compute|session/compute", "f32"},
+    {"--reference-backend", "", kUnsaid},
+    {"--reference-compute", "", kText, "reference/compute", "f32"},
+    {"--reference-draft", "", kText, "reference/draft"},
+};
+
+}  // namespace
+
+const ReportKind& drafter_parity_report() {
+  static const ReportKind kKind = {.name = "kakeya.eval.drafter-parity",
+                                   .schemas = engine_schemas(1, list_fields<ParityReport>()),
+                                   .check = check_drafter_parity,
+                                   .claims = parity_claims,
+                                   .unique_rows = {{"rows", {"prompt", "context"}}},
+                                   .commands = {"drafter-parity"},
+                                   .flags = kParityFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

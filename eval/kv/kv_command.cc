@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/kv/kv_eval.h"
 #include "eval/kv/kv_report.h"

@@ -5,10 +5,14 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "eval/report/builtin_sets.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -140,8 +144,6 @@ void check_rows_asked(const Report& report, const ReportCommand& command, RuleCh
   }
 }
 
-}  // namespace
-
 void check_keys_and_values(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
   check_rows_asked(report, command, checks);
@@ -157,6 +159,88 @@ void check_keys_and_values(const Report& report, RuleChecks& checks) {
   }
   checks.expect(report["exact"].get<bool>() == exact, "exact-is-exact", "exact",
                 fmt::format("expected {}, got {}", exact, !exact));
+}
+
+std::vector<ClaimGroup> keys_and_values_claims(const Report& report) {
+  std::vector<ClaimGroup> groups;
+  for (const Report& text : report["texts"]) {
+    const std::string of =
+        fmt::format("{}, {} tokens", field_text(text["set"]), count(text["length"]));
+    ClaimGroup far{.title = "How far from exact: " + of,
+                   .unit = "mean divergence, nats",
+                   .better = Better::kLess};
+    ClaimGroup bytes{
+        .title = "Keys and values: " + of, .unit = "bytes a token", .better = Better::kLess};
+    for (const Report& mode : text["modes"]) {
+      const std::string name = field_text(mode["mode"]);
+      far.claims.push_back({.name = name, .value = field_number(mode["mean_kl"])});
+      bytes.claims.push_back({.name = name, .value = field_number(mode["kv_bytes_per_token"])});
+    }
+    groups.push_back(std::move(far));
+    groups.push_back(std::move(bytes));
+  }
+  return groups;
+}
+
+constexpr std::string_view kKeysAndValues = R"(
+options/lengths/* count checked
+options/limit count stated
+options/chunk count stated
+options/needle_tokens count stated
+modes/*/mode text checked
+modes/*/control? text checked
+texts/*/set text stated
+texts/*/length count checked
+texts/*/texts count checked
+texts/*/modes/*/mode text checked
+texts/*/modes/*/positions count checked
+texts/*/modes/*/mean_kl number result
+texts/*/modes/*/p99_kl number result
+texts/*/modes/*/top1_agreement share result
+texts/*/modes/*/reference_perplexity number checked
+texts/*/modes/*/perplexity number result
+texts/*/modes/*/kv_bytes/full count checked
+texts/*/modes/*/kv_bytes/sliding count checked
+texts/*/modes/*/kv_bytes/codes count checked
+texts/*/modes/*/kv_bytes/total count checked
+texts/*/modes/*/kv_bytes_per_token number result
+needles/*/set text stated
+needles/*/length count checked
+needles/*/prompts count checked
+needles/*/prompt_tokens count result
+needles/*/reference_found count checked
+needles/*/modes/*/mode text checked
+needles/*/modes/*/found count result
+needles/*/modes/*/same_output count result
+exact flag checked
+)";
+
+using enum FlagForm;
+
+constexpr CommandFlag kKeysAndValuesFlags[] = {
+    {"--modes", "", kNames, "modes/*/mode"},  // and others: asked_rules.cc
+    {"--lengths", "", kNumbers, "options/lengths/*", "512,1024,2048,4096"},
+    {"--texts", "", kNames, "texts/*/set|needles/*/set", "wikitext2,code,prose,needle"},
+    {"--limit", "", kNumber, "options/limit", "0"},
+    {"--chunk", "", kNumber, "options/chunk", "64"},
+    {"", "", kNumber, "session/chunk", "512"},
+    {"", "", kNumber, "options/needle_tokens", "16"},
+    {"--projections", "", kUnsaid},
+};
+
+}  // namespace
+
+const ReportKind& keys_and_values_report() {
+  static const ReportKind kKind = {.name = "kakeya.eval.kv",
+                                   .schemas = engine_schemas(2, fields_of({kKeysAndValues})),
+                                   .check = check_keys_and_values,
+                                   .claims = keys_and_values_claims,
+                                   .unique_rows = {{"modes", {"mode"}},
+                                                   {"texts", {"set", "length"}},
+                                                   {"needles", {"set", "length"}}},
+                                   .commands = {"kv"},
+                                   .flags = kKeysAndValuesFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

@@ -14,6 +14,7 @@
 #include "cli/sha256.h"
 #include "cli/system_facts.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/longrun/longrun_eval.h"
 

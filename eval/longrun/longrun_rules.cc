@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/longrun/longrun_report.h"
 #include "eval/report/derived_checks.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -118,8 +121,6 @@ void check_answers(const LongRunReport& run, RuleChecks& checks) {
                             run.options.sessions, others));
 }
 
-}  // namespace
-
 void check_longrun(const Report& report, RuleChecks& checks) {
   const auto read = read_report_fields<LongRunReport>(report, checks);
   if (!read) return;
@@ -136,6 +137,58 @@ void check_longrun(const Report& report, RuleChecks& checks) {
   check_answers(run, checks);
   checks.expect(run.failures.empty(), "lossless", "failures",
                 "expected an answer of every conversation");
+}
+
+std::vector<ClaimGroup> longrun_claims(const Report& report) {
+  const auto run = read_fields<LongRunReport>(report);
+  if (!run) return {};
+  ClaimGroup time{.title = "A round, by bucket",
+                  .unit = "ms, median and 95 of 100",
+                  .better = Better::kLess,
+                  .interval = "median and 95 of 100 rounds"};
+  ClaimGroup memory{.title = "Memory, by bucket", .unit = "MiB", .better = Better::kLess};
+  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
+  for (const LongRunBucket& bucket : run->buckets) {
+    const std::string name = fmt::format("from {:.0f} s on", bucket.begin_seconds);
+    time.claims.push_back(
+        {.name = name, .value = bucket.p50_ms, .interval = {{bucket.p50_ms, bucket.p95_ms}}});
+    memory.claims.push_back({.name = name + ", ledger", .value = mebibytes(bucket.ledger_bytes)});
+    memory.claims.push_back(
+        {.name = name + ", resident", .value = mebibytes(bucket.resident_bytes)});
+  }
+  return {std::move(time), std::move(memory)};
+}
+
+using enum FlagForm;
+
+constexpr CommandFlag kLongRunFlags[] = {
+    {"--minutes", "", kNumber, "options/minutes"},
+    {"--tokens", "", kNumber, "options/tokens", "0"},
+    {"--bucket-minutes", "", kUnsaid},
+    {"--sessions", "", kNumber, "options/sessions", "1"},
+    {"--set", "", kText, "options/set"},
+    {"--prompts", "", kUnsaid},
+    {"--limit", "", kUnsaid},
+    {"--temperature", "", kNumber, "options/temperature", "1"},
+    {"--seed", "", kNumber, "options/seed", "0"},
+    {"--window", "", kNumber, "options/window|session/window", "1024"},
+    {"--sink", "", kNumber, "options/sink|session/sink", "4"},
+    {"--evicted-full", "", kText, "options/evicted_full|session/evicted_full", "drop"},
+    {"--evicted-sliding", "", kText, "options/evicted_sliding|session/evicted_sliding", "keep"},
+};
+
+}  // namespace
+
+const ReportKind& longrun_report() {
+  static const ReportKind kKind = {.name = "kakeya.longrun",
+                                   .schemas = engine_schemas(1, list_fields<LongRunReport>()),
+                                   .check = check_longrun,
+                                   .claims = longrun_claims,
+                                   .unique_rows = {{"prompts", {"prompt"}}},
+                                   .timed_samples = {"seconds"},
+                                   .commands = {"longrun"},
+                                   .flags = kLongRunFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

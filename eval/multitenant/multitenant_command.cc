@@ -12,6 +12,7 @@
 #include "cli/internal_engine.h"
 #include "cli/sha256.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/multitenant/multitenant_eval.h"
 #include "runtime/session_drafts.h"

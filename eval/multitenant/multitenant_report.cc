@@ -1,11 +1,8 @@
 #include "eval/multitenant/multitenant_report.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/median.h"
-#include "eval/report/report_claims.h"
-#include "eval/report/report_tables.h"
 
 namespace kakeya::eval {
 namespace {
@@ -72,37 +69,6 @@ bool TenantArmReport::equal() const {
 
 bool TenantsReport::outputs_equal() const {
   return std::ranges::all_of(arms, &TenantArmReport::equal);
-}
-
-std::vector<ReportField> multitenant_fields() {
-  return list_fields<TenantsReport>();
-}
-
-std::vector<ClaimGroup> multitenant_claims(const Report& report) {
-  const auto tenants = read_fields<TenantsReport>(report);
-  if (!tenants) return {};
-  ClaimGroup speed{.title = "All requests together",
-                   .unit = "times one after the other",
-                   .better = Better::kMore,
-                   .reference = 1.0,
-                   .interval = kSpread};
-  ClaimGroup fairness{.title = "Fairness, where lengths are equal",
-                      .unit = "Jain's index",
-                      .better = Better::kMore};
-  ClaimGroup bytes{.title = "Memory of all together",
-                   .unit = "times what they take alone, added up",
-                   .better = Better::kLess,
-                   .reference = 1.0};
-  for (const TenantArmReport& arm : tenants->arms) {
-    speed.claims.push_back(
-        claim_of_samples(arm.arm.name, ratios(arm.solo_seconds, arm.together_seconds)));
-    bytes.claims.push_back({.name = arm.arm.name, .value = arm.bytes_ratio()});
-    if (!arm.arm.equal_lengths) continue;
-    fairness.claims.push_back({.name = arm.arm.name, .value = arm.fairness()});
-  }
-  std::vector<ClaimGroup> groups = {std::move(speed), std::move(bytes)};
-  if (!fairness.claims.empty()) groups.push_back(std::move(fairness));
-  return groups;
 }
 
 }  // namespace kakeya::eval

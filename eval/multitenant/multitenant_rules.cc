@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/multitenant/multitenant_report.h"
 #include "eval/multitenant/tenant_arms.h"
 #include "eval/report/derived_checks.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -116,8 +119,6 @@ void check_arm(const TenantsReport& report,
                 "expected a session that takes some");
 }
 
-}  // namespace
-
 void check_multitenant(const Report& report, RuleChecks& checks) {
   const auto tenants = read_report_fields<TenantsReport>(report, checks);
   if (!tenants) return;
@@ -137,6 +138,61 @@ void check_multitenant(const Report& report, RuleChecks& checks) {
     }
     check_arm(*tenants, arms[i], at, checks);
   }
+}
+
+std::vector<ClaimGroup> multitenant_claims(const Report& report) {
+  const auto tenants = read_fields<TenantsReport>(report);
+  if (!tenants) return {};
+  ClaimGroup speed{.title = "All requests together",
+                   .unit = "times one after the other",
+                   .better = Better::kMore,
+                   .reference = 1.0,
+                   .interval = kSpread};
+  ClaimGroup fairness{.title = "Fairness, where lengths are equal",
+                      .unit = "Jain's index",
+                      .better = Better::kMore};
+  ClaimGroup bytes{.title = "Memory of all together",
+                   .unit = "times what they take alone, added up",
+                   .better = Better::kLess,
+                   .reference = 1.0};
+  for (const TenantArmReport& arm : tenants->arms) {
+    speed.claims.push_back(
+        claim_of_samples(arm.arm.name, ratios(arm.solo_seconds, arm.together_seconds)));
+    bytes.claims.push_back({.name = arm.arm.name, .value = arm.bytes_ratio()});
+    if (!arm.arm.equal_lengths) continue;
+    fairness.claims.push_back({.name = arm.arm.name, .value = arm.fairness()});
+  }
+  std::vector<ClaimGroup> groups = {std::move(speed), std::move(bytes)};
+  if (!fairness.claims.empty()) groups.push_back(std::move(fairness));
+  return groups;
+}
+
+using enum FlagForm;
+
+constexpr CommandFlag kTenantFlags[] = {
+    {"--sessions", "", kNumber, "options/sessions", "8"},
+    {"--max-tokens", "-n", kNumber, "options/max_tokens", "64"},
+    {"--pairs", "", kNumber, "options/pairs", "5"},
+    {"--prompts", "", kUnsaid},
+    {"--limit", "", kNumber, "options/limit", "0"},
+    {"--temperature", "", kNumber, "options/temperature", "1"},
+    {"--seed", "", kNumber, "options/seed", "1"},
+};
+
+}  // namespace
+
+const ReportKind& multitenant_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.multitenant",
+      .schemas = engine_schemas(1, list_fields<TenantsReport>()),
+      .check = check_multitenant,
+      .claims = multitenant_claims,
+      .unique_rows = {{"arms", {"arm"}}},
+      .paired_samples = {{"arms/*", "solo_seconds", "together_seconds"}},
+      .timed_samples = {"arms/*/solo_seconds/*", "arms/*/together_seconds/*"},
+      .commands = {"multitenant"},
+      .flags = kTenantFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

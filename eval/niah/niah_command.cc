@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/sha256.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/niah/niah_eval.h"
 #include "eval/niah/niah_flags.h"

@@ -5,11 +5,15 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "eval/niah/niah_claims.h"
 #include "eval/report/kv_modes.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -115,8 +119,6 @@ void check_needle_options(const Report& report, RuleChecks& checks) {
                 "options/max_tokens", "expected what the command says (--max-tokens)");
 }
 
-}  // namespace
-
 void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
   check_needle_options(report, checks);
   const std::vector<std::string> modes = niah_modes_of(report);
@@ -162,6 +164,112 @@ void check_needles_in_haystacks(const Report& report, RuleChecks& checks) {
     checks.expect_number(claim.interval().low, got["low"], "recall", at + "/low");
     checks.expect_number(claim.interval().high, got["high"], "recall", at + "/high");
   }
+}
+
+std::vector<ClaimGroup> needle_claims(const Report& report) {
+  std::map<std::int64_t, ClaimGroup> by_length;
+  for (const Report& claim : report["claims"]) {
+    if (!claim.contains("recall")) continue;
+    ClaimGroup& group = by_length[count(claim["length"])];
+    Claim row{.name = field_text(claim["mode"]), .value = field_number(claim["recall"])};
+    if (claim.contains("low") && claim.contains("high")) {
+      row.interval = {field_number(claim["low"]), field_number(claim["high"])};
+    }
+    group.claims.push_back(std::move(row));
+  }
+  std::vector<ClaimGroup> groups;
+  for (auto& [length, group] : by_length) {
+    group.title = fmt::format("Needles found, {} tokens", length);
+    group.unit = "share found";
+    group.better = Better::kMore;
+    group.interval = kConfidence;
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+constexpr std::string_view kNeedlesInHaystacks = R"(
+options/lengths/* count checked
+options/depths/* count checked
+options/samples count checked
+options/needles count checked
+options/distractors count stated
+options/hops count checked
+options/seed count stated
+options/max_tokens count stated
+options/haystack text stated
+modes/*/mode text checked
+modes/*/control? text stated
+samples/*/length count checked
+samples/*/depth count checked
+samples/*/index count checked
+samples/*/sha256 hash result
+samples/*/tokens count checked
+samples/*/needle_at count result
+samples/*/answers count checked
+samples/*/replies/*/mode text checked
+samples/*/replies/*/sha256? hash result
+samples/*/replies/*/found? count measured
+samples/*/replies/*/seconds seconds measured
+samples/*/replies/*/evicted_rows? count measured
+samples/*/replies/*/restored_rows? count measured
+samples/*/replies/*/codes_matter? flag measured
+samples/*/replies/*/error? text stated
+claims/*/mode text checked
+claims/*/length count checked
+claims/*/samples count checked
+claims/*/found count checked
+claims/*/errors count checked
+claims/*/recall? share checked
+claims/*/low? share checked
+claims/*/high? share checked
+)";
+
+using enum FlagForm;
+
+constexpr CommandFlag kNeedleFlags[] = {
+    {"--lengths", "", kNumbers, "options/lengths/*", "512,1024,2048"},
+    {"--depths", "", kNumbers, "options/depths/*", "0,25,50,75,100"},
+    {"--samples", "", kUnsaid},  // with --limit: check_needle_options()
+    {"--limit", "", kUnsaid},
+    {"--needles", "", kNumber, "options/needles", "1"},
+    {"--distractors", "", kNumber, "options/distractors", "0"},
+    {"--hops", "", kNumber, "options/hops", "0"},
+    {"--seed", "", kNumber, "options/seed", "42"},
+    {"--haystack", "", kUnsaid},  // with --file: check_needle_options()
+    {"--file", "", kUnsaid},
+    {"--modes", "", kNames, "modes/*/mode"},
+    {"--max-tokens", "-n", kNumber, "options/max_tokens"},
+    {"--chunk", "", kNumber, "options/chunk", "64"},
+    {"", "", kNumber, "session/chunk", "512"},
+    {"--svg", "", kUnsaid},
+};
+
+}  // namespace
+
+const ReportKind& niah_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.niah",
+      .schemas =
+          engine_schemas(1, fields_of({kNeedlesInHaystacks, "options/chunk count stated\n"})),
+      .check = check_needles_in_haystacks,
+      .claims = needle_claims,
+      .unique_rows = {{"modes", {"mode"}}, {"samples", {"sha256"}}},
+      .timed_samples = {"samples/*/replies/*/seconds"},
+      .commands = {"niah"},
+      .flags = kNeedleFlags};
+  return kKind;
+}
+
+const ReportKind& served_niah_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.served-niah",
+      .schemas = {{1, fields_of({kProvenance, kNeedlesInHaystacks, kServed})}},
+      .check = check_needles_in_haystacks,
+      .claims = needle_claims,
+      .unique_rows = {{"samples", {"sha256"}}},
+      .timed_samples = {"samples/*/replies/*/seconds"}};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/overlap/overlap_eval.h"
 #include "eval/overlap/routing_log.h"

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/overlap/overlap_report.h"
 #include "eval/report/derived_checks.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -33,8 +36,6 @@ void check_rows(const OverlapReport& overlap,
   }
 }
 
-}  // namespace
-
 void check_overlap(const Report& report, RuleChecks& checks) {
   const auto overlap = read_report_fields<OverlapReport>(report, checks);
   if (!overlap) return;
@@ -52,6 +53,58 @@ void check_overlap(const Report& report, RuleChecks& checks) {
     check_rows(*overlap, set.text, at + "/text", checks);
     check_rows(*overlap, set.drafts, at + "/drafts", checks);
   }
+}
+
+void add_overlap_claims(const std::string& set,
+                        const std::vector<OverlapRow>& rows,
+                        ClaimGroup& group) {
+  for (const OverlapRow& row : rows) {
+    group.claims.push_back({.name = fmt::format("{}, {} rows", set, row.rows),
+                            .value = row.mean_distinct() / row.uniform});
+  }
+}
+
+std::vector<ClaimGroup> overlap_claims(const Report& report) {
+  const auto overlap = read_fields<OverlapReport>(report);
+  if (!overlap) return {};
+  ClaimGroup text{.title = "Experts that neighbouring rows load",
+                  .unit = "of what independent routing would load",
+                  .better = Better::kLess,
+                  .reference = 1.0};
+  ClaimGroup drafts = text;
+  drafts.title = "Experts that drafted blocks load";
+  for (const OverlapSetReport& set : overlap->sets) {
+    add_overlap_claims(set.set, set.text, text);
+    add_overlap_claims(set.set, set.drafts, drafts);
+  }
+  std::vector<ClaimGroup> groups;
+  if (!text.claims.empty()) groups.push_back(std::move(text));
+  if (!drafts.claims.empty()) groups.push_back(std::move(drafts));
+  return groups;
+}
+
+using enum FlagForm;
+
+constexpr CommandFlag kOverlapFlags[] = {
+    {"--sets", "", kNames, "sets/*/set", "wikitext2,code,humaneval,mt_bench"},
+    {"--limit", "", kNumber, "options/limit", "20"},
+    {"--max-tokens", "-n", kNumber, "options/max_tokens", "64"},
+    // Without a drafter there are none, whatever was asked for: check_overlap().
+    {"--draft-length", "", kUnsaid},
+};
+
+}  // namespace
+
+const ReportKind& overlap_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.overlap",
+      .schemas = engine_schemas(1, list_fields<OverlapReport>()),
+      .check = check_overlap,
+      .claims = overlap_claims,
+      .unique_rows = {{"sets", {"set"}}, {"sets/*/text", {"rows"}}, {"sets/*/drafts", {"rows"}}},
+      .commands = {"overlap"},
+      .flags = kOverlapFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

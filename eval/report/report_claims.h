@@ -29,18 +29,16 @@ struct ClaimGroup {
   std::vector<Claim> claims = {};
 };
 
-// The claims of a report whose fields were checked (check_fields); empty for a kind without groups.
+// The claims of a report whose fields were checked (check_fields); empty for an unknown kind.
 std::vector<ClaimGroup> claims_of(const Report& report);
 
-// The claims of one kind, each in the folder of its evaluation.
-std::vector<ClaimGroup> longrun_claims(const Report& report);
-std::vector<ClaimGroup> multitenant_claims(const Report& report);
-std::vector<ClaimGroup> overlap_claims(const Report& report);
-std::vector<ClaimGroup> parity_claims(const Report& report);
-
+inline constexpr const char* kConfidence = "95 % interval";
 // For claims whose interval is the least and the most of their samples.
 inline constexpr const char* kSpread = "least and most of the samples";
 Claim claim_of_samples(std::string name, std::vector<double> samples);
+// The text or the number at a field.
+std::string field_text(const Report& value);
+double field_number(const Report& value);
 // Ratios element by element, of as many as both have.
 std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to);
 

@@ -146,6 +146,17 @@ const char* type_text(FieldType type) {
   return "a field";
 }
 
+std::vector<std::string> names_of(std::string_view path) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    names.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
 const ReportField* find_field(std::span<const ReportField> fields, std::string_view at) {
   const std::vector<std::string> names = names_of(at);
   const auto stands_for = [](std::string_view pattern, std::string_view name) {

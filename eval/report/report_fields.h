@@ -47,7 +47,6 @@ struct ReportField {
 
 // The fields of a kind of reports, as its "schema" says; empty for one that is not known.
 std::span<const ReportField> report_fields(std::string_view schema);
-std::vector<std::string> report_schemas();
 
 // A problem of a report: "sets/0/tokens", "expected a count, got -1".
 struct FieldProblem {

@@ -4,11 +4,10 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
-#include <map>
 
 #include "base/status.h"
+#include "eval/report/report_kind.h"
 #include "eval/report/report_rules.h"
 
 namespace kakeya::eval {
@@ -48,30 +47,6 @@ constexpr std::array kRules = {
              "hold them"},
 };
 
-using Rules = void (*)(const Report& report, RuleChecks& checks);
-
-// Maps the name of a kind to its rules, for all of its versions.
-const std::map<std::string, Rules, std::less<>>& rules_of_kinds() {
-  static const std::map<std::string, Rules, std::less<>> kKinds = {
-      {"kakeya.eval.spec", check_speculation},
-      {"kakeya.eval.kv", check_keys_and_values},
-      {"kakeya.eval.perplexity", check_perplexity},
-      {"kakeya.eval.kl", check_divergence},
-      {"kakeya.eval.drafter-parity", check_drafter_parity},
-      {"kakeya.eval.overlap", check_overlap},
-      {"kakeya.eval.niah", check_needles_in_haystacks},
-      {"kakeya.eval.served-niah", check_needles_in_haystacks},
-      {"kakeya.eval.task", check_tasks},
-      {"kakeya.eval.served-task", check_served_tasks},
-      {"kakeya.longrun", check_longrun},
-      {"kakeya.multitenant", check_multitenant},
-      {"kakeya.bench.operations", check_operations},
-      {"kakeya.bench.batch", check_sessions},
-      {"kakeya.peers", check_peers},
-      {"kakeya.servers", check_servers}};
-  return kKinds;
-}
-
 }  // namespace
 
 std::span<const GateRule> gate_rules() {
@@ -97,11 +72,11 @@ Result<Report> read_report(const std::string& path) {
 std::vector<GateFinding> check_report(const Report& report) {
   const auto schema = report.is_object() ? report.find("schema") : report.end();
   const bool named = report.is_object() && schema != report.end() && schema->is_string();
-  const std::string kind = named ? schema->get<std::string>() : std::string();
-  const std::span<const ReportField> fields = report_fields(kind);
+  const std::string schema_name = named ? schema->get<std::string>() : std::string();
+  const std::span<const ReportField> fields = report_fields(schema_name);
   if (fields.empty()) {
-    return {
-        {"schema", "schema", "expected a kind that is known, got '" + kind.substr(0, 60) + "'"}};
+    return {{"schema", "schema",
+             "expected a kind that is known, got '" + schema_name.substr(0, 60) + "'"}};
   }
   std::vector<GateFinding> findings;
   for (const FieldProblem& problem : check_fields(report, fields)) {
@@ -114,9 +89,7 @@ std::vector<GateFinding> check_report(const Report& report) {
   check_projections(report, checks);
   check_once(report, checks);
   check_run_time(report, checks);
-  const auto rules = rules_of_kinds().find(kind.substr(0, kind.rfind('/')));
-  if (rules != rules_of_kinds().end()) rules->second(report, checks);
-  if (report.contains("passes")) check_passes(report, checks);
+  if (const ReportKind* kind = find_report_kind(schema_name)) kind->check(report, checks);
   return findings;
 }
 

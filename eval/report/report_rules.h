@@ -85,21 +85,5 @@ void check_bench_command(const Report& report,
                          RuleChecks& checks);
 // Checks that reports of versions which name what restored rows name all of it.
 void check_projections(const Report& report, RuleChecks& checks);
-void check_speculation(const Report& report, RuleChecks& checks);
-void check_keys_and_values(const Report& report, RuleChecks& checks);
-void check_perplexity(const Report& report, RuleChecks& checks);
-void check_divergence(const Report& report, RuleChecks& checks);
-void check_drafter_parity(const Report& report, RuleChecks& checks);
-void check_overlap(const Report& report, RuleChecks& checks);
-void check_needles_in_haystacks(const Report& report, RuleChecks& checks);
-void check_tasks(const Report& report, RuleChecks& checks);
-void check_served_tasks(const Report& report, RuleChecks& checks);
-void check_longrun(const Report& report, RuleChecks& checks);
-void check_multitenant(const Report& report, RuleChecks& checks);
-void check_passes(const Report& report, RuleChecks& checks);
-void check_operations(const Report& report, RuleChecks& checks);
-void check_sessions(const Report& report, RuleChecks& checks);
-void check_servers(const Report& report, RuleChecks& checks);
-void check_peers(const Report& report, RuleChecks& checks);
 
 }  // namespace kakeya::eval

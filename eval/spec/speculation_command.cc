@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/prompts/prompt_set.h"
 #include "eval/spec/speculation_eval.h"

@@ -2,9 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/median.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 
 namespace kakeya::eval {
 namespace {
@@ -124,8 +130,6 @@ void check_outputs(const Report& set, const std::string& at, RuleChecks& checks)
       fmt::format("expected no output to differ where times are compared, got {}", differing));
 }
 
-}  // namespace
-
 void check_speculation(const Report& report, RuleChecks& checks) {
   const Report& sets = report["sets"];
   const Report& options = report["options"];
@@ -167,6 +171,101 @@ void check_speculation(const Report& report, RuleChecks& checks) {
       std::ranges::all_of(sets, [](const Report& set) { return set["differing"].empty(); });
   checks.expect(report["outputs_equal"].get<bool>() == equal, "lossless", "outputs_equal",
                 fmt::format("expected {}, got {}", equal, !equal));
+}
+
+std::vector<ClaimGroup> speculation_claims(const Report& report) {
+  ClaimGroup time{.title = "Time of decoding with drafts",
+                  .unit = "times plain decoding",
+                  .better = Better::kLess,
+                  .reference = 1.0,
+                  .interval = kSpread};
+  ClaimGroup tokens{.title = "Tokens of a round", .unit = "tokens", .better = Better::kMore};
+  for (const Report& set : report["sets"]) {
+    const std::string name = field_text(set["set"]);
+    time.claims.push_back(claim_of_samples(
+        name, ratios(numbers(set["speculative_seconds"]), numbers(set["plain_seconds"]))));
+    tokens.claims.push_back({.name = name, .value = field_number(set["tokens_per_round"])});
+  }
+  return {std::move(time), std::move(tokens)};
+}
+
+constexpr std::string_view kSpeculation = R"(
+draft text stated
+drafter_block count stated
+options/max_tokens count stated
+options/pairs count checked
+options/limit count stated
+options/draft_length text stated
+options/forced_rejection flag checked
+options/temperature number stated
+options/seed count stated
+options/mask_mode? text stated
+options/embed_scale? text stated
+options/unfused? flag stated
+costs?/verify_seconds/* seconds measured
+costs?/draft_seconds/* seconds measured
+sets/*/set text stated
+sets/*/prompts count checked
+sets/*/prompt_tokens count result
+sets/*/tokens count checked
+sets/*/outputs_equal count checked
+sets/*/differing/*? text checked
+sets/*/rounds count checked
+sets/*/drafting_rounds count checked
+sets/*/drafted count checked
+sets/*/accepted count checked
+sets/*/accepted_per_round number checked
+sets/*/acceptance_length number checked
+sets/*/tokens_per_round number checked
+sets/*/acceptance_by_depth/*?/depth count checked
+sets/*/acceptance_by_depth/*?/rounds count checked
+sets/*/acceptance_by_depth/*?/accepted count checked
+sets/*/acceptance_by_depth/*?/share share checked
+sets/*/plain_seconds/* seconds measured
+sets/*/speculative_seconds/* seconds measured
+sets/*/measuring_seconds? number stated
+sets/*/plain_tokens_per_second number checked
+sets/*/speculative_tokens_per_second number checked
+sets/*/time_ratio number checked
+sets/*/steady_time_ratio number checked
+sets/*/speedup number checked
+sets/*/plain_sha256 hash checked
+sets/*/speculative_sha256 hash checked
+sets/*/recall?/answers count checked
+sets/*/recall?/plain count checked
+sets/*/recall?/speculative count checked
+outputs_equal flag checked
+slowest_time_ratio number checked
+output_sha256 hash result
+)";
+
+using enum FlagForm;
+
+constexpr CommandFlag kSpeculationFlags[] = {
+    {"--sets", "", kNames, "sets/*/set", "humaneval,humaneval-chat,mt_bench,needle"},
+    {"--prompts", "", kUnsaid},
+    {"--limit", "", kNumber, "options/limit", "0"},
+    {"--max-tokens", "-n", kNumber, "options/max_tokens", "128"},
+    {"--pairs", "", kNumber, "options/pairs", "3"},
+    {"--temperature", "", kNumber, "options/temperature", "0"},
+    {"--seed", "", kNumber, "options/seed", "0"},
+    {"--forced-rejection", "", kFlag, "options/forced_rejection"},
+};
+
+}  // namespace
+
+const ReportKind& speculation_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.spec",
+      .schemas = engine_schemas(2, fields_of({kSpeculation})),
+      .check = check_speculation,
+      .claims = speculation_claims,
+      .unique_rows = {{"sets", {"set"}}},
+      .paired_samples = {{"sets/*", "plain_seconds", "speculative_seconds"}},
+      .timed_samples = {"sets/*/plain_seconds/*", "sets/*/speculative_seconds/*"},
+      .commands = {"spec"},
+      .flags = kSpeculationFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

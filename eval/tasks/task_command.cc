@@ -14,6 +14,7 @@
 #include "cli/internal_engine.h"
 #include "cli/report.h"
 #include "cli/sha256.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/report/bootstrap.h"
 #include "eval/tasks/task_eval.h"

@@ -10,7 +10,9 @@
 
 #include "eval/report/bootstrap.h"
 #include "eval/report/builtin_sets.h"
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 #include "eval/tasks/task_problems.h"
 #include "eval/tasks/task_reply.h"
 
@@ -192,8 +194,6 @@ std::vector<TaskReply> check_replies(const Report& report,
   return replies;
 }
 
-}  // namespace
-
 void check_tasks(const Report& report, RuleChecks& checks) {
   const Report& options = report["options"];
   checks.expect(options["prompt"] == "chat" || options["prompt"] == "raw", "schema",
@@ -208,6 +208,113 @@ void check_tasks(const Report& report, RuleChecks& checks) {
 void check_served_tasks(const Report& report, RuleChecks& checks) {
   // A server need not say how many tokens a reply has.
   check_replies(report, 0, checks);
+}
+
+std::vector<ClaimGroup> task_claims(const Report& report) {
+  const Report& summary = report["summary"];
+  const bool code = report["options"]["task"] == "humaneval";
+  const std::string name = code ? "HumanEval" : "GSM8K";
+  ClaimGroup score{.title = "Problems solved",
+                   .unit = code ? "pass@1" : "exact match",
+                   .better = Better::kMore,
+                   .interval = kConfidence};
+  score.claims.push_back(
+      {.name = name,
+       .value = field_number(summary["score"]),
+       .interval = {{field_number(summary["low"]), field_number(summary["high"])}}});
+  if (!summary.contains("tokens_per_round")) return {std::move(score)};  // of a server
+  ClaimGroup tokens{.title = "Tokens of a round", .unit = "tokens", .better = Better::kMore};
+  tokens.claims.push_back({.name = name, .value = field_number(summary["tokens_per_round"])});
+  return {std::move(score), std::move(tokens)};
+}
+
+// The fields of all reports of tasks, and of an engine's.
+constexpr std::string_view kTaskFields = R"(
+options/task text checked
+options/max_tokens count stated
+options/limit count stated
+problems_sha256 hash result
+python?/version text stated
+python?/seconds seconds stated
+python?/network_blocked flag checked
+python?/files_blocked flag checked
+python?/unconfined flag checked
+rows/*/id text measured
+rows/*/prompt_sha256 hash result
+rows/*/sha256 hash result
+rows/*/tokens count measured
+rows/*/decode_seconds seconds measured
+rows/*/verdict text measured
+rows/*/detail? text stated
+rows/*/expected? text measured
+rows/*/got? text measured
+summary/problems count checked
+summary/passed count checked
+summary/failed count checked
+summary/timed_out count checked
+summary/crashed count checked
+summary/no_answer count checked
+summary/score share checked
+summary/low share checked
+summary/high share checked
+summary/tokens count checked
+summary/decode_seconds seconds checked
+summary/tokens_per_second number checked
+)";
+constexpr std::string_view kTaskPassFields = R"(
+draft text stated
+options/prompt text checked
+options/draft_length text stated
+options/compare_plain flag checked
+rows/*/prompt_tokens count result
+rows/*/plain_sha256? hash measured
+rows/*/rounds count measured
+rows/*/drafted count measured
+rows/*/accepted count measured
+rows/*/prefill_seconds seconds stated
+summary/rounds count checked
+summary/drafted count checked
+summary/accepted count checked
+summary/tokens_per_round number checked
+summary/equal_plain? count checked
+)";
+
+using enum FlagForm;
+
+constexpr CommandFlag kTaskFlags[] = {
+    {"--limit", "", kNumber, "options/limit", "0"},
+    {"--max-tokens", "-n", kNumber, "options/max_tokens", "512"},
+    {"--raw", "", kUnsaidFlag},  // check_tasks()
+    {"--compare-plain", "", kFlag, "options/compare_plain"},
+    {"--run-code", "", kUnsaidFlag},
+    {"--seconds", "", kNumber, "python/seconds", "3"},
+    {"--python", "", kUnsaid},
+    {"--unconfined", "", kFlag, "python/unconfined"},
+};
+
+}  // namespace
+
+const ReportKind& task_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.task",
+      .schemas = engine_schemas(1, fields_of({kTaskFields, kTaskPassFields})),
+      .check = check_tasks,
+      .claims = task_claims,
+      .unique_rows = {{"rows", {"id"}}, {"rows", {"prompt_sha256"}}},
+      .timed_samples = {"rows/*/prefill_seconds", "rows/*/decode_seconds"},
+      .commands = {"gsm8k", "humaneval"},
+      .flags = kTaskFlags};
+  return kKind;
+}
+
+const ReportKind& served_task_report() {
+  static const ReportKind kKind = {.name = "kakeya.eval.served-task",
+                                   .schemas = {{1, fields_of({kProvenance, kTaskFields, kServed})}},
+                                   .check = check_served_tasks,
+                                   .claims = task_claims,
+                                   .unique_rows = {{"rows", {"id"}}, {"rows", {"prompt_sha256"}}},
+                                   .timed_samples = {"rows/*/decode_seconds"}};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

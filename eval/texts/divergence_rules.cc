@@ -1,8 +1,16 @@
 // Reports of `kakeya eval kl`.
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 #include "eval/texts/divergence_totals.h"
+#include "eval/texts/text_report.h"
 
 namespace kakeya::eval {
 namespace {
@@ -45,8 +53,6 @@ void check_set(const Report& set, std::int64_t window, const std::string& at, Ru
   checks.expect(ordered, "headline", at, "expected median <= p99 <= most, and the mean below it");
 }
 
-}  // namespace
-
 void check_divergence(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
   check_texts_asked(report, command, checks);
@@ -57,6 +63,60 @@ void check_divergence(const Report& report, RuleChecks& checks) {
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     check_set(report["sets"][i], window, fmt::format("sets/{}", i), checks);
   }
+}
+
+std::vector<ClaimGroup> divergence_claims(const Report& report) {
+  ClaimGroup group{.title = "How far from the reference",
+                   .unit = "mean divergence, nats",
+                   .better = Better::kLess,
+                   .interval = kConfidence};
+  for (const Report& set : report["sets"]) {
+    group.claims.push_back({.name = field_text(set["set"]),
+                            .value = field_number(set["mean"]),
+                            .interval = interval_of(set)});
+  }
+  return {std::move(group)};
+}
+
+constexpr std::string_view kDivergence = R"(
+options/length count checked
+options/limit count stated
+reference/model text stated
+reference/weights hash result
+reference/backend text stated
+reference/compute text stated
+sets/*/set text stated
+sets/*/tokens count checked
+sets/*/mean number checked
+sets/*/median number result
+sets/*/p99 number result
+sets/*/most number result
+sets/*/top_agreement share checked
+sets/*/reference_perplexity number checked
+sets/*/perplexity number checked
+sets/*/seconds seconds stated
+sets/*/windows/*/text text stated
+sets/*/windows/*/tokens count checked
+sets/*/windows/*/divergence number measured
+sets/*/windows/*/reference_nll number measured
+sets/*/windows/*/nll number measured
+sets/*/windows/*/same_top count checked
+)";
+
+}  // namespace
+
+const ReportKind& divergence_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.kl",
+      .schemas = {{1, fields_of({kProvenance, kEngine, kDivergence, kInterval})},
+                  {2, fields_of({kProvenance, kEngine, kSession, kDivergence, kOptionalInterval})}},
+      .check = check_divergence,
+      .claims = divergence_claims,
+      .unique_rows = {{"sets", {"set"}}, {"sets/*/windows", {"text", "tokens", "reference_nll"}}},
+      .timed_samples = {"sets/*/seconds"},
+      .commands = {"kl"},
+      .flags = kTextFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

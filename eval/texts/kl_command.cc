@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/texts/divergence_eval.h"
 #include "eval/texts/text_sets.h"

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/internal_engine.h"
 #include "cli/terminal.h"
+#include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
 #include "eval/texts/perplexity_eval.h"
 #include "eval/texts/text_sets.h"

@@ -2,11 +2,18 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
+#include "eval/report/report_schemas.h"
 #include "eval/texts/perplexity_report.h"
+#include "eval/texts/text_report.h"
 
 namespace kakeya::eval {
+namespace {
 
 void check_perplexity(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
@@ -27,6 +34,50 @@ void check_perplexity(const Report& report, RuleChecks& checks) {
     checks.expect_number(rows.perplexity(), set["perplexity"], "headline", at + "/perplexity");
     check_interval(set, perplexity_interval(rows.windows), at, checks);
   }
+}
+
+std::vector<ClaimGroup> perplexity_claims(const Report& report) {
+  ClaimGroup group{.title = "Perplexity",
+                   .unit = "perplexity",
+                   .better = Better::kLess,
+                   .interval = kConfidence};
+  for (const Report& set : report["sets"]) {
+    group.claims.push_back({.name = field_text(set["set"]),
+                            .value = field_number(set["perplexity"]),
+                            .interval = interval_of(set)});
+  }
+  return {std::move(group)};
+}
+
+constexpr std::string_view kPerplexity = R"(
+options/window count checked
+options/limit count stated
+sets/*/set text stated
+sets/*/tokens count checked
+sets/*/perplexity number checked
+sets/*/seconds seconds stated
+sets/*/windows/*/text text stated
+sets/*/windows/*/tokens count checked
+sets/*/windows/*/nll number measured
+)";
+
+}  // namespace
+
+const ReportKind& perplexity_report() {
+  static const ReportKind kKind = {
+      .name = "kakeya.eval.perplexity",
+      .schemas = {{1, fields_of({kProvenance, kEngine, kPerplexity, kInterval})},
+                  {2, fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval})}},
+      .check = check_perplexity,
+      .claims = perplexity_claims,
+      .unique_rows = {{"sets", {"set"}},
+                      // A sum of hundreds of logarithms is that of no second window of the same
+                      // text.
+                      {"sets/*/windows", {"text", "tokens", "nll"}}},
+      .timed_samples = {"sets/*/seconds"},
+      .commands = {"perplexity"},
+      .flags = kTextFlags};
+  return kKind;
 }
 
 }  // namespace kakeya::eval

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/report/made_reports.h"
 #include "model/test_model.h"
 
 namespace kakeya::eval {
@@ -77,6 +78,25 @@ TEST(DrafterParity, AddsUp) {
   EXPECT_EQ(totals.agreement(), 0.5);
   EXPECT_EQ(totals.largest_difference, 0.5);
   EXPECT_EQ(parity_totals({}).agreement(), 0.0);
+}
+
+TEST(DrafterParityRules, EachRejectsADoctoredReport) {
+  const std::vector<DoctoredReport> doctored = {
+      {"fields", [](Report& r) { r["reference"].erase("backend"); }},
+      {"fields", [](Report& r) { r["rows"][2]["drafted"][1] = "2"; }},
+      {"samples",
+       [](Report& r) {
+         while (r["rows"].size() > 4) r["rows"].erase(0);
+       }},
+      {"counts", [](Report& r) { r["rows"][2]["drafted"].erase(1); }},
+      {"counts", [](Report& r) { r["rows"][2]["drafted"][1] = 7; }},
+      {"counts", [](Report& r) { r["totals"]["equal"] = 24; }},
+      {"counts", [](Report& r) { r["options"]["block_tokens"] = 6; }},
+      {"headline", [](Report& r) { r["totals"]["agreement"] = 1.0; }},
+      {"headline", [](Report& r) { r["totals"]["largest_difference"] = 0.1; }},
+      {"exact-is-exact", [](Report& r) { r["rows"][0]["difference"] = 0.0; }},
+  };
+  expect_rejected(made_parity_report(kept_report("niah")), doctored);
 }
 
 }  // namespace

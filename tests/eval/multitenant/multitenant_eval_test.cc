@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/report/made_reports.h"
 #include "model/test_model.h"
 
 namespace kakeya::eval {
@@ -190,6 +191,56 @@ TEST_F(MultitenantEval, RefusesOptionsOutOfRange) {
   options_.sampling.top_p = 0.0F;
   EXPECT_FALSE(run_tenants(*engine_, prompts_, tenant_arms(false), options_));
   EXPECT_FALSE(run_tenants(*engine_, {}, tenant_arms(false), options_));
+}
+
+TEST(MultitenantRules, EachRejectsADoctoredReport) {
+  const auto request = [](Report& r, std::size_t arm) -> Report& {
+    return r["arms"][arm]["requests"][1];
+  };
+  const std::vector<DoctoredReport> doctored = {
+      {"lossless", [=](Report& r) { request(r, 0)["sha256"] = std::string(64, 'a'); }},
+      {"lossless", [=](Report& r) { request(r, 1)["differs_at"] = 3; }},
+      {"lossless", [](Report& r) { r["outputs_equal"] = false; }},
+      {"lossless", [=](Report& r) { request(r, 2)["error"] = "no memory"; }},
+      {"fields", [=](Report& r) { request(r, 2).erase("solo_sha256"); }},
+      {"counts", [](Report& r) { r["arms"][2]["requests"].erase(1); }},
+      {"counts", [](Report& r) { r["options"]["sessions"] = 4; }},
+      {"counts", [=](Report& r) { request(r, 3)["prompt_tokens"] = 61; }},
+      {"counts", [=](Report& r) { request(r, 4)["prompt_tokens"] = 11; }},
+      {"counts", [=](Report& r) { request(r, 0)["tokens"] = 20; }},
+      {"counts", [=](Report& r) { request(r, 3)["accepted"] = 22; }},
+      {"never-past-the-end", [=](Report& r) { request(r, 0)["tokens"] = 33; }},
+      {"never-past-the-end", [=](Report& r) { request(r, 4)["tokens"] = 31; }},
+      {"same-run", [](Report& r) { r["arms"].erase(1); }},
+      {"same-run", [](Report& r) { r["arms"][3]["sampled"] = false; }},
+      {"same-run", [](Report& r) { r["arms"][0]["solo_seconds"].erase(0); }},
+      {"samples",
+       [](Report& r) {
+         r["options"]["pairs"] = 1;
+         for (const char* name : {"solo_seconds", "together_seconds"}) {
+           r["arms"][0][name] = {0.3};
+         }
+       }},
+      {"long-enough", [](Report& r) { r["arms"][0]["solo_seconds"][2] = 0.09; }},
+      {"spread", [](Report& r) { r["arms"][0]["together_seconds"][2] = 0.5; }},
+      {"headline", [](Report& r) { r["arms"][0]["throughput_ratio"] = 3.0; }},
+      {"headline", [](Report& r) { r["arms"][0]["together_tokens_per_second"] = 3.0; }},
+      {"headline", [=](Report& r) { request(r, 0)["tokens_per_second"] = 999.0; }},
+      {"headline", [=](Report& r) { request(r, 0)["first_token_seconds"] = 0.2; }},
+      {"headline", [](Report& r) { r["arms"][1]["longest_wait_seconds"] = 0.01; }},
+      {"headline", [](Report& r) { r["arms"][1]["longest_gap_seconds"] = 0.001; }},
+      {"headline", [](Report& r) { r["arms"][4]["fairness"] = 1.0; }},
+      {"headline", [](Report& r) { r["arms"][4].erase("fairness"); }},
+      {"headline", [](Report& r) { r["arms"][0]["fairness"] = 1.0; }},
+      {"bytes", [](Report& r) { r["arms"][0]["bytes_ratio"] = 0.5; }},
+      {"bytes", [](Report& r) { r["arms"][0]["alone_bytes"] = 0; }},
+      {"drafts-ran", [=](Report& r) { request(r, 0)["drafted"] = 5; }},
+      {"drafts-ran",
+       [](Report& r) {
+         for (Report& row : r["arms"][2]["requests"]) row["drafted"] = 0;
+       }},
+  };
+  expect_rejected(made_multitenant_report(kept_report("niah")), doctored);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "eval/report/made_reports.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
@@ -284,6 +286,16 @@ Report made_session_report(const Report& report) {
     made["projections"].push_back({{"name", name}, {"fingerprint", std::string(16, 'e')}});
   }
   return made;
+}
+
+void expect_rejected(const Report& report, const std::vector<DoctoredReport>& doctored) {
+  for (const DoctoredReport& each : doctored) {
+    Report changed = report;
+    each.doctor(changed);
+    EXPECT_THAT(check_report(changed),
+                testing::Contains(testing::Field(&GateFinding::rule, each.rule)))
+        << each.rule;
+  }
 }
 
 }  // namespace kakeya::eval

@@ -2,7 +2,9 @@
 // repository keeps none of a kind.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "eval/report/report_gate.h"
 
@@ -24,5 +26,14 @@ Report made_served_niah_report(const Report& niah);
 Report made_parity_report(const Report& provenance);
 // A kept report of a version that does not say how sessions were, as the next one, which does.
 Report made_session_report(const Report& report);
+
+// A change of a report for which a rule must reject it.
+struct DoctoredReport {
+  const char* rule;
+  std::function<void(Report&)> doctor;
+};
+
+// Expects the gate to find that the rule of each change is broken.
+void expect_rejected(const Report& report, const std::vector<DoctoredReport>& doctored);
 
 }  // namespace kakeya::eval

@@ -168,75 +168,6 @@ std::vector<Doctored> doctored_long_runs() {
   };
 }
 
-std::vector<Doctored> doctored_tenants() {
-  constexpr const char* kMade = "made-multitenant";
-  const auto request = [](Report& r, std::size_t arm) -> Report& {
-    return r["arms"][arm]["requests"][1];
-  };
-  return {
-      {"lossless", kMade, [=](Report& r) { request(r, 0)["sha256"] = std::string(64, 'a'); }},
-      {"lossless", kMade, [=](Report& r) { request(r, 1)["differs_at"] = 3; }},
-      {"lossless", kMade, [](Report& r) { r["outputs_equal"] = false; }},
-      {"lossless", kMade, [=](Report& r) { request(r, 2)["error"] = "no memory"; }},
-      {"fields", kMade, [=](Report& r) { request(r, 2).erase("solo_sha256"); }},
-      {"counts", kMade, [](Report& r) { r["arms"][2]["requests"].erase(1); }},
-      {"counts", kMade, [](Report& r) { r["options"]["sessions"] = 4; }},
-      {"counts", kMade, [=](Report& r) { request(r, 3)["prompt_tokens"] = 61; }},
-      {"counts", kMade, [=](Report& r) { request(r, 4)["prompt_tokens"] = 11; }},
-      {"counts", kMade, [=](Report& r) { request(r, 0)["tokens"] = 20; }},
-      {"counts", kMade, [=](Report& r) { request(r, 3)["accepted"] = 22; }},
-      {"never-past-the-end", kMade, [=](Report& r) { request(r, 0)["tokens"] = 33; }},
-      {"never-past-the-end", kMade, [=](Report& r) { request(r, 4)["tokens"] = 31; }},
-      {"same-run", kMade, [](Report& r) { r["arms"].erase(1); }},
-      {"same-run", kMade, [](Report& r) { r["arms"][3]["sampled"] = false; }},
-      {"same-run", kMade, [](Report& r) { r["arms"][0]["solo_seconds"].erase(0); }},
-      {"samples", kMade,
-       [](Report& r) {
-         r["options"]["pairs"] = 1;
-         for (const char* name : {"solo_seconds", "together_seconds"}) {
-           r["arms"][0][name] = {0.3};
-         }
-       }},
-      {"long-enough", kMade, [](Report& r) { r["arms"][0]["solo_seconds"][2] = 0.09; }},
-      {"spread", kMade, [](Report& r) { r["arms"][0]["together_seconds"][2] = 0.5; }},
-      {"headline", kMade, [](Report& r) { r["arms"][0]["throughput_ratio"] = 3.0; }},
-      {"headline", kMade, [](Report& r) { r["arms"][0]["together_tokens_per_second"] = 3.0; }},
-      {"headline", kMade, [=](Report& r) { request(r, 0)["tokens_per_second"] = 999.0; }},
-      {"headline", kMade, [=](Report& r) { request(r, 0)["first_token_seconds"] = 0.2; }},
-      {"headline", kMade, [](Report& r) { r["arms"][1]["longest_wait_seconds"] = 0.01; }},
-      {"headline", kMade, [](Report& r) { r["arms"][1]["longest_gap_seconds"] = 0.001; }},
-      {"headline", kMade, [](Report& r) { r["arms"][4]["fairness"] = 1.0; }},
-      {"headline", kMade, [](Report& r) { r["arms"][4].erase("fairness"); }},
-      {"headline", kMade, [](Report& r) { r["arms"][0]["fairness"] = 1.0; }},
-      {"bytes", kMade, [](Report& r) { r["arms"][0]["bytes_ratio"] = 0.5; }},
-      {"bytes", kMade, [](Report& r) { r["arms"][0]["alone_bytes"] = 0; }},
-      {"drafts-ran", kMade, [=](Report& r) { request(r, 0)["drafted"] = 5; }},
-      {"drafts-ran", kMade,
-       [](Report& r) {
-         for (Report& row : r["arms"][2]["requests"]) row["drafted"] = 0;
-       }},
-  };
-}
-
-std::vector<Doctored> doctored_parity() {
-  constexpr const char* kParity = "made-parity";
-  return {
-      {"fields", kParity, [](Report& r) { r["reference"].erase("backend"); }},
-      {"fields", kParity, [](Report& r) { r["rows"][2]["drafted"][1] = "2"; }},
-      {"samples", kParity,
-       [](Report& r) {
-         while (r["rows"].size() > 4) r["rows"].erase(0);
-       }},
-      {"counts", kParity, [](Report& r) { r["rows"][2]["drafted"].erase(1); }},
-      {"counts", kParity, [](Report& r) { r["rows"][2]["drafted"][1] = 7; }},
-      {"counts", kParity, [](Report& r) { r["totals"]["equal"] = 24; }},
-      {"counts", kParity, [](Report& r) { r["options"]["block_tokens"] = 6; }},
-      {"headline", kParity, [](Report& r) { r["totals"]["agreement"] = 1.0; }},
-      {"headline", kParity, [](Report& r) { r["totals"]["largest_difference"] = 0.1; }},
-      {"exact-is-exact", kParity, [](Report& r) { r["rows"][0]["difference"] = 0.0; }},
-  };
-}
-
 std::vector<Doctored> doctored_tasks() {
   constexpr const char* kCode = "made-humaneval";
   constexpr const char* kNumbers = "made-gsm8k";
@@ -405,8 +336,8 @@ std::vector<Doctored> all_doctored() {
 TEST(ReportGate, EachRuleRejectsADoctoredReport) {
   std::set<std::string> rules;
   std::vector<Doctored> all = all_doctored();
-  for (const auto& more : {doctored_needles(), doctored_long_runs(), doctored_tenants(),
-                           doctored_tasks(), doctored_divergences(), doctored_parity()}) {
+  for (const auto& more :
+       {doctored_needles(), doctored_long_runs(), doctored_tasks(), doctored_divergences()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   for (const Doctored& doctored : all) {
