@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <string_view>
 
@@ -16,6 +17,8 @@ SamplingOptions sampling_of(const Engine& engine, const SamplingWish& wish) {
   if (wish.temperature) sampling.temperature = *wish.temperature;
   if (wish.top_k) sampling.top_k = *wish.top_k;
   if (wish.top_p) sampling.top_p = *wish.top_p;
+  // The likeliest token is always kept.
+  if (wish.top_p == 0.0F) sampling.top_p = std::numeric_limits<float>::min();
   if (wish.min_p) sampling.min_p = *wish.min_p;
   if (wish.repetition_penalty) sampling.repetition_penalty = *wish.repetition_penalty;
   if (wish.presence_penalty) sampling.presence_penalty = *wish.presence_penalty;

@@ -134,8 +134,6 @@ void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& o
   if (!out.max_tokens) reader.refuse("max_tokens", "the most tokens of the answer", "nothing");
   reader.read(body, "temperature", 0.0F, 2.0F, out.sampling.temperature);
   reader.read(body, "top_p", 0.0F, 1.0F, out.sampling.top_p);
-  // The likeliest token is always kept.
-  if (out.sampling.top_p == 0.0F) out.sampling.top_p = std::numeric_limits<float>::min();
   reader.read(body, "top_k", 0, std::numeric_limits<int>::max(), out.sampling.top_k);
   reader.read(body, "stream", out.stream);
   read_stop_sequences(reader, body, out);

@@ -54,8 +54,6 @@ void read_seed(wire::JsonReader& reader, const wire::Json& body, service::Sampli
 void read_sampling(wire::JsonReader& reader, const wire::Json& body, service::SamplingWish& out) {
   reader.read(body, "temperature", 0.0F, 2.0F, out.temperature);
   reader.read(body, "top_p", 0.0F, 1.0F, out.top_p);
-  // The likeliest token is always kept.
-  if (out.top_p == 0.0F) out.top_p = std::numeric_limits<float>::min();
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   reader.read(body, "top_k", -1, kMost, out.top_k);
   if (out.top_k == -1) out.top_k = 0;  // off, in others' words
