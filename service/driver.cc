@@ -23,13 +23,6 @@ void deliver_to(const std::shared_ptr<Mailbox>& mailbox, Request& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Driver>> Driver::create(Engine& engine,
-                                               const SchedulerOptions& options,
-                                               WatchOptions watch) {
-  KAKEYA_ASSIGN_OR_RETURN(auto scheduler, engine.create_scheduler(options));
-  return create(std::move(scheduler), std::move(watch));
-}
-
 std::unique_ptr<Driver> Driver::create(std::unique_ptr<Scheduler> scheduler, WatchOptions watch) {
   return std::unique_ptr<Driver>(new Driver(std::move(scheduler), std::move(watch)));
 }

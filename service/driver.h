@@ -8,7 +8,6 @@
 #include <memory>
 #include <thread>
 
-#include "kakeya/engine.h"
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "service/mailbox.h"
@@ -16,14 +15,9 @@
 
 namespace kakeya::service {
 
-// Thread-safe. The engine must outlive it.
+// Drives a scheduler. Thread-safe. The scheduler's engine must outlive it.
 class Driver {
  public:
-  // Errors: as Engine::create_scheduler().
-  static Result<std::unique_ptr<Driver>> create(Engine& engine,
-                                                const SchedulerOptions& options,
-                                                WatchOptions watch = {});
-  // Drives any other scheduler.
   static std::unique_ptr<Driver> create(std::unique_ptr<Scheduler> scheduler,
                                         WatchOptions watch = {});
 

@@ -82,7 +82,7 @@ TEST(ServerDriver, DeliversWhatASessionWouldGive) {
   const auto session = engine->create_session().value();
   ASSERT_TRUE(session->append(request.prompt).has_value());
   const std::vector<TokenId> expected = session->generate(request.generate).value().ids;
-  const auto driver = Driver::create(*engine, {}).value();
+  const auto driver = Driver::create(engine->create_scheduler({}).value());
   Bell bell;
   const auto mailbox = bell.mailbox(1000);
   ASSERT_TRUE(driver->submit(request, mailbox).has_value());
@@ -96,7 +96,7 @@ TEST(ServerDriver, DeliversWhatASessionWouldGive) {
 
 TEST(ServerDriver, CancelsWhoDoesNotRead) {
   const auto engine = test::open_engine(test::demo_options("none"));
-  const auto driver = Driver::create(*engine, {}).value();
+  const auto driver = Driver::create(engine->create_scheduler({}).value());
   Bell bell;
   const auto mailbox = bell.mailbox(10);
   ASSERT_TRUE(driver->submit(long_request(), mailbox).has_value());
@@ -110,7 +110,7 @@ TEST(ServerDriver, CancelsWhoDoesNotRead) {
 
 TEST(ServerDriver, RefusesAtOnceWhatTheSchedulerRefuses) {
   const auto engine = test::open_engine(test::demo_options("none"));
-  const auto driver = Driver::create(*engine, {}).value();
+  const auto driver = Driver::create(engine->create_scheduler({}).value());
   Bell bell;
   const auto empty = driver->submit({}, bell.mailbox(1));
   ASSERT_FALSE(empty.has_value());
@@ -119,7 +119,7 @@ TEST(ServerDriver, RefusesAtOnceWhatTheSchedulerRefuses) {
 
 TEST(ServerDriver, StoppingEndsEveryRequestWithAReason) {
   const auto engine = test::open_engine(test::demo_options("none"));
-  const auto driver = Driver::create(*engine, {.max_sequences = 1}).value();
+  const auto driver = Driver::create(engine->create_scheduler({.max_sequences = 1}).value());
   Bell first_bell;
   Bell second_bell;
   const auto first = first_bell.mailbox(1000);
