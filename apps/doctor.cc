@@ -81,7 +81,7 @@ Result<std::uint64_t> tokenizer_bytes(const ModelFlags& flags) {
   return tokenizer ? (*tokenizer)->memory_bytes() : 0;
 }
 
-// A way to keep keys and values, as flags of `run`.
+// A way to keep the KV cache, as flags of `run`.
 struct KvWay {
   const char* flags;
   KvType type;
@@ -152,7 +152,7 @@ Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
 void print_kv_ways(const std::vector<KvWayReport>& reports,
                    const std::vector<std::int64_t>& contexts,
                    std::uint64_t limit) {
-  print("\none session, without weights, by how keys and values are kept (flags of run):\n  {:<52}",
+  print("\none session, without weights, by how the KV cache is kept (flags of run):\n  {:<52}",
         "context");
   for (const std::int64_t context : contexts) print("{:>11}", context);
   print("  longest in {}\n", format_bytes(limit));

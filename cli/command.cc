@@ -168,10 +168,10 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
     add_kv_type(command, name, value, help);
   };
   add_type("--kv-full", flags.kv_full,
-           "How full layers store keys and values: auto (f32 or bf16, by --compute), f32, bf16, "
+           "How full layers store the KV cache: auto (f32 or bf16, by --compute), f32, bf16, "
            "int8, int4, "
            "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
-  add_type("--kv-sliding", flags.kv_sliding, "How sliding layers store them; types as above");
+  add_type("--kv-sliding", flags.kv_sliding, "How sliding layers store it; types as above");
   add_type("--kv-drafter", flags.kv_drafter, "How the drafter's context is stored; types as above");
   command
       .add_option("--window", flags.window,

@@ -73,7 +73,7 @@ def draw(axes, entry, controls, limits):
                     ["0"] + [f"1e{power}" for power in powers])
     axes.minorticks_off()
     axes.set_title(f"{entry['set']}, {entry['length']} tokens")
-    axes.set_xlabel("keys and values, MiB")
+    axes.set_xlabel("KV cache, MiB")
     axes.grid(axis="y", linewidth=0.3)
 
 

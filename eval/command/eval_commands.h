@@ -31,8 +31,7 @@ inline constexpr EvalCommand kEvalCommands[] = {
      "\n  kakeya eval spec                      speculative decoding: same output? faster?"
      "\n  kakeya eval spec --sets needle --limit 10"},
     {add_eval_kv_command,
-     "\n  kakeya eval kv                        ways of keeping keys and values: how far from "
-     "exact?"},
+     "\n  kakeya eval kv                        ways of keeping the KV cache: how far from exact?"},
     {add_eval_perplexity_command,
      "\n  kakeya eval perplexity                how surprised is the model by texts?"},
     {add_eval_kl_command,

@@ -169,7 +169,7 @@ Result<bool> eval_kv(const KvFlags& flags) {
                      {"needle_tokens", flags.options.needle_tokens}};
   add_kv_json(json, reports);
   const std::string table = fmt::format(
-      "ways of keeping keys and values against {} ones; {}, {} threads, compute {}; {} tokens a "
+      "ways of keeping the KV cache against {}; {}, {} threads, compute {}; {} tokens a "
       "pass\n\n{}",
       flags.model.compute == "f32" ? "f32" : "bf16", engine->backend_name(), engine->num_threads(),
       flags.model.compute, flags.options.chunk, format_kv(reports));
@@ -192,7 +192,7 @@ std::vector<std::string> mode_names() {
 void add_kv_flags(CLI::App& command, KvFlags& flags) {
   command
       .add_option("--modes", flags.modes,
-                  "Ways of keeping keys and values (default: all but recompute, which is slow)")
+                  "Ways of keeping the KV cache (default: all but recompute, which is slow)")
       ->delimiter(',')
       ->check(CLI::IsMember(mode_names()))
       ->type_name("A,B,...");
@@ -233,7 +233,7 @@ void add_kv_flags(CLI::App& command, KvFlags& flags) {
 
 void add_eval_kv_command(CLI::App& eval, int& exit_code) {
   CLI::App* command = eval.add_subcommand(
-      "kv", "Ways of keeping keys and values against exact ones: distributions and bytes");
+      "kv", "Ways of keeping the KV cache against the exact one: distributions and bytes");
   auto flags = std::make_shared<KvFlags>();
   flags->model.draft = "auto";  // features of projections; the sessions do not draft
   add_kv_flags(*command, *flags);

@@ -169,8 +169,7 @@ std::vector<ClaimGroup> keys_and_values_claims(const Report& report) {
     ClaimGroup far{.title = "How far from exact: " + of,
                    .unit = "mean divergence, nats",
                    .better = Better::kLess};
-    ClaimGroup bytes{
-        .title = "Keys and values: " + of, .unit = "bytes a token", .better = Better::kLess};
+    ClaimGroup bytes{.title = "KV cache: " + of, .unit = "bytes a token", .better = Better::kLess};
     for (const Report& mode : text["modes"]) {
       const std::string name = field_text(mode["mode"]);
       far.claims.push_back({.name = name, .value = field_number(mode["mean_kl"])});

@@ -195,7 +195,7 @@ void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
   for (const eval::KvMode& mode : eval::kv_modes()) names.push_back(mode.name);
   command
       .add_option("--modes", flags.modes,
-                  "Ways of keeping keys and values, as eval kv has them, beside exact (default: "
+                  "Ways of keeping the KV cache, as eval kv has them, beside exact (default: "
                   "int8, e8, drop-full, restore-full-aux)")
       ->delimiter(',')
       ->check(CLI::IsMember(names))

@@ -114,7 +114,7 @@ std::string niah_svg(const NiahReport& report, const std::string& model) {
       "bold; }}</style>\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
       width, height);
   svg += text_at(width / 2, 22,
-                 "Needles found, by prompt length and depth, for ways of keeping keys and values");
+                 "Needles found, by prompt length and depth, for ways of keeping the KV cache");
   for (int mode = 0; mode < modes; ++mode) {
     svg += panel(report, static_cast<std::size_t>(mode),
                  {.left = kLeft + mode % columns * panel_width,

@@ -180,7 +180,7 @@ void add_eval_kl_command(CLI::App& eval, int& exit_code) {
       "Each text is cut into windows, which both run token by token, each from nothing. At every\n"
       "token the distribution over the next one is compared: the Kullback-Leibler divergence from\n"
       "the reference's in nats, and whether the most likely token is the same. Unless flags say\n"
-      "otherwise, the reference is the same model in f32, with keys and values in f32.\n"
+      "otherwise, the reference is the same model in f32, with the KV cache in f32.\n"
       "Examples:\n"
       "  kakeya eval kl                                      what --compute fast changes\n"
       "  kakeya eval kl --kv-full int4r --kv-sliding int8\n"

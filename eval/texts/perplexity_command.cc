@@ -110,7 +110,7 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code) {
   command->footer(
       "Each text is cut into windows that begin with the beginning-of-sequence token, if the model "
       "has one; all tokens of a window but its first count. The interval is of 1,000 draws of as "
-      "many windows. Ways of keeping keys and values are flags, as everywhere.\n"
+      "many windows. Ways of keeping the KV cache are flags, as everywhere.\n"
       "Examples:\n"
       "  kakeya eval perplexity --out report.json\n"
       "  kakeya eval perplexity --texts wikitext2 --kv-full int8 --kv-sliding int8\n"

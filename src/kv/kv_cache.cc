@@ -44,7 +44,7 @@ Status KvCacheSpec::check() const {
   for (const LayerCacheSpec& layer : layers) {
     if (kv_format_supports(layer.format, layer.head_dim)) continue;
     return invalid_argument(
-        "keys and values cannot be stored as {}: it takes {}, but {} have {} elements",
+        "the KV cache cannot be stored as {}: it takes {}, but {} have {} elements",
         kv_format_name(layer.format),
         layer.format == KvFormat::kInt4 ? "heads of whole groups of 32"
                                         : "heads of 8 to 512 elements, a power of two",

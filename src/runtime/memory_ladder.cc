@@ -55,7 +55,7 @@ MemoryRung apply(const SessionOptions& asked, const Level& level, const Room& ro
     *type = level.type;
     coded = true;
   }
-  if (coded) changes.push_back(fmt::format("keys and values in {}", level.type_name));
+  if (coded) changes.push_back(fmt::format("KV cache in {}", level.type_name));
   const bool may_drop = asked.window == 0 && asked.evicted_full == Evicted::kKeep;
   if (level.window != 0 && may_drop) {
     session.window = level.window;

@@ -359,7 +359,7 @@ TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
             "they are int8");
   options.kv_codes = KvType::kE8;
   EXPECT_EQ(message(options, configs),
-            "keys and values cannot be stored as e8: it takes heads of 8 to 512 elements, a power "
+            "the KV cache cannot be stored as e8: it takes heads of 8 to 512 elements, a power "
             "of two, but codes have 96 elements");
 }
 

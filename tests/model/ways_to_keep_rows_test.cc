@@ -207,7 +207,7 @@ TEST_F(KvModes, WhatCannotBeKeptSoIsRefusedInOneLine) {
   KvCacheSpec spec{.layers = {{.num_kv_heads = 1, .head_dim = 40, .format = KvFormat::kInt4}},
                    .context = 8};
   EXPECT_EQ(spec.check().error().message(),
-            "keys and values cannot be stored as int4: it takes heads of whole groups of 32, but "
+            "the KV cache cannot be stored as int4: it takes heads of whole groups of 32, but "
             "those of full layers have 40 elements");
 }
 

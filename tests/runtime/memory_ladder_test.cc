@@ -109,7 +109,7 @@ TEST(MemoryLadder, TheEngineTakesTheFirstRungThatFits) {
 
   const auto coded = Engine::open(demo(bytes_without_drafts(1024) - 1)).value();
   EXPECT_EQ(coded->session_options().kv_full, KvType::kInt8);
-  EXPECT_THAT(coded->memory_plan(), HasSubstr("keys and values in int8"));
+  EXPECT_THAT(coded->memory_plan(), HasSubstr("KV cache in int8"));
 }
 
 // The budget lies between what a session without drafts needs beside a drafter's weights and what

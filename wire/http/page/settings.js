@@ -95,8 +95,8 @@ function bytesText(bytes) {
 
 const CLASS_NAMES = {
   weights: "Weights",
-  kv_sliding: "Keys and values, sliding",
-  kv_full: "Keys and values, full",
+  kv_sliding: "KV cache, sliding",
+  kv_full: "KV cache, full",
   drafter: "Drafter",
   codes: "Codes of evicted rows",
   activations: "Activations",
