@@ -20,6 +20,10 @@ void add_run(AnswerPiece& piece, std::size_t before, bool drafted) {
   }
 }
 
+void add_calls(AnswerPiece& piece, std::vector<ToolCallPiece> calls) {
+  for (ToolCallPiece& call : calls) add_call(piece.tool_calls, std::move(call));
+}
+
 }  // namespace
 
 std::int64_t characters_of(std::string_view text) {
@@ -27,6 +31,10 @@ std::int64_t characters_of(std::string_view text) {
 }
 
 void append(AnswerPiece& piece, AnswerPiece more) {
+  for (ToolCallPiece& call : more.tool_calls) {
+    call.at += piece.text.size();
+    add_call(piece.tool_calls, std::move(call));
+  }
   piece.text += more.text;
   piece.reasoning += more.reasoning;
   std::ranges::move(more.runs, std::back_inserter(piece.runs));
@@ -35,9 +43,11 @@ void append(AnswerPiece& piece, AnswerPiece more) {
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
                               const std::vector<std::string>& stop_strings,
-                              std::optional<ChannelMarkers> markers) {
-  KAKEYA_ASSIGN_OR_RETURN(AnswerSplitter splitter,
-                          AnswerSplitter::create(tokenizer, stop_strings, std::move(markers)));
+                              std::optional<ChannelMarkers> markers,
+                              std::unique_ptr<ToolParser> tools) {
+  KAKEYA_ASSIGN_OR_RETURN(
+      AnswerSplitter splitter,
+      AnswerSplitter::create(tokenizer, stop_strings, std::move(markers), std::move(tools)));
   return Answer(std::move(splitter));
 }
 
@@ -45,7 +55,8 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   for (GeneratedToken& token : mail.tokens) {
     if (finished()) return {};
     const std::size_t before = piece.text.size();
-    if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = FinishReason::kStop;
+    if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = stop_reason();
+    add_calls(piece, splitter_.take_calls());
     drafted_ = token.drafted;
     add_run(piece, before, drafted_);
     ++token_count_;
@@ -60,8 +71,14 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   const bool stopped =
       splitter_.finish(piece.reasoning, piece.text) || reason == StopReason::kStopId;
   add_run(piece, before, drafted_);
-  reason_ = stopped ? FinishReason::kStop : FinishReason::kLength;
+  add_calls(piece, splitter_.take_calls());
+  reason_ = stopped ? stop_reason() : FinishReason::kLength;
   return {};
+}
+
+FinishReason Answer::stop_reason() const {
+  const bool by_itself = !splitter_.stopped_by();
+  return by_itself && splitter_.has_calls() ? FinishReason::kToolCalls : FinishReason::kStop;
 }
 
 }  // namespace kakeya::service

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "kakeya/tokenizer.h"
 #include "service/answer_splitter.h"
 #include "service/mailbox.h"
+#include "service/tool_calls.h"
 
 namespace kakeya::service {
 
@@ -30,8 +32,12 @@ struct AnswerPiece {
   std::vector<TextRun> runs = {};  // of the text, one behind the other
   std::string reasoning = {};      // what the model thought, if that is told apart
   std::vector<GeneratedToken> tokens;
+  // Calls that have begun or gone on; the text is what stands beside them.
+  std::vector<ToolCallPiece> tool_calls = {};
 
-  bool empty() const { return text.empty() && reasoning.empty() && tokens.empty(); }
+  bool empty() const {
+    return text.empty() && reasoning.empty() && tokens.empty() && tool_calls.empty();
+  }
 };
 
 // Characters of UTF-8, as many as Python counts.
@@ -40,7 +46,8 @@ std::int64_t characters_of(std::string_view text);
 // Appends what `more` has to a piece.
 void append(AnswerPiece& piece, AnswerPiece more);
 
-enum class FinishReason : std::uint8_t { kNone, kStop, kLength };
+// kToolCalls: as kStop, and the answer has calls of tools, which the model waits for.
+enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kToolCalls };
 
 // How an answer ended.
 struct AnswerEnd {
@@ -64,16 +71,18 @@ struct Usage {
 // One thread at a time; the tokenizer must outlive it.
 class Answer {
  public:
-  // Creates an answer; with markers thoughts are told apart. Errors: as TextStream::create().
+  // Creates an answer; with markers thoughts are told apart, with a parser calls of tools. Errors:
+  // as TextStream::create().
   static Result<Answer> create(const Tokenizer& tokenizer,
                                const std::vector<std::string>& stop_strings,
-                               std::optional<ChannelMarkers> markers = {});
+                               std::optional<ChannelMarkers> markers = {},
+                               std::unique_ptr<ToolParser> tools = nullptr);
 
   // The prompt that the tokens go on from. Before the first mail.
   void begin_behind(std::span<const TokenId> prompt) { splitter_.begin_behind(prompt); }
 
-  // Adds mail to `piece`. Tokens behind a stop string do not count. Errors: that of the request,
-  // if one ended it.
+  // Adds mail to `piece`. Tokens behind a stop string, or behind the one call that is wanted, do
+  // not count. Errors: that of the request, if one ended it.
   Status add(Mail mail, AnswerPiece& piece);
 
   // True if no more text comes. With a stop string that is before the request has ended.
@@ -83,6 +92,8 @@ class Answer {
 
  private:
   explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
+
+  FinishReason stop_reason() const;
 
   AnswerSplitter splitter_;
   bool drafted_ = false;  // the last token

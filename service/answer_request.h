@@ -37,11 +37,17 @@ struct RawPrompt {
   std::vector<TokenId> ids = {};
 };
 
+// An answer may, must not or must call tools; kNamed: it must call the one of that name.
+enum class ToolChoice : std::uint8_t { kAuto, kNone, kRequired, kNamed };
+
 struct AnswerRequest {
   std::string model;  // empty: whatever is served
   // A conversation, unless there are prompts.
   std::vector<ChatMessage> messages = {};
-  ChatOptions chat = {};
+  ChatOptions chat = {};  // with tools only if the model is to be shown them
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name = {};       // with kNamed
+  bool parallel_tool_calls = true;  // false: the answer ends behind its first call
   std::vector<RawPrompt> prompts = {};
   bool add_special = true;                      // what begins a text goes in front of prompts
   bool echo = false;                            // the answer begins with the prompt
@@ -62,6 +68,10 @@ struct AnswerRequest {
   bool return_runs = false;  // which of the text was drafted
 
   bool is_chat() const { return prompts.empty(); }
+  // True if calls are told from text in the answers.
+  bool may_call_tools() const {
+    return is_chat() && !chat.tools.empty() && tool_choice != ToolChoice::kNone;
+  }
 };
 
 // Fails if a request means another model than the one that is served; an empty name means the

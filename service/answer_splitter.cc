@@ -12,6 +12,17 @@ namespace {
 // A first line of more bytes is no name, but a thought.
 constexpr std::size_t kMostNameBytes = 32;
 
+// Special tokens that some format writes calls with: their text says something, as no other's does.
+std::vector<std::pair<TokenId, std::string>> special_tokens_of_calls(const Tokenizer& tokenizer) {
+  std::vector<std::pair<TokenId, std::string>> tokens;
+  for (const char* text :
+       {"<|tool_call>", "<tool_call|>", "<|\"|>", "<tool_call>", "</tool_call>"}) {
+    const auto id = tokenizer.token_id(text);
+    if (id && tokenizer.is_special(*id)) tokens.emplace_back(*id, text);
+  }
+  return tokens;
+}
+
 }  // namespace
 
 std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
@@ -28,9 +39,17 @@ std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
 
 Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
                                               const std::vector<std::string>& stop_strings,
-                                              std::optional<ChannelMarkers> markers) {
+                                              std::optional<ChannelMarkers> markers,
+                                              std::unique_ptr<ToolParser> tools) {
   KAKEYA_ASSIGN_OR_RETURN(TextStream said, TextStream::create(tokenizer, stop_strings));
-  return AnswerSplitter(tokenizer, std::move(said), std::move(markers));
+  AnswerSplitter splitter(tokenizer, std::move(said), std::move(markers));
+  if (!tools) return splitter;
+  splitter.tools_ = std::move(tools);
+  splitter.call_text_.emplace(CallText{.decoder = StreamDecoder(tokenizer),
+                                       .tokenizer = &tokenizer,
+                                       .stop_strings = stop_strings,
+                                       .markers = special_tokens_of_calls(tokenizer)});
+  return splitter;
 }
 
 void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
@@ -56,6 +75,10 @@ bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
     add_thought(thought);
     return false;
   }
+  return tools_ ? push_to_tools(id, said) : push_said(id, said);
+}
+
+bool AnswerSplitter::push_said(TokenId id, std::string& said) {
   if (markers_) {
     const auto shown =
         std::ranges::find(markers_->shown, id, [](const auto& pair) { return pair.first; });
@@ -65,11 +88,56 @@ bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
   return said_.push(id, said);
 }
 
+bool AnswerSplitter::push_to_tools(TokenId id, std::string& said) {
+  ToolOutput output;
+  std::string text;
+  const auto marker =
+      std::ranges::find(call_text_->markers, id, [](const auto& pair) { return pair.first; });
+  if (marker != call_text_->markers.end()) {
+    call_text_->decoder.finish(text);
+    tools_->push_text(text, output);
+    tools_->push_marker(marker->second, output);
+  } else {
+    call_text_->decoder.push(id, text);
+    tools_->push_text(text, output);
+    if (in_channel_) tools_->interrupt(output);
+  }
+  return add_output(std::move(output), said);
+}
+
+bool AnswerSplitter::add_output(ToolOutput output, std::string& said) {
+  const std::string_view content = output.content;
+  std::size_t done = 0;
+  for (ToolCallPiece& call : output.calls) {
+    if (said_.push_text(content.substr(done, call.at - done), said)) return true;
+    done = call.at;
+    if (!call.id.empty()) flush_said(said);
+    call.at = said.size();
+    add_call(calls_, std::move(call));
+  }
+  return said_.push_text(content.substr(done), said) || tools_->ended();
+}
+
+// A call ends the text before it: what may have begun a stop string does not.
+void AnswerSplitter::flush_said(std::string& said) {
+  if (call_text_->stop_strings.empty()) return;
+  said_.finish(said);
+  auto anew = TextStream::create(*call_text_->tokenizer, call_text_->stop_strings);
+  if (anew) said_ = std::move(*anew);
+}
+
 bool AnswerSplitter::finish(std::string& thought, std::string& said) {
   if (in_channel_) {
     thought_.finish(held_);
     add_thought(thought);
     if (named_) thought += held_;
+  }
+  if (tools_ && !said_.stopped_by()) {
+    ToolOutput output;
+    tools_->push_text(call_text_->decoder.finish(), output);
+    tools_->finish(output);
+    const bool ended = add_output(std::move(output), said);
+    return said_.finish(said) || ended;
   }
   return said_.finish(said);
 }

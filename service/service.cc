@@ -35,6 +35,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       tokenizer_(tokenizer),
       options_(options),
       channel_markers_(find_channel_markers(tokenizer)),
+      tool_format_(find_tool_format(engine)),
       started_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}

@@ -18,6 +18,7 @@
 #include "service/metrics.h"
 #include "service/server_log.h"
 #include "service/service_options.h"
+#include "service/tool_calls.h"
 
 namespace kakeya::service {
 
@@ -52,6 +53,8 @@ class Service {
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ServiceOptions& options() const { return options_; }
   const std::optional<ChannelMarkers>& channel_markers() const { return channel_markers_; }
+  // How the model writes calls of tools.
+  ToolFormat tool_format() const { return tool_format_; }
   std::int64_t started() const { return started_; }  // Unix time
   ServerLog& log() { return *log_; }
   Metrics& metrics() { return metrics_; }
@@ -84,6 +87,7 @@ class Service {
   const Tokenizer& tokenizer_;
   const ServiceOptions options_;
   const std::optional<ChannelMarkers> channel_markers_;
+  const ToolFormat tool_format_;
   const std::int64_t started_;
   std::mutex text_work_;
   std::atomic<bool> draining_ = false;

@@ -21,7 +21,7 @@ void note_answers(Exchange& exchange, const std::vector<Stream>& streams) {
   bool all_finished = true;
   for (const Stream& stream : streams) {
     record.generated += stream.token_count();
-    all_stopped = all_stopped && stream.end().reason == FinishReason::kStop;
+    all_stopped = all_stopped && stream.end().reason != FinishReason::kLength;
     all_finished = all_finished && stream.finished();
   }
   if (all_finished && !exchange.watch().is_gone()) record.end = all_stopped ? "stop" : "length";
