@@ -6,6 +6,16 @@
 
 namespace kakeya::service {
 
+namespace {
+
+// Calls are looked for where tools are shown to the model.
+std::unique_ptr<ToolParser> parser_for(const Service& service, const AnswerRequest& wish) {
+  if (!wish.may_call_tools()) return nullptr;
+  return make_tool_parser(service.tool_format(), wish.chat.tools, !wish.parallel_tool_calls);
+}
+
+}  // namespace
+
 Stream::Stream(Service& service,
                Answer answer,
                AnswerPiece echo,
@@ -76,7 +86,8 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
   std::vector<Stream> streams;
   for (std::size_t at = 0; at < prepared.size(); ++at) {
     for (int index = 0; index < wish.choices; ++index) {
-      auto answer = Answer::create(service.tokenizer(), wish.stop_strings, markers);
+      auto answer = Answer::create(service.tokenizer(), wish.stop_strings, markers,
+                                   parser_for(service, wish));
       if (!answer) {
         Refusal refusal = refusal_of(answer.error());
         refusal.parameter = "stop";

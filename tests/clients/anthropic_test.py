@@ -47,10 +47,24 @@ class Anthropic(unittest.TestCase):
         self.assertEqual(text, message.content[0].text)
         self.assertEqual((message.stop_reason, message.stop_sequence), ("stop_sequence", " 9"))
 
+    def test_takes_tools_and_their_results(self):
+        tool = {"name": "weather", "description": "of a place",
+                "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}}}
+        messages = QUESTION + [
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"place": "Bern"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}]}]
+        message = self.client.messages.create(model="demo", max_tokens=5, messages=messages, tools=[tool])
+        self.assertEqual(message.usage.output_tokens, 5)
+        with_tools = self.client.messages.count_tokens(model="demo", messages=messages, tools=[tool])
+        without = self.client.messages.count_tokens(model="demo", messages=messages)
+        self.assertGreater(with_tools.input_tokens, without.input_tokens)
+
     def test_says_what_is_wrong(self):
         with self.assertRaises(anthropic.BadRequestError) as refused:
-            self.ask(tools=[{"name": "a", "input_schema": {"type": "object"}}])
-        self.assertIn("tools: expected", str(refused.exception))
+            self.ask(tools=[{"type": "web_search_20250305", "name": "web_search"}])
+        self.assertIn("tools[0]: expected", str(refused.exception))
         with self.assertRaises(anthropic.NotFoundError):
             self.client.messages.create(model="other", max_tokens=1, messages=QUESTION)
 

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "wire/anthropic/tools_read.h"
+#include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 
 namespace kakeya::anthropic {
@@ -17,6 +21,7 @@ using wire::JsonReader;
 using wire::shown;
 
 constexpr std::size_t kMostMessages = 4096;
+constexpr std::size_t kMostToolCalls = 256;  // of a message
 
 // A block {"type": "text", "text": ...} or, of an assistant, {"type": "thinking", "thinking": ...}.
 void read_block(JsonReader& reader, const Json& block, const std::string& where, ChatMessage& out) {
@@ -50,7 +55,134 @@ void read_content(JsonReader& reader,
   }
 }
 
-void read_conversation(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
+// {"type": "tool_use", "id", "name", "input"} of an assistant. `text` is the block's own.
+void read_call(JsonReader& reader,
+               const Json& block,
+               std::string_view text,
+               const std::string& where,
+               ChatMessage& out) {
+  const Json* id = reader.find(block, "id");
+  const Json* name = reader.find(block, "name");
+  const Json* input = reader.find(block, "input");
+  const auto is_text = [](const Json* value) { return value != nullptr && value->is_string(); };
+  if (!is_text(id) || !is_text(name) || input == nullptr || !input->is_object()) {
+    return reader.refuse(where, R"({"type": "tool_use", "id", "name", "input": {...}})",
+                         shown(block));
+  }
+  if (out.tool_calls.size() >= kMostToolCalls) {
+    return reader.refuse(where, fmt::format("at most {} calls", kMostToolCalls), "more");
+  }
+  // Members keep their order, which shows in the prompt.
+  out.tool_calls.push_back({.name = name->get<std::string>(),
+                            .arguments = std::string(wire::member_text(text, "input")),
+                            .id = id->get<std::string>()});
+}
+
+// {"type": "tool_result", "tool_use_id", "content", "is_error"} of a user: a message of its own.
+void read_result(JsonReader& reader,
+                 const Json& block,
+                 const std::vector<ToolCall>& calls,
+                 const std::string& where,
+                 std::vector<ChatMessage>& out) {
+  const Json* id = reader.find(block, "tool_use_id");
+  const auto call = std::ranges::find_if(
+      calls, [id](const ToolCall& one) { return id != nullptr && *id == one.id; });
+  if (call == calls.end()) {
+    return reader.refuse(where + ".tool_use_id", "the id of a tool_use of the message before",
+                         id == nullptr ? "nothing" : shown(*id));
+  }
+  ChatMessage& added = out.emplace_back();
+  added.role = "tool";
+  added.tool_call_id = call->id;
+  added.name = call->name;
+  const Json* content = reader.find(block, "content");
+  if (content != nullptr) read_content(reader, content, where + ".content", added);
+  bool is_error = false;
+  reader.read(block, "is_error", is_error);
+}
+
+bool is_of_type(const Json& block, const char* type) {
+  return block.is_object() && block.contains("type") && block["type"] == type;
+}
+
+// An assistant's blocks, `text` being theirs.
+void read_assistant(JsonReader& reader,
+                    const Json& content,
+                    std::string_view text,
+                    const std::string& where,
+                    ChatMessage& out) {
+  if (!content.is_array()) return read_content(reader, &content, where, out);
+  const std::vector<std::string_view> texts = wire::parts_of(text);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string block = fmt::format("{}[{}]", where, i);
+    if (is_of_type(content[i], "tool_use")) {
+      read_call(reader, content[i], texts[i], block, out);
+    } else {
+      read_block(reader, content[i], block, out);
+    }
+  }
+}
+
+// A user's blocks: results of the calls before, each a message, then what the user says.
+void read_user(JsonReader& reader,
+               const Json& content,
+               const std::vector<ToolCall>& calls,
+               const std::string& where,
+               std::vector<ChatMessage>& out) {
+  ChatMessage said = {.role = "user", .content = ""};
+  bool has_said = false;
+  for (std::size_t i = 0; content.is_array() && i < content.size(); ++i) {
+    const std::string block = fmt::format("{}[{}]", where, i);
+    if (!is_of_type(content[i], "tool_result")) {
+      has_said = true;
+      read_block(reader, content[i], block, said);
+    } else if (has_said) {
+      return reader.refuse(block, "tool_result blocks in front of others", "one behind");
+    } else {
+      read_result(reader, content[i], calls, block, out);
+    }
+  }
+  const bool is_result = content.is_array() && !content.empty() && !has_said;
+  if (!content.is_array()) read_content(reader, &content, where, said);
+  if (!is_result) out.push_back(std::move(said));
+}
+
+// Messages, whose own text is `text`.
+void read_messages(JsonReader& reader,
+                   const Json& messages,
+                   std::string_view text,
+                   service::AnswerRequest& out) {
+  const std::vector<std::string_view> texts = wire::parts_of(text);
+  std::vector<ToolCall> calls;  // of the message before
+  for (std::size_t i = 0; i < messages.size() && !reader.failed(); ++i) {
+    const Json& message = messages[i];
+    const std::string where = fmt::format("messages[{}]", i);
+    const Json* role = message.is_object() ? reader.find(message, "role") : nullptr;
+    if (role == nullptr || (*role != "user" && *role != "assistant")) {
+      return reader.refuse(where + ".role", "user or assistant",
+                           role == nullptr ? "nothing" : shown(*role));
+    }
+    const Json* content = reader.find(message, "content");
+    if (content == nullptr) {
+      return reader.refuse(where + ".content", "a text or blocks", "nothing");
+    }
+    if (*role == "user") {
+      read_user(reader, *content, calls, where + ".content", out.messages);
+      calls.clear();
+      continue;
+    }
+    ChatMessage& added = out.messages.emplace_back();
+    added.role = "assistant";
+    read_assistant(reader, *content, wire::member_text(texts[i], "content"), where + ".content",
+                   added);
+    calls = added.tool_calls;
+  }
+}
+
+void read_conversation(JsonReader& reader,
+                       const Json& body,
+                       std::string_view text,
+                       service::AnswerRequest& out) {
   if (const Json* system = reader.find(body, "system")) {
     ChatMessage& message = out.messages.emplace_back();
     message.role = "system";
@@ -62,23 +194,14 @@ void read_conversation(JsonReader& reader, const Json& body, service::AnswerRequ
     return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
                          messages == nullptr ? "nothing" : shown(*messages));
   }
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    const Json& message = (*messages)[i];
-    const std::string where = fmt::format("messages[{}]", i);
-    const Json* role = message.is_object() ? reader.find(message, "role") : nullptr;
-    if (role == nullptr || (*role != "user" && *role != "assistant")) {
-      return reader.refuse(where + ".role", "user or assistant",
-                           role == nullptr ? "nothing" : shown(*role));
-    }
-    ChatMessage& added = out.messages.emplace_back();
-    added.role = role->get<std::string>();
-    read_content(reader, reader.find(message, "content"), where + ".content", added);
-  }
+  read_messages(reader, *messages, wire::member_text(text, "messages"), out);
+  if (reader.failed() || out.messages.back().role != "assistant") return;
   // The model goes on with what was put into its mouth.
-  if (out.messages.back().role == "assistant") {
-    out.chat.add_generation_prompt = false;
-    out.chat.continue_final_message = true;
+  if (!out.messages.back().tool_calls.empty()) {
+    return reader.refuse("messages", "a tool_result for each tool_use", "none behind the last one");
   }
+  out.chat.add_generation_prompt = false;
+  out.chat.continue_final_message = true;
 }
 
 // {"type": "adaptive"} or {"type": "disabled"}: no budget of tokens can be kept.
@@ -108,8 +231,8 @@ void read_stop_sequences(JsonReader& reader, const Json& body, service::AnswerRe
 
 // Fields that would make another answer, and that this server cannot give.
 void refuse_unserved(JsonReader& reader, const Json& body) {
-  for (const char* const name : {"tools", "tool_choice", "mcp_servers", "container",
-                                 "context_management", "output_config", "output_format"}) {
+  for (const char* const name :
+       {"mcp_servers", "container", "context_management", "output_config", "output_format"}) {
     const Json* value = reader.find(body, name);
     const bool says_nothing = value == nullptr || (value->is_array() && value->empty()) ||
                               (value->is_object() && value->value("type", "") == "none");
@@ -117,14 +240,18 @@ void refuse_unserved(JsonReader& reader, const Json& body) {
   }
 }
 
-void read_prompt(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
+void read_prompt(JsonReader& reader,
+                 const Json& body,
+                 std::string_view text,
+                 service::AnswerRequest& out) {
   const Json* model = reader.find(body, "model");
   if (model != nullptr && !model->is_string()) {
     reader.refuse("model", "the name of a model", shown(*model));
   } else if (model != nullptr) {
     out.model = model->get<std::string>();
   }
-  read_conversation(reader, body, out);
+  read_conversation(reader, body, text, out);
+  read_tools(reader, body, text, out);
   read_thinking(reader, body, out);
   refuse_unserved(reader, body);
 }
@@ -144,7 +271,7 @@ service::Outcome<service::AnswerRequest> read_request(std::string_view body, boo
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
   service::AnswerRequest request;
-  read_prompt(reader, *parsed, request);
+  read_prompt(reader, *parsed, body, request);
   if (is_answered) read_answer(reader, *parsed, request);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;

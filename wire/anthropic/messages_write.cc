@@ -42,6 +42,46 @@ ordered_json usage_json(const service::Usage& usage) {
           {"output_tokens", usage.completion_tokens}};
 }
 
+// The block of a call, without its input.
+ordered_json tool_use(const service::ToolCallPiece& call) {
+  return {{"type", "tool_use"},
+          {"id", "toolu_" + call.id},
+          {"name", call.name},
+          {"input", ordered_json::object()}};
+}
+
+void add_text(ordered_json& content, std::string_view text) {
+  if (text.empty()) return;
+  const bool goes_on = !content.empty() && content.back()["type"] == "text";
+  if (!goes_on) {
+    content.push_back({{"type", "text"}, {"text", text}});
+  } else {
+    content.back()["text"] = content.back()["text"].get<std::string>().append(text);
+  }
+}
+
+// Appends the blocks of what was said and called, in order. The arguments of a call that has broken
+// off are text. Returns whether there is a call.
+bool add_blocks(ordered_json& content, const service::AnswerPiece& piece) {
+  const std::string_view text = piece.text;
+  bool has_call = false;
+  std::size_t done = 0;
+  for (const service::ToolCallPiece& call : piece.tool_calls) {
+    add_text(content, text.substr(done, call.at - done));
+    done = call.at;
+    ordered_json input = ordered_json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    if (!input.is_object()) {
+      add_text(content, call.arguments);
+      continue;
+    }
+    content.push_back(tool_use(call));
+    content.back()["input"] = std::move(input);
+    has_call = true;
+  }
+  add_text(content, text.substr(done));
+  return has_call;
+}
+
 // An event of a stream whose data says its name, too.
 std::string event_of(const ordered_json& data) {
   return wire::server_event(json_text(data), data["type"].get_ref<const std::string&>());
@@ -66,8 +106,10 @@ ordered_json MessagesWriter::stop_of(const service::AnswerEnd& end) const {
   if (end.stop_string) {
     return {{"stop_reason", "stop_sequence"}, {"stop_sequence", stop_strings_[*end.stop_string]}};
   }
-  const bool is_cut = end.reason == service::FinishReason::kLength;
-  return {{"stop_reason", is_cut ? "max_tokens" : "end_turn"}, {"stop_sequence", nullptr}};
+  const char* reason = "end_turn";
+  if (end.reason == service::FinishReason::kLength) reason = "max_tokens";
+  if (end.reason == service::FinishReason::kToolCalls) reason = "tool_use";
+  return {{"stop_reason", reason}, {"stop_sequence", nullptr}};
 }
 
 std::string MessagesWriter::begin(int /*index*/) {
@@ -78,21 +120,24 @@ std::string MessagesWriter::begin(int /*index*/) {
   return event_of({{"type", "message_start"}, {"message", std::move(begun)}});
 }
 
-std::string MessagesWriter::open(Block block) {
-  if (open_ == block) return "";
-  std::string events;
-  if (open_ != Block::kNone) {
-    events = event_of({{"type", "content_block_stop"}, {"index", blocks_ - 1}});
-  }
+std::string MessagesWriter::close() {
+  if (std::exchange(open_, Block::kNone) == Block::kNone) return "";
+  return event_of({{"type", "content_block_stop"}, {"index", blocks_ - 1}});
+}
+
+std::string MessagesWriter::start(Block block, const ordered_json& content) {
+  std::string events = close();
   open_ = block;
-  if (block == Block::kNone) return events;
-  const ordered_json empty =
-      block == Block::kThinking
-          ? ordered_json{{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}
-          : ordered_json{{"type", "text"}, {"text", ""}};
   return events +
          event_of(
-             {{"type", "content_block_start"}, {"index", blocks_++}, {"content_block", empty}});
+             {{"type", "content_block_start"}, {"index", blocks_++}, {"content_block", content}});
+}
+
+std::string MessagesWriter::open(Block block) {
+  if (open_ == block) return "";
+  return start(block, block == Block::kThinking
+                          ? ordered_json{{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}
+                          : ordered_json{{"type", "text"}, {"text", ""}});
 }
 
 std::string MessagesWriter::delta(Block block, std::string_view text) {
@@ -105,14 +150,35 @@ std::string MessagesWriter::delta(Block block, std::string_view text) {
          event_of({{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", said}});
 }
 
+// A call that begins, or goes on in the open block.
+std::string MessagesWriter::call(const service::ToolCallPiece& call) {
+  std::string events;
+  if (!call.id.empty()) events = start(Block::kToolUse, tool_use(call));
+  if (call.arguments.empty()) return events;
+  const ordered_json more = {{"type", "input_json_delta"}, {"partial_json", call.arguments}};
+  return events +
+         event_of({{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", more}});
+}
+
 std::string MessagesWriter::piece(int /*index*/, const service::AnswerPiece& piece) {
-  std::string events = delta(Block::kThinking, piece.reasoning);
-  return events + delta(Block::kText, piece.text);
+  const std::string_view text = piece.text;
+  auto next = piece.tool_calls.begin();
+  std::string events;
+  // The rest of the open block comes first: nothing goes on with a block that is closed.
+  if (next != piece.tool_calls.end() && next->id.empty()) events += call(*next++);
+  events += delta(Block::kThinking, piece.reasoning);
+  std::size_t done = 0;
+  for (; next != piece.tool_calls.end(); ++next) {
+    events += delta(Block::kText, text.substr(done, next->at - done));
+    events += call(*next);
+    done = next->at;
+  }
+  return events + delta(Block::kText, text.substr(done));
 }
 
 std::string MessagesWriter::end(int /*index*/, const service::AnswerEnd& end) {
   end_ = end;
-  return open(Block::kNone);
+  return close();
 }
 
 std::string MessagesWriter::done(const service::Usage& usage) {
@@ -133,10 +199,12 @@ std::string MessagesWriter::whole(const std::vector<service::WholeAnswer>& answe
     json["content"].push_back(
         {{"type", "thinking"}, {"thinking", answer.piece.reasoning}, {"signature", ""}});
   }
-  if (!answer.piece.text.empty()) {
-    json["content"].push_back({{"type", "text"}, {"text", answer.piece.text}});
+  service::AnswerEnd end = answer.end;
+  const bool has_call = add_blocks(json["content"], answer.piece);
+  if (!has_call && end.reason == service::FinishReason::kToolCalls) {
+    end.reason = service::FinishReason::kStop;
   }
-  json.update(stop_of(answer.end));
+  json.update(stop_of(end));
   json["usage"] = usage_json(usage);
   return json_text(json);
 }

@@ -16,8 +16,8 @@ namespace kakeya::anthropic {
 // {"type": "error", "error": {"type", "message"}}
 std::string error_json(const service::Refusal& refusal);
 
-// Writes one message: thoughts and what is said are a content block each. Thread: of its request;
-// the stop strings must outlive it.
+// Writes one message: thoughts, what is said and each call of a tool are a content block each.
+// Thread: of its request; the stop strings must outlive it.
 class MessagesWriter final : public wire::AnswerWriter {
  public:
   MessagesWriter(std::string id,
@@ -41,13 +41,16 @@ class MessagesWriter final : public wire::AnswerWriter {
                     const service::Usage& usage) override;
 
  private:
-  enum class Block { kNone, kThinking, kText };
+  enum class Block { kNone, kThinking, kText, kToolUse };
 
   nlohmann::ordered_json message() const;
   nlohmann::ordered_json stop_of(const service::AnswerEnd& end) const;
   // The events that make `block` the open one.
   std::string open(Block block);
+  std::string close();
+  std::string start(Block block, const nlohmann::ordered_json& content);
   std::string delta(Block block, std::string_view text);
+  std::string call(const service::ToolCallPiece& call);
 
   const std::string id_;
   const std::string model_;

@@ -9,6 +9,7 @@
 
 #include "wire/openai/conversation_read.h"
 #include "wire/openai/sampling_read.h"
+#include "wire/openai/tools_read.h"
 #include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
@@ -161,7 +162,8 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   wire::JsonReader reader;
   service::AnswerRequest request;
   read_model(reader, *parsed, request.model);
-  read_conversation(reader, *parsed, body, request.messages, request.chat);
+  read_conversation(reader, *parsed, request.messages, request.chat);
+  read_tools(reader, *parsed, body, request);
   read_sampling(reader, *parsed, request.sampling);
   read_max_tokens(reader, *parsed, 1, request.max_tokens);
   read_limits(reader, *parsed, request);

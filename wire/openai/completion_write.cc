@@ -38,6 +38,7 @@ ordered_json text_or_null(std::string_view text) {
 }
 
 const char* name_of(service::FinishReason reason) {
+  if (reason == service::FinishReason::kToolCalls) return "tool_calls";
   return reason == service::FinishReason::kLength ? "length" : "stop";
 }
 
@@ -107,6 +108,43 @@ ordered_json runs_json(const service::AnswerPiece& piece) {
     begin += run.bytes;
   }
   return runs;
+}
+
+// [{"id", "type", "function": {"name", "arguments"}}, ...]; in a stream with the call's "index",
+// and of a call that goes on with its arguments alone.
+ordered_json calls_json(const std::vector<service::ToolCallPiece>& calls, bool in_stream) {
+  ordered_json list = ordered_json::array();
+  for (const service::ToolCallPiece& call : calls) {
+    ordered_json entry = ordered_json::object();
+    if (in_stream) entry["index"] = call.index;
+    ordered_json function = ordered_json::object();
+    if (!call.id.empty()) {
+      entry.update({{"id", "call_" + call.id}, {"type", "function"}});
+      function["name"] = call.name;
+    }
+    function["arguments"] = call.arguments;
+    entry["function"] = std::move(function);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+ordered_json message_json(const service::AnswerPiece& piece) {
+  const bool is_null = piece.text.empty() && !piece.tool_calls.empty();
+  ordered_json message = {{"role", "assistant"},
+                          {"content", is_null ? ordered_json() : ordered_json(piece.text)}};
+  if (!piece.reasoning.empty()) message["reasoning_content"] = piece.reasoning;
+  if (!piece.tool_calls.empty()) message["tool_calls"] = calls_json(piece.tool_calls, false);
+  return message;
+}
+
+ordered_json delta_json(const service::AnswerPiece& piece) {
+  ordered_json delta = ordered_json::object();
+  if (!piece.reasoning.empty()) delta["reasoning_content"] = piece.reasoning;
+  const bool says_else = !piece.reasoning.empty() || !piece.tool_calls.empty();
+  if (!says_else || !piece.text.empty()) delta["content"] = piece.text;
+  if (!piece.tool_calls.empty()) delta["tool_calls"] = calls_json(piece.tool_calls, true);
+  return delta;
 }
 
 ordered_json usage_json(const service::Usage& usage) {
@@ -194,10 +232,7 @@ std::string CompletionWriter::whole(const std::vector<service::WholeAnswer>& ans
     const service::WholeAnswer& answer = answers[index];
     ordered_json choice = {{"index", index}};
     if (is_chat()) {
-      choice["message"] = {{"role", "assistant"}, {"content", answer.piece.text}};
-      if (!answer.piece.reasoning.empty()) {
-        choice["message"]["reasoning_content"] = answer.piece.reasoning;
-      }
+      choice["message"] = message_json(answer.piece);
     } else {
       choice["text"] = answer.piece.text;
     }
@@ -219,16 +254,15 @@ std::string CompletionWriter::begin(int index) {
 
 bool CompletionWriter::says_anything(const service::AnswerPiece& piece) const {
   const bool of_tokens = request_.logprobs || request_.return_token_ids;
-  return !piece.text.empty() || !piece.reasoning.empty() || (of_tokens && !piece.tokens.empty());
+  return !piece.text.empty() || !piece.reasoning.empty() || !piece.tool_calls.empty() ||
+         (of_tokens && !piece.tokens.empty());
 }
 
 std::string CompletionWriter::piece(int index, const service::AnswerPiece& piece) {
   if (!says_anything(piece)) return "";
   ordered_json choice = {{"index", index}};
   if (is_chat()) {
-    choice["delta"] = ordered_json::object();
-    if (!piece.reasoning.empty()) choice["delta"]["reasoning_content"] = piece.reasoning;
-    if (piece.reasoning.empty() || !piece.text.empty()) choice["delta"]["content"] = piece.text;
+    choice["delta"] = delta_json(piece);
   } else {
     choice["text"] = piece.text;
   }

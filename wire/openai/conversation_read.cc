@@ -7,8 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/json_size.h"
-
 namespace kakeya::openai {
 namespace {
 
@@ -188,101 +186,13 @@ void read_template_arguments(wire::JsonReader& reader, const wire::Json& body, C
   out.arguments = arguments.dump(-1, ' ', false, wire::Json::error_handler_t::replace);
 }
 
-// The items of the array, or the members of the object, that `json` is: their texts as they stand
-// there. It is valid.
-std::vector<std::string_view> parts_of(std::string_view json) {
-  std::vector<std::string_view> parts;
-  std::size_t depth = 0;
-  std::size_t begin = 0;
-  bool in_string = false;
-  for (std::size_t at = 0; at < json.size(); ++at) {
-    const char byte = json[at];
-    if (in_string) {
-      if (byte == '\\') ++at;
-      if (byte == '"') in_string = false;
-      continue;
-    }
-    if (byte == '"') in_string = true;
-    if ((byte == '[' || byte == '{') && ++depth == 1) begin = at + 1;
-    const bool closes = byte == ']' || byte == '}';
-    if (depth == 1 && (byte == ',' || closes)) {
-      parts.push_back(json.substr(begin, at - begin));
-      begin = at + 1;
-    }
-    if (closes) --depth;
-  }
-  return parts;
-}
-
-// The text of a member of the object `json`; of several of one name the last one's, as the parser
-// has it.
-std::string_view member_text(std::string_view json, std::string_view name) {
-  std::string_view found;
-  for (const std::string_view part : parts_of(json)) {
-    const std::size_t begin = part.find('"');
-    std::size_t end = begin + 1;
-    while (end < part.size() && part[end] != '"') end += part[end] == '\\' ? 2 : 1;
-    if (end >= part.size()) continue;  // an object without members
-    if (wire::Json::parse(part.substr(begin, end + 1 - begin)) != name) continue;
-    found = part.substr(part.find(':', end) + 1);
-  }
-  return found;
-}
-
-// {"type": "function", "function": {"name", ...}}, as templates expect it.
-void check_tool(wire::JsonReader& reader,
-                const wire::Json& tool,
-                std::string_view text,
-                std::size_t index) {
-  const std::string where = fmt::format("tools[{}]", index);
-  const wire::Json* type = tool.is_object() ? reader.find(tool, "type") : nullptr;
-  const wire::Json* function = tool.is_object() ? reader.find(tool, "function") : nullptr;
-  const bool sound = (type == nullptr || *type == "function") && function != nullptr &&
-                     function->is_object() && function->contains("name") &&
-                     (*function)["name"].is_string();
-  if (!sound) {
-    std::string got = wire::shown(tool);
-    if (type != nullptr && *type != "function") got = "a tool of type " + wire::shown(*type);
-    if (tool.is_object() && function == nullptr) got += " without \"function\"";
-    return reader.refuse(where, R"({"type": "function", "function": {"name": ...}})", got);
-  }
-  if (json_size(text).values > kMostValuesOfATool) {
-    reader.refuse(where, fmt::format("at most {} JSON values", kMostValuesOfATool), "more");
-  }
-}
-
-// Each tool's own text is handed on, for members keep their order.
-void read_tools(wire::JsonReader& reader,
-                const wire::Json& body,
-                std::string_view text,
-                ChatOptions& out) {
-  const wire::Json* tools = reader.find(body, "tools");
-  if (tools == nullptr || tools->empty()) return;
-  if (!tools->is_array() || tools->size() > kMostTools) {
-    return reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
-                         tools->is_array() ? std::to_string(tools->size()) : wire::shown(*tools));
-  }
-  const wire::Json* choice = reader.find(body, "tool_choice");
-  if (choice != nullptr && *choice == "none") return;
-  if (choice != nullptr && *choice != "auto") {
-    return reader.refuse("tool_choice", "none or auto", wire::shown(*choice));
-  }
-  const std::vector<std::string_view> texts = parts_of(member_text(text, "tools"));
-  for (std::size_t index = 0; index < tools->size() && !reader.failed(); ++index) {
-    check_tool(reader, (*tools)[index], texts[index], index);
-    out.tools.emplace_back(texts[index]);
-  }
-}
-
 }  // namespace
 
 void read_conversation(wire::JsonReader& reader,
                        const wire::Json& body,
-                       std::string_view text,
                        std::vector<ChatMessage>& messages,
                        ChatOptions& options) {
   read_messages(reader, body, messages);
-  read_tools(reader, body, text, options);
   read_template_arguments(reader, body, options);
   reader.read(body, "continue_final_message", options.continue_final_message);
   options.add_generation_prompt = !options.continue_final_message;

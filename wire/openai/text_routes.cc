@@ -12,6 +12,7 @@
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/conversation_read.h"
+#include "wire/openai/tools_read.h"
 
 namespace kakeya::openai {
 namespace {
@@ -27,11 +28,11 @@ service::Outcome<ChatPrompt> written_conversation(const Engine& engine,
                                                   const wire::Json& body,
                                                   std::string_view text) {
   wire::JsonReader reader;
-  std::vector<ChatMessage> messages;
-  ChatOptions options;
-  read_conversation(reader, body, text, messages, options);
+  service::AnswerRequest request;
+  read_conversation(reader, body, request.messages, request.chat);
+  read_tools(reader, body, text, request);
   if (reader.failed()) return problem_of(reader);
-  return service::apply_template(engine, messages, options);
+  return service::apply_template(engine, request.messages, request.chat);
 }
 
 // Bounded by what a server can spare for a text, not by the context.

@@ -157,7 +157,12 @@ TEST_F(Messages, RefuseByNameInTheirOwnForm) {
   json without = request();
   without.erase("max_tokens");
   EXPECT_EQ(refused(without), "max_tokens");
-  EXPECT_EQ(refused(request({{"tools", json::array({{{"name", "a"}}})}})), "tools");
+  EXPECT_EQ(refused(request({{"tools", json::array({{{"name", "a"}}})}})), "tools[0]");
+  const json of_the_server = {{"type", "web_search_20250305"}, {"name", "web_search"}};
+  EXPECT_EQ(refused(request({{"tools", json::array({of_the_server})}})), "tools[0]");
+  const json unknown = {{"type", "tool"}, {"name", "b"}};
+  EXPECT_EQ(refused(request({{"tool_choice", unknown}})), "tool_choice.name");
+  EXPECT_EQ(refused(request({{"tool_choice", {{"type", "sometimes"}}}})), "tool_choice.type");
   EXPECT_EQ(refused(request({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}})),
             "thinking.type");
   EXPECT_EQ(refused(request({{"messages", json::array()}})), "messages");
@@ -184,6 +189,66 @@ TEST(MessagesRead, AsksTheTemplateToThink) {
   EXPECT_EQ(request->messages[1].reasoning, "t");
   EXPECT_EQ(request->messages[1].content, "b");
   EXPECT_TRUE(request->chat.add_generation_prompt);
+}
+
+TEST(MessagesRead, ReadsToolsCallsAndResults) {
+  const char* const body = R"({"max_tokens":1,
+    "tools":[{"name":"f","description":"d","input_schema":{"b":1,"a":2},"cache_control":{}},
+             {"type":"custom","name":"g","input_schema":{}}],
+    "tool_choice":{"type":"tool","name":"g","disable_parallel_tool_use":true},
+    "messages":[{"role":"user","content":"a"},
+      {"role":"assistant","content":[{"type":"text","text":"t"},
+        {"type":"tool_use","id":"1","name":"f","input":{"z":1, "y":[2.0]}},
+        {"type":"tool_use","id":"2","name":"g","input":{}}]},
+      {"role":"user","content":[
+        {"type":"tool_result","tool_use_id":"2","content":[{"type":"text","text":"r2"}]},
+        {"type":"tool_result","tool_use_id":"1","is_error":true},
+        {"type":"text","text":"b"}]}]})";
+  const auto request = read_messages_request(body);
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  EXPECT_THAT(
+      request->chat.tools,
+      testing::ElementsAre(
+          R"({"type":"function","function":{"name":"f","description":"d","parameters":{"b":1,"a":2}}})",
+          R"({"type":"function","function":{"name":"g","parameters":{}}})"));
+  EXPECT_EQ(request->tool_choice, service::ToolChoice::kNamed);
+  EXPECT_EQ(request->tool_name, "g");
+  EXPECT_FALSE(request->parallel_tool_calls);
+  ASSERT_EQ(request->messages.size(), 5u);
+  const std::vector<ToolCall>& calls = request->messages[1].tool_calls;
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].arguments, R"({"z":1, "y":[2.0]})");
+  EXPECT_EQ(request->messages[2].role, "tool");
+  EXPECT_EQ(request->messages[2].tool_call_id, "2");
+  EXPECT_EQ(request->messages[2].name, "g");
+  EXPECT_EQ(request->messages[2].content, "r2");
+  EXPECT_EQ(request->messages[3].tool_call_id, "1");
+  EXPECT_EQ(request->messages[4].content, "b");
+  EXPECT_TRUE(request->chat.add_generation_prompt);
+}
+
+TEST(MessagesRead, RefusesResultsOfNoCall) {
+  const auto refused = [](const std::string& messages) {
+    const auto request = read_messages_request(R"({"max_tokens":1,"messages":[)" + messages + "]}");
+    return request ? "" : request.error().parameter;
+  };
+  const std::string call =
+      R"({"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]})";
+  const auto result = [](const char* id) {
+    return std::string(R"({"role":"user","content":[{"type":"tool_result","tool_use_id":")") + id +
+           R"(","content":"r"}]})";
+  };
+  EXPECT_EQ(refused(call + "," + result("1")), "");
+  EXPECT_EQ(refused(call + "," + result("2")), "messages[1].content[0].tool_use_id");
+  EXPECT_EQ(refused(result("1")), "messages[0].content[0].tool_use_id");
+  EXPECT_EQ(refused(call + "," + result("1") + "," + result("1")),
+            "messages[2].content[0].tool_use_id");
+  EXPECT_EQ(refused(call), "messages");
+  EXPECT_EQ(refused(R"({"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f"}]})"),
+            "messages[0].content[0]");
+  EXPECT_EQ(refused(call + R"(,{"role":"user","content":[{"type":"text","text":"a"},)"
+                           R"({"type":"tool_result","tool_use_id":"1"}]})"),
+            "messages[1].content[1]");
 }
 
 }  // namespace

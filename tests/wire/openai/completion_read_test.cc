@@ -7,7 +7,7 @@
 #include <string>
 
 #include "wire/openai/completion_write.h"
-#include "wire/openai/conversation_read.h"
+#include "wire/openai/tools_read.h"
 
 namespace kakeya::openai {
 namespace {
@@ -67,6 +67,30 @@ TEST(OpenaiRead, ReadsToolsInTheirOrderAndCalls) {
   EXPECT_EQ(request->messages[1].reasoning, "r");
   EXPECT_EQ(request->messages[2].tool_call_id, "1");
   EXPECT_TRUE(read_chat_request(body + R"(,"tool_choice":"none"})")->chat.tools.empty());
+}
+
+TEST(OpenaiRead, ReadsWhetherToolsAreToBeCalled) {
+  const auto read = [](const std::string& fields) {
+    return read_chat_request(body_with(
+        R"("tools":[{"type":"function","function":{"name":"f","strict":true}}],)" + fields));
+  };
+  EXPECT_EQ(read(R"("tool_choice":"auto")")->tool_choice, service::ToolChoice::kAuto);
+  EXPECT_TRUE(read(R"("tool_choice":"auto")")->may_call_tools());
+  EXPECT_EQ(read(R"("tool_choice":"required")")->tool_choice, service::ToolChoice::kRequired);
+  EXPECT_FALSE(read(R"("tool_choice":"none")")->may_call_tools());
+  const auto named = read(
+      R"("tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false)");
+  EXPECT_EQ(named->tool_choice, service::ToolChoice::kNamed);
+  EXPECT_EQ(named->tool_name, "f");
+  EXPECT_FALSE(named->parallel_tool_calls);
+  for (const char* const choice :
+       {R"({"type":"function","function":{"name":"g"}})", R"({"type":"allowed_tools"})", "7",
+        R"({"type":"function","function":"f"})", "\"f\""}) {
+    EXPECT_EQ(read(std::string("\"tool_choice\":") + choice).error().parameter, "tool_choice");
+  }
+  EXPECT_EQ(read_chat_request(body_with(R"("tool_choice":"required")")).error().parameter,
+            "tool_choice");
+  EXPECT_TRUE(read_chat_request(body_with(R"("tool_choice":"none")")).has_value());
 }
 
 std::string with_tools(const std::string& tools) {
@@ -310,7 +334,7 @@ TEST(OpenaiRead, RefusesWrongTypesAndRangesByName) {
       {"n", "17"},
       {"n", "0"},
       {"tools", "7"},
-      {"tool_choice", "\"required\",\"tools\":[{}]"},
+      {"tool_choice", "\"sometimes\",\"tools\":[{}]"},
       {"min_tokens", "-1"},
       {"stop_token_ids", "7"},
       {"allowed_token_ids", "[-1]"},
