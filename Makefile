@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help packages build test quick demo mlx mac-report asan tsan fuzz lint check format install clean
+.PHONY: help packages grammars build test quick demo mlx mac-report asan tsan fuzz lint check format install clean
 
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 FUZZ_SECONDS ?= 60
@@ -35,11 +35,15 @@ help:
 packages:
 	@tools/install_packages build
 
-build/release/build.ninja: | packages
+# Constrained decoding needs xgrammar; a build without it refuses schemas and grammars.
+grammars: | packages
+	@tools/build_xgrammar || echo 'Going on without xgrammar: JSON schemas and grammars will be refused.'
+
+build/release/build.ninja: $(wildcard build/xgrammar/installed) | packages grammars
 	$(CONFIGURE) release
 
 # Compiles each source alone, which clang-tidy wants to know.
-build/dev/build.ninja: | packages
+build/dev/build.ninja: $(wildcard build/xgrammar/installed) | packages
 	$(CONFIGURE) dev
 
 build: build/release/build.ninja
@@ -63,7 +67,7 @@ build/mlx-wheel/installed: cmake/mlx_version.txt
 	  --target build/mlx-wheel $(MLX_PACKAGE)==$$(cat cmake/mlx_version.txt)
 	touch $@
 
-mlx: build/mlx-wheel/installed | packages
+mlx: build/mlx-wheel/installed | packages grammars
 	$(CONFIGURE) release -DKAKEYA_MLX=AUTO
 	cmake --build build/release -j $(JOBS)
 
@@ -75,9 +79,9 @@ quick: build
 
 # What parses bytes from outside, and the runtime; KERNELS=ON sanitizes the CPU backend's units, too.
 KERNELS ?= OFF
-ASAN_TARGETS ?= formats_test tokenizer_test chat_template_test stop_strings_test bridge_test runtime_test server_test
+ASAN_TARGETS ?= formats_test tokenizer_test chat_template_test stop_strings_test bridge_test runtime_test server_test grammar_test
 ASAN_SKIPPED ?= $(shell grep -v '^\#' tests/asan_skipped.txt | grep . | paste -sd '|')
-asan:
+asan: | grammars
 	@tools/install_packages build ci
 	$(CONFIGURE) asan-ubsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS)
 	cmake --build build/asan-ubsan --target $(ASAN_TARGETS) -j $(JOBS)
@@ -87,7 +91,7 @@ asan:
 # Tests whose code runs in more than one thread.
 TSAN_TARGETS ?= thread_pool_test runtime_test server_test
 TSAN_TESTS ?= ThreadPool|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog|ANewcomerTakes|ADrainingServer
-tsan:
+tsan: | grammars
 	@tools/install_packages build ci
 	$(CONFIGURE) tsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS)
 	cmake --build build/tsan --target $(TSAN_TARGETS) -j $(JOBS)

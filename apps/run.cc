@@ -21,6 +21,8 @@
 #include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
 #include "run_flags.h"
+#include "service/answer_splitter.h"
+#include "service/grammar/grammar_engine.h"
 #include "session_file.h"
 
 namespace kakeya::cli {
@@ -57,6 +59,8 @@ class Runner {
 
   // Goes on from flags.session, if it is given and there is such a file.
   Status restore();
+  // Holds replies to a form. Errors: as GrammarEngine::create() and compile().
+  Status hold_to(const service::AnswerFormat& format);
   // Exit codes of the program, also of what follows.
   int one_shot(const std::string& prompt);
   int chat();
@@ -69,6 +73,7 @@ class Runner {
   Status check_length(std::string_view text) const;
   Unexpected too_long(std::size_t bytes) const;
   Result<Turn> take_turn(const std::string& prompt);
+  std::unique_ptr<Constraint> constraint_behind(const std::vector<TokenId>& prompt) const;
   // Writes the session's file, if there is one.
   Status save();
   // Forgets the conversation, and its file.
@@ -82,6 +87,7 @@ class Runner {
   const Tokenizer& tokenizer_;
   std::vector<ChatMessage> messages_;
   SessionFile file_;
+  std::shared_ptr<const service::CompiledGrammar> grammar_;  // null: replies are free
   InterruptGuard interrupt_;
 };
 
@@ -133,6 +139,21 @@ Unexpected Runner::too_long(std::size_t bytes) const {
                  session_->context(), bytes, engine_->max_context());
 }
 
+Status Runner::hold_to(const service::AnswerFormat& format) {
+  if (format.is_free()) return {};
+  KAKEYA_ASSIGN_OR_RETURN(
+      const auto engine,
+      service::GrammarEngine::create(tokenizer_, engine_->vocab_size(), engine_->stop_ids()));
+  KAKEYA_ASSIGN_OR_RETURN(grammar_, engine->compile(format));
+  return {};
+}
+
+std::unique_ptr<Constraint> Runner::constraint_behind(const std::vector<TokenId>& prompt) const {
+  if (grammar_ == nullptr) return nullptr;
+  const auto markers = flags_.raw ? std::nullopt : service::find_channel_markers(tokenizer_);
+  return grammar_->constrain(markers, markers && service::ends_in_channel(*markers, prompt));
+}
+
 Result<Turn> Runner::take_turn(const std::string& prompt) {
   Turn turn;
   KAKEYA_ASSIGN_OR_RETURN(turn.prompt_ids, encode_prompt(prompt));
@@ -145,6 +166,8 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
       bar->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     return !interrupt_.interrupted();
   };
+  const auto constraint = constraint_behind(turn.prompt_ids);
+  options.generate.constraint = constraint.get();
   bool thinks = false;
   const auto show_thought = [&](std::string_view piece) {
     bar.reset();
@@ -341,6 +364,8 @@ int run(RunFlags& flags) {
     if (!text) return report(text.error());
     prompt = std::move(text).value();
   }
+  const auto format = answer_format(flags);
+  if (!format) return report(format.error());
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.text.generate.draft_length = *draft_length;
@@ -361,6 +386,7 @@ int run(RunFlags& flags) {
   auto session = (*engine)->create_session();
   if (!session) return report(session.error());
   Runner runner(flags, std::move(engine).value(), std::move(session).value(), **tokenizer);
+  if (const Status held = runner.hold_to(*format); !held) return report(held.error());
   if (const Status restored = runner.restore(); !restored) return report(restored.error());
   return flags.chat ? runner.chat() : runner.one_shot(prompt);
 }
@@ -376,7 +402,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "  kakeya run -p \"Write a Python function that adds two numbers.\"\n"
       "  echo \"Repeat: one two three\" | kakeya run --json\n"
       "  kakeya run --chat --recommended --seed 7 --memory 512MiB\n"
-      "  kakeya run --chat --session talk.session");
+      "  kakeya run --chat --session talk.session\n"
+      "  kakeya run --json-schema person.json -p \"Name a person.\"");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/failure.h"
 #include "cli/report.h"
+#include "kakeya/status_macros.h"
 
 namespace kakeya::cli {
 namespace {
@@ -55,7 +56,45 @@ void add_speculation_flags(CLI::App& command, RunFlags& flags) {
       ->group(group);
 }
 
+void add_format_flags(CLI::App& command, RunFlags& flags) {
+  const std::string group = "Structured output";
+  auto* schema = command
+                     .add_option("--json-schema", flags.json_schema,
+                                 "Reply with JSON that this JSON schema allows; -: standard input")
+                     ->type_name("FILE")
+                     ->group(group);
+  auto* grammar = command
+                      .add_option("--grammar", flags.grammar,
+                                  "Reply with what this grammar allows, written as llama.cpp's "
+                                  "GBNF")
+                      ->excludes(schema)
+                      ->type_name("FILE")
+                      ->group(group);
+  command
+      .add_option("--regex", flags.regex, "Reply with a text that this regular expression matches")
+      ->excludes(schema)
+      ->excludes(grammar)
+      ->type_name("REGEX")
+      ->group(group);
+}
+
 }  // namespace
+
+Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
+  using Kind = service::AnswerFormat::Kind;
+  service::AnswerFormat format;
+  if (flags.given("--regex")) {
+    format.kind = Kind::kRegex;
+    format.text = flags.regex;
+  } else if (flags.given("--json-schema")) {
+    format.kind = Kind::kJsonSchema;
+    KAKEYA_ASSIGN_OR_RETURN(format.text, read_text(flags.json_schema));
+  } else if (flags.given("--grammar")) {
+    format.kind = Kind::kGrammar;
+    KAKEYA_ASSIGN_OR_RETURN(format.text, read_text(flags.grammar));
+  }
+  return format;
+}
 
 // "123:-1.5" -> (123, -1.5)
 Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions& sampling) {
@@ -151,6 +190,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   add_prompt_cache_flag(command, flags.model);
   add_chat_template_flag(command, flags.model);
   add_sampling_flags(command, flags);
+  add_format_flags(command, flags);
   add_speculation_flags(command, flags);
   add_model_flags(command, flags.model);
 }

@@ -8,6 +8,7 @@
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/text_generation.h"
+#include "service/grammar/answer_format.h"
 
 namespace kakeya::cli {
 
@@ -26,7 +27,10 @@ struct RunFlags {
   std::vector<std::string> logit_bias;
   std::string draft_length = "auto";
   std::string trace;
-  std::string session;  // a file
+  std::string session;      // a file
+  std::string json_schema;  // a file
+  std::string grammar;      // a file
+  std::string regex;
   const CLI::App* command = nullptr;
 
   // True if this option was on the command line.
@@ -34,6 +38,9 @@ struct RunFlags {
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
+
+// The form that replies are held to. Errors: as read_text().
+Result<service::AnswerFormat> answer_format(const RunFlags& flags);
 
 // Flags that exclude each other, and files that cannot be written: rather now than when the reply
 // is there.

@@ -95,19 +95,6 @@ Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
   return prompt.ids;
 }
 
-// Calls cannot be forced: no grammar of them is enforced.
-Outcome<void> check_tool_choice(const AnswerRequest& wish) {
-  if (wish.tool_choice == ToolChoice::kAuto || wish.tool_choice == ToolChoice::kNone) return {};
-  const std::string got =
-      wish.tool_choice == ToolChoice::kRequired
-          ? "a choice that asks for a call"
-          : fmt::format("a choice that asks for a call of '{}'", wish.tool_name);
-  return tl::unexpected(Refusal{
-      .status = StatusCode::kInvalidArgument,
-      .message = "tool_choice: expected auto or none, for calls cannot be enforced, got " + got,
-      .parameter = "tool_choice"});
-}
-
 Request request_of(const Engine& engine,
                    const AnswerRequest& wish,
                    std::vector<TokenId> prompt,
@@ -180,7 +167,6 @@ Outcome<ChatPrompt> apply_template(const Engine& engine,
 Outcome<std::vector<Request>> make_requests(const Engine& engine,
                                             const AnswerRequest& wish,
                                             std::int64_t draft_length) {
-  if (auto sound = check_tool_choice(wish); !sound) return tl::unexpected(std::move(sound).error());
   std::vector<Request> requests;
   const auto add = [&](Outcome<std::vector<TokenId>> ids) -> Outcome<void> {
     if (!ids) return tl::unexpected(std::move(ids).error());
@@ -200,7 +186,7 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
   return requests;
 }
 
-std::shared_ptr<Constraint> constraint_of(const Engine& engine, const AnswerRequest& wish) {
+std::shared_ptr<Constraint> rules_of(const Engine& engine, const AnswerRequest& wish) {
   TokenRules rules = {
       .min_tokens = wish.min_tokens, .stop_ids = wish.stop_ids, .allowed_ids = wish.allowed_ids};
   const auto own = engine.stop_ids();

@@ -13,6 +13,7 @@
 #include "kakeya/constraint.h"
 #include "kakeya/engine.h"
 #include "kakeya/scheduler.h"
+#include "service/grammar/answer_format.h"
 #include "service/refusal.h"
 
 namespace kakeya::service {
@@ -66,6 +67,7 @@ struct AnswerRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   bool return_runs = false;  // which of the text was drafted
+  AnswerFormat format = {};
 
   bool is_chat() const { return prompts.empty(); }
   // True if calls are told from text in the answers.
@@ -106,8 +108,8 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
                                             const AnswerRequest& wish,
                                             std::int64_t draft_length);
 
-// The constraint on the tokens of one answer; null: none. It must live as long as the request's
-// generation.
-std::shared_ptr<Constraint> constraint_of(const Engine& engine, const AnswerRequest& wish);
+// The rules of one answer's tokens beside its form; null: none. They must live as long as the
+// request's generation.
+std::shared_ptr<Constraint> rules_of(const Engine& engine, const AnswerRequest& wish);
 
 }  // namespace kakeya::service

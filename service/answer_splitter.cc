@@ -37,6 +37,13 @@ std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
   return markers;
 }
 
+bool ends_in_channel(const ChannelMarkers& markers, std::span<const TokenId> prompt) {
+  const auto last = std::find_if(prompt.rbegin(), prompt.rend(), [&](TokenId id) {
+    return id == markers.begin || id == markers.end;
+  });
+  return last != prompt.rend() && *last == markers.begin;
+}
+
 Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
                                               const std::vector<std::string>& stop_strings,
                                               std::optional<ChannelMarkers> markers,
@@ -53,12 +60,8 @@ Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
 }
 
 void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
-  if (!markers_) return;
-  const auto is_marker = [this](TokenId id) {
-    return id == markers_->begin || id == markers_->end;
-  };
-  auto last = std::find_if(prompt.rbegin(), prompt.rend(), is_marker);
-  if (last == prompt.rend() || *last == markers_->end) return;
+  if (!markers_ || !ends_in_channel(*markers_, prompt)) return;
+  const auto last = std::find(prompt.rbegin(), prompt.rend(), markers_->begin);
   // Its name may stand there already; what else does was not said by the model.
   std::string thought;
   std::string said;

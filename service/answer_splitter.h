@@ -30,6 +30,9 @@ struct ChannelMarkers {
 // Nothing for a vocabulary without channels, or one where their markers are text.
 std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer);
 
+// True if the last channel that a prompt begins is open at its end.
+bool ends_in_channel(const ChannelMarkers& markers, std::span<const TokenId> prompt);
+
 // Markers, the name of a channel (its first line) and the line's end before its last marker belong
 // to neither text. Stop strings end what is said, and are not looked for in thoughts. With a parser
 // calls of tools are told from what is said: they are looked for outside of thoughts, and stop

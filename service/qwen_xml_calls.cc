@@ -8,25 +8,25 @@
 namespace kakeya::service {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::string_view kFunctionTag = "<function=";
 constexpr std::string_view kFunctionEnd = "</function>";
 constexpr std::string_view kParameterTag = "<parameter=";
 constexpr std::string_view kValueEnd = "\n</parameter>";
 
 // True of a schema that takes texts and nothing else.
-bool takes_text(const json& schema) {
+bool takes_text(const nlohmann::json& schema) {
   const auto type = schema.is_object() ? schema.find("type") : schema.end();
   return schema.is_object() && type != schema.end() && *type == "string";
 }
 
 // Appends the tool's name with each of its parameters that is a text.
-void add_texts(const json& tool, std::vector<std::pair<std::string, std::string>>& out) {
-  const json function = tool.is_object() ? tool.value("function", json()) : json();
+void add_texts(const nlohmann::json& tool, std::vector<std::pair<std::string, std::string>>& out) {
+  const nlohmann::json function =
+      tool.is_object() ? tool.value("function", nlohmann::json()) : nlohmann::json();
   if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) return;
-  const json parameters = function.value("parameters", json());
-  const json properties = parameters.is_object() ? parameters.value("properties", json()) : json();
+  const nlohmann::json parameters = function.value("parameters", nlohmann::json());
+  const nlohmann::json properties =
+      parameters.is_object() ? parameters.value("properties", nlohmann::json()) : nlohmann::json();
   if (!properties.is_object()) return;
   for (const auto& [key, schema] : properties.items()) {
     if (takes_text(schema)) out.emplace_back(function["name"].get<std::string>(), key);
@@ -51,7 +51,7 @@ std::string_view without_blanks(std::string_view text) {
 QwenXmlCalls::QwenXmlCalls(const std::vector<std::string>& tools, bool one_call)
     : TaggedCalls(one_call) {
   for (const std::string& tool : tools) {
-    add_texts(json::parse(tool, nullptr, /*allow_exceptions=*/false), texts_);
+    add_texts(nlohmann::json::parse(tool, nullptr, /*allow_exceptions=*/false), texts_);
   }
   std::ranges::sort(texts_);
 }
@@ -169,7 +169,7 @@ bool QwenXmlCalls::end_value() {
   }
   const std::string_view trimmed = json_word(without_blanks(value_));
   if (json_size(trimmed).depth > kMostNesting) return false;
-  const bool is_json = json::accept(trimmed);
+  const bool is_json = nlohmann::json::accept(trimmed);
   add_arguments(key_ + (is_json ? std::string(trimmed) : '"' + json_escaped(value_) + '"'));
   return true;
 }

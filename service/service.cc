@@ -67,6 +67,26 @@ Status Service::check(const ServiceOptions& options) {
   return {};
 }
 
+Outcome<std::shared_ptr<const CompiledGrammar>> Service::compile(const AnswerFormat& format,
+                                                                 const CallRules* calls) {
+  const auto refuse = [&](const Error& error) {
+    Refusal refusal = refusal_of(error);
+    refusal.parameter = format.is_free() ? "tools" : format.field;
+    return tl::unexpected(std::move(refusal));
+  };
+  {
+    const std::lock_guard lock(grammar_making_);
+    if (grammars_ == nullptr) {
+      auto made = GrammarEngine::create(tokenizer_, engine_.vocab_size(), engine_.stop_ids());
+      if (!made) return refuse(made.error());
+      grammars_ = std::move(*made);
+    }
+  }
+  auto compiled = grammars_->compile(format, calls);
+  if (!compiled) return refuse(compiled.error());
+  return std::move(*compiled);
+}
+
 std::string Service::next_id(std::string_view kind) {
   return fmt::format("{}-{:x}-{}", kind, started_, ++ids_);
 }

@@ -15,7 +15,9 @@
 #include "kakeya/tokenizer.h"
 #include "service/answer_splitter.h"
 #include "service/driver.h"
+#include "service/grammar/grammar_engine.h"
 #include "service/metrics.h"
+#include "service/refusal.h"
 #include "service/server_log.h"
 #include "service/service_options.h"
 #include "service/tool_calls.h"
@@ -59,6 +61,10 @@ class Service {
   ServerLog& log() { return *log_; }
   Metrics& metrics() { return metrics_; }
   Driver& driver() { return *driver_; }
+  // The grammar of answers of a form, and of calls of tools. May take seconds. Errors: as
+  // GrammarEngine::create() and compile(), naming the form's field, or "tools".
+  Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
+                                                          const CallRules* calls);
   // Held while a text is worked on that no context bounds.
   std::mutex& text_work() { return text_work_; }
 
@@ -90,6 +96,8 @@ class Service {
   const ToolFormat tool_format_;
   const std::int64_t started_;
   std::mutex text_work_;
+  std::mutex grammar_making_;
+  std::unique_ptr<GrammarEngine> grammars_;  // made for the first form that is asked for
   std::atomic<bool> draining_ = false;
   std::atomic<std::int64_t> answering_ = 0;
   std::atomic<std::uint64_t> ids_ = 0;

@@ -1,5 +1,7 @@
 #include "service/stream.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "service/service.h"
@@ -29,18 +31,22 @@ AnswerEnd Stream::end() const {
   return generates() ? answer_.end() : AnswerEnd{.reason = FinishReason::kLength};
 }
 
-Outcome<void> Stream::submit(const AnswerRequest& wish, Request request, const Wake& wake) {
+Outcome<void> Stream::submit(const AnswerRequest& wish,
+                             Request request,
+                             std::shared_ptr<Constraint> constraint,
+                             const Wake& wake) {
   // An answer that is not streamed is taken as it comes, and kept until it is whole.
   const std::size_t most_unread = wish.stream
                                       ? service_->options().most_unread_tokens
                                       : static_cast<std::size_t>(request.generate.max_tokens);
   mailbox_ = std::make_shared<Mailbox>(most_unread, wake);
-  const auto constraint = constraint_of(service_->engine(), wish);
   request.generate.constraint = constraint.get();
   const auto id = service_->driver().submit(
       std::move(request), mailbox_,
       // Whoever has the request has this, and with it what it is bound to.
-      [record = record_, constraint](const RequestResult& result) { record->add_result(result); });
+      [record = record_, constraint = std::move(constraint)](const RequestResult& result) {
+        record->add_result(result);
+      });
   if (!id) return tl::unexpected(refusal_of(id.error()));
   ticket_ = std::make_unique<Ticket>(service_->driver(), *id, mailbox_);
   return {};
@@ -75,6 +81,73 @@ Status Stream::take(AnswerPiece& piece) {
   return taken;
 }
 
+namespace {
+
+// Other rules could forbid all that a form allows. Errors: naming the rule.
+Outcome<void> check_alone(const AnswerRequest& wish) {
+  const auto refuse = [](const char* parameter, const char* expected) {
+    return tl::unexpected(Refusal{
+        .message = fmt::format("{}: expected {} where an answer has a form", parameter, expected),
+        .parameter = parameter});
+  };
+  if (wish.min_tokens > 0) return refuse("min_tokens", "0");
+  if (!wish.allowed_ids.empty()) return refuse("allowed_token_ids", "none");
+  if (wish.ignore_eos) return refuse("ignore_eos", "false");
+  return {};
+}
+
+bool is_forced(const AnswerRequest& wish) {
+  return wish.tool_choice == ToolChoice::kRequired || wish.tool_choice == ToolChoice::kNamed;
+}
+
+// The rules of calls; nothing where calls may be as they like.
+std::optional<CallRules> call_rules_of(const Service& service, const AnswerRequest& wish) {
+  if (!wish.may_call_tools() || !can_hold_calls(service.tool_format())) return {};
+  const bool has_other_rules = wish.min_tokens > 0 || !wish.allowed_ids.empty() || wish.ignore_eos;
+  if (!is_forced(wish) && (!has_grammars() || has_other_rules)) return {};
+  CallRules calls = {.format = service.tool_format(),
+                     .tools = wish.chat.tools,
+                     .required = is_forced(wish),
+                     .only = wish.tool_choice == ToolChoice::kNamed ? wish.tool_name : "",
+                     .several = wish.parallel_tool_calls};
+  find_markers(service.tokenizer(), calls);
+  return calls;
+}
+
+// The grammar of a request's answers; null: they are free.
+Outcome<std::shared_ptr<const CompiledGrammar>> grammar_of(Service& service,
+                                                           const AnswerRequest& wish) {
+  const auto calls = call_rules_of(service, wish);
+  if (!calls && is_forced(wish)) {
+    return tl::unexpected(
+        Refusal{.message = "tool_choice: expected auto or none, for calls of this model cannot be "
+                           "enforced",
+                .parameter = "tool_choice"});
+  }
+  if (wish.format.is_free() && !calls) return nullptr;
+  const auto alone = check_alone(wish);
+  if (!alone) return tl::unexpected(alone.error());
+  auto compiled = service.compile(wish.format, calls ? &*calls : nullptr);
+  const bool may_go_without = wish.format.is_free() && !is_forced(wish);
+  if (!compiled && may_go_without && compiled.error().status == StatusCode::kInvalidArgument) {
+    return nullptr;  // so many tools, or such large ones, are not enforced
+  }
+  if (!compiled) compiled.error().status = StatusCode::kInvalidArgument;
+  return compiled;
+}
+
+std::shared_ptr<Constraint> constraint_of(const Service& service,
+                                          const AnswerRequest& wish,
+                                          const CompiledGrammar* grammar,
+                                          const std::vector<TokenId>& prompt) {
+  if (grammar == nullptr) return rules_of(service.engine(), wish);
+  // A completion is the text as it is.
+  const auto markers = wish.is_chat() ? service.channel_markers() : std::nullopt;
+  return grammar->constrain(markers, markers && ends_in_channel(*markers, prompt));
+}
+
+}  // namespace
+
 Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const AnswerRequest& wish,
                                           const std::vector<Request>& prepared,
@@ -83,6 +156,8 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const Stream::Wake& wake) {
   // A completion is the text as it is.
   const auto markers = wish.is_chat() ? service.channel_markers() : std::nullopt;
+  const auto grammar = grammar_of(service, wish);
+  if (!grammar) return tl::unexpected(grammar.error());
   std::vector<Stream> streams;
   for (std::size_t at = 0; at < prepared.size(); ++at) {
     for (int index = 0; index < wish.choices; ++index) {
@@ -99,7 +174,9 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
       Request request = prepared[at];
       request.generate.sampling.seed += static_cast<std::uint64_t>(index);
       // Tickets end those before one that is refused.
-      const auto submitted = streams.back().submit(wish, std::move(request), wake);
+      auto constraint = constraint_of(service, wish, grammar->get(), request.prompt);
+      const auto submitted =
+          streams.back().submit(wish, std::move(request), std::move(constraint), wake);
       if (!submitted) return tl::unexpected(submitted.error());
     }
   }

@@ -50,7 +50,10 @@ class Stream {
                                                    const Wake& wake);
 
   Stream(Service& service, Answer answer, AnswerPiece echo, std::shared_ptr<RequestRecord> record);
-  Outcome<void> submit(const AnswerRequest& wish, Request request, const Wake& wake);
+  Outcome<void> submit(const AnswerRequest& wish,
+                       Request request,
+                       std::shared_ptr<Constraint> constraint,
+                       const Wake& wake);
   void observe_mail();
 
   Service* service_;
@@ -67,7 +70,8 @@ class Stream {
 
 // Hands requests to the driver, once for each answer that each wants; the answers to a prompt lie
 // one behind the other. `echoes`: what the answers to each prompt begin with, maybe nothing.
-// Errors: as Driver::submit(), and kInvalidArgument for stop strings that are none.
+// Errors: as Driver::submit() and Service::compile(), and kInvalidArgument for stop strings that
+// are none.
 Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const AnswerRequest& wish,
                                           const std::vector<Request>& prepared,

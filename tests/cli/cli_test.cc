@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 
 #include "cli/program.h"
@@ -140,6 +141,27 @@ TEST_F(Cli, StopsAtStopStringsAndMaxTokens) {
   const auto short_reply = nlohmann::json::parse(kakeya(base + "--max-tokens 3").out);
   EXPECT_EQ(short_reply["output_ids"].size(), 3U);
   EXPECT_EQ(short_reply["stop_reason"], "max_tokens");
+}
+
+TEST_F(Cli, RepliesHaveTheFormThatIsAskedFor) {
+  std::ofstream(folder_ + "/schema") << R"({"type":"object","required":["n","c"],"properties":{
+      "n":{"type":"integer","minimum":10,"maximum":99},"c":{"enum":["red","blue"]}}})";
+  std::ofstream(folder_ + "/grammar") << "root ::= (\"tick \" | \"tock \"){3} \".\"";
+  const std::string base =
+      "run " + kDemoFlag + "--temperature 1 --seed 4 --prompt 'Count from 5 to 12.' ";
+  const Outcome json = kakeya(base + "--json-schema " + folder_ + "/schema");
+  if (json.exit_code != 0 && json.err.find("without xgrammar") != std::string::npos) GTEST_SKIP();
+  const auto value = nlohmann::json::parse(json.out, nullptr, false);
+  ASSERT_TRUE(value.is_object()) << json.out << json.err;
+  EXPECT_TRUE(value["n"] >= 10 && value["n"] <= 99) << value;
+  EXPECT_TRUE(value["c"] == "red" || value["c"] == "blue") << value;
+  const Outcome ticks = kakeya(base + "--grammar " + folder_ + "/grammar");
+  EXPECT_TRUE(std::regex_match(ticks.out, std::regex("(tick |tock ){3}\\.\n"))) << ticks.out;
+  const Outcome digits = kakeya(base + "--regex '[0-9]{5}'");
+  EXPECT_TRUE(std::regex_match(digits.out, std::regex("[0-9]{5}\n"))) << digits.out;
+  const Outcome refused = kakeya(base + "--regex '(a'");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("expected a ')' at character 3"), std::string::npos) << refused.err;
 }
 
 TEST_F(Cli, GivesTheSameSampledTextForTheSameSeed) {

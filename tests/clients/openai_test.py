@@ -8,10 +8,12 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import typing
 import unittest
 
 import httpx2
 import openai
+import pydantic
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KAKEYA = sys.argv.pop(1)
@@ -185,6 +187,28 @@ class OpenAi(unittest.TestCase):
         answer = self.client.chat.completions.create(model="demo", messages=messages, tools=[tool],
                                                      max_tokens=5, temperature=0)
         self.assertEqual(answer.usage.completion_tokens, 5)
+
+    def test_answers_have_the_form_that_is_asked_for(self):
+        class Person(pydantic.BaseModel):
+            name: typing.Annotated[str, pydantic.Field(max_length=12)]
+            age: typing.Annotated[int, pydantic.Field(ge=0, le=130)]
+            likes: typing.Annotated[list[typing.Literal["tea", "rain"]], pydantic.Field(max_length=2)]
+
+        for temperature in (0, 1.5):
+            answer = self.client.chat.completions.parse(
+                model="demo", messages=QUESTION, response_format=Person, temperature=temperature, seed=3)
+            self.assertIsInstance(answer.choices[0].message.parsed, Person)
+        streamed = ""
+        with self.client.chat.completions.stream(
+                model="demo", messages=QUESTION, response_format=Person, temperature=1, seed=5) as stream:
+            for event in stream:
+                if event.type == "content.delta":
+                    streamed += event.delta
+        Person.model_validate_json(streamed)
+        colour = self.ask(temperature=2, extra_body={"guided_choice": ["red", "blue"]})
+        self.assertIn(colour.choices[0].message.content, ("red", "blue"))
+        with self.assertRaisesRegex(openai.BadRequestError, "uniqueItems at #"):
+            self.ask(extra_body={"guided_json": {"type": "array", "uniqueItems": True}})
 
     def test_refuses_in_the_clients_words(self):
         with self.assertRaises(openai.NotFoundError) as refused:

@@ -231,12 +231,45 @@ void read_stop_sequences(JsonReader& reader, const Json& body, service::AnswerRe
 
 // Fields that would make another answer, and that this server cannot give.
 void refuse_unserved(JsonReader& reader, const Json& body) {
-  for (const char* const name :
-       {"mcp_servers", "container", "context_management", "output_config", "output_format"}) {
+  for (const char* const name : {"mcp_servers", "container", "context_management"}) {
     const Json* value = reader.find(body, name);
     const bool says_nothing = value == nullptr || (value->is_array() && value->empty()) ||
-                              (value->is_object() && value->value("type", "") == "none");
+                              (value->is_object() && value->value("type", Json()) == "none");
     if (!says_nothing) reader.refuse(name, "nothing, for it is not served", shown(*value));
+  }
+}
+
+// {"type": "json_schema", "schema": {...}}, whose own text is `text`.
+void read_format(JsonReader& reader,
+                 const Json& format,
+                 std::string_view text,
+                 const std::string& where,
+                 service::AnswerRequest& out) {
+  const Json* schema = format.is_object() ? reader.find(format, "schema") : nullptr;
+  if (schema == nullptr || !schema->is_object() || format.value("type", Json()) != "json_schema") {
+    return reader.refuse(where, R"({"type": "json_schema", "schema": {...}})", shown(format));
+  }
+  out.format = {.kind = service::AnswerFormat::Kind::kJsonSchema,
+                .text = std::string(wire::member_text(text, "schema")),
+                .field = where};
+}
+
+// "output_config": {"format": ...}, or "output_format", as it was called before.
+void read_formats(JsonReader& reader,
+                  const Json& body,
+                  std::string_view text,
+                  service::AnswerRequest& out) {
+  if (const Json* format = reader.find(body, "output_format")) {
+    read_format(reader, *format, wire::member_text(text, "output_format"), "output_format", out);
+  }
+  const Json* config = reader.find(body, "output_config");
+  if (config == nullptr) return;
+  if (!config->is_object()) return reader.refuse("output_config", "an object", shown(*config));
+  for (const auto& [name, value] : config->items()) {
+    if (value.is_null()) continue;
+    if (name != "format") return reader.refuse("output_config", "format alone", name);
+    const std::string_view own = wire::member_text(text, "output_config");
+    read_format(reader, value, wire::member_text(own, "format"), "output_config.format", out);
   }
 }
 
@@ -272,7 +305,10 @@ service::Outcome<service::AnswerRequest> read_request(std::string_view body, boo
   JsonReader reader;
   service::AnswerRequest request;
   read_prompt(reader, *parsed, body, request);
-  if (is_answered) read_answer(reader, *parsed, request);
+  if (is_answered) {
+    read_answer(reader, *parsed, request);
+    read_formats(reader, *parsed, body, request);
+  }
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "wire/openai/conversation_read.h"
+#include "wire/openai/format_read.h"
 #include "wire/openai/sampling_read.h"
 #include "wire/openai/tools_read.h"
 #include "wire/openai/unserved_fields.h"
@@ -175,6 +176,7 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   if (request.top_logprobs > 0 && !request.logprobs) {
     reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
   }
+  read_format(reader, *parsed, body, request.format);
   refuse_unserved_of_chats(reader, *parsed);
   refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
@@ -197,6 +199,7 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
   read_limits(reader, *parsed, request);
   read_output(reader, *parsed, request);
   read_logprob_count(reader, *parsed, request);
+  read_format(reader, *parsed, body, request.format);
   refuse_unserved_of_completions(reader, *parsed);
   refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());

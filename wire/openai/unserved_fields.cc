@@ -17,17 +17,11 @@ struct UnservedField {
 };
 
 constexpr UnservedField kOfAnswers[] = {
-    // Grammars and schemas of llama.cpp, vLLM and SGLang.
-    {"grammar"},
-    {"json_schema"},
-    {"guided_json"},
-    {"guided_json_object"},
-    {"guided_regex"},
-    {"guided_choice"},
-    {"guided_grammar"},
-    {"structured_outputs"},
-    {"regex"},
-    {"ebnf"},
+    // Grammars of vLLM, SGLang and llama.cpp beyond those that format_read.h knows.
+    {"guided_whitespace_pattern"},
+    {"structural_tag"},
+    {"grammar_lazy"},
+    {"grammar_triggers"},
     // Ways to choose tokens that the sampler does not know.
     {"bad_words"},
     {"logits_processors"},
@@ -104,12 +98,6 @@ void refuse_fields(wire::JsonReader& reader,
 
 void refuse_unserved_of_answers(wire::JsonReader& reader, const wire::Json& body) {
   refuse_fields(reader, body, kOfAnswers);
-  const wire::Json* format = reader.find(body, "response_format");
-  if (format == nullptr) return;
-  const wire::Json* type = format->is_object() ? reader.find(*format, "type") : nullptr;
-  if (type == nullptr || *type != "text") {
-    reader.refuse("response_format", "{\"type\": \"text\"}", wire::shown(type ? *type : *format));
-  }
 }
 
 void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) {

@@ -170,19 +170,70 @@ TEST_F(ToolCallsOverHttp, AreTextWhereNoToolIsShown) {
   EXPECT_EQ(called["message"]["content"], nullptr);
 }
 
-TEST_F(ToolCallsOverHttp, CannotBeForced) {
+// The arguments of the only call of a chat's message, which must be to `weather`.
+json arguments_of(const json& choice) {
+  EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice;
+  const json& calls = choice["message"]["tool_calls"];
+  if (calls.size() != 1 || calls[0]["function"]["name"] != "weather") {
+    ADD_FAILURE() << "expected a call of weather, got " << choice;
+    return {};
+  }
+  return json::parse(calls[0]["function"]["arguments"].get<std::string>());
+}
+
+// A model that has never learnt of these tools must call one, with arguments that its schema
+// allows: with drafts and without the same.
+TEST_F(ToolCallsOverHttp, AreForcedByBothDialects) {
+  if (!service::has_grammars()) GTEST_SKIP() << "built without xgrammar";
+  const auto engine = test::open_engine(test::demo_options("auto"));
+  service::ServiceOptions plain;
+  plain.draft_length = 0;
+  json last;
+  for (const service::ServiceOptions& options : {service::ServiceOptions(), plain}) {
+    server_ = std::make_unique<test::TestServer>(*engine, options);
+    json tools = json::parse(R"([{"type":"function","function":{"name":"weather","strict":true,
+        "parameters":{"type":"object","required":["place","days"],"properties":{
+          "place":{"type":"string","maxLength":9},"days":{"type":"integer","minimum":1,"maximum":9},
+          "unit":{"enum":["C","F"]}}}}},{"type":"function","function":{"name":"other"}}])");
+    const json chosen = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+    const json fields = {
+        {"tools", tools},    {"tool_choice", chosen}, {"parallel_tool_calls", false},
+        {"max_tokens", 200}, {"temperature", 1.2},    {"seed", 7}};
+    const json choice =
+        json::parse(without_ids(post("/v1/chat/completions", chat(fields))))["choices"][0];
+    const json arguments = arguments_of(choice);
+    EXPECT_TRUE(arguments["place"].is_string()) << arguments;
+    EXPECT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 9) << arguments;
+    EXPECT_TRUE(last.is_null() || last == arguments) << arguments << last;
+    last = arguments;
+    const json required = {{"tools", json::array({tools[0]})},
+                           {"tool_choice", "required"},
+                           {"parallel_tool_calls", false},
+                           {"max_tokens", 200}};
+    arguments_of(json::parse(post("/v1/chat/completions", chat(required)))["choices"][0]);
+  }
+  const json schema = json::parse(R"({"type":"object","required":["n"],"properties":{
+      "n":{"type":"integer","minimum":10,"maximum":99}}})");
+  const json tools = json::array({{{"name", "count"}, {"input_schema", schema}}});
+  const json choice = {{"type", "any"}, {"disable_parallel_tool_use", true}};
+  const json answer =
+      json::parse(post("/v1/messages", message({{"tools", tools}, {"tool_choice", choice}})));
+  EXPECT_EQ(answer["stop_reason"], "tool_use") << answer;
+  EXPECT_EQ(answer["content"][0]["name"], "count");
+  EXPECT_TRUE(answer["content"][0]["input"]["n"] >= 10) << answer;
+}
+
+TEST_F(ToolCallsOverHttp, AreRefusedWhereAStrictSchemaCannotBeEnforced) {
+  if (!service::has_grammars()) GTEST_SKIP() << "built without xgrammar";
   start(kTwoCalls);
-  for (const char* const choice :
-       {R"("required")", R"({"type":"function","function":{"name":"weather"}})"}) {
-    const json refused = json::parse(
-        post("/v1/chat/completions", chat({{"tool_choice", json::parse(choice)}}), 400));
-    EXPECT_EQ(refused["error"]["param"], "tool_choice");
-  }
-  for (const char* const choice : {R"({"type":"any"})", R"({"type":"tool","name":"weather"})"}) {
-    const json refused =
-        json::parse(post("/v1/messages", message({{"tool_choice", json::parse(choice)}}), 400));
-    EXPECT_THAT(refused["error"]["message"].get<std::string>(), testing::StartsWith("tool_choice"));
-  }
+  json tools = json::parse(R"([{"type":"function","function":{"name":"f","strict":true,
+      "parameters":{"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}}}}])");
+  const json refused = json::parse(post("/v1/chat/completions", chat({{"tools", tools}}), 400));
+  EXPECT_EQ(refused["error"]["param"], "tools");
+  EXPECT_THAT(refused["error"]["message"].get<std::string>(),
+              testing::HasSubstr("tool 'f': JSON schema: uniqueItems at #/properties/a"));
+  tools[0]["function"].erase("strict");
+  post("/v1/chat/completions", chat({{"tools", tools}}));
 }
 
 TEST_F(ToolCallsOverHttp, ThatAreCutAreNoBlocks) {

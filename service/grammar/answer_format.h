@@ -1,0 +1,37 @@
+// The form that an answer is held to, as users ask for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kakeya/status.h"
+#include "service/grammar/call_rules.h"
+#include "service/grammar/schema.h"
+
+namespace kakeya::service {
+
+struct AnswerFormat {
+  enum class Kind : std::uint8_t {
+    kFree,
+    kJsonObject,  // any
+    kJsonSchema,  // `text` is the schema
+    kRegex,       // `text` is a regular expression that the whole answer matches
+    kGrammar,     // `text` is a grammar, as read_grammar() reads it
+    kChoice,      // one of `choices`
+  };
+  Kind kind = Kind::kFree;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+  SchemaOptions schema = {};
+  std::string field = {};  // what asked for it, which refusals name
+
+  bool is_free() const { return kind == Kind::kFree; }
+};
+
+// The grammar of such answers, or of calls of tools in their place, in the EBNF of xgrammar. Not of
+// free answers without calls. Errors: kInvalidArgument for what cannot be enforced, naming it and
+// its place.
+Result<std::string> grammar_of(const AnswerFormat& format, const CallRules* calls = nullptr);
+
+}  // namespace kakeya::service

@@ -1,0 +1,124 @@
+#include "service/grammar/call_rules.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "service/grammar/json_rules.h"
+#include "service/grammar/schema.h"
+#include "service/grammar/schema_rules.h"
+
+namespace kakeya::service {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::optional<TokenId> special_token(const Tokenizer& tokenizer, std::string_view text) {
+  const auto id = tokenizer.token_id(text);
+  return id && tokenizer.is_special(*id) ? id : std::nullopt;
+}
+
+// A marker as its token, or as text.
+Expression marker(const std::optional<TokenId>& id, std::string_view text) {
+  return id ? token_of(*id) : text_of(text);
+}
+
+class CallWriter {
+ public:
+  CallWriter(Grammar& grammar, const CallRules& calls)
+      : grammar_(grammar), calls_(calls), json_(grammar, {.quote = calls.quote}) {}
+
+  Expression begin() const {
+    return is_gemma() ? marker(calls_.begin, "<|tool_call>") : marker(calls_.begin, "<tool_call>");
+  }
+
+  // One of the calls that are allowed, behind its first marker.
+  Result<Expression> behind_begin() {
+    std::vector<Expression> ways;
+    for (const std::string& text : calls_.tools) {
+      const ordered_json tool = ordered_json::parse(text, nullptr, false);
+      const ordered_json function =
+          tool.is_object() ? tool.value("function", ordered_json()) : tool;
+      if (!function.is_object() || !function.value("name", ordered_json()).is_string()) continue;
+      const auto name = function["name"].get<std::string>();
+      if (!calls_.only.empty() && name != calls_.only) continue;
+      KAKEYA_ASSIGN_OR_RETURN(Expression arguments, arguments_of(function, name));
+      ways.push_back(call(name, std::move(arguments)));
+    }
+    return grammar_.shared("call", choice_of(std::move(ways)));
+  }
+
+ private:
+  bool is_gemma() const { return calls_.format == ToolFormat::kGemma; }
+
+  Expression call(const std::string& name, Expression arguments) const {
+    if (is_gemma()) {
+      return sequence_of(
+          {text_of("call:" + name), std::move(arguments), marker(calls_.end, "<tool_call|>")});
+    }
+    const std::string shown = ordered_json(name).dump();
+    return sequence_of({text_of("\n{\"name\": " + shown + ", \"arguments\": "),
+                        std::move(arguments), text_of("}\n"), marker(calls_.end, "</tool_call>")});
+  }
+
+  Result<Expression> arguments_of(const ordered_json& function, const std::string& name) {
+    if (!function.contains("parameters")) return text_of("{}");
+    auto document = read_schema(function["parameters"].dump());
+    if (document && document->root.kind != SchemaKind::kAny) {
+      auto read = values_of(grammar_, json_, *document);
+      if (read) return read;
+      document = tl::unexpected(read.error());
+    }
+    const bool is_strict = function.contains("strict") && function["strict"] == true;
+    if (!document && is_strict) {
+      return error(StatusCode::kUnimplemented, "tool '{}': {}", name, document.error().message());
+    }
+    return json_.object();
+  }
+
+  Grammar& grammar_;
+  const CallRules& calls_;
+  JsonRules json_;
+};
+
+}  // namespace
+
+bool can_hold_calls(ToolFormat format) {
+  return format == ToolFormat::kGemma || format == ToolFormat::kQwenJson;
+}
+
+void find_markers(const Tokenizer& tokenizer, CallRules& calls) {
+  if (calls.format == ToolFormat::kGemma) {
+    calls.begin = special_token(tokenizer, "<|tool_call>");
+    calls.end = special_token(tokenizer, "<tool_call|>");
+    calls.quote = special_token(tokenizer, "<|\"|>");
+  } else {
+    calls.begin = special_token(tokenizer, "<tool_call>");
+    calls.end = special_token(tokenizer, "</tool_call>");
+  }
+}
+
+Result<Expression> answers_with_calls(Grammar& grammar,
+                                      const CallRules& calls,
+                                      std::optional<Expression> content) {
+  CallWriter writer(grammar, calls);
+  KAKEYA_ASSIGN_OR_RETURN(const Expression behind, writer.behind_begin());
+  const Expression begin = writer.begin();
+  if (!calls.required && !content) {
+    std::vector<TokenId> excluded;
+    if (calls.end) excluded.push_back(*calls.end);
+    if (calls.quote) excluded.push_back(*calls.quote);
+    return grammar.free_text(begin, behind, std::move(excluded));
+  }
+  Expression all = sequence_of({begin, behind});
+  if (calls.several) {
+    // The line end that Qwen3's template writes between calls.
+    const Expression between = text_of(calls.format == ToolFormat::kGemma ? "" : "\n");
+    const Expression more = sequence_of({between, all});
+    all = sequence_of({std::move(all), grammar.repeated(more, 0, std::nullopt)});
+  }
+  if (calls.required) return all;
+  return choice_of({std::move(all), *std::move(content)});
+}
+
+}  // namespace kakeya::service

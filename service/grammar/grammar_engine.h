@@ -1,0 +1,57 @@
+// Constrained decoding: compiles grammars for a vocabulary and makes constraints of them. The
+// engine is xgrammar (https://github.com/mlc-ai/xgrammar); a build without it refuses all grammars.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "kakeya/constraint.h"
+#include "kakeya/status.h"
+#include "kakeya/tokenizer.h"
+#include "kakeya/types.h"
+#include "service/answer_splitter.h"
+#include "service/grammar/answer_format.h"
+
+namespace kakeya::service {
+
+// True if this build can hold answers to a form.
+bool has_grammars();
+
+// A grammar for one vocabulary. Immutable; several threads may share it.
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+
+  // Makes the constraint of one answer. With markers it may think before, as long as it likes: the
+  // grammar begins behind a channel. `in_channel`: the prompt has opened one.
+  virtual std::unique_ptr<Constraint> constrain(const std::optional<ChannelMarkers>& markers,
+                                                bool in_channel) const = 0;
+  virtual std::size_t bytes() const = 0;
+};
+
+// Thread-safe. Keeps what it has compiled, the latest of it, up to kMostKeptBytes.
+class GrammarEngine {
+ public:
+  static constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
+
+  // Creates an engine for logits of so many tokens. Errors: kUnimplemented in a build without
+  // grammars, or for a model without stop ids.
+  static Result<std::unique_ptr<GrammarEngine>> create(const Tokenizer& tokenizer,
+                                                       std::int64_t vocab_size,
+                                                       std::span<const TokenId> stop_ids);
+
+  virtual ~GrammarEngine() = default;
+
+  // The grammar of such answers, or of calls of tools in their place. Takes up to some seconds for
+  // the largest that are allowed; one caller at a time compiles, others wait. Errors: as
+  // grammar_of(), and kInvalidArgument for a grammar that allows nothing, or that would take too
+  // long for each token.
+  virtual Result<std::shared_ptr<const CompiledGrammar>> compile(
+      const AnswerFormat& format, const CallRules* calls = nullptr) = 0;
+};
+
+}  // namespace kakeya::service

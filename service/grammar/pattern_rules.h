@@ -1,0 +1,24 @@
+// Regular expressions as rules: the part of ECMA-262's that is regular, over Unicode.
+#pragma once
+
+#include <string_view>
+
+#include "service/grammar/grammar.h"
+#include "service/grammar/json_rules.h"
+
+namespace kakeya::service {
+
+// Most repetitions that all counted quantifiers of an expression make together.
+inline constexpr std::int64_t kMostRepetitions = 256;
+
+// Texts that match the whole expression. Errors: kInvalidArgument, naming what is not supported and
+// where: look-around, back-references, \b, \p, flags, anchors in the middle, too many repetitions.
+Result<Expression> texts_that_match(Grammar& grammar, std::string_view pattern);
+
+// The characters between the quotes of a JSON text in which the expression matches somewhere, as
+// `pattern` of JSON Schema has it. Errors: as above.
+Result<Expression> json_texts_that_match(Grammar& grammar,
+                                         JsonRules& json,
+                                         std::string_view pattern);
+
+}  // namespace kakeya::service

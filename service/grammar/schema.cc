@@ -1,0 +1,496 @@
+#include "service/grammar/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/status.h"
+#include "service/grammar/schema_types.h"
+
+namespace kakeya::service {
+namespace {
+
+using nlohmann::ordered_json;
+
+using Names = std::set<std::string>;
+
+constexpr std::size_t kMostSchemaBytes = 65536;
+constexpr int kMostLevels = 32;
+constexpr std::size_t kMostProperties = 1000;  // of the whole schema
+constexpr std::size_t kMostListed = 1000;
+constexpr std::size_t kMostKeyBytes = 1024;
+constexpr std::int64_t kMostLength = 4096;
+constexpr std::int64_t kMostLeastLength = 64;
+constexpr std::int64_t kMostItems = 4096;
+constexpr std::size_t kMostCountedProperties = 64;
+constexpr std::int64_t kMostDivisor = 256;
+constexpr std::int64_t kMostMultiples = 1000;
+
+// Keywords that say nothing of what is valid.
+const Names kAnnotations = {
+    "title",         "description",   "default",          "examples", "deprecated",
+    "readOnly",      "writeOnly",     "$comment",         "$schema",  "contentEncoding",
+    "contentSchema", "discriminator", "contentMediaType", "$defs",    "definitions"};
+
+// Keywords by the type of value that they are about.
+const std::map<std::string, Names> kKeywords = {
+    {"object",
+     {"properties", "required", "additionalProperties", "minProperties", "maxProperties",
+      "unevaluatedProperties"}},
+    {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+    {"string", {"minLength", "maxLength", "pattern", "format"}},
+    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+    {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+    {"boolean", {}},
+    {"null", {}},
+};
+
+// The value in millionths, if it has no more decimals and is not huge.
+std::optional<Millionths> millionths_of(const ordered_json& value) {
+  constexpr Millionths kOne = 1'000'000;
+  constexpr double kMostWhole = 1e15;
+  constexpr double kMostFraction = 1e9;
+  if (!value.is_number()) return {};
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= kMostWhole)) return {};
+  if (value.is_number_integer()) return Millionths{value.get<std::int64_t>()} * kOne;
+  if (number == std::trunc(number)) return Millionths{std::llround(number)} * kOne;
+  const long long rounded = std::llround(number * 1e6);
+  if (std::abs(number) > kMostFraction || static_cast<double>(rounded) / 1e6 != number) return {};
+  return Millionths{rounded};
+}
+
+class SchemaReader {
+ public:
+  SchemaReader(const ordered_json& root, const SchemaOptions& options)
+      : root_(root), options_(options) {}
+
+  Result<SchemaDocument> read() {
+    KAKEYA_ASSIGN_OR_RETURN(document_.root, schema(root_, "#", 0));
+    // Definitions that others refer to, one after the other: a chain of them is no recursion.
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      const auto [target, where] = targets_[i];
+      KAKEYA_ASSIGN_OR_RETURN(Schema definition, schema(*target, where, 0));
+      document_.definitions.push_back(std::move(definition));
+    }
+    for (const auto& [parts, where] : one_ofs_) {
+      if (!are_disjoint(document_, parts)) return refuse("oneOf whose schemas may meet", where);
+    }
+    return std::move(document_);
+  }
+
+ private:
+  // "KEYWORD at PLACE"
+  static Unexpected refuse(std::string_view what, const std::string& where) {
+    constexpr std::size_t kMost = 200;
+    return error(StatusCode::kInvalidArgument, "JSON schema: {} at {} is not supported",
+                 what.substr(0, kMost), where.substr(0, kMost));
+  }
+
+  Result<Schema> schema(const ordered_json& json, const std::string& where, int depth) {
+    if (depth > kMostLevels) return refuse(fmt::format("depth over {}", kMostLevels), where);
+    if (json == true) return Schema{};
+    if (json == false) return refuse("a schema that is false", where);
+    if (!json.is_object()) return refuse("what is neither an object nor true", where);
+    ordered_json body = ordered_json::object();
+    for (const auto& [key, value] : json.items()) {
+      const bool is_own_id = key == "$id" && depth == 0 && is_only_id();
+      const bool is_extension = key.starts_with("x-");
+      if (kAnnotations.contains(key) || is_own_id || is_extension) continue;
+      body[key] = value;
+    }
+    return keywords(body, where, depth);
+  }
+
+  // True if all references are to the document that the name at its top names.
+  bool is_only_id() const {
+    const std::string text = root_.dump();
+    constexpr std::string_view kName = "\"$id\"";
+    return text.find(kName) == text.rfind(kName);
+  }
+
+  // All keywords but one of them and `type` are refused.
+  static Status alone(const ordered_json& body,
+                      const std::string& keyword,
+                      bool with_type,
+                      const std::string& where) {
+    for (const auto& [key, value] : body.items()) {
+      if (key == keyword || (with_type && key == "type")) continue;
+      return refuse(fmt::format("{} beside {}", key, keyword), where);
+    }
+    return {};
+  }
+
+  Result<Schema> keywords(const ordered_json& body, const std::string& where, int depth) {
+    if (body.empty()) return Schema{};
+    if (body.contains("$ref")) {
+      KAKEYA_TRY(alone(body, "$ref", false, where));
+      return reference(body["$ref"], where);
+    }
+    for (const char* keyword : {"const", "enum"}) {
+      if (!body.contains(keyword)) continue;
+      KAKEYA_TRY(alone(body, keyword, true, where));
+      return values(body, keyword, where);
+    }
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (!body.contains(keyword)) continue;
+      KAKEYA_TRY(alone(body, keyword, false, where));
+      return choices(body[keyword], keyword, where, depth);
+    }
+    if (body.contains("allOf")) {
+      KAKEYA_TRY(alone(body, "allOf", false, where));
+      const ordered_json& all = body["allOf"];
+      if (!all.is_array() || all.size() != 1) return refuse("allOf of several schemas", where);
+      return schema(all[0], where + "/allOf/0", depth + 1);
+    }
+    return typed(body, where, depth);
+  }
+
+  // A definition is read if something refers to it.
+  Result<Schema> reference(const ordered_json& pointer, const std::string& where) {
+    const auto refused = [&] { return refuse("$ref " + pointer.dump(), where); };
+    if (!pointer.is_string()) return refused();
+    const auto text = pointer.get<std::string>();
+    const ordered_json* target = &root_;
+    if (text != "#") {
+      const std::size_t slash = text.find('/', 2);
+      const std::string folder = slash == std::string::npos ? "" : text.substr(0, slash);
+      if (folder != "#/$defs" && folder != "#/definitions") return refused();
+      const std::string name = text.substr(slash + 1);
+      if (name.empty() || name.find_first_of("/~%") != std::string::npos) return refused();
+      const std::string key = folder.substr(2);
+      if (!root_.contains(key) || !root_[key].is_object() || !root_[key].contains(name)) {
+        return refused();
+      }
+      target = &root_[key][name];
+    }
+    const auto [known, is_new] = known_.try_emplace(text, targets_.size());
+    if (is_new) targets_.emplace_back(target, text);
+    if (targets_.size() > kMostDefinitions) return refuse("so many definitions", where);
+    return Schema{.kind = SchemaKind::kReference, .reference = known->second};
+  }
+
+  Result<Schema> values(const ordered_json& body,
+                        const std::string& keyword,
+                        const std::string& where) {
+    const ordered_json& listed = body[keyword];
+    const bool is_one = keyword == "const";
+    if (!is_one && !listed.is_array()) return refuse("enum that is no array", where);
+    Schema read = {.kind = SchemaKind::kValues};
+    for (const ordered_json& value : is_one ? ordered_json::array({listed}) : listed) {
+      KAKEYA_ASSIGN_OR_RETURN(const bool fits, fits_type(value, body, where));
+      if (fits) read.values.push_back(value);
+    }
+    if (read.values.empty()) return refuse("an empty " + keyword, where);
+    values_ += read.values.size();
+    if (values_ > kMostListed) return refuse(fmt::format("over {} values", kMostListed), where);
+    return read;
+  }
+
+  static Result<bool> fits_type(const ordered_json& value,
+                                const ordered_json& body,
+                                const std::string& where) {
+    if (!body.contains("type")) return true;
+    KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> types, types_of(body["type"], where));
+    return std::ranges::any_of(types,
+                               [&](const std::string& type) { return is_of_type(value, type); });
+  }
+
+  static Result<std::vector<std::string>> types_of(const ordered_json& json,
+                                                   const std::string& where) {
+    std::vector<std::string> types;
+    for (const ordered_json& type : json.is_array() ? json : ordered_json::array({json})) {
+      const bool known = type.is_string() && kKeywords.contains(type.get<std::string>());
+      if (!known) return refuse("type " + type.dump(), where);
+      types.push_back(type.get<std::string>());
+    }
+    if (types.empty()) return refuse("an empty type", where);
+    return types;
+  }
+
+  Result<Schema> choices(const ordered_json& listed,
+                         const std::string& keyword,
+                         const std::string& where,
+                         int depth) {
+    if (!listed.is_array()) return refuse(keyword + " that is no array", where);
+    Schema read = {.kind = SchemaKind::kAnyOf};
+    for (std::size_t i = 0; i < listed.size(); ++i) {
+      if (listed[i] == false) continue;
+      KAKEYA_ASSIGN_OR_RETURN(
+          Schema part, schema(listed[i], fmt::format("{}/{}/{}", where, keyword, i), depth + 1));
+      read.parts.push_back(std::move(part));
+    }
+    if (read.parts.empty()) return refuse("an empty " + keyword, where);
+    if (keyword == "oneOf") one_ofs_.emplace_back(read.parts, where);
+    return read;
+  }
+
+  Result<Schema> typed(const ordered_json& body, const std::string& where, int depth) {
+    for (const auto& [key, value] : body.items()) {
+      const bool known = key == "type" || std::ranges::any_of(kKeywords, [&](const auto& of_type) {
+                           return of_type.second.contains(key);
+                         });
+      if (!known) return refuse(key, where);
+    }
+    std::vector<std::string> types = {"object", "array", "string", "number", "boolean", "null"};
+    if (body.contains("type")) {
+      KAKEYA_ASSIGN_OR_RETURN(types, types_of(body["type"], where));
+    }
+    Schema any_of = {.kind = SchemaKind::kAnyOf};
+    for (const std::string& type : types) {
+      ordered_json own = ordered_json::object();
+      for (const auto& [key, value] : body.items()) {
+        if (kKeywords.at(type).contains(key)) own[key] = value;
+      }
+      KAKEYA_ASSIGN_OR_RETURN(Schema read, of_type(type, own, where, depth));
+      any_of.parts.push_back(std::move(read));
+    }
+    if (any_of.parts.size() == 1) return std::move(any_of.parts.front());
+    return any_of;
+  }
+
+  Result<Schema> of_type(const std::string& type,
+                         const ordered_json& own,
+                         const std::string& where,
+                         int depth) {
+    if (type == "null") return Schema{.kind = SchemaKind::kNull};
+    if (type == "boolean") return Schema{.kind = SchemaKind::kBoolean};
+    if (type == "string") return string(own, where);
+    if (type == "array") return array(own, where, depth);
+    if (type == "object") return object(own, where, depth);
+    return number(own, type == "integer" ? SchemaKind::kInteger : SchemaKind::kNumber, where);
+  }
+
+  // The value of a keyword that counts something; nothing without it.
+  static Result<std::optional<std::int64_t>> count(const ordered_json& own,
+                                                   const char* keyword,
+                                                   std::int64_t most,
+                                                   const std::string& where) {
+    if (!own.contains(keyword)) return std::optional<std::int64_t>();
+    const ordered_json& value = own[keyword];
+    if (!is_of_type(value, "integer") || value.get<double>() < 0 ||
+        value.get<double>() > static_cast<double>(most)) {
+      return refuse(fmt::format("{} that is not 0 to {}", keyword, most), where);
+    }
+    return std::optional(static_cast<std::int64_t>(value.get<double>()));
+  }
+
+  static Status read_counts(const ordered_json& own,
+                            const char* least,
+                            const char* most,
+                            std::int64_t limit,
+                            const std::string& where,
+                            Schema& read) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto lower, count(own, least, limit, where));
+    KAKEYA_ASSIGN_OR_RETURN(read.most, count(own, most, limit, where));
+    read.least = lower.value_or(0);
+    if (read.most && *read.most < read.least) {
+      return refuse(fmt::format("{} over {}", least, most), where);
+    }
+    return {};
+  }
+
+  static Result<Schema> string(const ordered_json& own, const std::string& where) {
+    Schema read = {.kind = SchemaKind::kString};
+    KAKEYA_TRY(read_counts(own, "minLength", "maxLength", kMostLength, where, read));
+    if (read.least > kMostLeastLength) {
+      return refuse(fmt::format("minLength over {}", kMostLeastLength), where);
+    }
+    const bool is_shaped = own.contains("pattern") || own.contains("format");
+    if (is_shaped && own.size() > 1) return refuse("pattern or format beside others", where);
+    if (own.contains("pattern")) {
+      if (!own["pattern"].is_string()) return refuse("pattern that is no text", where);
+      read.pattern = own["pattern"].get<std::string>();
+    } else if (own.contains("format")) {
+      const char* const known =
+          own["format"].is_string() ? pattern_of_format(own["format"].get<std::string>()) : nullptr;
+      if (known == nullptr) return refuse("format " + own["format"].dump(), where);
+      read.pattern = known;
+    }
+    return read;
+  }
+
+  static Result<Schema> number(const ordered_json& own, SchemaKind kind, const std::string& where) {
+    Schema read = {.kind = kind};
+    const auto tighten = [](std::optional<NumberBound>& bound, NumberBound other, int sign) {
+      const bool is_tighter = !bound || sign * other.millionths > sign * bound->millionths ||
+                              (other.millionths == bound->millionths && !other.included);
+      if (is_tighter) bound = other;
+    };
+    for (const auto& [key, value] : own.items()) {
+      if (key == "multipleOf") continue;
+      const auto millionths = millionths_of(value);
+      if (!millionths) return refuse(key + " beyond 10^15 or with over 6 decimals", where);
+      const bool is_upper = key == "maximum" || key == "exclusiveMaximum";
+      const NumberBound bound = {.millionths = *millionths,
+                                 .included = !key.starts_with("exclusive")};
+      if (is_upper) {
+        tighten(read.bounds.most, bound, -1);
+      } else {
+        tighten(read.bounds.least, bound, 1);
+      }
+    }
+    if (own.contains("multipleOf")) KAKEYA_TRY(read_divisor(own["multipleOf"], where, read));
+    return read;
+  }
+
+  static Status read_divisor(const ordered_json& value, const std::string& where, Schema& read) {
+    constexpr Millionths kOne = 1'000'000;
+    const bool fits = read.kind == SchemaKind::kInteger && is_of_type(value, "integer") &&
+                      value.get<double>() >= 1 &&
+                      value.get<double>() <= static_cast<double>(kMostDivisor);
+    if (!fits) {
+      return refuse(fmt::format("multipleOf but of integers, 1 to {}", kMostDivisor), where);
+    }
+    read.divisor = static_cast<std::int64_t>(value.get<double>());
+    const NumberBounds& bounds = read.bounds;
+    if (!bounds.least && !bounds.most) return {};
+    if (!bounds.least || !bounds.most) return refuse("multipleOf with one bound", where);
+    // Few enough to be listed.
+    const Millionths step = *read.divisor * kOne;
+    const Millionths first = bounds.least->millionths;
+    const Millionths last = bounds.most->millionths;
+    if ((last - first) / step > kMostMultiples) return refuse("multipleOf in wide bounds", where);
+    read.kind = SchemaKind::kValues;
+    Millionths at = first / step * step;
+    if (at < first) at += step;
+    for (; at <= last; at += step) {
+      const bool excluded =
+          (at == first && !bounds.least->included) || (at == last && !bounds.most->included);
+      if (!excluded) read.values.emplace_back(static_cast<std::int64_t>(at / kOne));
+    }
+    return read.values.empty() ? Status(refuse("multipleOf without a multiple", where)) : Status();
+  }
+
+  Result<Schema> array(const ordered_json& own, const std::string& where, int depth) {
+    Schema read = {.kind = SchemaKind::kArray};
+    KAKEYA_TRY(read_counts(own, "minItems", "maxItems", kMostItems, where, read));
+    if (own.contains("prefixItems")) {
+      const ordered_json& first = own["prefixItems"];
+      if (!first.is_array()) return refuse("prefixItems that is no array", where);
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        KAKEYA_ASSIGN_OR_RETURN(
+            Schema item, schema(first[i], fmt::format("{}/prefixItems/{}", where, i), depth + 1));
+        read.parts.push_back(std::move(item));
+      }
+    }
+    if (!own.contains("items")) {
+      read.rest.emplace_back();
+    } else if (own["items"] != false) {
+      if (own["items"].is_array()) return refuse("items as an array", where);
+      KAKEYA_ASSIGN_OR_RETURN(Schema item, schema(own["items"], where + "/items", depth + 1));
+      read.rest.push_back(std::move(item));
+    }
+    return read;
+  }
+
+  Result<Schema> object(const ordered_json& own, const std::string& where, int depth) {
+    Schema read = {.kind = SchemaKind::kObject};
+    KAKEYA_TRY(read_counts(own, "minProperties", "maxProperties", kMostItems, where, read));
+    KAKEYA_TRY(read_properties(own, where, depth, read));
+    KAKEYA_TRY(read_rest(own, where, depth, read));
+    KAKEYA_TRY(read_required(own, where, read));
+    if (!read.rest.empty()) {
+      const bool counted = read.least > 0 || (read.most && !read.properties.empty());
+      if (counted) return refuse("minProperties or maxProperties of an open object", where);
+      for (const auto& [name, property] : read.properties) {
+        if (name.size() > kMostKeyBytes) return refuse("so long a name", where);
+      }
+    } else if ((read.least > 0 || read.most) && read.properties.size() > kMostCountedProperties) {
+      return refuse("minProperties or maxProperties of so many", where);
+    }
+    return read;
+  }
+
+  Status read_properties(const ordered_json& own,
+                         const std::string& where,
+                         int depth,
+                         Schema& read) {
+    if (!own.contains("properties")) return {};
+    const ordered_json& properties = own["properties"];
+    if (!properties.is_object()) return refuse("properties that is no object", where);
+    properties_ += properties.size();
+    if (properties_ > kMostProperties) {
+      return refuse(fmt::format("over {} properties", kMostProperties), where);
+    }
+    for (const auto& [name, property] : properties.items()) {
+      KAKEYA_ASSIGN_OR_RETURN(
+          Schema one, schema(property, fmt::format("{}/properties/{}", where, name), depth + 1));
+      read.properties.emplace_back(name, std::move(one));
+    }
+    return {};
+  }
+
+  Status read_rest(const ordered_json& own, const std::string& where, int depth, Schema& read) {
+    for (const char* keyword : {"additionalProperties", "unevaluatedProperties"}) {
+      if (!own.contains(keyword)) continue;
+      if (own[keyword] == false) return {};
+      KAKEYA_ASSIGN_OR_RETURN(
+          Schema rest, schema(own[keyword], fmt::format("{}/{}", where, keyword), depth + 1));
+      read.rest.push_back(std::move(rest));
+      return {};
+    }
+    if (!options_.close_objects || read.properties.empty()) read.rest.emplace_back();
+    return {};
+  }
+
+  Status read_required(const ordered_json& own, const std::string& where, Schema& read) const {
+    if (!own.contains("required")) return {};
+    const ordered_json& required = own["required"];
+    if (!required.is_array()) return refuse("required that is no array", where);
+    for (const ordered_json& name : required) {
+      if (!name.is_string()) return refuse("required that are no texts", where);
+      const auto text = name.get<std::string>();
+      read.required.push_back(text);
+      const bool listed = std::ranges::any_of(
+          read.properties, [&](const auto& property) { return property.first == text; });
+      if (listed) continue;
+      const bool is_open = !read.rest.empty() || !own.contains("additionalProperties");
+      if (!is_open) return refuse("required '" + text + "', which is not allowed,", where);
+      read.properties.emplace_back(text, read.rest.empty() ? Schema{} : read.rest.front());
+    }
+    return {};
+  }
+
+  static constexpr std::size_t kMostDefinitions = 256;
+
+  const ordered_json& root_;
+  const SchemaOptions options_;
+  SchemaDocument document_;
+  std::map<std::string, std::size_t> known_;
+  std::vector<std::pair<const ordered_json*, std::string>> targets_;  // of definitions
+  std::vector<std::pair<std::vector<Schema>, std::string>> one_ofs_;
+  std::size_t properties_ = 0;
+  std::size_t values_ = 0;
+};
+
+// True if values lie within more than `most` others.
+bool is_deeper(const ordered_json& json, int most) {
+  if (!json.is_structured()) return false;
+  if (most == 0) return true;
+  return std::ranges::any_of(json,
+                             [&](const ordered_json& part) { return is_deeper(part, most - 1); });
+}
+
+}  // namespace
+
+Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& options) {
+  if (json.size() > kMostSchemaBytes) {
+    return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} bytes, got {}",
+                 kMostSchemaBytes, json.size());
+  }
+  const ordered_json parsed = ordered_json::parse(json, nullptr, false);
+  if (parsed.is_discarded()) {
+    return error(StatusCode::kInvalidArgument, "JSON schema: expected JSON, got what is none");
+  }
+  if (is_deeper(parsed, 3 * kMostLevels)) {
+    return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} levels",
+                 3 * kMostLevels);
+  }
+  return SchemaReader(parsed, options).read();
+}
+
+}  // namespace kakeya::service

@@ -1,0 +1,126 @@
+// Masks against what is accepted one by one, thoughts before the grammar, drafts taken back.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "service/grammar/grammar_test.h"
+
+namespace kakeya::service {
+namespace {
+
+using Kind = AnswerFormat::Kind;
+using GrammarConstraints = GrammarTest;
+
+constexpr std::size_t kWords = DemoGrammars::kVocabulary / 32;
+
+std::vector<std::uint32_t> mask_of(Constraint& constraint) {
+  std::vector<std::uint32_t> mask(kWords, 0);
+  if (!constraint.fill_mask(mask)) mask.assign(kWords, ~std::uint32_t{0});
+  return mask;
+}
+
+bool is_in(const std::vector<std::uint32_t>& mask, TokenId id) {
+  return (mask[static_cast<std::size_t>(id) / 32] >> (id % 32) & 1U) != 0;
+}
+
+const AnswerFormat kFormats[] = {
+    format_of(Kind::kJsonObject, ""),
+    format_of(
+        Kind::kJsonSchema,
+        R"({"type":"object","properties":{"name":{"type":"string","maxLength":5},"n":{"type":"integer","minimum":-12,"maximum":305},"t":{"type":"array","items":{"enum":["x","yy"]}}},"required":["n"]})"),
+    format_of(Kind::kJsonSchema, R"({"type":"string","format":"date-time"})"),
+    format_of(Kind::kRegex, "([a-c]+ ){2,4}.*"),
+    format_of(Kind::kGrammar, "root ::= e\ne ::= e \"+\" e | \"(\" e \")\" | [0-9]+"),
+    {.kind = Kind::kChoice, .choices = {"yes", "no", "yes indeed"}},
+};
+
+// Walks by chance; at each state every id is tried.
+TEST_F(GrammarConstraints, MasksAreWhatIsAcceptedOneByOne) {
+  std::mt19937 random(2);
+  for (const AnswerFormat& format : kFormats) {
+    const auto compiled = demo_grammars().engine->compile(format);
+    ASSERT_TRUE(compiled) << compiled.error().message();
+    const auto constraint = (*compiled)->constrain({}, false);
+    for (int step = 0; step < 12; ++step) {
+      const auto mask = mask_of(*constraint);
+      std::vector<TokenId> allowed;
+      for (TokenId id = 0; id < DemoGrammars::kVocabulary; ++id) {
+        const bool accepted = constraint->advance(id);
+        if (accepted) {
+          constraint->roll_back(1);
+          allowed.push_back(id);
+        }
+        ASSERT_EQ(accepted, is_in(mask, id)) << format.text << " step " << step << " id " << id;
+      }
+      ASSERT_FALSE(allowed.empty()) << format.text;
+      ASSERT_TRUE(constraint->advance(allowed[random() % allowed.size()]));
+    }
+  }
+}
+
+// After drafts that came to nothing all is as if they had not been.
+TEST_F(GrammarConstraints, RollingBackIsExact) {
+  std::mt19937 random(4);
+  for (const AnswerFormat& format : kFormats) {
+    const auto compiled = demo_grammars().engine->compile(format);
+    ASSERT_TRUE(compiled);
+    const auto constraint = (*compiled)->constrain({}, false);
+    std::vector<TokenId> told;
+    for (int round = 0; round < 30; ++round) {
+      const auto before = mask_of(*constraint);
+      std::int64_t drafted = 0;
+      for (; drafted < static_cast<std::int64_t>(random() % 6); ++drafted) {
+        const auto mask = mask_of(*constraint);
+        TokenId id = static_cast<TokenId>(random() % DemoGrammars::kVocabulary);
+        while (!is_in(mask, id)) id = (id + 1) % DemoGrammars::kVocabulary;
+        ASSERT_TRUE(constraint->advance(id));
+        told.push_back(id);
+      }
+      const auto back = static_cast<std::int64_t>(random() % static_cast<unsigned>(drafted + 1));
+      constraint->roll_back(back);
+      told.resize(told.size() - static_cast<std::size_t>(back));
+      if (back == drafted) {
+        ASSERT_EQ(mask_of(*constraint), before) << format.text;
+      }
+      const auto fresh = (*compiled)->constrain({}, false);
+      for (const TokenId id : told) ASSERT_TRUE(fresh->advance(id));
+      ASSERT_EQ(mask_of(*fresh), mask_of(*constraint)) << format.text << " round " << round;
+    }
+  }
+}
+
+// A thought is free, but no answer ends in it.
+TEST_F(GrammarConstraints, GrammarsBeginBehindThoughts) {
+  const Tokenizer& tokenizer = demo_grammars().tokenizer;
+  const auto markers = find_channel_markers(tokenizer);
+  ASSERT_TRUE(markers);
+  const auto compiled = demo_grammars().engine->compile(format_of(Kind::kRegex, "[0-9]+"));
+  ASSERT_TRUE(compiled);
+  const TokenId letter = tokenizer.token_id("a").value();
+  const TokenId digit = tokenizer.token_id("7").value();
+  for (const bool in_channel : {false, true}) {
+    const auto constraint = (*compiled)->constrain(markers, in_channel);
+    if (!in_channel) {
+      EXPECT_TRUE(is_in(mask_of(*constraint), markers->begin));
+      EXPECT_FALSE(is_in(mask_of(*constraint), letter));
+      ASSERT_TRUE(constraint->advance(markers->begin));
+    }
+    EXPECT_TRUE(is_in(mask_of(*constraint), letter));
+    EXPECT_FALSE(is_in(mask_of(*constraint), DemoGrammars::kStop));
+    ASSERT_TRUE(constraint->advance(letter));
+    EXPECT_FALSE(constraint->advance(DemoGrammars::kStop));
+    ASSERT_TRUE(constraint->advance(markers->end));
+    EXPECT_FALSE(constraint->advance(letter));
+    ASSERT_TRUE(constraint->advance(digit));
+    EXPECT_FALSE(is_in(mask_of(*constraint), markers->begin));
+    ASSERT_TRUE(constraint->advance(DemoGrammars::kStop));
+    // Back into the thought, as if its end had been a draft.
+    constraint->roll_back(3);
+    EXPECT_TRUE(constraint->advance(letter));
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::service

@@ -1,0 +1,225 @@
+// Texts that schemas, expressions and grammars allow, and what of these is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "service/grammar/grammar_test.h"
+
+namespace kakeya::service {
+namespace {
+
+using Kind = AnswerFormat::Kind;
+using testing::HasSubstr;
+
+// Texts that an answer may be, and some that it may not.
+struct Example {
+  Kind kind;
+  std::string text;
+  std::vector<std::string> accepted;
+  std::vector<std::string> rejected;
+};
+
+using GrammarRules = GrammarTest;
+
+void check(const Example& example) {
+  const auto compiled = demo_grammars().engine->compile(format_of(example.kind, example.text));
+  ASSERT_TRUE(compiled) << example.text << ": " << compiled.error().message();
+  for (const std::string& text : example.accepted) {
+    EXPECT_TRUE(demo_grammars().accepts(**compiled, text)) << example.text << " rejects " << text;
+  }
+  for (const std::string& text : example.rejected) {
+    EXPECT_FALSE(demo_grammars().accepts(**compiled, text)) << example.text << " accepts " << text;
+  }
+}
+
+TEST_F(GrammarRules, Schemas) {
+  const Example examples[] = {
+      {Kind::kJsonSchema,
+       R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})",
+       {R"({"a":1})", R"({"a": -20})", R"({ "a":0 })"},
+       {R"({})", R"({"a":1.5})", R"({"a":1,"b":2})", R"({"a":01})", R"(  {"a":1})"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","maxLength":3})",
+       {R"("")", R"("abc")", R"("äöü")"},
+       {R"("abcd")", "\"a\nb\"", "abc"}},
+      {Kind::kJsonSchema,
+       R"({"enum":["x",1,null,{"k":[1,2]}]})",
+       {R"("x")", "1", "null", R"({"k":[1,2]})"},
+       {"2", R"("y")", R"({"k":[1, 2]})"}},
+      {Kind::kJsonSchema,
+       R"({"type":"array","items":{"type":"boolean"},"minItems":1,"maxItems":20})",
+       {"[true]", "[true, false]"},
+       {"[]", "[1]", "[true,]"}},
+      {Kind::kJsonSchema,
+       R"({"$defs":{"n":{"type":"object","properties":{"v":{"type":"null"},"n":{"$ref":"#/$defs/n"}}}},"$ref":"#/$defs/n"})",
+       {"{}", R"({"v":null,"n":{"n":{}}})"},
+       {R"({"n":1})"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","pattern":"^a[0-9]{2,3}(x|y)?$"})",
+       {R"("a12")", R"("a123y")"},
+       {R"("a1")", R"("a1234")", R"("ba12")"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","format":"date"})",
+       {R"("2026-11-27")", R"("2024-02-29")"},
+       {R"("2026-02-30")", R"("2023-02-29")"}},
+      {Kind::kJsonObject, "", {"{}", R"({"a":[1,{"b":"\u00e9"}]})"}, {"[]", "1", "{"}},
+  };
+  for (const Example& example : examples) check(example);
+}
+
+TEST_F(GrammarRules, ExpressionsAndGrammars) {
+  const Example examples[] = {
+      {Kind::kRegex,
+       "(red|green){1,2} [^x-z]+",
+       {"red a", "greenred äb"},
+       {"red x", "red ", "blue a"}},
+      {Kind::kRegex, R"(\d{3}-\d{4})", {"555-1234"}, {"555-123", "5555-1234", " 555-1234"}},
+      {Kind::kRegex, ".{0,500}", {"", "some text"}, {"two\nlines"}},
+      {Kind::kGrammar,
+       "root ::= item (\", \" item)*  # a list\nitem ::= [a-z]+ | \"\\\"\" . \"\\\"\"",
+       {"a", "ab, c", "\"ä\", x"},
+       {"", "a,b", "A"}},
+      {Kind::kGrammar,
+       "root ::= \"x\"{2,3} tail?\ntail ::=\n  \"!\"\n  | \"?\"",
+       {"xx", "xxx!", "xx?"},
+       {"x", "xxxx", "xx!?"}},
+      {Kind::kGrammar, "root ::= root \"a\" | \"b\"", {"b", "baa"}, {"", "a"}},
+  };
+  for (const Example& example : examples) check(example);
+  AnswerFormat choice = {.kind = Kind::kChoice, .choices = {"yes", "no", "yes, but"}};
+  const auto compiled = demo_grammars().engine->compile(choice);
+  ASSERT_TRUE(compiled);
+  EXPECT_TRUE(demo_grammars().accepts(**compiled, "yes, but"));
+  EXPECT_TRUE(demo_grammars().accepts(**compiled, "yes"));
+  EXPECT_FALSE(demo_grammars().accepts(**compiled, "yes, "));
+}
+
+TEST_F(GrammarRules, RefusalsNameWhatAndWhere) {
+  const std::pair<Example, std::string> refusals[] = {
+      {{Kind::kJsonSchema, R"({"properties":{"a":{"uniqueItems":true}}})", {}, {}},
+       "uniqueItems at #/properties/a"},
+      {{Kind::kJsonSchema, R"({"$ref":"#"})", {}, {}}, "never ends"},
+      {{Kind::kJsonSchema, R"({"type":"array","items":{"$ref":"#"},"minItems":1})", {}, {}},
+       "never ends"},
+      {{Kind::kJsonSchema, "{", {}, {}}, "expected JSON"},
+      {{Kind::kJsonSchema, R"({"minimum":3,"maximum":2,"type":"integer"})", {}, {}}, "impossible"},
+      {{Kind::kRegex, "(a", {}, {}}, "a ')' at character 3"},
+      {{Kind::kRegex, "a(?=b)", {}, {}}, "without look-around"},
+      {{Kind::kRegex, "(a)\\1", {}, {}}, "back-reference"},
+      {{Kind::kRegex, "(a{200}){200}", {}, {}}, "fewer counted repetitions"},
+      {{Kind::kGrammar, "root ::= a", {}, {}}, "a rule 'a' at line 1, column 10"},
+      {{Kind::kGrammar, "start: \"a\"", {}, {}}, "NAME ::="},
+      {{Kind::kGrammar, "root ::= root", {}, {}}, "never ends"},
+  };
+  for (const auto& [example, expected] : refusals) {
+    const auto compiled = demo_grammars().engine->compile(format_of(example.kind, example.text));
+    ASSERT_FALSE(compiled) << example.text;
+    EXPECT_EQ(compiled.error().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(compiled.error().message(), HasSubstr(expected)) << example.text;
+  }
+}
+
+TEST_F(GrammarRules, HostileInputIsRefusedOrBounded) {
+  std::string nested;
+  for (int i = 0; i < 3000; ++i) nested += R"({"items":)";
+  std::string letters = "root ::= a0\n";
+  for (int i = 0; i < 3000; ++i) {
+    letters += "a" + std::to_string(i) + " ::= \"x\" a" + std::to_string(i + 1) + "\n";
+  }
+  const std::pair<Kind, std::string> hostile[] = {
+      {Kind::kJsonSchema, nested + "{}" + std::string(3000, '}')},
+      {Kind::kJsonSchema, std::string(100000, '[')},
+      {Kind::kJsonSchema, R"({"type":"string","maxLength":1e300})"},
+      {Kind::kRegex, std::string(50000, '(')},
+      {Kind::kRegex, "x{1000000}"},
+      {Kind::kGrammar, "root ::= " + std::string(50000, '(')},
+      {Kind::kGrammar, letters},
+      {Kind::kGrammar, "root ::= \"\xFF\xFE\""},
+  };
+  for (const auto& [kind, text] : hostile) {
+    EXPECT_FALSE(demo_grammars().engine->compile(format_of(kind, text))) << text.substr(0, 40);
+  }
+  // Exponential for those who go back.
+  EXPECT_TRUE(demo_grammars().engine->compile(format_of(Kind::kRegex, "((a+)+)+b")));
+  EXPECT_TRUE(demo_grammars().engine->compile(format_of(Kind::kRegex, "(a|b)*a(a|b){20}")));
+}
+
+// A bound, and numbers on both sides of it.
+TEST_F(GrammarRules, NumbersWithinBounds) {
+  std::mt19937 random(3);
+  const auto number = [&](int decimals) {
+    const double scale = std::pow(10, decimals);
+    return std::round((static_cast<double>(random() % 20001) - 10000) / 100 * scale) / scale;
+  };
+  for (int round = 0; round < 60; ++round) {
+    const bool whole = round % 3 == 0;
+    const double one = number(whole ? 0 : 2);
+    const double other = number(whole ? 0 : 2);
+    const double least = std::min(one, other);
+    const double most = std::max(one, other);
+    const bool excluded = round % 2 == 0;
+    const bool open = round % 5 == 0;
+    std::string schema = fmt::format(R"({{"type":"{}","{}":{})", whole ? "integer" : "number",
+                                     excluded ? "exclusiveMinimum" : "minimum", least);
+    schema += open ? "}" : fmt::format(R"(,"maximum":{}}})", most);
+    const auto compiled = demo_grammars().engine->compile(format_of(Kind::kJsonSchema, schema));
+    if (!compiled) {
+      EXPECT_TRUE(excluded && least == most) << schema << compiled.error().message();
+      continue;
+    }
+    for (int i = 0; i < 60; ++i) {
+      const double near = i % 4 == 0 ? least : i % 4 == 1 ? most : number(2) * (i % 2 == 0 ? 1 : 3);
+      const double value = whole ? std::round(near) : near + (i % 8 == 0 ? 0.001 : 0.0);
+      const bool within = (excluded ? value > least : value >= least) && (open || value <= most);
+      const std::string text = value == 0 ? "0" : fmt::format("{}", value);
+      EXPECT_EQ(demo_grammars().accepts(**compiled, text), within) << schema << " " << text;
+    }
+  }
+}
+
+// Expressions by chance against the standard library's, on all short texts of two letters.
+TEST_F(GrammarRules, ExpressionsMeanWhatTheyMeanElsewhere) {
+  std::mt19937 random(5);
+  const auto any = [&](unsigned count) { return random() % count; };
+  const std::function<std::string(int)> expression = [&](int depth) -> std::string {
+    static constexpr const char* kQuantifiers[] = {"",    "",      "*",    "+", "?",
+                                                   "{2}", "{1,3}", "{2,}", "*?"};
+    switch (depth == 0 ? any(3) : any(6)) {
+      case 0:
+        return "a";
+      case 1:
+        return "b";
+      case 2:
+        return any(2) == 0 ? "[^a]" : "[ab]";
+      case 3:
+        return expression(depth - 1) + expression(depth - 1);
+      case 4:
+        return "(?:" + expression(depth - 1) + "|" + expression(depth - 1) + ")";
+      default:
+        return "(" + expression(depth - 1) + ")" + kQuantifiers[any(9)];
+    }
+  };
+  std::vector<std::string> texts = {""};
+  for (std::size_t i = 0; i < 31; ++i) {
+    texts.push_back(texts[i] + 'a');
+    texts.push_back(texts[i] + 'b');
+  }
+  for (int round = 0; round < 150; ++round) {
+    const std::string pattern = expression(4);
+    const auto compiled = demo_grammars().engine->compile(format_of(Kind::kRegex, pattern));
+    ASSERT_TRUE(compiled) << pattern << compiled.error().message();
+    const std::regex standard(pattern);
+    for (const std::string& text : texts) {
+      EXPECT_EQ(demo_grammars().accepts(**compiled, text), std::regex_match(text, standard))
+          << pattern << " '" << text << "'";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kakeya::service
