@@ -198,6 +198,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   prefill->callback([flags, &exit_code] { exit_code = prefill_bench(*flags); });
 
   add_attention_bench(*command, exit_code);
+  add_grammar_bench(*command, exit_code);
   add_batch_bench(*command, exit_code);
   add_speculative_bench(*command, exit_code);
   add_memory_bench(*command, exit_code);

@@ -48,6 +48,8 @@ void add_pass_flags(CLI::App& command, BenchFlags& flags);
 void add_attention_bench(CLI::App& bench, int& exit_code);
 // `bench batch`
 void add_batch_bench(CLI::App& bench, int& exit_code);
+// `bench grammar`
+void add_grammar_bench(CLI::App& bench, int& exit_code);
 // `bench long-session`
 void add_long_session_bench(CLI::App& bench, int& exit_code);
 // `bench memory`

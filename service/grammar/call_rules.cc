@@ -7,6 +7,7 @@
 #include "service/grammar/json_rules.h"
 #include "service/grammar/schema.h"
 #include "service/grammar/schema_rules.h"
+#include "service/grammar/xml_parameters.h"
 
 namespace kakeya::service {
 namespace {
@@ -50,11 +51,16 @@ class CallWriter {
 
  private:
   bool is_gemma() const { return calls_.format == ToolFormat::kGemma; }
+  bool is_xml() const { return calls_.format == ToolFormat::kQwenXml; }
 
   Expression call(const std::string& name, Expression arguments) const {
     if (is_gemma()) {
       return sequence_of(
           {text_of("call:" + name), std::move(arguments), marker(calls_.end, "<tool_call|>")});
+    }
+    if (is_xml()) {
+      return sequence_of({text_of("\n<function=" + name + ">\n"), std::move(arguments),
+                          text_of("</function>\n"), marker(calls_.end, "</tool_call>")});
     }
     const std::string shown = ordered_json(name).dump();
     return sequence_of({text_of("\n{\"name\": " + shown + ", \"arguments\": "),
@@ -62,18 +68,21 @@ class CallWriter {
   }
 
   Result<Expression> arguments_of(const ordered_json& function, const std::string& name) {
-    if (!function.contains("parameters")) return text_of("{}");
-    auto document = read_schema(function["parameters"].dump());
-    if (document && document->root.kind != SchemaKind::kAny) {
-      auto read = values_of(grammar_, json_, *document);
-      if (read) return read;
-      document = tl::unexpected(read.error());
-    }
+    if (!function.contains("parameters")) return text_of(is_xml() ? "" : "{}");
+    auto read = read_arguments(function["parameters"]);
     const bool is_strict = function.contains("strict") && function["strict"] == true;
-    if (!document && is_strict) {
-      return error(StatusCode::kUnimplemented, "tool '{}': {}", name, document.error().message());
+    if (!read && is_strict) {
+      return error(StatusCode::kUnimplemented, "tool '{}': {}", name, read.error().message());
     }
-    return json_.object();
+    if (read) return read;
+    return is_xml() ? any_xml_parameters(grammar_) : json_.object();
+  }
+
+  Result<Expression> read_arguments(const ordered_json& parameters) {
+    KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document, read_schema(parameters.dump()));
+    if (is_xml()) return xml_parameters(grammar_, json_, document, parameters);
+    if (document.root.kind == SchemaKind::kAny) return json_.object();
+    return values_of(grammar_, json_, document);
   }
 
   Grammar& grammar_;
@@ -84,7 +93,7 @@ class CallWriter {
 }  // namespace
 
 bool can_hold_calls(ToolFormat format) {
-  return format == ToolFormat::kGemma || format == ToolFormat::kQwenJson;
+  return format != ToolFormat::kNone;
 }
 
 void find_markers(const Tokenizer& tokenizer, CallRules& calls) {
@@ -112,7 +121,7 @@ Result<Expression> answers_with_calls(Grammar& grammar,
   }
   Expression all = sequence_of({begin, behind});
   if (calls.several) {
-    // The line end that Qwen3's template writes between calls.
+    // The line end that Qwen's templates write between calls.
     const Expression between = text_of(calls.format == ToolFormat::kGemma ? "" : "\n");
     const Expression more = sequence_of({between, all});
     all = sequence_of({std::move(all), grammar.repeated(more, 0, std::nullopt)});

@@ -1,5 +1,6 @@
 #include "service/grammar/grammar_engine.h"
 
+#include <fmt/format.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -82,13 +83,14 @@ class XgrammarEngine final : public GrammarEngine {
 
   Result<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
                                                          const CallRules* calls) override {
-    KAKEYA_ASSIGN_OR_RETURN(const std::string text, grammar_of(format, calls));
+    const std::string key = key_of(format, calls);
     const std::lock_guard lock(mutex_);
-    if (auto kept = find(text)) return kept;
+    if (auto kept = find(key)) return kept;
+    KAKEYA_ASSIGN_OR_RETURN(const std::string text, grammar_of(format, calls));
     try {
       auto compiled = std::make_shared<const Compiled>(compiler_.CompileGrammar(text), vocab_size_);
       KAKEYA_TRY(try_out(*compiled, is_written_by_users(format)));
-      keep(text, compiled);
+      keep(key, compiled);
       return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
     } catch (const std::exception&) {
       // Its own words name its sources.
@@ -98,12 +100,29 @@ class XgrammarEngine final : public GrammarEngine {
 
  private:
   struct Kept {
-    std::string text;
+    std::string key;
     std::shared_ptr<const CompiledGrammar> grammar;
   };
 
   static bool is_written_by_users(const AnswerFormat& format) {
     return format.kind == AnswerFormat::Kind::kGrammar || format.kind == AnswerFormat::Kind::kRegex;
+  }
+
+  // All that a grammar is made of.
+  static std::string key_of(const AnswerFormat& format, const CallRules* calls) {
+    std::string key;
+    const auto add = [&key](std::string_view text) {
+      key += fmt::format("{} {}\n", text.size(), text);
+    };
+    add(fmt::format("{} {}", static_cast<int>(format.kind), format.schema.close_objects));
+    add(format.text);
+    for (const std::string& choice : format.choices) add(choice);
+    if (calls == nullptr) return key;
+    add(fmt::format("calls {} {} {}", static_cast<int>(calls->format), calls->required,
+                    calls->several));
+    add(calls->only);
+    for (const std::string& tool : calls->tools) add(tool);
+    return key;
   }
 
   // Takes a walk along what a grammar allows: one whose masks take long would hold up everybody.
@@ -131,21 +150,21 @@ class XgrammarEngine final : public GrammarEngine {
     return {};
   }
 
-  std::shared_ptr<const CompiledGrammar> find(const std::string& text) {
-    const auto found = by_text_.find(text);
-    if (found == by_text_.end()) return nullptr;
+  std::shared_ptr<const CompiledGrammar> find(const std::string& key) {
+    const auto found = by_key_.find(key);
+    if (found == by_key_.end()) return nullptr;
     kept_.splice(kept_.begin(), kept_, found->second);
     return kept_.front().grammar;
   }
 
-  void keep(const std::string& text, std::shared_ptr<const CompiledGrammar> grammar) {
-    bytes_ += grammar->bytes() + text.size();
-    kept_.push_front({.text = text, .grammar = std::move(grammar)});
-    by_text_[text] = kept_.begin();
+  void keep(const std::string& key, std::shared_ptr<const CompiledGrammar> grammar) {
+    bytes_ += grammar->bytes() + 2 * key.size();
+    kept_.push_front({.key = key, .grammar = std::move(grammar)});
+    by_key_[key] = kept_.begin();
     while (bytes_ > kMostKeptBytes) {
       const Kept& last = kept_.back();
-      bytes_ -= last.grammar->bytes() + last.text.size();
-      by_text_.erase(last.text);
+      bytes_ -= last.grammar->bytes() + 2 * last.key.size();
+      by_key_.erase(last.key);
       kept_.pop_back();
     }
   }
@@ -154,7 +173,7 @@ class XgrammarEngine final : public GrammarEngine {
   std::mutex mutex_;
   xgrammar::GrammarCompiler compiler_;
   std::list<Kept> kept_;  // the one used last in front
-  std::unordered_map<std::string, std::list<Kept>::iterator> by_text_;
+  std::unordered_map<std::string, std::list<Kept>::iterator> by_key_;
   std::size_t bytes_ = 0;
 };
 

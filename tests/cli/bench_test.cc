@@ -1,4 +1,5 @@
 // Every `kakeya bench` runs to its end on something small, and says what it promises.
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/program.h"
@@ -145,6 +146,21 @@ TEST_F(Bench, AttentionRefusesWhatItCannotMeasure) {
   expect_refusal("bench attention --shape qwen3-8b --kv bf16-one", "one vector");
   expect_refusal("bench attention --shape gpt-7", "gpt-7");
   expect_refusal("bench attention --backend cpu/sse9", "sse9");
+}
+
+TEST_F(Bench, MeasuresMasksOfForms) {
+  const Outcome outcome = kakeya("bench grammar --json --steps 20 " + kDemoFlag);
+  if (outcome.err.find("without xgrammar") != std::string::npos) GTEST_SKIP();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json measured = json::parse(outcome.out);
+  EXPECT_EQ(measured["vocabulary"], 4096);
+  ASSERT_EQ(measured["forms"].size(), 10u);
+  for (const json& form : measured["forms"]) EXPECT_EQ(form["mask_us"].size(), 20u) << form;
+  std::ofstream(folder_ + "/schema.json") << R"({"type":"string","maxLength":5})";
+  const Outcome one =
+      kakeya("bench grammar --steps 5 --json-schema " + folder_ + "/schema.json " + kDemoFlag);
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_NE(one.out.find("4096 tokens"), std::string::npos) << one.out;
 }
 
 }  // namespace

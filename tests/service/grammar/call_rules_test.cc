@@ -77,6 +77,33 @@ TEST_F(CallGrammars, QwenCallsAreHeldToTheirSchemas) {
   check(rules, {good, good + "\n" + now}, {"Just text", "", "a" + now});
 }
 
+TEST_F(CallGrammars, CallsWithTagsAreHeldToTheirSchemas) {
+  CallRules rules = rules_of(ToolFormat::kQwenXml);
+  rules.tools = {
+      R"({"type":"function","function":{"name":"weather","parameters":{"type":"object","required":["place","unit"],)"
+      R"("properties":{"place":{"type":"string"},"days":{"type":"integer"},"unit":{"type":"string","enum":["C","F"]}}}}})",
+      R"({"type":"function","function":{"name":"any","parameters":{"type":"object"}}})", kNow};
+  const auto call = [](const std::string& name, const std::string& parameters) {
+    return "<tool_call>\n<function=" + name + ">\n" + parameters + "</function>\n</tool_call>";
+  };
+  const auto parameter = [](const std::string& name, const std::string& value) {
+    return "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
+  };
+  const std::string unit = parameter("unit", "C");
+  const std::string good =
+      call("weather", parameter("place", "a </param> < b\n\n</") + parameter("days", "3") + unit);
+  const std::vector<std::string> bad = {
+      call("weather", parameter("place", "a")),
+      call("weather", parameter("place", "a") + parameter("days", "few") + unit),
+      call("weather", parameter("place", "a</parameter>b") + unit),
+      call("weather", parameter("place", "a") + parameter("unit", "K")), call("else", "")};
+  rules.required = true;
+  check(rules,
+        {good, call("now", ""), call("any", parameter("x", "y\nz") + parameter("u", "")),
+         good + "\n" + good},
+        bad);
+}
+
 TEST_F(CallGrammars, AnAnswerIsOfItsFormOrCalls) {
   const CallRules rules = rules_of(ToolFormat::kGemma);
   const auto compiled = demo_grammars().engine->compile(

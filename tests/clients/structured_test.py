@@ -1,0 +1,132 @@
+"""Answers to random JSON schemas, asked for by many clients at once: all valid by the package `jsonschema`, and
+the same tokens whatever drafts. usage: structured_test.py KAKEYA [REQUESTS] (tools/test_clients runs it)"""
+
+import asyncio
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+import httpx2
+import jsonschema
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLIENTS = 32
+MOST_TOKENS = 300
+VALIDATOR = jsonschema.Draft202012Validator
+DRAFTS = ["none", "auto", "ngram", "chain"]
+
+
+def text_schema(choose):
+    kind = choose.randrange(6)
+    if kind == 0:
+        return {"type": "string", "pattern": choose.choice(
+            ["^[a-c]{1,3}$", "^(ab|c.)*$", '^[^"]{2}$', r"^\d{2,4}$", r"^\w{1,5}@\w{1,5}$", r"^(\\|/)$"])}
+    if kind == 1:
+        return {"type": "string", "format": choose.choice(["date", "date-time", "time", "ipv4", "uuid"])}
+    least = choose.randrange(4)
+    return {"type": "string", "minLength": least, "maxLength": least + choose.randrange(12)}
+
+
+def number_schema(choose):
+    whole = choose.random() < 0.5
+    least = choose.randrange(-2000, 2000) / (1 if whole else 100)
+    most = least + choose.randrange(1, 3000)
+    schema = {"type": "integer" if whole else "number",
+              choose.choice(["minimum", "exclusiveMinimum"]): least,
+              choose.choice(["maximum", "exclusiveMaximum"]): round(most, 2)}
+    if not whole:  # a fraction may be as long as it likes
+        schema = {"enum": [least, round(most, 2), choose.randrange(100)]}
+    return schema
+
+
+def random_schema(choose, depth):
+    """A schema whose values end soon: texts, arrays and objects have limits."""
+    kind = choose.randrange(4 if depth == 0 else 8)
+    if kind == 0:
+        return text_schema(choose)
+    if kind == 1:
+        return number_schema(choose)
+    if kind == 2:
+        return {"enum": choose.sample([1, -2.5, "a", 'ä"\n', None, True, [1, "x"], {"k": 0}], 3)}
+    if kind == 3:
+        return {"type": choose.choice(["boolean", "null"])}
+    if kind == 4:
+        least = choose.randrange(3)
+        return {"type": "array", "items": random_schema(choose, depth - 1), "minItems": least,
+                "maxItems": least + choose.randrange(3)}
+    if kind == 5:
+        return {"anyOf": [random_schema(choose, depth - 1) for _ in range(2)]}
+    names = choose.sample(["a", "ab", "b c", "ä", "key", 'k"q'], choose.randrange(1, 5))
+    return {"type": "object", "properties": {name: random_schema(choose, depth - 1) for name in names},
+            "required": choose.sample(names, choose.randrange(len(names) + 1)),
+            "additionalProperties": False}
+
+
+def problem_of(schema, choice):
+    """Why an answer is not what was asked for; None if it is."""
+    if choice["finish_reason"] != "stop":
+        return "cut" if len(choice["token_ids"]) == MOST_TOKENS else choice["finish_reason"]
+    try:
+        value = json.loads(choice["message"]["content"])
+    except ValueError as error:
+        return str(error)
+    error = next(VALIDATOR(schema, format_checker=VALIDATOR.FORMAT_CHECKER).iter_errors(value), None)
+    return error.message if error else None
+
+
+async def ask_all(address, requests):
+    """The ids of all answers, and what is wrong with some."""
+    ids, problems = [None] * requests, []
+    numbers = iter(range(requests))
+
+    async def client_of_one(client):
+        for number in numbers:
+            choose = random.Random(number // 4)  # four answers to each schema
+            schema = random_schema(choose, 3)
+            body = {"messages": [{"role": "user", "content": f"Question {number % 37}: say something."}],
+                    "max_tokens": MOST_TOKENS, "seed": number, "temperature": [0, 0.8, 1.5][number % 3],
+                    "return_token_ids": True, "guided_json": schema}
+            response = await client.post("/v1/chat/completions", json=body)
+            if response.status_code != 200:
+                problems.append((number, response.text))
+                continue
+            choice = response.json()["choices"][0]
+            ids[number] = choice["token_ids"]
+            problem = problem_of(schema, choice)
+            if problem:
+                problems.append((number, problem))
+
+    async with httpx2.AsyncClient(base_url=address, timeout=300) as client:
+        await asyncio.gather(*[client_of_one(client) for _ in range(CLIENTS)])
+    return ids, problems
+
+
+def answers(kakeya, draft, requests):
+    server = subprocess.Popen([kakeya, "serve", "--port", "0", "--model", ROOT / "models/demo", "--draft", draft],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        return asyncio.run(ask_all(server.stdout.readline().split()[0], requests))
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
+def main():
+    kakeya = sys.argv[1]
+    requests = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    plain = None
+    for draft in DRAFTS:
+        ids, problems = answers(kakeya, draft, requests)
+        plain = plain or ids
+        cut = sum(problem == "cut" for _, problem in problems)
+        wrong = [one for one in problems if one[1] != "cut"]
+        other = sum(one != first for one, first in zip(ids, plain))
+        print(f"structured_test: {requests} requests with --draft {draft}: {len(wrong)} invalid, {cut} cut, "
+              f"{other} other than without drafts")
+        if wrong or other or cut > requests // 20:
+            sys.exit(f"structured_test: expected valid answers and the same tokens, got {wrong[:3]}")
+
+
+main()
