@@ -173,18 +173,25 @@ Expression JsonRules::digits() {
 }
 
 Expression JsonRules::integer() {
-  return grammar_.shared(
-      "integer", choice_of({text_of("0"),
-                            sequence_of({optional_of(text_of("-")), digit('1', '9'), digits()})}));
+  if (!integer_) {
+    const Expression above = sequence_of({optional_of(text_of("-")), digit('1', '9'), digits()});
+    integer_ = grammar_.limited("integer", choice_of({text_of("0"), above}), kMostDigits);
+  }
+  return *integer_;
 }
 
 Expression JsonRules::number() {
-  const Expression whole = choice_of({text_of("0"), sequence_of({digit('1', '9'), digits()})});
-  const Expression fraction = sequence_of({text_of("."), digit('0', '9'), digits()});
-  const Expression exponent =
-      sequence_of({chars("eE"), optional_of(chars("+-")), digit('0', '9'), digits()});
-  return grammar_.shared("number", sequence_of({optional_of(text_of("-")), whole,
-                                                optional_of(fraction), optional_of(exponent)}));
+  if (!number_) {
+    const Expression whole = choice_of({text_of("0"), sequence_of({digit('1', '9'), digits()})});
+    const Expression fraction = sequence_of({text_of("."), digit('0', '9'), digits()});
+    const Expression exponent =
+        sequence_of({chars("eE"), optional_of(chars("+-")), digit('0', '9'), digits()});
+    number_ = grammar_.limited("number",
+                               sequence_of({optional_of(text_of("-")), whole, optional_of(fraction),
+                                            optional_of(exponent)}),
+                               kMostDigits);
+  }
+  return *number_;
 }
 
 // The remainder of what was read so far is all that matters.

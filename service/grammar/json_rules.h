@@ -22,6 +22,8 @@ struct Notation {
   bool is_json() const { return !quote; }
 };
 
+inline constexpr std::int64_t kMostDigits = 32;
+
 // Makes the rules of one grammar as they are asked for.
 class JsonRules {
  public:
@@ -39,6 +41,7 @@ class JsonRules {
   Expression string(std::int64_t least, std::optional<std::int64_t> most);
   // A text that `content`, made of character_of(), allows.
   Expression string_of(Expression content) const;
+  // Numbers of about kMostDigits characters at most: others could go on for ever.
   Expression number();
   Expression integer();
   // A whole number that `divisor` divides.
@@ -76,6 +79,8 @@ class JsonRules {
   std::optional<RuleId> string_rest_ = {};
   std::optional<RuleId> characters_ = {};
   std::optional<RuleId> digits_ = {};
+  std::optional<Expression> integer_ = {};
+  std::optional<Expression> number_ = {};
   std::optional<RuleId> key_rest_ = {};
 };
 

@@ -75,7 +75,8 @@ class SchemaRules {
     const bool whole = schema.kind == SchemaKind::kInteger;
     if (schema.divisor) return json_.multiple_of(*schema.divisor);
     if (schema.bounds.least || schema.bounds.most) {
-      return numbers_within(grammar_, schema.bounds, whole);
+      return grammar_.limited("bounded", numbers_within(grammar_, schema.bounds, whole),
+                              kMostDigits);
     }
     return whole ? json_.integer() : json_.number();
   }

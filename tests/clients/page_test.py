@@ -265,6 +265,32 @@ class Page(unittest.TestCase):
         self.assertNotIn("temperature", body)
         self.assertNotIn("seed", body)
 
+    def test_shows_json_and_calls_of_tools(self):
+        schema = {"type": "object", "required": ["n", "c"], "properties": {
+            "n": {"type": "integer", "minimum": 10, "maximum": 99}, "c": {"enum": ["red", "blue"]}}}
+        self.set("schema", json.dumps(schema))
+        self.ask(QUESTION)
+        self.assertRegex(self.text(".assistant .json"), r'^\{\s+"n": \d\d,\s+"c": "(red|blue)"\s+\}$')
+        self.assertEqual(len(self.all(".json .json-key")), 2)
+        self.picture("json")
+        self.set("schema", "")
+        tool = {"type": "function", "function": {"name": "count", "parameters": schema}}
+        self.set("tools", json.dumps([tool]))
+        body = self.one_request(lambda: self.ask(QUESTION))
+        self.assertEqual(body["tools"], [tool])
+        self.assertNotIn("response_format", body)
+        self.open()
+        self.browser.execute_script(SAY.replace("{content: text}", "{tool_calls: text}"), [
+            {"index": 0, "function": {"name": "count", "arguments": '{"n": 12}'}}])
+        self.ask(QUESTION)
+        self.assertRegex(self.text(".assistant:last-child .call"), r'^Call of count\s+\{\s+"n": 12\s+\}$')
+        # No JSON is not kept, and the field says why.
+        self.one("#open-settings").click()
+        field = self.one("#settings [name=schema]")
+        field.send_keys("{", Keys.TAB)
+        self.assertNotEqual(field.get_property("validationMessage"), "")
+        self.assertNotIn('"schema"', self.browser.execute_script("return localStorage.getItem('kakeya.settings')"))
+
     def test_begins_a_line_with_shift(self):
         self.one("#question").send_keys("a", Keys.SHIFT, Keys.ENTER)
         self.one("#question").send_keys(Keys.NULL, "b")

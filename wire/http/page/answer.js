@@ -47,9 +47,10 @@ async function* eventsOf(stream) {
 }
 
 // Streams an answer to `body`: onText gets each piece and its runs, [{text, drafted}, ...], onThought
-// each piece of what the model thinks. Returns {usage, reason, firstAt, endAt}, in
+// each piece of what the model thinks, onCalls pieces of calls of tools, [{index, function: {name,
+// arguments}}, ...]. Returns {usage, reason, firstAt, endAt}, in
 // milliseconds of performance.now(). Throws what the server says, or an AbortError after a stop.
-export async function streamAnswer(body, signal, onText, onThought) {
+export async function streamAnswer(body, signal, onText, onThought, onCalls) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
     headers: withKey({ "Content-Type": "application/json" }),
@@ -69,6 +70,7 @@ export async function streamAnswer(body, signal, onText, onThought) {
     result.firstAt ||= result.endAt;
     result.reason = choice.finish_reason ?? result.reason;
     if (choice.delta.reasoning_content) onThought(choice.delta.reasoning_content);
+    if (choice.delta.tool_calls) onCalls(choice.delta.tool_calls);
     if (choice.delta.content) onText(choice.delta.content, choice.runs ?? []);
   }
   throw new Error("the connection ended before the answer did");

@@ -9,6 +9,30 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+const JSON_PART = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+// An object or array of JSON, indented and coloured; null for any other text.
+export function jsonNodes(text) {
+  let value = null;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (value === null || typeof value !== "object") return null;
+  const shown = JSON.stringify(value, null, 2);
+  const parts = [];
+  let written = 0;
+  for (const found of shown.matchAll(JSON_PART)) {
+    const [all, string, colon] = found;
+    parts.push(shown.slice(written, found.index));
+    const kind = colon ? "json-key" : string ? "json-text" : "json-value";
+    parts.push(make("span", { className: kind }, string ?? all), colon ?? "");
+    written = found.index + all.length;
+  }
+  return [make("pre", { className: "json" }, ...parts, shown.slice(written))];
+}
+
 function link(label, address, depth) {
   let url = null;
   try {

@@ -1,8 +1,8 @@
 // The page: shows the conversation, asks for answers, and keeps what was said.
 import { streamAnswer } from "./answer.js";
 import * as kept from "./conversations.js";
-import { make, markdown, showNodes } from "./markdown.js";
-import { openSettings, sampling, setShowsDrafts, setUpServer, setUpSettings, showsDrafts, showServer } from "./settings.js";
+import { jsonNodes, make, markdown, showNodes } from "./markdown.js";
+import { forms, openSettings, sampling, setShowsDrafts, setUpServer, setUpSettings, showsDrafts, showServer } from "./settings.js";
 
 const byId = (id) => document.getElementById(id);
 const scroll = byId("scroll");
@@ -57,9 +57,9 @@ function addRuns(node, runs) {
   }
 }
 
-// Formatted, or as it came, with what was drafted marked.
+// Formatted, JSON as such, or as it came, with what was drafted marked.
 function answerNodes(node) {
-  if (!showsDrafts() || !node.runs?.length) return markdown(node.text);
+  if (!showsDrafts() || !node.runs?.length) return jsonNodes(node.text) ?? markdown(node.text);
   let end = 0;
   const parts = node.runs.map(([length, drafted]) => {
     const text = node.text.slice(end, (end += length));
@@ -148,6 +148,21 @@ function editor(index) {
   return [area, make("div", { className: "choices" }, choose("Cancel", false), choose("Send", true))];
 }
 
+// Each call of a tool: its name and what it is given.
+function callNodes(node) {
+  return (node.calls ?? []).map((call) => make("div", { className: "call" },
+    make("b", {}, `Call of ${call.name}`), ...(jsonNodes(call.arguments) ?? [make("code", {}, call.arguments)])));
+}
+
+function addCalls(node, pieces) {
+  node.calls ??= [];
+  for (const { index, function: piece } of pieces) {
+    const call = (node.calls[index] ??= { name: "", arguments: "" });
+    call.name += piece.name ?? "";
+    call.arguments += piece.arguments ?? "";
+  }
+}
+
 // The model's thoughts before its answer, folded.
 function thoughts(node) {
   if (!node.thought) return [];
@@ -163,7 +178,7 @@ function fillMessage(element, index) {
   const text = make("div", { className: "text" });
   if (node.role === "user") text.textContent = node.text;
   else showNodes(text, answerNodes(node));
-  const parts = [...thoughts(node), text];
+  const parts = [...thoughts(node), text, ...callNodes(node)];
   if (node.error) {
     parts.push(make("p", { className: "error" }, make("span", {}, node.error),
       make("button", { type: "button", onclick: () => again(index) }, "Retry")));
@@ -259,6 +274,8 @@ function painter(node, index) {
       const shown = text.parentElement.querySelector("details");
       if (shown) shown.lastChild.textContent = node.thought;
       else text.before(...thoughts(node));
+      for (const old of text.parentElement.querySelectorAll(".call")) old.remove();
+      text.after(...callNodes(node));
       if (follow) toBottom();
     });
   };
@@ -273,6 +290,7 @@ async function fillAnswer(conversation, index) {
   delete node.error;
   delete node.thought;
   delete node.runs;
+  delete node.calls;
   const controller = new AbortController();
   answering = { controller, conversation, index };
   notice("");
@@ -283,7 +301,7 @@ async function fillAnswer(conversation, index) {
   const began = performance.now();
   const paint = painter(node, index);
   const looking = setInterval(showServer, 1000);
-  const body = { model, messages: kept.messagesBefore(conversation, index), ...sampling() };
+  const body = { model, messages: kept.messagesBefore(conversation, index), ...sampling(), ...forms() };
   try {
     const { usage, reason, firstAt, endAt } = await streamAnswer(body, controller.signal, (piece, runs) => {
       node.text += piece;
@@ -291,6 +309,9 @@ async function fillAnswer(conversation, index) {
       paint();
     }, (piece) => {
       node.thought = (node.thought ?? "") + piece;
+      paint();
+    }, (pieces) => {
+      addCalls(node, pieces);
       paint();
     });
     node.reason = reason;

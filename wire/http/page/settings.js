@@ -6,9 +6,10 @@ const byId = (id) => document.getElementById(id);
 const dialog = byId("settings");
 const fields = [...dialog.querySelectorAll(".grid input")];
 const system = dialog.querySelector("[name=system]");
+const jsonFields = ["schema", "tools"].map((name) => dialog.querySelector(`[name=${name}]`));
 const KEY = "kakeya.settings";
 
-let settings = {}; // {theme, drafts, and each field that is set}
+let settings = {}; // {theme, drafts, schema and tools as texts of JSON, and each field that is set}
 try {
   settings = JSON.parse(localStorage.getItem(KEY)) ?? {};
 } catch {
@@ -29,6 +30,34 @@ export function sampling() {
   return Object.fromEntries(set.map((field) => [field.name, settings[field.name]]));
 }
 
+// The form of answers and the tools that they may call, as far as they are set.
+export function forms() {
+  const form = {};
+  if (settings.schema) {
+    form.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(settings.schema) } };
+  }
+  if (settings.tools) form.tools = JSON.parse(settings.tools);
+  return form;
+}
+
+// Keeps a field's text if it is JSON of the kind that is wanted; the field says so if it is not.
+function keepJson(field) {
+  const text = field.value.trim();
+  let problem = "";
+  try {
+    const value = text ? JSON.parse(text) : null;
+    const wanted = field.name === "tools" ? Array.isArray(value) : !Array.isArray(value) && typeof value === "object";
+    if (text && !wanted) problem = field.name === "tools" ? "Expected an array of tools" : "Expected an object";
+  } catch (error) {
+    problem = error.message;
+  }
+  field.setCustomValidity(problem);
+  if (problem) return field.reportValidity();
+  if (text) settings[field.name] = text;
+  else delete settings[field.name];
+  save();
+}
+
 // True if answers show which of their text was drafted.
 export function showsDrafts() {
   return settings.drafts === true;
@@ -45,7 +74,7 @@ export function openSettings(of) {
   conversation = of;
   system.value = of.system;
   byId("key").value = key();
-  for (const field of fields) field.value = settings[field.name] ?? "";
+  for (const field of [...fields, ...jsonFields]) field.value = settings[field.name] ?? "";
   dialog.showModal();
 }
 
@@ -62,6 +91,7 @@ export function setUpSettings(onSystem) {
       save();
     });
   }
+  for (const field of jsonFields) field.addEventListener("change", () => keepJson(field));
   system.addEventListener("change", () => {
     conversation.system = system.value;
     onSystem(conversation);
