@@ -61,7 +61,7 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
   version_ = fields.version();
   is_head_ = fields.method() == http::verb::head;
   path_ = path_of(view_of(fields.target()));
-  found_ = site_.routes.find(path_);
+  found_ = site_.routes.find(path_, fields.method());
   const Route* const route = found_.route;
   const bool is_quiet = find_page_file(path_) != nullptr || (route != nullptr && route->is_quiet);
   record_->begin(known_path(path_, route));

@@ -23,14 +23,8 @@ bool fits(const Route& route, std::string_view path) {
   return path.starts_with(prefix) && path.size() > prefix.size();
 }
 
-// A page's file has no route, and is read as it is.
-std::string allowed_verbs(const Route* route) {
-  const bool is_post = route != nullptr && route->verb == http::verb::post;
-  return is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
-}
-
-bool answer_options(Exchange& exchange, const Route* route) {
-  const std::string allowed = allowed_verbs(route);
+bool answer_options(Exchange& exchange, std::string_view path) {
+  const std::string allowed = exchange.site().routes.allowed_verbs(path);
   Exchange::Headers headers = {{"Allow", allowed}};
   if (!exchange.origin().empty()) {
     const boost::beast::string_view fields = exchange.request()["Access-Control-Request-Headers"];
@@ -52,13 +46,30 @@ RouteTable::RouteTable(std::vector<Dialect> dialects) : dialects_(std::move(dial
   dialects_.push_back({operator_routes(), dialects_.front().error_body});
 }
 
-RouteTable::Found RouteTable::find(std::string_view path) const {
+RouteTable::Found RouteTable::find(std::string_view path, http::verb verb) const {
+  const http::verb asked = verb == http::verb::head ? http::verb::get : verb;
   for (const Dialect& dialect : dialects_) {
-    const auto found = std::ranges::find_if(
-        dialect.routes, [path](const Route& route) { return fits(route, path); });
-    if (found != dialect.routes.end()) return {&*found, dialect.error_body};
+    const Route* found = nullptr;
+    for (const Route& route : dialect.routes) {
+      if (!fits(route, path)) continue;
+      if (found == nullptr || (route.verb == asked && found->verb != asked)) found = &route;
+    }
+    if (found != nullptr) return {found, dialect.error_body, dialect.state.get()};
   }
   return {nullptr, dialects_.front().error_body};
+}
+
+std::string RouteTable::allowed_verbs(std::string_view path) const {
+  std::string verbs;
+  for (const Dialect& dialect : dialects_) {
+    for (const Route& route : dialect.routes) {
+      if (!fits(route, path)) continue;
+      verbs += view_of(http::to_string(route.verb));
+      verbs += route.verb == http::verb::get ? ", HEAD, " : ", ";
+    }
+    if (!verbs.empty()) break;
+  }
+  return (verbs.empty() ? "GET, HEAD, " : verbs) + "OPTIONS";
 }
 
 bool dispatch(Exchange& exchange) {
@@ -67,18 +78,18 @@ bool dispatch(Exchange& exchange) {
   const Route* const route = exchange.route();
   const auto& request = exchange.request();
   const bool is_options = request.method() == http::verb::options;
-  if (is_options && request.target() == "*") return answer_options(exchange, nullptr);
+  if (is_options && request.target() == "*") return answer_options(exchange, "*");
   if (page == nullptr && route == nullptr) {
     return exchange.refuse(
         {.status = StatusCode::kNotFound,
          .message = fmt::format("expected a path as {}, got {}", exchange.site().routes.example(),
                                 quoted(path))});
   }
-  if (is_options) return answer_options(exchange, route);
+  if (is_options) return answer_options(exchange, path);
   const http::verb verb = route != nullptr ? route->verb : http::verb::get;
   const bool is_head = request.method() == http::verb::head && verb == http::verb::get;
   if (request.method() != verb && !is_head) {
-    const std::string allowed = allowed_verbs(route);
+    const std::string allowed = exchange.site().routes.allowed_verbs(path);
     return exchange.refuse_with(405,
                                 {.message = fmt::format("expected {}, got {}", allowed,
                                                         quoted(view_of(request.method_string())))},

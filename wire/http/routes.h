@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/beast/http/verb.hpp>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,17 +21,26 @@ using Handler = bool (*)(Exchange& exchange);
 using ErrorBody = std::string (*)(const service::Refusal& refusal);
 
 struct Route {
-  boost::beast::http::verb verb;  // get, which answers HEAD too, or post, whose body is JSON
-  std::string_view path;          // "/props"; "/models/*": any name in place of the star
+  // get, which answers HEAD too, post, whose body is JSON, or delete_.
+  boost::beast::http::verb verb;
+  std::string_view path;  // "/props"; "/models/*": any name in place of the star
   Handler handle;
   bool is_open = false;   // needs no key
   bool is_quiet = false;  // is asked for all the time, which says little
 };
 
-// The routes that clients of one API ask for, and how it says what is wrong.
+// State that the routes of a dialect share: its dialect says of which class. Thread-safe.
+class DialectState {
+ public:
+  virtual ~DialectState() = default;
+};
+
+// The routes that clients of one API ask for, and how it says what is wrong. A path may have a
+// route for each verb.
 struct Dialect {
   std::span<const Route> routes;
   ErrorBody error_body;
+  std::shared_ptr<DialectState> state = {};  // null: none
 };
 
 // Immutable; from any thread.
@@ -43,8 +53,14 @@ class RouteTable {
   struct Found {
     const Route* route = nullptr;  // null: there is none
     ErrorBody error_body;
+    DialectState* state = nullptr;  // of the route's dialect
   };
-  Found find(std::string_view path) const;
+  // The route of a path for this verb, or one for another verb if it has none for this one.
+  Found find(std::string_view path,
+             boost::beast::http::verb verb = boost::beast::http::verb::get) const;
+
+  // The verbs of a path for the field Allow; those of a page's file if it has no route.
+  std::string allowed_verbs(std::string_view path) const;
 
   // A path that is there, for a message.
   std::string_view example() const { return dialects_.front().routes.front().path; }
