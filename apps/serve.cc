@@ -361,9 +361,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
   command->footer(
-      "Routes: POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages\n"
-      "(Anthropic's), /tokenize, /detokenize, /apply-template; GET /v1/models, /props, /metrics,\n"
-      "/health; GET / is a page for a browser.\n"
+      "Routes: POST /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings,\n"
+      "/v1/messages (Anthropic's), /tokenize, /detokenize, /apply-template; GET /v1/models, "
+      "/props,\n"
+      "/metrics, /health; GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
       "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
       "then from\n--config (or KAKEYA_SERVE_CONFIG).\n"

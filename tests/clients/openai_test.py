@@ -38,7 +38,7 @@ class OpenAi(unittest.TestCase):
 
     def ask(self, **options):
         return self.client.chat.completions.create(
-            model="demo", messages=QUESTION, **{"temperature": 0, **options})
+            model="demo", **{"messages": QUESTION, "temperature": 0, **options})
 
     def test_lists_its_model(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["demo"])
@@ -209,6 +209,75 @@ class OpenAi(unittest.TestCase):
         self.assertIn(colour.choices[0].message.content, ("red", "blue"))
         with self.assertRaisesRegex(openai.BadRequestError, "uniqueItems at #"):
             self.ask(extra_body={"guided_json": {"type": "array", "uniqueItems": True}})
+
+    def respond(self, **options):
+        return self.client.responses.create(model="demo",
+                                            **{"input": QUESTION, "temperature": 0, **options})
+
+    def test_responds_whole_and_streamed(self):
+        whole = self.respond(instructions="Be brief.", metadata={"k": "v"})
+        said = self.ask(messages=[{"role": "system", "content": "Be brief."}] + QUESTION)
+        self.assertEqual(whole.output_text, said.choices[0].message.content)
+        self.assertEqual((whole.status, whole.metadata), ("completed", {"k": "v"}))
+        self.assertEqual(whole.usage.total_tokens, said.usage.total_tokens)
+        pieces, last = [], None
+        for event in self.respond(stream=True):
+            if event.type == "response.output_text.delta":
+                pieces.append(event.delta)
+            last = event
+        self.assertEqual("".join(pieces), ANSWER)
+        self.assertEqual(last.type, "response.completed")
+        self.assertEqual(last.response.output_text, ANSWER)
+        with self.client.responses.stream(model="demo", input=QUESTION, temperature=0) as stream:
+            snapshots = [event.snapshot for event in stream
+                         if event.type == "response.output_text.delta"]
+            self.assertEqual(snapshots[-1], ANSWER)
+            self.assertEqual(stream.get_final_response().output_text, ANSWER)
+        cut = self.respond(max_output_tokens=4)
+        self.assertEqual((cut.status, cut.incomplete_details.reason),
+                         ("incomplete", "max_output_tokens"))
+
+    def test_keeps_responses_and_goes_on_from_them(self):
+        first = self.respond()
+        self.assertEqual(self.client.responses.retrieve(first.id).output_text, ANSWER)
+        turn = {"role": "user", "content": "Go on."}
+        second = self.respond(input="Go on.", previous_response_id=first.id, max_output_tokens=8)
+        said = self.ask(messages=QUESTION + [{"role": "assistant", "content": ANSWER}, turn],
+                        max_tokens=8)
+        self.assertEqual(second.output_text, said.choices[0].message.content)
+        self.assertEqual(second.usage.input_tokens, said.usage.prompt_tokens)
+        # A client that keeps the conversation itself sends items back as they came.
+        third = self.respond(input=QUESTION + first.output + [turn], max_output_tokens=8)
+        self.assertEqual(third.output_text, second.output_text)
+        self.client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(first.id)
+        with self.assertRaises(openai.NotFoundError) as refused:
+            self.respond(previous_response_id=first.id)
+        self.assertEqual(refused.exception.code, "previous_response_not_found")
+
+    def test_responses_have_the_form_that_is_asked_for(self):
+        class Colour(pydantic.BaseModel):
+            name: typing.Literal["red", "blue"]
+
+        parsed = self.client.responses.parse(model="demo", input=QUESTION, text_format=Colour,
+                                             temperature=1, extra_body={"seed": 3})
+        self.assertIsInstance(parsed.output_parsed, Colour)
+        self.assertEqual(parsed.text.format.type, "json_schema")
+
+    def test_responses_take_tools_and_their_results(self):
+        tool = {"type": "function", "name": "weather", "description": "of a place", "strict": True,
+                "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}
+        items = QUESTION + [
+            {"type": "function_call", "call_id": "1", "name": "weather",
+             "arguments": "{\"place\": \"Bern\"}"},
+            {"type": "function_call_output", "call_id": "1", "output": "rain"}]
+        answer = self.respond(input=items, tools=[tool], max_output_tokens=5)
+        self.assertEqual(answer.usage.output_tokens, 5)
+        self.assertEqual(answer.tools[0].name, "weather")
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.respond(tools=[{"type": "web_search"}])
+        self.assertEqual(refused.exception.param, "tools[0].type")
 
     def test_refuses_in_the_clients_words(self):
         with self.assertRaises(openai.NotFoundError) as refused:

@@ -6,6 +6,7 @@
 #include "wire/anthropic/messages_read.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
+#include "wire/openai/responses_read.h"
 
 namespace {
 
@@ -25,5 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(kakeya::openai::read_chat_request(body));
   check(kakeya::openai::read_completion_request(body));
   check(kakeya::anthropic::read_messages_request(body));
+  const auto none = [](std::string_view) { return nullptr; };
+  check(kakeya::openai::read_response_request(body, none)
+            .map([](const kakeya::openai::ResponseWish& wish) { return wish.answer; }));
   return 0;
 }

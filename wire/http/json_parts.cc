@@ -5,6 +5,18 @@
 #include "wire/http/json_reader.h"
 
 namespace kakeya::wire {
+namespace {
+
+// True if a member, one of parts_of() an object, has this name; `end`: where the name ends.
+bool is_named(std::string_view member, std::string_view name, std::size_t& end) {
+  const std::size_t begin = member.find('"');
+  end = begin + 1;
+  while (end < member.size() && member[end] != '"') end += member[end] == '\\' ? 2 : 1;
+  if (end >= member.size()) return false;  // an object without members
+  return Json::parse(member.substr(begin, end + 1 - begin)) == name;
+}
+
+}  // namespace
 
 std::vector<std::string_view> parts_of(std::string_view json) {
   std::vector<std::string_view> parts;
@@ -33,14 +45,21 @@ std::vector<std::string_view> parts_of(std::string_view json) {
 std::string_view member_text(std::string_view json, std::string_view name) {
   std::string_view found;
   for (const std::string_view part : parts_of(json)) {
-    const std::size_t begin = part.find('"');
-    std::size_t end = begin + 1;
-    while (end < part.size() && part[end] != '"') end += part[end] == '\\' ? 2 : 1;
-    if (end >= part.size()) continue;  // an object without members
-    if (Json::parse(part.substr(begin, end + 1 - begin)) != name) continue;
-    found = part.substr(part.find(':', end) + 1);
+    std::size_t end = 0;
+    if (is_named(part, name, end)) found = part.substr(part.find(':', end) + 1);
   }
   return found;
+}
+
+std::string without_member(std::string_view json, std::string_view name) {
+  std::string left;
+  for (const std::string_view part : parts_of(json)) {
+    std::size_t end = 0;
+    if (is_named(part, name, end)) continue;
+    if (!left.empty()) left += ',';
+    left += part;
+  }
+  return '{' + left + '}';
 }
 
 }  // namespace kakeya::wire

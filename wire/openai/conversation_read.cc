@@ -145,27 +145,30 @@ void read_messages(wire::JsonReader& reader,
 }
 
 void read_effort(wire::JsonReader& reader,
-                 const wire::Json& body,
+                 const wire::Json* effort,
+                 const char* name,
                  wire::Json& arguments,
                  ChatOptions& out) {
-  const wire::Json* effort = reader.find(body, "reasoning_effort");
   if (effort == nullptr) return;
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
   const bool known = effort->is_string() &&
                      std::ranges::find(kEfforts, effort->get<std::string>()) != std::end(kEfforts);
   if (!known) {
-    return reader.refuse("reasoning_effort", "none, minimal, low, medium, high or xhigh",
-                         wire::shown(*effort));
+    return reader.refuse(name, "none, minimal, low, medium, high or xhigh", wire::shown(*effort));
   }
   out.enable_thinking = *effort != "none";
   if (*effort != "none") arguments["reasoning_effort"] = *effort;  // of templates that know it
 }
 
-// Reads the other arguments of the template. "enable_thinking", which Gemma's and Qwen's ask for,
-// may stand in front.
-void read_template_arguments(wire::JsonReader& reader, const wire::Json& body, ChatOptions& out) {
+}  // namespace
+
+void read_template_arguments(wire::JsonReader& reader,
+                             const wire::Json& body,
+                             const wire::Json* effort,
+                             const char* effort_name,
+                             ChatOptions& out) {
   wire::Json arguments = wire::Json::object();
-  read_effort(reader, body, arguments, out);
+  read_effort(reader, effort, effort_name, arguments, out);
   reader.read(body, "enable_thinking", out.enable_thinking);
   const wire::Json* given = reader.find(body, "chat_template_kwargs");
   if (given != nullptr && !given->is_object()) {
@@ -186,14 +189,13 @@ void read_template_arguments(wire::JsonReader& reader, const wire::Json& body, C
   out.arguments = arguments.dump(-1, ' ', false, wire::Json::error_handler_t::replace);
 }
 
-}  // namespace
-
 void read_conversation(wire::JsonReader& reader,
                        const wire::Json& body,
                        std::vector<ChatMessage>& messages,
                        ChatOptions& options) {
   read_messages(reader, body, messages);
-  read_template_arguments(reader, body, options);
+  read_template_arguments(reader, body, reader.find(body, "reasoning_effort"), "reasoning_effort",
+                          options);
   reader.read(body, "continue_final_message", options.continue_final_message);
   options.add_generation_prompt = !options.continue_final_message;
   reader.read(body, "add_generation_prompt", options.add_generation_prompt);

@@ -13,6 +13,15 @@ namespace kakeya::openai {
 inline constexpr std::size_t kMostMessages = 4096;
 inline constexpr std::size_t kMostToolCalls = 256;  // of a message
 
+// The variables of the template: "chat_template_kwargs" and the fields that mean one of these.
+// "enable_thinking", which Gemma's and Qwen's ask for, may stand in `body` itself; `effort` is the
+// field that the dialect calls `effort_name`, null without one.
+void read_template_arguments(wire::JsonReader& reader,
+                             const wire::Json& body,
+                             const wire::Json* effort,
+                             const char* effort_name,
+                             ChatOptions& out);
+
 // "messages": an array of at least one; "chat_template_kwargs" and the fields that mean one of
 // these; "add_generation_prompt" and "continue_final_message".
 void read_conversation(wire::JsonReader& reader,

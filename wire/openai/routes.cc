@@ -1,7 +1,9 @@
 #include "wire/openai/routes.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,6 +16,9 @@
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/embeddings.h"
+#include "wire/openai/responses_read.h"
+#include "wire/openai/responses_store.h"
+#include "wire/openai/responses_write.h"
 #include "wire/openai/text_routes.h"
 
 namespace kakeya::openai {
@@ -46,6 +51,58 @@ bool serve_chat(Exchange& exchange) {
 
 bool serve_completion(Exchange& exchange) {
   return complete(exchange, read_completion_request(exchange.body()), "cmpl");
+}
+
+// The state of this dialect, which dialect() makes.
+ResponseStore& store_of(Exchange& exchange) {
+  return static_cast<ResponseStore&>(*exchange.state());
+}
+
+bool serve_response(Exchange& exchange) {
+  ResponseStore& store = store_of(exchange);
+  const std::string owner = exchange.client();
+  auto wish = read_response_request(exchange.body(),
+                                    [&](std::string_view id) { return store.find(id, owner); });
+  if (!wish) return exchange.refuse(wish.error());
+  auto prepared = wire::prepare(exchange, wish->answer, "resp");
+  if (!prepared) return exchange.refuse(prepared.error());
+  // Clients know ids of responses by "resp_".
+  std::ranges::replace(prepared->id, '-', '_');
+  exchange.record()->id = prepared->id;
+  const auto keep = [&](StoredResponse response) {
+    wish->conversation.insert(wish->conversation.end(), response.messages.begin(),
+                              response.messages.end());
+    response.messages = std::move(wish->conversation);
+    store.put(prepared->id, owner, std::move(response));
+  };
+  ResponsesWriter writer(prepared->id, exchange.service().options().model_name, unix_time(),
+                         std::move(wish->repeated),
+                         wish->store ? ResponsesWriter::Keep(keep) : nullptr);
+  return wire::answer(exchange, *prepared, writer);
+}
+
+std::string response_id(const Exchange& exchange) {
+  return std::string(exchange.path().substr(std::string_view("/v1/responses/").size()));
+}
+
+bool serve_stored_response(Exchange& exchange) {
+  const std::string id = response_id(exchange);
+  // The events of a response are sent while it is made, and not kept.
+  if (exchange.request().target().find("stream=true") != boost::beast::string_view::npos) {
+    return exchange.refuse({.message = "stream: expected false of a stored response, got true",
+                            .parameter = "stream"});
+  }
+  const auto stored = store_of(exchange).find(id, exchange.client());
+  if (stored == nullptr) {
+    return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
+  }
+  return exchange.reply(200, stored->json);
+}
+
+bool serve_response_deletion(Exchange& exchange) {
+  const std::string id = response_id(exchange);
+  if (store_of(exchange).erase(id, exchange.client())) return exchange.reply(200, deleted_json(id));
+  return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
 }
 
 bool serve_embeddings(Exchange& exchange) {
@@ -119,6 +176,9 @@ bool serve_props(Exchange& exchange) {
 wire::Dialect dialect() {
   static constexpr Route kRoutes[] = {{verb::post, "/v1/chat/completions", serve_chat},
                                       {verb::post, "/v1/completions", serve_completion},
+                                      {verb::post, "/v1/responses", serve_response},
+                                      {verb::get, "/v1/responses/*", serve_stored_response},
+                                      {verb::delete_, "/v1/responses/*", serve_response_deletion},
                                       {verb::post, "/v1/embeddings", serve_embeddings},
                                       {verb::get, "/v1/models", serve_models},
                                       {verb::get, "/v1/models/*", serve_model},
@@ -127,7 +187,7 @@ wire::Dialect dialect() {
                                       {verb::post, "/apply-template", serve_template},
                                       {verb::get, "/tokenizer_info", serve_tokenizer},
                                       {verb::get, "/props", serve_props}};
-  return {kRoutes, error_json};
+  return {kRoutes, error_json, std::make_shared<ResponseStore>()};
 }
 
 }  // namespace kakeya::openai

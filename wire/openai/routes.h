@@ -5,6 +5,7 @@
 
 namespace kakeya::openai {
 
+// Responses are kept by what this returns: each server is given one of its own.
 wire::Dialect dialect();
 
 }  // namespace kakeya::openai

@@ -19,4 +19,11 @@ void read_tools(wire::JsonReader& reader,
                 std::string_view text,
                 service::AnswerRequest& out);
 
+// Reads these as the Responses API has them: a tool is {"type": "function", "name", ...}. Templates
+// are shown it as above.
+void read_flat_tools(wire::JsonReader& reader,
+                     const wire::Json& body,
+                     std::string_view text,
+                     service::AnswerRequest& out);
+
 }  // namespace kakeya::openai

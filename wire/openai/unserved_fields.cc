@@ -66,6 +66,25 @@ constexpr UnservedField kOfChats[] = {
     {"add_special_tokens", std::nullopt, "false: the template writes what begins a prompt"},
 };
 
+constexpr UnservedField kOfResponses[] = {
+    {"messages", std::nullopt, "input"},
+    {"n", 1.0},
+    {"stop", std::nullopt, "nothing: this API has none"},
+    {"max_tokens", std::nullopt, "max_output_tokens"},
+    {"max_completion_tokens", std::nullopt, "max_output_tokens"},
+    {"response_format", std::nullopt, "text.format"},
+    {"reasoning_effort", std::nullopt, "reasoning.effort"},
+    {"logprobs"},
+    {"top_logprobs", 0.0},
+    {"functions", std::nullopt, "tools"},
+    {"function_call", std::nullopt, "tool_choice"},
+    {"background", std::nullopt, "false: an answer is made while its client waits"},
+    {"conversation", std::nullopt, "previous_response_id, or all items in input"},
+    {"prompt"},
+    {"context_management"},
+    {"moderation"},
+};
+
 constexpr UnservedField kOfCompletions[] = {
     {"suffix"},
 };
@@ -109,6 +128,14 @@ void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) 
   const wire::Json* verbosity = reader.find(body, "verbosity");
   if (verbosity != nullptr && *verbosity != "medium") {
     reader.refuse("verbosity", "medium", wire::shown(*verbosity));
+  }
+}
+
+void refuse_unserved_of_responses(wire::JsonReader& reader, const wire::Json& body) {
+  refuse_fields(reader, body, kOfResponses);
+  const wire::Json* truncation = reader.find(body, "truncation");
+  if (truncation != nullptr && *truncation != "disabled") {
+    reader.refuse("truncation", "disabled", wire::shown(*truncation));
   }
 }
 

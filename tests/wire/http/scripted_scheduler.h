@@ -17,6 +17,7 @@ class ScriptedScheduler final : public Scheduler {
 
   Result<RequestId> add(Request request) override {
     const std::lock_guard lock(mutex_);
+    prompts_.push_back(request.prompt);
     requests_.push_back(std::move(request));
     changed_.notify_all();
     return requests_.size();
@@ -43,6 +44,12 @@ class ScriptedScheduler final : public Scheduler {
   }
   SchedulerStatistics statistics() const override { return {}; }
 
+  // The prompts of all requests so far.
+  std::vector<std::vector<TokenId>> prompts() const {
+    const std::lock_guard lock(mutex_);
+    return prompts_;
+  }
+
  private:
   void answer(const Request& request) const {
     RequestResult result;
@@ -58,9 +65,10 @@ class ScriptedScheduler final : public Scheduler {
   }
 
   const std::vector<TokenId> answer_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Request> requests_;
+  std::vector<std::vector<TokenId>> prompts_;
   bool stopped_ = false;
 };
 

@@ -1,0 +1,183 @@
+#include "wire/openai/response_items.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "wire/openai/conversation_read.h"
+
+namespace kakeya::openai {
+namespace {
+
+using wire::Json;
+using wire::shown;
+
+// A text, or parts of these types, whose texts are put together.
+void read_parts(wire::JsonReader& reader,
+                const Json* content,
+                const std::string& where,
+                std::initializer_list<std::string_view> types,
+                std::string& out) {
+  if (content == nullptr) return reader.refuse(where, "a text or parts of texts", "nothing");
+  if (content->is_string()) {
+    out += content->get_ref<const std::string&>();
+    return;
+  }
+  if (!content->is_array())
+    return reader.refuse(where, "a text or parts of texts", shown(*content));
+  for (std::size_t i = 0; i < content->size(); ++i) {
+    const Json& part = (*content)[i];
+    const Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
+    const Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
+    const bool known = type != nullptr && type->is_string() &&
+                       std::ranges::find(types, type->get_ref<const std::string&>()) != types.end();
+    if (!known || text == nullptr || !text->is_string()) {
+      return reader.refuse(fmt::format("{}[{}]", where, i),
+                           fmt::format("parts {{\"type\": \"{}\", \"text\": ...}}", *types.begin()),
+                           type == nullptr ? shown(part) : "type " + shown(*type));
+    }
+    out += text->get_ref<const std::string&>();
+  }
+}
+
+}  // namespace
+
+void ItemReader::read_input(const Json& body) {
+  const Json* input = reader_.find(body, "input");
+  if (input != nullptr && input->is_string()) {
+    out_.push_back({.role = "user", .content = input->get<std::string>()});
+    return;
+  }
+  if (input == nullptr || !input->is_array() || input->empty() || input->size() > kMostItems) {
+    const bool is_array = input != nullptr && input->is_array();
+    return reader_.refuse("input", fmt::format("a text or an array of 1 to {} items", kMostItems),
+                          input == nullptr ? "nothing"
+                          : is_array       ? std::to_string(input->size())
+                                           : shown(*input));
+  }
+  for (std::size_t i = 0; i < input->size() && !reader_.failed(); ++i) {
+    read((*input)[i], fmt::format("input[{}]", i));
+  }
+  if (out_.empty()) reader_.refuse("input", "something to answer", "nothing");
+}
+
+void ItemReader::read(const Json& item, const std::string& where) {
+  if (!item.is_object()) return reader_.refuse(where, "an object", shown(item));
+  const Json* type = reader_.find(item, "type");
+  // Messages need not say that they are.
+  if (type == nullptr || *type == "message") return message(item, where);
+  if (*type == "reasoning") return reasoning(item, where);
+  if (*type == "function_call") return call(item, where);
+  if (*type == "function_call_output") return result(item, where);
+  if (*type == "item_reference") return reference(item, where);
+  reader_.refuse(where + ".type",
+                 "message, reasoning, function_call, function_call_output or item_reference",
+                 shown(*type));
+}
+
+void ItemReader::message(const Json& item, const std::string& where) {
+  const Json* role = reader_.find(item, "role");
+  const bool known = role != nullptr && (*role == "user" || *role == "assistant" ||
+                                         *role == "system" || *role == "developer");
+  if (!known) {
+    return reader_.refuse(where + ".role", "user, assistant, system or developer",
+                          role == nullptr ? "nothing" : shown(*role));
+  }
+  std::string content;
+  const Json* given = reader_.find(item, "content");
+  if (*role == "assistant") {
+    read_parts(reader_, given, where + ".content", {"output_text", "input_text", "text"}, content);
+    // Two messages in a row are two, but text around calls is of one answer.
+    if (goes_on_ && !out_.back().content.empty() && out_.back().tool_calls.empty()) {
+      goes_on_ = false;
+    }
+    assistant().content += content;
+    return;
+  }
+  read_parts(reader_, given, where + ".content", {"input_text", "output_text", "text"}, content);
+  goes_on_ = false;
+  // A developer's message is what newer clients call the system's.
+  out_.push_back({.role = *role == "user" ? "user" : "system", .content = std::move(content)});
+}
+
+void ItemReader::reasoning(const Json& item, const std::string& where) {
+  // Thoughts that only their author can read ("encrypted_content") are not told to the template.
+  std::string thought;
+  const Json* content = reader_.find(item, "content");
+  if (content != nullptr)
+    read_parts(reader_, content, where + ".content", {"reasoning_text"}, thought);
+  const Json* summary = reader_.find(item, "summary");
+  if (thought.empty() && summary != nullptr) {
+    read_parts(reader_, summary, where + ".summary", {"summary_text"}, thought);
+  }
+  if (!thought.empty()) assistant().reasoning += thought;
+}
+
+void ItemReader::call(const Json& item, const std::string& where) {
+  ToolCall added;
+  added.id = text(item, "call_id", where);
+  added.name = text(item, "name", where);
+  added.arguments = text(item, "arguments", where);
+  ChatMessage& message = assistant();
+  if (message.tool_calls.size() >= kMostToolCalls) {
+    return reader_.refuse(where, fmt::format("at most {} calls", kMostToolCalls), "more");
+  }
+  message.tool_calls.push_back(std::move(added));
+}
+
+void ItemReader::result(const Json& item, const std::string& where) {
+  const std::string id = text(item, "call_id", where);
+  // A result belongs to a call; templates leave out one that does not.
+  const auto before = std::find_if(out_.rbegin(), out_.rend(), [](const ChatMessage& message) {
+    return message.role != "tool";
+  });
+  const ToolCall* of = nullptr;
+  if (before != out_.rend()) {
+    for (const ToolCall& one : before->tool_calls) {
+      if (one.id == id) of = &one;
+    }
+  }
+  if (of == nullptr) {
+    return reader_.refuse(where + ".call_id", "the call_id of a function_call before it",
+                          wire::shown(Json(id)));
+  }
+  ChatMessage added = {.role = "tool", .content = "", .tool_call_id = id, .name = of->name};
+  read_parts(reader_, reader_.find(item, "output"), where + ".output", {"input_text", "text"},
+             added.content);
+  goes_on_ = false;
+  out_.push_back(std::move(added));
+}
+
+void ItemReader::reference(const Json& item, const std::string& where) {
+  // "KIND_RESPONSE_INDEX" is an item of the response "resp_RESPONSE".
+  const std::string id = text(item, "id", where);
+  const std::size_t begin = id.find('_');
+  const std::size_t end = id.rfind('_');
+  const bool may_be = begin != std::string::npos && end > begin;
+  const auto response = may_be ? find_("resp" + id.substr(begin, end - begin)) : nullptr;
+  if (response != nullptr && seen_.insert(id).second) {
+    for (const auto& [known, json] : response->items) {
+      if (known == id) return read(Json::parse(json), where);
+    }
+  }
+  reader_.refuse(where + ".id", "the id of an item of a stored response, each once",
+                 wire::shown(Json(id)));
+}
+
+ChatMessage& ItemReader::assistant() {
+  if (!std::exchange(goes_on_, true)) out_.push_back({.role = "assistant", .content = ""});
+  return out_.back();
+}
+
+std::string ItemReader::text(const Json& item, const char* name, const std::string& where) {
+  const Json* value = reader_.find(item, name);
+  if (value != nullptr && value->is_string()) return value->get<std::string>();
+  reader_.refuse(fmt::format("{}.{}", where, name), "a text",
+                 value == nullptr ? "nothing" : shown(*value));
+  return "";
+}
+
+}  // namespace kakeya::openai
