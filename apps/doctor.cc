@@ -193,6 +193,11 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
           {"read_gb_per_s", machine.read_gb_per_s}};
 }
 
+// Backends that add_emulated_backends() has named.
+bool is_for_tests(std::string_view backend) {
+  return backend == "guarded" || backend == "cuda-emulated";
+}
+
 void print_machine(const Machine& machine) {
   print("kakeya {} on {}\n", kVersion, machine.system);
   print("cpu               {}, {} CPUs usable\n", machine.cpu, machine.cpus);
@@ -202,7 +207,9 @@ void print_machine(const Machine& machine) {
   print("backends         ");
   for (const BackendSupport& backend : machine.backends) {
     print(" {}{}", backend.name,
-          backend.missing.empty() ? "" : fmt::format(" (not available: {})", backend.missing));
+          is_for_tests(backend.name) ? " (for tests)"
+          : backend.missing.empty()  ? ""
+                                     : fmt::format(" (not available: {})", backend.missing));
   }
   print("\n");
   for (const BackendSupport& backend : machine.backends) {
@@ -274,6 +281,12 @@ int doctor(const DoctorFlags& flags) {
   }
   print("  beside that, in no budget: the tokenizer, {}\n", format_bytes(uncharged));
   print_kv_ways(ways, contexts, limit);
+  if (!flags.model.memory.empty()) {
+    print(
+        "`kakeya run --memory {}` makes its session smaller than these until it fits: shorter "
+        "passes, no drafts, fewer bits (docs/memory.md)\n",
+        flags.model.memory);
+  }
   return kExitOk;
 }
 
@@ -286,6 +299,11 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_model_flags(*command, flags->model);
   flags->model.draft = "auto";  // as `run` has it: the drafter takes memory too
+  command->footer(
+      "Examples:\n"
+      "  kakeya doctor                                this machine, and what the demo model takes\n"
+      "  kakeya doctor --model DIR                    the bytes of DIR at several contexts\n"
+      "  kakeya doctor --model DIR --memory 16GB      the longest context that 16 GB hold");
   command->callback([flags, &exit_code] { exit_code = doctor(*flags); });
 }
 

@@ -16,6 +16,7 @@
 #include "bus_error.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/usage.h"
 #include "commands.h"
 #include "eval/command/eval_command.h"
 #include "kakeya/version.h"
@@ -66,18 +67,6 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
-  app.footer(
-      "Examples:\n"
-      "  kakeya run --prompt \"Count from 5 to 12.\"      one answer of the demo model\n"
-      "  kakeya run --chat --model DIR                  a conversation\n"
-      "  kakeya serve                                   OpenAI's chat completions over HTTP\n"
-      "  kakeya chat                                    talk to such a server\n"
-      "  kakeya doctor                                  what this machine can do\n"
-      "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
-      "  kakeya eval spec                               is speculation exact, and is it fast\n"
-      "  kakeya quantize DIR OUT                        4 bits a weight\n"
-      "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
-      "input.");
   int exit_code = kExitOk;
   add_run_command(app, exit_code);
   add_serve_command(app, exit_code);
@@ -91,6 +80,19 @@ int run_program(int argc, char** argv) {
   add_convert_command(app, exit_code);
   add_quantize_command(app, exit_code);
   add_completion_command(app, exit_code);
+  // After the commands, which would inherit it.
+  app.footer(
+      "Examples:\n"
+      "  kakeya run --prompt \"Count from 5 to 12.\"      one answer of the demo model\n"
+      "  kakeya run --chat --model DIR                  a conversation\n"
+      "  kakeya serve                                   OpenAI's chat completions over HTTP\n"
+      "  kakeya chat                                    talk to such a server\n"
+      "  kakeya doctor                                  what this machine can do\n"
+      "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
+      "  kakeya eval spec                               is speculation exact, and is it fast\n"
+      "  kakeya quantize DIR OUT                        4 bits a weight\n"
+      "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
+      "input, 130 Ctrl-C.");
   if (argc > 1 && is_unknown_command(app, argv[1])) {
     print_error("kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
     return kExitBadInput;
@@ -100,7 +102,7 @@ int run_program(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
-    print_error("kakeya: {} (see kakeya --help)\n", failure.what());
+    print_error("kakeya: {}\n", describe_usage_error(app, failure));
     return kExitBadInput;
   }
   return exit_code;

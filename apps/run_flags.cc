@@ -66,7 +66,7 @@ void add_format_flags(CLI::App& command, RunFlags& flags) {
   auto* grammar = command
                       .add_option("--grammar", flags.grammar,
                                   "Reply with what this grammar allows, written as llama.cpp's "
-                                  "GBNF")
+                                  "GBNF; -: standard input")
                       ->excludes(schema)
                       ->type_name("FILE")
                       ->group(group);
@@ -76,6 +76,14 @@ void add_format_flags(CLI::App& command, RunFlags& flags) {
       ->excludes(grammar)
       ->type_name("REGEX")
       ->group(group);
+}
+
+// The text of a schema's or grammar's file. llama.cpp's flags of these names take the text itself.
+Result<std::string> read_form(const char* flag, const std::string& file) {
+  auto text = read_text(file);
+  if (text) return text;
+  return error(text.error().code(), "{}: expected a file, or - for standard input: {}", flag,
+               text.error().message());
 }
 
 }  // namespace
@@ -88,10 +96,10 @@ Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
     format.text = flags.regex;
   } else if (flags.given("--json-schema")) {
     format.kind = Kind::kJsonSchema;
-    KAKEYA_ASSIGN_OR_RETURN(format.text, read_text(flags.json_schema));
+    KAKEYA_ASSIGN_OR_RETURN(format.text, read_form("--json-schema", flags.json_schema));
   } else if (flags.given("--grammar")) {
     format.kind = Kind::kGrammar;
-    KAKEYA_ASSIGN_OR_RETURN(format.text, read_text(flags.grammar));
+    KAKEYA_ASSIGN_OR_RETURN(format.text, read_form("--grammar", flags.grammar));
   }
   return format;
 }
@@ -126,6 +134,9 @@ Status check_flags(const RunFlags& flags) {
   }
   if (!flags.chat && flags.given("--prompt-cache")) {
     return bad_usage("--prompt-cache takes --chat: one answer has nothing to start from");
+  }
+  if (!flags.json && flags.given("--logprobs")) {
+    return bad_usage("--logprobs takes --json, which prints them");
   }
   return flags.trace.empty() ? Status() : check_writable(flags.trace);
 }

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -28,7 +30,8 @@ Result<std::string> default_model() {
   const std::string folder = find_shared_folder("models/demo", "config.json");
   if (!folder.empty()) return folder;
   return error(StatusCode::kNotFound,
-               "the demo model was not found; name a model folder: --model DIR");
+               "the demo model was not found beside the program (models/demo of its checkout, or "
+               "share/kakeya/models/demo of its installation); name a model folder: --model DIR");
 }
 
 constexpr std::pair<const char*, KvType> kKvTypes[] = {
@@ -383,7 +386,9 @@ nlohmann::ordered_json ledger_json(const Footprint& footprint) {
 
 Result<std::string> read_text(const std::string& path) {
   std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return error(StatusCode::kNotFound, "cannot open {}", path);
+  if (file == nullptr) {
+    return error(StatusCode::kNotFound, "cannot open {}: {}", path, std::strerror(errno));
+  }
   std::string text;
   char block[1 << 16];
   std::size_t got = 0;

@@ -482,9 +482,14 @@ Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& o
     return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} bytes, got {}",
                  kMostSchemaBytes, json.size());
   }
-  const ordered_json parsed = ordered_json::parse(json, nullptr, false);
-  if (parsed.is_discarded()) {
-    return error(StatusCode::kInvalidArgument, "JSON schema: expected JSON, got what is none");
+  ordered_json parsed;
+  try {
+    parsed = ordered_json::parse(json);
+  } catch (const ordered_json::parse_error& failure) {
+    return error(StatusCode::kInvalidArgument,
+                 "JSON schema: expected JSON, got an error at byte {}", failure.byte);
+  } catch (const ordered_json::out_of_range&) {
+    return error(StatusCode::kInvalidArgument, "JSON schema: a number is beyond those of JSON");
   }
   if (is_deeper(parsed, 3 * kMostLevels)) {
     return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} levels",

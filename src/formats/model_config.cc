@@ -259,6 +259,9 @@ Result<ModelConfig> load_model_config(const std::string& dir) {
   }
   const std::string path = dir + "/config.json";
   std::error_code unreadable;
+  if (std::filesystem::is_regular_file(dir, unreadable)) {
+    return invalid_argument("{}: expected a model's folder or a file FILE.gguf", dir);
+  }
   if (!std::filesystem::exists(path, unreadable)) {
     return error(StatusCode::kNotFound, "{}: expected a model's configuration, got no such file{}",
                  path, gguf_beside(dir));

@@ -162,6 +162,8 @@ TEST_F(Cli, RepliesHaveTheFormThatIsAskedFor) {
   const Outcome refused = kakeya(base + "--regex '(a'");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.err.find("expected a ')' at character 3"), std::string::npos) << refused.err;
+  expect_refusal(base + "--json-schema " + folder_ + "/grammar",
+                 "expected JSON, got an error at byte 1");
 }
 
 TEST_F(Cli, GivesTheSameSampledTextForTheSameSeed) {
@@ -527,6 +529,7 @@ TEST_F(Cli, ExplainsItself) {
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_GT(outcome.out.size(), 200U) << command;
   }
+  EXPECT_EQ(kakeya("doctor --help").out.find("kakeya serve"), std::string::npos);
   EXPECT_NE(kakeya("completion bash").out.find("complete -o filenames"), std::string::npos);
   const auto doctor =
       nlohmann::json::parse(kakeya("doctor --json --memory 48MiB " + kDemoFlag).out);

@@ -57,7 +57,8 @@ void read_choice(wire::JsonReader& reader,
     out.tool_choice = ToolChoice::kNone;
     return;
   }
-  if (*choice == "required" && !tools.empty()) {
+  if (*choice == "required") {
+    if (tools.empty()) return reader.refuse("tool_choice", "tools beside required", "none");
     out.tool_choice = ToolChoice::kRequired;
     return;
   }

@@ -88,8 +88,8 @@ TEST(OpenaiRead, ReadsWhetherToolsAreToBeCalled) {
         R"({"type":"function","function":"f"})", "\"f\""}) {
     EXPECT_EQ(read(std::string("\"tool_choice\":") + choice).error().parameter, "tool_choice");
   }
-  EXPECT_EQ(read_chat_request(body_with(R"("tool_choice":"required")")).error().parameter,
-            "tool_choice");
+  EXPECT_EQ(read_chat_request(body_with(R"("tool_choice":"required")")).error().message,
+            "tool_choice: expected tools beside required, got none");
   EXPECT_TRUE(read_chat_request(body_with(R"("tool_choice":"none")")).has_value());
 }
 

@@ -1,0 +1,83 @@
+#include "cli/usage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace kakeya::cli {
+namespace {
+
+// Lower-case letters and digits: what is left of a name however its words are joined.
+std::string letters_of(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c == '-' || c == '_') continue;
+    letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return letters;
+}
+
+// Levenshtein's distance: letters to put in, take out or change.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, diagonal + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The flag that `word` may have been meant for; empty if none is near. A name that begins with the
+// word (--temp) counts as near as one letter.
+std::string nearest_flag(const CLI::App& command, std::string_view word) {
+  constexpr std::size_t kNear = 2;
+  constexpr std::size_t kLongest = 64;
+  if (!word.starts_with("--")) return "";
+  const std::string typed = letters_of(word.substr(2, word.find('=') - 2));
+  if (typed.size() <= kNear || typed.size() > kLongest) return "";
+  std::string nearest;
+  std::size_t least = kNear + 1;
+  for (const CLI::Option* const option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const std::string letters = letters_of(name);
+      std::size_t distance = edit_distance(typed, letters);
+      if (letters.starts_with(typed)) distance = std::min<std::size_t>(distance, 1);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "--" + name;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace
+
+std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& failure) {
+  const CLI::App* command = &app;
+  std::string name = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  std::string problem = failure.what();
+  const std::vector<std::string> unexpected = command->remaining();
+  if (dynamic_cast<const CLI::ExtrasError*>(&failure) != nullptr && !unexpected.empty()) {
+    const std::string& word = unexpected.front();
+    const bool is_text = !word.starts_with('-') && command->get_option_no_throw("--prompt");
+    const std::string flag = is_text ? "--prompt TEXT" : nearest_flag(*command, word);
+    problem = fmt::format("unexpected argument '{}'", word);
+    if (!flag.empty()) problem += fmt::format("; did you mean {}?", flag);
+  }
+  return fmt::format("{} (see {} --help)", problem, name);
+}
+
+}  // namespace kakeya::cli
