@@ -128,7 +128,9 @@ check: build
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
 
-install: build
+# Builds what is installed: neither tests nor fuzz targets.
+install: build/release/build.ninja
+	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
 	cmake --install build/release --prefix $(PREFIX)
 
 clean:
