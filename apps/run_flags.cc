@@ -82,8 +82,8 @@ void add_format_flags(CLI::App& command, RunFlags& flags) {
 Result<std::string> read_form(const char* flag, const std::string& file) {
   auto text = read_text(file);
   if (text) return text;
-  return error(text.error().code(), "{}: expected a file, or - for standard input: {}", flag,
-               text.error().message());
+  return failure(text.error().code(), "{}: expected a file, or - for standard input: {}", flag,
+                 text.error().message());
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
   using Kind = service::AnswerFormat::Kind;
   service::AnswerFormat format;
   if (flags.given("--regex")) {
+    if (flags.regex.empty()) return bad_usage("--regex: expected an expression, got nothing");
     format.kind = Kind::kRegex;
     format.text = flags.regex;
   } else if (flags.given("--json-schema")) {

@@ -139,7 +139,10 @@ std::string generation_summary(const TextResult& result, const std::string& back
         totals.drafting, tokens.rounds.size(), tokens.acceptance_length(), tokens.accepted,
         tokens.drafted,
         ratio(static_cast<double>(totals.committed), static_cast<double>(tokens.rounds.size())));
-    if (tokens.plain_step_seconds > 0.0) {
+    // A few plain steps, the first ones among them, say little about plain decoding.
+    constexpr std::ptrdiff_t kFewestSteps = 8;
+    const std::ptrdiff_t steps = std::ssize(tokens.rounds) - totals.drafting;
+    if (tokens.plain_step_seconds > 0.0 && steps >= kFewestSteps) {
       text += fmt::format("; {:.2f} times plain decoding ({:.2f} ms a step)", speedup(tokens),
                           1e3 * tokens.plain_step_seconds);
     }

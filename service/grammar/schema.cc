@@ -230,9 +230,10 @@ class SchemaReader {
 
   Result<Schema> typed(const ordered_json& body, const std::string& where, int depth) {
     for (const auto& [key, value] : body.items()) {
-      const bool known = key == "type" || std::ranges::any_of(kKeywords, [&](const auto& of_type) {
-                           return of_type.second.contains(key);
-                         });
+      const bool known =
+          key == "type" || std::ranges::any_of(kKeywords, [&key = key](const auto& of_type) {
+            return of_type.second.contains(key);
+          });
       if (!known) return refuse(key, where);
     }
     std::vector<std::string> types = {"object", "array", "string", "number", "boolean", "null"};

@@ -165,6 +165,7 @@ TEST_F(BadInputs, OfSizes) {
       {"$K $A --backend gpu", 2, "--backend"},
       {"$K $A --backend cpu/bogus", 2, "bogus"},
       {"$K $A --stop ''", 2, "stop string"},
+      {"$K $A --regex ''", 2, "--regex: expected an expression"},
       {"$K $A --stop $'\\xbf'", 2, "UTF-8"},
       {"$K bench decode -m $M --layers 0", 2, "--layers"},
       {"$K bench decode --shape gemma4-26b-a4b --layers 0", 2, "--layers"},

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string>
 #include <utility>
+
+#include "wire/http/json_parts.h"
 
 namespace kakeya::openai {
 namespace {
@@ -24,6 +27,8 @@ const ordered_json* find(const ordered_json& object, const std::string& name) {
   if (!given) return nullptr;
   return &*found;
 }
+
+constexpr std::size_t kMostFormatBytes = std::size_t{128} << 10;
 
 class FormatReader {
  public:
@@ -137,11 +142,18 @@ void read_format(JsonReader& reader,
                                      "grammar",
                                      "regex",
                                      "ebnf"};
-  bool given = false;
-  for (const char* field : kFields) given = given || reader.find(body, field) != nullptr;
-  if (!given || reader.failed()) return;
-  // The body once more, for its members' order.
-  FormatReader(reader, out).read(ordered_json::parse(text));
+  ordered_json given = ordered_json::object();
+  for (const char* field : kFields) {
+    if (reader.find(body, field) == nullptr) continue;
+    // The field once more, for its members' order. Parsing so takes time by the square of them.
+    const std::string_view own = wire::member_text(text, field);
+    if (own.size() > kMostFormatBytes) {
+      return reader.refuse(field, fmt::format("at most {} bytes", kMostFormatBytes),
+                           std::to_string(own.size()));
+    }
+    given[field] = ordered_json::parse(own);
+  }
+  if (!reader.failed()) FormatReader(reader, out).read(given);
 }
 
 }  // namespace kakeya::openai

@@ -68,6 +68,10 @@ TEST(AnswerFormats, RefusesWhatIsNoForm) {
       {R"("guided_regex":7)", "guided_regex"},
       {R"("guided_choice":[])", "guided_choice"},
       {R"("grammar":"root ::= \"x\"","guided_regex":"a")", "grammar"}};
+  // Its members in order would take minutes to read.
+  std::string large = R"("guided_json":{"a0":0)";
+  for (int i = 1; i < 100000; ++i) large += fmt::format(",\"a{}\":0", i);
+  EXPECT_EQ(read(large + "}").error().parameter, "guided_json");
   for (const auto& [fields, parameter] : wrong) {
     const auto request = read(fields);
     ASSERT_FALSE(request) << fields;
