@@ -33,6 +33,7 @@
 #include "wire/anthropic/routes.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
+#include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
 
 namespace kakeya::cli {
@@ -210,8 +211,8 @@ int serve(ServeFlags& flags) {
   }
   auto service = service::Service::create(**engine, flags.service);
   if (!service) return report(service.error());
-  auto http =
-      wire::HttpServer::start(**service, flags.http, {openai::dialect(), anthropic::dialect()});
+  auto http = wire::HttpServer::start(**service, flags.http,
+                                      {openai::dialect(), anthropic::dialect(), ollama::dialect()});
   if (!http) return report(http.error());
   print_welcome(**http, flags);
   char signal = kReload;
@@ -362,9 +363,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_model_flags(*command, flags->model);
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings,\n"
-      "/v1/messages (Anthropic's), /tokenize, /detokenize, /apply-template; GET /v1/models, "
-      "/props,\n"
-      "/metrics, /health; GET / is a page for a browser.\n"
+      "/v1/messages (Anthropic's), /api/chat, /api/generate (Ollama's), /tokenize, /detokenize,\n"
+      "/apply-template; GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
       "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
       "then from\n--config (or KAKEYA_SERVE_CONFIG).\n"

@@ -36,6 +36,11 @@ endif()
 if(TARGET kakeya_cli)
   install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+# The program has xgrammar in it, whose licence goes with it.
+if(KAKEYA_WITH_XGRAMMAR)
+  install(FILES ${KAKEYA_XGRAMMAR_ROOT}/LICENSE ${KAKEYA_XGRAMMAR_ROOT}/NOTICE
+          DESTINATION ${CMAKE_INSTALL_DOCDIR}/xgrammar)
+endif()
 install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(
   TARGETS kakeya

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "wire/anthropic/messages_read.h"
+#include "wire/ollama/requests_read.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/responses_read.h"
@@ -26,6 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(kakeya::openai::read_chat_request(body));
   check(kakeya::openai::read_completion_request(body));
   check(kakeya::anthropic::read_messages_request(body));
+  constexpr std::int64_t kContext = 4096;
+  check(kakeya::ollama::read_chat(body, kContext));
+  // Without a prompt it asks whether the model is there.
+  const auto generate = kakeya::ollama::read_generate(body, kContext);
+  if (!generate || !generate->messages.empty() || !generate->prompts.empty()) check(generate);
   const auto none = [](std::string_view) { return nullptr; };
   check(kakeya::openai::read_response_request(body, none)
             .map([](const kakeya::openai::ResponseWish& wish) { return wish.answer; }));

@@ -19,11 +19,20 @@ inline std::string server_event(std::string_view text, std::string_view name = {
   return event.append("data: ").append(text).append("\n\n");
 }
 
+// How the pieces of a stream are written.
+struct StreamForm {
+  std::string_view content_type = "text/event-stream";
+  // Tells a client that waits that the server is there; empty: the form has nothing to say so.
+  std::string_view ping = ": ping\n\n";
+};
+
 // Functions of a stream return events, or nothing where the dialect has none. `index` counts the
 // answers. One thread at a time.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
+
+  virtual StreamForm stream_form() const { return {}; }
 
   // An answer begins, before its first piece.
   virtual std::string begin(int index) = 0;

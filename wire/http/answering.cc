@@ -83,7 +83,7 @@ bool write_events(Exchange& exchange,
                   const PreparedAnswer& prepared,
                   AnswerWriter& writer) {
   // At once: clients and proxies give up on a server that says nothing for long.
-  if (!exchange.begin_events()) return false;
+  if (!exchange.begin_events(writer.stream_form())) return false;
   std::vector<WrittenStream> written;
   for (Stream& stream : streams) {
     written.push_back({.stream = stream, .index = static_cast<int>(written.size())});

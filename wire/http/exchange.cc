@@ -20,7 +20,6 @@ namespace http = boost::beast::http;
 using ErrorCode = Loop::ErrorCode;
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-constexpr std::string_view kPing = ": ping\n\n";
 
 // The log's name for a path: a client may write anything into one.
 std::string_view known_path(std::string_view path, const Route* route) {
@@ -178,14 +177,17 @@ bool Exchange::reply(unsigned status,
   return !failure;
 }
 
-bool Exchange::begin_events() {
+bool Exchange::begin_events(const StreamForm& form) {
+  ping_ = form.ping;
+
   service().metrics().count_response(200);
   record_->status = 200;
   http::response<http::empty_body> response(http::status::ok, version_);
   // Before HTTP/1.1 there are no chunks: the answer ends with the connection.
   if (version_ < 11) keep_alive_ = false;
   set_common_fields(response);
-  response.set(http::field::content_type, "text/event-stream");
+  response.set(http::field::content_type,
+               boost::beast::string_view(form.content_type.data(), form.content_type.size()));
   response.set(http::field::cache_control, "no-cache");
   response.set("X-Accel-Buffering", "no");  // or nginx keeps events until it has 8 KiB of them
   if (version_ >= 11) response.chunked(true);
@@ -245,13 +247,13 @@ bool Exchange::wait_with_pings() {
   for (;;) {
     const bool waited = wait(site_.options.ping_interval);
     if (waited || watch_.is_gone()) return waited;
-    if (!write(kPing)) return false;
+    if (!ping_.empty() && !write(ping_)) return false;
   }
 }
 
 void Exchange::probe() {
   if (streaming_) {
-    if (!write(kPing)) watch_.note_gone();
+    if (!ping_.empty() && !write(ping_)) watch_.note_gone();
   } else if (version_ >= 11) {
     if (!say_continue()) watch_.note_gone();
   }

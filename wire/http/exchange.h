@@ -18,6 +18,7 @@
 #include "service/service.h"
 #include "wire/http/access.h"
 #include "wire/http/admission.h"
+#include "wire/http/answer_writer.h"
 #include "wire/http/client_stream.h"
 #include "wire/http/client_watch.h"
 #include "wire/http/http_options.h"
@@ -93,8 +94,8 @@ class Exchange {
   // No request follows this one.
   void close_after() { keep_alive_ = false; }
 
-  // A response that is a stream of events (text/event-stream): its header, events, its end.
-  bool begin_events();
+  // A response that is a stream of events, or of lines: its header, events, its end.
+  bool begin_events(const StreamForm& form);
   bool write(std::string_view events);
   bool end_events();
 
@@ -104,7 +105,7 @@ class Exchange {
   std::function<void()> wake();
   // Waits until woken; false if the client has gone, or nobody woke it for so long.
   bool wait(std::optional<std::chrono::milliseconds> limit = {});
-  // Waits as wait(), and sends a sign of life now and then. In a stream of events.
+  // Waits as wait(), and sends a sign of life now and then, if the stream's form has one.
   bool wait_with_pings();
 
  private:
@@ -121,6 +122,7 @@ class Exchange {
   const std::string& peer_;
   const bool& stopping_;
   ClientWatch watch_;
+  std::string_view ping_ = {};
   boost::asio::steady_timer ping_timer_;
   std::shared_ptr<service::RequestRecord> record_;
   RouteTable::Found found_;

@@ -1,8 +1,10 @@
 // Texts that schemas, expressions and grammars allow, and what of these is refused.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 #include <regex>
 #include <string>

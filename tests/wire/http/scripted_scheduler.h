@@ -1,7 +1,9 @@
-// A scheduler whose answers a test has written: the same tokens for every request, then a stop.
+// A scheduler whose answers a test has written: the same tokens for every request, or those that a
+// function has for its prompt, then a stop.
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,7 +14,11 @@ namespace kakeya::test {
 
 class ScriptedScheduler final : public Scheduler {
  public:
-  explicit ScriptedScheduler(std::vector<TokenId> answer) : answer_(std::move(answer)) {}
+  using Script = std::function<std::vector<TokenId>(const std::vector<TokenId>& prompt)>;
+
+  explicit ScriptedScheduler(std::vector<TokenId> answer)
+      : script_([answer = std::move(answer)](const auto&) { return answer; }) {}
+  explicit ScriptedScheduler(Script script) : script_(std::move(script)) {}
   ~ScriptedScheduler() override { stop({}); }
 
   Result<RequestId> add(Request request) override {
@@ -53,18 +59,19 @@ class ScriptedScheduler final : public Scheduler {
  private:
   void answer(const Request& request) const {
     RequestResult result;
-    for (const TokenId id : answer_) {
+    const std::vector<TokenId> answer = script_(request.prompt);
+    for (const TokenId id : answer) {
       if (std::ssize(result.generated.ids) == request.generate.max_tokens) break;
       result.generated.ids.push_back(id);
       if (!request.on_token({.id = id})) break;
     }
-    if (result.generated.ids.size() == answer_.size()) {
+    if (result.generated.ids.size() == answer.size()) {
       result.generated.stop_reason = StopReason::kStopId;
     }
     request.on_end(1, result);
   }
 
-  const std::vector<TokenId> answer_;
+  const Script script_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Request> requests_;

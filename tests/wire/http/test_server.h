@@ -8,6 +8,7 @@
 #include "service/service.h"
 #include "wire/anthropic/routes.h"
 #include "wire/http/http_server.h"
+#include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
 
 namespace kakeya::test {
@@ -23,8 +24,9 @@ class TestServer {
     http.port = 0;
     service_ = scheduler ? service::Service::create(engine, service, std::move(scheduler)).value()
                          : service::Service::create(engine, service).value();
-    http_ =
-        wire::HttpServer::start(*service_, http, {openai::dialect(), anthropic::dialect()}).value();
+    http_ = wire::HttpServer::start(*service_, http,
+                                    {openai::dialect(), anthropic::dialect(), ollama::dialect()})
+                .value();
   }
 
   service::Service& service() { return *service_; }

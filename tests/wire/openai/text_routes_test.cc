@@ -1,6 +1,7 @@
 // Routes without passes of the scheduler: ids, texts and vectors are the library's.
 #include "wire/openai/text_routes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
