@@ -90,7 +90,9 @@ class Grammar {
   // A reference to a rule with this body; rules of equal bodies are one.
   Expression shared(std::string_view hint, Expression body);
 
-  // A rule which has at most `most` characters of what `body` allows.
+  // A rule which has at most `most` characters of what `body` allows. Rules that it repeats must be
+  // its own: where another rule repeats them from the same place on, the engine takes the end of
+  // either for the end of both, and the limit is lost.
   Expression limited(std::string_view hint, Expression body, std::int64_t most);
 
   // `expression` at least `least` times and at most `most`; none: any number of times. Repeated by

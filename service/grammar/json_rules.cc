@@ -97,13 +97,16 @@ Expression JsonRules::string() {
 }
 
 Expression JsonRules::characters() {
-  if (!characters_) {
-    characters_ = grammar_.declare("characters");
-    std::vector<Expression> ways = character_and(rule_of(*characters_));
-    ways.insert(ways.begin(), text_of(""));
-    grammar_.define(*characters_, choice_of(std::move(ways)));
-  }
-  return rule_of(*characters_);
+  if (!characters_) characters_ = own_characters();
+  return *characters_;
+}
+
+Expression JsonRules::own_characters() {
+  const RuleId rule = grammar_.declare("characters");
+  std::vector<Expression> ways = character_and(rule_of(rule));
+  ways.insert(ways.begin(), text_of(""));
+  grammar_.define(rule, choice_of(std::move(ways)));
+  return rule_of(rule);
 }
 
 Expression JsonRules::string_of(Expression content) const {
@@ -112,7 +115,7 @@ Expression JsonRules::string_of(Expression content) const {
 
 // A limit counts an escape as more than one character: such a text is never too long.
 Expression JsonRules::string(std::int64_t least, std::optional<std::int64_t> most) {
-  Expression content = characters();
+  Expression content = most ? own_characters() : characters();
   for (std::int64_t i = 0; i < least; ++i) {
     content = grammar_.shared("least", choice_of(character_and(content)));
   }

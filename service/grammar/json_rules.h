@@ -65,6 +65,8 @@ class JsonRules {
   CharRanges unescaped() const;
   CharRanges of_names() const;
   Expression string_end() const;
+  // As characters(), for a rule with a limit.
+  Expression own_characters();
   // Any character of a text, and what follows it.
   std::vector<Expression> character_and(const Expression& rest);
   Expression escape();
@@ -77,7 +79,7 @@ class JsonRules {
   std::optional<RuleId> any_ = {};
   std::optional<RuleId> object_ = {};
   std::optional<RuleId> string_rest_ = {};
-  std::optional<RuleId> characters_ = {};
+  std::optional<Expression> characters_ = {};
   std::optional<RuleId> digits_ = {};
   std::optional<Expression> integer_ = {};
   std::optional<Expression> number_ = {};

@@ -69,6 +69,15 @@ TEST_F(GrammarRules, Schemas) {
        R"({"type":"string","format":"date"})",
        {R"("2026-11-27")", R"("2024-02-29")"},
        {R"("2026-02-30")", R"("2023-02-29")"}},
+      // Two ways to read a text, one of them limited.
+      {Kind::kJsonSchema,
+       R"({"anyOf":[{"type":"string","maxLength":3},{"type":"string","pattern":"x+y?"}]})",
+       {R"("abc")", R"("aaaaxx")"},
+       {R"("abcd")", R"("abcdefghijkl")"}},
+      {Kind::kJsonSchema,
+       R"({"anyOf":[{"type":"string","maxLength":3},{"type":"array"},{"type":"string","minLength":6}]})",
+       {R"("abc")", R"("abcdef")"},
+       {R"("abcd")", R"("abcde")"}},
       {Kind::kJsonObject, "", {"{}", R"({"a":[1,{"b":"\u00e9"}]})"}, {"[]", "1", "{"}},
   };
   for (const Example& example : examples) check(example);
