@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
@@ -47,21 +46,6 @@ const std::map<std::string, Names> kKeywords = {
     {"boolean", {}},
     {"null", {}},
 };
-
-// The value in millionths, if it has no more decimals and is not huge.
-std::optional<Millionths> millionths_of(const ordered_json& value) {
-  constexpr Millionths kOne = 1'000'000;
-  constexpr double kMostWhole = 1e15;
-  constexpr double kMostFraction = 1e9;
-  if (!value.is_number()) return {};
-  const auto number = value.get<double>();
-  if (!(std::abs(number) <= kMostWhole)) return {};
-  if (value.is_number_integer()) return Millionths{value.get<std::int64_t>()} * kOne;
-  if (number == std::trunc(number)) return Millionths{std::llround(number)} * kOne;
-  const long long rounded = std::llround(number * 1e6);
-  if (std::abs(number) > kMostFraction || static_cast<double>(rounded) / 1e6 != number) return {};
-  return Millionths{rounded};
-}
 
 class SchemaReader {
  public:

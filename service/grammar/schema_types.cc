@@ -133,6 +133,20 @@ const char* pattern_of_format(std::string_view format) {
   return nullptr;
 }
 
+std::optional<Millionths> millionths_of(const ordered_json& value) {
+  constexpr Millionths kOne = 1'000'000;
+  constexpr double kMostWhole = 1e15;
+  constexpr double kMostFraction = 1e9;
+  if (!value.is_number()) return {};
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= kMostWhole)) return {};
+  if (value.is_number_integer()) return Millionths{value.get<std::int64_t>()} * kOne;
+  if (number == std::trunc(number)) return Millionths{std::llround(number)} * kOne;
+  const long long rounded = std::llround(number * 1e6);
+  if (std::abs(number) > kMostFraction || static_cast<double>(rounded) / 1e6 != number) return {};
+  return Millionths{rounded};
+}
+
 bool are_disjoint(const SchemaDocument& document, const std::vector<Schema>& schemas) {
   for (std::size_t i = 0; i < schemas.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
