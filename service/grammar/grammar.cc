@@ -72,11 +72,16 @@ void drop_unproductive(Expression& expression, const std::vector<bool>& producti
 
 }  // namespace
 
+std::size_t character_bytes(char first) {
+  const auto lead = static_cast<unsigned char>(first);
+  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
 std::u32string code_points(std::string_view text) {
   std::u32string points;
   for (std::size_t at = 0; at < text.size();) {
     const auto lead = static_cast<unsigned char>(text[at]);
-    const std::size_t size = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const std::size_t size = character_bytes(text[at]);
     char32_t point = size == 1 ? lead : lead & (0x7FU >> size);
     for (std::size_t i = 1; i < size && at + i < text.size(); ++i) {
       point = (point << 6U) | (static_cast<unsigned char>(text[at + i]) & 0x3FU);

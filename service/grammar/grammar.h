@@ -36,6 +36,8 @@ CharRanges complement_of(CharRanges ranges);
 CharRanges common_to(const CharRanges& one, const CharRanges& other);
 std::size_t count_of(const CharRanges& ranges);
 
+// The bytes of the character that begins with this one, in valid UTF-8.
+std::size_t character_bytes(char first);
 // The characters of a text, which is valid UTF-8.
 std::u32string code_points(std::string_view text);
 

@@ -224,8 +224,7 @@ class GrammarReader {
   Result<char32_t> character() {
     if (at_end()) return problem("a character");
     if (!take('\\')) {
-      const auto lead = static_cast<unsigned char>(peek());
-      const std::size_t size = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+      const std::size_t size = character_bytes(peek());
       const std::u32string one = code_points(text_.substr(at_, size));
       at_ += size;
       return one.front();
