@@ -12,6 +12,7 @@
 #include "wire/anthropic/tools_read.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
+#include "wire/http/request_limits.h"
 
 namespace kakeya::anthropic {
 namespace {
@@ -20,7 +21,6 @@ using wire::Json;
 using wire::JsonReader;
 using wire::shown;
 
-constexpr std::size_t kMostMessages = 4096;
 constexpr std::size_t kMostToolCalls = 256;  // of a message
 
 // A block {"type": "text", "text": ...} or, of an assistant, {"type": "thinking", "thinking": ...}.
@@ -190,8 +190,9 @@ void read_conversation(JsonReader& reader,
   }
   const Json* messages = reader.find(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty() ||
-      messages->size() > kMostMessages) {
-    return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
+      messages->size() > wire::kMostMessages) {
+    return reader.refuse("messages",
+                         fmt::format("an array of 1 to {} messages", wire::kMostMessages),
                          messages == nullptr ? "nothing" : shown(*messages));
   }
   read_messages(reader, *messages, wire::member_text(text, "messages"), out);

@@ -8,6 +8,7 @@
 
 #include "base/json_size.h"
 #include "wire/http/json_parts.h"
+#include "wire/http/request_limits.h"
 
 namespace kakeya::anthropic {
 namespace {
@@ -34,8 +35,8 @@ void check_tool(JsonReader& reader, const Json& tool, std::string_view text, std
     return reader.refuse(where, R"({"name": ..., "description": ..., "input_schema": {...}})",
                          shown(tool));
   }
-  if (json_size(text).values > kMostValuesOfATool) {
-    reader.refuse(where, fmt::format("at most {} JSON values", kMostValuesOfATool), "more");
+  if (json_size(text).values > wire::kMostValuesOfATool) {
+    reader.refuse(where, fmt::format("at most {} JSON values", wire::kMostValuesOfATool), "more");
   }
 }
 
@@ -95,8 +96,8 @@ void read_tools(JsonReader& reader,
                 service::AnswerRequest& out) {
   const Json* tools = reader.find(body, "tools");
   if (tools == nullptr) return read_choice(reader, body, Json::array(), out);
-  if (!tools->is_array() || tools->size() > kMostTools) {
-    return reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
+  if (!tools->is_array() || tools->size() > wire::kMostTools) {
+    return reader.refuse("tools", fmt::format("an array of at most {} tools", wire::kMostTools),
                          tools->is_array() ? std::to_string(tools->size()) : shown(*tools));
   }
   read_choice(reader, body, *tools, out);

@@ -1,16 +1,12 @@
 // Tools of Anthropic's requests, and whether answers may call them. Problems are the reader's.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
 #include "service/answer_request.h"
 #include "wire/http/json_reader.h"
 
 namespace kakeya::anthropic {
-
-inline constexpr std::size_t kMostTools = 1024;
-inline constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in order is quadratic
 
 // "tools" of the client, unless "tool_choice" is none, and "tool_choice". `text` is what `body` was
 // read of.

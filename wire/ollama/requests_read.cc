@@ -14,6 +14,7 @@
 #include "base/json_size.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
+#include "wire/http/request_limits.h"
 
 namespace kakeya::ollama {
 namespace {
@@ -23,10 +24,7 @@ using wire::Json;
 using wire::JsonReader;
 using wire::shown;
 
-constexpr std::size_t kMostMessages = 4096;
 constexpr std::size_t kMostCalls = 256;  // of a message
-constexpr std::size_t kMostTools = 1024;
-constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in order is quadratic
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
 std::string text_of(JsonReader& reader, const Json& object, const char* name) {
@@ -124,9 +122,10 @@ void read_messages(JsonReader& reader,
                    service::AnswerRequest& out) {
   const Json* messages = reader.find(body, "messages");
   const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
-                     messages->size() <= kMostMessages;
+                     messages->size() <= wire::kMostMessages;
   if (!sound) {
-    return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
+    return reader.refuse("messages",
+                         fmt::format("an array of 1 to {} messages", wire::kMostMessages),
                          messages == nullptr ? "nothing" : shown(*messages));
   }
   const auto texts = wire::parts_of(wire::member_text(text, "messages"));
@@ -142,8 +141,8 @@ void read_tools(JsonReader& reader,
                 service::AnswerRequest& out) {
   const Json* tools = reader.find(body, "tools");
   if (tools == nullptr) return;
-  if (!tools->is_array() || tools->size() > kMostTools) {
-    return reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
+  if (!tools->is_array() || tools->size() > wire::kMostTools) {
+    return reader.refuse("tools", fmt::format("an array of at most {} tools", wire::kMostTools),
                          shown(*tools));
   }
   const auto texts = wire::parts_of(wire::member_text(text, "tools"));
@@ -152,7 +151,7 @@ void read_tools(JsonReader& reader,
     const Json* function = tool.is_object() ? reader.find(tool, "function") : nullptr;
     const bool sound = function != nullptr && function->is_object() && function->contains("name") &&
                        (*function)["name"].is_string() &&
-                       json_size(texts[i]).values <= kMostValuesOfATool;
+                       json_size(texts[i]).values <= wire::kMostValuesOfATool;
     if (!sound) {
       return reader.refuse(fmt::format("tools[{}]", i),
                            R"({"type": "function", "function": {"name": ...}})", shown(tool));

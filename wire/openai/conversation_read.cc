@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "wire/http/request_limits.h"
+
 namespace kakeya::openai {
 namespace {
 
@@ -130,12 +132,12 @@ void read_messages(wire::JsonReader& reader,
                    std::vector<ChatMessage>& out) {
   const wire::Json* messages = reader.find(body, "messages");
   const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
-                     messages->size() <= kMostMessages;
+                     messages->size() <= wire::kMostMessages;
   if (!sound) {
     std::string got = messages == nullptr ? "nothing" : wire::shown(*messages);
     if (messages != nullptr && messages->is_array()) got = fmt::format("{}", messages->size());
-    return reader.refuse("messages", fmt::format("an array of 1 to {} messages", kMostMessages),
-                         got);
+    return reader.refuse("messages",
+                         fmt::format("an array of 1 to {} messages", wire::kMostMessages), got);
   }
   out.resize(messages->size());
   for (std::size_t index = 0; index < out.size() && !reader.failed(); ++index) {

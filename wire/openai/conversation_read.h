@@ -10,7 +10,6 @@
 
 namespace kakeya::openai {
 
-inline constexpr std::size_t kMostMessages = 4096;
 inline constexpr std::size_t kMostToolCalls = 256;  // of a message
 
 // The variables of the template: "chat_template_kwargs" and the fields that mean one of these.

@@ -8,6 +8,7 @@
 
 #include "base/json_size.h"
 #include "wire/http/json_parts.h"
+#include "wire/http/request_limits.h"
 
 namespace kakeya::openai {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 using service::ToolChoice;
 
 void check_size(wire::JsonReader& reader, std::string_view text, const std::string& where) {
-  if (json_size(text).values <= kMostValuesOfATool) return;
-  reader.refuse(where, fmt::format("at most {} JSON values", kMostValuesOfATool), "more");
+  if (json_size(text).values <= wire::kMostValuesOfATool) return;
+  reader.refuse(where, fmt::format("at most {} JSON values", wire::kMostValuesOfATool), "more");
 }
 
 // {"type": "function", "function": {"name", ...}}, as templates expect it.
@@ -39,17 +40,26 @@ void check_tool(wire::JsonReader& reader,
   check_size(reader, text, where);
 }
 
-bool has_tool(const wire::Json& tools, const wire::Json& name) {
-  return std::ranges::any_of(tools, [&name](const wire::Json& tool) {
-    return tool.is_object() && tool.contains("function") && tool["function"].is_object() &&
-           tool["function"].contains("name") && tool["function"]["name"] == name;
-  });
+// Where a function's name stands in tools and in choices of one; null: there is none.
+using FindName = const wire::Json* (*)(const wire::Json& value);
+
+const wire::Json* flat_name(const wire::Json& value) {
+  const auto name = value.is_object() ? value.find("name") : value.end();
+  return value.is_object() && name != value.end() && !name->is_null() ? &*name : nullptr;
 }
 
-// "auto", "none", "required" or {"type": "function", "function": {"name": ...}}.
+const wire::Json* nested_name(const wire::Json& value) {
+  const auto function = value.is_object() ? value.find("function") : value.end();
+  return value.is_object() && function != value.end() ? flat_name(*function) : nullptr;
+}
+
+// "auto", "none", "required" or {"type": "function", ...} with the name of a tool; `untyped`: the
+// type of a choice that does not say it.
 void read_choice(wire::JsonReader& reader,
                  const wire::Json& body,
                  const wire::Json& tools,
+                 FindName find_name,
+                 const wire::Json& untyped,
                  service::AnswerRequest& out) {
   const wire::Json* choice = reader.find(body, "tool_choice");
   if (choice == nullptr || *choice == "auto") return;
@@ -62,13 +72,14 @@ void read_choice(wire::JsonReader& reader,
     out.tool_choice = ToolChoice::kRequired;
     return;
   }
-  const wire::Json* function =
-      choice->is_object() && choice->value("type", wire::Json("function")) == "function"
-          ? reader.find(*choice, "function")
-          : nullptr;
-  const wire::Json* name =
-      function != nullptr && function->is_object() ? reader.find(*function, "name") : nullptr;
-  if (name == nullptr || !name->is_string() || !has_tool(tools, *name)) {
+  const bool is_function = choice->is_object() && choice->value("type", untyped) == "function";
+  const wire::Json* name = is_function ? find_name(*choice) : nullptr;
+  const bool known =
+      name != nullptr && name->is_string() && std::ranges::any_of(tools, [&](const auto& tool) {
+        const wire::Json* its = find_name(tool);
+        return its != nullptr && *its == *name;
+      });
+  if (!known) {
     return reader.refuse("tool_choice", "auto, none, required or the function of one of the tools",
                          wire::shown(name == nullptr ? *choice : *name));
   }
@@ -95,41 +106,12 @@ void check_flat_tool(wire::JsonReader& reader,
   check_size(reader, text, where);
 }
 
-// "auto", "none", "required" or {"type": "function", "name": ...}.
-void read_flat_choice(wire::JsonReader& reader,
-                      const wire::Json& body,
-                      const wire::Json& tools,
-                      service::AnswerRequest& out) {
-  const wire::Json* choice = reader.find(body, "tool_choice");
-  if (choice == nullptr || *choice == "auto") return;
-  if (*choice == "none") {
-    out.tool_choice = ToolChoice::kNone;
-    return;
-  }
-  if (*choice == "required" && !tools.empty()) {
-    out.tool_choice = ToolChoice::kRequired;
-    return;
-  }
-  const bool is_function = choice->is_object() && choice->value("type", wire::Json()) == "function";
-  const wire::Json* name = is_function ? reader.find(*choice, "name") : nullptr;
-  const bool known = name != nullptr && name->is_string() &&
-                     std::ranges::any_of(tools, [name](const wire::Json& tool) {
-                       return tool.is_object() && tool.contains("name") && tool["name"] == *name;
-                     });
-  if (!known) {
-    return reader.refuse("tool_choice", "auto, none, required or the function of one of the tools",
-                         wire::shown(name == nullptr ? *choice : *name));
-  }
-  out.tool_choice = ToolChoice::kNamed;
-  out.tool_name = name->get<std::string>();
-}
-
 // "tools", null if there are none.
 const wire::Json* find_tools(wire::JsonReader& reader, const wire::Json& body) {
   const wire::Json* tools = reader.find(body, "tools");
   if (tools == nullptr || tools->empty()) return nullptr;
-  if (tools->is_array() && tools->size() <= kMostTools) return tools;
-  reader.refuse("tools", fmt::format("an array of at most {} tools", kMostTools),
+  if (tools->is_array() && tools->size() <= wire::kMostTools) return tools;
+  reader.refuse("tools", fmt::format("an array of at most {} tools", wire::kMostTools),
                 tools->is_array() ? std::to_string(tools->size()) : wire::shown(*tools));
   return nullptr;
 }
@@ -142,8 +124,9 @@ void read_tools(wire::JsonReader& reader,
                 service::AnswerRequest& out) {
   reader.read(body, "parallel_tool_calls", out.parallel_tool_calls);
   const wire::Json* tools = find_tools(reader, body);
-  if (tools == nullptr) return read_choice(reader, body, wire::Json::array(), out);
-  read_choice(reader, body, *tools, out);
+  const wire::Json none = wire::Json::array();
+  read_choice(reader, body, tools == nullptr ? none : *tools, nested_name, "function", out);
+  if (tools == nullptr) return;
   if (out.tool_choice == ToolChoice::kNone) return;  // the model is not shown them
   // Each tool's own text is handed on, for members keep their order.
   const std::vector<std::string_view> texts = wire::parts_of(wire::member_text(text, "tools"));
@@ -159,7 +142,9 @@ void read_flat_tools(wire::JsonReader& reader,
                      service::AnswerRequest& out) {
   reader.read(body, "parallel_tool_calls", out.parallel_tool_calls);
   const wire::Json* tools = find_tools(reader, body);
-  if (tools == nullptr) return read_flat_choice(reader, body, wire::Json::array(), out);
+  if (tools == nullptr) {
+    return read_choice(reader, body, wire::Json::array(), flat_name, nullptr, out);
+  }
   const std::vector<std::string_view> texts = wire::parts_of(wire::member_text(text, "tools"));
   for (std::size_t index = 0; index < tools->size() && !reader.failed(); ++index) {
     check_flat_tool(reader, (*tools)[index], texts[index], index);
@@ -167,7 +152,7 @@ void read_flat_tools(wire::JsonReader& reader,
     out.chat.tools.push_back(fmt::format(R"({{"type":"function","function":{}}})",
                                          wire::without_member(texts[index], "type")));
   }
-  read_flat_choice(reader, body, *tools, out);
+  read_choice(reader, body, *tools, flat_name, nullptr, out);
   if (out.tool_choice == ToolChoice::kNone) out.chat.tools.clear();  // the model is not shown them
 }
 

@@ -1,16 +1,12 @@
 // Tools of OpenAI's requests, and whether answers may call them. Problems are the reader's.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
 #include "service/answer_request.h"
 #include "wire/http/json_reader.h"
 
 namespace kakeya::openai {
-
-inline constexpr std::size_t kMostTools = 1024;
-inline constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in order is quadratic
 
 // "tools", unless "tool_choice" is "none", "tool_choice" and "parallel_tool_calls". `text` is what
 // `body` was read of.

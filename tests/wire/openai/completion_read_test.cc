@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "wire/http/request_limits.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/tools_read.h"
 
@@ -120,7 +121,7 @@ TEST(OpenaiRead, TakesAsManyToolsAsAContextHolds) {
   }
   // Reading members in their order takes a search for each.
   std::string many = "0";
-  for (std::size_t i = 0; i < kMostValuesOfATool; ++i) many += ",0";
+  for (std::size_t i = 0; i < wire::kMostValuesOfATool; ++i) many += ",0";
   EXPECT_EQ(read_chat_request(with_tools(R"({"function":{"name":"a","x":[)" + many + "]}}"))
                 .error()
                 .parameter,
