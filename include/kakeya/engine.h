@@ -43,6 +43,10 @@ class Engine {
   // With EngineOptions::session.
   virtual Result<std::unique_ptr<Session>> create_session() = 0;
 
+  // Estimates what create_session() will charge, with no token yet; nothing is allocated. Errors:
+  // those of create_session() that are about the options.
+  virtual Result<Footprint> estimate_session(const SessionOptions& options) const = 0;
+
   // Runs many requests at once, in sessions of its own. Errors: kInvalidArgument for options out of
   // range, kResourceExhausted.
   virtual Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) = 0;
@@ -87,6 +91,12 @@ class Engine {
   virtual TokenId bos_id() const = 0;
   // The publisher's recommendation, from generation_config.json.
   virtual SamplingOptions recommended_sampling() const = 0;
+  // Tells this model from every other one, by its configuration and weights: equal texts of two
+  // engines with equal fingerprints, options and backend go on alike.
+  virtual const std::string& model_fingerprint() const = 0;
+  // The proposer of drafts for sessions with SessionOptions::drafting: kDflash also where n-grams
+  // come first; kNone: nothing is drafted.
+  virtual DraftKind draft_kind() const = 0;
   // "cpu/avx512_bf16"
   virtual std::string_view backend_name() const = 0;
   virtual int num_threads() const = 0;

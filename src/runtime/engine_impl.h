@@ -62,6 +62,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
 
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
+  Result<Footprint> estimate_session(const SessionOptions& options) const override;
   Result<std::unique_ptr<Scheduler>> create_scheduler(const SchedulerOptions& options) override;
   const ModelText& text() const { return text_; }
   Result<const Tokenizer*> tokenizer() const override { return text_.tokenizer(); }
@@ -101,8 +102,9 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   // Loads another copy of the drafter's weights, with another mask, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(DraftMask mask);
-  // The fingerprints of configuration and weights in saved sessions and reports.
-  const std::string& model_fingerprint() const { return model_fingerprint_; }
+  // Stands for configuration and weights in saved sessions and reports, as does the drafter's.
+  const std::string& model_fingerprint() const override { return model_fingerprint_; }
+  DraftKind draft_kind() const override;
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
   // The projection with which the engine's own sessions restore evicted rows; null without.
   const Projection* projection() const { return projection_.get(); }

@@ -137,6 +137,16 @@ Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options,
   return need;
 }
 
+Result<Footprint> EngineImpl::estimate_session(const SessionOptions& options) const {
+  KAKEYA_ASSIGN_OR_RETURN(const SessionNeed need, session_need(options, false, 0));
+  return need.session;
+}
+
+DraftKind EngineImpl::draft_kind() const {
+  if (drafter_ != nullptr && drafter_drafts_) return DraftKind::kDflash;
+  return draft_choice_.ngram ? DraftKind::kNgram : DraftKind::kNone;
+}
+
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options,
                                                             const SessionExtras& extras) {
   const Projection* projection =

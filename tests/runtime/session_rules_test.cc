@@ -18,6 +18,26 @@ using testing::HasSubstr;
 
 const Ids kPrompt = {2, 130, 131, 132, 133, 134};
 
+TEST(SessionRules, AnEngineSaysWhatItsSessionsWouldBe) {
+  const auto plain = open_engine(demo_options("none"));
+  const auto drafting = open_engine(demo_options("ngram"));
+  ASSERT_NE(plain, nullptr);
+  ASSERT_NE(drafting, nullptr);
+  EXPECT_EQ(plain->draft_kind(), DraftKind::kNone);
+  EXPECT_EQ(drafting->draft_kind(), DraftKind::kNgram);
+  EXPECT_EQ(plain->model_fingerprint(), drafting->model_fingerprint());
+  EXPECT_FALSE(plain->model_fingerprint().empty());
+  const std::uint64_t before = plain->footprint().total_reserved();
+  const auto estimate = plain->estimate_session({.context = 256});
+  ASSERT_TRUE(estimate.has_value()) << estimate.error().message();
+  EXPECT_EQ(plain->footprint().total_reserved(), before);
+  const auto session = plain->create_session({.context = 256});
+  ASSERT_TRUE(session.has_value());
+  EXPECT_EQ(estimate->total_reserved(), (*session)->footprint().total_reserved());
+  // Nothing restores rows in this engine.
+  EXPECT_FALSE(plain->estimate_session({.window = 64, .evicted_full = Evicted::kRestore}));
+}
+
 TEST(SessionRules, SessionsOutliveTheirEngine) {
   auto engine = open_engine(demo_options("auto"));
   auto session = engine->create_session().value();
