@@ -31,10 +31,12 @@
 #include "kakeya/engine.h"
 #include "service/service.h"
 #include "wire/anthropic/routes.h"
+#include "wire/grpc/grpc_server.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
 #include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
+#include "wire/sessions/routes.h"
 
 namespace kakeya::cli {
 namespace {
@@ -43,6 +45,7 @@ struct ServeFlags {
   ModelFlags model;
   service::ServiceOptions service;
   wire::HttpOptions http;
+  wire::GrpcOptions grpc;  // without an address: none
   std::string draft_length = "auto";
   std::string new_key;  // the name of a key to be made instead
   std::string config;
@@ -50,6 +53,7 @@ struct ServeFlags {
   double watchdog_seconds = 30.0;
   double drain_seconds = 30.0;
   double request_timeout = 0.0;
+  double session_ttl = 0.0;
 };
 
 // The end of a pipe that a signal writes to; -1: none. A handler can do little else.
@@ -141,6 +145,18 @@ void print_welcome(const wire::HttpServer& http, const ServeFlags& flags) {
   flush_output();
 }
 
+// Calls end as soon as the service has stopped.
+constexpr std::chrono::seconds kGrpcGrace{2};
+
+Status check_grpc(const wire::GrpcOptions& options) {
+  return options.address.empty() ? Status() : wire::GrpcServer::check(options);
+}
+
+void print_grpc(const wire::GrpcServer& grpc) {
+  print("\ngRPC on {}: kakeya.v1.RuntimeService, grpc.health.v1, reflection.\n", grpc.address());
+  flush_output();
+}
+
 // glibc would raise its bound for large blocks up to 32 MiB as sessions come and go, keep their
 // memory among that of small blocks, and the program would grow for hours. Fixed at where it
 // begins, what a session had goes back to the system; so it does with few heaps for many threads.
@@ -183,10 +199,15 @@ int serve(ServeFlags& flags) {
                             : flags.log_level == "info" ? service::LogLevel::kInfo
                                                         : service::LogLevel::kWarn;
   flags.service.request_timeout = std::chrono::duration<double>(flags.request_timeout);
+  flags.service.sessions.idle_limit = std::chrono::duration<double>(flags.session_ttl);
   flags.service.watchdog = std::chrono::milliseconds(std::llround(flags.watchdog_seconds * 1000.0));
+  flags.grpc.tls_certificate = flags.http.tls_certificate;
+  flags.grpc.tls_key = flags.http.tls_key;
+  flags.grpc.keys_file = flags.http.keys_file;
   // Rather now than when the model is loaded.
   if (const Status sound = wire::HttpServer::check(flags.http); !sound)
     return report(sound.error());
+  if (const Status sound = check_grpc(flags.grpc); !sound) return report(sound.error());
   if (const Status sound = service::Service::check(flags.service); !sound) {
     return report(sound.error());
   }
@@ -211,17 +232,29 @@ int serve(ServeFlags& flags) {
   }
   auto service = service::Service::create(**engine, flags.service);
   if (!service) return report(service.error());
-  auto http = wire::HttpServer::start(**service, flags.http,
-                                      {openai::dialect(), anthropic::dialect(), ollama::dialect()});
+  const wire::Dialect openai = openai::dialect();
+  auto http = wire::HttpServer::start(
+      **service, flags.http,
+      {openai, anthropic::dialect(), ollama::dialect(), sessions::dialect(openai.error_body)});
   if (!http) return report(http.error());
+  std::unique_ptr<wire::GrpcServer> grpc;
+  if (!flags.grpc.address.empty()) {
+    auto started = wire::GrpcServer::start(**service, flags.grpc);
+    if (!started) return report(started.error());
+    grpc = std::move(*started);
+  }
   print_welcome(**http, flags);
+  if (grpc != nullptr) print_grpc(*grpc);
   char signal = kReload;
   while ((signal = signals.wait()) == kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
+    const Status reloaded = grpc != nullptr ? grpc->reload() : Status();
+    if (!reloaded) report(reloaded.error());
   }
   if (signal == kDrain) drain(**service, signals, flags.drain_seconds);
   note("stopping");
   (*http)->stop();
+  if (grpc != nullptr) grpc->stop(kGrpcGrace);
   return kExitOk;
 }
 
@@ -252,6 +285,31 @@ void add_log_flags(CLI::App& command, ServeFlags& flags) {
       ->group(kGroup);
 }
 
+void add_session_flags(CLI::App& command, ServeFlags& flags) {
+  constexpr const char* kGroup = "Sessions";
+  service::SessionsOptions& options = flags.service.sessions;
+  command
+      .add_option(
+          "--sessions-dir", options.folder,
+          "Keep sessions (/v1/sessions) in this folder, from one start to the next; without "
+          "it they end with the server")
+      ->type_name("DIR")
+      ->group(kGroup);
+  command
+      .add_option("--sessions", options.most_sessions,
+                  "Most open sessions of a key, or of an address without keys; others are refused "
+                  "(default: 1024)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N")
+      ->group(kGroup);
+  command
+      .add_option("--session-ttl", flags.session_ttl,
+                  "End sessions that nobody has used for so long (default: 0, never)")
+      ->check(CLI::Range(0.0, 1e9))
+      ->type_name("SECONDS")
+      ->group(kGroup);
+}
+
 // Where it listens, and for whom.
 void add_access_flags(CLI::App& command, ServeFlags& flags) {
   constexpr const char* kGroup = "Keys and TLS";
@@ -274,6 +332,11 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
       ->type_name("PATH")
       ->excludes(host)
       ->excludes(port);
+  command
+      .add_option("--grpc", flags.grpc.address,
+                  "Serve sessions over gRPC too, on this address (kakeya.v1.RuntimeService), with "
+                  "the same keys and TLS; port 0: one that is free")
+      ->type_name("HOST:PORT");
   command
       .add_option("--keys", options.keys_file,
                   "Only answer who has a key: lines of NAME:HASH or NAME:HASH:REQUESTS_PER_MINUTE, "
@@ -356,6 +419,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0.0, 86400.0))
       ->type_name("SECONDS")
       ->group("Requests");
+  add_session_flags(*command, *flags);
   add_prompt_cache_flag(*command, flags->model);
   add_chat_template_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
@@ -364,7 +428,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings,\n"
       "/v1/messages (Anthropic's), /api/chat, /api/generate (Ollama's), /tokenize, /detokenize,\n"
-      "/apply-template; GET /v1/models, /props, /metrics, /health; GET / is a page for a browser.\n"
+      "/apply-template, /v1/sessions; GET /v1/models, /v1/sessions, /props, /metrics, /health;\n"
+      "GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
       "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
       "then from\n--config (or KAKEYA_SERVE_CONFIG).\n"

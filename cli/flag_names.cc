@@ -32,6 +32,7 @@ constexpr FlagName kFlagNames[] = {
     {"SamplingOptions::presence_penalty", "--presence-penalty"},
     {"SamplingOptions::frequency_penalty", "--frequency-penalty"},
     {"SamplingOptions::logit_bias", "--logit-bias"},
+    {"GrpcOptions::address", "--grpc"},
     {"HttpOptions::host", "--host"},
     {"HttpOptions::socket_path", "--socket"},
     {"HttpOptions::keys_file", "--keys"},

@@ -112,6 +112,9 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
           static_cast<std::int64_t>(server.lost_log_lines));
   counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",
           server.stalls);
+  gauge("kakeya_sessions", "Sessions that are open", server.sessions);
+  counter("kakeya_sessions_expired_total", "Sessions that ended because nobody used them",
+          server.expired_sessions);
   families.push_back(memory_family(memory));
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -16,7 +16,9 @@ namespace kakeya::service {
 // The server's own counts at present.
 struct ServerCounts {
   std::uint64_t lost_log_lines = 0;
-  std::int64_t stalls = 0;  // Driver::stalls()
+  std::int64_t stalls = 0;            // Driver::stalls()
+  std::int64_t sessions = 0;          // Sessions::count()
+  std::int64_t expired_sessions = 0;  // Sessions::expired()
 };
 
 // Thread-safe.

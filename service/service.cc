@@ -59,6 +59,9 @@ Result<std::unique_ptr<Service>> Service::create(Engine& engine,
   std::unique_ptr<Service> service(new Service(engine, *tokenizer, options));
   service->log_ = std::move(log);
   service->driver_ = Driver::create(std::move(scheduler), watch_options(options, service->log()));
+  KAKEYA_ASSIGN_OR_RETURN(
+      service->sessions_,
+      Sessions::open(engine, *service->driver_, options.sessions, options.most_unread_tokens));
   return service;
 }
 
@@ -107,7 +110,10 @@ Health Service::health() const {
 std::string Service::metrics_text() const {
   return metrics_.text(driver_->statistics(), engine_.footprint(),
                        engine_.prompt_cache_statistics(),
-                       {.lost_log_lines = log_->lost(), .stalls = driver_->stalls()});
+                       {.lost_log_lines = log_->lost(),
+                        .stalls = driver_->stalls(),
+                        .sessions = sessions_->count(),
+                        .expired_sessions = sessions_->expired()});
 }
 
 void Service::drain() {

@@ -20,6 +20,7 @@
 #include "service/refusal.h"
 #include "service/server_log.h"
 #include "service/service_options.h"
+#include "service/sessions/sessions.h"
 #include "service/tool_calls.h"
 
 namespace kakeya::service {
@@ -35,8 +36,8 @@ struct Health {
 // Thread-safe. The engine must outlive it.
 class Service {
  public:
-  // Errors: as ServerLog::open(), Engine::tokenizer() and Engine::create_scheduler(); and
-  // kResourceExhausted without memory for the smallest request.
+  // Errors: as ServerLog::open(), Engine::tokenizer(), Engine::create_scheduler() and
+  // Sessions::open(); kResourceExhausted without memory for the smallest request.
   static Result<std::unique_ptr<Service>> create(Engine& engine, const ServiceOptions& options);
   // Creates a service over a scheduler of another kind, with the engine's tokens.
   static Result<std::unique_ptr<Service>> create(Engine& engine,
@@ -61,6 +62,7 @@ class Service {
   ServerLog& log() { return *log_; }
   Metrics& metrics() { return metrics_; }
   Driver& driver() { return *driver_; }
+  Sessions& sessions() { return *sessions_; }
   // The grammar of answers of a form, and of calls of tools. May take seconds. Errors: as
   // GrammarEngine::create() and compile(), naming the form's field, or "tools".
   Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
@@ -104,6 +106,7 @@ class Service {
   Metrics metrics_;
   std::unique_ptr<ServerLog> log_;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Sessions> sessions_;
 };
 
 // While it lives, a request is being answered.

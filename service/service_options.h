@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kakeya/scheduler.h"
+#include "service/sessions/sessions_options.h"
 
 namespace kakeya::service {
 
@@ -23,6 +24,7 @@ struct ServiceOptions {
   std::chrono::milliseconds watchdog{30000};  // most of a pass, else Service::health(); 0: any
   // Tokens of an answer that its reader may leave unread.
   std::size_t most_unread_tokens = 1024;
+  SessionsOptions sessions = {};
 };
 
 }  // namespace kakeya::service

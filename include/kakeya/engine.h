@@ -107,6 +107,15 @@ class Engine {
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
   virtual PromptCacheStatistics prompt_cache_statistics() const = 0;
+  // The part of the text that sessions of these options would find in the prompt cache; nothing
+  // without one, or for options that no session can have.
+  virtual CachedPrefix cached_prefix(std::span<const TokenId> ids,
+                                     const SessionOptions& options) const = 0;
+  // Forgets the entries of more than `keep` tokens that the prompt cache has of this text and of no
+  // other, for sessions of these options. Returns the bytes that are free by it.
+  virtual std::uint64_t forget_prefix(std::span<const TokenId> ids,
+                                      std::int64_t keep,
+                                      const SessionOptions& options) = 0;
 };
 
 }  // namespace kakeya

@@ -56,4 +56,10 @@ struct PromptCacheStatistics {
   std::int64_t tokens = 0;        // which those need not run
 };
 
+// The part of a text's beginning that the prefix cache has.
+struct CachedPrefix {
+  std::int64_t tokens = 0;  // of its longest entry
+  std::uint64_t bytes = 0;  // that this entry takes with those it goes on from
+};
+
 }  // namespace kakeya

@@ -99,6 +99,11 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   PromptCacheStatistics prompt_cache_statistics() const override {
     return prompt_cache_ ? prompt_cache_->statistics() : PromptCacheStatistics();
   }
+  CachedPrefix cached_prefix(std::span<const TokenId> ids,
+                             const SessionOptions& options) const override;
+  std::uint64_t forget_prefix(std::span<const TokenId> ids,
+                              std::int64_t keep,
+                              const SessionOptions& options) override;
   // Loads another copy of the drafter's weights, with another mask, for parity tools.
   // Errors: kFailedPrecondition without a drafter; as Drafter::load.
   Result<std::unique_ptr<dflash::Drafter>> load_drafter(DraftMask mask);
@@ -188,6 +193,10 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   Result<SessionPlan> plan_parts(const SessionOptions& options,
                                  const Projection* projection,
                                  const Comparison& comparison) const;
+  // The key that must be equal for sessions to take over rows of one another.
+  SnapshotKey key_of(const SessionOptions& options,
+                     const TimelinePlan& plan,
+                     const Projection* projection) const;
 
   static Result<std::unique_ptr<EngineImpl>> prepare(const EngineOptions& options);
   Result<Sources> open_sources() const;

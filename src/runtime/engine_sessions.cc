@@ -179,12 +179,35 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                           .model_stop_ids = stop_ids_,
                           .suppressed = generation_config_.suppress_tokens,
                           .tables = tables_.get()},
-      session_key({.model = model_fingerprint_,
-                   .drafter = draft_fingerprint(options),
-                   .projection = projection_fingerprint(plan, projection),
-                   .tokenizer = text_.tokenizer_fingerprint(),
-                   .chat_template = text_.template_fingerprint()},
-                  options_.compute, backend_->name(), plan));
+      key_of(options, plan, projection));
+}
+
+SnapshotKey EngineImpl::key_of(const SessionOptions& options,
+                               const TimelinePlan& plan,
+                               const Projection* projection) const {
+  return session_key({.model = model_fingerprint_,
+                      .drafter = draft_fingerprint(options),
+                      .projection = projection_fingerprint(plan, projection),
+                      .tokenizer = text_.tokenizer_fingerprint(),
+                      .chat_template = text_.template_fingerprint()},
+                     options_.compute, backend_->name(), plan);
+}
+
+CachedPrefix EngineImpl::cached_prefix(std::span<const TokenId> ids,
+                                       const SessionOptions& options) const {
+  if (prompt_cache_ == nullptr) return {};
+  const auto parts = plan_parts(options, projection_.get(), {});
+  if (!parts) return {};
+  return prompt_cache_->look_up(key_of(options, parts->timeline, projection_.get()), ids);
+}
+
+std::uint64_t EngineImpl::forget_prefix(std::span<const TokenId> ids,
+                                        std::int64_t keep,
+                                        const SessionOptions& options) {
+  if (prompt_cache_ == nullptr) return 0;
+  const auto parts = plan_parts(options, projection_.get(), {});
+  if (!parts) return 0;
+  return prompt_cache_->forget(key_of(options, parts->timeline, projection_.get()), ids, keep);
 }
 
 Result<Workspace::Reservation> EngineImpl::reserve_passes(std::int64_t max_sequences,

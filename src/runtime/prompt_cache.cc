@@ -240,7 +240,10 @@ void PromptCache::add(Cursor& cursor,
       entry->rows.memory.size() +
       TokenTree::kMostNewNodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes);
   cursor.mode_->tree.insert(*entry, cursor.place_, memory.nodes);
-  if (parent != nullptr) hold(*parent);
+  if (parent != nullptr) {
+    parent->is_common = parent->is_common || parent->holds > 0;
+    hold(*parent);
+  }
   ++num_entries_;
   entry->used = ++clock_;
   add_idle(*entry);
@@ -295,20 +298,62 @@ void PromptCache::remove_idle(Entry& entry) {
 // A parent goes after its children. Using one of them is using the parent too, but that need not be
 // noted: once the last child was the oldest of all, so is a parent that was not used otherwise.
 bool PromptCache::evict_oldest() {
-  Entry* const entry = oldest_;
-  if (entry == nullptr) return false;
-  remove_idle(*entry);
-  if (entry->parent != nullptr) release(*parent_of(*entry));
-  TokenTree& tree = entry->mode->tree;
+  if (oldest_ == nullptr) return false;
+  erase(*oldest_);
+  return true;
+}
+
+void PromptCache::erase(Entry& idle) {
+  remove_idle(idle);
+  if (idle.parent != nullptr) release(*parent_of(idle));
+  TokenTree& tree = idle.mode->tree;
   const std::uint64_t nodes = tree.bytes();
-  tree.erase(*entry);
-  bytes_ -= nodes - tree.bytes() + entry->memory.size() + entry->rows.memory.size();
+  tree.erase(idle);
+  bytes_ -= nodes - tree.bytes() + idle.memory.size() + idle.rows.memory.size();
   --num_entries_;
   // The entry lies in it.
-  const Buffer memory = std::move(entry->memory);
-  entry->~Entry();
+  const Buffer memory = std::move(idle.memory);
+  idle.~Entry();
   if (tree.is_empty()) remove_unused_modes();
-  return true;
+}
+
+PromptCache::Entry* PromptCache::longest_beginning(const SnapshotKey& key,
+                                                   std::span<const TokenId> tokens) {
+  const auto mode = std::ranges::find(modes_, key, &Mode::key);
+  if (mode == modes_.end()) return nullptr;
+  TokenTree::Cursor place;
+  mode->tree.attach(place);
+  lookup_cost_ += mode->tree.advance(place, 0, tokens);
+  mode->tree.detach(place);
+  for (const TokenTree::Node* node = place.node; node != nullptr; node = node->parent) {
+    if (node->end <= place.common && node->texts != nullptr) {
+      return static_cast<Entry*>(node->texts);
+    }
+  }
+  return nullptr;
+}
+
+CachedPrefix PromptCache::look_up(const SnapshotKey& key, std::span<const TokenId> tokens) {
+  const std::lock_guard lock(mutex_);
+  const Entry* entry = longest_beginning(key, tokens);
+  if (entry == nullptr) return {};
+  CachedPrefix prefix = {.tokens = entry->length()};
+  for (; entry != nullptr; entry = parent_of(*entry)) {
+    prefix.bytes += entry->memory.size() + entry->rows.memory.size();
+  }
+  return prefix;
+}
+
+std::uint64_t PromptCache::forget(const SnapshotKey& key,
+                                  std::span<const TokenId> tokens,
+                                  Position keep) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t before = bytes_;
+  while (Entry* const entry = longest_beginning(key, tokens)) {
+    if (entry->holds > 0 || entry->is_common || entry->length() <= keep) break;
+    erase(*entry);
+  }
+  return before - bytes_;
 }
 
 void PromptCache::remove_unused_modes() {

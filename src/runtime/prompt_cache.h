@@ -90,6 +90,13 @@ class PromptCache final : public MemoryReclaimer {
   // given up: nothing happens otherwise.
   void put(Cursor& cursor, const SessionParts& parts);
 
+  // The longest entry that is a beginning of the tokens, for sessions of this key.
+  CachedPrefix look_up(const SnapshotKey& key, std::span<const TokenId> tokens);
+  // Forgets entries that are beginnings of the tokens, the longest first, down to `keep` tokens or
+  // to one that other texts begin with too, or that is being copied. Returns the bytes that they
+  // took.
+  std::uint64_t forget(const SnapshotKey& key, std::span<const TokenId> tokens, Position keep);
+
   // Gives up the entry that was not used for longest, or waits until one that is being copied can
   // be.
   bool reclaim(std::uint64_t missing) override;
@@ -111,6 +118,7 @@ class PromptCache final : public MemoryReclaimer {
     std::uint64_t chain_bytes = 0;  // most that it takes with all its parents
     std::uint64_t used = 0;         // when, by clock_
     int holds = 0;                  // entries whose parent it is, and copies that are being made
+    bool is_common = false;         // several texts were seen to go on from it
     // Neighbours among the entries without holds.
     Entry* older = nullptr;
     Entry* newer = nullptr;
@@ -173,6 +181,10 @@ class PromptCache final : public MemoryReclaimer {
   void use(Entry& entry);
   void add_idle(Entry& entry);
   void remove_idle(Entry& entry);
+  // The longest entry that is a beginning of the tokens; null: none.
+  Entry* longest_beginning(const SnapshotKey& key, std::span<const TokenId> tokens);
+  // Takes out an entry without holds.
+  void erase(Entry& idle);
   // False if there is none that can be given up.
   bool evict_oldest();
   // Forgets modes without entries and cursors.

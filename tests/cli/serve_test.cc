@@ -62,6 +62,11 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --port 70000", "port");
   expect_refusal("serve --parallel 0", "--parallel");
   expect_refusal("serve --queue -1", "--queue");
+  expect_refusal("serve --sessions 0", "--sessions");
+  expect_refusal("serve --session-ttl -1", "--session-ttl");
+  expect_refusal("serve " + kDemoFlag + "--port 0 --sessions-dir /dev/null/none", "/dev/null/none");
+  expect_refusal("serve --grpc nowhere", "expected HOST:PORT");
+  expect_refusal("serve --grpc 0.0.0.0:50051", "give --keys, --tls-cert and --tls-key");
 }
 
 // A refusal tells which value was taken.

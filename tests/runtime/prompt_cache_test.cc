@@ -312,6 +312,46 @@ TEST(PromptCache, GivesWayBeforeASessionIsRefused) {
   EXPECT_GT(cached_bytes(*engine), 0U);
 }
 
+TEST(PromptCache, ForgetsWhatOneTextHasAndNoOther) {
+  const auto engine = open_engine(caching_options("auto", kPlenty));
+  const SessionOptions& options = engine->session_options();
+  const auto held = [&](const Ids& ids) { return engine->cached_prefix(ids, options).tokens; };
+  const Ids system = random_ids(150, 1);
+  const Ids one = joined({system, random_ids(60, 2)});
+  const Ids two = joined({system, random_ids(60, 3)});
+  EXPECT_EQ(engine->forget_prefix(one, 0, options), 0U);
+  ask(*engine, system);
+  const std::uint64_t with_system = cached_bytes(*engine);
+  const Ids first_turn = joined({one, ask(*engine, one).ids});
+  const std::uint64_t with_one = cached_bytes(*engine);
+  const Ids second_turn = joined({two, ask(*engine, two).ids});
+  const CachedPrefix found = engine->cached_prefix(first_turn, options);
+  EXPECT_EQ(found.tokens, 229);
+  EXPECT_GE(found.bytes, with_one - with_system);
+  // It has nothing for other options.
+  SessionOptions other = options;
+  other.drafting = false;
+  EXPECT_EQ(engine->cached_prefix(first_turn, other).tokens, 0);
+  EXPECT_EQ(engine->forget_prefix(first_turn, 0, other), 0U);
+  const std::uint64_t before = cached_bytes(*engine);
+  const std::uint64_t freed = engine->forget_prefix(first_turn, 0, options);
+  EXPECT_EQ(before - cached_bytes(*engine), freed);
+  EXPECT_EQ(freed, with_one - with_system);
+  EXPECT_EQ(held(first_turn), held(system));
+  EXPECT_GE(held(system), 150);
+  EXPECT_EQ(held(two), 210);
+  // The beginning that both had stays for others when the last of them goes, and so does what the
+  // caller keeps.
+  EXPECT_EQ(engine->forget_prefix(two, 0, options), 0U);  // another text goes on from it
+  EXPECT_EQ(engine->forget_prefix(second_turn, 229, options), 0U);
+  EXPECT_GT(engine->forget_prefix(second_turn, 210, options), 0U);
+  EXPECT_EQ(held(second_turn), 210);
+  EXPECT_GT(engine->forget_prefix(second_turn, 0, options), 0U);
+  EXPECT_GE(held(two), 150);
+  EXPECT_LT(held(two), 210);
+  EXPECT_EQ(ask(*engine, two), ask(*open_engine(caching_options("auto", 0)), two));
+}
+
 TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
   const auto model = TestModel::load(KAKEYA_DEMO_MODEL, {.name = "cpu"});
   const auto timeline = model->timeline({.context = 256, .max_rows = 64}, 1);

@@ -36,6 +36,31 @@ bool begins_with_news(const std::vector<Stream>& streams) {
   return !std::ranges::all_of(streams, &Stream::generates);
 }
 
+// The tokens of an answer, for the session that its client names.
+void note_ids(const AnswerPiece& piece, std::vector<TokenId>& ids) {
+  for (const service::GeneratedToken& token : piece.tokens) ids.push_back(token.id);
+}
+
+// Keeps what was said in the session that the client names, or ends it. Several answers to a prompt
+// are no session's. A session that cannot be kept is no reason to refuse an answer that is there.
+void keep_session(Exchange& exchange,
+                  const PreparedAnswer& prepared,
+                  const std::vector<TokenId>& generated) {
+  const SessionFields& session = prepared.session;
+  if (session.id.empty() || prepared.requests.size() != 1 || prepared.wish.choices != 1) return;
+  service::Sessions& sessions = exchange.service().sessions();
+  std::vector<TokenId> ids = prepared.requests.front().prompt;
+  ids.insert(ids.end(), generated.begin(), generated.end());
+  auto kept = sessions.put(exchange.client(), {.id = session.id, .parent = session.parent}, ids);
+  if (kept && session.is_final) {
+    const auto ended = sessions.close(exchange.client(), session.id);
+    if (!ended) kept = tl::unexpected(ended.error());
+  }
+  if (kept) return;
+  exchange.service().log().add(service::LogLevel::kWarn, "a session was not kept",
+                               {{"id", exchange.record()->id}, {"why", kept.error().message}});
+}
+
 bool write_whole(Exchange& exchange,
                  std::vector<Stream>& streams,
                  const PreparedAnswer& prepared,
@@ -55,6 +80,9 @@ bool write_whole(Exchange& exchange,
     answers[i].end = streams[i].end();
     answers[i].generated = streams[i].token_count();
   }
+  std::vector<TokenId> ids;
+  note_ids(answers.front().piece, ids);
+  keep_session(exchange, prepared, ids);
   const service::Usage usage =
       service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
   return exchange.reply(200, writer.whole(answers, usage));
@@ -65,12 +93,14 @@ struct WrittenStream {
   Stream& stream;
   int index = 0;
   bool begun = false;
+  std::vector<TokenId> ids = {};
 };
 
 // Appends the events of what has come of an answer. Errors: as Stream::take().
 Status add_events(WrittenStream& written, AnswerWriter& writer, std::string& events) {
   AnswerPiece piece;
   const Status taken = written.stream.take(piece);
+  note_ids(piece, written.ids);
   if (!std::exchange(written.begun, true)) events += writer.begin(written.index);
   events += writer.piece(written.index, piece);
   if (!taken) return taken;
@@ -103,6 +133,7 @@ bool write_events(Exchange& exchange,
     }
     if (!events.empty() && !exchange.write(events)) return false;
   }
+  keep_session(exchange, prepared, written.front().ids);
   const service::Usage usage =
       service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
   return exchange.write(writer.done(usage)) && exchange.end_events();
@@ -144,9 +175,12 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
   service::Service& service = exchange.service();
   const auto known = service::check_model(service.options().model_name, wish.model);
   if (!known) return tl::unexpected(known.error());
+  auto session = read_session_fields(exchange.request());
+  if (!session) return tl::unexpected(std::move(session).error());
   auto requests = service::make_requests(service.engine(), wish, service.options().draft_length);
   if (!requests) return tl::unexpected(std::move(requests).error());
-  PreparedAnswer prepared = {.wish = wish, .requests = std::move(*requests)};
+  PreparedAnswer prepared = {
+      .wish = wish, .requests = std::move(*requests), .session = std::move(*session)};
   for (Request& request : prepared.requests) {
     request.deadline = exchange.deadline();
     request.client = exchange.client();

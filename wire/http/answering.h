@@ -11,6 +11,7 @@
 #include "service/text_runs.h"
 #include "wire/http/answer_writer.h"
 #include "wire/http/exchange.h"
+#include "wire/http/session_fields.h"
 
 namespace kakeya::wire {
 
@@ -20,6 +21,7 @@ struct PreparedAnswer {
   std::vector<Request> requests = {};  // one a prompt, or that of the conversation
   std::int64_t prompt_tokens = 0;      // of all
   std::string id = {};                 // "KIND-" and what no other answer has
+  SessionFields session = {};          // that the client says it belongs to
 };
 
 // Checks and tokenises what a client wants. Errors: kNotFound for another model than the one that
@@ -29,7 +31,8 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          std::string_view id_kind);
 
 // Runs what was prepared, and writes the answers: whole, or as a stream of events if
-// AnswerRequest::stream. Returns whether the connection goes on.
+// AnswerRequest::stream. A session that the client names has the prompt's and the answer's tokens
+// then; one that it ends is gone, with its keys and values. Returns whether the connection goes on.
 bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer);
 
 // Runs texts behind which nothing is generated; their results in order. The exchange is being

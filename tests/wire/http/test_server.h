@@ -10,6 +10,7 @@
 #include "wire/http/http_server.h"
 #include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
+#include "wire/sessions/routes.h"
 
 namespace kakeya::test {
 
@@ -24,8 +25,10 @@ class TestServer {
     http.port = 0;
     service_ = scheduler ? service::Service::create(engine, service, std::move(scheduler)).value()
                          : service::Service::create(engine, service).value();
+    const wire::Dialect openai = openai::dialect();
     http_ = wire::HttpServer::start(*service_, http,
-                                    {openai::dialect(), anthropic::dialect(), ollama::dialect()})
+                                    {openai, anthropic::dialect(), ollama::dialect(),
+                                     sessions::dialect(openai.error_body)})
                 .value();
   }
 

@@ -1,0 +1,414 @@
+#include "service/sessions/catalogue.h"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kakeya::service {
+namespace {
+
+// The version of the tables below, in the file's user_version.
+constexpr int kSchemaVersion = 1;
+
+constexpr const char* kSchema = R"(
+CREATE TABLE sessions (
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  model TEXT NOT NULL,
+  label TEXT NOT NULL,
+  parent TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  stop_ids BLOB NOT NULL,
+  tokens INTEGER NOT NULL,
+  made REAL NOT NULL,
+  used REAL NOT NULL,
+  UNIQUE (owner, id, model));
+CREATE INDEX sessions_by_use ON sessions (model, used);
+CREATE TABLE session_tokens (
+  session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
+  begin INTEGER NOT NULL,
+  ids BLOB NOT NULL,
+  PRIMARY KEY (session, begin)) WITHOUT ROWID;
+)";
+
+constexpr const char* kColumns = "id, owner, label, parent, mode, stop_ids, tokens, made, used";
+
+double unix_now() {
+  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
+  return since.count();
+}
+
+std::vector<TokenId> ids_of(const SQLite::Column& blob) {
+  std::vector<TokenId> ids(static_cast<std::size_t>(blob.getBytes()) / sizeof(TokenId));
+  if (!ids.empty()) std::memcpy(ids.data(), blob.getBlob(), ids.size() * sizeof(TokenId));
+  return ids;
+}
+
+// The statement must have ended before the ids go.
+void bind_ids(SQLite::Statement& statement, int index, std::span<const TokenId> ids) {
+  // A null pointer would be NULL.
+  const void* const data = ids.empty() ? static_cast<const void*>("") : ids.data();
+  statement.bindNoCopy(index, data, static_cast<int>(ids.size_bytes()));
+}
+
+Result<SessionRow> row_of(const SQLite::Statement& statement) {
+  SessionRow row;
+  row.id = statement.getColumn(0).getString();
+  row.owner = statement.getColumn(1).getString();
+  row.label = statement.getColumn(2).getString();
+  row.parent = statement.getColumn(3).getString();
+  KAKEYA_ASSIGN_OR_RETURN(row.mode, parse_mode(statement.getColumn(4).getString()));
+  row.stop_ids = ids_of(statement.getColumn(5));
+  row.tokens = statement.getColumn(6).getInt64();
+  row.made = statement.getColumn(7).getDouble();
+  row.used = statement.getColumn(8).getDouble();
+  return row;
+}
+
+Error no_such_session(const std::string& id) {
+  return Error(StatusCode::kNotFound,
+               fmt::format("expected the id of a session that is open, got '{}'", id));
+}
+
+// Pieces of a text are whole where each begins at the end of the one before.
+Error damaged_tokens(const std::string& id) {
+  return Error(StatusCode::kDataLoss, fmt::format("the tokens of session '{}' are not whole", id));
+}
+
+Status check_length(std::int64_t length, std::int64_t most) {
+  if (length >= 0 && length <= most) return {};
+  return invalid_argument("length: expected 0 to {}, got {}", most, length);
+}
+
+}  // namespace
+
+struct Catalogue::Store {
+  explicit Store(const std::string& path)
+      : place(path.empty() ? "sessions in memory" : path),
+        database(path.empty() ? ":memory:" : path,
+                 SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE | SQLite::OPEN_NOMUTEX) {
+    // One process at a time has the file. Commits survive the process without waiting for a disk.
+    database.exec("PRAGMA locking_mode = EXCLUSIVE");
+    database.exec("PRAGMA journal_mode = WAL");
+    database.exec("PRAGMA synchronous = NORMAL");
+    database.exec("PRAGMA foreign_keys = ON");
+    database.exec("PRAGMA temp_store = MEMORY");
+    database.exec("PRAGMA cell_size_check = ON");
+  }
+
+  const std::string place;
+  SQLite::Database database;
+
+  // The session's key and its count of tokens; nothing: there is none.
+  std::optional<std::pair<std::int64_t, std::int64_t>> find(const std::string& owner,
+                                                            const std::string& id,
+                                                            const std::string& model) const {
+    SQLite::Statement statement(
+        database, "SELECT key, tokens FROM sessions WHERE owner = ? AND id = ? AND model = ?");
+    statement.bindNoCopy(1, owner);
+    statement.bindNoCopy(2, id);
+    statement.bindNoCopy(3, model);
+    if (!statement.executeStep()) return {};
+    return std::pair{statement.getColumn(0).getInt64(), statement.getColumn(1).getInt64()};
+  }
+
+  void put_piece(std::int64_t session, std::int64_t begin, std::span<const TokenId> ids) const {
+    SQLite::Statement statement(database, "REPLACE INTO session_tokens VALUES (?, ?, ?)");
+    statement.bind(1, session);
+    statement.bind(2, begin);
+    bind_ids(statement, 3, ids);
+    statement.exec();
+  }
+
+  struct Piece {
+    std::int64_t begin = 0;
+    std::vector<TokenId> ids = {};
+
+    std::int64_t end() const { return begin + std::ssize(ids); }
+  };
+  // The piece that has the token before `end`; an empty one if there is none.
+  Piece piece_before(std::int64_t session, std::int64_t end) const {
+    SQLite::Statement statement(database,
+                                "SELECT begin, ids FROM session_tokens WHERE session = ? AND "
+                                "begin < ? ORDER BY begin DESC LIMIT 1");
+    statement.bind(1, session);
+    statement.bind(2, end);
+    if (!statement.executeStep()) return {};
+    return {statement.getColumn(0).getInt64(), ids_of(statement.getColumn(1))};
+  }
+
+  // Cuts the session's tokens, then adds these. Errors: kDataLoss.
+  Status set_tokens(std::int64_t session,
+                    const std::string& id,
+                    std::int64_t length,
+                    std::span<const TokenId> ids) const {
+    SQLite::Statement cut(database, "DELETE FROM session_tokens WHERE session = ? AND begin >= ?");
+    cut.bind(1, session);
+    cut.bind(2, length);
+    cut.exec();
+    Piece piece = piece_before(session, length);
+    if (piece.end() < length) return Unexpected(damaged_tokens(id));
+    const bool shortened = piece.end() > length;
+    piece.ids.resize(static_cast<std::size_t>(length - piece.begin));
+    if (piece.ids.size() >= kPieceTokens) {
+      if (shortened) put_piece(session, piece.begin, piece.ids);
+      piece = {.begin = length};
+    }
+    const std::size_t added = ids.size();
+    while (!ids.empty()) {
+      const std::size_t room = std::min(ids.size(), kPieceTokens - piece.ids.size());
+      piece.ids.insert(piece.ids.end(), ids.begin(), ids.begin() + static_cast<std::int64_t>(room));
+      ids = ids.subspan(room);
+      put_piece(session, piece.begin, piece.ids);
+      piece = {.begin = piece.end()};
+    }
+    if (added == 0 && shortened && !piece.ids.empty()) put_piece(session, piece.begin, piece.ids);
+    SQLite::Statement count(database, "UPDATE sessions SET tokens = ?, used = ? WHERE key = ?");
+    count.bind(1, length + static_cast<std::int64_t>(added));
+    count.bind(2, unix_now());
+    count.bind(3, session);
+    count.exec();
+    return {};
+  }
+};
+
+Catalogue::Catalogue(std::unique_ptr<Store> store, std::string model, std::int64_t most_sessions)
+    : model_(std::move(model)), most_sessions_(most_sessions), store_(std::move(store)) {}
+
+Catalogue::~Catalogue() = default;
+
+// SQLite's own words say what failed; the code says who can mend it.
+template <typename Call>
+auto Catalogue::guarded(const Call& call) -> decltype(call()) {
+  const std::lock_guard lock(mutex_);
+  try {
+    return call();
+  } catch (const SQLite::Exception& failure) {
+    const int code = failure.getErrorCode();
+    const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+    return error(damaged ? StatusCode::kDataLoss : StatusCode::kUnavailable, "{}: {}",
+                 store_->place, failure.what());
+  } catch (const std::exception& failure) {
+    return error(StatusCode::kUnavailable, "{}: {}", store_->place, failure.what());
+  }
+}
+
+Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::string& folder,
+                                                   std::string model,
+                                                   std::int64_t most_sessions) {
+  std::string path;
+  if (!folder.empty()) {
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) {
+      return error(StatusCode::kUnavailable, "expected a folder that can be made, got '{}': {}",
+                   folder, failure.message());
+    }
+    path = (std::filesystem::path(folder) / "sessions.sqlite").string();
+  }
+  try {
+    auto store = std::make_unique<Store>(path);
+    const int version = store->database.execAndGet("PRAGMA user_version").getInt();
+    if (version != 0 && version != kSchemaVersion) {
+      return error(StatusCode::kUnimplemented, "{}: expected version {} of the catalogue, got {}",
+                   path, kSchemaVersion, version);
+    }
+    if (version == 0) {
+      SQLite::Transaction transaction(store->database);
+      store->database.exec(kSchema);
+      store->database.exec(fmt::format("PRAGMA user_version = {}", kSchemaVersion));
+      transaction.commit();
+    }
+    return std::unique_ptr<Catalogue>(
+        new Catalogue(std::move(store), std::move(model), most_sessions));
+  } catch (const SQLite::Exception& failure) {
+    const int code = failure.getErrorCode();
+    if (code == SQLITE_BUSY) {
+      return error(StatusCode::kUnavailable, "{}: another process has it open", path);
+    }
+    const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+    return error(damaged ? StatusCode::kDataLoss : StatusCode::kUnavailable,
+                 "{}: expected a catalogue of sessions: {}", path, failure.what());
+  }
+}
+
+Status Catalogue::add_locked(const SessionRow& row) {
+  SQLite::Database& database = store_->database;
+  SQLite::Statement owned(database, "SELECT COUNT(*) FROM sessions WHERE owner = ? AND model = ?");
+  owned.bindNoCopy(1, row.owner);
+  owned.bindNoCopy(2, model_);
+  owned.executeStep();
+  if (owned.getColumn(0).getInt64() >= most_sessions_) {
+    return error(StatusCode::kResourceExhausted,
+                 "expected at most {} open sessions, got another one: end one first",
+                 most_sessions_);
+  }
+  if (store_->find(row.owner, row.id, model_)) {
+    return error(StatusCode::kFailedPrecondition, "expected the id of no session, got '{}'",
+                 row.id);
+  }
+  SQLite::Statement insert(database,
+                           "INSERT INTO sessions (id, owner, model, label, parent, mode, stop_ids, "
+                           "tokens, made, used) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)");
+  insert.bindNoCopy(1, row.id);
+  insert.bindNoCopy(2, row.owner);
+  insert.bindNoCopy(3, model_);
+  insert.bindNoCopy(4, row.label);
+  insert.bindNoCopy(5, row.parent);
+  insert.bind(6, mode_text(row.mode));
+  bind_ids(insert, 7, row.stop_ids);
+  const double now = unix_now();
+  insert.bind(8, now);
+  insert.bind(9, now);
+  insert.exec();
+  return {};
+}
+
+Status Catalogue::add(const SessionRow& row) {
+  return guarded([&]() -> Status {
+    SQLite::Transaction transaction(store_->database);
+    KAKEYA_TRY(add_locked(row));
+    transaction.commit();
+    return {};
+  });
+}
+
+Status Catalogue::add_fork(const SessionRow& row, std::int64_t length) {
+  return guarded([&]() -> Status {
+    SQLite::Transaction transaction(store_->database);
+    const auto parent = store_->find(row.owner, row.parent, model_);
+    if (!parent) return Unexpected(no_such_session(row.parent));
+    KAKEYA_TRY(check_length(length, parent->second));
+    KAKEYA_TRY(add_locked(row));
+    const std::int64_t key = store_->database.getLastInsertRowid();
+    SQLite::Statement copy(store_->database,
+                           "INSERT INTO session_tokens SELECT ?, begin, ids FROM session_tokens "
+                           "WHERE session = ? AND begin < ?");
+    copy.bind(1, key);
+    copy.bind(2, parent->first);
+    copy.bind(3, length);
+    copy.exec();
+    KAKEYA_TRY(store_->set_tokens(key, row.id, length, {}));
+    transaction.commit();
+    return {};
+  });
+}
+
+Result<SessionRow> Catalogue::find(const std::string& owner, const std::string& id) {
+  return guarded([&]() -> Result<SessionRow> {
+    SQLite::Statement statement(
+        store_->database,
+        fmt::format("SELECT {} FROM sessions WHERE owner = ? AND id = ? AND model = ?", kColumns));
+    statement.bindNoCopy(1, owner);
+    statement.bindNoCopy(2, id);
+    statement.bindNoCopy(3, model_);
+    if (!statement.executeStep()) return Unexpected(no_such_session(id));
+    return row_of(statement);
+  });
+}
+
+Result<std::vector<SessionRow>> Catalogue::list(const std::string& owner, std::int64_t most) {
+  return guarded([&]() -> Result<std::vector<SessionRow>> {
+    SQLite::Statement statement(
+        store_->database,
+        fmt::format("SELECT {} FROM sessions WHERE owner = ? AND model = ? ORDER BY used DESC, key "
+                    "DESC LIMIT ?",
+                    kColumns));
+    statement.bindNoCopy(1, owner);
+    statement.bindNoCopy(2, model_);
+    statement.bind(3, most);
+    std::vector<SessionRow> rows;
+    while (statement.executeStep()) {
+      KAKEYA_ASSIGN_OR_RETURN(auto row, row_of(statement));
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  });
+}
+
+Result<std::vector<TokenId>> Catalogue::tokens(const std::string& owner, const std::string& id) {
+  return guarded([&]() -> Result<std::vector<TokenId>> {
+    const auto session = store_->find(owner, id, model_);
+    if (!session) return Unexpected(no_such_session(id));
+    SQLite::Statement statement(
+        store_->database, "SELECT begin, ids FROM session_tokens WHERE session = ? ORDER BY begin");
+    statement.bind(1, session->first);
+    std::vector<TokenId> tokens;
+    while (statement.executeStep()) {
+      if (statement.getColumn(0).getInt64() != std::ssize(tokens)) {
+        return Unexpected(damaged_tokens(id));
+      }
+      const std::vector<TokenId> piece = ids_of(statement.getColumn(1));
+      tokens.insert(tokens.end(), piece.begin(), piece.end());
+    }
+    if (std::ssize(tokens) != session->second) return Unexpected(damaged_tokens(id));
+    return tokens;
+  });
+}
+
+Status Catalogue::set_tokens(const std::string& owner,
+                             const std::string& id,
+                             std::int64_t length,
+                             std::span<const TokenId> ids) {
+  return guarded([&]() -> Status {
+    SQLite::Transaction transaction(store_->database);
+    const auto session = store_->find(owner, id, model_);
+    if (!session) return Unexpected(no_such_session(id));
+    KAKEYA_TRY(check_length(length, session->second));
+    KAKEYA_TRY(store_->set_tokens(session->first, id, length, ids));
+    transaction.commit();
+    return {};
+  });
+}
+
+Status Catalogue::remove(const std::string& owner, const std::string& id) {
+  return guarded([&]() -> Status {
+    SQLite::Statement statement(store_->database,
+                                "DELETE FROM sessions WHERE owner = ? AND id = ? AND model = ?");
+    statement.bindNoCopy(1, owner);
+    statement.bindNoCopy(2, id);
+    statement.bindNoCopy(3, model_);
+    if (statement.exec() == 0) return Unexpected(no_such_session(id));
+    return {};
+  });
+}
+
+Result<std::vector<SessionRow>> Catalogue::unused_since(double before, std::int64_t most) {
+  return guarded([&]() -> Result<std::vector<SessionRow>> {
+    SQLite::Statement statement(
+        store_->database,
+        fmt::format("SELECT {} FROM sessions WHERE model = ? AND used < ? ORDER BY used LIMIT ?",
+                    kColumns));
+    statement.bindNoCopy(1, model_);
+    statement.bind(2, before);
+    statement.bind(3, most);
+    std::vector<SessionRow> rows;
+    while (statement.executeStep()) {
+      KAKEYA_ASSIGN_OR_RETURN(auto row, row_of(statement));
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  });
+}
+
+Result<std::int64_t> Catalogue::count() {
+  return guarded([&]() -> Result<std::int64_t> {
+    SQLite::Statement statement(store_->database, "SELECT COUNT(*) FROM sessions WHERE model = ?");
+    statement.bindNoCopy(1, model_);
+    statement.executeStep();
+    return statement.getColumn(0).getInt64();
+  });
+}
+
+}  // namespace kakeya::service

@@ -1,0 +1,399 @@
+"""A client of gRPC made by grpcio-tools, against `kakeya serve --grpc`: the calls of the first
+kakeya.v1 and what this server has besides. usage: grpc_test.py KAKEYA KILLS (tools/test_clients runs
+it; KILLS: so many times the server is killed)"""
+
+import importlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_tools import protoc
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KILLS = int(sys.argv.pop(2))
+KAKEYA = sys.argv.pop(1)
+
+MADE = tempfile.TemporaryDirectory()
+assert protoc.main(["protoc", f"-I{ROOT}/proto", f"--python_out={MADE.name}", f"--grpc_python_out={MADE.name}",
+                    "kakeya/v1/runtime.proto"]) == 0
+sys.path.insert(0, MADE.name)
+pb = importlib.import_module("kakeya.v1.runtime_pb2")
+rpc = importlib.import_module("kakeya.v1.runtime_pb2_grpc")
+
+
+class Server:
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [KAKEYA, "serve", "--port", "0", "--grpc", "127.0.0.1:0", "--model", ROOT / "models/demo", *flags],
+            stdout=subprocess.PIPE, text=True)
+        self.http = self.process.stdout.readline().split()[0]
+        for line in self.process.stdout:
+            if line.startswith("gRPC on "):
+                self.address = line.split()[2].rstrip(":")
+                break
+        else:
+            raise RuntimeError("the server has no gRPC")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def end(self):
+        self.process.terminate()
+        code = self.process.wait(timeout=30)
+        self.process.stdout.close()
+        if code != 0:
+            raise RuntimeError(f"expected exit code 0 of the server, got {code}")
+
+
+def prompt(seed, tokens):
+    return [2] + [(seed * 31 + i * 7) % 90 + 110 for i in range(1, tokens)]
+
+
+MODES = {
+    "plain": dict(decode_mode=pb.DECODE_MODE_PLAIN),
+    "drafted": dict(decode_mode=pb.DECODE_MODE_SPECULATIVE),
+    "dropped": dict(kv_policy=pb.KvPolicy(evicted=pb.EVICTED_DROP, sink=4, window=40)),
+    "restored": dict(kv_policy=pb.KvPolicy(evicted=pb.EVICTED_RESTORE, sink=4, window=40)),
+}
+
+
+def create(stub, mode="plain", **more):
+    # Stop ids that the demo never gives, so that each text has its length.
+    return stub.CreateSession(pb.CreateSessionRequest(eos_token_ids=[0], **MODES[mode], **more)).session_id
+
+
+def append(stub, session, ids):
+    return stub.AppendTokens(pb.AppendTokensRequest(session_id=session, token_ids=ids))
+
+
+def generate(stub, session, count, **more):
+    """The ids, and the last frame."""
+    ids, done = [], None
+    for frame in stub.Generate(pb.GenerateRequest(session_id=session, max_tokens=count, seed=3, **more)):
+        kind = frame.WhichOneof("payload")
+        if kind == "token_id":
+            ids.append(frame.token_id)
+        elif kind == "tokens":
+            ids.extend(frame.tokens.token_ids)
+        elif kind == "done":
+            done = frame.done
+    return ids, done
+
+
+def code_of(call):
+    try:
+        result = call()
+        if hasattr(result, "__iter__"):
+            list(result)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+class Messages(unittest.TestCase):
+    """The bytes of the first kakeya.v1, written by hand from its field numbers."""
+
+    def check(self, message, text):
+        self.assertEqual(message.SerializeToString(deterministic=True).hex(), text.replace(" ", ""))
+        self.assertEqual(type(message).FromString(bytes.fromhex(text.replace(" ", ""))), message)
+
+    def test_bytes(self):
+        self.check(pb.CreateSessionRequest(client_label="ab", eos_token_ids=[1, 300]), "0a026162 120301ac02")
+        self.check(pb.CreateSessionResponse(session_id="s"), "0a0173")
+        self.check(pb.AppendTokensRequest(session_id="s", token_ids=[5]), "0a0173 120105")
+        self.check(pb.AppendTokensResponse(history_length=300), "08ac02")
+        self.check(pb.CloseSessionRequest(session_id="s"), "0a0173")
+        self.check(pb.CloseSessionResponse(final_history_length=1), "0801")
+        self.check(pb.GenerateRequest(session_id="s", max_tokens=7, seed=0, temperature=1, top_p=0.5, top_k=2),
+                   "0a0173 1007 1800 250000803f 2d0000003f 3002")
+        self.check(pb.GenerateResponse(token_id=0), "0800")
+        self.check(pb.GenerateResponse(done=pb.GenerateDone(
+            stop_reason=pb.STOP_REASON_EOS, generated_token_count=3, prefill_duration_seconds=1,
+            total_duration_seconds=2)), "1216 0802 1003 19000000000000f03f 210000000000000040")
+        self.check(pb.GenerateResponse(truncated=pb.HistoryTruncated(dropped_token_count=9)), "1a020809")
+        self.check(pb.GetSessionInfoRequest(session_id="s"), "0a0173")
+        self.check(pb.GetSessionInfoResponse(
+            history_length=1, kv_live_bytes=2, cache_invariant_inv1_violations=3,
+            cache_invariant_inv2_violations=4, idle_seconds=0.5), "0801 1002 1803 2004 29000000000000e03f")
+        self.assertEqual([pb.STOP_REASON_MAX_TOKENS, pb.STOP_REASON_EOS, pb.STOP_REASON_CANCELLED,
+                          pb.STOP_REASON_TRUNCATED], [1, 2, 3, 4])
+
+
+class Calls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--ctx", "2048", "--projection", str(ROOT / "models/demo/projections/token"))
+        cls.channel = grpc.insecure_channel(cls.server.address)
+        cls.stub = rpc.RuntimeServiceStub(cls.channel)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.channel.close()
+        cls.server.end()
+
+    def alone(self, mode, ids, count):
+        session = create(self.stub, mode)
+        append(self.stub, session, ids)
+        text = generate(self.stub, session, count, temperature=0.8)[0]
+        self.stub.CloseSession(pb.CloseSessionRequest(session_id=session))
+        return text
+
+    def test_the_sequence_of_the_first_client(self):
+        created = self.stub.CreateSession(pb.CreateSessionRequest(client_label="chat", eos_token_ids=[1, 106]))
+        session = created.session_id
+        self.assertRegex(session, "^sess-[0-9a-f]{32}$")
+        self.assertEqual(append(self.stub, session, prompt(1, 30)).history_length, 30)
+        self.assertEqual(append(self.stub, session, []).history_length, 30)
+        ids, done = generate(self.stub, session, 12)
+        self.assertEqual(len(ids), done.generated_token_count)
+        self.assertIn(done.stop_reason, [pb.STOP_REASON_MAX_TOKENS, pb.STOP_REASON_EOS])
+        more, _ = generate(self.stub, session, 4)
+        info = self.stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
+        self.assertEqual(info.history_length, 30 + len(ids) + len(more))
+        self.assertEqual(info.client_label, "chat")
+        self.assertGreater(info.kv_live_bytes, 0)
+        self.assertLess(info.idle_seconds, 30)
+        closed = self.stub.CloseSession(pb.CloseSessionRequest(session_id=session))
+        self.assertEqual(closed.final_history_length, info.history_length)
+        again = lambda: self.stub.CloseSession(pb.CloseSessionRequest(session_id=session))
+        self.assertEqual(code_of(again), grpc.StatusCode.NOT_FOUND)
+
+    def test_a_first_append_of_any_length_works_in_every_mode(self):
+        for mode in MODES:
+            for tokens in [1, 43, 44, 45]:
+                session = create(self.stub, mode)
+                self.assertEqual(append(self.stub, session, prompt(tokens, tokens)).history_length, tokens)
+                self.assertEqual(len(generate(self.stub, session, 3)[0]), 3)
+
+    def test_what_a_session_says_it_runs_it_runs(self):
+        shown = {}
+        for mode in MODES:
+            created = self.stub.CreateSession(pb.CreateSessionRequest(eos_token_ids=[0], **MODES[mode]))
+            append(self.stub, created.session_id, prompt(2, 100))
+            frames = list(self.stub.Generate(pb.GenerateRequest(
+                session_id=created.session_id, max_tokens=40, packed=True)))
+            done = frames[-1].done
+            self.assertEqual(done.drafted_tokens > 0, created.decode_mode == pb.DECODE_MODE_SPECULATIVE, mode)
+            drafted = sum(frame.tokens.drafted for frame in frames if frame.HasField("tokens"))
+            self.assertEqual(drafted, done.accepted_tokens)
+            first = frames[0].WhichOneof("payload")
+            self.assertEqual(first == "truncated", mode == "dropped")
+            if first == "truncated":
+                self.assertEqual(frames[0].truncated.dropped_token_count, 100 - 44)
+            self.assertEqual(done.cached_tokens + done.prompt_rows, 100)
+            shown[mode] = created.kv_policy.evicted
+        self.assertEqual(shown, {"plain": pb.EVICTED_KEEP, "drafted": pb.EVICTED_KEEP,
+                                 "dropped": pb.EVICTED_DROP, "restored": pb.EVICTED_RESTORE})
+
+    def test_64_sessions_of_all_modes_beside_http_are_each_as_alone(self):
+        texts = [prompt(i, 20 + i * 3) for i in range(64)]
+        modes = [list(MODES)[i % 4] for i in range(64)]
+        got = [[] for _ in texts]
+        failures = []
+
+        def run(i):
+            try:
+                session = create(self.stub, modes[i])
+                append(self.stub, session, texts[i][:10])
+                append(self.stub, session, texts[i][10:])
+                if i % 5 == 0:  # a client that stops reading, and goes on
+                    call = self.stub.Generate(pb.GenerateRequest(
+                        session_id=session, max_tokens=1000, seed=3, temperature=0.8))
+                    for frame in call:
+                        if frame.WhichOneof("payload") == "token_id":
+                            got[i].append(frame.token_id)
+                        if len(got[i]) == 5:
+                            break
+                    call.cancel()
+                    info = lambda: self.stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
+                    self.settle(session)
+                    kept = info().history_length - len(texts[i])
+                    self.assertGreaterEqual(kept, 5)
+                    self.stub.TruncateSession(pb.TruncateSessionRequest(
+                        session_id=session, length=len(texts[i]) + 5))
+                if i % 7 == 0:
+                    session = self.stub.ForkSession(pb.ForkSessionRequest(session_id=session)).session_id
+                got[i] += generate(self.stub, session, 24 - len(got[i]), temperature=0.8)[0]
+            except Exception as failure:  # pylint: disable=broad-except
+                failures.append((i, failure))
+
+        def chat():
+            body = json.dumps({"messages": [{"role": "user", "content": "Count from 5 to 12."}],
+                               "temperature": 0}).encode()
+            request = urllib.request.Request(self.server.http + "/v1/chat/completions", body,
+                                             {"Content-Type": "application/json"})
+            text = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+            if text != "5, 6, 7, 8, 9, 10, 11, 12.":
+                failures.append(("http", text))
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(64)]
+        threads += [threading.Thread(target=chat) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        for i, text in enumerate(texts):
+            self.assertEqual(got[i], self.alone(modes[i], text, 24), f"{i} {modes[i]}")
+
+    def settle(self, session):
+        """Waits until no call of the session goes on: at most 200 ms, beside what the machine takes."""
+        for _ in range(200):
+            probe = lambda: append(self.stub, session, [])
+            if code_of(probe) != grpc.StatusCode.ABORTED:
+                return
+            time.sleep(0.01)
+        raise RuntimeError("a cancelled call goes on")
+
+    def test_errors_have_their_codes_and_change_nothing(self):
+        session = create(self.stub)
+        append(self.stub, session, prompt(3, 20))
+        codes = grpc.StatusCode
+        cases = [
+            (codes.NOT_FOUND, lambda: append(self.stub, "sess-none", [5])),
+            (codes.INVALID_ARGUMENT, lambda: append(self.stub, session, [1 << 20])),
+            (codes.INVALID_ARGUMENT, lambda: append(self.stub, session, [(1 << 32) - 1])),
+            (codes.RESOURCE_EXHAUSTED, lambda: append(self.stub, session, prompt(4, 3000))),
+            (codes.INVALID_ARGUMENT, lambda: generate(self.stub, session, 0)),
+            (codes.INVALID_ARGUMENT, lambda: generate(self.stub, session, 1, top_p=7.0)),
+            (codes.INVALID_ARGUMENT, lambda: generate(self.stub, session, 1, temperature=-1.0)),
+            (codes.INVALID_ARGUMENT, lambda: generate(self.stub, create(self.stub), 1)),
+            (codes.INVALID_ARGUMENT, lambda: self.stub.CreateSession(pb.CreateSessionRequest(decode_mode=9))),
+            (codes.INVALID_ARGUMENT, lambda: self.stub.CreateSession(pb.CreateSessionRequest(
+                kv_policy=pb.KvPolicy(evicted=pb.EVICTED_DROP)))),
+            (codes.INVALID_ARGUMENT, lambda: self.stub.TruncateSession(pb.TruncateSessionRequest(
+                session_id=session, length=21))),
+            (codes.DEADLINE_EXCEEDED, lambda: self.stub.AppendTokens(pb.AppendTokensRequest(
+                session_id=session, token_ids=prompt(5, 1900)), timeout=0.001)),
+        ]
+        for code, call in cases:
+            self.assertEqual(code_of(call), code)
+        self.settle(session)
+        info = self.stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
+        self.assertEqual(info.history_length, 20)
+        call = self.stub.Generate(pb.GenerateRequest(session_id=session, max_tokens=1500))
+        next(call)
+        self.assertEqual(code_of(lambda: append(self.stub, session, [130])), codes.ABORTED)
+        call.cancel()
+
+    def test_health_and_reflection(self):
+        health = health_pb2_grpc.HealthStub(self.channel)
+        # While a long prompt runs.
+        session = create(self.stub)
+        thread = threading.Thread(target=append, args=(self.stub, session, prompt(6, 2000)))
+        thread.start()
+        slowest = 0.0
+        for _ in range(20):
+            start = time.monotonic()
+            self.assertEqual(health.Check(health_pb2.HealthCheckRequest()).status,
+                             health_pb2.HealthCheckResponse.SERVING)
+            slowest = max(slowest, time.monotonic() - start)
+        thread.join()
+        print(f"health beside a long prompt: at most {slowest * 1000:.1f} ms")
+        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(self.channel))
+        service = pool.FindServiceByName("kakeya.v1.RuntimeService")
+        self.assertEqual([method.name for method in service.methods][:5],
+                         ["CreateSession", "AppendTokens", "Generate", "CloseSession", "GetSessionInfo"])
+
+
+class Killed(unittest.TestCase):
+    def test_kill_9_loses_nothing_that_was_sent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server("--sessions-dir", folder)
+            with grpc.insecure_channel(server.address) as channel:
+                stub = rpc.RuntimeServiceStub(channel)
+                texts = {}
+                for mode in ["plain", "drafted"]:
+                    session = create(stub, mode)
+                    append(stub, session, prompt(8, 40))
+                    texts[session] = []
+                reference = create(stub)
+                append(stub, reference, prompt(8, 40))
+                expected = generate(stub, reference, 1400, temperature=0.8)[0]
+            for kill in range(KILLS):
+                with grpc.insecure_channel(server.address) as channel:
+                    stub = rpc.RuntimeServiceStub(channel)
+                    threads = [threading.Thread(target=self.read, args=(stub, each, texts[each], 1400))
+                               for each in texts]
+                    for thread in threads:
+                        thread.start()
+                    time.sleep(random.Random(kill).uniform(0.0, 0.15))
+                    server.kill()
+                    for thread in threads:
+                        thread.join()
+                server = Server("--sessions-dir", folder)
+                with grpc.insecure_channel(server.address) as channel:
+                    stub = rpc.RuntimeServiceStub(channel)
+                    for session, sent in texts.items():
+                        info = stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
+                        self.assertGreaterEqual(info.history_length, 40 + len(sent))
+                        # The tokens that the server has and the client never read are the same ones.
+                        stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40 + len(sent)))
+                        sent += generate(stub, session, 1, temperature=0.8)[0]
+                        self.assertEqual(sent, expected[:len(sent)])
+                        if len(sent) > 1300:
+                            stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40))
+                            sent.clear()
+            server.end()
+
+    @staticmethod
+    def read(stub, session, into, count):
+        try:
+            for frame in stub.Generate(pb.GenerateRequest(
+                    session_id=session, max_tokens=count - len(into), seed=3, temperature=0.8)):
+                if frame.WhichOneof("payload") == "token_id":
+                    into.append(frame.token_id)
+        except grpc.RpcError:
+            pass  # the server was killed
+
+
+class Keys(unittest.TestCase):
+    def test_keys_and_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], capture_output=True, text=True, check=True)
+            key = made.stderr.strip().splitlines()[-1]
+            pathlib.Path(folder, "keys").write_text(made.stdout)
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
+                            f"{folder}/key.pem", "-out", f"{folder}/cert.pem"], capture_output=True, check=True)
+            server = Server("--keys", f"{folder}/keys", "--tls-cert", f"{folder}/cert.pem",
+                            "--tls-key", f"{folder}/key.pem")
+            tls = grpc.ssl_channel_credentials(pathlib.Path(folder, "cert.pem").read_bytes())
+            address = "localhost:" + server.address.rsplit(":", 1)[1]
+            with grpc.secure_channel(address, tls) as channel, grpc.insecure_channel(address) as plain:
+                request = pb.CreateSessionRequest()
+                stub = rpc.RuntimeServiceStub(channel)
+                codes = grpc.StatusCode
+                self.assertEqual(code_of(lambda: stub.CreateSession(request)), codes.UNAUTHENTICATED)
+                wrong = (("authorization", "Bearer wrong"),)
+                self.assertEqual(code_of(lambda: stub.CreateSession(request, metadata=wrong)), codes.UNAUTHENTICATED)
+                right = (("authorization", "Bearer " + key),)
+                session = stub.CreateSession(request, metadata=right).session_id
+                other = (("x-api-key", key),)
+                info = pb.GetSessionInfoRequest(session_id=session)
+                self.assertEqual(stub.GetSessionInfo(info, metadata=other).session_id, session)
+                self.assertEqual(code_of(lambda: stub.GetSessionInfo(info)), codes.UNAUTHENTICATED)
+                insecure = rpc.RuntimeServiceStub(plain)
+                self.assertEqual(code_of(lambda: insecure.CreateSession(request, metadata=right)), codes.UNAVAILABLE)
+            server.end()
+
+
+if __name__ == "__main__":
+    os.environ["GRPC_VERBOSITY"] = "NONE"
+    signal.alarm(600)
+    unittest.main()

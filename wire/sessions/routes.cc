@@ -1,0 +1,189 @@
+#include "wire/sessions/routes.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "service/json_text.h"
+#include "service/sessions/sessions.h"
+#include "wire/http/exchange.h"
+#include "wire/http/json_reader.h"
+
+namespace kakeya::sessions {
+namespace {
+
+using boost::beast::http::verb;
+using nlohmann::ordered_json;
+using service::NewSession;
+using service::SessionMode;
+using service::SessionRow;
+using wire::Exchange;
+using wire::Json;
+using wire::JsonReader;
+
+constexpr std::string_view kPath = "/v1/sessions/";
+constexpr std::int64_t kMostListed = 1000;
+constexpr std::int64_t kMostLength = std::int64_t{1} << 30;
+
+ordered_json session_json(const SessionRow& row) {
+  ordered_json mode = ordered_json::parse(service::mode_text(row.mode));
+  ordered_json json = {{"id", row.id},
+                       {"object", "session"},
+                       {"label", row.label},
+                       {"parent", row.parent.empty() ? ordered_json() : ordered_json(row.parent)},
+                       {"tokens", row.tokens},
+                       {"created_at", static_cast<std::int64_t>(row.made)},
+                       {"last_used_at", static_cast<std::int64_t>(row.used)}};
+  json.update(mode);
+  return json;
+}
+
+void read_text(JsonReader& reader, const Json& body, const char* name, std::string& out) {
+  const Json* value = reader.find(body, name);
+  if (value == nullptr) return;
+  if (!value->is_string()) return reader.refuse(name, "a text", wire::shown(*value));
+  out = value->get<std::string>();
+}
+
+template <typename Value>
+void read_name(JsonReader& reader,
+               const Json& body,
+               const char* name,
+               const char* expected,
+               std::optional<Value> (*find)(std::string_view),
+               std::optional<Value>& out) {
+  const Json* value = reader.find(body, name);
+  if (value == nullptr) return;
+  if (value->is_string()) out = find(value->get_ref<const std::string&>());
+  if (!out) reader.refuse(name, expected, wire::shown(*value));
+}
+
+// Refuses the first field that nothing reads.
+void check_names(JsonReader& reader, const Json& body, std::vector<std::string_view> names) {
+  for (const auto& [name, value] : body.items()) {
+    if (std::ranges::find(names, name) == names.end()) {
+      reader.refuse(name, "no such field", wire::shown(value));
+    }
+  }
+}
+
+service::Outcome<NewSession> read_new_session(std::string_view text) {
+  const auto body = wire::parse_body(text);
+  if (!body) return tl::unexpected(body.error());
+  JsonReader reader;
+  NewSession wish;
+  check_names(reader, *body, {"session_id", "label", "decoding", "evicted", "sink", "window"});
+  read_text(reader, *body, "session_id", wish.id);
+  read_text(reader, *body, "label", wish.label);
+  std::optional<service::Decoding> decoding;
+  read_name(reader, *body, "decoding", "auto, plain or speculative", service::find_decoding,
+            decoding);
+  wish.mode.decoding = decoding.value_or(service::Decoding::kAuto);
+  read_name(reader, *body, "evicted", "keep, drop or restore", service::find_evicted,
+            wish.mode.evicted);
+  reader.read(*body, "sink", 0, SessionOptions::kMostKept, wish.mode.sink);
+  reader.read(*body, "window", 0, SessionOptions::kMostKept, wish.mode.window);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return wish;
+}
+
+struct ForkWish {
+  NewSession session;
+  std::optional<std::int64_t> length;
+};
+
+service::Outcome<ForkWish> read_fork(std::string_view text) {
+  const auto body = wire::parse_body(text.empty() ? "{}" : text);
+  if (!body) return tl::unexpected(body.error());
+  JsonReader reader;
+  ForkWish wish;
+  check_names(reader, *body, {"session_id", "label", "length"});
+  read_text(reader, *body, "session_id", wish.session.id);
+  read_text(reader, *body, "label", wish.session.label);
+  reader.read(*body, "length", 0, kMostLength, wish.length);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return wish;
+}
+
+// The id behind /v1/sessions/, and maybe what is to be done with the session.
+struct Target {
+  std::string id;
+  std::string_view action;  // "" or "fork"
+};
+
+Target target_of(const Exchange& exchange) {
+  const std::string_view rest = exchange.path().substr(kPath.size());
+  const std::size_t slash = rest.rfind('/');
+  if (slash == std::string_view::npos) return {std::string(rest), {}};
+  return {std::string(rest.substr(0, slash)), rest.substr(slash + 1)};
+}
+
+bool reply_session(Exchange& exchange, const service::Outcome<SessionRow>& row) {
+  if (!row) return exchange.refuse(row.error());
+  return exchange.reply(200, service::json_text(session_json(*row)));
+}
+
+bool serve_list(Exchange& exchange) {
+  const auto rows = exchange.service().sessions().list(exchange.client(), kMostListed);
+  if (!rows) return exchange.refuse(rows.error());
+  ordered_json list = ordered_json::array();
+  for (const SessionRow& row : *rows) list.push_back(session_json(row));
+  return exchange.reply(200, service::json_text({{"object", "list"}, {"data", std::move(list)}}));
+}
+
+bool serve_new(Exchange& exchange) {
+  const auto wish = read_new_session(exchange.body());
+  if (!wish) return exchange.refuse(wish.error());
+  return reply_session(exchange, exchange.service().sessions().create(exchange.client(), *wish));
+}
+
+bool serve_one(Exchange& exchange) {
+  service::Sessions& sessions = exchange.service().sessions();
+  const std::string id = target_of(exchange).id;
+  const auto row = sessions.find(exchange.client(), id);
+  if (!row) return exchange.refuse(row.error());
+  const auto held = sessions.footprint(exchange.client(), id);
+  if (!held) return exchange.refuse(held.error());
+  ordered_json json = session_json(*row);
+  json["footprint"] = {{"cached_tokens", held->cached_tokens},
+                       {"memory_bytes", held->memory_bytes}};
+  return exchange.reply(200, service::json_text(json));
+}
+
+bool serve_action(Exchange& exchange) {
+  const Target target = target_of(exchange);
+  if (target.action != "fork") {
+    return exchange.refuse(
+        {.status = StatusCode::kNotFound,
+         .message = "expected /v1/sessions/ID/fork, got another action of a session"});
+  }
+  const auto wish = read_fork(exchange.body());
+  if (!wish) return exchange.refuse(wish.error());
+  return reply_session(exchange, exchange.service().sessions().fork(exchange.client(), target.id,
+                                                                    wish->session, wish->length));
+}
+
+bool serve_end(Exchange& exchange) {
+  const auto row = exchange.service().sessions().close(exchange.client(), target_of(exchange).id);
+  if (!row) return exchange.refuse(row.error());
+  return exchange.reply(200, service::json_text({{"id", row->id},
+                                                 {"object", "session.deleted"},
+                                                 {"deleted", true},
+                                                 {"tokens", row->tokens}}));
+}
+
+}  // namespace
+
+wire::Dialect dialect(wire::ErrorBody error_body) {
+  static constexpr wire::Route kRoutes[] = {{verb::get, "/v1/sessions", serve_list},
+                                            {verb::post, "/v1/sessions", serve_new},
+                                            {verb::get, "/v1/sessions/*", serve_one},
+                                            {verb::post, "/v1/sessions/*", serve_action},
+                                            {verb::delete_, "/v1/sessions/*", serve_end}};
+  return {kRoutes, error_body};
+}
+
+}  // namespace kakeya::sessions
