@@ -17,7 +17,8 @@
 //
 // Requests whose sessions grow (SessionOptions::grow) are admitted as soon as there is memory for
 // their prompts. Where it ends while they run, the last one of the lowest priority is preempted: it
-// waits for memory, and goes on where it was. What it gives does not change.
+// waits for memory, and goes on where it was. So is one of lower priority than a request that waits
+// for its place or memory. What a preempted request gives does not change.
 #pragma once
 
 #include <chrono>
@@ -85,7 +86,7 @@ struct Request {
   std::optional<ScoreOptions> score = {};          // the same numbers as Session::score()
   // If there are none: the engine's or, of an embedding, those that Engine::embed() uses.
   std::optional<SessionOptions> session = {};
-  int priority = 0;  // higher ones start first
+  int priority = 0;  // higher ones start first, and preempt lower ones that run
   // Who asks. Those of one priority take turns in starting, whoever has how many waiting; requests
   // of one client start in order.
   std::string client = {};

@@ -223,15 +223,17 @@ void SchedulerImpl::end_overdue() {
 // Admits requests in order: one that does not fit keeps those behind it waiting, so that it gets
 // its turn. Nothing is allocated before there is room for all of it.
 void SchedulerImpl::admit() {
-  while (std::ssize(running_) < options_.max_sequences) {
-    Sequence* next = queue_.front();
-    if (next == nullptr) return;
-    const Result<bool> room = make_room(*next);
+  while (Sequence* const next = queue_.front()) {
+    const bool has_place = std::ssize(running_) < options_.max_sequences;
+    const Result<bool> room = has_place ? make_room(*next) : false;
     if (!room) {
       end(*queue_.drop_front(), Unexpected(room.error()));
       continue;
     }
-    if (!*room) return;
+    if (!*room) {
+      if (!preempt_for(*next)) return;
+      continue;
+    }
     Status started = guarded("the session", [&] { return start(*next); });
     if (started) {
       running_.push_back(queue_.pop_front());
@@ -244,6 +246,21 @@ void SchedulerImpl::admit() {
     }
     end(*queue_.drop_front(), std::move(started));
   }
+}
+
+// Nobody is preempted for a request that could not start even then.
+bool SchedulerImpl::preempt_for(const Sequence& next) {
+  bool has_lower = false;
+  std::uint64_t theirs = 0;
+  for (const auto& sequence : running_) {
+    if (sequence->request.priority >= next.request.priority) continue;
+    has_lower = true;
+    theirs += sequence->session->footprint().total_reserved();
+  }
+  const std::uint64_t bytes = std::max(next.need, next.least);
+  if (!has_lower || !admission_.can_have(bytes - std::min(bytes, theirs))) return false;
+  preempt_one();
+  return true;
 }
 
 Result<bool> SchedulerImpl::make_room(Sequence& sequence) {

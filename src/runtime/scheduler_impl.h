@@ -101,6 +101,8 @@ class SchedulerImpl final : public Scheduler {
   bool can_wait_for_memory(const Sequence& sequence, const Status& status) const;
   // Gives the memory of the last request of the lowest priority to the others.
   void preempt_one();
+  // Preempts one for a request of higher priority that waits; false if that would not help it.
+  bool preempt_for(const Sequence& next);
   void count(Sequence& sequence);
   void end(Sequence& sequence, Status status);
   // Frees its session. `keeps`: the prompt cache shall have what it ran.
