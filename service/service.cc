@@ -62,6 +62,7 @@ Result<std::unique_ptr<Service>> Service::create(Engine& engine,
   KAKEYA_ASSIGN_OR_RETURN(
       service->sessions_,
       Sessions::open(engine, *service->driver_, options.sessions, options.most_unread_tokens));
+  KAKEYA_ASSIGN_OR_RETURN(service->kept_texts_, KeptTexts::open(options.sessions.folder));
   return service;
 }
 

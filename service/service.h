@@ -20,6 +20,7 @@
 #include "service/refusal.h"
 #include "service/server_log.h"
 #include "service/service_options.h"
+#include "service/sessions/kept_texts.h"
 #include "service/sessions/sessions.h"
 #include "service/tool_calls.h"
 
@@ -36,8 +37,9 @@ struct Health {
 // Thread-safe. The engine must outlive it.
 class Service {
  public:
-  // Errors: as ServerLog::open(), Engine::tokenizer(), Engine::create_scheduler() and
-  // Sessions::open(); kResourceExhausted without memory for the smallest request.
+  // Errors: as ServerLog::open(), Engine::tokenizer(), Engine::create_scheduler(),
+  // Sessions::open() and KeptTexts::open(); kResourceExhausted without memory for the smallest
+  // request.
   static Result<std::unique_ptr<Service>> create(Engine& engine, const ServiceOptions& options);
   // Creates a service over a scheduler of another kind, with the engine's tokens.
   static Result<std::unique_ptr<Service>> create(Engine& engine,
@@ -63,6 +65,7 @@ class Service {
   Metrics& metrics() { return metrics_; }
   Driver& driver() { return *driver_; }
   Sessions& sessions() { return *sessions_; }
+  KeptTexts& kept_texts() { return *kept_texts_; }
   // The grammar of answers of a form, and of calls of tools. May take seconds. Errors: as
   // GrammarEngine::create() and compile(), naming the form's field, or "tools".
   Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
@@ -107,6 +110,7 @@ class Service {
   std::unique_ptr<ServerLog> log_;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<KeptTexts> kept_texts_;
 };
 
 // While it lives, a request is being answered.

@@ -1,18 +1,16 @@
 #include "service/sessions/catalogue.h"
 
-#include <SQLiteCpp/SQLiteCpp.h>
 #include <fmt/format.h>
-#include <sqlite3.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "base/status.h"
+#include "service/sessions/database.h"
 
 namespace kakeya::service {
 namespace {
@@ -91,29 +89,14 @@ Status check_length(std::int64_t length, std::int64_t most) {
   return invalid_argument("length: expected 0 to {}, got {}", most, length);
 }
 
-}  // namespace
-
-struct Catalogue::Store {
-  explicit Store(const std::string& path)
-      : place(path.empty() ? "sessions in memory" : path),
-        database(path.empty() ? ":memory:" : path,
-                 SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE | SQLite::OPEN_NOMUTEX) {
-    // One process at a time has the file. Commits survive the process without waiting for a disk.
-    database.exec("PRAGMA locking_mode = EXCLUSIVE");
-    database.exec("PRAGMA journal_mode = WAL");
-    database.exec("PRAGMA synchronous = NORMAL");
-    database.exec("PRAGMA foreign_keys = ON");
-    database.exec("PRAGMA temp_store = MEMORY");
-    database.exec("PRAGMA cell_size_check = ON");
-  }
-
-  const std::string place;
-  SQLite::Database database;
+// The tables as sessions of one model see them, through the connection of one call.
+struct Tables {
+  SQLite::Database& database;
+  const std::string& model;
 
   // The session's key and its count of tokens; nothing: there is none.
   std::optional<std::pair<std::int64_t, std::int64_t>> find(const std::string& owner,
-                                                            const std::string& id,
-                                                            const std::string& model) const {
+                                                            const std::string& id) const {
     SQLite::Statement statement(
         database, "SELECT key, tokens FROM sessions WHERE owner = ? AND id = ? AND model = ?");
     statement.bindNoCopy(1, owner);
@@ -121,6 +104,40 @@ struct Catalogue::Store {
     statement.bindNoCopy(3, model);
     if (!statement.executeStep()) return {};
     return std::pair{statement.getColumn(0).getInt64(), statement.getColumn(1).getInt64()};
+  }
+
+  // Adds a session without tokens. Errors: as Catalogue::add().
+  Status add(const SessionRow& row, std::int64_t most_sessions) const {
+    SQLite::Statement owned(database,
+                            "SELECT COUNT(*) FROM sessions WHERE owner = ? AND model = ?");
+    owned.bindNoCopy(1, row.owner);
+    owned.bindNoCopy(2, model);
+    owned.executeStep();
+    if (owned.getColumn(0).getInt64() >= most_sessions) {
+      return error(StatusCode::kResourceExhausted,
+                   "expected at most {} open sessions, got another one: end one first",
+                   most_sessions);
+    }
+    if (find(row.owner, row.id)) {
+      return error(StatusCode::kFailedPrecondition, "expected the id of no session, got '{}'",
+                   row.id);
+    }
+    SQLite::Statement insert(
+        database,
+        "INSERT INTO sessions (id, owner, model, label, parent, mode, stop_ids, "
+        "tokens, made, used) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)");
+    insert.bindNoCopy(1, row.id);
+    insert.bindNoCopy(2, row.owner);
+    insert.bindNoCopy(3, model);
+    insert.bindNoCopy(4, row.label);
+    insert.bindNoCopy(5, row.parent);
+    insert.bind(6, mode_text(row.mode));
+    bind_ids(insert, 7, row.stop_ids);
+    const double now = unix_now();
+    insert.bind(8, now);
+    insert.bind(9, now);
+    insert.exec();
+    return {};
   }
 
   void put_piece(std::int64_t session, std::int64_t begin, std::span<const TokenId> ids) const {
@@ -161,13 +178,13 @@ struct Catalogue::Store {
     if (piece.end() < length) return Unexpected(damaged_tokens(id));
     const bool shortened = piece.end() > length;
     piece.ids.resize(static_cast<std::size_t>(length - piece.begin));
-    if (piece.ids.size() >= kPieceTokens) {
+    if (piece.ids.size() >= Catalogue::kPieceTokens) {
       if (shortened) put_piece(session, piece.begin, piece.ids);
       piece = {.begin = length};
     }
     const std::size_t added = ids.size();
     while (!ids.empty()) {
-      const std::size_t room = std::min(ids.size(), kPieceTokens - piece.ids.size());
+      const std::size_t room = std::min(ids.size(), Catalogue::kPieceTokens - piece.ids.size());
       piece.ids.insert(piece.ids.end(), ids.begin(), ids.begin() + static_cast<std::int64_t>(room));
       ids = ids.subspan(room);
       put_piece(session, piece.begin, piece.ids);
@@ -183,132 +200,54 @@ struct Catalogue::Store {
   }
 };
 
-Catalogue::Catalogue(std::unique_ptr<Store> store, std::string model, std::int64_t most_sessions)
-    : model_(std::move(model)), most_sessions_(most_sessions), store_(std::move(store)) {}
+}  // namespace
+
+Catalogue::Catalogue(std::unique_ptr<Database> database,
+                     std::string model,
+                     std::int64_t most_sessions)
+    : model_(std::move(model)), most_sessions_(most_sessions), database_(std::move(database)) {}
 
 Catalogue::~Catalogue() = default;
-
-// SQLite's own words say what failed; the code says who can mend it.
-template <typename Call>
-auto Catalogue::guarded(const Call& call) -> decltype(call()) {
-  const std::lock_guard lock(mutex_);
-  try {
-    return call();
-  } catch (const SQLite::Exception& failure) {
-    const int code = failure.getErrorCode();
-    const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
-    return error(damaged ? StatusCode::kDataLoss : StatusCode::kUnavailable, "{}: {}",
-                 store_->place, failure.what());
-  } catch (const std::exception& failure) {
-    return error(StatusCode::kUnavailable, "{}: {}", store_->place, failure.what());
-  }
-}
 
 Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::string& folder,
                                                    std::string model,
                                                    std::int64_t most_sessions) {
-  std::string path;
-  if (!folder.empty()) {
-    std::error_code failure;
-    std::filesystem::create_directories(folder, failure);
-    if (failure) {
-      return error(StatusCode::kUnavailable, "expected a folder that can be made, got '{}': {}",
-                   folder, failure.message());
-    }
-    path = (std::filesystem::path(folder) / "sessions.sqlite").string();
-  }
-  try {
-    auto store = std::make_unique<Store>(path);
-    const int version = store->database.execAndGet("PRAGMA user_version").getInt();
-    if (version != 0 && version != kSchemaVersion) {
-      return error(StatusCode::kUnimplemented, "{}: expected version {} of the catalogue, got {}",
-                   path, kSchemaVersion, version);
-    }
-    if (version == 0) {
-      SQLite::Transaction transaction(store->database);
-      store->database.exec(kSchema);
-      store->database.exec(fmt::format("PRAGMA user_version = {}", kSchemaVersion));
-      transaction.commit();
-    }
-    return std::unique_ptr<Catalogue>(
-        new Catalogue(std::move(store), std::move(model), most_sessions));
-  } catch (const SQLite::Exception& failure) {
-    const int code = failure.getErrorCode();
-    if (code == SQLITE_BUSY) {
-      return error(StatusCode::kUnavailable, "{}: another process has it open", path);
-    }
-    const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
-    return error(damaged ? StatusCode::kDataLoss : StatusCode::kUnavailable,
-                 "{}: expected a catalogue of sessions: {}", path, failure.what());
-  }
-}
-
-Status Catalogue::add_locked(const SessionRow& row) {
-  SQLite::Database& database = store_->database;
-  SQLite::Statement owned(database, "SELECT COUNT(*) FROM sessions WHERE owner = ? AND model = ?");
-  owned.bindNoCopy(1, row.owner);
-  owned.bindNoCopy(2, model_);
-  owned.executeStep();
-  if (owned.getColumn(0).getInt64() >= most_sessions_) {
-    return error(StatusCode::kResourceExhausted,
-                 "expected at most {} open sessions, got another one: end one first",
-                 most_sessions_);
-  }
-  if (store_->find(row.owner, row.id, model_)) {
-    return error(StatusCode::kFailedPrecondition, "expected the id of no session, got '{}'",
-                 row.id);
-  }
-  SQLite::Statement insert(database,
-                           "INSERT INTO sessions (id, owner, model, label, parent, mode, stop_ids, "
-                           "tokens, made, used) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)");
-  insert.bindNoCopy(1, row.id);
-  insert.bindNoCopy(2, row.owner);
-  insert.bindNoCopy(3, model_);
-  insert.bindNoCopy(4, row.label);
-  insert.bindNoCopy(5, row.parent);
-  insert.bind(6, mode_text(row.mode));
-  bind_ids(insert, 7, row.stop_ids);
-  const double now = unix_now();
-  insert.bind(8, now);
-  insert.bind(9, now);
-  insert.exec();
-  return {};
+  KAKEYA_ASSIGN_OR_RETURN(auto database,
+                          Database::open(folder, "sessions.sqlite", kSchema, kSchemaVersion));
+  return std::unique_ptr<Catalogue>(
+      new Catalogue(std::move(database), std::move(model), most_sessions));
 }
 
 Status Catalogue::add(const SessionRow& row) {
-  return guarded([&]() -> Status {
-    SQLite::Transaction transaction(store_->database);
-    KAKEYA_TRY(add_locked(row));
-    transaction.commit();
-    return {};
+  return database_->run([&](SQLite::Database& connection) -> Status {
+    return Tables{connection, model_}.add(row, most_sessions_);
   });
 }
 
 Status Catalogue::add_fork(const SessionRow& row, std::int64_t length) {
-  return guarded([&]() -> Status {
-    SQLite::Transaction transaction(store_->database);
-    const auto parent = store_->find(row.owner, row.parent, model_);
+  return database_->run([&](SQLite::Database& connection) -> Status {
+    const Tables tables{connection, model_};
+    const auto parent = tables.find(row.owner, row.parent);
     if (!parent) return Unexpected(no_such_session(row.parent));
     KAKEYA_TRY(check_length(length, parent->second));
-    KAKEYA_TRY(add_locked(row));
-    const std::int64_t key = store_->database.getLastInsertRowid();
-    SQLite::Statement copy(store_->database,
+    KAKEYA_TRY(tables.add(row, most_sessions_));
+    const std::int64_t key = connection.getLastInsertRowid();
+    SQLite::Statement copy(connection,
                            "INSERT INTO session_tokens SELECT ?, begin, ids FROM session_tokens "
                            "WHERE session = ? AND begin < ?");
     copy.bind(1, key);
     copy.bind(2, parent->first);
     copy.bind(3, length);
     copy.exec();
-    KAKEYA_TRY(store_->set_tokens(key, row.id, length, {}));
-    transaction.commit();
+    KAKEYA_TRY(tables.set_tokens(key, row.id, length, {}));
     return {};
   });
 }
 
 Result<SessionRow> Catalogue::find(const std::string& owner, const std::string& id) {
-  return guarded([&]() -> Result<SessionRow> {
+  return database_->run([&](SQLite::Database& connection) -> Result<SessionRow> {
     SQLite::Statement statement(
-        store_->database,
+        connection,
         fmt::format("SELECT {} FROM sessions WHERE owner = ? AND id = ? AND model = ?", kColumns));
     statement.bindNoCopy(1, owner);
     statement.bindNoCopy(2, id);
@@ -319,9 +258,9 @@ Result<SessionRow> Catalogue::find(const std::string& owner, const std::string& 
 }
 
 Result<std::vector<SessionRow>> Catalogue::list(const std::string& owner, std::int64_t most) {
-  return guarded([&]() -> Result<std::vector<SessionRow>> {
+  return database_->run([&](SQLite::Database& connection) -> Result<std::vector<SessionRow>> {
     SQLite::Statement statement(
-        store_->database,
+        connection,
         fmt::format("SELECT {} FROM sessions WHERE owner = ? AND model = ? ORDER BY used DESC, key "
                     "DESC LIMIT ?",
                     kColumns));
@@ -338,11 +277,12 @@ Result<std::vector<SessionRow>> Catalogue::list(const std::string& owner, std::i
 }
 
 Result<std::vector<TokenId>> Catalogue::tokens(const std::string& owner, const std::string& id) {
-  return guarded([&]() -> Result<std::vector<TokenId>> {
-    const auto session = store_->find(owner, id, model_);
+  return database_->run([&](SQLite::Database& connection) -> Result<std::vector<TokenId>> {
+    const Tables tables{connection, model_};
+    const auto session = tables.find(owner, id);
     if (!session) return Unexpected(no_such_session(id));
     SQLite::Statement statement(
-        store_->database, "SELECT begin, ids FROM session_tokens WHERE session = ? ORDER BY begin");
+        connection, "SELECT begin, ids FROM session_tokens WHERE session = ? ORDER BY begin");
     statement.bind(1, session->first);
     std::vector<TokenId> tokens;
     while (statement.executeStep()) {
@@ -361,20 +301,19 @@ Status Catalogue::set_tokens(const std::string& owner,
                              const std::string& id,
                              std::int64_t length,
                              std::span<const TokenId> ids) {
-  return guarded([&]() -> Status {
-    SQLite::Transaction transaction(store_->database);
-    const auto session = store_->find(owner, id, model_);
+  return database_->run([&](SQLite::Database& connection) -> Status {
+    const Tables tables{connection, model_};
+    const auto session = tables.find(owner, id);
     if (!session) return Unexpected(no_such_session(id));
     KAKEYA_TRY(check_length(length, session->second));
-    KAKEYA_TRY(store_->set_tokens(session->first, id, length, ids));
-    transaction.commit();
+    KAKEYA_TRY(tables.set_tokens(session->first, id, length, ids));
     return {};
   });
 }
 
 Status Catalogue::remove(const std::string& owner, const std::string& id) {
-  return guarded([&]() -> Status {
-    SQLite::Statement statement(store_->database,
+  return database_->run([&](SQLite::Database& connection) -> Status {
+    SQLite::Statement statement(connection,
                                 "DELETE FROM sessions WHERE owner = ? AND id = ? AND model = ?");
     statement.bindNoCopy(1, owner);
     statement.bindNoCopy(2, id);
@@ -385,9 +324,9 @@ Status Catalogue::remove(const std::string& owner, const std::string& id) {
 }
 
 Result<std::vector<SessionRow>> Catalogue::unused_since(double before, std::int64_t most) {
-  return guarded([&]() -> Result<std::vector<SessionRow>> {
+  return database_->run([&](SQLite::Database& connection) -> Result<std::vector<SessionRow>> {
     SQLite::Statement statement(
-        store_->database,
+        connection,
         fmt::format("SELECT {} FROM sessions WHERE model = ? AND used < ? ORDER BY used LIMIT ?",
                     kColumns));
     statement.bindNoCopy(1, model_);
@@ -403,8 +342,8 @@ Result<std::vector<SessionRow>> Catalogue::unused_since(double before, std::int6
 }
 
 Result<std::int64_t> Catalogue::count() {
-  return guarded([&]() -> Result<std::int64_t> {
-    SQLite::Statement statement(store_->database, "SELECT COUNT(*) FROM sessions WHERE model = ?");
+  return database_->run([&](SQLite::Database& connection) -> Result<std::int64_t> {
+    SQLite::Statement statement(connection, "SELECT COUNT(*) FROM sessions WHERE model = ?");
     statement.bindNoCopy(1, model_);
     statement.executeStep();
     return statement.getColumn(0).getInt64();

@@ -1,6 +1,5 @@
 // The catalogue of sessions: who has which, and the tokens of each, in SQLite. With a folder it
-// survives its process: whatever a call has returned from is there after kill -9 (write-ahead log;
-// a machine that loses power may lose the last moments, never the rest).
+// survives its process (database.h).
 //
 //   sessions        id, owner, model, label, parent, mode, stop ids, token count, made, used
 //   session_tokens  pieces of a session's tokens, in order
@@ -9,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +18,8 @@
 #include "service/sessions/session_mode.h"
 
 namespace kakeya::service {
+
+class Database;
 
 struct SessionRow {
   std::string id;
@@ -33,8 +33,8 @@ struct SessionRow {
   double used = 0.0;                   // when something of it changed
 };
 
-// Thread-safe. Errors of all calls, beside those named: kUnavailable if the disk refuses, and
-// kDataLoss for a damaged file; each is one line that names the file. Nothing has changed then.
+// Thread-safe. Errors of all calls, beside those named: as Database::run(). Nothing has changed
+// then.
 class Catalogue {
  public:
   // Tokens of a piece before the next one begins: what one more token rewrites at most.
@@ -42,8 +42,7 @@ class Catalogue {
 
   // Opens the catalogue of a folder, which is made if it is not there; in memory if `folder` is
   // empty. Sessions of other models than `model` (Engine::model_fingerprint) stay as they are and
-  // are not shown. `most_sessions`: of one owner. Errors: kUnavailable also while another process
-  // has the folder.
+  // are not shown. `most_sessions`: of one owner. Errors: as Database::open().
   static Result<std::unique_ptr<Catalogue>> open(const std::string& folder,
                                                  std::string model,
                                                  std::int64_t most_sessions);
@@ -78,17 +77,11 @@ class Catalogue {
   Result<std::int64_t> count();
 
  private:
-  struct Store;
-  Catalogue(std::unique_ptr<Store> store, std::string model, std::int64_t most_sessions);
-
-  template <typename Call>
-  auto guarded(const Call& call) -> decltype(call());
-  Status add_locked(const SessionRow& row);
+  Catalogue(std::unique_ptr<Database> database, std::string model, std::int64_t most_sessions);
 
   const std::string model_;
   const std::int64_t most_sessions_;
-  std::mutex mutex_;
-  std::unique_ptr<Store> store_;  // under mutex_
+  std::unique_ptr<Database> database_;
 };
 
 }  // namespace kakeya::service

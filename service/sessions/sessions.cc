@@ -16,8 +16,10 @@ constexpr std::size_t kMostIdBytes = 128;
 constexpr std::size_t kMostLabelBytes = 256;
 constexpr std::size_t kMostStopIds = 1024;
 
-// Closing waits so long for an operation whose client has just gone.
+// Closing waits so long for an operation whose client has just gone, and everybody for the pass of
+// one whose client is known to have.
 constexpr std::chrono::seconds kCloseWait{1};
+constexpr std::chrono::seconds kEndWait{30};
 constexpr std::chrono::milliseconds kLongestSweepPause{5000};
 constexpr std::int64_t kMostSwept = 64;  // at a time
 
@@ -57,12 +59,24 @@ SessionHold::~SessionHold() {
   sessions_.changed_.notify_all();
 }
 
+void SessionHold::release_soon() {
+  const std::lock_guard lock(sessions_.mutex_);
+  sessions_.busy_[{owner_, id_}] = true;
+  sessions_.changed_.notify_all();
+}
+
+SessionRun::~SessionRun() {
+  ticket_.reset();
+  if (hold_ != nullptr) hold_->release_soon();
+}
+
 Status SessionRun::take(std::vector<GeneratedToken>& tokens) {
   if (finished_) return {};
   Status taken = take_mail(tokens);
   if (!taken) finished_ = true;
   if (finished_) {
     ticket_.reset();
+    hold_->release_soon();
     hold_.reset();
   }
   return taken;
@@ -138,19 +152,21 @@ Sessions::~Sessions() {
   if (sweeper_.joinable()) sweeper_.join();
 }
 
-Outcome<std::unique_ptr<SessionHold>> Sessions::hold(const std::string& owner,
+Outcome<std::shared_ptr<SessionHold>> Sessions::hold(const std::string& owner,
                                                      const std::string& id,
                                                      std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  const auto is_free = [&] { return !busy_.contains({owner, id}); };
-  if (!changed_.wait_for(lock, wait, is_free)) {
+  const auto now = std::chrono::steady_clock::now();
+  for (auto busy = busy_.find({owner, id}); busy != busy_.end(); busy = busy_.find({owner, id})) {
+    const auto until = now + (busy->second ? std::chrono::milliseconds(kEndWait) : wait);
+    if (changed_.wait_until(lock, until) == std::cv_status::no_timeout) continue;
     return tl::unexpected(Refusal{
         .status = StatusCode::kFailedPrecondition,
         .message = fmt::format("session '{}' is busy: expected one operation at a time", id),
         .code = kSessionBusy});
   }
-  busy_.insert({owner, id});
-  return std::make_unique<SessionHold>(*this, owner, id);
+  busy_.emplace(std::pair{owner, id}, false);
+  return std::make_shared<SessionHold>(*this, owner, id);
 }
 
 Outcome<Sessions::Opened> Sessions::open_session(const std::string& owner, const std::string& id) {

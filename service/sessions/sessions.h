@@ -12,10 +12,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -61,11 +61,16 @@ struct SessionRunResult {
 
 class Sessions;
 
-// The right to change a session, until it goes.
+// The right to change a session, until it goes: when the client is done with an operation, and the
+// scheduler with its request.
 class SessionHold {
  public:
   SessionHold(Sessions& sessions, std::string owner, std::string id);
   ~SessionHold();
+
+  // The client is done: whoever comes waits for the scheduler, which is quick.
+  void release_soon();
+
   SessionHold(const SessionHold&) = delete;
   SessionHold& operator=(const SessionHold&) = delete;
 
@@ -82,6 +87,10 @@ class SessionHold {
 // finished, what take() has given stays in the session, and no more.
 class SessionRun {
  public:
+  ~SessionRun();
+  SessionRun(const SessionRun&) = delete;
+  SessionRun& operator=(const SessionRun&) = delete;
+
   // Adds what has come since, which is in the catalogue when this returns. Never waits. Errors:
   // that of the request, if one ended it; as Catalogue::set_tokens().
   Status take(std::vector<GeneratedToken>& tokens);
@@ -97,7 +106,7 @@ class SessionRun {
   Status keep(std::span<const TokenId> ids);
 
   Catalogue* catalogue_ = nullptr;
-  std::unique_ptr<SessionHold> hold_;
+  std::shared_ptr<SessionHold> hold_;
   std::int64_t length_ = 0;             // of the session's tokens in the catalogue
   std::vector<TokenId> appended_ = {};  // that become the session's when they were run
   std::shared_ptr<Mailbox> mailbox_;    // null: nothing is run
@@ -175,13 +184,14 @@ class Sessions {
   Sessions(Engine& engine, Driver& driver, const SessionsOptions& options, std::size_t most_unread);
 
   struct Opened {
-    std::unique_ptr<SessionHold> hold;
+    std::shared_ptr<SessionHold> hold;
     SessionRow row;
     SessionOptions options;
     std::vector<TokenId> tokens;
   };
-  // The right to change a session, there or not. Errors: "session_busy", after waiting so long.
-  Outcome<std::unique_ptr<SessionHold>> hold(const std::string& owner,
+  // The right to change a session, there or not. Errors: "session_busy", after waiting so long for
+  // a client that is not done.
+  Outcome<std::shared_ptr<SessionHold>> hold(const std::string& owner,
                                              const std::string& id,
                                              std::chrono::milliseconds wait = {});
   Outcome<Opened> open_session(const std::string& owner, const std::string& id);
@@ -200,8 +210,9 @@ class Sessions {
   std::unique_ptr<Catalogue> catalogue_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::set<std::pair<std::string, std::string>> busy_;  // owner and id; under mutex_
-  bool stopping_ = false;                               // under mutex_
+  // By owner and id; whether its client is done. Under mutex_.
+  std::map<std::pair<std::string, std::string>, bool> busy_;
+  bool stopping_ = false;  // under mutex_
   std::atomic<std::int64_t> expired_ = 0;
   std::thread sweeper_;  // ends sessions that nobody uses; last: it uses the others
 };

@@ -8,7 +8,7 @@
 namespace kakeya::service {
 
 struct SessionsOptions {
-  std::string folder = {};            // of the catalogue; empty: in memory
+  std::string folder = {};            // of catalogue and kept texts; empty: in memory
   std::int64_t most_sessions = 1024;  // of one owner
   // The time after which a session that nobody used ends. 0: never.
   std::chrono::duration<double> idle_limit{0.0};

@@ -94,7 +94,7 @@ TEST_F(Priorities, EqualsWait) {
   EXPECT_EQ(scheduler_->statistics().preemptions, 0);
 }
 
-// What it had run comes back from the prompt cache, so that little of it is run again.
+// The rows that it had run come back from the prompt cache, so that little of it is run again.
 TEST_F(Priorities, APreemptedRequestGoesOnFromThePromptCache) {
   open(1, std::uint64_t{256} << 20);
   add(request_of(1, 0, 200));

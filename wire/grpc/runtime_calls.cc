@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire/grpc/messages.h"
+#include "wire/grpc/runtime_messages.h"
 
 namespace kakeya::wire {
 namespace {

@@ -71,8 +71,6 @@ class Exchange {
   std::string_view body() const { return request_.body(); }
   std::string_view path() const { return path_; }
   const Route* route() const { return found_.route; }  // null: there is none
-  // The state of the route's dialect; null: it has none.
-  DialectState* state() const { return found_.state; }
   // The page's that sent it, if that may read answers; or empty.
   const std::string& origin() const { return origin_; }
   const Deadline& deadline() const { return deadline_; }

@@ -54,7 +54,7 @@ RouteTable::Found RouteTable::find(std::string_view path, http::verb verb) const
       if (!fits(route, path)) continue;
       if (found == nullptr || (route.verb == asked && found->verb != asked)) found = &route;
     }
-    if (found != nullptr) return {found, dialect.error_body, dialect.state.get()};
+    if (found != nullptr) return {found, dialect.error_body};
   }
   return {nullptr, dialects_.front().error_body};
 }

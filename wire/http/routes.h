@@ -2,7 +2,6 @@
 #pragma once
 
 #include <boost/beast/http/verb.hpp>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,18 +28,11 @@ struct Route {
   bool is_quiet = false;  // is asked for all the time, which says little
 };
 
-// State that the routes of a dialect share: its dialect says of which class. Thread-safe.
-class DialectState {
- public:
-  virtual ~DialectState() = default;
-};
-
 // The routes that clients of one API ask for, and how it says what is wrong. A path may have a
 // route for each verb.
 struct Dialect {
   std::span<const Route> routes;
   ErrorBody error_body;
-  std::shared_ptr<DialectState> state = {};  // null: none
 };
 
 // Immutable; from any thread.
@@ -53,7 +45,6 @@ class RouteTable {
   struct Found {
     const Route* route = nullptr;  // null: there is none
     ErrorBody error_body;
-    DialectState* state = nullptr;  // of the route's dialect
   };
   // The route of a path for this verb, or one for another verb if it has none for this one.
   Found find(std::string_view path,

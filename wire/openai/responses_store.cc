@@ -1,72 +1,77 @@
 #include "wire/openai/responses_store.h"
 
-#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "service/json_text.h"
 
 namespace kakeya::openai {
 namespace {
 
-// A little more than the texts, so that many small ones count too.
-std::size_t bytes_of(const StoredResponse& response) {
-  std::size_t bytes = sizeof(StoredResponse) + response.json.size();
-  for (const auto& [id, json] : response.items) bytes += sizeof(json) + id.size() + json.size();
-  for (const ChatMessage& message : response.messages) {
-    bytes += sizeof(ChatMessage) + message.content.size() + message.reasoning.size() +
-             message.tool_call_id.size() + message.name.size();
-    for (const ToolCall& call : message.tool_calls) {
-      bytes += sizeof(ToolCall) + call.name.size() + call.arguments.size() + call.id.size();
-    }
+using nlohmann::ordered_json;
+
+ordered_json message_json(const ChatMessage& message) {
+  ordered_json calls = ordered_json::array();
+  for (const ToolCall& call : message.tool_calls) {
+    calls.push_back({{"name", call.name}, {"arguments", call.arguments}, {"id", call.id}});
   }
-  return bytes;
+  return {{"role", message.role},           {"content", message.content},
+          {"tool_calls", std::move(calls)}, {"tool_call_id", message.tool_call_id},
+          {"name", message.name},           {"reasoning", message.reasoning}};
+}
+
+ChatMessage message_of(const ordered_json& json) {
+  ChatMessage message = {.role = json.at("role"), .content = json.at("content")};
+  for (const ordered_json& call : json.at("tool_calls")) {
+    message.tool_calls.push_back(
+        {.name = call.at("name"), .arguments = call.at("arguments"), .id = call.at("id")});
+  }
+  message.tool_call_id = json.at("tool_call_id");
+  message.name = json.at("name");
+  message.reasoning = json.at("reasoning");
+  return message;
+}
+
+// Throws what nlohmann::json throws for a text that put() did not write.
+StoredResponse response_of(const std::string& text) {
+  const ordered_json json = ordered_json::parse(text);
+  StoredResponse response = {.json = json.at("response"), .messages = {}};
+  for (const ordered_json& message : json.at("messages")) {
+    response.messages.push_back(message_of(message));
+  }
+  for (const ordered_json& item : json.at("items")) {
+    response.items.emplace_back(item.at(0), item.at(1));
+  }
+  return response;
 }
 
 }  // namespace
 
-void ResponseStore::put(std::string id, std::string owner, StoredResponse response) {
-  const std::size_t bytes = bytes_of(response);
-  auto kept = std::make_shared<const StoredResponse>(std::move(response));
-  const std::lock_guard lock(mutex_);
-  if (const auto old = entries_.find(id); old != entries_.end()) remove(old);
-  if (bytes > most_bytes_ || most_responses_ == 0) return;
-  while (entries_.size() >= most_responses_ || bytes_ + bytes > most_bytes_) {
-    remove(entries_.find(order_.front()));
-  }
-  order_.push_back(id);
-  bytes_ += bytes;
-  entries_.emplace(std::move(id), Entry{.owner = std::move(owner),
-                                        .response = std::move(kept),
-                                        .bytes = bytes,
-                                        .place = std::prev(order_.end())});
+Status ResponseStore::put(const std::string& id,
+                          const std::string& owner,
+                          const StoredResponse& response) {
+  ordered_json messages = ordered_json::array();
+  for (const ChatMessage& message : response.messages) messages.push_back(message_json(message));
+  ordered_json items = ordered_json::array();
+  for (const auto& [item, json] : response.items) items.push_back({item, json});
+  return texts_.put(owner, id,
+                    service::json_text({{"response", response.json},
+                                        {"messages", std::move(messages)},
+                                        {"items", std::move(items)}}));
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view id,
-                                                          std::string_view owner) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(id);
-  return found != entries_.end() && found->second.owner == owner ? found->second.response : nullptr;
+                                                          const std::string& owner) const {
+  const auto text = texts_.find(owner, std::string(id));
+  if (!text) return nullptr;
+  try {
+    return std::make_shared<const StoredResponse>(response_of(*text));
+  } catch (const ordered_json::exception&) {
+    return nullptr;
+  }
 }
 
-bool ResponseStore::erase(std::string_view id, std::string_view owner) {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(id);
-  if (found == entries_.end() || found->second.owner != owner) return false;
-  remove(found);
-  return true;
-}
-
-std::size_t ResponseStore::size() const {
-  const std::lock_guard lock(mutex_);
-  return entries_.size();
-}
-
-std::size_t ResponseStore::bytes() const {
-  const std::lock_guard lock(mutex_);
-  return bytes_;
-}
-
-void ResponseStore::remove(Entries::iterator entry) {
-  bytes_ -= entry->second.bytes;
-  order_.erase(entry->second.place);
-  entries_.erase(entry);
+bool ResponseStore::erase(const std::string& id, const std::string& owner) {
+  return texts_.remove(owner, id).has_value();
 }
 
 }  // namespace kakeya::openai

@@ -1,19 +1,16 @@
-// Responses that were made, kept in memory: clients ask for them again and go on from them.
+// Responses that were made, kept by the service: clients ask for them again and go on from them.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <list>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "kakeya/chat.h"
-#include "wire/http/routes.h"
+#include "kakeya/status.h"
+#include "service/sessions/kept_texts.h"
 
 namespace kakeya::openai {
 
@@ -27,45 +24,20 @@ struct StoredResponse {
 // Finds a response that whoever asks may see; null: there is none.
 using FindResponse = std::function<std::shared_ptr<const StoredResponse>(std::string_view id)>;
 
-// Thread-safe. The oldest responses go first where there are too many.
-class ResponseStore final : public wire::DialectState {
+// Thread-safe. The texts must outlive it; their limits are its own.
+class ResponseStore {
  public:
-  static constexpr std::size_t kMostResponses = 1024;
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  explicit ResponseStore(service::KeptTexts& texts) : texts_(texts) {}
 
-  explicit ResponseStore(std::size_t most_responses = kMostResponses,
-                         std::size_t most_bytes = kMostBytes)
-      : most_responses_(most_responses), most_bytes_(most_bytes) {}
-
-  // Keeps a response for its owner: the name of a key, or an address. One that is larger than all
-  // may be is not kept.
-  void put(std::string id, std::string owner, StoredResponse response);
-  // The owner's response of this id; null: there is none.
-  std::shared_ptr<const StoredResponse> find(std::string_view id, std::string_view owner) const;
+  // Keeps a response for its owner: the name of a key, or an address. Errors: as KeptTexts::put().
+  Status put(const std::string& id, const std::string& owner, const StoredResponse& response);
+  // The owner's response of this id; null: there is none that can be read.
+  std::shared_ptr<const StoredResponse> find(std::string_view id, const std::string& owner) const;
   // Returns whether the owner had it.
-  bool erase(std::string_view id, std::string_view owner);
-
-  std::size_t size() const;
-  std::size_t bytes() const;  // of all texts
+  bool erase(const std::string& id, const std::string& owner);
 
  private:
-  struct Entry {
-    std::string owner;
-    std::shared_ptr<const StoredResponse> response;
-    std::size_t bytes = 0;
-    std::list<std::string>::iterator place;  // in order_
-  };
-  using Entries = std::map<std::string, Entry, std::less<>>;
-
-  void remove(Entries::iterator entry);
-
-  const std::size_t most_responses_;
-  const std::size_t most_bytes_;
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  Entries entries_ = {};
-  std::list<std::string> order_ = {};  // ids, the oldest first
-  std::size_t bytes_ = 0;
+  service::KeptTexts& texts_;
 };
 
 }  // namespace kakeya::openai

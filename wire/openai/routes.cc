@@ -53,13 +53,12 @@ bool serve_completion(Exchange& exchange) {
   return complete(exchange, read_completion_request(exchange.body()), "cmpl");
 }
 
-// The state of this dialect, which dialect() makes.
-ResponseStore& store_of(Exchange& exchange) {
-  return static_cast<ResponseStore&>(*exchange.state());
+ResponseStore store_of(Exchange& exchange) {
+  return ResponseStore(exchange.service().kept_texts());
 }
 
 bool serve_response(Exchange& exchange) {
-  ResponseStore& store = store_of(exchange);
+  ResponseStore store = store_of(exchange);
   const std::string owner = exchange.client();
   auto wish = read_response_request(exchange.body(),
                                     [&](std::string_view id) { return store.find(id, owner); });
@@ -73,7 +72,10 @@ bool serve_response(Exchange& exchange) {
     wish->conversation.insert(wish->conversation.end(), response.messages.begin(),
                               response.messages.end());
     response.messages = std::move(wish->conversation);
-    store.put(prepared->id, owner, std::move(response));
+    const Status kept = store.put(prepared->id, owner, response);
+    if (kept) return;
+    exchange.service().log().add(service::LogLevel::kWarn, "a response was not kept",
+                                 {{"id", prepared->id}, {"why", kept.error().message()}});
   };
   ResponsesWriter writer(prepared->id, exchange.service().options().model_name, unix_time(),
                          std::move(wish->repeated),
@@ -187,7 +189,7 @@ wire::Dialect dialect() {
                                       {verb::post, "/apply-template", serve_template},
                                       {verb::get, "/tokenizer_info", serve_tokenizer},
                                       {verb::get, "/props", serve_props}};
-  return {kRoutes, error_json, std::make_shared<ResponseStore>()};
+  return {kRoutes, error_json};
 }
 
 }  // namespace kakeya::openai

@@ -1,4 +1,4 @@
-#include "wire/grpc/messages.h"
+#include "wire/grpc/runtime_messages.h"
 
 #include <fmt/format.h>
 
