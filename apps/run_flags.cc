@@ -136,6 +136,9 @@ Status check_flags(const RunFlags& flags) {
   if (!flags.chat && flags.given("--prompt-cache")) {
     return bad_usage("--prompt-cache takes --chat: one answer has nothing to start from");
   }
+  if (!flags.chat && flags.given("--prompt-cache-dir")) {
+    return bad_usage("--prompt-cache-dir takes --chat: one answer has nothing to start from");
+  }
   if (!flags.json && flags.given("--logprobs")) {
     return bad_usage("--logprobs takes --json, which prints them");
   }

@@ -57,8 +57,10 @@ struct ModelFlags {
   // Commands that do not draft leave them.
   std::string draft = "none";
   bool allow_inexact = false;
-  bool fit_memory = false;           // with a limit: EngineOptions::fit_memory
-  std::string prompt_cache = "off";  // commands whose texts begin alike set another default
+  bool fit_memory = false;             // with a limit: EngineOptions::fit_memory
+  std::string prompt_cache = "off";    // commands whose texts begin alike set another default
+  std::string prompt_cache_dir;        // empty: none
+  std::string prompt_cache_dir_bytes;  // empty: the engine's default
 };
 // --model, --memory and --ctx, for commands whose help begins with what everybody needs. Before the
 // functions below, which leave them out then.

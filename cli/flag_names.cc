@@ -9,6 +9,8 @@ constexpr FlagName kFlagNames[] = {
     {"EngineOptions::backend", "--backend"},
     {"EngineOptions::num_threads", "--threads"},
     {"EngineOptions::projection", "--projection"},
+    {"EngineOptions::prompt_cache_bytes", "--prompt-cache"},
+    {"EngineOptions::prompt_cache_dir", "--prompt-cache-dir"},
     {"DraftOptions::source", "--draft"},
     {"DraftOptions::allow_inexact", "--allow-inexact"},
     {"SessionOptions::context", "--ctx"},

@@ -108,6 +108,21 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
           cache.hits);
   counter("kakeya_prompt_cache_tokens_total", "Prompt tokens taken over from the prefix cache",
           cache.tokens);
+  gauge("kakeya_prompt_cache_disk_limit_bytes",
+        "Most bytes of the prefix cache's folder; 0: there is none",
+        static_cast<std::int64_t>(cache.disk_limit_bytes));
+  gauge("kakeya_prompt_cache_disk_bytes", "Bytes of the files of the prefix cache",
+        static_cast<std::int64_t>(cache.disk_bytes));
+  gauge("kakeya_prompt_cache_disk_entries", "Files of the prefix cache", cache.disk_entries);
+  counter("kakeya_prompt_cache_disk_hits_total", "Prompts for which files were read",
+          cache.disk_hits);
+  counter("kakeya_prompt_cache_disk_tokens_total",
+          "Prompt tokens taken over from files of the prefix cache", cache.disk_tokens);
+  counter("kakeya_prompt_cache_disk_written_total", "Files of the prefix cache written",
+          cache.disk_written);
+  counter("kakeya_prompt_cache_disk_dropped_total",
+          "Texts of the prefix cache that were given up before they were written",
+          cache.disk_dropped);
   counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
           static_cast<std::int64_t>(server.lost_log_lines));
   counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",

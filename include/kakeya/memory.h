@@ -54,12 +54,21 @@ struct PromptCacheStatistics {
   std::int64_t lookups = 0;       // texts that were looked up
   std::int64_t hits = 0;          // that began like one it held, and started from there
   std::int64_t tokens = 0;        // which those need not run
+  // Of its folder (EngineOptions::prompt_cache_dir).
+  std::uint64_t disk_limit_bytes = 0;  // most that its files may take; 0: there is none
+  std::uint64_t disk_bytes = 0;        // of the files now
+  std::int64_t disk_entries = 0;       // files now
+  std::int64_t disk_hits = 0;          // texts for which files were read
+  std::int64_t disk_tokens = 0;        // that were not in memory, but in those
+  std::int64_t disk_written = 0;       // files written
+  std::int64_t disk_dropped = 0;       // entries that were given up before they were written
 };
 
 // The part of a text's beginning that the prefix cache has.
 struct CachedPrefix {
-  std::int64_t tokens = 0;  // of its longest entry
-  std::uint64_t bytes = 0;  // that this entry takes with those it goes on from
+  std::int64_t tokens = 0;       // of its longest entry
+  std::uint64_t bytes = 0;       // that this entry takes with those it goes on from
+  std::uint64_t disk_bytes = 0;  // the same of files, with those that are in memory too
 };
 
 }  // namespace kakeya

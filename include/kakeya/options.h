@@ -102,6 +102,13 @@ struct EngineOptions {
   // of what memory_limit leaves beside weights and workspace.
   std::uint64_t prompt_cache_bytes = 0;
   static constexpr std::uint64_t kAutoPromptCache = std::numeric_limits<std::uint64_t>::max();
+  // A folder for what the prompt cache holds, made if it is not there: what memory gives up comes
+  // back from it where that is faster than running it, and a later engine finds it. One engine has
+  // a folder; another one goes without, and says so in a note. Empty: none. open() refuses it
+  // without a prompt cache (kInvalidArgument), or where it takes no files (kUnavailable).
+  std::string prompt_cache_dir = {};
+  // Most bytes of its files: the oldest are deleted, of whatever model.
+  std::uint64_t prompt_cache_dir_bytes = std::uint64_t{8} << 30;
   // Instead of refusing, open() makes the default session smaller until it fits, by a ladder:
   // exact things first, then precision, then old rows (docs/memory.md). What `session` asks for
   // explicitly stays. Engine::memory_plan() says what became of it. Where drafts are given up the
@@ -123,7 +130,7 @@ struct EngineOptions {
   bool weights_cache_trust = false;
   // Called now and then while loading, with bytes done and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
-  // Called while loading with a line on what was asked for and is done without; may be empty.
+  // Called with a line on what is done without: while loading, or by any thread; may be empty.
   std::function<void(const std::string& note)> on_note = {};
 };
 

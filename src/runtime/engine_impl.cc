@@ -324,13 +324,13 @@ Status EngineImpl::load(Sources sources) {
     KAKEYA_ASSIGN_OR_RETURN(projection_, load_weights(*sources.projection, projection_dir_,
                                                       progress, loaded, load_projection));
   }
-  open_prompt_cache(need);
+  KAKEYA_TRY(open_prompt_cache(need));
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
   if (config_.hidden_size_per_layer_input > 0) source_ = std::move(sources.target);
   return keep_blocks_exact();
 }
 
-void EngineImpl::open_prompt_cache(const Footprint& need) {
+Status EngineImpl::open_prompt_cache(const Footprint& need) {
   std::uint64_t bytes = options_.prompt_cache_bytes;
   if (bytes == EngineOptions::kAutoPromptCache) {
     const bool is_host = backend_->memory().is_host();
@@ -340,7 +340,20 @@ void EngineImpl::open_prompt_cache(const Footprint& need) {
                                     : 0;  // these lie in the device's memory, the cache does not
     bytes = (options_.memory_limit - std::min(fixed, options_.memory_limit)) / 4;
   }
-  if (bytes > 0) prompt_cache_ = std::make_unique<PromptCache>(bytes, budget_);
+  std::unique_ptr<PrefixFiles> files;
+  if (!options_.prompt_cache_dir.empty()) {
+    if (bytes == 0) {
+      return invalid_argument("EngineOptions::prompt_cache_dir needs a prompt cache, but {} is 0",
+                              "EngineOptions::prompt_cache_bytes");
+    }
+    KAKEYA_ASSIGN_OR_RETURN(
+        files, PrefixFiles::open(options_.prompt_cache_dir, options_.prompt_cache_dir_bytes,
+                                 tables_->text(), options_.on_note));
+  }
+  if (bytes > 0) {
+    prompt_cache_ = std::make_unique<PromptCache>(bytes, budget_, std::move(files));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(DraftMask mask) {

@@ -209,7 +209,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   Status fit_session(const Sources& sources);
   Status load(Sources sources);
   // If one is wanted; `need`: of weights and the default session.
-  void open_prompt_cache(const Footprint& need);
+  Status open_prompt_cache(const Footprint& need);
   // The weights at `path` as `load`, a function of a WeightLoader, loads them, through the weights
   // cache if one is wanted.
   struct LoadedBytes {

@@ -7,13 +7,24 @@
 
 namespace kakeya {
 
-PromptCache::PromptCache(std::uint64_t limit_bytes, MemoryBudget& budget)
-    : limit_(limit_bytes), budget_(budget) {
+PromptCache::PromptCache(std::uint64_t limit_bytes,
+                         MemoryBudget& budget,
+                         std::unique_ptr<PrefixFiles> files)
+    : limit_(limit_bytes), budget_(budget), files_(std::move(files)) {
   budget_.set_reclaimer(this);
+  if (files_ != nullptr) writer_ = std::thread([this] { write_entries(); });
 }
 
 PromptCache::~PromptCache() {
   budget_.set_reclaimer(nullptr);
+  if (writer_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      closes_ = true;
+    }
+    has_work_.notify_all();
+    writer_.join();
+  }
   while (evict_oldest()) continue;
 }
 
@@ -21,7 +32,10 @@ PromptCache::Cursor::Cursor(PromptCache& cache, const SnapshotKey& key) : cache_
   const std::lock_guard lock(cache_.mutex_);
   auto& modes = cache_.modes_;
   auto mode = std::ranges::find(modes, key, &Mode::key);
-  if (mode == modes.end()) mode = modes.emplace(modes.end(), key);
+  if (mode == modes.end()) {
+    const PrefixFiles* const files = cache_.files_.get();
+    mode = modes.emplace(modes.end(), key, files == nullptr ? 0 : files->mode_of(key));
+  }
   mode_ = &*mode;
   mode_->tree.attach(place_);
 }
@@ -54,7 +68,14 @@ PromptCacheStatistics PromptCache::statistics() const {
           .entries = num_entries_,
           .lookups = lookups_,
           .hits = hits_,
-          .tokens = tokens_};
+          .tokens = tokens_,
+          .disk_limit_bytes = files_ == nullptr ? 0 : files_->limit(),
+          .disk_bytes = files_ == nullptr ? 0 : files_->bytes(),
+          .disk_entries = files_ == nullptr ? 0 : files_->num_files(),
+          .disk_hits = file_hits_,
+          .disk_tokens = file_tokens_,
+          .disk_written = written_,
+          .disk_dropped = dropped_};
 }
 
 PromptCache::Match PromptCache::find(Cursor& cursor,
@@ -113,6 +134,7 @@ PromptCache::Start PromptCache::take(Cursor& cursor, const SessionParts& parts) 
   const Position held = parts.timeline->position();
   const Position most = std::ssize(tokens) - 1;
   if (most < held + kLeastGain) return {};
+  if (files_ != nullptr) read_files(cursor, parts);
   std::unique_lock lock(mutex_);
   ++lookups_;
   const Match match = find(cursor, parts, tokens, held + kLeastGain, most);
@@ -160,7 +182,8 @@ void PromptCache::put(Cursor& cursor, const SessionParts& parts) {
   Entry* const parent = rows.parent == nullptr ? nullptr : match.entry;
   const Position begin = parent == nullptr ? 0 : match.length;
   begin_copy(parent);
-  std::optional<Memory> memory = allocate(rows_bytes(parts, rows), length - begin, parent);
+  const std::uint64_t row_bytes = rows_bytes(parts, rows);
+  std::optional<Memory> memory = allocate(row_bytes, length - begin, parent);
   if (memory) {
     rows.memory = std::move(memory->rows);
     lock.unlock();
@@ -173,7 +196,9 @@ void PromptCache::put(Cursor& cursor, const SessionParts& parts) {
   if (length < find(cursor, parts, tokens, 1, length).length + kLeastGain) {
     memory->rows = std::move(rows.memory);
   } else {
-    add(cursor, tokens, begin, std::move(rows), parent, *memory);
+    Entry& entry = add(*cursor.mode_, cursor.place_, tokens, begin, std::move(rows), row_bytes,
+                       parent, *memory);
+    name_entry(entry, tokens);
     parts.timeline->mark(length);
   }
   give_back(*memory);
@@ -219,16 +244,19 @@ void PromptCache::give_back(Memory& memory) {
   }
 }
 
-void PromptCache::add(Cursor& cursor,
-                      std::span<const TokenId> tokens,
-                      Position begin,
-                      SessionRows rows,
-                      Entry* parent,
-                      Memory& memory) {
+PromptCache::Entry& PromptCache::add(Mode& mode,
+                                     TokenTree::Cursor& place,
+                                     std::span<const TokenId> tokens,
+                                     Position begin,
+                                     SessionRows rows,
+                                     std::uint64_t row_bytes,
+                                     Entry* parent,
+                                     Memory& memory) {
   auto* const entry = new (memory.entry.data()) Entry;
   entry->memory = std::move(memory.entry);
   entry->rows = std::move(rows);
-  entry->mode = cursor.mode_;
+  entry->row_bytes = row_bytes;
+  entry->mode = &mode;
   const auto own = tokens.subspan(static_cast<std::size_t>(begin));
   const std::span<TokenId> copy(reinterpret_cast<TokenId*>(entry + 1), own.size());
   std::ranges::copy(own, copy.begin());
@@ -239,7 +267,7 @@ void PromptCache::add(Cursor& cursor,
       (parent == nullptr ? 0 : parent->chain_bytes) + entry->memory.size() +
       entry->rows.memory.size() +
       TokenTree::kMostNewNodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes);
-  cursor.mode_->tree.insert(*entry, cursor.place_, memory.nodes);
+  mode.tree.insert(*entry, place, memory.nodes);
   if (parent != nullptr) {
     parent->is_common = parent->is_common || parent->holds > 0;
     hold(*parent);
@@ -247,6 +275,7 @@ void PromptCache::add(Cursor& cursor,
   ++num_entries_;
   entry->used = ++clock_;
   add_idle(*entry);
+  return *entry;
 }
 
 void PromptCache::begin_copy(Entry* entry) {
@@ -304,6 +333,7 @@ bool PromptCache::evict_oldest() {
 }
 
 void PromptCache::erase(Entry& idle) {
+  unname(idle);
   remove_idle(idle);
   if (idle.parent != nullptr) release(*parent_of(idle));
   TokenTree& tree = idle.mode->tree;
@@ -336,24 +366,36 @@ PromptCache::Entry* PromptCache::longest_beginning(const SnapshotKey& key,
 CachedPrefix PromptCache::look_up(const SnapshotKey& key, std::span<const TokenId> tokens) {
   const std::lock_guard lock(mutex_);
   const Entry* entry = longest_beginning(key, tokens);
-  if (entry == nullptr) return {};
-  CachedPrefix prefix = {.tokens = entry->length()};
+  CachedPrefix prefix;
+  if (entry != nullptr) prefix.tokens = entry->length();
   for (; entry != nullptr; entry = parent_of(*entry)) {
     prefix.bytes += entry->memory.size() + entry->rows.memory.size();
   }
+  if (files_ != nullptr) look_up_files(files_->mode_of(key), tokens, prefix);
   return prefix;
 }
 
 std::uint64_t PromptCache::forget(const SnapshotKey& key,
                                   std::span<const TokenId> tokens,
                                   Position keep) {
-  const std::lock_guard lock(mutex_);
-  const std::uint64_t before = bytes_;
+  std::unique_lock lock(mutex_);
+  std::uint64_t freed = 0;
   while (Entry* const entry = longest_beginning(key, tokens)) {
-    if (entry->holds > 0 || entry->is_common || entry->length() <= keep) break;
+    if (entry->is_common || entry->length() <= keep) break;
+    const bool written = !writing_.is_none() && writing_ == entry->name;
+    if (written && writing_holds_) {
+      stop_writing(lock);
+      continue;
+    }
+    if (entry->holds > 0) break;
+    writing_forgotten_ = writing_forgotten_ || written;
+    entry->waits = false;
+    const std::uint64_t before = bytes_;
     erase(*entry);
+    freed += before - bytes_;
   }
-  return before - bytes_;
+  if (files_ != nullptr) freed += forget_files(files_->mode_of(key), tokens, keep);
+  return freed;
 }
 
 void PromptCache::remove_unused_modes() {
@@ -366,6 +408,7 @@ bool PromptCache::reclaim(std::uint64_t missing) {
   if (bytes_ < missing) return false;
   if (evict_oldest()) return true;
   if (copying_ == 0) return false;
+  gives_way_ = true;
   copied_.wait(lock, [&, before = copies_] { return copies_ != before; });
   return true;
 }

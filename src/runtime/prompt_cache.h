@@ -18,23 +18,34 @@
 // The cost of a session's turn here does not grow with its text: entries are found by a tree of
 // tokens (TokenTree), in which a cursor of the session remembers how far it has been compared.
 //
-// Thread-safe. Order of locks: the cache's, then the budget's; under the cache's lock nothing is
-// allocated that may ask the cache for memory. Rows are copied without the lock, and an entry that
-// is being copied stays.
+// With a folder (PrefixFiles) a thread of the cache writes each entry there, and a session whose
+// text reaches further in files than in memory brings these back as entries first, where reading
+// is faster than running by the speeds seen so far.
+//
+// Thread-safe. Order of locks: the cache's, then the files' and the budget's; under the cache's
+// lock nothing is allocated that may ask the cache for memory. Rows are copied without the lock,
+// and an entry that is being copied stays.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "base/memory_budget.h"
 #include "formats/snapshot_file.h"
 #include "kakeya/memory.h"
 #include "kakeya/types.h"
+#include "runtime/prefix_files.h"
 #include "runtime/session_parts.h"
 #include "runtime/session_rows.h"
 #include "runtime/token_tree.h"
@@ -52,9 +63,11 @@ class PromptCache final : public MemoryReclaimer {
   static constexpr Position kLeastGain = 16;
 
   // Makes itself the budget's reclaimer until it is destroyed, so no other thread may allocate
-  // then. At most `limit_bytes` are held.
-  PromptCache(std::uint64_t limit_bytes, MemoryBudget& budget);
-  // No cursor may be left.
+  // then. At most `limit_bytes` are held. `files` may be null.
+  PromptCache(std::uint64_t limit_bytes,
+              MemoryBudget& budget,
+              std::unique_ptr<PrefixFiles> files = nullptr);
+  // No cursor may be left. Waits until what it holds is in the files.
   ~PromptCache() override;
   PromptCache(const PromptCache&) = delete;
   PromptCache& operator=(const PromptCache&) = delete;
@@ -90,6 +103,9 @@ class PromptCache final : public MemoryReclaimer {
   // given up: nothing happens otherwise.
   void put(Cursor& cursor, const SessionParts& parts);
 
+  // Counts a prompt that was run, for the choice between reading and running.
+  void note_run(std::int64_t rows, double seconds);
+
   // The longest entry that is a beginning of the tokens, for sessions of this key.
   CachedPrefix look_up(const SnapshotKey& key, std::span<const TokenId> tokens);
   // Forgets entries that are beginnings of the tokens, the longest first, down to `keep` tokens or
@@ -105,6 +121,8 @@ class PromptCache final : public MemoryReclaimer {
   std::uint64_t bytes() const;
   std::int64_t num_entries() const;
   PromptCacheStatistics statistics() const;
+  // Waits until everything in memory is in the files, or was not taken by them. For tests.
+  void flush_files();
   // The cost of all look-ups so far: tokens compared, nodes and entries visited. For tests.
   std::uint64_t lookup_cost() const;
 
@@ -119,15 +137,19 @@ class PromptCache final : public MemoryReclaimer {
     std::uint64_t used = 0;         // when, by clock_
     int holds = 0;                  // entries whose parent it is, and copies that are being made
     bool is_common = false;         // several texts were seen to go on from it
+    bool waits = false;             // to be written to its file
+    PrefixName name;                // of its file; none without files
+    std::uint64_t row_bytes = 0;    // of rows.memory, without what it was rounded up by
     // Neighbours among the entries without holds.
     Entry* older = nullptr;
     Entry* newer = nullptr;
   };
   // Sessions of one key. There as long as a cursor or an entry of it.
   struct Mode {
-    explicit Mode(const SnapshotKey& session_key) : key(session_key) {}
+    Mode(const SnapshotKey& session_key, std::uint64_t mode) : key(session_key), in_files(mode) {}
 
     const SnapshotKey key;
+    const std::uint64_t in_files;  // PrefixFiles::mode_of()
     TokenTree tree;
   };
   static Entry* parent_of(const Entry& entry) { return static_cast<Entry*>(entry.parent); }
@@ -162,14 +184,16 @@ class PromptCache final : public MemoryReclaimer {
   std::optional<Memory> allocate(std::uint64_t rows, Position num_tokens, const Entry* parent);
   // Gives back what is left of it.
   void give_back(Memory& memory);
-  // Adds the entry of these tokens, which the cursor was just moved over; the first `begin` of them
+  // Adds the entry of these tokens, which the place was just moved over; the first `begin` of them
   // are the parent's, which may be null.
-  void add(Cursor& cursor,
-           std::span<const TokenId> tokens,
-           Position begin,
-           SessionRows rows,
-           Entry* parent,
-           Memory& memory);
+  Entry& add(Mode& mode,
+             TokenTree::Cursor& place,
+             std::span<const TokenId> tokens,
+             Position begin,
+             SessionRows rows,
+             std::uint64_t row_bytes,
+             Entry* parent,
+             Memory& memory);
   // Begin and end a copy: between the two, rows are copied without the lock and `entry`, if not
   // null, stays.
   void begin_copy(Entry* entry);
@@ -190,8 +214,41 @@ class PromptCache final : public MemoryReclaimer {
   // Forgets modes without entries and cursors.
   void remove_unused_modes();
 
+  // What follows is about files (prompt_cache_files.cc). These are called with the lock held:
+  // gives a new entry its name, and has it written unless it is in the files.
+  void name_entry(Entry& entry, std::span<const TokenId> tokens);
+  // Notes that an entry is given up.
+  void unname(const Entry& entry);
+  static PrefixRecord record_of(const Entry& entry, std::span<const TokenId> tokens);
+  static std::vector<TokenId> text_of(const Entry& entry);
+  // Files to be read for an entry, its own first and then those of parents that are not in memory;
+  // nothing if one is missing.
+  std::vector<PrefixFiles::File> chain_of(PrefixName name) const;
+  bool reading_pays(std::uint64_t bytes, Position tokens) const;
+  // The writer. One entry: unlocks while it writes.
+  void write_entries();
+  void write_entry(std::unique_lock<std::mutex>& lock, Entry& entry);
+  // Gives up what is being written, and waits until nothing of it is held.
+  void stop_writing(std::unique_lock<std::mutex>& lock);
+  // As look_up() and forget(), of files.
+  void look_up_files(std::uint64_t mode, std::span<const TokenId> tokens, CachedPrefix& prefix);
+  std::uint64_t forget_files(std::uint64_t mode, std::span<const TokenId> tokens, Position keep);
+  // Without the lock: makes entries of files whose texts the session's begins with, if they reach
+  // further than it and memory do, and reading them pays.
+  void read_files(Cursor& cursor, const SessionParts& parts);
+  // Makes an entry of one file, whose parent must be in memory. Errors: kDataLoss for contents that
+  // no session of this kind has, kResourceExhausted without memory; those of PrefixFiles::read().
+  Status read_file(Mode& mode, const SessionParts& parts, const PrefixFiles::File& file);
+  Status check_contents(const SessionParts& parts,
+                        const PrefixFiles::File& file,
+                        std::span<const TokenId> text,
+                        const Entry* parent,
+                        std::uint64_t bytes,
+                        SessionRows& rows) const;
+
   const std::uint64_t limit_;
   MemoryBudget& budget_;
+  const std::unique_ptr<PrefixFiles> files_;  // null: none
   mutable std::mutex mutex_;
   std::condition_variable copied_;
   std::list<Mode> modes_;
@@ -207,6 +264,26 @@ class PromptCache final : public MemoryReclaimer {
   std::uint64_t clock_ = 0;
   std::int64_t copying_ = 0;
   std::uint64_t copies_ = 0;  // that were made
+  // Of files.
+  std::unordered_map<PrefixName, Entry*, HashPrefixName> names_;
+  std::deque<PrefixName> to_write_;
+  std::condition_variable has_work_;
+  PrefixName writing_;          // none: nothing is being written
+  bool writing_holds_ = false;  // its entry
+  bool writing_forgotten_ = false;
+  std::atomic<bool> gives_way_ = false;  // what is being written
+  bool closes_ = false;
+  bool disk_refused_ = false;  // and that was noted
+  std::int64_t file_hits_ = 0;
+  std::int64_t file_tokens_ = 0;
+  std::int64_t written_ = 0;
+  std::int64_t dropped_ = 0;
+  // Seen so far, for the choice between reading and running.
+  double read_bytes_ = 0.0;
+  double read_seconds_ = 0.0;
+  double run_rows_ = 0.0;
+  double run_seconds_ = 0.0;
+  std::thread writer_;
 };
 
 }  // namespace kakeya

@@ -141,8 +141,12 @@ Status SessionImpl::run_prompt(Position branch, PromptEnd end, const PrefillProg
     };
   }
   const auto last = static_cast<Position>(timeline_->tokens().size()) - 1;
-  return timeline_->run_until(end == PromptEnd::kLastPass ? timeline_->last_chunk() : last, 0,
-                              of_all);
+  const Position first = timeline_->position();
+  const Stopwatch watch;
+  KAKEYA_TRY(timeline_->run_until(end == PromptEnd::kLastPass ? timeline_->last_chunk() : last, 0,
+                                  of_all));
+  if (cursor_) engine_.prompt_cache->note_run(timeline_->position() - first, watch.seconds());
+  return {};
 }
 
 Status SessionImpl::own_raw_logits() {

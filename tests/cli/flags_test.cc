@@ -234,6 +234,11 @@ TEST_F(Cli, ThePromptCacheTakesASizeAndAConversation) {
   expect_refusal("run " + kDemoFlag + "-p a --prompt-cache auto", "--chat");
   expect_refusal("run " + kDemoFlag + "--chat --prompt-cache much", "--prompt-cache must be");
   expect_refusal("serve --prompt-cache -1", "--prompt-cache must be");
+  expect_refusal("run " + kDemoFlag + "-p a --prompt-cache-dir x", "--chat");
+  expect_refusal("run " + kDemoFlag + "--chat --prompt-cache off --prompt-cache-dir x",
+                 "--prompt-cache-dir needs a prompt cache");
+  expect_refusal("run " + kDemoFlag + "--chat --prompt-cache-dir x --prompt-cache-dir-bytes much",
+                 "--prompt-cache-dir-bytes must be");
   // Behind another conversation the session itself has nothing left of the first one.
   std::string numbers;
   for (int i = 0; i < 150; ++i) numbers += " " + std::to_string(i * i % 1000);
@@ -250,6 +255,20 @@ TEST_F(Cli, ThePromptCacheTakesASizeAndAConversation) {
   EXPECT_EQ(with["output_ids"], without["output_ids"]);
   EXPECT_GT(with["kept_tokens"], 200);
   EXPECT_LT(without["kept_tokens"], 50);
+}
+
+TEST_F(Cli, ThePromptCachesFolderOutlivesTheProgram) {
+  std::string line = "Remember";
+  for (int i = 0; i < 150; ++i) line += " " + std::to_string(i * i % 1000);
+  const std::string run = "run " + kDemoFlag + "--chat --json -n 4 --prompt-cache-dir " + folder_ +
+                          "/prompt-cache" + " --prompt-cache-dir-bytes 64MiB";
+  const auto first = json_lines(kakeya(run, line + "\n").out);
+  const auto again = json_lines(kakeya(run, line + "\n").out);
+  ASSERT_EQ(first.size(), 1u);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0]["output_ids"], first[0]["output_ids"]);
+  EXPECT_EQ(first[0]["kept_tokens"], 0);
+  EXPECT_GT(again[0]["kept_tokens"], 200);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,12 @@
 namespace kakeya::test {
 
 using Ids = std::vector<TokenId>;
+
+inline Ids joined(std::initializer_list<Ids> parts) {
+  Ids all;
+  for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
 
 // The demo model has windows of 128: with 64 rows in a chunk its rings hold 191 rows.
 inline EngineOptions demo_options(const std::string& draft) {

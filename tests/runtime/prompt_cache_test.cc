@@ -30,12 +30,6 @@ EngineOptions caching_options(const std::string& draft, std::uint64_t cache_byte
 
 constexpr std::uint64_t kPlenty = std::uint64_t{1} << 30;
 
-Ids joined(std::initializer_list<Ids> parts) {
-  Ids all;
-  for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
 Ids first(const Ids& ids, std::size_t count) {
   return {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)};
 }

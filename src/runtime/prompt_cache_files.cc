@@ -1,0 +1,301 @@
+// The part of the prompt cache that writes entries to files and brings them back.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "runtime/prompt_cache.h"
+
+namespace kakeya {
+namespace {
+
+SessionExtent extent_of(const PrefixRecord& record) {
+  return {.target = {record.length, record.target_written},
+          .features = {record.features_length, record.features_written},
+          .drafter = {{record.context_length, record.context_written}, record.waiting_taps}};
+}
+
+std::span<const TokenId> first(std::span<const TokenId> tokens, Position count) {
+  return tokens.first(static_cast<std::size_t>(count));
+}
+
+}  // namespace
+
+PrefixRecord PromptCache::record_of(const Entry& entry, std::span<const TokenId> tokens) {
+  const SessionExtent& extent = entry.rows.extent;
+  const Entry* const parent = parent_of(entry);
+  return {.length = entry.length(),
+          .begin = entry.begin,
+          .target_written = extent.target.written,
+          .features_length = extent.features.length,
+          .features_written = extent.features.written,
+          .context_length = extent.drafter.context.length,
+          .context_written = extent.drafter.context.written,
+          .waiting_taps = extent.drafter.waiting,
+          .rows_begin = entry.rows.begin,
+          .parent = parent == nullptr ? PrefixName{} : parent->name,
+          .text_checksum = text_checksum(tokens),
+          .shorter_checksum = text_checksum(tokens.first(tokens.size() - 1))};
+}
+
+std::vector<TokenId> PromptCache::text_of(const Entry& entry) {
+  std::vector<TokenId> text(static_cast<std::size_t>(entry.length()));
+  Position end = entry.length();
+  for (const Entry* part = &entry; part != nullptr; part = parent_of(*part)) {
+    std::ranges::copy(first(part->tokens, end - part->begin), text.begin() + part->begin);
+    end = part->begin;
+  }
+  return text;
+}
+
+void PromptCache::name_entry(Entry& entry, std::span<const TokenId> tokens) {
+  if (files_ == nullptr) return;
+  entry.name = PrefixFiles::name_of(entry.mode->in_files, record_of(entry, tokens));
+  names_.insert_or_assign(entry.name, &entry);
+  if (files_->file(entry.name)) return;
+  entry.waits = true;
+  to_write_.push_back(entry.name);
+  has_work_.notify_all();
+}
+
+void PromptCache::unname(const Entry& entry) {
+  const auto found = names_.find(entry.name);
+  if (found != names_.end() && found->second == &entry) names_.erase(found);
+  if (entry.waits) ++dropped_;
+}
+
+void PromptCache::write_entries() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_work_.wait(lock, [&] { return closes_ || !to_write_.empty(); });
+    if (to_write_.empty()) return;
+    const PrefixName name = to_write_.front();
+    to_write_.pop_front();
+    const auto found = names_.find(name);
+    if (found != names_.end() && found->second->waits) write_entry(lock, *found->second);
+    copied_.notify_all();
+  }
+}
+
+void PromptCache::write_entry(std::unique_lock<std::mutex>& lock, Entry& entry) {
+  const SnapshotKey key = entry.mode->key;
+  const PrefixFiles::File file{
+      .name = entry.name, .mode = entry.mode->in_files, .record = record_of(entry, text_of(entry))};
+  gives_way_ = false;
+  writing_ = entry.name;
+  writing_forgotten_ = false;
+  begin_copy(&entry);
+  writing_holds_ = true;
+  const auto release_entry = [&] {
+    entry.waits = false;
+    writing_holds_ = false;
+    end_copy(&entry);
+  };
+  const auto lock_and_release = [&] {
+    const std::lock_guard again(mutex_);
+    release_entry();
+  };
+  const std::span<const std::byte> rows(entry.rows.memory.data(), entry.row_bytes);
+  lock.unlock();
+  const Status done = files_->write(
+      file, key, entry.tokens, rows, [&] { return !gives_way_; }, lock_and_release);
+  lock.lock();
+  if (writing_holds_) release_entry();
+  writing_ = {};
+  if (!done) {
+    ++dropped_;
+    const StatusCode code = done.error().code();
+    const bool expected = code == StatusCode::kCancelled || code == StatusCode::kResourceExhausted;
+    if (!expected && !std::exchange(disk_refused_, true)) {
+      files_->note("the prompt cache goes on without a file: " + done.error().message());
+    }
+    return;
+  }
+  ++written_;
+  if (writing_forgotten_) files_->remove(file.name);
+}
+
+void PromptCache::stop_writing(std::unique_lock<std::mutex>& lock) {
+  gives_way_ = true;
+  copied_.wait(lock, [&, name = writing_] { return writing_ != name || !writing_holds_; });
+}
+
+void PromptCache::flush_files() {
+  std::unique_lock lock(mutex_);
+  copied_.wait(lock, [&] { return to_write_.empty() && writing_.is_none(); });
+}
+
+void PromptCache::note_run(std::int64_t rows, double seconds) {
+  const std::lock_guard lock(mutex_);
+  run_rows_ += static_cast<double>(rows);
+  run_seconds_ += seconds;
+}
+
+bool PromptCache::reading_pays(std::uint64_t bytes, Position tokens) const {
+  if (read_seconds_ <= 0.0 || run_rows_ <= 0.0) return true;
+  const double reading = static_cast<double>(bytes) * read_seconds_ / read_bytes_;
+  const double running = static_cast<double>(tokens) * run_seconds_ / run_rows_;
+  return reading < running;
+}
+
+std::vector<PrefixFiles::File> PromptCache::chain_of(PrefixName name) const {
+  std::vector<PrefixFiles::File> chain;
+  for (; !name.is_none() && !names_.contains(name); name = chain.back().record.parent) {
+    auto file = files_->file(name);
+    // A chain that does not get shorter is none of ours, and might have no end.
+    if (!file || (!chain.empty() && file->record.begin >= chain.back().record.begin)) return {};
+    chain.push_back(*std::move(file));
+  }
+  return chain;
+}
+
+void PromptCache::read_files(Cursor& cursor, const SessionParts& parts) {
+  const std::span<const TokenId> tokens = parts.timeline->tokens();
+  const Position held = parts.timeline->position();
+  const Position most = std::ssize(tokens) - 1;
+  std::unique_lock lock(mutex_);
+  Mode& mode = *cursor.mode_;
+  const Position have = std::max(held, find(cursor, parts, tokens, held + kLeastGain, most).length);
+  for (const auto& start : files_->find(mode.in_files, tokens, have + kLeastGain, most)) {
+    std::vector<PrefixFiles::File> chain = chain_of(start.name);
+    if (chain.empty()) continue;
+    std::uint64_t bytes = 0;
+    for (const auto& file : chain) bytes += file.bytes;
+    if (!reading_pays(bytes, start.length - have)) return;
+    lock.unlock();
+    const Stopwatch watch;
+    Status done;
+    for (; done && !chain.empty(); chain.pop_back()) {
+      done = read_file(mode, parts, chain.back());
+      if (done) continue;
+      const StatusCode code = done.error().code();
+      if (code != StatusCode::kResourceExhausted) files_->leave(chain.back().name, done.error());
+    }
+    lock.lock();
+    if (!done) continue;
+    read_bytes_ += static_cast<double>(bytes);
+    read_seconds_ += watch.seconds();
+    ++file_hits_;
+    file_tokens_ += start.length - have;
+    lock.unlock();
+    files_->use(start.name);
+    return;
+  }
+}
+
+Status PromptCache::check_contents(const SessionParts& parts,
+                                   const PrefixFiles::File& file,
+                                   std::span<const TokenId> text,
+                                   const Entry* parent,
+                                   std::uint64_t bytes,
+                                   SessionRows& rows) const {
+  const PrefixRecord& record = file.record;
+  const SessionExtent extent = extent_of(record);
+  const auto wrong = [&](const char* what) {
+    return data_loss("section entry: no session of this kind has such {}", what);
+  };
+  if (text_checksum(text) != record.text_checksum) return wrong("tokens");
+  KAKEYA_TRY(parts.timeline->check(text));
+  if (shortened(parts, extent, record.length) != extent) return wrong("positions");
+  if (parent == nullptr) {
+    rows = plan_rows(parts, extent, nullptr, 0);
+  } else {
+    const auto next = static_cast<std::size_t>(record.begin - parent->begin);
+    const bool joins = record.begin > parent->begin && record.begin <= parent->length() &&
+                       (next == parent->tokens.size() ||
+                        parent->tokens[next] != text[static_cast<std::size_t>(record.begin)]) &&
+                       shortened(parts, parent->rows.extent, record.begin).has_value();
+    if (!joins) return wrong("a parent");
+    rows = plan_rows(parts, extent, &parent->rows, record.begin);
+    if (rows.parent == nullptr) return wrong("a parent");
+  }
+  if (rows.extent != extent || rows.begin != record.rows_begin) return wrong("rows");
+  if (rows_bytes(parts, rows) != bytes) return wrong("a size of rows");
+  return {};
+}
+
+Status PromptCache::read_file(Mode& mode,
+                              const SessionParts& parts,
+                              const PrefixFiles::File& file) {
+  KAKEYA_ASSIGN_OR_RETURN(const PrefixFiles::Contents contents, files_->read(file, mode.key));
+  const PrefixRecord& record = file.record;
+  std::unique_lock lock(mutex_);
+  if (names_.contains(file.name)) return {};  // another session was faster
+  Entry* parent = nullptr;
+  std::vector<TokenId> text;
+  if (!record.parent.is_none()) {
+    const auto found = names_.find(record.parent);
+    if (found == names_.end()) {
+      return error(StatusCode::kResourceExhausted, "the file's parent was given up");
+    }
+    parent = found->second;
+    text = text_of(*parent);
+    if (std::ssize(text) < record.begin) return data_loss("section entry: no parent is so short");
+    text.resize(static_cast<std::size_t>(record.begin));
+  }
+  text.insert(text.end(), contents.tokens.begin(), contents.tokens.end());
+  SessionRows rows;
+  KAKEYA_TRY(check_contents(parts, file, text, parent, contents.rows.size(), rows));
+  begin_copy(parent);
+  std::optional<Memory> memory =
+      allocate(contents.rows.size(), record.length - record.begin, parent);
+  if (memory) {
+    rows.memory = std::move(memory->rows);
+    lock.unlock();
+    if (!contents.rows.empty()) {
+      std::memcpy(rows.memory.data(), contents.rows.data(), contents.rows.size());
+    }
+    lock.lock();
+  }
+  end_copy(parent);
+  if (!memory) return error(StatusCode::kResourceExhausted, "the cache has no room for a file");
+  if (names_.contains(file.name)) {
+    memory->rows = std::move(rows.memory);
+  } else {
+    TokenTree::Cursor place;
+    mode.tree.attach(place);
+    lookup_cost_ += mode.tree.advance(place, 0, text);
+    Entry& entry = add(mode, place, text, record.begin, std::move(rows), contents.rows.size(),
+                       parent, *memory);
+    mode.tree.detach(place);
+    name_entry(entry, text);
+  }
+  give_back(*memory);
+  return {};
+}
+
+void PromptCache::look_up_files(std::uint64_t mode,
+                                std::span<const TokenId> tokens,
+                                CachedPrefix& prefix) {
+  for (const auto& start : files_->find(mode, tokens, 1, std::ssize(tokens))) {
+    auto file = files_->file(start.name);
+    if (!file || file->record.length != start.length) continue;  // of a longer text
+    if (!names_.contains(start.name) && chain_of(start.name).empty()) continue;
+    prefix.tokens = std::max(prefix.tokens, start.length);
+    Position begin = start.length;
+    while (file && file->record.begin < begin) {
+      prefix.disk_bytes += file->bytes;
+      begin = file->record.begin;
+      file = files_->file(file->record.parent);
+    }
+    return;
+  }
+}
+
+std::uint64_t PromptCache::forget_files(std::uint64_t mode,
+                                        std::span<const TokenId> tokens,
+                                        Position keep) {
+  std::uint64_t freed = 0;
+  for (const auto& start : files_->find(mode, tokens, keep + 1, std::ssize(tokens))) {
+    const auto file = files_->file(start.name);
+    if (!file || file->record.length != start.length) continue;  // a longer text
+    if (names_.contains(start.name)) return freed;               // other texts need it
+    const std::uint64_t bytes = files_->remove(start.name);
+    if (bytes == 0) return freed;
+    freed += bytes;
+  }
+  return freed;
+}
+
+}  // namespace kakeya

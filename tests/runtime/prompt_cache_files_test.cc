@@ -1,0 +1,274 @@
+// The prompt cache's folder: what comes back from it gives the same tokens as what is run, and no
+// file does harm, whatever is in it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "formats/scratch_files.h"
+#include "kakeya/engine.h"
+#include "model/test_model.h"
+#include "runtime/demo_sessions.h"
+#include "runtime/engine_impl.h"
+
+namespace kakeya::test {
+namespace {
+
+class PromptCacheFiles : public testing::Test {
+ protected:
+  std::string dir() const { return folder_.path("cache"); }
+
+  std::shared_ptr<EngineImpl> open(const std::string& draft = "auto",
+                                   std::uint64_t bytes = std::uint64_t{1} << 30,
+                                   std::uint64_t dir_bytes = std::uint64_t{1} << 30) {
+    EngineOptions options = demo_options(draft);
+    options.prompt_cache_bytes = bytes;
+    options.prompt_cache_dir = dir();
+    options.prompt_cache_dir_bytes = dir_bytes;
+    options.on_note = [this](const std::string& note) {
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(note);
+    };
+    auto engine = EngineImpl::open(options);
+    EXPECT_TRUE(engine.has_value()) << engine.error().message();
+    return engine ? std::shared_ptr<EngineImpl>(std::move(*engine)) : nullptr;
+  }
+
+  std::vector<std::string> files() const {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(dir())) {
+      if (entry.path().extension() == ".prefix") paths.push_back(entry.path());
+    }
+    return paths;
+  }
+
+  std::vector<std::string> notes() {
+    const std::lock_guard lock(mutex_);
+    return notes_;
+  }
+
+ private:
+  ScratchFolder folder_;
+  std::mutex mutex_;
+  std::vector<std::string> notes_;
+};
+
+struct DiskAnswer {
+  Stream stream;
+  std::vector<float> logits;
+  Ids text;
+  std::int64_t kept = 0;
+};
+
+DiskAnswer answer_of(Engine& engine, const Ids& prompt, const SessionOptions& options) {
+  const auto session = engine.create_session(options).value();
+  DiskAnswer answer;
+  answer.kept = session->sync(prompt).value();
+  answer.stream = go_on(*session, generation(20));
+  answer.text = {session->tokens().begin(), session->tokens().end()};
+  return answer;
+}
+
+DiskAnswer answer_of(Engine& engine, const Ids& prompt) {
+  return answer_of(engine, prompt, engine.session_options());
+}
+
+PromptCacheStatistics flushed(const EngineImpl& engine) {
+  engine.prompt_cache()->flush_files();
+  return engine.prompt_cache_statistics();
+}
+
+TEST_F(PromptCacheFiles, ALaterEngineGoesOnWithoutRunningTheRows) {
+  for (const char* draft : {"none", "auto", "chain"}) {
+    const auto plain = open_engine(demo_options(draft));
+    const Ids prompt = random_ids(300, 1);
+    Ids turn;
+    {
+      const auto engine = open(draft);
+      turn = joined({answer_of(*engine, prompt).text, random_ids(40, 2)});
+    }
+    const auto engine = open(draft);
+    const DiskAnswer answer = answer_of(*engine, turn);
+    EXPECT_EQ(answer.kept, 319) << draft;
+    EXPECT_EQ(answer.stream, answer_of(*plain, turn).stream) << draft;
+    const PromptCacheStatistics statistics = engine->prompt_cache_statistics();
+    EXPECT_EQ(statistics.disk_hits, 1);
+    EXPECT_EQ(statistics.disk_tokens, 319);
+    // From memory then; and the first prompt again, whose last token is run for its logits.
+    EXPECT_EQ(answer_of(*engine, turn).kept, 359);
+    EXPECT_EQ(engine->prompt_cache_statistics().disk_hits, 1);
+    EXPECT_EQ(answer_of(*engine, prompt).stream, answer_of(*plain, prompt).stream);
+  }
+  EXPECT_TRUE(notes().empty());
+}
+
+TEST_F(PromptCacheFiles, WhatMemoryGaveUpComesBack) {
+  const auto plain = open_engine(demo_options("auto"));
+  const auto engine = open();
+  const Ids prompt = random_ids(300, 1);
+  const Ids turn = joined({answer_of(*engine, prompt).text, random_ids(40, 2)});
+  EXPECT_EQ(flushed(*engine).disk_written, 2);
+  while (engine->prompt_cache()->bytes() > 0) ASSERT_TRUE(engine->prompt_cache()->reclaim(1));
+  const DiskAnswer answer = answer_of(*engine, turn);
+  EXPECT_EQ(answer.kept, 319);
+  EXPECT_EQ(answer.stream, answer_of(*plain, turn).stream);
+  // Nothing is written twice: two files more are those of the turn.
+  EXPECT_EQ(flushed(*engine).disk_written, 4);
+  EXPECT_EQ(engine->prompt_cache_statistics().disk_dropped, 0);
+}
+
+TEST_F(PromptCacheFiles, AnEntryGoesOnFromAParentInMemory) {
+  const auto plain = open_engine(demo_options("none"));
+  Ids turn;
+  {
+    const auto engine = open("none");
+    turn = answer_of(*engine, random_ids(300, 1)).text;
+  }
+  const auto engine = open("none");
+  EXPECT_EQ(answer_of(*engine, random_ids(300, 1)).kept, 299);
+  const Ids next = joined({turn, random_ids(40, 2)});
+  const DiskAnswer answer = answer_of(*engine, next);
+  EXPECT_EQ(answer.kept, 319);
+  EXPECT_EQ(answer.stream, answer_of(*plain, next).stream);
+}
+
+TEST_F(PromptCacheFiles, DamagedFilesAreNotUsed) {
+  const auto plain = open_engine(demo_options("none"));
+  const Ids prompt = random_ids(300, 1);
+  Ids turn;
+  {
+    const auto engine = open("none");
+    turn = joined({answer_of(*engine, prompt).text, random_ids(40, 2)});
+  }
+  const auto good = files();
+  ASSERT_EQ(good.size(), 2U);
+  std::vector<std::string> contents;
+  for (const std::string& path : good) {
+    std::ifstream in(path, std::ios::binary);
+    contents.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  const auto write = [&](std::size_t i, const std::string& bytes) {
+    std::ofstream(good[i], std::ios::binary | std::ios::trunc) << bytes;
+  };
+  const auto try_with = [&](const char* what) {
+    const std::size_t before = notes().size();
+    const auto engine = open("none");
+    const DiskAnswer answer = answer_of(*engine, turn);
+    EXPECT_EQ(answer.stream, answer_of(*plain, turn).stream) << what;
+    EXPECT_EQ(answer.kept, 0) << what;
+    EXPECT_EQ(notes().size(), before + 1) << what;
+  };
+  // Both, so that neither turn nor prompt can start there. A new engine makes them anew.
+  const auto damage = [&](const char* what, const auto& change) {
+    for (const std::string& path : files()) std::filesystem::remove(path);
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      std::string bytes = contents[i];
+      change(bytes);
+      write(i, bytes);
+    }
+    try_with(what);
+  };
+  damage("cut", [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+  damage("empty", [](std::string& bytes) { bytes.clear(); });
+  damage("other magic", [](std::string& bytes) { bytes[0] = 'x'; });
+  damage("last byte", [](std::string& bytes) { bytes.back() ^= 1; });
+  // In the rows: found when they are read.
+  for (const std::string& path : files()) std::filesystem::remove(path);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bytes = contents[i];
+    bytes[bytes.size() / 2] ^= 1;
+    write(i, bytes);
+  }
+  const std::size_t before = notes().size();
+  const auto engine = open("none");
+  EXPECT_EQ(answer_of(*engine, turn).kept, 0);
+  EXPECT_GT(notes().size(), before);
+}
+
+TEST_F(PromptCacheFiles, FilesOfOtherModesAreNotUsed) {
+  const Ids prompt = random_ids(300, 1);
+  const auto plain = open_engine(demo_options("none"));
+  answer_of(*open("none"), prompt);
+  const auto engine = open("none");
+  SessionOptions other = engine->session_options();
+  other.kv_full = KvType::kInt8;
+  EXPECT_EQ(answer_of(*engine, prompt, other).kept, 0);
+  EXPECT_EQ(engine->prompt_cache_statistics().disk_hits, 0);
+}
+
+TEST_F(PromptCacheFiles, KeepsItsLimit) {
+  std::uint64_t one = 0;
+  {
+    const auto engine = open("none");
+    answer_of(*engine, random_ids(200, 1));
+    one = flushed(*engine).disk_bytes;
+  }
+  for (const std::string& path : files()) std::filesystem::remove(path);
+  const std::uint64_t limit = 3 * one;
+  const auto engine = open("none", std::uint64_t{1} << 30, limit);
+  for (std::uint64_t i = 1; i <= 6; ++i) {
+    answer_of(*engine, random_ids(200, i));
+    EXPECT_LE(flushed(*engine).disk_bytes, limit);
+  }
+  std::uint64_t on_disk = 0;
+  for (const std::string& path : files()) on_disk += std::filesystem::file_size(path);
+  EXPECT_EQ(on_disk, engine->prompt_cache_statistics().disk_bytes);
+  EXPECT_EQ(std::ssize(files()), engine->prompt_cache_statistics().disk_entries);
+  // The oldest went.
+  while (engine->prompt_cache()->bytes() > 0) ASSERT_TRUE(engine->prompt_cache()->reclaim(1));
+  EXPECT_EQ(answer_of(*engine, joined({random_ids(200, 1), {5}})).kept, 0);
+  EXPECT_EQ(answer_of(*engine, joined({random_ids(200, 6), {5}})).kept, 200);
+}
+
+TEST_F(PromptCacheFiles, ForgettingATextDeletesItsFiles) {
+  const auto engine = open("none");
+  const SessionOptions& options = engine->session_options();
+  const Ids common = random_ids(200, 1);
+  answer_of(*engine, common);
+  const Ids one = answer_of(*engine, joined({common, random_ids(60, 2)})).text;
+  const Ids two = answer_of(*engine, joined({common, random_ids(60, 3)})).text;
+  flushed(*engine);
+  const CachedPrefix before = engine->cached_prefix(one, options);
+  EXPECT_GT(before.disk_bytes, before.bytes / 2);
+  const std::uint64_t bytes = engine->prompt_cache_statistics().disk_bytes;
+  EXPECT_GT(engine->forget_prefix(one, 0, options), 0U);
+  EXPECT_LT(engine->prompt_cache_statistics().disk_bytes, bytes);
+  EXPECT_EQ(engine->cached_prefix(one, options).tokens, 200);
+  EXPECT_EQ(engine->cached_prefix(two, options).tokens, 279);
+  // At once, while it may be being written.
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    const Ids text = answer_of(*engine, random_ids(200, 10 + i)).text;
+    engine->forget_prefix(text, 0, options);
+    EXPECT_EQ(engine->cached_prefix(text, options).tokens, 0);
+    flushed(*engine);
+    EXPECT_EQ(engine->cached_prefix(text, options).tokens, 0);
+  }
+}
+
+TEST_F(PromptCacheFiles, OneEngineHasAFolder) {
+  const auto engine = open("none");
+  const auto another = open("none");
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_NE(notes().front().find("another engine has this folder"), std::string::npos);
+  EXPECT_EQ(another->prompt_cache_statistics().disk_limit_bytes, 0U);
+  answer_of(*another, random_ids(100, 1));
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(PromptCacheFiles, RefusesWhatCannotBe) {
+  EngineOptions options = demo_options("none");
+  options.prompt_cache_dir = dir();
+  EXPECT_EQ(EngineImpl::open(options).error().code(), StatusCode::kInvalidArgument);
+  options.prompt_cache_bytes = 1 << 20;
+  options.prompt_cache_dir = "/proc/none/such";
+  EXPECT_EQ(EngineImpl::open(options).error().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace kakeya::test
