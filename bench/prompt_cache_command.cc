@@ -1,5 +1,6 @@
 // kakeya bench prompt-cache: the time to the first token of a prompt that nobody has run, and of
-// one whose beginning another session has run; and what the cache holds for it.
+// one whose beginning another session has run, from memory and from files; and what the cache holds
+// for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +22,11 @@ namespace {
 struct PromptCacheReport {
   double cold_seconds = 0.0;  // to the first token; medians
   double cached_seconds = 0.0;
-  std::int64_t kept = 0;    // tokens of the second prompt that were not run
-  std::uint64_t bytes = 0;  // of the entry with the first one
+  double disk_seconds = 0.0;
+  std::int64_t kept = 0;  // tokens of the second prompt that were not run
+  std::int64_t disk_kept = 0;
+  std::uint64_t disk_bytes = 0;  // of all files
+  std::uint64_t bytes = 0;       // of the entry with the first one
 };
 
 // The time to the first token of a prompt in a new session; `kept` is what it did not run.
@@ -37,7 +41,13 @@ Result<double> first_token(Engine& engine, const std::vector<TokenId>& prompt, s
   return watch.seconds();
 }
 
-Result<PromptCacheReport> measure_prompt_cache(Engine& engine, const BenchFlags& flags) {
+// Leaves in files what the cache holds in memory.
+void leave_memory(PromptCache& cache) {
+  cache.flush_files();
+  while (cache.bytes() > 0 && cache.reclaim(1)) continue;
+}
+
+Result<PromptCacheReport> measure_prompt_cache(EngineImpl& engine, const BenchFlags& flags) {
   SequenceRng random(1);
   const auto vocab_size = static_cast<std::uint64_t>(engine.vocab_size());
   const auto set_random = [&](std::span<TokenId> ids) {
@@ -47,6 +57,7 @@ Result<PromptCacheReport> measure_prompt_cache(Engine& engine, const BenchFlags&
   const std::size_t own = std::min<std::size_t>(32, prompt.size() / 2);
   std::vector<double> cold;
   std::vector<double> cached;
+  std::vector<double> disk;
   PromptCacheReport result;
   ProgressBar bar("measuring");
   for (int i = 0; i < flags.options.repetitions; ++i) {
@@ -56,11 +67,18 @@ Result<PromptCacheReport> measure_prompt_cache(Engine& engine, const BenchFlags&
     if (i == 0) result.bytes = engine.footprint().reserved_bytes(MemoryClass::kPromptCache);
     set_random(std::span(prompt).last(own));
     KAKEYA_ASSIGN_OR_RETURN(cached.emplace_back(), first_token(engine, prompt, result.kept));
+    if (!flags.model.prompt_cache_dir.empty()) {
+      leave_memory(*engine.prompt_cache());
+      set_random(std::span(prompt).last(own));
+      KAKEYA_ASSIGN_OR_RETURN(disk.emplace_back(), first_token(engine, prompt, result.disk_kept));
+    }
     bar.update(static_cast<std::uint64_t>(i) + 1,
                static_cast<std::uint64_t>(flags.options.repetitions));
   }
   result.cold_seconds = median(std::move(cold));
   result.cached_seconds = median(std::move(cached));
+  if (!disk.empty()) result.disk_seconds = median(std::move(disk));
+  result.disk_bytes = engine.prompt_cache_statistics().disk_bytes;
   return result;
 }
 
@@ -77,6 +95,11 @@ int prompt_cache_bench(BenchFlags& flags) {
     json["cached_seconds"] = result->cached_seconds;
     json["kept_tokens"] = result->kept;
     json["entry_bytes"] = result->bytes;
+    if (!flags.model.prompt_cache_dir.empty()) {
+      json["disk_seconds"] = result->disk_seconds;
+      json["disk_kept_tokens"] = result->disk_kept;
+      json["disk_bytes"] = result->disk_bytes;
+    }
     print_json(json);
     return kExitOk;
   }
@@ -87,6 +110,9 @@ int prompt_cache_bench(BenchFlags& flags) {
       "the cache holds {} for it\n",
       flags.options.rows, 1e3 * result->cold_seconds, 1e3 * result->cached_seconds, result->kept,
       format_bytes(result->bytes));
+  if (flags.model.prompt_cache_dir.empty()) return kExitOk;
+  print("from files: {:.1f} ms, {} tokens; all files take {}\n", 1e3 * result->disk_seconds,
+        result->disk_kept, format_bytes(result->disk_bytes));
   return kExitOk;
 }
 
@@ -104,6 +130,10 @@ void add_prompt_cache_bench(CLI::App& bench, int& exit_code) {
   command->add_option("--repetitions", flags->options.repetitions, "Repetitions (default: 7)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
+  command
+      ->add_option("--prompt-cache-dir", flags->model.prompt_cache_dir,
+                   "Measure from files in this folder too, which stay there")
+      ->type_name("DIR");
   add_model_flags(*command, flags->model);
   command->callback([flags, &exit_code] { exit_code = prompt_cache_bench(*flags); });
 }

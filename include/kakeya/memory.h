@@ -54,7 +54,7 @@ struct PromptCacheStatistics {
   std::int64_t lookups = 0;       // texts that were looked up
   std::int64_t hits = 0;          // that began like one it held, and started from there
   std::int64_t tokens = 0;        // which those need not run
-  // Of its folder (EngineOptions::prompt_cache_dir).
+  // In its folder (EngineOptions::prompt_cache_dir).
   std::uint64_t disk_limit_bytes = 0;  // most that its files may take; 0: there is none
   std::uint64_t disk_bytes = 0;        // of the files now
   std::int64_t disk_entries = 0;       // files now

@@ -43,7 +43,7 @@ struct HashPrefixName {
 struct PrefixRecord {
   std::int64_t length = 0;  // of the text
   std::int64_t begin = 0;   // the tokens before it are the parent's
-  // Of a session that has run this (SessionExtent).
+  // As in the extent of a session that has run this (SessionExtent).
   std::int64_t target_written = 0;
   std::int64_t features_length = 0;
   std::int64_t features_written = 0;

@@ -214,8 +214,8 @@ class PromptCache final : public MemoryReclaimer {
   // Forgets modes without entries and cursors.
   void remove_unused_modes();
 
-  // What follows is about files (prompt_cache_files.cc). These are called with the lock held:
-  // gives a new entry its name, and has it written unless it is in the files.
+  // These are about files (prompt_cache_files.cc), and called with the lock held. The first gives a
+  // new entry its name, and has it written unless it is in the files.
   void name_entry(Entry& entry, std::span<const TokenId> tokens);
   // Notes that an entry is given up.
   void unname(const Entry& entry);
@@ -264,7 +264,7 @@ class PromptCache final : public MemoryReclaimer {
   std::uint64_t clock_ = 0;
   std::int64_t copying_ = 0;
   std::uint64_t copies_ = 0;  // that were made
-  // Of files.
+  // These are about files too.
   std::unordered_map<PrefixName, Entry*, HashPrefixName> names_;
   std::deque<PrefixName> to_write_;
   std::condition_variable has_work_;

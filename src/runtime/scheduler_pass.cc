@@ -114,7 +114,11 @@ void SchedulerImpl::take_part(Sequence& sequence, StepPart& part) {
   }
   if (!sequence.generation && !sequence.done()) return;
   GenerateResult& result = sequence.prepared.result;
-  result.prefill_seconds += sequence.since_admitted.seconds();
+  const double seconds = sequence.since_admitted.seconds();
+  result.prefill_seconds += seconds;
+  if (engine_.prompt_cache() != nullptr) {
+    engine_.prompt_cache()->note_run(result.prefill_tokens, seconds);
+  }
   if (sequence.first_token_seconds == 0.0 && !result.ids.empty()) {
     sequence.first_token_seconds = sequence.since_added.seconds();
   }

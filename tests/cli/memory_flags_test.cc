@@ -94,12 +94,15 @@ TEST_F(Cli, ShowsWhatATokenTakes) {
 
 TEST_F(Cli, ShowsWhatThePromptCacheSavesAndHolds) {
   const Outcome outcome =
-      kakeya("bench prompt-cache --json --rows 200 --repetitions 1 " + kDemoFlag);
+      kakeya("bench prompt-cache --json --rows 200 --repetitions 1 --prompt-cache-dir " + folder_ +
+             "/prompt-cache " + kDemoFlag);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["kept_tokens"], 168);
   EXPECT_GT(json["entry_bytes"], 0);
   EXPECT_GT(json["cached_seconds"], 0.0);
+  EXPECT_GT(json["disk_seconds"], 0.0);
+  EXPECT_GT(json["disk_bytes"], 0);
 }
 
 TEST_F(Cli, ShowsThatALongSessionStaysSmall) {

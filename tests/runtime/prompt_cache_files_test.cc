@@ -1,8 +1,11 @@
 // The prompt cache's folder: what comes back from it gives the same tokens as what is run, and no
 // file does harm, whatever is in it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +19,7 @@
 #include "model/test_model.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
+#include "runtime/prefix_files.h"
 
 namespace kakeya::test {
 namespace {
@@ -61,10 +65,37 @@ class PromptCacheFiles : public testing::Test {
 
 struct DiskAnswer {
   Stream stream;
-  std::vector<float> logits;
   Ids text;
   std::int64_t kept = 0;
 };
+
+PrefixRecord record_of(const std::string& path) {
+  SnapshotFile file = SnapshotFile::open(path).value();
+  std::array<std::byte, sizeof(PrefixRecord)> bytes;
+  std::ranges::copy(file.section("entry").value(), bytes.begin());
+  return std::bit_cast<PrefixRecord>(bytes);
+}
+
+// Writes the file anew, as one of its record with another number.
+void lie(const std::string& path, std::size_t number, std::int64_t change) {
+  SnapshotFile file = SnapshotFile::open(path).value();
+  PrefixRecord record = record_of(path);
+  auto numbers =
+      std::bit_cast<std::array<std::int64_t, sizeof(record) / sizeof(std::int64_t)>>(record);
+  numbers[number] += change;
+  record = std::bit_cast<PrefixRecord>(numbers);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const auto files = PrefixFiles::open(folder, 1 << 30, file.key().at("tables"), {}).value();
+  const PrefixName name = PrefixFiles::name_of(files->mode_of(file.key()), record);
+  auto writer =
+      SnapshotWriter::create(folder / fmt::format("{:016x}{:016x}.prefix", name.high, name.low))
+          .value();
+  ASSERT_OK(writer.add("entry", std::as_bytes(std::span(&record, 1))));
+  ASSERT_OK(writer.add("tokens", file.section("tokens").value()));
+  ASSERT_OK(writer.add("rows", file.section("rows").value()));
+  ASSERT_OK(writer.finish(file.key()));
+  std::filesystem::remove(path);
+}
 
 DiskAnswer answer_of(Engine& engine, const Ids& prompt, const SessionOptions& options) {
   const auto session = engine.create_session(options).value();
@@ -249,6 +280,49 @@ TEST_F(PromptCacheFiles, ForgettingATextDeletesItsFiles) {
     flushed(*engine);
     EXPECT_EQ(engine->cached_prefix(text, options).tokens, 0);
   }
+}
+
+// A file whose checksums are right and whose positions lie.
+TEST_F(PromptCacheFiles, PositionsThatLieDoNoHarm) {
+  const auto plain = open_engine(demo_options("auto"));
+  Ids turn;
+  {
+    const auto engine = open();
+    turn = joined({answer_of(*engine, random_ids(300, 1)).text, random_ids(40, 2)});
+  }
+  const DiskAnswer expected = answer_of(*plain, turn);
+  constexpr std::size_t kNumbers = sizeof(PrefixRecord) / sizeof(std::uint64_t);
+  const std::filesystem::path copy = dir() + "-copy";
+  std::filesystem::copy(dir(), copy);
+  std::size_t lies = 0;
+  for (std::size_t number = 0; number < kNumbers; ++number) {
+    for (const bool of_parent : {false, true}) {
+      for (const std::int64_t change :
+           {of_parent ? std::int64_t{1} : std::int64_t{1} << 39, std::int64_t{-1}}) {
+        std::filesystem::remove_all(dir());
+        std::filesystem::copy(copy, dir());
+        for (const std::string& path : files()) {
+          if (record_of(path).parent.is_none() != of_parent) continue;
+          lie(path, number, change);
+          ++lies;
+        }
+        const auto engine = open();
+        EXPECT_EQ(answer_of(*engine, turn).stream, expected.stream) << number << ", " << change;
+      }
+    }
+  }
+  EXPECT_GE(lies, 4 * kNumbers);
+}
+
+TEST_F(PromptCacheFiles, ADiskThatRefusesIsNotedOnce) {
+  const auto engine = open("none");
+  std::filesystem::remove_all(dir());
+  answer_of(*engine, random_ids(100, 1));
+  answer_of(*engine, random_ids(100, 2));
+  EXPECT_EQ(flushed(*engine).disk_dropped, 4);
+  EXPECT_EQ(engine->prompt_cache_statistics().disk_written, 0);
+  EXPECT_EQ(notes().size(), 1U);
+  EXPECT_EQ(answer_of(*engine, random_ids(100, 1)).kept, 99);
 }
 
 TEST_F(PromptCacheFiles, OneEngineHasAFolder) {
