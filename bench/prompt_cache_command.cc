@@ -30,9 +30,12 @@ struct PromptCacheReport {
 };
 
 // The time to the first token of a prompt in a new session; `kept` is what it did not run.
-Result<double> first_token(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t& kept) {
+Result<double> first_token(Engine& engine,
+                           const std::vector<TokenId>& prompt,
+                           std::int64_t context,
+                           std::int64_t& kept) {
   SessionOptions options = engine.session_options();
-  options.context = std::ssize(prompt) + 1;
+  options.context = context;
   options.drafting = false;
   KAKEYA_ASSIGN_OR_RETURN(const auto session, engine.create_session(options));
   const Stopwatch watch;
@@ -55,6 +58,7 @@ Result<PromptCacheReport> measure_prompt_cache(EngineImpl& engine, const BenchFl
   };
   std::vector<TokenId> prompt(static_cast<std::size_t>(flags.options.rows));
   const std::size_t own = std::min<std::size_t>(32, prompt.size() / 2);
+  const auto context = static_cast<std::int64_t>(prompt.size() + own) + 1;
   std::vector<double> cold;
   std::vector<double> cached;
   std::vector<double> disk;
@@ -63,14 +67,19 @@ Result<PromptCacheReport> measure_prompt_cache(EngineImpl& engine, const BenchFl
   for (int i = 0; i < flags.options.repetitions; ++i) {
     set_random(prompt);
     std::int64_t unused = 0;
-    KAKEYA_ASSIGN_OR_RETURN(cold.emplace_back(), first_token(engine, prompt, unused));
+    KAKEYA_ASSIGN_OR_RETURN(cold.emplace_back(), first_token(engine, prompt, context, unused));
     if (i == 0) result.bytes = engine.footprint().reserved_bytes(MemoryClass::kPromptCache);
     set_random(std::span(prompt).last(own));
-    KAKEYA_ASSIGN_OR_RETURN(cached.emplace_back(), first_token(engine, prompt, result.kept));
+    KAKEYA_ASSIGN_OR_RETURN(cached.emplace_back(),
+                            first_token(engine, prompt, context, result.kept));
     if (!flags.model.prompt_cache_dir.empty()) {
       leave_memory(*engine.prompt_cache());
-      set_random(std::span(prompt).last(own));
-      KAKEYA_ASSIGN_OR_RETURN(disk.emplace_back(), first_token(engine, prompt, result.disk_kept));
+      // Files are taken as a whole: this prompt goes on from the last one's end.
+      std::vector<TokenId> longer = prompt;
+      longer.resize(prompt.size() + own);
+      set_random(std::span(longer).last(own));
+      KAKEYA_ASSIGN_OR_RETURN(disk.emplace_back(),
+                              first_token(engine, longer, context, result.disk_kept));
     }
     bar.update(static_cast<std::uint64_t>(i) + 1,
                static_cast<std::uint64_t>(flags.options.repetitions));
