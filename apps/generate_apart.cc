@@ -1,7 +1,6 @@
 #include "generate_apart.h"
 
 #include <cstddef>
-#include <optional>
 
 #include "kakeya/status_macros.h"
 #include "service/answer_splitter.h"
@@ -11,11 +10,10 @@ namespace kakeya::cli {
 Result<ApartResult> generate_apart(Session& session,
                                    const Tokenizer& tokenizer,
                                    const TextOptions& options,
-                                   bool channels,
+                                   const std::optional<service::ThoughtMarkers>& markers,
                                    const std::function<void(std::string_view)>& on_thought,
                                    const TextCallback& on_text) {
   ApartResult result;
-  const auto markers = channels ? service::find_channel_markers(tokenizer) : std::nullopt;
   KAKEYA_ASSIGN_OR_RETURN(
       auto splitter, service::AnswerSplitter::create(tokenizer, options.stop_strings, markers));
   splitter.begin_behind(session.tokens());

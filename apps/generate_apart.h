@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,7 @@
 #include "kakeya/status.h"
 #include "kakeya/text_generation.h"
 #include "kakeya/tokenizer.h"
+#include "service/thought_markers.h"
 
 namespace kakeya::cli {
 
@@ -17,13 +19,12 @@ struct ApartResult {
   std::string thought = {};
 };
 
-// As generate_text(), with `on_thought` for what belongs to a channel of thoughts (Gemma 4), which
-// the prompt may have left open; `on_text` is called after each token. Without `channels` all is
-// said.
+// As generate_text(), with `on_thought` for what belongs to a thought, which the prompt may have
+// left open; `on_text` is called after each token. Without `markers` all is said.
 Result<ApartResult> generate_apart(Session& session,
                                    const Tokenizer& tokenizer,
                                    const TextOptions& options,
-                                   bool channels,
+                                   const std::optional<service::ThoughtMarkers>& markers,
                                    const std::function<void(std::string_view)>& on_thought,
                                    const TextCallback& on_text);
 

@@ -21,8 +21,8 @@
 #include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
 #include "run_flags.h"
-#include "service/answer_splitter.h"
 #include "service/grammar/grammar_engine.h"
+#include "service/thought_markers.h"
 #include "session_file.h"
 
 namespace kakeya::cli {
@@ -53,6 +53,7 @@ class Runner {
         engine_(std::move(engine)),
         session_(std::move(session)),
         tokenizer_(tokenizer),
+        markers_(flags.raw ? std::nullopt : service::find_thought_markers(*engine_)),
         file_(flags.session) {
     if (!flags.system.empty()) messages_.push_back({"system", flags.system});
   }
@@ -85,6 +86,7 @@ class Runner {
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Session> session_;
   const Tokenizer& tokenizer_;
+  const std::optional<service::ThoughtMarkers> markers_;  // nothing: all is said
   std::vector<ChatMessage> messages_;
   SessionFile file_;
   std::shared_ptr<const service::CompiledGrammar> grammar_;  // null: replies are free
@@ -150,8 +152,8 @@ Status Runner::hold_to(const service::AnswerFormat& format) {
 
 std::unique_ptr<Constraint> Runner::constraint_behind(const std::vector<TokenId>& prompt) const {
   if (grammar_ == nullptr) return nullptr;
-  const auto markers = flags_.raw ? std::nullopt : service::find_channel_markers(tokenizer_);
-  return grammar_->constrain(markers, markers && service::ends_in_channel(*markers, prompt));
+  const bool in_thought = markers_ && service::ends_in_thought(*markers_, tokenizer_, prompt);
+  return grammar_->constrain(markers_, in_thought);
 }
 
 Result<Turn> Runner::take_turn(const std::string& prompt) {
@@ -183,7 +185,7 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
     return !interrupt_.interrupted();
   };
   KAKEYA_ASSIGN_OR_RETURN(ApartResult answer, generate_apart(*session_, tokenizer_, options,
-                                                             !flags_.raw, show_thought, show_text));
+                                                             markers_, show_thought, show_text));
   turn.result = std::move(answer.said);
   turn.thought = std::move(answer.thought);
   // Thoughts do not stay in a conversation.

@@ -43,7 +43,7 @@ void append(AnswerPiece& piece, AnswerPiece more) {
 
 Result<Answer> Answer::create(const Tokenizer& tokenizer,
                               const std::vector<std::string>& stop_strings,
-                              std::optional<ChannelMarkers> markers,
+                              std::optional<ThoughtMarkers> markers,
                               std::unique_ptr<ToolParser> tools) {
   KAKEYA_ASSIGN_OR_RETURN(
       AnswerSplitter splitter,

@@ -75,7 +75,7 @@ class Answer {
   // as TextStream::create().
   static Result<Answer> create(const Tokenizer& tokenizer,
                                const std::vector<std::string>& stop_strings,
-                               std::optional<ChannelMarkers> markers = {},
+                               std::optional<ThoughtMarkers> markers = {},
                                std::unique_ptr<ToolParser> tools = nullptr);
 
   // The prompt that the tokens go on from. Before the first mail.

@@ -12,55 +12,24 @@ namespace {
 // A first line of more bytes is no name, but a thought.
 constexpr std::size_t kMostNameBytes = 32;
 
-// Special tokens that some format writes calls with: their text says something, as no other's does.
-std::vector<std::pair<TokenId, std::string>> special_tokens_of_calls(const Tokenizer& tokenizer) {
-  std::vector<std::pair<TokenId, std::string>> tokens;
-  for (const char* text :
-       {"<|tool_call>", "<tool_call|>", "<|\"|>", "<tool_call>", "</tool_call>"}) {
-    const auto id = tokenizer.token_id(text);
-    if (id && tokenizer.is_special(*id)) tokens.emplace_back(*id, text);
-  }
-  return tokens;
-}
-
 }  // namespace
-
-std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer) {
-  const auto begin = tokenizer.token_id("<|channel>");
-  const auto end = tokenizer.token_id("<channel|>");
-  if (!begin || !end || !tokenizer.is_special(*begin) || !tokenizer.is_special(*end)) return {};
-  ChannelMarkers markers = {.begin = *begin, .end = *end};
-  for (const char* text : {"<|tool_call>", "<tool_call|>", "<|\"|>"}) {
-    const auto id = tokenizer.token_id(text);
-    if (id && tokenizer.is_special(*id)) markers.shown.emplace_back(*id, text);
-  }
-  return markers;
-}
-
-bool ends_in_channel(const ChannelMarkers& markers, std::span<const TokenId> prompt) {
-  const auto last = std::find_if(prompt.rbegin(), prompt.rend(), [&](TokenId id) {
-    return id == markers.begin || id == markers.end;
-  });
-  return last != prompt.rend() && *last == markers.begin;
-}
 
 Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
                                               const std::vector<std::string>& stop_strings,
-                                              std::optional<ChannelMarkers> markers,
+                                              std::optional<ThoughtMarkers> markers,
                                               std::unique_ptr<ToolParser> tools) {
   KAKEYA_ASSIGN_OR_RETURN(TextStream said, TextStream::create(tokenizer, stop_strings));
   AnswerSplitter splitter(tokenizer, std::move(said), std::move(markers));
   if (!tools) return splitter;
   splitter.tools_ = std::move(tools);
   splitter.call_text_.emplace(CallText{.decoder = StreamDecoder(tokenizer),
-                                       .tokenizer = &tokenizer,
                                        .stop_strings = stop_strings,
                                        .markers = special_tokens_of_calls(tokenizer)});
   return splitter;
 }
 
 void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
-  if (!markers_ || !ends_in_channel(*markers_, prompt)) return;
+  if (!markers_ || !ends_in_thought(*markers_, *tokenizer_, prompt)) return;
   const auto last = std::find(prompt.rbegin(), prompt.rend(), markers_->begin);
   // Its name may stand there already; what else does was not said by the model.
   std::string thought;
@@ -68,8 +37,18 @@ void AnswerSplitter::begin_behind(std::span<const TokenId> prompt) {
   for (auto id = last.base() - 1; id != prompt.end(); ++id) push(*id, thought, said);
 }
 
+bool AnswerSplitter::begins_thought(TokenId id) const {
+  if (!markers_ || id != markers_->begin || in_channel_) return false;
+  return markers_->style == ThoughtStyle::kChannel || !has_spoken_;
+}
+
+bool AnswerSplitter::parts(TokenId id) {
+  return std::exchange(behind_thought_, false) &&
+         std::ranges::find(markers_->line_ends, id) != markers_->line_ends.end();
+}
+
 bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
-  const bool begins = markers_ && id == markers_->begin && !in_channel_;
+  const bool begins = begins_thought(id);
   const bool ends = markers_ && id == markers_->end && in_channel_;
   if (ends) end_channel(thought);
   if (begins) in_channel_ = true;
@@ -78,6 +57,11 @@ bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
     add_thought(thought);
     return false;
   }
+  if (parts(id)) return false;
+  behind_thought_ = ends;
+  // Such markers have a text.
+  if ((begins || ends) && markers_->style == ThoughtStyle::kThink) return false;
+  has_spoken_ = true;
   return tools_ ? push_to_tools(id, said) : push_said(id, said);
 }
 
@@ -125,7 +109,7 @@ bool AnswerSplitter::add_output(ToolOutput output, std::string& said) {
 void AnswerSplitter::flush_said(std::string& said) {
   if (call_text_->stop_strings.empty()) return;
   said_.finish(said);
-  auto anew = TextStream::create(*call_text_->tokenizer, call_text_->stop_strings);
+  auto anew = TextStream::create(*tokenizer_, call_text_->stop_strings);
   if (anew) said_ = std::move(*anew);
 }
 
@@ -148,6 +132,11 @@ bool AnswerSplitter::finish(std::string& thought, std::string& said) {
 // Moves the held text to `out`, except the channel's name and a line's end, behind which the
 // channel may end.
 void AnswerSplitter::add_thought(std::string& out) {
+  if (!named_ && markers_->style == ThoughtStyle::kThink) {
+    if (held_.empty()) return;
+    if (held_.front() == '\n') held_.erase(0, 1);
+    named_ = true;
+  }
   if (!named_) {
     const std::size_t line = held_.find('\n');
     named_ = line != std::string::npos || held_.size() > kMostNameBytes;

@@ -1,6 +1,4 @@
-// Tells what a model thinks from what it says: Gemma 4 puts thoughts into channels of their own,
-//   <|channel>thought\nTHOUGHT\n<channel|>ANSWER
-// whose markers are special tokens, so that no text can be mistaken for one.
+// Tells what a model thinks from what it says, by the tokens that it puts its thoughts between.
 #pragma once
 
 #include <cstddef>
@@ -15,34 +13,22 @@
 #include "kakeya/text_stream.h"
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
+#include "service/thought_markers.h"
 #include "service/tool_parser.h"
 
 namespace kakeya::service {
 
-struct ChannelMarkers {
-  TokenId begin = 0;
-  TokenId end = 0;
-  // Special tokens that calls of tools are written with, and their texts: without them a call could
-  // not be read.
-  std::vector<std::pair<TokenId, std::string>> shown = {};
-};
-
-// Nothing for a vocabulary without channels, or one where their markers are text.
-std::optional<ChannelMarkers> find_channel_markers(const Tokenizer& tokenizer);
-
-// True if the last channel that a prompt begins is open at its end.
-bool ends_in_channel(const ChannelMarkers& markers, std::span<const TokenId> prompt);
-
-// Markers, the name of a channel (its first line) and the line's end before its last marker belong
-// to neither text. Stop strings end what is said, and are not looked for in thoughts. With a parser
-// calls of tools are told from what is said: they are looked for outside of thoughts, and stop
-// strings outside of them. One thread at a time; the tokenizer must outlive it.
+// Markers, the name of a channel (its first line), the line's end before its last marker and the
+// line ends around a thought of kThink belong to neither text. Stop strings end what is said, and
+// are not looked for in thoughts. With a parser calls of tools are told from what is said: they are
+// looked for outside of thoughts, and stop strings outside of them. One thread at a time; the
+// tokenizer must outlive it.
 class AnswerSplitter {
  public:
   // Creates a splitter; without markers all is said. Errors: as TextStream::create().
   static Result<AnswerSplitter> create(const Tokenizer& tokenizer,
                                        const std::vector<std::string>& stop_strings,
-                                       std::optional<ChannelMarkers> markers,
+                                       std::optional<ThoughtMarkers> markers,
                                        std::unique_ptr<ToolParser> tools = nullptr);
 
   // Begins an answer behind `prompt`: a template may leave a channel open for it. Call it before
@@ -69,13 +55,19 @@ class AnswerSplitter {
   // The parts of a splitter that tells calls apart.
   struct CallText {
     StreamDecoder decoder;
-    const Tokenizer* tokenizer;
     std::vector<std::string> stop_strings;
     std::vector<std::pair<TokenId, std::string>> markers;  // special tokens of calls
   };
 
-  AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ChannelMarkers> markers)
-      : markers_(std::move(markers)), thought_(tokenizer), said_(std::move(said)) {}
+  AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ThoughtMarkers> markers)
+      : tokenizer_(&tokenizer),
+        markers_(std::move(markers)),
+        thought_(tokenizer),
+        said_(std::move(said)) {}
+
+  bool begins_thought(TokenId id) const;
+  // True for a line's end that parts a thought from its answer.
+  bool parts(TokenId id);
 
   bool push_said(TokenId id, std::string& said);
   bool push_to_tools(TokenId id, std::string& said);
@@ -85,13 +77,16 @@ class AnswerSplitter {
   void add_thought(std::string& out);
   void end_channel(std::string& out);
 
-  std::optional<ChannelMarkers> markers_;
+  const Tokenizer* tokenizer_;
+  std::optional<ThoughtMarkers> markers_;
   StreamDecoder thought_;
   TextStream said_;
   std::unique_ptr<ToolParser> tools_ = {};
   std::optional<CallText> call_text_ = {};  // with `tools_`
   std::vector<ToolCallPiece> calls_ = {};
   bool in_channel_ = false;
+  bool behind_thought_ = false;  // one has just ended
+  bool has_spoken_ = false;
   bool named_ = false;     // the channel's first line is over
   std::string held_ = {};  // of a channel: its first line so far, then a line's end
 };

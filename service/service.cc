@@ -34,7 +34,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
     : engine_(engine),
       tokenizer_(tokenizer),
       options_(options),
-      channel_markers_(find_channel_markers(tokenizer)),
+      thought_markers_(find_thought_markers(engine)),
       tool_format_(find_tool_format(engine)),
       started_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())

@@ -13,7 +13,6 @@
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
-#include "service/answer_splitter.h"
 #include "service/driver.h"
 #include "service/grammar/grammar_engine.h"
 #include "service/metrics.h"
@@ -22,6 +21,7 @@
 #include "service/service_options.h"
 #include "service/sessions/kept_texts.h"
 #include "service/sessions/sessions.h"
+#include "service/thought_markers.h"
 #include "service/tool_calls.h"
 
 namespace kakeya::service {
@@ -57,7 +57,8 @@ class Service {
   Engine& engine() const { return engine_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ServiceOptions& options() const { return options_; }
-  const std::optional<ChannelMarkers>& channel_markers() const { return channel_markers_; }
+  // How the model writes thoughts; nothing for one that does not think.
+  const std::optional<ThoughtMarkers>& thought_markers() const { return thought_markers_; }
   // How the model writes calls of tools.
   ToolFormat tool_format() const { return tool_format_; }
   std::int64_t started() const { return started_; }  // Unix time
@@ -97,7 +98,7 @@ class Service {
   Engine& engine_;
   const Tokenizer& tokenizer_;
   const ServiceOptions options_;
-  const std::optional<ChannelMarkers> channel_markers_;
+  const std::optional<ThoughtMarkers> thought_markers_;
   const ToolFormat tool_format_;
   const std::int64_t started_;
   std::mutex text_work_;

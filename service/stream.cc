@@ -142,8 +142,9 @@ std::shared_ptr<Constraint> constraint_of(const Service& service,
                                           const std::vector<TokenId>& prompt) {
   if (grammar == nullptr) return rules_of(service.engine(), wish);
   // A completion is the text as it is.
-  const auto markers = wish.is_chat() ? service.channel_markers() : std::nullopt;
-  return grammar->constrain(markers, markers && ends_in_channel(*markers, prompt));
+  const auto markers = wish.is_chat() ? service.thought_markers() : std::nullopt;
+  return grammar->constrain(markers,
+                            markers && ends_in_thought(*markers, service.tokenizer(), prompt));
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const std::shared_ptr<RequestRecord>& record,
                                           const Stream::Wake& wake) {
   // A completion is the text as it is.
-  const auto markers = wish.is_chat() ? service.channel_markers() : std::nullopt;
+  const auto markers = wish.is_chat() ? service.thought_markers() : std::nullopt;
   const auto grammar = grammar_of(service, wish);
   if (!grammar) return tl::unexpected(grammar.error());
   std::vector<Stream> streams;

@@ -15,16 +15,20 @@ void set(std::span<std::uint32_t> mask, TokenId id, bool allowed) {
 }  // namespace
 
 GrammarConstraint::GrammarConstraint(const xgrammar::CompiledGrammar& grammar,
-                                     std::optional<ChannelMarkers> markers,
-                                     bool in_channel,
+                                     std::optional<ThoughtMarkers> markers,
+                                     bool in_thought,
                                      std::int64_t vocab_size)
     : matcher_(grammar),
       markers_(std::move(markers)),
       vocab_size_(vocab_size),
-      phases_{in_channel ? Phase::kThought : Phase::kBefore} {}
+      phases_{in_thought ? Phase::kThought : Phase::kBefore} {}
 
 bool GrammarConstraint::is_stop_id(TokenId id) const {
   return std::ranges::find(matcher_.GetStopTokenIds(), id) != matcher_.GetStopTokenIds().end();
+}
+
+bool GrammarConstraint::is_line_end(TokenId id) const {
+  return std::ranges::find(markers_->line_ends, id) != markers_->line_ends.end();
 }
 
 bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
@@ -44,8 +48,12 @@ bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
   tensor.dtype = xgrammar::GetBitmaskDLType();
   tensor.shape = &words;
   const bool masked = matcher_.FillNextTokenBitmask(&tensor);
-  if (masked && phase == Phase::kBefore && markers_) set(mask, markers_->begin, true);
-  return masked;
+  if (!masked || !markers_ || phase == Phase::kAnswer) return masked;
+  set(mask, markers_->begin, true);
+  if (phase == Phase::kBehindThought) {
+    for (const TokenId id : markers_->line_ends) set(mask, id, true);
+  }
+  return true;
 }
 
 bool GrammarConstraint::advance(TokenId id) {
@@ -53,9 +61,12 @@ bool GrammarConstraint::advance(TokenId id) {
   Phase phase = phases_.back();
   if (phase == Phase::kThought) {
     if (is_stop_id(id)) return false;
-    if (id == markers_->end) phase = Phase::kBefore;
-  } else if (phase == Phase::kBefore && markers_ && id == markers_->begin) {
+    if (id == markers_->end) phase = Phase::kBehindThought;
+  } else if (markers_ && id == markers_->begin && phase != Phase::kAnswer &&
+             phase != Phase::kEnded) {
     phase = Phase::kThought;
+  } else if (phase == Phase::kBehindThought && is_line_end(id)) {
+    phase = Phase::kBefore;
   } else if (phase != Phase::kEnded) {
     if (!matcher_.AcceptToken(id)) return false;
     phase = matcher_.IsTerminated() ? Phase::kEnded : Phase::kAnswer;

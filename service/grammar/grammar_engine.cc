@@ -47,9 +47,9 @@ class Compiled final : public CompiledGrammar {
   Compiled(xgrammar::CompiledGrammar grammar, std::int64_t vocab_size)
       : grammar_(std::move(grammar)), vocab_size_(vocab_size) {}
 
-  std::unique_ptr<Constraint> constrain(const std::optional<ChannelMarkers>& markers,
-                                        bool in_channel) const override {
-    return std::make_unique<GrammarConstraint>(grammar_, markers, in_channel, vocab_size_);
+  std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
+                                        bool in_thought) const override {
+    return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_);
   }
   std::size_t bytes() const override { return grammar_.MemorySizeBytes(); }
 

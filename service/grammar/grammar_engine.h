@@ -13,8 +13,8 @@
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
-#include "service/answer_splitter.h"
 #include "service/grammar/answer_format.h"
+#include "service/thought_markers.h"
 
 namespace kakeya::service {
 
@@ -27,9 +27,9 @@ class CompiledGrammar {
   virtual ~CompiledGrammar() = default;
 
   // Makes the constraint of one answer. With markers it may think before, as long as it likes: the
-  // grammar begins behind a channel. `in_channel`: the prompt has opened one.
-  virtual std::unique_ptr<Constraint> constrain(const std::optional<ChannelMarkers>& markers,
-                                                bool in_channel) const = 0;
+  // grammar begins behind a thought. `in_thought`: the prompt has opened one.
+  virtual std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
+                                                bool in_thought) const = 0;
   virtual std::size_t bytes() const = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "service/thinking_model.h"
+
 namespace kakeya::service {
 namespace {
 
@@ -134,6 +136,72 @@ TEST_F(AnswerSplitterTest, WithoutChannelsNothingChanges) {
     if (token["content"] == "<|channel>") token["special"] = false;
   }
   EXPECT_FALSE(find_channel_markers(Tokenizer::parse(whole.dump()).value()));
+}
+
+class ThinkSplitterTest : public testing::Test {
+ protected:
+  using Texts = std::pair<std::string, std::string>;
+
+  std::vector<TokenId> ids(std::string_view text) const { return tokenizer_.encode(text).value(); }
+
+  // Thought and answer of a text behind a prompt, put together from what each token gave out.
+  Texts behind(std::string_view prompt,
+               std::string_view text,
+               const std::vector<std::string>& stop_strings = {}) const {
+    auto splitter =
+        AnswerSplitter::create(tokenizer_, stop_strings, find_think_markers(tokenizer_)).value();
+    splitter.begin_behind(ids(prompt));
+    Texts texts;
+    for (const TokenId id : ids(text)) {
+      if (splitter.push(id, texts.first, texts.second)) return texts;
+    }
+    splitter.finish(texts.first, texts.second);
+    return texts;
+  }
+  Texts split(std::string_view text, const std::vector<std::string>& stop_strings = {}) const {
+    return behind("", text, stop_strings);
+  }
+
+  Tokenizer tokenizer_ = Tokenizer::parse(test::thinking_tokenizer()).value();
+};
+
+TEST_F(ThinkSplitterTest, ThoughtsInFrontAreToldFromAnswers) {
+  EXPECT_EQ(split("<think>\na\n\nb\n</think>\n\nAn answer.<|im_end|>"),
+            Texts("a\n\nb", "An answer."));
+  EXPECT_EQ(split("<think>a</think>An answer."), Texts("a", "An answer."));
+  EXPECT_EQ(split("<think>\n\n</think>\n\nAn answer."), Texts("", "An answer."));
+  EXPECT_EQ(split("<think></think>\nAn answer."), Texts("", "An answer."));
+  EXPECT_EQ(split("<think>\na\n</think>\n\n<think>b</think>c"), Texts("ab", "c"));
+  EXPECT_EQ(split("An answer.\n\nMore."), Texts("", "An answer.\n\nMore."));
+  EXPECT_EQ(split("\n\nAn answer."), Texts("", "\n\nAn answer."));
+}
+
+TEST_F(ThinkSplitterTest, OneTokenOfLineEndsPartsAThoughtFromItsAnswer) {
+  // The demo's vocabulary has line ends in twos.
+  ASSERT_EQ(ids("\n\n").size(), 1u);
+  EXPECT_EQ(split("<think>a</think>\n\nb\n\nc"), Texts("a", "b\n\nc"));
+}
+
+TEST_F(ThinkSplitterTest, MarkersBehindWordsAreText) {
+  EXPECT_EQ(split("Tags: <think>a</think>."), Texts("", "Tags: <think>a</think>."));
+  EXPECT_EQ(split("<think>a <think> b</think>c </think> d"), Texts("a <think> b", "c </think> d"));
+  EXPECT_EQ(split("</think>b"), Texts("", "</think>b"));
+}
+
+TEST_F(ThinkSplitterTest, AThoughtThatThePromptOpensGoesOn) {
+  const std::string turn = "<|im_start|>assistant\n";
+  EXPECT_EQ(behind(turn + "<think>\n", "So.\n</think>\n\nYes."), Texts("So.", "Yes."));
+  EXPECT_EQ(behind(turn + "<think>", "\nSo.\n</think>\n\nYes."), Texts("So.", "Yes."));
+  EXPECT_EQ(behind(turn + "<think>\nIt is", " so.</think>Yes."), Texts(" so.", "Yes."));
+  EXPECT_EQ(behind(turn + "<think>\n\n</think>\n\n", "Yes."), Texts("", "Yes."));
+  EXPECT_EQ(behind("<|im_start|>user\n<think><|im_end|>\n" + turn, "Yes."), Texts("", "Yes."));
+}
+
+TEST_F(ThinkSplitterTest, AThoughtMayBeCutAnywhere) {
+  EXPECT_EQ(split("<think>"), Texts("", ""));
+  EXPECT_EQ(split("<think>\n"), Texts("", ""));
+  EXPECT_EQ(split("<think>\nSo\n"), Texts("So\n", ""));
+  EXPECT_EQ(split("<think>STOP</think>One STOP two", {"STOP"}), Texts("STOP", "One "));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ bool serve_model(Exchange& exchange) {
   if (!known) return exchange.refuse(known.error());
   ordered_json capabilities = ordered_json::array({"completion"});
   if (service.tool_format() != service::ToolFormat::kNone) capabilities.push_back("tools");
-  if (service.channel_markers()) capabilities.push_back("thinking");
+  if (service.thought_markers()) capabilities.push_back("thinking");
   return exchange.reply(
       200, json_text({{"details", ordered_json::object()},
                       {"model_info",

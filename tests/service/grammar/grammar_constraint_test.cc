@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "service/grammar/grammar_test.h"
+#include "service/thinking_model.h"
 
 namespace kakeya::service {
 namespace {
@@ -119,6 +120,37 @@ TEST_F(GrammarConstraints, GrammarsBeginBehindThoughts) {
     // Back into the thought, as if its end had been a draft.
     constraint->roll_back(3);
     EXPECT_TRUE(constraint->advance(letter));
+  }
+}
+
+// The line ends that part a thought of Qwen3's from its answer are no part of the form.
+TEST_F(GrammarConstraints, OneLineEndMayPartAThoughtFromItsAnswer) {
+  const Tokenizer tokenizer = Tokenizer::parse(test::thinking_tokenizer()).value();
+  const auto markers = find_think_markers(tokenizer);
+  ASSERT_TRUE(markers);
+  ASSERT_EQ(markers->line_ends.size(), 2u);
+  const auto engine =
+      GrammarEngine::create(tokenizer, DemoGrammars::kVocabulary, std::vector<TokenId>{1}).value();
+  const TokenId line_ends = tokenizer.token_id("\n\n").value();
+  const TokenId digit = tokenizer.token_id("7").value();
+  // Where a form has line ends of its own, those come behind.
+  for (const bool has_line_ends : {false, true}) {
+    const auto compiled =
+        engine->compile(format_of(Kind::kRegex, has_line_ends ? "\n\n[0-9]" : "[0-9]"));
+    ASSERT_TRUE(compiled);
+    const auto constraint = (*compiled)->constrain(markers, true);
+    ASSERT_TRUE(constraint->advance(markers->end));
+    EXPECT_TRUE(is_in(mask_of(*constraint), line_ends));
+    ASSERT_TRUE(constraint->advance(line_ends));
+    EXPECT_EQ(is_in(mask_of(*constraint), line_ends), has_line_ends);
+    EXPECT_EQ(constraint->advance(line_ends), has_line_ends);
+    ASSERT_TRUE(constraint->advance(digit));
+    constraint->roll_back(has_line_ends ? 3 : 2);
+    EXPECT_TRUE(is_in(mask_of(*constraint), line_ends));
+    EXPECT_TRUE(is_in(mask_of(*constraint), markers->begin));
+    if (has_line_ends) continue;
+    ASSERT_TRUE(constraint->advance(digit));
+    EXPECT_FALSE(is_in(mask_of(*constraint), markers->begin));
   }
 }
 

@@ -232,7 +232,7 @@ TEST_F(HttpServerTest, ThoughtsComeApart) {
   // Biases that make the demo model open a channel behind some words; thoughts end the answer.
   json body = request("Tell me a story.");
   const Tokenizer& tokenizer = *engine_->tokenizer().value();
-  const service::ChannelMarkers markers = service::find_channel_markers(tokenizer).value();
+  const service::ThoughtMarkers markers = service::find_channel_markers(tokenizer).value();
   body.update(
       {{"frequency_penalty", 2},
        {"presence_penalty", 2},
