@@ -84,8 +84,9 @@ class XgrammarEngine final : public GrammarEngine {
   Result<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
                                                          const CallRules* calls) override {
     const std::string key = key_of(format, calls);
-    const std::lock_guard lock(mutex_);
     if (auto kept = find(key)) return kept;
+    const std::lock_guard lock(compiling_);
+    if (auto kept = find(key)) return kept;  // made for somebody else meanwhile
     KAKEYA_ASSIGN_OR_RETURN(const std::string text, grammar_of(format, calls));
     try {
       auto compiled = std::make_shared<const Compiled>(compiler_.CompileGrammar(text), vocab_size_);
@@ -151,6 +152,7 @@ class XgrammarEngine final : public GrammarEngine {
   }
 
   std::shared_ptr<const CompiledGrammar> find(const std::string& key) {
+    const std::lock_guard lock(keeping_);
     const auto found = by_key_.find(key);
     if (found == by_key_.end()) return nullptr;
     kept_.splice(kept_.begin(), kept_, found->second);
@@ -158,6 +160,7 @@ class XgrammarEngine final : public GrammarEngine {
   }
 
   void keep(const std::string& key, std::shared_ptr<const CompiledGrammar> grammar) {
+    const std::lock_guard lock(keeping_);
     bytes_ += grammar->bytes() + 2 * key.size();
     kept_.push_front({.key = key, .grammar = std::move(grammar)});
     by_key_[key] = kept_.begin();
@@ -170,8 +173,9 @@ class XgrammarEngine final : public GrammarEngine {
   }
 
   const std::int64_t vocab_size_;
-  std::mutex mutex_;
+  std::mutex compiling_;
   xgrammar::GrammarCompiler compiler_;
+  std::mutex keeping_;    // of what is below; held for moments, so that nobody waits for a compiler
   std::list<Kept> kept_;  // the one used last in front
   std::unordered_map<std::string, std::list<Kept>::iterator> by_key_;
   std::size_t bytes_ = 0;

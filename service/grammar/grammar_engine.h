@@ -47,7 +47,8 @@ class GrammarEngine {
   virtual ~GrammarEngine() = default;
 
   // The grammar of such answers, or of calls of tools in their place. Takes up to some seconds for
-  // the largest that are allowed; one caller at a time compiles, others wait. Errors: as
+  // the largest that are allowed; one caller at a time compiles, others wait, but for those whose
+  // grammar is kept. Errors: as
   // grammar_of(), and kInvalidArgument for a grammar that allows nothing, or that would take too
   // long for each token.
   virtual Result<std::shared_ptr<const CompiledGrammar>> compile(

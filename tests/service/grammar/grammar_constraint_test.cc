@@ -1,8 +1,13 @@
 // Masks against what is accepted one by one, thoughts before the grammar, drafts taken back.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "service/grammar/grammar_test.h"
@@ -152,6 +157,41 @@ TEST_F(GrammarConstraints, OneLineEndMayPartAThoughtFromItsAnswer) {
     ASSERT_TRUE(constraint->advance(digit));
     EXPECT_FALSE(is_in(mask_of(*constraint), markers->begin));
   }
+}
+
+// Nobody whose grammar is kept waits for the compiler.
+TEST_F(GrammarConstraints, KeptGrammarsAreThereWhileAnotherIsCompiled) {
+  GrammarEngine& engine = *demo_grammars().engine;
+  const AnswerFormat kept = format_of(Kind::kRegex, "[a-z]{3}");
+  ASSERT_TRUE(engine.compile(kept));
+  std::string members;
+  for (int i = 0; i < 60; ++i) {
+    members += fmt::format(R"({}"m{}":{{"type":"string","maxLength":{}}})", i == 0 ? "" : ",", i,
+                           4000 + i);
+  }
+  const AnswerFormat slow =
+      format_of(Kind::kJsonSchema, R"({"type":"object","properties":{)" + members + "}}");
+  using Clock = std::chrono::steady_clock;
+  std::atomic<bool> is_done = false;
+  Clock::duration slow_time = {};
+  std::thread other([&] {
+    const auto begin = Clock::now();
+    EXPECT_TRUE(engine.compile(slow));
+    slow_time = Clock::now() - begin;
+    is_done = true;
+  });
+  Clock::duration longest = {};
+  while (!is_done) {
+    const auto begin = Clock::now();
+    EXPECT_TRUE(engine.compile(kept));
+    longest = std::max(longest, Clock::now() - begin);
+  }
+  other.join();
+  const auto milliseconds = [](Clock::duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+  };
+  EXPECT_GT(milliseconds(slow_time), 20.0);
+  EXPECT_LT(milliseconds(longest), milliseconds(slow_time) / 2);
 }
 
 }  // namespace
