@@ -1,8 +1,10 @@
 #include "wire/openai/completion_write.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -201,17 +203,25 @@ std::string error_json(const service::Refusal& refusal) {
 }
 
 std::string model_json(std::string_view model_name, std::int64_t created, std::int64_t context) {
-  // The length of its context by the names that vLLM and OpenRouter have given it.
-  return service::json_text({{"id", model_name},
-                             {"object", "model"},
-                             {"created", created},
-                             {"owned_by", "kakeya"},
-                             {"max_model_len", context},
-                             {"context_length", context}});
+  // The length of its context by the names that vLLM and OpenRouter have given it, and what
+  // Anthropic's clients read, whose route has the same name.
+  return service::json_text(
+      {{"id", model_name},
+       {"object", "model"},
+       {"created", created},
+       {"owned_by", "kakeya"},
+       {"max_model_len", context},
+       {"context_length", context},
+       {"type", "model"},
+       {"display_name", model_name},
+       {"created_at",
+        fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(created)))}});
 }
 
 std::string models_json(std::string_view model_name, std::int64_t created, std::int64_t context) {
-  return R"({"object":"list","data":[)" + model_json(model_name, created, context) + "]}";
+  const ordered_json page = {
+      {"object", "list"}, {"has_more", false}, {"first_id", model_name}, {"last_id", model_name}};
+  return with_member(page, "data", "[" + model_json(model_name, created, context) + "]");
 }
 
 CompletionWriter::CompletionWriter(const Tokenizer& tokenizer,

@@ -1,11 +1,13 @@
 // Requests for more than an answer to one prompt, over HTTP: several prompts, prompts repeated with
 // their log-probabilities, rules for tokens, priorities, deadlines, signs of life, the end of a
 // server.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "runtime/demo_sessions.h"
@@ -241,7 +243,16 @@ TEST_F(RequestsOverHttp, NamesTheModelAndItsContext) {
   const json one = json::parse(client.get("/v1/models/demo").body());
   EXPECT_EQ(one["id"], "demo");
   EXPECT_EQ(one["max_model_len"], 4096);
-  EXPECT_EQ(json::parse(client.get("/v1/models").body())["data"][0], one);
+  const json all = json::parse(client.get("/v1/models").body());
+  EXPECT_EQ(all["data"], json::array({one}));
+  // As Anthropic's clients read them.
+  EXPECT_EQ(one["type"], "model");
+  EXPECT_EQ(one["display_name"], "demo");
+  const std::time_t created = one["created"];
+  EXPECT_EQ(one["created_at"], fmt::format("{:%FT%T}Z", fmt::gmtime(created)));
+  EXPECT_EQ(all["has_more"], false);
+  EXPECT_EQ(all["first_id"], "demo");
+  EXPECT_EQ(all["last_id"], "demo");
   EXPECT_EQ(client.get("/v1/models/other").result_int(), 404u);
 }
 
