@@ -290,9 +290,11 @@ Status EngineImpl::load(Sources sources) {
   std::uint64_t source_bytes = 0;
   KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
   if (need.total_reserved() > session_memory_limit()) {
-    return error(StatusCode::kResourceExhausted,
-                 "{} is too small: this model and one session of {} tokens need {}",
-                 session_memory_limit_text(), session_context(), need.to_string());
+    const std::string refusal =
+        fmt::format("{} is too small: this model and one session of {} tokens need {}",
+                    session_memory_limit_text(), session_context(), need.to_string());
+    if (!fit_session(sources)) return error(StatusCode::kResourceExhausted, "{}", refusal);
+    return error(StatusCode::kResourceExhausted, "{}; it would hold a {}", refusal, memory_plan_);
   }
   std::uint64_t before = 0;  // bytes of the checkpoints that are loaded
   const auto progress = [&](std::uint64_t done) {

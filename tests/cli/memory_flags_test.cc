@@ -35,6 +35,9 @@ TEST_F(Cli, RefusesALimitThatIsTooSmallWithTheItemisedNeed) {
                  "full layers keep 4 + 256 rows");
   expect_refusal("run " + kDemoFlag + kPrompt + "--ctx 32768 --kv-full f32 --memory 30MiB",
                  "a context of 32768 tokens");
+  // Commands that take their session as it is say what there is room for.
+  expect_refusal("serve " + kDemoFlag + "--memory 24MiB",
+                 "it would hold a context of 8192 tokens, prompts in passes of 32 tokens: ");
 }
 
 // So much of the machine as makes 10 MiB, which is too little: the message says how much it was.
