@@ -156,6 +156,10 @@ TEST_F(Bench, MeasuresMasksOfForms) {
   EXPECT_EQ(measured["vocabulary"], 4096);
   ASSERT_EQ(measured["forms"].size(), 10u);
   for (const json& form : measured["forms"]) EXPECT_EQ(form["mask_us"].size(), 20u) << form;
+  // A list of words leaves no choice here and there.
+  const double forced = measured["forms"][3]["forced"];
+  EXPECT_GT(forced, 0.0);
+  EXPECT_LT(forced, 1.0);
   std::ofstream(folder_ + "/schema.json") << R"({"type":"string","maxLength":5})";
   const Outcome one =
       kakeya("bench grammar --steps 5 --json-schema " + folder_ + "/schema.json " + kDemoFlag);
