@@ -211,6 +211,12 @@ int serve(ServeFlags& flags) {
   if (const Status sound = service::Service::check(flags.service); !sound) {
     return report(sound.error());
   }
+  // Sessions come back with their keys and values.
+  const std::string& sessions_dir = flags.service.sessions.folder;
+  if (!sessions_dir.empty() && flags.model.prompt_cache_dir.empty() &&
+      flags.model.prompt_cache != "off") {
+    flags.model.prompt_cache_dir = sessions_dir + "/prefixes";
+  }
   // Each request takes what its own text needs, not what the longest would.
   flags.model.grow = true;
   auto options = engine_options(flags.model);
@@ -291,8 +297,9 @@ void add_session_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option(
           "--sessions-dir", options.folder,
-          "Keep sessions (/v1/sessions) in this folder, from one start to the next; without "
-          "it they end with the server")
+          "Keep sessions (/v1/sessions) and stored responses in this folder, from one start "
+          "to the next, and their keys and values in DIR/prefixes, unless "
+          "--prompt-cache-dir says where; without it they end with the server")
       ->type_name("DIR")
       ->group(kGroup);
   command

@@ -231,19 +231,16 @@ void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
                   "session is refused memory")
       ->type_name("auto|off|BYTES")
       ->group(kKvGroup);
-  auto* const dir =
-      command
-          .add_option(
-              "--prompt-cache-dir", flags.prompt_cache_dir,
-              "A folder for what the prefix cache holds: what memory gives up comes back from "
-              "there, also after a restart")
-          ->type_name("DIR")
-          ->group(kKvGroup);
+  command
+      .add_option("--prompt-cache-dir", flags.prompt_cache_dir,
+                  "A folder for what the prefix cache holds: what memory gives up comes back from "
+                  "there, also after a restart")
+      ->type_name("DIR")
+      ->group(kKvGroup);
   command
       .add_option("--prompt-cache-dir-bytes", flags.prompt_cache_dir_bytes,
                   "Most bytes of that folder, whose oldest files are deleted (default: 8GiB)")
       ->type_name("SIZE")
-      ->needs(dir)
       ->group(kKvGroup);
 }
 
@@ -373,6 +370,9 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(options.prompt_cache_bytes, parse_prompt_cache(flags.prompt_cache));
   options.prompt_cache_dir = flags.prompt_cache_dir;
   if (!flags.prompt_cache_dir_bytes.empty()) {
+    if (flags.prompt_cache_dir.empty()) {
+      return invalid_argument("--prompt-cache-dir-bytes takes --prompt-cache-dir");
+    }
     KAKEYA_ASSIGN_OR_RETURN(const ByteSize size,
                             parse_size("--prompt-cache-dir-bytes", "a size such as 512MiB or 4GB",
                                        false, flags.prompt_cache_dir_bytes));

@@ -14,9 +14,11 @@ class Ticket {
  public:
   Ticket(Driver& driver, RequestId id, std::shared_ptr<Mailbox> mailbox)
       : driver_(driver), id_(id), mailbox_(std::move(mailbox)) {}
+  // A closed box ends the request too: it is to have been cancelled by then, so that its rows do not
+  // stay in the prompt cache.
   ~Ticket() {
-    mailbox_->close();
     driver_.cancel(id_);
+    mailbox_->close();
   }
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;

@@ -252,7 +252,9 @@ Outcome<SessionFootprint> Sessions::footprint(const std::string& owner, const st
   const auto ids = tokens(owner, id);
   if (!ids) return tl::unexpected(ids.error());
   const CachedPrefix cached = engine_.cached_prefix(*ids, *options);
-  return SessionFootprint{.cached_tokens = cached.tokens, .memory_bytes = cached.bytes};
+  return SessionFootprint{.cached_tokens = cached.tokens,
+                          .memory_bytes = cached.bytes,
+                          .disk_bytes = cached.disk_bytes};
 }
 
 Outcome<std::unique_ptr<SessionRun>> Sessions::run(Opened opened,

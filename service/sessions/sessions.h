@@ -120,6 +120,7 @@ class SessionRun {
 struct SessionFootprint {
   std::int64_t cached_tokens = 0;  // that need not be run to go on
   std::uint64_t memory_bytes = 0;  // of their keys and values
+  std::uint64_t disk_bytes = 0;    // the same, of files
 };
 
 // Thread-safe. Every call names the owner, who sees sessions of their own alone. Errors of all:

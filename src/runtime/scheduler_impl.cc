@@ -167,7 +167,7 @@ SchedulerImpl::~SchedulerImpl() {
 void SchedulerImpl::end(Sequence& sequence, Status status) {
   const RequestId id = std::exchange(sequence.id, 0);
   queue_.remove(id, sequence.session != nullptr);
-  give_up_session(sequence, status.has_value());
+  give_up_session(sequence, status.has_value() && !sequence.cancelled);
   if (!sequence.request.on_end) return;
   // Its own rounds are parts of passes.
   sequence.prepared.result.plain_step_seconds = engine_.draft_costs().plain_seconds();

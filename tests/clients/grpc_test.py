@@ -363,8 +363,10 @@ class Many(unittest.TestCase):
         some(cycles)
         after = self.settled()
         self.assertEqual(after["kakeya_sessions"], 0)
-        self.assertEqual(after["kakeya_prompt_cache_bytes"], before["kakeya_prompt_cache_bytes"])
-        self.assertEqual(after["memory"], before["memory"])
+        # A few may leave an entry of the prefix cache, which gives way to others.
+        self.assertLessEqual(after["kakeya_prompt_cache_entries"], before["kakeya_prompt_cache_entries"] + cycles / 50)
+        rest = [value["memory"] - value["kakeya_prompt_cache_bytes"] for value in (before, after)]
+        self.assertEqual(rest[0], rest[1])
         self.assertLess(self.resident(), resident + (8 << 20))
 
     def test_a_thousand_idle_sessions_stay_within_the_limit(self):
@@ -452,6 +454,28 @@ class Killed(unittest.TestCase):
                         if len(sent) > 1200:
                             stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40))
                             sent.clear()
+            server.end()
+
+    def test_a_restart_takes_the_rows_from_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server("--sessions-dir", folder, "--ctx", "2048")
+            with grpc.insecure_channel(server.address) as channel:
+                stub = rpc.RuntimeServiceStub(channel)
+                session = create(stub)
+                append(stub, session, prompt(9, 1000))
+                first = generate(stub, session, 8)[0]
+                stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=1000))
+            server.end()
+            server = Server("--sessions-dir", folder, "--ctx", "2048")
+            with grpc.insecure_channel(server.address) as channel:
+                stub = rpc.RuntimeServiceStub(channel)
+                info = stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
+                self.assertGreater(info.kv_disk_bytes, 0)
+                again, done = generate(stub, session, 8)
+                self.assertEqual(again, first)
+                self.assertLess(done.prompt_rows, 100)
+                stub.CloseSession(pb.CloseSessionRequest(session_id=session))
+                self.assertEqual(list(pathlib.Path(folder, "prefixes").glob("*.prefix")), [])
             server.end()
 
     @staticmethod

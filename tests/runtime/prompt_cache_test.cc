@@ -346,6 +346,33 @@ TEST(PromptCache, ForgetsWhatOneTextHasAndNoOther) {
   EXPECT_EQ(ask(*engine, two), ask(*open_engine(caching_options("auto", 0)), two));
 }
 
+TEST(PromptCache, ForgettingChangesNoTokenOfSessionsThatRun) {
+  const auto engine = open_engine(caching_options("auto", kPlenty));
+  const auto plain = open_engine(caching_options("auto", 0));
+  std::array<Ids, 2> prompts;
+  std::array<Ids, 2> texts;
+  for (std::size_t i = 0; i < 2; ++i) {
+    prompts[i] = joined({random_ids(150, 1), random_ids(60, 2 + i)});
+    texts[i] = joined({prompts[i], ask(*plain, prompts[i]).ids});
+  }
+  const auto forget = [&](const Ids& text) {
+    return engine->forget_prefix(text, 0, engine->session_options());
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(joined({prompts[t], ask(*engine, prompts[t]).ids}), texts[t]);
+      }
+    });
+  }
+  std::uint64_t freed = 0;
+  for (std::size_t i = 0; i < 2000; ++i) freed += forget(texts[i % 2]);
+  for (std::thread& thread : threads) thread.join();
+  for (const Ids& text : texts) freed += forget(text);
+  EXPECT_GT(freed, 0U);
+}
+
 TEST(PromptCache, GivesNothingWhereThatWouldNotBeEnough) {
   const auto model = TestModel::load(KAKEYA_DEMO_MODEL, {.name = "cpu"});
   const auto timeline = model->timeline({.context = 256, .max_rows = 64}, 1);

@@ -158,6 +158,7 @@ Outcome<void> RuntimeCalls::describe(const SessionRow& row, v1::GetSessionInfoRe
   const auto held = service_.sessions().footprint(row.owner, row.id);
   if (!held) return tl::unexpected(held.error());
   response->set_kv_live_bytes(held->memory_bytes);
+  response->set_kv_disk_bytes(held->disk_bytes);
   response->set_cached_tokens(static_cast<std::uint64_t>(held->cached_tokens));
   return {};
 }

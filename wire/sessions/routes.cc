@@ -149,7 +149,8 @@ bool serve_one(Exchange& exchange) {
   if (!held) return exchange.refuse(held.error());
   ordered_json json = session_json(*row);
   json["footprint"] = {{"cached_tokens", held->cached_tokens},
-                       {"memory_bytes", held->memory_bytes}};
+                       {"memory_bytes", held->memory_bytes},
+                       {"disk_bytes", held->disk_bytes}};
   return exchange.reply(200, service::json_text(json));
 }
 

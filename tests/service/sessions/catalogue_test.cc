@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,6 +177,36 @@ TEST_F(CatalogueTest, OneProcessHasTheFolder) {
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code(), StatusCode::kUnavailable);
   EXPECT_THAT(second.error().message(), HasSubstr("another process"));
+}
+
+// A disk that takes no more is played by a limit of the process's files.
+TEST_F(CatalogueTest, AFullDiskIsOneLineAndWhatWasThereStays) {
+  ASSERT_TRUE(open()->add({.id = "a", .owner = "ann"}));
+  ASSERT_TRUE(open()->set_tokens("ann", "a", 0, ids_from(0, 100)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto catalogue = Catalogue::open(folder_, "one", 10);
+    const rlimit none = {.rlim_cur = 1 << 16, .rlim_max = 1 << 16};
+    if (!catalogue || ::setrlimit(RLIMIT_FSIZE, &none) != 0) ::_exit(2);
+    Status kept;
+    std::int64_t length = 100;
+    for (; kept && length < 1'000'000; length += 5000) {
+      kept = (*catalogue)
+                 ->set_tokens("ann", "a", length, ids_from(static_cast<TokenId>(length), 5000));
+    }
+    if (kept || kept.error().code() != StatusCode::kUnavailable) ::_exit(3);
+    if (kept.error().message().find("sessions.sqlite") == std::string::npos) ::_exit(4);
+    // It goes on with what it has.
+    const auto tokens = (*catalogue)->tokens("ann", "a");
+    ::_exit(tokens && std::ssize(*tokens) == length - 5000 ? 0 : 5);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+  const Ids tokens = open()->tokens("ann", "a").value();
+  EXPECT_GE(tokens.size(), 100U);
+  EXPECT_EQ(tokens, ids_from(0, tokens.size()));
 }
 
 // Tells `told` the length of the session after each call that has returned, for ever.
