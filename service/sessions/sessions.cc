@@ -270,9 +270,13 @@ Outcome<std::unique_ptr<SessionRun>> Sessions::run(Opened opened,
   request.session = opened.options;
   run->appended_ = std::move(appended);
   run->mailbox_ = std::make_shared<Mailbox>(most_unread_, std::move(wake));
+  // The last thing that the scheduler does with a request is to leave its rows in the prompt cache.
   const auto id =
       driver_.submit(std::move(request), run->mailbox_,
-                     [ended = run->ended_](const RequestResult& result) { *ended = result; });
+                     [ended = run->ended_, hold = run->hold_](const RequestResult& result) mutable {
+                       *ended = result;
+                       hold.reset();
+                     });
   if (!id) return refused(id.error());
   run->ticket_ = std::make_unique<Ticket>(driver_, *id, run->mailbox_);
   return run;
