@@ -105,6 +105,7 @@ fuzz:
 
 lint: build/dev/build.ninja
 	@tools/install_packages ci
+	cmake --build build/dev --target generated
 	tools/lint $(FILES)
 
 # CTest keeps lists of tests, which are longer here.

@@ -21,6 +21,9 @@ if(KAKEYA_GRPC STREQUAL ON OR (KAKEYA_GRPC STREQUAL AUTO AND NOT KAKEYA_SANITIZE
   endif()
 endif()
 
+# Makes what sources include and no compiler has made yet: for tools that read sources alone.
+add_custom_target(generated)
+
 # kakeya_add_proto(TARGET FILE): a library of the messages and services of proto/FILE; sources include
 # them as "kakeya/v1/runtime.pb.h".
 function(kakeya_add_proto target file)
@@ -34,6 +37,8 @@ function(kakeya_add_proto target file)
             -I${folder} ${folder}/${file}
     DEPENDS ${folder}/${file}
     VERBATIM)
+  add_custom_target(${target}_files DEPENDS ${base}.pb.cc ${base}.grpc.pb.cc ${base}.pb.h ${base}.grpc.pb.h)
+  add_dependencies(generated ${target}_files)
   add_library(${target} STATIC ${base}.pb.cc ${base}.grpc.pb.cc)
   target_include_directories(${target} SYSTEM PUBLIC ${made})
   target_link_libraries(${target} PUBLIC gRPC::grpc++)

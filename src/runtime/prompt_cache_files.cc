@@ -145,7 +145,7 @@ std::vector<PrefixFiles::File> PromptCache::chain_of(PrefixName name) const {
     auto file = files_->file(name);
     // A chain that does not get shorter is none of ours, and might have no end.
     if (!file || (!chain.empty() && file->record.begin >= chain.back().record.begin)) return {};
-    chain.push_back(*std::move(file));
+    chain.push_back(*file);
   }
   return chain;
 }
