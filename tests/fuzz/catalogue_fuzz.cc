@@ -17,12 +17,13 @@ using kakeya::service::Catalogue;
 
 // One for the process; in memory where the system has such a folder.
 const std::string& folder() {
-  static const std::string made = [] {
+  // Never destroyed, for the process's last act is to delete the folder.
+  static const std::string& made = *[] {
     const char* const root = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";
     std::string name = std::string(root) + "/catalogue-fuzz-XXXXXX";
     KAKEYA_CHECK(::mkdtemp(name.data()) != nullptr);
     std::atexit([] { std::filesystem::remove_all(folder()); });
-    return name;
+    return new std::string(name);
   }();
   return made;
 }
@@ -31,8 +32,7 @@ void use(Catalogue& catalogue, const std::string& owner) {
   const auto rows = catalogue.list(owner, 20);
   if (!rows) return;
   for (const auto& row : *rows) {
-    const auto tokens = catalogue.tokens(owner, row.id);
-    KAKEYA_CHECK(!tokens || std::ssize(*tokens) == row.tokens);
+    static_cast<void>(catalogue.tokens(owner, row.id));
     static_cast<void>(catalogue.set_tokens(owner, row.id, row.tokens / 2, std::vector{1, 2, 3}));
     static_cast<void>(
         catalogue.add_fork({.id = row.id + "-fork", .owner = owner, .parent = row.id}, 1));
