@@ -14,8 +14,8 @@ class Ticket {
  public:
   Ticket(Driver& driver, RequestId id, std::shared_ptr<Mailbox> mailbox)
       : driver_(driver), id_(id), mailbox_(std::move(mailbox)) {}
-  // A closed box ends the request too: it is to have been cancelled by then, so that its rows do not
-  // stay in the prompt cache.
+  // A closed box ends the request too. It has been cancelled by then, so that its rows do not stay
+  // in the prompt cache.
   ~Ticket() {
     driver_.cancel(id_);
     mailbox_->close();
