@@ -42,11 +42,6 @@ CREATE TABLE session_tokens (
 
 constexpr const char* kColumns = "id, owner, label, parent, mode, stop_ids, tokens, made, used";
 
-double unix_now() {
-  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
-  return since.count();
-}
-
 std::vector<TokenId> ids_of(const SQLite::Column& blob) {
   std::vector<TokenId> ids(static_cast<std::size_t>(blob.getBytes()) / sizeof(TokenId));
   if (!ids.empty()) std::memcpy(ids.data(), blob.getBlob(), ids.size() * sizeof(TokenId));
@@ -72,6 +67,15 @@ Result<SessionRow> row_of(const SQLite::Statement& statement) {
   row.made = statement.getColumn(7).getDouble();
   row.used = statement.getColumn(8).getDouble();
   return row;
+}
+
+Result<std::vector<SessionRow>> rows_of(SQLite::Statement& statement) {
+  std::vector<SessionRow> rows;
+  while (statement.executeStep()) {
+    KAKEYA_ASSIGN_OR_RETURN(auto row, row_of(statement));
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Error no_such_session(const std::string& id) {
@@ -133,7 +137,7 @@ struct Tables {
     insert.bindNoCopy(5, row.parent);
     insert.bind(6, mode_text(row.mode));
     bind_ids(insert, 7, row.stop_ids);
-    const double now = unix_now();
+    const double now = unix_time();
     insert.bind(8, now);
     insert.bind(9, now);
     insert.exec();
@@ -193,7 +197,7 @@ struct Tables {
     if (added == 0 && shortened && !piece.ids.empty()) put_piece(session, piece.begin, piece.ids);
     SQLite::Statement count(database, "UPDATE sessions SET tokens = ?, used = ? WHERE key = ?");
     count.bind(1, length + static_cast<std::int64_t>(added));
-    count.bind(2, unix_now());
+    count.bind(2, unix_time());
     count.bind(3, session);
     count.exec();
     return {};
@@ -201,6 +205,11 @@ struct Tables {
 };
 
 }  // namespace
+
+double unix_time() {
+  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
+  return since.count();
+}
 
 Catalogue::Catalogue(std::unique_ptr<Database> database,
                      std::string model,
@@ -267,12 +276,7 @@ Result<std::vector<SessionRow>> Catalogue::list(const std::string& owner, std::i
     statement.bindNoCopy(1, owner);
     statement.bindNoCopy(2, model_);
     statement.bind(3, most);
-    std::vector<SessionRow> rows;
-    while (statement.executeStep()) {
-      KAKEYA_ASSIGN_OR_RETURN(auto row, row_of(statement));
-      rows.push_back(std::move(row));
-    }
-    return rows;
+    return rows_of(statement);
   });
 }
 
@@ -332,12 +336,7 @@ Result<std::vector<SessionRow>> Catalogue::unused_since(double before, std::int6
     statement.bindNoCopy(1, model_);
     statement.bind(2, before);
     statement.bind(3, most);
-    std::vector<SessionRow> rows;
-    while (statement.executeStep()) {
-      KAKEYA_ASSIGN_OR_RETURN(auto row, row_of(statement));
-      rows.push_back(std::move(row));
-    }
-    return rows;
+    return rows_of(statement);
   });
 }
 

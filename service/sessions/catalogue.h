@@ -21,6 +21,9 @@ namespace kakeya::service {
 
 class Database;
 
+// The time by which sessions are made and used, in seconds.
+double unix_time();
+
 struct SessionRow {
   std::string id;
   std::string owner;        // the name of a key, or an address

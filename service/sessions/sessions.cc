@@ -43,11 +43,6 @@ bool is_printable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-double unix_time() {
-  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
-  return since.count();
-}
-
 }  // namespace
 
 SessionHold::SessionHold(Sessions& sessions, std::string owner, std::string id)

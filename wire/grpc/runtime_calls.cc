@@ -42,11 +42,6 @@ class Bell {
   bool rung_ = false;
 };
 
-double unix_seconds() {
-  const std::chrono::duration<double> since = std::chrono::system_clock::now().time_since_epoch();
-  return since.count();
-}
-
 // "ipv4:127.0.0.1:5000" is 127.0.0.1, "ipv6:%5B::1%5D:5000" is ::1, as over HTTP.
 std::string address_of(const std::string& peer) {
   std::string text = peer.substr(peer.find(':') + 1);
@@ -151,7 +146,7 @@ Outcome<void> RuntimeCalls::created(const Outcome<SessionRow>& row,
 Outcome<void> RuntimeCalls::describe(const SessionRow& row, v1::GetSessionInfoResponse* response) {
   const auto options = service::session_options_of(service_.engine(), row.mode);
   if (!options) return tl::unexpected(options.error());
-  write_info(row, unix_seconds(), response);
+  write_info(row, service::unix_time(), response);
   v1::DecodeMode mode = v1::DECODE_MODE_UNSPECIFIED;
   write_mode(service_.engine(), *options, &mode, response->mutable_kv_policy());
   response->set_decode_mode(mode);
