@@ -33,6 +33,10 @@ class PromptCacheFiles : public testing::Test {
                                    std::uint64_t dir_bytes = std::uint64_t{1} << 30) {
     EngineOptions options = demo_options(draft);
     options.prompt_cache_bytes = bytes;
+    return open_in_folder(options, dir_bytes);
+  }
+
+  std::shared_ptr<EngineImpl> open_in_folder(EngineOptions options, std::uint64_t dir_bytes) {
     options.prompt_cache_dir = dir();
     options.prompt_cache_dir_bytes = dir_bytes;
     options.on_note = [this](const std::string& note) {
@@ -110,6 +114,10 @@ DiskAnswer answer_of(Engine& engine, const Ids& prompt) {
   return answer_of(engine, prompt, engine.session_options());
 }
 
+void forget_memory(const EngineImpl& engine) {
+  while (engine.prompt_cache()->bytes() > 0) ASSERT_TRUE(engine.prompt_cache()->reclaim(1));
+}
+
 PromptCacheStatistics flushed(const EngineImpl& engine) {
   engine.prompt_cache()->flush_files();
   return engine.prompt_cache_statistics();
@@ -145,7 +153,7 @@ TEST_F(PromptCacheFiles, WhatMemoryGaveUpComesBack) {
   const Ids prompt = random_ids(300, 1);
   const Ids turn = joined({answer_of(*engine, prompt).text, random_ids(40, 2)});
   EXPECT_EQ(flushed(*engine).disk_written, 2);
-  while (engine->prompt_cache()->bytes() > 0) ASSERT_TRUE(engine->prompt_cache()->reclaim(1));
+  forget_memory(*engine);
   const DiskAnswer answer = answer_of(*engine, turn);
   EXPECT_EQ(answer.kept, 319);
   EXPECT_EQ(answer.stream, answer_of(*plain, turn).stream);
@@ -233,6 +241,48 @@ TEST_F(PromptCacheFiles, FilesOfOtherModesAreNotUsed) {
   EXPECT_EQ(engine->prompt_cache_statistics().disk_hits, 0);
 }
 
+// All is alike but for one weight.
+TEST_F(PromptCacheFiles, FilesOfAnotherModelAreNotUsed) {
+  const Ids prompt = random_ids(300, 1);
+  answer_of(*open("none"), prompt);
+  const std::vector<std::string> before = files();
+  const ScratchFolder scratch;
+  EngineOptions options = demo_options("none");
+  std::filesystem::copy(options.model_dir, scratch.path(""));  // without its folders
+  options.model_dir = scratch.path("");
+  {
+    std::fstream weights(scratch.path("model.safetensors"),
+                         std::ios::in | std::ios::out | std::ios::binary);
+    weights.seekp(-4096, std::ios::end);
+    weights.put('\1');
+  }
+  const auto plain = open_engine(options);
+  options.prompt_cache_bytes = 1 << 30;
+  const auto engine = open_in_folder(options, 1 << 30);
+  ASSERT_NE(engine, nullptr);
+  const DiskAnswer answer = answer_of(*engine, prompt);
+  EXPECT_EQ(answer.kept, 0);
+  EXPECT_EQ(answer.stream, answer_of(*plain, prompt).stream);
+  EXPECT_EQ(flushed(*engine).disk_hits, 0);
+  for (const std::string& path : before) EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST_F(PromptCacheFiles, ReadsWhereThatIsFasterThanRunning) {
+  const auto engine = open("none");
+  const Ids turn = joined({answer_of(*engine, random_ids(300, 1)).text, {5}});
+  const auto kept = [&] {
+    flushed(*engine);
+    forget_memory(*engine);
+    return answer_of(*engine, turn).kept;
+  };
+  EXPECT_EQ(kept(), 319);  // nothing is known yet
+  engine->prompt_cache()->note_run(std::int64_t{1} << 50, 1e-3);
+  EXPECT_EQ(kept(), 0);
+  engine->prompt_cache()->note_run(1, 1e15);
+  EXPECT_EQ(kept(), 320);  // the answer to it was kept in full
+  EXPECT_EQ(engine->prompt_cache_statistics().disk_hits, 2);
+}
+
 TEST_F(PromptCacheFiles, KeepsItsLimit) {
   std::uint64_t one = 0;
   {
@@ -252,7 +302,7 @@ TEST_F(PromptCacheFiles, KeepsItsLimit) {
   EXPECT_EQ(on_disk, engine->prompt_cache_statistics().disk_bytes);
   EXPECT_EQ(std::ssize(files()), engine->prompt_cache_statistics().disk_entries);
   // The oldest went.
-  while (engine->prompt_cache()->bytes() > 0) ASSERT_TRUE(engine->prompt_cache()->reclaim(1));
+  forget_memory(*engine);
   EXPECT_EQ(answer_of(*engine, joined({random_ids(200, 1), {5}})).kept, 0);
   EXPECT_EQ(answer_of(*engine, joined({random_ids(200, 6), {5}})).kept, 200);
 }
