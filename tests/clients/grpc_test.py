@@ -291,6 +291,40 @@ class Calls(unittest.TestCase):
         self.assertEqual(code_of(lambda: append(self.stub, session, [130])), codes.ABORTED)
         call.cancel()
 
+    def test_a_client_that_does_not_read_slows_nobody(self):
+        sessions = [create(self.stub) for _ in range(5)]
+        for session in sessions:
+            append(self.stub, session, prompt(7, 30))
+
+        def time_of_four(reads_fifth):
+            fifth = self.stub.Generate(pb.GenerateRequest(session_id=sessions[0], max_tokens=1900, seed=3))
+
+            def read_fifth():
+                try:
+                    for _ in fifth:
+                        pass
+                except grpc.RpcError:
+                    pass  # it was cancelled
+
+            threads = [threading.Thread(target=generate, args=(self.stub, session, 300)) for session in sessions[1:]]
+            if reads_fifth:
+                threading.Thread(target=read_fifth).start()
+            start = time.monotonic()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            seconds = time.monotonic() - start
+            fifth.cancel()
+            for session in sessions:
+                self.settle(session)
+                self.stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=30))
+            return seconds
+
+        times = {reads: sorted(time_of_four(reads) for _ in range(3))[1] for reads in [True, False]}
+        print(f"four streams of 300 tokens: {times[True] * 1000:.0f} ms beside a fifth, "
+              f"{times[False] * 1000:.0f} ms beside one that nobody reads")
+
     def test_health_and_reflection(self):
         health = health_pb2_grpc.HealthStub(self.channel)
         # While a long prompt runs.
@@ -416,18 +450,19 @@ class Many(unittest.TestCase):
 
 class Killed(unittest.TestCase):
     def test_kill_9_loses_nothing_that_was_sent(self):
+        flags = ["--projection", str(ROOT / "models/demo/projections/token")]
         with tempfile.TemporaryDirectory() as folder:
-            server = Server("--sessions-dir", folder)
+            server = Server("--sessions-dir", folder, *flags)
+            texts, expected = {}, {}
             with grpc.insecure_channel(server.address) as channel:
                 stub = rpc.RuntimeServiceStub(channel)
-                texts = {}
-                for mode in ["plain", "drafted"]:
-                    session = create(stub, mode)
+                for mode in MODES:
+                    session, reference = create(stub, mode), create(stub, mode)
                     append(stub, session, prompt(8, 40))
+                    append(stub, reference, prompt(8, 40))
                     texts[session] = []
-                reference = create(stub)
-                append(stub, reference, prompt(8, 40))
-                expected = generate(stub, reference, 1400, temperature=0.8)[0]
+                    expected[session] = generate(stub, reference, 1400, temperature=0.8)[0]
+            self.assertEqual(len({tuple(text) for text in expected.values()}), 3)  # drafts change nothing
             for kill in range(KILLS):
                 with grpc.insecure_channel(server.address) as channel:
                     stub = rpc.RuntimeServiceStub(channel)
@@ -439,7 +474,7 @@ class Killed(unittest.TestCase):
                     server.kill()
                     for thread in threads:
                         thread.join()
-                server = Server("--sessions-dir", folder)
+                server = Server("--sessions-dir", folder, *flags)
                 with grpc.insecure_channel(server.address) as channel:
                     stub = rpc.RuntimeServiceStub(channel)
                     for session, sent in texts.items():
@@ -448,11 +483,50 @@ class Killed(unittest.TestCase):
                         # The tokens that the server has and the client never read are the same ones.
                         stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40 + len(sent)))
                         sent += generate(stub, session, 1, temperature=0.8)[0]
-                        self.assertEqual(sent, expected[:len(sent)])
+                        self.assertEqual(sent, expected[session][:len(sent)])
                         if len(sent) > 1200:
                             stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40))
                             sent.clear()
             server.end()
+
+    def test_the_second_turn_of_a_long_conversation(self):
+        """From memory, from files behind a restart, and run again: the same tokens, and the times."""
+        seconds, rows, ids = {}, {}, {}
+
+        def turn(stub, session, name):
+            start = time.monotonic()
+            call = stub.Generate(pb.GenerateRequest(session_id=session, max_tokens=8, seed=3))
+            next(call)
+            seconds[name] = time.monotonic() - start
+            frames = list(call)
+            rows[name] = frames[-1].done.prompt_rows
+            stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=4020))
+            ids[name] = [frame.token_id for frame in frames[:-1]]
+
+        def channel_of(server):
+            return grpc.insecure_channel(server.address)
+
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ["--sessions-dir", folder, "--ctx", "4200"]
+            server = Server(*flags)
+            with channel_of(server) as channel:
+                stub = rpc.RuntimeServiceStub(channel)
+                session = create(stub)
+                append(stub, session, prompt(9, 4000))
+                append(stub, session, prompt(10, 20))
+                turn(stub, session, "memory")
+            server.end()
+            for name, more in [("files", []), ("run again", ["--prompt-cache", "off"])]:
+                server = Server(*flags, *more)
+                with channel_of(server) as channel:
+                    turn(rpc.RuntimeServiceStub(channel), session, name)
+                server.end()
+        print("first token of the second turn behind 4,000: " +
+              ", ".join(f"{name} {value * 1000:.0f} ms" for name, value in seconds.items()))
+        self.assertEqual(ids["files"], ids["memory"])
+        self.assertEqual(ids["run again"], ids["memory"])
+        self.assertLess(max(rows["memory"], rows["files"]), 200)
+        self.assertEqual(rows["run again"], 4020)
 
     def test_a_restart_takes_the_rows_from_files(self):
         with tempfile.TemporaryDirectory() as folder:
