@@ -51,6 +51,7 @@ struct ServeFlags {
   std::string config;
   std::string log_level = "info";
   double watchdog_seconds = 30.0;
+  double drain_delay = 0.0;
   double drain_seconds = 30.0;
   double request_timeout = 0.0;
   double session_ttl = 0.0;
@@ -176,15 +177,23 @@ void raise_descriptor_limit() {
   static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // the server does with what there is
 }
 
-// Lets what is being answered come to its end, for so long or until the next signal.
-void drain(service::Service& service, const Signals& signals, double seconds) {
+// Waits while `waits` says so, for at most so long; false if a signal ended it.
+bool wait_while(const Signals& signals, double seconds, const std::function<bool()>& waits) {
   constexpr int kLook = 20;  // milliseconds
-  service.drain();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  if (service.is_answering()) note("answering what was asked");
-  while (service.is_answering() && std::chrono::steady_clock::now() < end) {
-    if (signals.wait_for(kLook) && signals.wait() != kReload) return;
+  while (waits() && std::chrono::steady_clock::now() < end) {
+    if (signals.wait_for(kLook) && signals.wait() != kReload) return false;
   }
+  return true;
+}
+
+// Lets load balancers see that the server goes, then what is being answered come to its end.
+void drain(service::Service& service, const Signals& signals, const ServeFlags& flags) {
+  service.announce_drain();
+  if (!wait_while(signals, flags.drain_delay, [] { return true; })) return;
+  service.drain();
+  if (service.is_answering()) note("answering what was asked");
+  wait_while(signals, flags.drain_seconds, [&] { return service.is_answering(); });
 }
 
 int serve(ServeFlags& flags) {
@@ -257,7 +266,7 @@ int serve(ServeFlags& flags) {
     const Status reloaded = grpc != nullptr ? grpc->reload() : Status();
     if (!reloaded) report(reloaded.error());
   }
-  if (signal == kDrain) drain(**service, signals, flags.drain_seconds);
+  if (signal == kDrain) drain(**service, signals, flags);
   note("stopping");
   (*http)->stop();
   if (grpc != nullptr) grpc->stop(kGrpcGrace);
@@ -423,6 +432,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->add_option("--drain", flags->drain_seconds,
                    "At SIGTERM, how long what is being answered may take to its end; new requests "
                    "get 503 meanwhile, as /health does (default: 30)")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
+      ->group("Requests");
+  command
+      ->add_option(
+          "--drain-delay", flags->drain_delay,
+          "At SIGTERM, how long requests are still taken while /readyz and /health say 503, "
+          "so that a load balancer has seen it before one is refused (default: 0)")
       ->check(CLI::Range(0.0, 86400.0))
       ->type_name("SECONDS")
       ->group("Requests");

@@ -4,6 +4,8 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +39,20 @@ MetricFamily memory_family(const Footprint& memory) {
   return family;
 }
 
+// The part of the memory for keys and values that requests have, 0 to 1. What the prefix cache
+// holds is free for them.
+double kv_cache_usage(const Footprint& memory, std::uint64_t limit) {
+  double used = 0.0;
+  for (const MemoryClass of_requests : {MemoryClass::kKvSliding, MemoryClass::kKvFull,
+                                        MemoryClass::kDrafter, MemoryClass::kCodes}) {
+    used += static_cast<double>(memory.reserved_bytes(of_requests));
+  }
+  const double others = static_cast<double>(memory.total_reserved()) - used -
+                        static_cast<double>(memory.reserved_bytes(MemoryClass::kPromptCache));
+  const double room = static_cast<double>(limit) - others;
+  return room <= used ? 1.0 : used / room;
+}
+
 // Seconds: from a fast pass to a long prompt.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
@@ -45,8 +61,9 @@ const prometheus::Histogram::BucketBoundaries kGapBuckets = {
 
 }  // namespace
 
-Metrics::Metrics()
-    : responses_(&prometheus::BuildCounter()
+Metrics::Metrics(std::string model_name)
+    : model_name_(std::move(model_name)),
+      responses_(&prometheus::BuildCounter()
                       .Name("kakeya_http_responses_total")
                       .Help("Responses begun, by HTTP status")
                       .Register(registry_)),
@@ -130,7 +147,21 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   gauge("kakeya_sessions", "Sessions that are open", server.sessions);
   counter("kakeya_sessions_expired_total", "Sessions that ended because nobody used them",
           server.expired_sessions);
+  gauge("kakeya_memory_limit_bytes", "Most bytes of the memory where keys and values lie",
+        static_cast<std::int64_t>(std::min<std::uint64_t>(
+            server.memory_limit, std::numeric_limits<std::int64_t>::max())));
   families.push_back(memory_family(memory));
+  const auto of_model = [&](const char* name, const char* help, double value) {
+    families.push_back(family_of(name, help, MetricType::Gauge, value));
+    families.back().metric.front().label = {{"model_name", model_name_}};
+  };
+  of_model("vllm:num_requests_waiting", "As kakeya_requests_waiting",
+           static_cast<double>(scheduler.waiting));
+  of_model("vllm:num_requests_running", "As kakeya_requests_running",
+           static_cast<double>(scheduler.running));
+  of_model("vllm:kv_cache_usage_perc",
+           "Part of the memory for keys and values that requests have, 0 to 1",
+           kv_cache_usage(memory, server.memory_limit));
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -13,18 +13,20 @@
 
 namespace kakeya::service {
 
-// The server's own counts at present.
+// A server's account of itself at present.
 struct ServerCounts {
+  std::uint64_t memory_limit = 0;  // Engine::memory_limit()
   std::uint64_t lost_log_lines = 0;
   std::int64_t stalls = 0;            // Driver::stalls()
   std::int64_t sessions = 0;          // Sessions::count()
   std::int64_t expired_sessions = 0;  // Sessions::expired()
 };
 
-// Thread-safe.
+// Thread-safe. Beside names of its own it has those of vLLM's metrics by which routers choose a
+// server (Gateway API inference extension, llm-d), with the label model_name.
 class Metrics {
  public:
-  Metrics();
+  explicit Metrics(std::string model_name);
 
   // An answer of this HTTP status was begun.
   void count_response(unsigned status);
@@ -42,6 +44,7 @@ class Metrics {
                    const ServerCounts& server) const;
 
  private:
+  const std::string model_name_;
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>* responses_;
   prometheus::Family<prometheus::Counter>* requests_;

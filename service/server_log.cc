@@ -262,6 +262,7 @@ nlohmann::ordered_json RequestRecord::details() const {
                                  {"status", status},
                                  {"end", end},
                                  {"total_ms", milliseconds(total_seconds_)}};
+  if (!trace_id.empty()) json["trace_id"] = trace_id;
   if (!is_answer) return json;
   json["prompt_tokens"] = prompt_tokens;
   json["cached_tokens"] = cached_tokens;

@@ -96,7 +96,11 @@ std::string Service::next_id(std::string_view kind) {
 }
 
 Health Service::health() const {
-  if (draining_) return {"draining", "the server is shutting down"};
+  if (draining_ || drain_announced_) return {"draining", "the server is shutting down"};
+  return liveness();
+}
+
+Health Service::liveness() const {
   if (!driver_->healthy()) return {"unavailable", "no requests are taken"};
   const std::chrono::duration<double> limit = options_.watchdog;
   if (driver_->stalled()) {
@@ -111,10 +115,16 @@ Health Service::health() const {
 std::string Service::metrics_text() const {
   return metrics_.text(driver_->statistics(), engine_.footprint(),
                        engine_.prompt_cache_statistics(),
-                       {.lost_log_lines = log_->lost(),
+                       {.memory_limit = engine_.memory_limit(),
+                        .lost_log_lines = log_->lost(),
                         .stalls = driver_->stalls(),
                         .sessions = sessions_->count(),
                         .expired_sessions = sessions_->expired()});
+}
+
+void Service::announce_drain() {
+  drain_announced_ = true;
+  log_->add(LogLevel::kInfo, "drain announced");
 }
 
 void Service::drain() {

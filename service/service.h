@@ -77,10 +77,15 @@ class Service {
   // "KIND-" and what no other request of this service has.
   std::string next_id(std::string_view kind);
 
+  // Well if requests should be sent here (readiness).
   Health health() const;
+  // As health(), but a server that drains is well: nothing is gained by starting it anew.
+  Health liveness() const;
   // All counts, as Prometheus reads them.
   std::string metrics_text() const;
 
+  // Says at health() that the service drains, so that others are asked; it takes requests still.
+  void announce_drain();
   // Takes no requests from here on, and health() says so; those that it has are answered.
   void drain();
   bool is_draining() const { return draining_; }
@@ -104,10 +109,11 @@ class Service {
   std::mutex text_work_;
   std::mutex grammar_making_;
   std::unique_ptr<GrammarEngine> grammars_;  // made for the first form that is asked for
+  std::atomic<bool> drain_announced_ = false;
   std::atomic<bool> draining_ = false;
   std::atomic<std::int64_t> answering_ = 0;
   std::atomic<std::uint64_t> ids_ = 0;
-  Metrics metrics_;
+  Metrics metrics_{options_.model_name};
   std::unique_ptr<ServerLog> log_;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Sessions> sessions_;

@@ -104,6 +104,9 @@ class Engine {
   virtual const SessionOptions& session_options() const = 0;
   // Those options in words, where fit_memory was asked for: context, what was given up, bytes.
   virtual std::string memory_plan() const = 0;
+  // Most bytes of the memory where keys and values lie: EngineOptions::memory_limit, or that of the
+  // device.
+  virtual std::uint64_t memory_limit() const = 0;
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
   virtual PromptCacheStatistics prompt_cache_statistics() const = 0;

@@ -224,8 +224,8 @@ void EngineImpl::limit_to_free_memory() {
   budget_.set_device_limit(*free);
 }
 
-std::string EngineImpl::session_memory_limit_text() const {
-  const std::string bytes = format_bytes(session_memory_limit());
+std::string EngineImpl::memory_limit_text() const {
+  const std::string bytes = format_bytes(memory_limit());
   if (!device_has_less_) return fmt::format("memory limit of {}", bytes);
   return fmt::format("memory of {}, of which {} is free,", backend_->memory().name(), bytes);
 }
@@ -247,11 +247,11 @@ Status EngineImpl::fit_session(const Sources& sources) {
     memory_plan_ = fmt::format("context of {} tokens{}{}{}: {}", session_context(),
                                rung.says.empty() ? "" : ", ", rung.says,
                                given_up ? ", drafter not loaded" : "", need->to_string());
-    if (need->total_reserved() <= session_memory_limit()) return {};
+    if (need->total_reserved() <= memory_limit()) return {};
   }
   return error(StatusCode::kResourceExhausted,
                "{} is too small: at the least, this model and one session take a {}",
-               session_memory_limit_text(), memory_plan_);
+               memory_limit_text(), memory_plan_);
 }
 
 template <typename Load>
@@ -289,10 +289,10 @@ Status EngineImpl::load(Sources sources) {
   if (options_.fit_memory) KAKEYA_TRY(fit_session(sources));
   std::uint64_t source_bytes = 0;
   KAKEYA_ASSIGN_OR_RETURN(const Footprint need, estimate(sources, options_.session, source_bytes));
-  if (need.total_reserved() > session_memory_limit()) {
+  if (need.total_reserved() > memory_limit()) {
     const std::string refusal =
         fmt::format("{} is too small: this model and one session of {} tokens need {}",
-                    session_memory_limit_text(), session_context(), need.to_string());
+                    memory_limit_text(), session_context(), need.to_string());
     if (!fit_session(sources)) return error(StatusCode::kResourceExhausted, "{}", refusal);
     return error(StatusCode::kResourceExhausted, "{}; it would hold a {}", refusal, memory_plan_);
   }

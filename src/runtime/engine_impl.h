@@ -84,6 +84,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   int num_threads() const override { return backend_->num_threads(); }
   const SessionOptions& session_options() const override { return options_.session; }
   std::string memory_plan() const override { return memory_plan_; }
+  std::uint64_t memory_limit() const override { return budget_.limit_of(backend_->memory()); }
   Footprint footprint() const override { return budget_.footprint(); }
 
   const ModelConfig& config() const { return config_; }
@@ -168,14 +169,10 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
     budget_.set_device_limit(options.device_memory_limit);
   }
 
-  // The limit of the memory where weights, sessions and passes lie.
-  std::uint64_t session_memory_limit() const {
-    return backend_->memory().is_host() ? options_.memory_limit : options_.device_memory_limit;
-  }
   // Rather refused before anything is loaded than in the middle.
   void limit_to_free_memory();
   // "memory limit of 3.0 GiB": for errors.
-  std::string session_memory_limit_text() const;
+  std::string memory_limit_text() const;
 
   // Where weights come from; `drafter` is null without one.
   struct Sources {

@@ -123,7 +123,7 @@ TEST_F(Cli, FlagsOfServeReachItsAnswers) {
   std::ofstream(model + "/chat_template.jinja") << "{% if %}";
   EXPECT_EQ(while_served("", script,
                          "--name zebra --allow-host web.example --allow-origin https://a.example "
-                         "--request-timeout 0.05 --drain 0 --model " +
+                         "--request-timeout 0.05 --drain 0 --drain-delay 0 --model " +
                              model),
             0);
   const std::string said = slurp(out);

@@ -11,11 +11,18 @@ namespace {
 
 using boost::beast::http::verb;
 
-bool serve_health(Exchange& exchange) {
-  const service::Health health = exchange.service().health();
+bool reply_health(Exchange& exchange, const service::Health& health) {
   if (health.is_well()) return exchange.reply(200, R"({"status":"ok"})");
   return exchange.reply(503,
                         service::json_text({{"status", health.status}, {"reason", health.reason}}));
+}
+
+bool serve_readiness(Exchange& exchange) {
+  return reply_health(exchange, exchange.service().health());
+}
+
+bool serve_liveness(Exchange& exchange) {
+  return reply_health(exchange, exchange.service().liveness());
 }
 
 bool serve_metrics(Exchange& exchange) {
@@ -28,7 +35,17 @@ std::span<const Route> operator_routes() {
   static constexpr Route kRoutes[] = {
       {.verb = verb::get,
        .path = "/health",
-       .handle = serve_health,
+       .handle = serve_readiness,
+       .is_open = true,
+       .is_quiet = true},
+      {.verb = verb::get,
+       .path = "/readyz",
+       .handle = serve_readiness,
+       .is_open = true,
+       .is_quiet = true},
+      {.verb = verb::get,
+       .path = "/livez",
+       .handle = serve_liveness,
        .is_open = true,
        .is_quiet = true},
       {.verb = verb::get, .path = "/metrics", .handle = serve_metrics, .is_quiet = true}};

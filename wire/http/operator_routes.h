@@ -8,7 +8,7 @@
 
 namespace kakeya::wire {
 
-// GET /health and GET /metrics.
+// GET /health, /readyz, /livez and /metrics.
 std::span<const Route> operator_routes();
 
 // Sends a file of the page.

@@ -231,6 +231,34 @@ TEST_F(ServerLogTest, SaysWhatBecameOfAnAnswerAndNothingOfWhatWasSaid) {
   EXPECT_EQ(asked[2]["route"], "other");
 }
 
+TEST_F(ServerLogTest, NamesTheTraceThatARequestIsAPartOf) {
+  start();
+  const std::string id = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const std::string sound = "00-" + id + "-00f067aa0ba902b7-01";
+  const std::string zeros(32, '0');
+  const std::vector<std::string> fields = {sound,
+                                           "cc-" + id + "-00f067aa0ba902b7-01-what-comes-later",
+                                           sound + "-more",  // not in version 00
+                                           "ff-" + id + "-00f067aa0ba902b7-01",
+                                           "00-" + zeros + "-00f067aa0ba902b7-01",
+                                           "00-" + id + "-0000000000000000-01",
+                                           "00-" + id + "-00F067AA0BA902B7-01",
+                                           sound.substr(0, 54),
+                                           "x"};
+  for (const std::string& field : fields) {
+    HttpClient client(server_->port());
+    http::fields sent;
+    sent.set("traceparent", field);
+    client.send(sent, http::verb::get, "/v1/models");
+    client.receive();
+  }
+  const std::vector<json> asked = requests();
+  ASSERT_EQ(asked.size(), fields.size());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    EXPECT_EQ(asked[i].value("trace_id", ""), i < 2 ? id : "") << fields[i];
+  }
+}
+
 TEST_F(ServerLogTest, TellsHowAnswersEnd) {
   start();
   json stopped = request("Count from 5 to 12.");

@@ -294,6 +294,38 @@ TEST_F(RequestsOverHttp, PagesOfAllowedOriginsMayRead) {
   }
 }
 
+// The value of a metric of vLLM's.
+double value_of(const std::string& metrics, const std::string& name) {
+  const std::string sample = "\nvllm:" + name + "{model_name=\"demo\"} ";
+  const std::size_t at = metrics.find(sample);
+  return at == metrics.npos ? -1.0 : std::stod(metrics.substr(at + sample.size()));
+}
+
+TEST_F(RequestsOverHttp, RoutersFindTheMetricsOfVllm) {
+  HttpClient probe(server_->port());
+  const std::string idle = probe.get("/metrics").body();
+  EXPECT_EQ(value_of(idle, "num_requests_running"), 0.0);
+  HttpClient busy(server_->port());
+  json body = chat(1000);
+  body["ignore_eos"] = true;
+  busy.send({}, http::verb::post, "/v1/chat/completions", body.dump());
+  while (server_->statistics().running == 0) std::this_thread::yield();
+  const std::string metrics = probe.get("/metrics").body();
+  EXPECT_EQ(value_of(metrics, "num_requests_running"), 1.0);
+  EXPECT_EQ(value_of(metrics, "num_requests_waiting"), 0.0);
+  EXPECT_GT(value_of(metrics, "kv_cache_usage_perc"), 0.0);
+  EXPECT_LT(value_of(metrics, "kv_cache_usage_perc"), 1.0);
+  EXPECT_EQ(value_of(idle, "kv_cache_usage_perc"), 0.0);
+}
+
+TEST_F(RequestsOverHttp, AnAnnouncedDrainTakesRequestsStill) {
+  server_->service().announce_drain();
+  HttpClient probe(server_->port());
+  EXPECT_EQ(probe.get("/readyz").result_int(), 503u);
+  EXPECT_EQ(probe.get("/livez").result_int(), 200u);
+  EXPECT_EQ(post("/v1/chat/completions", chat(1)).result_int(), 200u);
+}
+
 TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   HttpClient busy(server_->port());
   json body = chat(300);
@@ -303,7 +335,12 @@ TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   server_->service().drain();
   EXPECT_TRUE(server_->service().is_answering());
   HttpClient probe(server_->port());
-  EXPECT_NE(probe.get("/health").body().find("draining"), std::string::npos);
+  for (const char* readiness : {"/health", "/readyz"}) {
+    const HttpResponse health = probe.get(readiness);
+    EXPECT_EQ(health.result_int(), 503u);
+    EXPECT_NE(health.body().find("draining"), std::string::npos);
+  }
+  EXPECT_EQ(probe.get("/livez").result_int(), 200u);
   const HttpResponse refused = post("/v1/chat/completions", chat(1));
   EXPECT_EQ(refused.result_int(), 503u);
   EXPECT_FALSE(refused.keep_alive());
