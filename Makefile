@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help packages grammars build test quick demo mlx mac-report asan tsan fuzz lint check format install clean
+.PHONY: help packages grammars build test quick demo mlx mac-report asan tsan fuzz lint check format install package clean
 
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 FUZZ_SECONDS ?= 60
@@ -30,6 +30,7 @@ help:
 	@echo 'make check      everything, nothing left out: hours'
 	@echo 'make format     apply clang-format'
 	@echo 'make install    into PREFIX=$(PREFIX)'
+	@echo 'make package    the Debian package, in build/release/packages; PACKAGE=TGZ: a tarball'
 	@echo 'make clean      remove build/'
 
 packages:
@@ -116,6 +117,8 @@ check: build
 	$(MAKE) test
 	$(MAKE) lint FILES=--all
 	tools/test_install
+	@tools/install_packages package
+	tools/test_package --root
 	@tools/install_packages page
 	tools/test_page
 	tools/test_clients --all
@@ -133,6 +136,13 @@ format:
 install: build/release/build.ninja
 	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
 	cmake --install build/release --prefix $(PREFIX)
+
+PACKAGE ?= DEB
+package: build/release/build.ninja
+	@tools/install_packages package
+	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
+	tools/make_manual $(BINARY) build/release/generated/man
+	cd build/release && cpack -G $(PACKAGE)
 
 clean:
 	rm -rf build

@@ -13,8 +13,10 @@ if(KAKEYA_WITH_MLX)
   if(mlx_goes_along)
     set(KAKEYA_MLX_FOLDER ${CMAKE_INSTALL_LIBDIR}/kakeya/mlx/lib)
     file(GLOB needed_by_mlx LIST_DIRECTORIES ON ${MLX_ROOT_DIR}/../*.libs)
-    install(DIRECTORY ${MLX_ROOT_DIR}/lib/ DESTINATION ${KAKEYA_MLX_FOLDER} USE_SOURCE_PERMISSIONS)
-    install(DIRECTORY ${needed_by_mlx} DESTINATION ${CMAKE_INSTALL_LIBDIR}/kakeya USE_SOURCE_PERMISSIONS)
+    install(DIRECTORY ${MLX_ROOT_DIR}/lib/ DESTINATION ${KAKEYA_MLX_FOLDER} COMPONENT program
+            USE_SOURCE_PERMISSIONS)
+    install(DIRECTORY ${needed_by_mlx} DESTINATION ${CMAKE_INSTALL_LIBDIR}/kakeya COMPONENT program
+            USE_SOURCE_PERMISSIONS)
     set(own_folder $<IF:$<PLATFORM_ID:Darwin>,@loader_path,$ORIGIN>)
     set(search_path ${own_folder}/../${KAKEYA_MLX_FOLDER})
     set(KAKEYA_PKG_CONFIG_MLX "-L\${libdir}/kakeya/mlx/lib -Wl,-rpath,\${libdir}/kakeya/mlx/lib -lmlx")
@@ -34,26 +36,31 @@ if(KAKEYA_WITH_MLX)
 endif()
 
 if(TARGET kakeya_cli)
-  install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS kakeya_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright
+        COMPONENT program)
 # The program has xgrammar in it, whose licence goes with it.
 if(KAKEYA_WITH_XGRAMMAR)
   install(FILES ${KAKEYA_XGRAMMAR_ROOT}/LICENSE ${KAKEYA_XGRAMMAR_ROOT}/NOTICE
-          DESTINATION ${CMAKE_INSTALL_DOCDIR}/xgrammar)
+          DESTINATION ${CMAKE_INSTALL_DOCDIR}/xgrammar
+          COMPONENT program)
 endif()
-install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(
   TARGETS kakeya
   EXPORT kakeyaTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   INCLUDES
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kakeya DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kakeya DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        COMPONENT development)
 install(
   EXPORT kakeyaTargets
   NAMESPACE kakeya::
-  DESTINATION ${KAKEYA_CMAKE_DIR})
+  DESTINATION ${KAKEYA_CMAKE_DIR}
+  COMPONENT development)
 
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/kakeyaConfig.cmake.in ${PROJECT_BINARY_DIR}/kakeyaConfig.cmake
@@ -62,22 +69,27 @@ configure_package_config_file(
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kakeyaConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kakeyaConfig.cmake
-              ${PROJECT_BINARY_DIR}/kakeyaConfigVersion.cmake DESTINATION ${KAKEYA_CMAKE_DIR})
+              ${PROJECT_BINARY_DIR}/kakeyaConfigVersion.cmake DESTINATION ${KAKEYA_CMAKE_DIR}
+        COMPONENT development)
 
 configure_file(${PROJECT_SOURCE_DIR}/cmake/kakeya.pc.in ${PROJECT_BINARY_DIR}/kakeya.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/kakeya.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/kakeya.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
 
 # The demo model, where the installed binary looks for it; its goldens are for the tests only.
 install(
   DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo
   DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/models
+  COMPONENT program
   PATTERN golden EXCLUDE)
 
 # The prompt sets of `kakeya eval`, with their licences.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/eval/data DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/eval)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/eval/data DESTINATION ${CMAKE_INSTALL_DATADIR}/kakeya/eval
+        COMPONENT program)
 
 # Made by apps/CMakeLists.txt.
 install(
   FILES ${PROJECT_BINARY_DIR}/generated/kakeya.bash
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  COMPONENT program
   RENAME kakeya)

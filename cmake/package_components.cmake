@@ -1,0 +1,6 @@
+# Read by CPack for each generator: the parts of an installation that its package has.
+if(CPACK_GENERATOR STREQUAL "DEB")
+  set(CPACK_COMPONENTS_ALL program service)
+else()
+  set(CPACK_COMPONENTS_ALL program development)
+endif()
