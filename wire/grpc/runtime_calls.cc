@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "service/trace_context.h"
 #include "wire/grpc/runtime_messages.h"
 
 namespace kakeya::wire {
@@ -89,6 +90,7 @@ grpc::Status RuntimeCalls::answer(grpc::ServerContext& context,
   service::RequestRecord record(service_.log(), peer);
   record.begin(what);
   record.id = service_.next_id("call");
+  record.trace_id = service::trace_id_of(metadata_of(context, "traceparent"));
   record.arrived = std::chrono::steady_clock::now();
   const auto key = access_.admit({.authorization = metadata_of(context, "authorization"),
                                   .x_api_key = metadata_of(context, "x-api-key")},

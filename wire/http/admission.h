@@ -20,10 +20,6 @@ tl::expected<void, Denial> check_host(const Access& access, const HttpFields& fi
 // The name of the request's key, empty if there are no keys.
 tl::expected<std::string, Denial> check_key(Access& access, const HttpFields& fields);
 
-// The trace that the request is a part of, by W3C Trace Context's field `traceparent`; empty if
-// there is none, or it is none.
-std::string_view read_trace_id(const HttpFields& fields);
-
 // The moment at which a request has to be answered, none if it may take any time: X-Request-Timeout
 // in seconds, at most `limit` of them if that is above 0.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;

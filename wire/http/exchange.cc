@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "service/trace_context.h"
 #include "wire/http/http_status.h"
 #include "wire/http/page.h"
 #include "wire/http/request_text.h"
@@ -65,7 +66,7 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
   const bool is_quiet = find_page_file(path_) != nullptr || (route != nullptr && route->is_quiet);
   record_->begin(known_path(path_, route));
   record_->id = service().next_id("request");
-  record_->trace_id = read_trace_id(fields);
+  record_->trace_id = service::trace_id_of(view_of(fields["traceparent"]));
   record_->level = is_quiet ? service::LogLevel::kDebug : service::LogLevel::kInfo;
   const std::string_view origin = view_of(fields[http::field::origin]);
   if (site_.access.lets_read(origin)) origin_ = origin;

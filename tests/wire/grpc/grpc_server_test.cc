@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
+#include <fstream>
 #include <thread>
 
+#include "formats/scratch_files.h"
 #include "kakeya/v1/runtime.grpc.pb.h"
 #include "runtime/demo_sessions.h"
 
@@ -81,6 +83,24 @@ TEST_F(Grpc, CallsEndAndLeaveTheirSession) {
   }
   generate("sess-none", 1);
   EXPECT_EQ(ended_.error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(Grpc, TheLogNamesTheTraceOfACall) {
+  server_.reset();
+  const ScratchFolder folder;
+  service_ = service::Service::create(*engine_, {.log_file = folder.path("log")}).value();
+  server_ = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}).value();
+  const auto stub = v1::RuntimeService::NewStub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  v1::CreateSessionResponse created;
+  EXPECT_TRUE(stub->CreateSession(&context, {}, &created).ok());
+  server_.reset();
+  service_.reset();
+  std::ifstream log(folder.path("log"));
+  const std::string text(std::istreambuf_iterator<char>(log), {});
+  EXPECT_THAT(text, HasSubstr(R"("trace_id":"4bf92f3577b34da6a3ce929d0e0e4736")"));
 }
 
 TEST_F(Grpc, AServerThatStopsEndsItsStreams) {
