@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help packages grammars build test quick demo mlx mac-report asan tsan fuzz lint check format install package clean
+.PHONY: help packages grammars build test quick demo mlx mac-report asan tsan fuzz lint check format install package python clean
 
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 FUZZ_SECONDS ?= 60
@@ -31,6 +31,7 @@ help:
 	@echo 'make format     apply clang-format'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make package    the Debian package, in build/release/packages; PACKAGE=TGZ: a tarball'
+	@echo 'make python     the Python package: builds the wheel in build/python/wheels, runs python/tests with it'
 	@echo 'make clean      remove build/'
 
 packages:
@@ -143,6 +144,11 @@ package: build/release/build.ninja
 	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
 	tools/make_manual $(BINARY) build/release/generated/man
 	cd build/release && cpack -G $(PACKAGE)
+
+# Without xgrammar, MLX, CUDA and gRPC, whatever is there.
+python: | packages
+	@tools/install_packages python
+	tools/test_python
 
 clean:
 	rm -rf build

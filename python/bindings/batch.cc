@@ -1,0 +1,148 @@
+#include "bindings/batch.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bindings/errors.h"
+#include "bindings/options.h"
+#include "kakeya/status_macros.h"
+
+namespace kakeya::python {
+namespace {
+
+// Drafts of a few requests need no more rows of logits, whose memory the vocabulary multiplies.
+constexpr std::int64_t kLogitRowsOfARequest = 32;
+
+SchedulerOptions scheduler_options(const Engine& engine,
+                                   std::size_t prompts,
+                                   std::int64_t most_at_once) {
+  SchedulerOptions options;
+  const auto count = static_cast<std::int64_t>(prompts);
+  options.max_sequences = std::min(std::max(count, std::int64_t{1}), most_at_once);
+  options.max_waiting = std::max(count, options.max_waiting);
+  options.max_rows = std::max(engine.session_options().max_rows, options.max_sequences);
+  options.max_logit_rows =
+      std::min(options.max_logit_rows, kLogitRowsOfARequest * options.max_sequences);
+  return options;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Engine> engine,
+                                             std::vector<std::vector<TokenId>> prompts,
+                                             const TextOptions& options,
+                                             std::int64_t most_at_once) {
+  const std::shared_ptr<Batch> batch(new Batch(std::move(engine)));
+  const auto tokenizer = batch->engine_->tokenizer();
+  if (!tokenizer && !options.stop_strings.empty()) return Unexpected(tokenizer.error());
+  batch->answers_.resize(prompts.size());
+  for (Answer& answer : batch->answers_) {
+    answer.generation.with_logprobs = options.generate.logprobs;
+    if (!tokenizer) continue;
+    KAKEYA_ASSIGN_OR_RETURN(answer.stream, TextStream::create(**tokenizer, options.stop_strings));
+    answer.generation.text.emplace();
+  }
+  KAKEYA_ASSIGN_OR_RETURN(batch->scheduler_, batch->engine_->create_scheduler(scheduler_options(
+                                                 *batch->engine_, prompts.size(), most_at_once)));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    auto added = batch->scheduler_->add(batch->request_of(i, std::move(prompts[i]), options));
+    if (added) continue;
+    if (prompts.size() == 1) return Unexpected(added.error());
+    return Unexpected(added.error().with_context("prompt " + std::to_string(i)));
+  }
+  return batch;
+}
+
+Request Batch::request_of(std::size_t index,
+                          std::vector<TokenId> prompt,
+                          const TextOptions& options) {
+  Answer& answer = answers_[index];
+  SessionOptions session = engine_->session_options();
+  session.grow = true;  // what waits or is short takes no memory for its whole context
+  Request request;
+  request.prompt = std::move(prompt);
+  request.generate = options.generate;
+  request.session = session;
+  request.on_token = [this, &answer](const TokenEvent& token) {
+    return take_token(answer, token.id);
+  };
+  request.on_end = [this, &answer](RequestId, const RequestResult& result) { end(answer, result); };
+  return request;
+}
+
+bool Batch::take_token(Answer& answer, TokenId id) {
+  if (!answer.stream) return true;
+  const std::scoped_lock lock(mutex_);
+  std::string piece;
+  answer.generation.stopped_by_text = answer.stream->push(id, piece);
+  *answer.generation.text += piece;
+  text_ += piece;
+  return !answer.generation.stopped_by_text;
+}
+
+void Batch::end(Answer& answer, const RequestResult& result) {
+  const std::scoped_lock lock(mutex_);
+  answer.ended = true;
+  answer.generation.tokens = result.generated;
+  if (!result.status && !error_) error_ = result.status.error();
+  if (!answer.stream || answer.generation.stopped_by_text) return;
+  std::string piece;
+  answer.generation.stopped_by_text = answer.stream->finish(piece);
+  *answer.generation.text += piece;
+  text_ += piece;
+}
+
+Result<bool> Batch::step() {
+  KAKEYA_ASSIGN_OR_RETURN(const bool more, scheduler_->step());
+  const std::scoped_lock lock(mutex_);
+  if (error_) return Unexpected(*error_);
+  return more;
+}
+
+void Batch::stop() {
+  scheduler_->stop({});
+}
+
+std::string Batch::take_text() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(text_, {});
+}
+
+Result<std::vector<Generation>> Batch::generations() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Generation> generations;
+  for (const Answer& answer : answers_) {
+    if (!answer.ended) {
+      return Unexpected(Error(StatusCode::kFailedPrecondition, "the generation has not ended"));
+    }
+    generations.push_back(answer.generation);
+  }
+  return generations;
+}
+
+void bind_batch(nb::module_& module) {
+  nb::class_<Batch>(module, "Batch", "Prompts that share passes.")
+      .def(
+          "step",
+          [](Batch& batch) {
+            const nb::gil_scoped_release unlocked;
+            return value_of(batch.step());
+          },
+          "One pass; False if nothing is left to do.")
+      .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("take_text", &Batch::take_text)
+      .def("generations", [](const Batch& batch) { return value_of(batch.generations()); });
+  module.def("create_batch", [](std::shared_ptr<Engine> engine, const nb::sequence& prompts,
+                                const nb::dict& options, std::int64_t most_at_once) {
+    std::vector<std::vector<TokenId>> ids;
+    for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
+    const TextOptions text = text_options(options);
+    const nb::gil_scoped_release unlocked;
+    return value_of(Batch::create(std::move(engine), std::move(ids), text, most_at_once));
+  });
+}
+
+}  // namespace kakeya::python

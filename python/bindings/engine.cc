@@ -1,0 +1,100 @@
+#include "bindings/engine.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "bindings/errors.h"
+#include "bindings/generation.h"
+#include "bindings/options.h"
+#include "bindings/session.h"
+#include "kakeya/engine.h"
+
+namespace kakeya::python {
+namespace {
+
+std::shared_ptr<Engine> open_engine(const nb::dict& given) {
+  const EngineOptions options = engine_options(given);
+  // Loading cannot be ended: Ctrl-C counts when it is over.
+  const nb::gil_scoped_release unlocked;
+  return value_of(Engine::open(options));
+}
+
+nb::dict estimate(const nb::dict& given) {
+  const EngineOptions options = engine_options(given);
+  auto footprint = [&] {
+    const nb::gil_scoped_release unlocked;
+    return Engine::estimate(options);
+  }();
+  return footprint_dict(value_of(std::move(footprint)));
+}
+
+Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
+  const auto given = token_ids(ids);
+  const EmbeddingOptions how = embedding_options(options);
+  auto vector = [&] {
+    const nb::gil_scoped_release unlocked;
+    return engine.embed(given, how);
+  }();
+  const std::vector<float> numbers = value_of(std::move(vector));
+  return array_of(std::span(numbers));
+}
+
+Array<TokenId> encode(const Engine& engine, std::string_view text, bool begin, bool parse_special) {
+  const EncodeOptions options = {.parse_special = parse_special};
+  auto encoded = [&]() -> Result<std::vector<TokenId>> {
+    const nb::gil_scoped_release unlocked;
+    if (begin) return engine.encode_text(text, options);
+    const auto tokenizer = engine.tokenizer();
+    if (!tokenizer) return Unexpected(tokenizer.error());
+    return (*tokenizer)->encode(text, options);
+  }();
+  const auto ids = value_of(std::move(encoded));
+  return array_of(std::span(ids));
+}
+
+std::string decode(const Engine& engine, nb::handle ids, bool skip_special) {
+  const Tokenizer* tokenizer = value_of(engine.tokenizer());
+  return tokenizer->decode(token_ids(ids), skip_special);
+}
+
+Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, const nb::dict& how) {
+  const auto messages = chat_messages(given);
+  const ChatOptions options = chat_options(how);
+  auto encoded = [&] {
+    const nb::gil_scoped_release unlocked;
+    return engine.encode_chat(messages, options);
+  }();
+  const auto ids = value_of(std::move(encoded));
+  return array_of(std::span(ids));
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<Engine>(module, "Engine", "A loaded model.")
+      .def("embed", &embed)
+      .def("encode", &encode)
+      .def("decode", &decode)
+      .def("encode_chat", &encode_chat)
+      .def("recommended_sampling",
+           [](const Engine& engine) { return sampling_keywords(engine.recommended_sampling()); })
+      .def("footprint", [](const Engine& engine) { return footprint_dict(engine.footprint()); })
+      .def_prop_ro("backend", &Engine::backend_name)
+      .def_prop_ro("threads", &Engine::num_threads)
+      .def_prop_ro("draft_kind",
+                   [](const Engine& engine) { return draft_kind_name(engine.draft_kind()); })
+      .def_prop_ro("memory_plan", &Engine::memory_plan)
+      .def_prop_ro("vocab_size", &Engine::vocab_size)
+      .def_prop_ro("hidden_size", &Engine::hidden_size)
+      .def_prop_ro("max_context", &Engine::max_context)
+      .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
+  module.def("open_engine", &open_engine);
+  module.def("estimate", &estimate);
+}
+
+}  // namespace kakeya::python

@@ -1,0 +1,58 @@
+// Errors of the engine as exceptions of Python, and exceptions of Python within a callback.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <utility>
+
+#include "kakeya/status.h"
+
+namespace kakeya::python {
+
+namespace nb = nanobind;
+
+// An error on its way to Python, where it becomes the class of kakeya/_errors.py for its code.
+struct Raised {
+  Error error;
+};
+
+// The result's value. Throws its error as Raised.
+template <typename T>
+T value_of(Result<T>&& result) {
+  if (!result) throw Raised{std::move(result).error()};
+  if constexpr (!std::is_void_v<T>) return std::move(result).value();
+}
+
+// Calls Python from within a pass, and keeps the first exception until the pass is over. The
+// thread that made it holds the GIL before and after the pass, not during it.
+class Callbacks {
+ public:
+  // Runs pending signal handlers of Python, such as Ctrl-C's, then `call`, with the GIL. False, to
+  // end the generation, where either raised or `call` said so.
+  template <typename Call>
+  bool run(const Call& call) {
+    nb::gil_scoped_acquire gil;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return call();
+    } catch (...) {
+      raised_ = std::current_exception();
+      return false;
+    }
+  }
+  bool check_signals() {
+    return run([] { return true; });
+  }
+  // Throws what was raised.
+  void rethrow() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  std::exception_ptr raised_;
+};
+
+void register_errors();
+
+}  // namespace kakeya::python

@@ -1,0 +1,40 @@
+// The outcome of a generation, as Python sees it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kakeya/session.h"
+
+namespace kakeya::python {
+
+namespace nb = nanobind;
+
+template <typename T>
+using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// A copy of the numbers in an array of NumPy's, which owns it.
+template <typename T>
+Array<T> array_of(std::span<const T> numbers) {
+  T* copy = new T[numbers.size()];
+  std::copy(numbers.begin(), numbers.end(), copy);
+  const nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<T*>(memory); });
+  return Array<T>(copy, {numbers.size()}, owner);
+}
+
+struct Generation {
+  GenerateResult tokens;
+  std::optional<std::string> text;  // nothing where the model has no tokenizer
+  bool stopped_by_text = false;
+  bool with_logprobs = false;  // it was asked for them
+};
+
+void bind_generation(nb::module_& module);
+
+}  // namespace kakeya::python

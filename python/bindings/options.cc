@@ -1,0 +1,299 @@
+#include "bindings/options.h"
+
+#include <nanobind/stl/string.h>
+
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace kakeya::python {
+namespace {
+
+constexpr std::initializer_list<std::pair<const char*, Compute>> kComputes = {
+    {"f32", Compute::kF32}, {"fast", Compute::kFast}};
+constexpr std::initializer_list<std::pair<const char*, KvType>> kKvTypes = {
+    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
+    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"rotated_int4", KvType::kRotatedInt4},
+    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
+constexpr std::initializer_list<std::pair<const char*, Evicted>> kEvicted = {
+    {"keep", Evicted::kKeep}, {"drop", Evicted::kDrop}, {"restore", Evicted::kRestore}};
+constexpr std::initializer_list<std::pair<const char*, Pooling>> kPoolings = {
+    {"last", Pooling::kLast}, {"mean", Pooling::kMean}};
+
+[[noreturn]] void refuse_type(const std::string& name, const char* expected, nb::handle got) {
+  const std::string type = nb::cast<std::string>(got.type().attr("__name__"));
+  throw nb::type_error((name + ": expected " + expected + ", got " + type).c_str());
+}
+
+template <typename T>
+T integer_of(const std::string& name, nb::handle value) {
+  if (PyIndex_Check(value.ptr()) == 0) refuse_type(name, "an integer", value);
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  T number{};
+  if (nb::try_cast(index, number)) return number;
+  const std::string text = nb::cast<std::string>(nb::str(index));
+  throw nb::value_error((name + ": expected " + std::to_string(std::numeric_limits<T>::min()) +
+                         " to " + std::to_string(std::numeric_limits<T>::max()) + ", got " + text)
+                            .c_str());
+}
+
+float number_of(const std::string& name, nb::handle value) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (PyErr_Occurred() == nullptr) return static_cast<float>(number);
+  PyErr_Clear();
+  refuse_type(name, "a number", value);
+}
+
+std::string text_of(const std::string& name, nb::handle value) {
+  if (PyUnicode_Check(value.ptr()) == 0) refuse_type(name, "str", value);
+  return nb::cast<std::string>(value);
+}
+
+// A path as the file system has it.
+std::string path_of(const std::string& name, nb::handle value) {
+  if (PyUnicode_Check(value.ptr()) == 0 && !nb::hasattr(value, "__fspath__")) {
+    refuse_type(name, "a path", value);
+  }
+  const nb::bytes bytes(nb::module_::import_("os").attr("fsencode")(value));
+  return {bytes.c_str(), bytes.size()};
+}
+
+class Keywords {
+ public:
+  // `whose` begins messages.
+  Keywords(const nb::dict& given, std::string whose) : given_(given), whose_(std::move(whose)) {}
+
+  void read(const char* name, bool& field) {
+    with(name, [&](nb::handle value) {
+      if (!PyBool_Check(value.ptr())) refuse_type(place(name), "a bool", value);
+      field = value.ptr() == Py_True;
+    });
+  }
+  template <typename T>
+  requires std::is_integral_v<T>
+  void read(const char* name, T& field) {
+    with(name, [&](nb::handle value) { field = integer_of<T>(place(name), value); });
+  }
+  void read(const char* name, float& field) {
+    with(name, [&](nb::handle value) { field = number_of(place(name), value); });
+  }
+  void read(const char* name, std::string& field) {
+    with(name, [&](nb::handle value) { field = text_of(place(name), value); });
+  }
+  void read_path(const char* name, std::string& field) {
+    with(name, [&](nb::handle value) { field = path_of(place(name), value); });
+  }
+  template <typename T>
+  void read(const char* name, T& field, std::initializer_list<std::pair<const char*, T>> words) {
+    with(name, [&](nb::handle value) {
+      const std::string given = text_of(place(name), value);
+      std::string known;
+      for (const auto& [word, meaning] : words) {
+        if (given == word) {
+          field = meaning;
+          return;
+        }
+        known += (known.empty() ? "" : ", ") + std::string(word);
+      }
+      throw nb::value_error((place(name) + ": expected " + known + ", got " + given).c_str());
+    });
+  }
+  // Calls `read_value` if the name was given.
+  template <typename Read>
+  void with(const char* name, const Read& read_value) {
+    known_.insert(name);
+    if (given_.contains(name)) read_value(nb::handle(given_[name]));
+  }
+  std::string place(const char* name) const { return whose_ + name; }
+
+  // After all that there is to read.
+  void refuse_unknown() const {
+    for (const auto& [key, value] : given_) {
+      const std::string name = text_of(whose_ + "name of an option", key);
+      if (known_.contains(name)) continue;
+      std::string known;
+      for (const std::string& each : known_) known += (known.empty() ? "" : ", ") + each;
+      throw nb::type_error((place(name.c_str()) + ": no such option; expected " + known).c_str());
+    }
+  }
+
+ private:
+  const nb::dict& given_;
+  std::string whose_;
+  std::set<std::string> known_;
+};
+
+void read_session(Keywords& keywords, SessionOptions& options) {
+  keywords.read("context", options.context);
+  keywords.read("max_rows", options.max_rows);
+  keywords.read("kv_full", options.kv_full, kKvTypes);
+  keywords.read("kv_sliding", options.kv_sliding, kKvTypes);
+  keywords.read("kv_drafter", options.kv_drafter, kKvTypes);
+  keywords.read("kv_codes", options.kv_codes, kKvTypes);
+  keywords.read("sink", options.sink);
+  keywords.read("window", options.window);
+  keywords.read("evicted_full", options.evicted_full, kEvicted);
+  keywords.read("evicted_sliding", options.evicted_sliding, kEvicted);
+  keywords.read("drafting", options.drafting);
+  keywords.read("grow", options.grow);
+}
+
+void read_sampling(Keywords& keywords, SamplingOptions& sampling) {
+  keywords.read("temperature", sampling.temperature);
+  keywords.read("top_k", sampling.top_k);
+  keywords.read("top_p", sampling.top_p);
+  keywords.read("min_p", sampling.min_p);
+  keywords.read("repetition_penalty", sampling.repetition_penalty);
+  keywords.read("presence_penalty", sampling.presence_penalty);
+  keywords.read("frequency_penalty", sampling.frequency_penalty);
+  keywords.read("seed", sampling.seed);
+  keywords.with("logit_bias", [&](nb::handle value) {
+    const std::string name = keywords.place("logit_bias");
+    if (PyDict_Check(value.ptr()) == 0) refuse_type(name, "a dict of ids and numbers", value);
+    for (const auto& [id, bias] : nb::borrow<nb::dict>(value)) {
+      sampling.logit_bias.emplace_back(integer_of<TokenId>(name, id), number_of(name, bias));
+    }
+  });
+}
+
+void read_stop(Keywords& keywords, std::vector<std::string>& stop_strings) {
+  keywords.with("stop", [&](nb::handle value) {
+    const std::string name = keywords.place("stop");
+    if (PyUnicode_Check(value.ptr()) != 0) {
+      stop_strings.push_back(text_of(name, value));
+      return;
+    }
+    if (PySequence_Check(value.ptr()) == 0) refuse_type(name, "str or a sequence of str", value);
+    for (const nb::handle text : nb::borrow<nb::sequence>(value)) {
+      stop_strings.push_back(text_of(name, text));
+    }
+  });
+}
+
+}  // namespace
+
+EngineOptions engine_options(const nb::dict& given) {
+  EngineOptions options;
+  Keywords keywords(given, "");
+  keywords.read_path("model", options.model_dir);
+  keywords.read_path("chat_template", options.chat_template);
+  keywords.read("backend", options.backend);
+  keywords.read("compute", options.compute, kComputes);
+  keywords.read("threads", options.num_threads);
+  keywords.read("pin_threads", options.pin_threads);
+  keywords.with("memory_limit", [&](nb::handle value) {
+    if (!value.is_none()) options.memory_limit = integer_of<std::uint64_t>("memory_limit", value);
+  });
+  keywords.with("prompt_cache_bytes", [&](nb::handle value) {
+    const bool is_auto =
+        PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto";
+    options.prompt_cache_bytes = is_auto ? EngineOptions::kAutoPromptCache
+                                         : integer_of<std::uint64_t>("prompt_cache_bytes", value);
+  });
+  keywords.read("fit_memory", options.fit_memory);
+  keywords.read_path("draft", options.draft.source);
+  keywords.read_path("projection", options.projection);
+  keywords.read_path("weights_cache", options.weights_cache);
+  read_session(keywords, options.session);
+  keywords.refuse_unknown();
+  return options;
+}
+
+SessionOptions session_options(const nb::dict& given, const SessionOptions& base) {
+  SessionOptions options = base;
+  Keywords keywords(given, "");
+  read_session(keywords, options);
+  keywords.refuse_unknown();
+  return options;
+}
+
+TextOptions text_options(const nb::dict& given) {
+  TextOptions options;
+  GenerateOptions& generate = options.generate;
+  Keywords keywords(given, "");
+  keywords.read("max_tokens", generate.max_tokens);
+  read_sampling(keywords, generate.sampling);
+  read_stop(keywords, options.stop_strings);
+  keywords.with("stop_ids", [&](nb::handle value) { generate.stop_ids = token_ids(value); });
+  keywords.read("ignore_model_stop_ids", generate.ignore_model_stop_ids);
+  keywords.with("draft_length", [&](nb::handle value) {
+    if (PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto") return;
+    generate.draft_length = integer_of<std::int64_t>("draft_length", value);
+  });
+  keywords.read("logprobs", generate.logprobs);
+  keywords.read("top_logprobs", generate.top_logprobs);
+  keywords.refuse_unknown();
+  return options;
+}
+
+EmbeddingOptions embedding_options(const nb::dict& given) {
+  EmbeddingOptions options;
+  Keywords keywords(given, "");
+  keywords.read("pooling", options.pooling, kPoolings);
+  keywords.read("normalize", options.normalize);
+  keywords.refuse_unknown();
+  return options;
+}
+
+ChatOptions chat_options(const nb::dict& given) {
+  ChatOptions options;
+  Keywords keywords(given, "");
+  keywords.read("add_generation_prompt", options.add_generation_prompt);
+  keywords.read("continue_final_message", options.continue_final_message);
+  keywords.with("thinking", [&](nb::handle value) {
+    if (value.is_none()) return;
+    bool thinking = false;
+    keywords.read("thinking", thinking);
+    options.enable_thinking = thinking;
+  });
+  keywords.refuse_unknown();
+  return options;
+}
+
+std::vector<ChatMessage> chat_messages(const nb::sequence& given) {
+  std::vector<ChatMessage> messages;
+  for (const nb::handle each : given) {
+    const std::string place = "message " + std::to_string(messages.size());
+    if (PyDict_Check(each.ptr()) == 0) refuse_type(place, "a dict", each);
+    const auto fields = nb::borrow<nb::dict>(each);
+    for (const char* needed : {"role", "content"}) {
+      if (!fields.contains(needed)) {
+        throw nb::type_error((place + ": expected role and content, got no " + needed).c_str());
+      }
+    }
+    Keywords keywords(fields, place + ": ");
+    ChatMessage& message = messages.emplace_back();
+    keywords.read("role", message.role);
+    keywords.read("content", message.content);
+    keywords.read("name", message.name);
+    keywords.read("tool_call_id", message.tool_call_id);
+    keywords.read("reasoning", message.reasoning);
+    keywords.refuse_unknown();
+  }
+  return messages;
+}
+
+nb::dict sampling_keywords(const SamplingOptions& options) {
+  nb::dict keywords;
+  keywords["temperature"] = options.temperature;
+  keywords["top_k"] = options.top_k;
+  keywords["top_p"] = options.top_p;
+  keywords["min_p"] = options.min_p;
+  keywords["repetition_penalty"] = options.repetition_penalty;
+  return keywords;
+}
+
+std::vector<TokenId> token_ids(nb::handle given) {
+  if (PySequence_Check(given.ptr()) == 0 || PyUnicode_Check(given.ptr()) != 0 ||
+      PyBytes_Check(given.ptr()) != 0) {
+    refuse_type("token ids", "a sequence of integers", given);
+  }
+  std::vector<TokenId> ids;
+  for (const nb::handle id : given) ids.push_back(integer_of<TokenId>("token id", id));
+  return ids;
+}
+
+}  // namespace kakeya::python

@@ -1,0 +1,37 @@
+// Keyword arguments of Python as the engine's options. Names that nobody reads are refused, and
+// what is not given keeps the engine's own default.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kakeya/chat.h"
+#include "kakeya/embedding.h"
+#include "kakeya/options.h"
+#include "kakeya/text_generation.h"
+
+namespace kakeya::python {
+
+namespace nb = nanobind;
+
+// Each throws TypeError for an unknown name or a value of another type, ValueError for a word that
+// is none of the option's.
+EngineOptions engine_options(const nb::dict& given);
+// On top of `base`, which are the engine's.
+SessionOptions session_options(const nb::dict& given, const SessionOptions& base);
+TextOptions text_options(const nb::dict& given);
+EmbeddingOptions embedding_options(const nb::dict& given);
+ChatOptions chat_options(const nb::dict& given);
+// Each a dict with "role" and "content".
+std::vector<ChatMessage> chat_messages(const nb::sequence& given);
+// The recommendation as keyword arguments.
+nb::dict sampling_keywords(const SamplingOptions& options);
+
+// Reads any sequence of integers, NumPy's arrays too.
+std::vector<TokenId> token_ids(nb::handle given);
+
+}  // namespace kakeya::python

@@ -1,0 +1,163 @@
+#include "bindings/session.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <string_view>
+
+#include "bindings/errors.h"
+#include "bindings/options.h"
+
+namespace kakeya::python {
+namespace {
+
+Result<TextResult> generate_without_text(Session& session,
+                                         const TextOptions& options,
+                                         const TokenCallback& on_token) {
+  auto tokens = session.generate(options.generate, on_token);
+  if (!tokens) return Unexpected(tokens.error());
+  TextResult result;
+  result.tokens = std::move(tokens).value();
+  return result;
+}
+
+std::string path_bytes(const nb::bytes& path) {
+  return {path.c_str(), path.size()};
+}
+
+void bind_tokens(nb::class_<PythonSession>& type) {
+  type.def("append",
+           [](PythonSession& it, nb::handle ids) {
+             const auto given = token_ids(ids);
+             value_of(it.unlocked([&](Session& session) { return session.append(given); }));
+           })
+      .def("sync",
+           [](PythonSession& it, nb::handle ids) {
+             const auto given = token_ids(ids);
+             return value_of(it.unlocked([&](Session& session) { return session.sync(given); }));
+           })
+      .def("score",
+           [](PythonSession& it, nb::handle ids, int top_logprobs) {
+             const auto given = token_ids(ids);
+             return value_of(
+                 it.unlocked([&](Session& session) { return session.score(given, top_logprobs); }));
+           })
+      .def("truncate",
+           [](PythonSession& it, Position length) {
+             value_of(it.unlocked([&](Session& session) { return session.truncate(length); }));
+           })
+      .def_prop_ro(
+          "tokens",
+          [](PythonSession& it) {
+            const auto tokens = it.unlocked([](Session& session) {
+              const std::span<const TokenId> held = session.tokens();
+              return std::vector<TokenId>(held.begin(), held.end());
+            });
+            return array_of(std::span(tokens));
+          },
+          nb::rv_policy::automatic);
+}
+
+void bind_files(nb::class_<PythonSession>& type) {
+  type.def("snapshot",
+           [](PythonSession& it, const nb::bytes& path, const nb::bytes& note) {
+             const std::string file = path_bytes(path);
+             const std::string_view text(note.c_str(), note.size());
+             value_of(it.unlocked([&](Session& session) { return session.snapshot(file, text); }));
+           })
+      .def("restore", [](PythonSession& it, const nb::bytes& path) {
+        const std::string file = path_bytes(path);
+        const std::string note =
+            value_of(it.unlocked([&](Session& session) { return session.restore(file); }));
+        return nb::bytes(note.data(), note.size());
+      });
+}
+
+}  // namespace
+
+PythonSession::Turn::Turn(std::atomic<bool>& busy) : busy_(busy) {
+  if (busy_.exchange(true)) {
+    throw Raised{Error(StatusCode::kFailedPrecondition,
+                       "the session is busy: another call of it runs, of which this may be a "
+                       "callback")};
+  }
+}
+
+std::unique_ptr<PythonSession> PythonSession::fork() {
+  auto forked = unlocked([](Session& session) { return session.fork(); });
+  return std::make_unique<PythonSession>(engine_, value_of(std::move(forked)));
+}
+
+Generation PythonSession::generate(const TextOptions& given, const nb::object& on_text) {
+  Callbacks callbacks;
+  TextOptions options = given;
+  const auto on_piece = [&](std::string_view piece) {
+    return callbacks.run([&] {
+      if (on_text.is_none()) return true;
+      return nb::cast<bool>(on_text(nb::str(piece.data(), piece.size())));
+    });
+  };
+  options.generate.on_prefill = [&](std::int64_t, std::int64_t) { return on_piece({}); };
+  const auto tokenizer = engine_->tokenizer();
+  if (!tokenizer && (!options.stop_strings.empty() || !on_text.is_none())) {
+    throw Raised{tokenizer.error()};
+  }
+  auto result = unlocked([&](Session& session) {
+    if (tokenizer) return generate_text(session, **tokenizer, options, on_piece);
+    return generate_without_text(session, options,
+                                 [&](const TokenEvent&) { return callbacks.check_signals(); });
+  });
+  callbacks.rethrow();
+  TextResult said = value_of(std::move(result));
+  Generation generation;
+  generation.tokens = std::move(said.tokens);
+  generation.stopped_by_text = said.stopped_by_text;
+  generation.with_logprobs = options.generate.logprobs;
+  if (tokenizer) generation.text = std::move(said.text);
+  return generation;
+}
+
+nb::dict footprint_dict(const Footprint& footprint) {
+  nb::dict bytes;
+  for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
+    const std::string_view name = memory_class_name(static_cast<MemoryClass>(i));
+    bytes[nb::str(name.data(), name.size())] = footprint.reserved[i];
+  }
+  return bytes;
+}
+
+void bind_session(nb::module_& module) {
+  nb::class_<PythonSession> type(module, "Session", "One timeline of tokens.");
+  bind_tokens(type);
+  bind_files(type);
+  type.def(
+          "generate",
+          [](PythonSession& it, const nb::dict& options, const nb::object& on_text) {
+            return it.generate(text_options(options), on_text);
+          },
+          nb::arg("options"), nb::arg("on_text").none())
+      .def("fork", &PythonSession::fork)
+      .def_prop_ro("position",
+                   [](PythonSession& it) {
+                     return it.unlocked([](Session& session) { return session.position(); });
+                   })
+      .def_prop_ro("context",
+                   [](PythonSession& it) {
+                     return it.unlocked([](Session& session) { return session.context(); });
+                   })
+      .def("footprint", [](PythonSession& it) {
+        return footprint_dict(it.unlocked([](Session& session) { return session.footprint(); }));
+      });
+  module.def("create_session", [](const std::shared_ptr<Engine>& engine, const nb::dict& given) {
+    const SessionOptions options = session_options(given, engine->session_options());
+    auto session = [&] {
+      const nb::gil_scoped_release unlocked;
+      return engine->create_session(options);
+    }();
+    return std::make_unique<PythonSession>(engine, value_of(std::move(session)));
+  });
+}
+
+}  // namespace kakeya::python

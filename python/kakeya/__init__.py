@@ -1,0 +1,15 @@
+"""Kakeya in the process: Gemma 4 and Qwen3 with exact output and bounded memory.
+
+    import kakeya
+    print(kakeya.Engine().chat("Count from 5 to 12."))
+"""
+
+from kakeya._core import Generation, Round, TokenLogprobs, __version__
+from kakeya._engine import Engine
+from kakeya._errors import (Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
+                            InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented)
+from kakeya._session import Session
+
+__all__ = ["Cancelled", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition", "Generation",
+           "Internal", "InvalidArgument", "NotFound", "ResourceExhausted", "Round", "Session", "TokenLogprobs",
+           "Unavailable", "Unimplemented", "__version__"]

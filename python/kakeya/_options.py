@@ -1,0 +1,91 @@
+"""Keyword arguments, for type checkers and editors; the engine's own defaults stand where none is given."""
+
+import os
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+AnyPath = str | os.PathLike[str]
+Evicted = Literal["keep", "drop", "restore"]
+Kv = Literal["auto", "f32", "bf16", "int8", "int4", "rotated_int4", "d4", "e8"]
+
+
+class SessionOptions(TypedDict, total=False):
+    """How a timeline of tokens is kept: fields of SessionOptions (include/kakeya/options.h)."""
+
+    context: int  # most tokens; 0: the model's limit, at most 8192
+    max_rows: int  # most tokens of one pass
+    kv_full: Kv
+    kv_sliding: Kv
+    kv_drafter: Kv
+    kv_codes: Kv
+    window: int  # tokens further behind than this are evicted; 0: none
+    sink: int  # but not the first ones
+    evicted_full: Evicted
+    evicted_sliding: Evicted
+    drafting: bool
+    grow: bool  # memory is taken as tokens come
+
+
+class EngineOptions(SessionOptions, total=False):
+    """How an engine and its default session are made."""
+
+    chat_template: AnyPath  # a file with the template to use instead of the model's
+    backend: str  # "cpu", "cpu/avx2" and its like, "ref"
+    compute: Literal["fast", "f32"]
+    threads: int  # 0: one for each CPU
+    pin_threads: bool
+    memory_limit: int | None  # bytes of weights and all sessions
+    prompt_cache_bytes: int | Literal["auto"]  # 0: no cache of what sessions have run
+    fit_memory: bool  # a smaller default session instead of a refusal
+    draft: AnyPath  # "auto", "none", "ngram", "chain", a folder or a GGUF file
+    projection: AnyPath  # what restores evicted rows: "auto", "none", a folder
+    weights_cache: AnyPath  # where packed weights are kept; "beside": where the model is
+
+
+class GenerateOptions(TypedDict, total=False):
+    """How tokens are chosen, and when a generation ends."""
+
+    max_tokens: int
+    temperature: float  # 0: greedy
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: dict[int, float]
+    seed: int
+    stop: str | Sequence[str]
+    stop_ids: Sequence[int]  # beside the model's own
+    ignore_model_stop_ids: bool
+    draft_length: int | Literal["auto"]  # tokens drafted in each round; 0: none
+    logprobs: bool
+    top_logprobs: int
+
+
+class ChatOptions(TypedDict, total=False):
+    """How a conversation becomes a prompt."""
+
+    add_generation_prompt: bool
+    continue_final_message: bool
+    thinking: bool | None  # None: as the model's publisher has it
+
+
+class EmbeddingOptions(TypedDict, total=False):
+    """Which tokens a text's vector is of, and whether its length is 1."""
+
+    pooling: Literal["last", "mean"]
+    normalize: bool
+
+
+class _Message(TypedDict):
+    role: str
+    content: str
+
+
+class Message(_Message, total=False):
+    """One turn of a conversation."""
+
+    name: str
+    tool_call_id: str
+    reasoning: str
