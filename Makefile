@@ -120,6 +120,7 @@ check: build
 	tools/test_install
 	@tools/install_packages package
 	tools/test_package --root
+	$(MAKE) python
 	@tools/install_packages page
 	tools/test_page
 	tools/test_clients --all
