@@ -52,6 +52,11 @@ std::string text_of(const std::string& name, nb::handle value) {
   return nb::cast<std::string>(value);
 }
 
+// True for the word "auto", which stands for a number that the engine chooses.
+bool is_auto(nb::handle value) {
+  return PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto";
+}
+
 // A path as the file system has it.
 std::string path_of(const std::string& name, nb::handle value) {
   if (PyUnicode_Check(value.ptr()) == 0 && !nb::hasattr(value, "__fspath__")) {
@@ -188,10 +193,9 @@ EngineOptions engine_options(const nb::dict& given) {
     if (!value.is_none()) options.memory_limit = integer_of<std::uint64_t>("memory_limit", value);
   });
   keywords.with("prompt_cache_bytes", [&](nb::handle value) {
-    const bool is_auto =
-        PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto";
-    options.prompt_cache_bytes = is_auto ? EngineOptions::kAutoPromptCache
-                                         : integer_of<std::uint64_t>("prompt_cache_bytes", value);
+    options.prompt_cache_bytes = is_auto(value)
+                                     ? EngineOptions::kAutoPromptCache
+                                     : integer_of<std::uint64_t>("prompt_cache_bytes", value);
   });
   keywords.read("fit_memory", options.fit_memory);
   keywords.read_path("draft", options.draft.source);
@@ -220,7 +224,7 @@ TextOptions text_options(const nb::dict& given) {
   keywords.with("stop_ids", [&](nb::handle value) { generate.stop_ids = token_ids(value); });
   keywords.read("ignore_model_stop_ids", generate.ignore_model_stop_ids);
   keywords.with("draft_length", [&](nb::handle value) {
-    if (PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto") return;
+    if (is_auto(value)) return;
     generate.draft_length = integer_of<std::int64_t>("draft_length", value);
   });
   keywords.read("logprobs", generate.logprobs);
