@@ -55,10 +55,13 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
   for (GeneratedToken& token : mail.tokens) {
     if (finished()) return {};
     const std::size_t before = piece.text.size();
+    const bool has_thought = splitter_.thinks();
     if (splitter_.push(token.id, piece.reasoning, piece.text)) reason_ = stop_reason();
     add_calls(piece, splitter_.take_calls());
     drafted_ = token.drafted;
     add_run(piece, before, drafted_);
+    token.thought = has_thought || splitter_.thinks();
+    thought_token_count_ += token.thought ? 1 : 0;
     ++token_count_;
     piece.tokens.push_back(std::move(token));
   }

@@ -65,7 +65,8 @@ struct WholeAnswer {
 struct Usage {
   std::int64_t prompt_tokens = 0;  // of all prompts
   std::int64_t completion_tokens = 0;
-  std::int64_t cached_tokens = 0;  // of the prompts, which need not be run
+  std::int64_t cached_tokens = 0;     // of the prompts, which need not be run
+  std::int64_t reasoning_tokens = 0;  // of the completions, with the markers of thoughts
 };
 
 // One thread at a time; the tokenizer must outlive it.
@@ -89,6 +90,8 @@ class Answer {
   bool finished() const { return reason_ != FinishReason::kNone; }
   AnswerEnd end() const { return {reason_, splitter_.stopped_by()}; }
   std::int64_t token_count() const { return token_count_; }
+  // Tokens of thoughts and their markers, where thoughts are told apart.
+  std::int64_t thought_token_count() const { return thought_token_count_; }
 
  private:
   explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
@@ -99,6 +102,7 @@ class Answer {
   bool drafted_ = false;  // the last token
   FinishReason reason_ = FinishReason::kNone;
   std::int64_t token_count_ = 0;
+  std::int64_t thought_token_count_ = 0;
 };
 
 }  // namespace kakeya::service

@@ -43,6 +43,9 @@ class AnswerSplitter {
   // used any more.
   bool finish(std::string& thought, std::string& said);
 
+  // True within a thought.
+  bool thinks() const { return in_channel_; }
+
   // As TextStream::stopped_by().
   std::optional<std::size_t> stopped_by() const { return said_.stopped_by(); }
 

@@ -20,6 +20,7 @@ struct GeneratedToken {
   TokenId id = 0;
   std::optional<TokenLogprobs> logprobs = {};
   bool drafted = false;  // proposed by the drafter, and what the model chose
+  bool thought = false;  // of a thought or its markers; known to the answer that takes it
 };
 
 // How a request ended: with a reason, or an error.

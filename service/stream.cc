@@ -188,6 +188,7 @@ Usage usage_of(const std::vector<Stream>& streams, int choices, std::int64_t pro
   Usage usage = {.prompt_tokens = prompt_tokens};
   for (std::size_t i = 0; i < streams.size(); ++i) {
     usage.completion_tokens += streams[i].token_count();
+    usage.reasoning_tokens += streams[i].thought_token_count();
     // The choices of a prompt share it: the first one to run it had the least to start from.
     const bool is_first = i % static_cast<std::size_t>(choices) == 0;
     if (is_first) usage.cached_tokens += streams[i].cached_tokens();

@@ -36,6 +36,7 @@ class Stream {
   bool finished() const { return finished_; }
   AnswerEnd end() const;
   std::int64_t token_count() const { return answer_.token_count(); }
+  std::int64_t thought_token_count() const { return answer_.thought_token_count(); }
   // False if the answer is the prompt alone, so that nobody is woken for it.
   bool generates() const { return mailbox_ != nullptr; }
   // Tokens of the prompt that need not be run.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "service/json_text.h"
+#include "wire/openai/logprobs_write.h"
 
 namespace kakeya::openai {
 namespace {
@@ -44,54 +45,14 @@ const char* name_of(service::FinishReason reason) {
   return reason == service::FinishReason::kLength ? "length" : "stop";
 }
 
-// The bytes of a token that is a part of a character, empty of one whose text says it all.
-std::string bytes_of_part(const Tokenizer& tokenizer, TokenId id, std::string_view text) {
-  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  if (text.find(kReplacement) == std::string_view::npos) return "";
-  std::string bytes = tokenizer.token_bytes(id);
-  return bytes.find(kReplacement) == std::string::npos ? bytes : "";
-}
-
-// The text shown for a token: its own, or for a part of a character its bytes as OpenAI writes
-// them.
-std::string shown_token(const Tokenizer& tokenizer, TokenId id, std::string_view prefix) {
-  const std::string text = tokenizer.decode({&id, 1}, false);
-  const std::string bytes = bytes_of_part(tokenizer, id, text);
-  if (bytes.empty()) return text;
-  std::string escaped(prefix);
-  for (const char byte : bytes) {
-    escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-  }
-  return escaped;
-}
-
-constexpr float kLeastLogprob = -9999.0F;  // JSON has no infinity
-
-ordered_json logprob_json(const Tokenizer& tokenizer, const TokenLogprob& of) {
-  const std::string text = shown_token(tokenizer, of.id, "");
-  const std::string part = bytes_of_part(tokenizer, of.id, tokenizer.decode({&of.id, 1}, false));
-  ordered_json bytes = ordered_json::array();
-  for (const char byte : part.empty() ? text : part) {
-    bytes.push_back(static_cast<unsigned char>(byte));
-  }
-  return {{"token", text},
-          {"logprob", std::max(of.logprob, kLeastLogprob)},
-          {"bytes", std::move(bytes)}};
-}
-
 // {"content": [...]}, as text: entries are many and each is small.
 std::string chat_logprobs(const Tokenizer& tokenizer, const service::AnswerPiece& piece) {
   std::string text = "{\"content\":[";
   bool first = true;
   for (const service::GeneratedToken& token : piece.tokens) {
     if (!token.logprobs) continue;
-    ordered_json entry = logprob_json(tokenizer, token.logprobs->token);
-    entry["top_logprobs"] = ordered_json::array();
-    for (const TokenLogprob& top : token.logprobs->top) {
-      entry["top_logprobs"].push_back(logprob_json(tokenizer, top));
-    }
     if (!std::exchange(first, false)) text += ',';
-    text += service::json_text(entry);
+    text += service::json_text(logprobs_json(tokenizer, *token.logprobs));
   }
   return text + "]}";
 }
@@ -153,7 +114,8 @@ ordered_json usage_json(const service::Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 // As /v1/completions has them: columns. Of a prompt's first token nothing is known.
@@ -173,10 +135,10 @@ std::string completion_logprobs(const Tokenizer& tokenizer, const service::Answe
       tops += "null";
       continue;
     }
-    logprobs.push_back(std::max(token.logprobs->token.logprob, kLeastLogprob));
+    logprobs.push_back(shown_logprob(token.logprobs->token));
     ordered_json top = ordered_json::object();
     for (const TokenLogprob& other : token.logprobs->top) {
-      top[shown_token(tokenizer, other.id, "bytes:")] = std::max(other.logprob, kLeastLogprob);
+      top[shown_token(tokenizer, other.id, "bytes:")] = shown_logprob(other);
     }
     tops += service::json_text(top);
   }

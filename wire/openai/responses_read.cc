@@ -156,13 +156,30 @@ void read_metadata(JsonReader& reader, const Json& body, ResponseWish& out) {
 }
 
 // "include": more of the response. Thoughts are in it as they are, which needs no ciphertext.
-void read_include(JsonReader& reader, const Json& body) {
+void read_include(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
   const Json* include = reader.find(body, "include");
   if (include == nullptr) return;
   if (!include->is_array()) return reader.refuse("include", "an array", shown(*include));
   for (const Json& value : *include) {
     if (value == "reasoning.encrypted_content") continue;
-    return reader.refuse("include", "nothing but reasoning.encrypted_content", shown(value));
+    if (value != "message.output_text.logprobs") {
+      return reader.refuse("include", "reasoning.encrypted_content or message.output_text.logprobs",
+                           shown(value));
+    }
+    out.logprobs = true;
+  }
+}
+
+// Log-probabilities are those of a message's tokens: beside calls it would be open whose they are.
+void read_logprobs(JsonReader& reader, const Json& body, ResponseWish& out) {
+  read_include(reader, body, out.answer);
+  std::optional<int> top;
+  reader.read(body, "top_logprobs", 0, kMostTopLogprobs, top);
+  out.answer.top_logprobs = top.value_or(0);
+  out.answer.logprobs = out.answer.logprobs || out.answer.top_logprobs > 0;
+  out.repeated["top_logprobs"] = out.answer.top_logprobs;
+  if (out.answer.logprobs && !out.answer.chat.tools.empty()) {
+    reader.refuse("tools", "none beside log-probabilities", "tools");
   }
 }
 
@@ -249,7 +266,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
   read_reasoning(reader, *parsed, wish);
   read_text_options(reader, *parsed, body, wish);
   read_metadata(reader, *parsed, wish);
-  read_include(reader, *parsed);
+  read_logprobs(reader, *parsed, wish);
   read_output_options(reader, *parsed, wish);
   refuse_unserved_of_responses(reader, *parsed);
   refuse_unserved_of_answers(reader, *parsed);

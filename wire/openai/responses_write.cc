@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "service/json_text.h"
+#include "wire/openai/logprobs_write.h"
 
 namespace kakeya::openai {
 namespace {
@@ -33,22 +34,28 @@ const char* failure_code(StatusCode status) {
 }
 
 ordered_json response_usage(const service::Usage& usage) {
-  // Tokens of thoughts are not counted apart.
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.completion_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
 }  // namespace
 
-ordered_json ResponsesWriter::part_of(const Item& item, std::string_view text) {
-  if (item.kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
+ordered_json ResponsesWriter::empty_part_of(const Item& item) {
+  if (item.kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", ""}};
   return {{"type", "output_text"},
-          {"text", text},
+          {"text", ""},
           {"annotations", ordered_json::array()},
           {"logprobs", ordered_json::array()}};
+}
+
+ordered_json ResponsesWriter::part_of(const Item& item) {
+  ordered_json part = empty_part_of(item);
+  part["text"] = item.text;
+  if (item.kind == Kind::kMessage) part["logprobs"] = item.logprobs;
+  return part;
 }
 
 ordered_json ResponsesWriter::json_of(const Item& item) {
@@ -58,7 +65,7 @@ ordered_json ResponsesWriter::json_of(const Item& item) {
   }
   ordered_json content = ordered_json::array();
   const bool is_begun = item.status != std::string_view("in_progress");
-  if (is_begun) content.push_back(part_of(item, item.text));
+  if (is_begun) content.push_back(part_of(item));
   if (item.kind == Kind::kReasoning) {
     return {{"id", item.id},
             {"type", "reasoning"},
@@ -113,7 +120,7 @@ void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {
   add_event("response.output_item.added",
             {{"output_index", items_.size() - 1}, {"item", json_of(item)}});
   if (kind != Kind::kCall) {
-    add_part_event("response.content_part.added", {{"part", part_of(item, "")}});
+    add_part_event("response.content_part.added", {{"part", empty_part_of(item)}});
   }
 }
 
@@ -126,8 +133,9 @@ void ResponsesWriter::close(const char* status) {
       add_part_event("response.reasoning_text.done", {{"text", item.text}});
       break;
     case Kind::kMessage:
+      take_logprobs(item);
       add_part_event("response.output_text.done",
-                     {{"text", item.text}, {"logprobs", ordered_json::array()}});
+                     {{"text", item.text}, {"logprobs", item.logprobs}});
       break;
     case Kind::kCall:
       add_part_event("response.function_call_arguments.done",
@@ -135,10 +143,15 @@ void ResponsesWriter::close(const char* status) {
       break;
   }
   if (item.kind != Kind::kCall) {
-    add_part_event("response.content_part.done", {{"part", part_of(item, item.text)}});
+    add_part_event("response.content_part.done", {{"part", part_of(item)}});
   }
   add_event("response.output_item.done",
             {{"output_index", items_.size() - 1}, {"item", json_of(item)}});
+}
+
+ordered_json ResponsesWriter::take_logprobs(Item& item) {
+  for (const ordered_json& entry : logprobs_) item.logprobs.push_back(entry);
+  return std::exchange(logprobs_, ordered_json::array());
 }
 
 void ResponsesWriter::add_text(Kind kind, std::string_view text) {
@@ -149,7 +162,7 @@ void ResponsesWriter::add_text(Kind kind, std::string_view text) {
     add_part_event("response.reasoning_text.delta", {{"delta", text}});
   } else {
     add_part_event("response.output_text.delta",
-                   {{"delta", text}, {"logprobs", ordered_json::array()}});
+                   {{"delta", text}, {"logprobs", take_logprobs(items_.back())}});
   }
 }
 
@@ -173,6 +186,11 @@ std::string ResponsesWriter::piece(int /*index*/, const AnswerPiece& piece) {
   // The rest of the open call comes first: nothing goes on with an item that is closed.
   if (next != piece.tool_calls.end() && next->id.empty()) add_call(*next++);
   add_text(Kind::kReasoning, piece.reasoning);
+  for (const service::GeneratedToken& token : piece.tokens) {
+    if (token.logprobs && !token.thought) {
+      logprobs_.push_back(logprobs_json(tokenizer_, *token.logprobs));
+    }
+  }
   std::size_t done = 0;
   for (; next != piece.tool_calls.end(); ++next) {
     add_text(Kind::kMessage, text.substr(done, next->at - done));

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kakeya/tokenizer.h"
 #include "service/answer.h"
 #include "service/refusal.h"
 #include "wire/http/answer_writer.h"
@@ -24,13 +25,15 @@ class ResponsesWriter final : public wire::AnswerWriter {
   using Keep = std::function<void(StoredResponse)>;
 
   // `id`: "resp_" and more, of which items' ids are made. `created`: Unix time. `repeated`: fields
-  // of the request that the response has too.
-  ResponsesWriter(std::string id,
+  // of the request that the response has too. The tokenizer must outlive it.
+  ResponsesWriter(const Tokenizer& tokenizer,
+                  std::string id,
                   std::string model,
                   std::int64_t created,
                   nlohmann::ordered_json repeated,
                   Keep keep)
-      : id_(std::move(id)),
+      : tokenizer_(tokenizer),
+        id_(std::move(id)),
         model_(std::move(model)),
         created_(created),
         repeated_(std::move(repeated)),
@@ -56,6 +59,8 @@ class ResponsesWriter final : public wire::AnswerWriter {
     std::string call_id = {};
     std::string name = {};
     const char* status = "in_progress";
+    // Log-probabilities of a message's tokens.
+    nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
   };
 
   // Makes an item of this kind the open one, which more text goes to.
@@ -68,14 +73,19 @@ class ResponsesWriter final : public wire::AnswerWriter {
   void add_event(const std::string& type, nlohmann::ordered_json members);
   std::string take_events() { return std::exchange(events_, {}); }
 
-  // The part of an item's content that has its text.
-  static nlohmann::ordered_json part_of(const Item& item, std::string_view text);
+  // The part of an item's content that has its text; as it begins, without one.
+  static nlohmann::ordered_json empty_part_of(const Item& item);
+  static nlohmann::ordered_json part_of(const Item& item);
   static nlohmann::ordered_json json_of(const Item& item);
   nlohmann::ordered_json response(const char* status) const;
   // The response as it has ended; it is kept.
   nlohmann::ordered_json finish(const service::Usage& usage);
   ChatMessage answer() const;
 
+  // Takes log-probabilities that no message has yet.
+  nlohmann::ordered_json take_logprobs(Item& item);
+
+  const Tokenizer& tokenizer_;
   const std::string id_;
   const std::string model_;
   const std::int64_t created_;
@@ -83,6 +93,8 @@ class ResponsesWriter final : public wire::AnswerWriter {
   const Keep keep_;
   std::vector<Item> items_ = {};
   bool is_open_ = false;  // the last item
+  // Log-probabilities of text that is to come.
+  nlohmann::ordered_json logprobs_ = nlohmann::ordered_json::array();
   service::AnswerEnd end_ = {};
   std::string events_ = {};
   std::int64_t event_count_ = 0;

@@ -112,6 +112,20 @@ TEST_F(ThoughtsOverHttp, AreBlocksAndItemsOfTheirOwn) {
   EXPECT_EQ(message["content"], "An answer.");
 }
 
+TEST_F(ThoughtsOverHttp, AreCounted) {
+  const std::string thought = "<think>\nSo it is.\n</think>";
+  start("Qwen-Qwen3-0.6B.jinja", thought + "\n\nAn answer.<|im_end|>");
+  const auto tokens = engine_->tokenizer().value()->encode(thought).value().size();
+  const json chat = json::parse(post("/v1/chat/completions"))["usage"];
+  EXPECT_EQ(chat["completion_tokens_details"]["reasoning_tokens"], tokens);
+  const json response = json::parse(post("/v1/responses"))["usage"];
+  EXPECT_EQ(response["output_tokens_details"]["reasoning_tokens"], tokens);
+  EXPECT_GT(response["output_tokens"], tokens);
+  start("Qwen3.5-4B.jinja", "An answer.<|im_end|>");
+  const json none = json::parse(post("/v1/chat/completions", {{"enable_thinking", false}}));
+  EXPECT_EQ(none["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+}
+
 TEST_F(ThoughtsOverHttp, HideNoCallOfATool) {
   start("Qwen-Qwen3-0.6B.jinja",
         "<think>\nI could <tool_call> now.\n</think>\n\n<tool_call>\n{\"name\": \"now\", "

@@ -49,9 +49,20 @@ inline nlohmann::json added_up(const std::vector<nlohmann::json>& events) {
       output.back()["content"].push_back(event["part"]);
     } else if (type.ends_with(".delta")) {
       text += event["delta"].get<std::string>();
+      for (const json& entry : event.value("logprobs", json::array())) {
+        output.back()["content"][0]["logprobs"].push_back(entry);
+      }
     } else if (type.ends_with("_text.done")) {
       EXPECT_EQ(event["text"], text);
       output.back()["content"][0]["text"] = text;
+      // The end may add those of tokens without a text.
+      if (event.contains("logprobs")) {
+        json& logprobs = output.back()["content"][0]["logprobs"];
+        for (std::size_t i = 0; i < logprobs.size(); ++i) {
+          EXPECT_EQ(event["logprobs"][i], logprobs[i]);
+        }
+        logprobs = event["logprobs"];
+      }
     } else if (type == "response.function_call_arguments.done") {
       EXPECT_EQ(event["arguments"], text);
       output.back()["arguments"] = text;

@@ -116,6 +116,25 @@ TEST_F(Responses, StreamTheSame) {
   EXPECT_EQ(streamed, whole);
 }
 
+TEST_F(Responses, HaveTheLogProbabilitiesOfChats) {
+  start();
+  const json expected = chat({{"temperature", 0},
+                              {"logprobs", true},
+                              {"top_logprobs", 2},
+                              {"messages", {{{"role", "user"}, {"content", kQuestion}}}}});
+  const json wish = request({{"include", {"message.output_text.logprobs"}}, {"top_logprobs", 2}});
+  const json response = post(wish);
+  const json part = response["output"][0]["content"][0];
+  EXPECT_EQ(part["logprobs"], expected["choices"][0]["logprobs"]["content"]);
+  EXPECT_EQ(part["logprobs"][0]["top_logprobs"].size(), 2u);
+  EXPECT_EQ(response["top_logprobs"], 2);
+  const json streamed = test::added_up(test::response_events(stream(wish)));
+  EXPECT_EQ(streamed["output"][0]["content"][0], part);
+  const json alone = post(request({{"include", {"message.output_text.logprobs"}}}));
+  EXPECT_EQ(alone["output"][0]["content"][0]["logprobs"].size(), part["logprobs"].size());
+  EXPECT_TRUE(alone["output"][0]["content"][0]["logprobs"][0]["top_logprobs"].empty());
+}
+
 TEST_F(Responses, AreKeptUntilTheyAreDeleted) {
   start();
   const json response = post(request({{"metadata", {{"k", "v"}}}}));

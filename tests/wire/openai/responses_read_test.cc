@@ -75,7 +75,8 @@ TEST(ResponsesRead, ReadsEveryField) {
   EXPECT_TRUE(wish.conversation.empty());
   EXPECT_EQ(wish.repeated, ordered_json::parse(R"({"instructions":"i","previous_response_id":null,
     "reasoning":{"effort":"low","summary":"auto"},"text":{"format":{"type":"text"}},
-    "metadata":{"k":"v"},"max_output_tokens":7,"temperature":0.5,"top_p":0.25,"store":false,
+    "metadata":{"k":"v"},"top_logprobs":0,"max_output_tokens":7,"temperature":0.5,"top_p":0.25,
+    "store":false,
     "truncation":"disabled","service_tier":"default","background":false,"tools":[],
     "tool_choice":"auto","parallel_tool_calls":false})"));
 }
@@ -203,8 +204,10 @@ TEST(ResponsesRead, RefusesByName) {
   EXPECT_EQ(with(R"("max_tokens":5)"), "max_tokens");
   EXPECT_EQ(with(R"("response_format":{"type":"json_object"})"), "response_format");
   EXPECT_EQ(with(R"("guided_regex":5)"), "guided_regex");
-  EXPECT_EQ(with(R"("top_logprobs":2)"), "top_logprobs");
-  EXPECT_EQ(with(R"("include":["message.output_text.logprobs"])"), "include");
+  EXPECT_EQ(with(R"("top_logprobs":21)"), "top_logprobs");
+  EXPECT_EQ(with(R"("logprobs":true)"), "logprobs");
+  EXPECT_EQ(with(R"("include":["message.input_image.image_url"])"), "include");
+  EXPECT_EQ(with(R"("top_logprobs":2,"tools":[{"type":"function","name":"f"}])"), "tools");
   EXPECT_EQ(with(R"("text":{"format":{"type":"grammar"}})"), "text.format.type");
   EXPECT_EQ(with(R"("text":{"format":"text"})"), "text.format.type");
   EXPECT_EQ(with(R"("text":{"format":{"type":"json_schema","name":"n"}})"), "text.format.schema");

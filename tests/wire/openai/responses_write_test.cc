@@ -13,11 +13,10 @@ using service::AnswerPiece;
 using service::FinishReason;
 
 ResponsesWriter writer_to(ResponsesWriter::Keep keep = nullptr) {
-  return {"resp_x_7",
-          "m",
-          11,
-          {{"instructions", nullptr}, {"metadata", {{"k", "v"}}}},
-          std::move(keep)};
+  static const Tokenizer kTokenizer = Tokenizer::load(KAKEYA_DEMO_MODEL "/tokenizer.json").value();
+  return {
+      kTokenizer,     "resp_x_7", "m", 11, {{"instructions", nullptr}, {"metadata", {{"k", "v"}}}},
+      std::move(keep)};
 }
 
 // An answer that thinks, says, calls twice and says more; the second call comes in two pieces.
@@ -124,6 +123,28 @@ function_call_arguments.done {"arguments":"{}","item_id":"fc_x_7_2","name":"f","
 output_item.done {"item":{"arguments":"{}","call_id":"call_x","id":"fc_x_7_2","name":"f","status":"completed","type":"function_call"},"output_index":2}
 completed "completed"
 )");
+}
+
+// A thought's are not a message's; a token that has no text yet has them with the text that comes.
+TEST(ResponsesWriter, LogProbabilitiesComeWithTheirText) {
+  const auto token = [](TokenId id, bool thought) {
+    service::GeneratedToken made = {.id = id, .thought = thought};
+    made.logprobs = TokenLogprobs{.token = {.id = id, .logprob = -1.0F}, .top = {}};
+    return made;
+  };
+  std::vector<AnswerPiece> pieces(4);
+  pieces[0].reasoning = "h";
+  pieces[0].tokens = {token(300, true)};
+  pieces[1].tokens = {token(301, false)};
+  pieces[2].text = "a";
+  pieces[2].tokens = {token(302, false)};
+  pieces[3].tokens = {token(303, false)};
+  ResponsesWriter streamed = writer_to();
+  const json response =
+      test::added_up(test::response_events(stream_of(streamed, pieces, FinishReason::kStop)));
+  EXPECT_EQ(response["output"][1]["content"][0]["logprobs"].size(), 3u);
+  ResponsesWriter whole = writer_to();
+  EXPECT_EQ(response, whole_of(whole, pieces, FinishReason::kStop));
 }
 
 TEST(ResponsesWriter, SaysThatAnAnswerWasCut) {
