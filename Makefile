@@ -120,7 +120,8 @@ check: build
 	tools/test_install
 	@tools/install_packages package
 	tools/test_package --root
-	$(MAKE) python
+	@tools/install_packages python
+	tools/test_python --all
 	@tools/install_packages page
 	tools/test_page
 	tools/test_clients --all
@@ -146,7 +147,7 @@ package: build/release/build.ninja
 	tools/make_manual $(BINARY) build/release/generated/man
 	cd build/release && cpack -G $(PACKAGE)
 
-# Without xgrammar, MLX, CUDA and gRPC, whatever is there.
+# Without MLX, CUDA and gRPC, whatever is there.
 python: | packages
 	@tools/install_packages python
 	tools/test_python

@@ -15,7 +15,7 @@ from kakeya._options import (AnyPath, ChatOptions, EmbeddingOptions, EngineOptio
 from kakeya._session import Session
 
 Ids = npt.NDArray[np.int32]
-_DEMO = pathlib.Path(__file__).parent / "models" / "demo"
+_DEMO = pathlib.Path(__file__).parent / "share/kakeya/models/demo"
 
 
 def _with_model(model: AnyPath | None, options: EngineOptions) -> dict:

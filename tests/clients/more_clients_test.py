@@ -1,9 +1,12 @@
 """Clients that people bring besides the official one, unmodified, against `kakeya serve`.
 usage: more_clients_test.py KAKEYA (tools/test_clients --all runs it)"""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,6 +89,16 @@ class MoreClients(unittest.TestCase):
                                  env={**os.environ, "LLM_USER_PATH": folder}, capture_output=True,
                                  text=True, timeout=60)
             self.assertEqual(got.stdout.strip(), ANSWER, got.stderr)
+
+    def test_examples_of_the_documents(self):
+        page = (ROOT / "docs/clients.md").read_text()
+        blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 2)
+        for block in blocks:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(block.replace("http://127.0.0.1:8080", self.url.removesuffix("/v1")), {})
+            self.assertIn(ANSWER, said.getvalue())
 
     def evaluate(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
