@@ -8,6 +8,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/options.h"
+#include "bindings/passes.h"
 #include "kakeya/status_macros.h"
 
 namespace kakeya::python {
@@ -31,15 +32,27 @@ SchedulerOptions scheduler_options(const Engine& engine,
 
 }  // namespace
 
-Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Engine> engine,
+Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Forms> forms,
                                              std::vector<std::vector<TokenId>> prompts,
-                                             const TextOptions& options,
-                                             std::int64_t most_at_once) {
-  const std::shared_ptr<Batch> batch(new Batch(std::move(engine)));
+                                             const GenerationWish& wish,
+                                             std::int64_t most_at_once,
+                                             bool in_chat) {
+  const TextOptions& options = wish.text;
+  if (wish.constraint && prompts.size() > 1) {
+    return Unexpected(Error(StatusCode::kInvalidArgument,
+                            "constraint: expected one prompt, for one generation uses it at a "
+                            "time, got " +
+                                std::to_string(prompts.size())));
+  }
+  const std::shared_ptr<Batch> batch(
+      new Batch(std::move(forms), wish.constraint),
+      [](Batch* ended) { destroy_unlocked([ended] { delete ended; }); });
   const auto tokenizer = batch->engine_->tokenizer();
   if (!tokenizer && !options.stop_strings.empty()) return Unexpected(tokenizer.error());
   batch->answers_.resize(prompts.size());
-  for (Answer& answer : batch->answers_) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Answer& answer = batch->answers_[i];
+    KAKEYA_ASSIGN_OR_RETURN(answer.form, batch->forms_->hold(wish.format, prompts[i], in_chat));
     answer.generation.with_logprobs = options.generate.logprobs;
     if (!tokenizer) continue;
     KAKEYA_ASSIGN_OR_RETURN(answer.stream, TextStream::create(**tokenizer, options.stop_strings));
@@ -65,6 +78,7 @@ Request Batch::request_of(std::size_t index,
   Request request;
   request.prompt = std::move(prompt);
   request.generate = options.generate;
+  request.generate.constraint = constraint_ ? constraint_.get() : answer.form.get();
   request.session = session;
   request.on_token = [this, &answer](const TokenEvent& token) {
     return take_token(answer, token.id);
@@ -128,20 +142,28 @@ void bind_batch(nb::module_& module) {
       .def(
           "step",
           [](Batch& batch) {
-            const nb::gil_scoped_release unlocked;
-            return value_of(batch.step());
+            refuse_within_constraint();
+            auto more = [&] {
+              const nb::gil_scoped_release unlocked;
+              auto stepped = batch.step();
+              destroy_postponed();
+              return stepped;
+            }();
+            batch.rethrow();
+            return value_of(std::move(more));
           },
           "One pass; False if nothing is left to do.")
       .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("take_text", &Batch::take_text)
       .def("generations", [](const Batch& batch) { return value_of(batch.generations()); });
-  module.def("create_batch", [](std::shared_ptr<Engine> engine, const nb::sequence& prompts,
-                                const nb::dict& options, std::int64_t most_at_once) {
+  module.def("create_batch", [](std::shared_ptr<Forms> forms, const nb::sequence& prompts,
+                                const nb::dict& options, std::int64_t most_at_once, bool in_chat) {
+    refuse_within_constraint();
     std::vector<std::vector<TokenId>> ids;
     for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
-    const TextOptions text = text_options(options);
+    const GenerationWish wish = generation_wish(options);
     const nb::gil_scoped_release unlocked;
-    return value_of(Batch::create(std::move(engine), std::move(ids), text, most_at_once));
+    return value_of(Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
   });
 }
 

@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/forms.h"
 #include "bindings/generation.h"
+#include "bindings/options.h"
 #include "kakeya/engine.h"
-#include "kakeya/text_generation.h"
 #include "kakeya/text_stream.h"
 
 namespace kakeya::python {
@@ -20,16 +21,22 @@ namespace kakeya::python {
 // GIL; stop() and the rest may be called by others meanwhile. It keeps the engine alive.
 class Batch {
  public:
-  // One request for each of `prompts`, all with `options`; at most `most_at_once` run at once.
-  // Errors: those of TextStream::create(), Engine::create_scheduler() and Scheduler::add(), the
-  // latter with the prompt's number where there are several.
-  static Result<std::shared_ptr<Batch>> create(std::shared_ptr<Engine> engine,
+  // One request for each of `prompts`, all as `wish` says; at most `most_at_once` run at once.
+  // `in_chat`: forms begin behind thoughts. Without the GIL. Errors: those of TextStream::create(),
+  // Forms::hold(), Engine::create_scheduler() and Scheduler::add(), the latter with the prompt's
+  // number where there are several; kInvalidArgument for several prompts with a constraint.
+  static Result<std::shared_ptr<Batch>> create(std::shared_ptr<Forms> forms,
                                                std::vector<std::vector<TokenId>> prompts,
-                                               const TextOptions& options,
-                                               std::int64_t most_at_once);
+                                               const GenerationWish& wish,
+                                               std::int64_t most_at_once,
+                                               bool in_chat);
 
-  // One pass; false if nothing is left to do. Errors: the first one of a request.
+  // One pass; false if nothing is left to do. Without the GIL. Errors: the first one of a request.
   Result<bool> step();
+  // Throws what the constraint raised in a pass. With the GIL.
+  void rethrow() {
+    if (constraint_) constraint_->rethrow();
+  }
   // Ends what still runs; its generations are those of Cancelled requests then.
   void stop();
 
@@ -42,16 +49,20 @@ class Batch {
   struct Answer {
     std::optional<TextStream> stream;  // nothing without a tokenizer
     Generation generation;
+    std::unique_ptr<Constraint> form;  // null: it is free
     bool ended = false;
   };
 
-  explicit Batch(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  Batch(std::shared_ptr<Forms> forms, std::shared_ptr<PythonConstraint> constraint)
+      : forms_(std::move(forms)), engine_(forms_->engine()), constraint_(std::move(constraint)) {}
   Request request_of(std::size_t index, std::vector<TokenId> prompt, const TextOptions& options);
   bool take_token(Answer& answer, TokenId id);
   void end(Answer& answer, const RequestResult& result);
 
+  std::shared_ptr<Forms> forms_;
   std::shared_ptr<Engine> engine_;
-  mutable std::mutex mutex_;  // of what follows, which callbacks change
+  std::shared_ptr<PythonConstraint> constraint_;  // null: none
+  mutable std::mutex mutex_;                      // of what follows, which callbacks change
   std::vector<Answer> answers_;
   std::string text_;
   std::optional<Error> error_;

@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "bindings/generation.h"
 #include "bindings/options.h"
+#include "bindings/passes.h"
 #include "bindings/session.h"
 #include "kakeya/engine.h"
 
@@ -35,6 +36,7 @@ nb::dict estimate(const nb::dict& given) {
 
 Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
   const auto given = token_ids(ids);
+  refuse_within_constraint();
   const EmbeddingOptions how = embedding_options(options);
   auto vector = [&] {
     const nb::gil_scoped_release unlocked;
@@ -83,7 +85,15 @@ void bind_engine(nb::module_& module) {
       .def("encode_chat", &encode_chat)
       .def("recommended_sampling",
            [](const Engine& engine) { return sampling_keywords(engine.recommended_sampling()); })
-      .def("footprint", [](const Engine& engine) { return footprint_dict(engine.footprint()); })
+      .def("footprint",
+           [](const Engine& engine) {
+             refuse_within_constraint();
+             auto footprint = [&] {
+               const nb::gil_scoped_release unlocked;
+               return engine.footprint();
+             }();
+             return footprint_dict(footprint);
+           })
       .def_prop_ro("backend", &Engine::backend_name)
       .def_prop_ro("threads", &Engine::num_threads)
       .def_prop_ro("draft_kind",

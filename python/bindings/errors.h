@@ -44,9 +44,9 @@ class Callbacks {
   bool check_signals() {
     return run([] { return true; });
   }
-  // Throws what was raised.
-  void rethrow() const {
-    if (raised_) std::rethrow_exception(raised_);
+  // Throws what was raised, once: it holds the frames that it passes, which may hold this.
+  void rethrow() {
+    if (raised_) std::rethrow_exception(std::exchange(raised_, nullptr));
   }
 
  private:

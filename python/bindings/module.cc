@@ -4,6 +4,7 @@
 #include "bindings/batch.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
+#include "bindings/forms.h"
 #include "bindings/generation.h"
 #include "bindings/session.h"
 #include "kakeya/version.h"
@@ -13,7 +14,8 @@ NB_MODULE(_core, module) {
   module.attr("__version__") = kakeya::kVersion;
   register_errors();
   bind_generation(module);
+  bind_engine(module);
+  bind_forms(module);
   bind_session(module);
   bind_batch(module);
-  bind_engine(module);
 }

@@ -49,12 +49,21 @@ float number_of(const std::string& name, nb::handle value) {
 
 std::string text_of(const std::string& name, nb::handle value) {
   if (PyUnicode_Check(value.ptr()) == 0) refuse_type(name, "str", value);
-  return nb::cast<std::string>(value);
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (text == nullptr) throw nb::python_error();
+  return {text, static_cast<std::size_t>(size)};
 }
 
 // True for the word "auto", which stands for a number that the engine chooses.
 bool is_auto(nb::handle value) {
   return PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto";
+}
+
+// A value as JSON text. Throws what json.dumps() raises.
+std::string json_of(const std::string& name, const nb::object& value) {
+  const nb::object dumps = nb::module_::import_("json").attr("dumps");
+  return text_of(name, dumps(value, nb::arg("ensure_ascii") = false));
 }
 
 // A path as the file system has it.
@@ -64,6 +73,16 @@ std::string path_of(const std::string& name, nb::handle value) {
   }
   const nb::bytes bytes(nb::module_::import_("os").attr("fsencode")(value));
   return {bytes.c_str(), bytes.size()};
+}
+
+std::vector<std::string> texts_of(const std::string& name, nb::handle value) {
+  if (PySequence_Check(value.ptr()) == 0 || PyUnicode_Check(value.ptr()) != 0) {
+    refuse_type(name, "a sequence of str", value);
+  }
+  std::vector<std::string> texts;
+  for (const nb::handle text : nb::borrow<nb::sequence>(value))
+    texts.push_back(text_of(name, text));
+  return texts;
 }
 
 class Keywords {
@@ -171,12 +190,84 @@ void read_stop(Keywords& keywords, std::vector<std::string>& stop_strings) {
       stop_strings.push_back(text_of(name, value));
       return;
     }
-    if (PySequence_Check(value.ptr()) == 0) refuse_type(name, "str or a sequence of str", value);
-    for (const nb::handle text : nb::borrow<nb::sequence>(value)) {
-      stop_strings.push_back(text_of(name, text));
-    }
+    stop_strings = texts_of(name, value);
   });
 }
+
+// A schema as JSON text.
+std::string schema_of(const std::string& name, nb::handle value) {
+  if (PyUnicode_Check(value.ptr()) != 0) return text_of(name, value);
+  nb::object schema = nb::borrow(value);
+  if (nb::hasattr(value, "model_json_schema")) schema = value.attr("model_json_schema")();
+  if (PyDict_Check(schema.ptr()) == 0) {
+    refuse_type(name, "a dict, a JSON text or a class with model_json_schema()", value);
+  }
+  return json_of(name, schema);
+}
+
+std::shared_ptr<PythonConstraint> constraint_of(const std::string& name, nb::handle value) {
+  const nb::object base = nb::module_::import_("kakeya._constraint").attr("Constraint");
+  if (!nb::isinstance(value, base)) refuse_type(name, "a kakeya.Constraint", value);
+  return std::make_shared<PythonConstraint>(nb::borrow(value));
+}
+
+// Reads what the answer is held to.
+class FormReader {
+ public:
+  FormReader(Keywords& keywords, GenerationWish& wish) : keywords_(keywords), wish_(wish) {}
+
+  // Throws ValueError for more than one form.
+  void read() {
+    read_text("json_schema", Kind::kJsonSchema, schema_of);
+    bool any_object = false;
+    keywords_.read("json_object", any_object);
+    if (any_object) choose("json_object", Kind::kJsonObject);
+    read_text("regex", Kind::kRegex, text_of);
+    read_text("grammar", Kind::kGrammar, text_of);
+    with("choices", [&](nb::handle value) {
+      choose("choices", Kind::kChoice);
+      wish_.format.choices = texts_of("choices", value);
+    });
+    with("constraint", [&](nb::handle value) {
+      choose("constraint", Kind::kFree);
+      wish_.constraint = constraint_of("constraint", value);
+    });
+    // An answer could not end where its form does.
+    if (wish_.format.is_free() || !wish_.text.generate.ignore_model_stop_ids) return;
+    throw nb::value_error("ignore_model_stop_ids: expected False where an answer has a form");
+  }
+
+ private:
+  using Kind = service::AnswerFormat::Kind;
+
+  // None says nothing.
+  template <typename Read>
+  void with(const char* name, const Read& read_value) {
+    keywords_.with(name, [&](nb::handle value) {
+      if (!value.is_none()) read_value(value);
+    });
+  }
+  template <typename ReadText>
+  void read_text(const char* name, Kind kind, const ReadText& text_from) {
+    with(name, [&](nb::handle value) {
+      choose(name, kind);
+      wish_.format.text = text_from(name, value);
+    });
+  }
+  void choose(const std::string& name, Kind kind) {
+    if (!chosen_.empty()) {
+      const std::string refusal =
+          ": expected one form of the answer, got " + chosen_ + " beside it";
+      throw nb::value_error((name + refusal).c_str());
+    }
+    chosen_ = name;
+    wish_.format.kind = kind;
+  }
+
+  Keywords& keywords_;
+  GenerationWish& wish_;
+  std::string chosen_;
+};
 
 }  // namespace
 
@@ -214,8 +305,9 @@ SessionOptions session_options(const nb::dict& given, const SessionOptions& base
   return options;
 }
 
-TextOptions text_options(const nb::dict& given) {
-  TextOptions options;
+GenerationWish generation_wish(const nb::dict& given) {
+  GenerationWish wish;
+  TextOptions& options = wish.text;
   GenerateOptions& generate = options.generate;
   Keywords keywords(given, "");
   keywords.read("max_tokens", generate.max_tokens);
@@ -229,8 +321,9 @@ TextOptions text_options(const nb::dict& given) {
   });
   keywords.read("logprobs", generate.logprobs);
   keywords.read("top_logprobs", generate.top_logprobs);
+  FormReader(keywords, wish).read();
   keywords.refuse_unknown();
-  return options;
+  return wish;
 }
 
 EmbeddingOptions embedding_options(const nb::dict& given) {

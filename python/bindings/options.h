@@ -5,25 +5,35 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bindings/constraint.h"
 #include "kakeya/chat.h"
 #include "kakeya/embedding.h"
 #include "kakeya/options.h"
 #include "kakeya/text_generation.h"
+#include "service/grammar/answer_format.h"
 
 namespace kakeya::python {
 
 namespace nb = nanobind;
+
+// How a generation goes on, and what its answer is held to: a form, a constraint, or neither.
+struct GenerationWish {
+  TextOptions text = {};
+  service::AnswerFormat format = {};
+  std::shared_ptr<PythonConstraint> constraint = {};  // null: none
+};
 
 // Each throws TypeError for an unknown name or a value of another type, ValueError for a word that
 // is none of the option's.
 EngineOptions engine_options(const nb::dict& given);
 // On top of `base`, which are the engine's.
 SessionOptions session_options(const nb::dict& given, const SessionOptions& base);
-TextOptions text_options(const nb::dict& given);
+GenerationWish generation_wish(const nb::dict& given);
 EmbeddingOptions embedding_options(const nb::dict& given);
 ChatOptions chat_options(const nb::dict& given);
 // Each a dict with "role" and "content".

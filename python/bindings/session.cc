@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "bindings/errors.h"
-#include "bindings/options.h"
 
 namespace kakeya::python {
 namespace {
@@ -87,12 +86,18 @@ PythonSession::Turn::Turn(std::atomic<bool>& busy) : busy_(busy) {
 
 std::unique_ptr<PythonSession> PythonSession::fork() {
   auto forked = unlocked([](Session& session) { return session.fork(); });
-  return std::make_unique<PythonSession>(engine_, value_of(std::move(forked)));
+  return std::make_unique<PythonSession>(forms_, value_of(std::move(forked)));
 }
 
-Generation PythonSession::generate(const TextOptions& given, const nb::object& on_text) {
+Generation PythonSession::generate(const GenerationWish& wish, const nb::object& on_text) {
   Callbacks callbacks;
-  TextOptions options = given;
+  TextOptions options = wish.text;
+  auto held = [&] {
+    const nb::gil_scoped_release unlocked;
+    return forms_->hold(wish.format, {}, false);
+  }();
+  const auto form = value_of(std::move(held));
+  options.generate.constraint = wish.constraint ? wish.constraint.get() : form.get();
   const auto on_piece = [&](std::string_view piece) {
     return callbacks.run([&] {
       if (on_text.is_none()) return true;
@@ -100,15 +105,19 @@ Generation PythonSession::generate(const TextOptions& given, const nb::object& o
     });
   };
   options.generate.on_prefill = [&](std::int64_t, std::int64_t) { return on_piece({}); };
-  const auto tokenizer = engine_->tokenizer();
+  const auto tokenizer = forms_->engine()->tokenizer();
   if (!tokenizer && (!options.stop_strings.empty() || !on_text.is_none())) {
     throw Raised{tokenizer.error()};
   }
   auto result = unlocked([&](Session& session) {
-    if (tokenizer) return generate_text(session, **tokenizer, options, on_piece);
-    return generate_without_text(session, options,
-                                 [&](const TokenEvent&) { return callbacks.check_signals(); });
+    auto said = tokenizer ? generate_text(session, **tokenizer, options, on_piece)
+                          : generate_without_text(session, options, [&](const TokenEvent&) {
+                              return callbacks.check_signals();
+                            });
+    destroy_postponed();
+    return said;
   });
+  if (wish.constraint) wish.constraint->rethrow();
   callbacks.rethrow();
   TextResult said = value_of(std::move(result));
   Generation generation;
@@ -135,7 +144,7 @@ void bind_session(nb::module_& module) {
   type.def(
           "generate",
           [](PythonSession& it, const nb::dict& options, const nb::object& on_text) {
-            return it.generate(text_options(options), on_text);
+            return it.generate(generation_wish(options), on_text);
           },
           nb::arg("options"), nb::arg("on_text").none())
       .def("fork", &PythonSession::fork)
@@ -150,13 +159,15 @@ void bind_session(nb::module_& module) {
       .def("footprint", [](PythonSession& it) {
         return footprint_dict(it.unlocked([](Session& session) { return session.footprint(); }));
       });
-  module.def("create_session", [](const std::shared_ptr<Engine>& engine, const nb::dict& given) {
+  module.def("create_session", [](const std::shared_ptr<Forms>& forms, const nb::dict& given) {
+    refuse_within_constraint();
+    const std::shared_ptr<Engine>& engine = forms->engine();
     const SessionOptions options = session_options(given, engine->session_options());
     auto session = [&] {
       const nb::gil_scoped_release unlocked;
       return engine->create_session(options);
     }();
-    return std::make_unique<PythonSession>(engine, value_of(std::move(session)));
+    return std::make_unique<PythonSession>(forms, value_of(std::move(session)));
   });
 }
 

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/forms.h"
 #include "bindings/generation.h"
+#include "bindings/options.h"
+#include "bindings/passes.h"
 #include "kakeya/engine.h"
-#include "kakeya/text_generation.h"
 
 namespace kakeya::python {
 
@@ -18,16 +20,23 @@ namespace kakeya::python {
 // refused with kFailedPrecondition, those that only read too. All members throw Raised.
 class PythonSession {
  public:
-  PythonSession(std::shared_ptr<Engine> engine, std::unique_ptr<Session> session)
-      : engine_(std::move(engine)), session_(std::move(session)) {}
+  PythonSession(std::shared_ptr<Forms> forms, std::unique_ptr<Session> session)
+      : forms_(std::move(forms)), session_(std::move(session)) {}
+  PythonSession(const PythonSession&) = delete;
+  PythonSession& operator=(const PythonSession&) = delete;
+  ~PythonSession() {
+    destroy_unlocked(
+        [session = std::shared_ptr(std::move(session_))]() mutable { session.reset(); });
+  }
 
   // `on_text`: None, or called with each piece of text, which may be empty, and between chunks of
   // the prompt; False ends the generation.
-  Generation generate(const TextOptions& options, const nb::object& on_text);
+  Generation generate(const GenerationWish& wish, const nb::object& on_text);
 
   // Calls `use` with the session, without the GIL.
   template <typename Use>
   auto unlocked(const Use& use) {
+    refuse_within_constraint();
     const Turn turn(busy_);
     const nb::gil_scoped_release unlocked;
     return use(*session_);
@@ -47,7 +56,7 @@ class PythonSession {
     std::atomic<bool>& busy_;
   };
 
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Forms> forms_;
   std::unique_ptr<Session> session_;
   std::atomic<bool> busy_{false};
 };

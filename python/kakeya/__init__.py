@@ -5,11 +5,12 @@
 """
 
 from kakeya._core import Generation, Round, TokenLogprobs, __version__
+from kakeya._constraint import Constraint
 from kakeya._engine import Engine
 from kakeya._errors import (Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                             InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented)
 from kakeya._session import Session
 
-__all__ = ["Cancelled", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition", "Generation",
+__all__ = ["Cancelled", "Constraint", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition", "Generation",
            "Internal", "InvalidArgument", "NotFound", "ResourceExhausted", "Round", "Session", "TokenLogprobs",
            "Unavailable", "Unimplemented", "__version__"]

@@ -30,6 +30,7 @@ class Engine:
 
     def __init__(self, model: AnyPath | None = None, **options: Unpack[EngineOptions]) -> None:
         self._core = _core.open_engine(_with_model(model, options))
+        self._forms = _core.Forms(self._core)
 
     @staticmethod
     def estimate(model: AnyPath | None = None, **options: Unpack[EngineOptions]) -> dict[str, int]:
@@ -44,13 +45,13 @@ class Engine:
     def stream(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
                **options: Unpack[GenerateOptions]) -> Iterator[str]:
         """As chat(), piece by piece: no pass is run before the piece it makes is asked for."""
-        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1)
+        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
         return _pieces(batch)
 
     async def astream(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
                       **options: Unpack[GenerateOptions]) -> AsyncIterator[str]:
         """As stream(), each pass on a thread of asyncio's pool; ends when the task is cancelled."""
-        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1)
+        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
         try:
             more = True
             while more:
@@ -71,7 +72,7 @@ class Engine:
         if isinstance(prompts, str):
             raise TypeError("prompts: expected a sequence of prompts, got str; put it into a list")
         ids = [self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-        batch = self._batch(ids, options, at_once)
+        batch = self._batch(ids, options, at_once, in_chat=False)
         try:
             while batch.step():
                 pass
@@ -103,7 +104,7 @@ class Engine:
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:
         """A timeline of tokens; with the engine's options where none are given."""
-        return Session(_core.create_session(self._core, options))
+        return Session(_core.create_session(self._forms, options))
 
     def recommended_sampling(self) -> GenerateOptions:
         """Sampling as the model's publisher recommends it, to be given to chat() and its like."""
@@ -151,8 +152,9 @@ class Engine:
     def __repr__(self) -> str:
         return f"<kakeya.Engine on {self.backend}>"
 
-    def _batch(self, prompts: Sequence[Sequence[int]], options: GenerateOptions, at_once: int) -> _core.Batch:
-        return _core.create_batch(self._core, prompts, options, at_once)
+    def _batch(self, prompts: Sequence[Sequence[int]], options: GenerateOptions, at_once: int, *,
+               in_chat: bool) -> _core.Batch:
+        return _core.create_batch(self._forms, prompts, options, at_once, in_chat)
 
 
 def _pieces(batch: _core.Batch) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
+
+from kakeya._constraint import Constraint
 
 AnyPath = str | os.PathLike[str]
 Evicted = Literal["keep", "drop", "restore"]
@@ -61,6 +63,13 @@ class GenerateOptions(TypedDict, total=False):
     draft_length: int | Literal["auto"]  # tokens drafted in each round; 0: none
     logprobs: bool
     top_logprobs: int
+    # What the answer is held to, one at most: in a chat behind the model's thoughts, elsewhere at once.
+    json_schema: dict[str, Any] | str | type | None  # a schema, its JSON text, or a class with model_json_schema()
+    json_object: bool  # any JSON object
+    regex: str | None  # the whole answer matches it
+    grammar: str | None  # llama.cpp's GBNF; the answer is what `root` allows
+    choices: Sequence[str] | None  # one of them
+    constraint: Constraint | None  # rules of one generation
 
 
 class ChatOptions(TypedDict, total=False):

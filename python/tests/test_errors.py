@@ -27,7 +27,7 @@ def test_a_value_out_of_range_is_a_value_error(engine, options, name):
 
 
 def test_unknown_names_and_words_are_refused(engine):
-    with pytest.raises(TypeError, match="temprature: no such option; expected draft_length, frequency_penalty"):
+    with pytest.raises(TypeError, match="temprature: no such option; expected choices, constraint, draft_length"):
         engine.chat("x", temprature=1)
     with pytest.raises(TypeError, match="threads_of_it: no such option"):
         kakeya.Engine(threads_of_it=1)

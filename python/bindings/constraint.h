@@ -1,0 +1,37 @@
+// Constraints that are written in Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <span>
+
+#include "bindings/errors.h"
+#include "kakeya/constraint.h"
+
+namespace kakeya::python {
+
+// A kakeya.Constraint as the engine calls it, from within passes that run without the GIL. What a
+// method raises ends the generation; whoever runs that calls rethrow() behind it. Made with
+// the GIL.
+class PythonConstraint final : public Constraint {
+ public:
+  explicit PythonConstraint(nb::object methods) : methods_(std::move(methods)) {}
+  ~PythonConstraint() override;
+
+  bool fill_mask(std::span<std::uint32_t> mask) override;
+  bool advance(TokenId id) override;
+  void roll_back(std::int64_t count) override;
+
+  // Throws what a method raised.
+  void rethrow() { callbacks_.rethrow(); }
+
+ private:
+  template <typename Call>
+  bool called(const Call& call);
+
+  nb::object methods_;
+  Callbacks callbacks_;
+};
+
+}  // namespace kakeya::python
