@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
 comma := ,
 # Tests share a precompiled header, which ccache keeps only with these words.
-CCACHE := $(if $(shell command -v ccache),cmake;-E;env;CCACHE_SLOPPINESS=pch_defines$(comma)time_macros;ccache)
+CCACHE := $(if $(shell command -v ccache),cmake;-E;env;CCACHE_SLOPPINESS=pch_defines$(comma)time_macros;CCACHE_BASEDIR=$(CURDIR);ccache)
 # Homebrew has no RapidCheck, which tests need, and nobody has seen what Apple's compiler warns of.
 ON_A_MAC := $(filter Darwin,$(shell uname -s))
 CONFIGURE := cmake $(if $(CCACHE),-DCMAKE_CXX_COMPILER_LAUNCHER="$(CCACHE)") \

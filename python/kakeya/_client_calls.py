@@ -7,10 +7,11 @@ from typing import Any
 
 import grpc
 
-from kakeya import _runtime_pb2 as messages
+from kakeya import _runtime_pb2
 from kakeya._errors import (Cancelled, DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                             ResourceExhausted, Unavailable, Unimplemented)
 
+messages: Any = _runtime_pb2  # whose enumerations are others than those of this module
 _SERVICE = "/kakeya.v1.RuntimeService/"
 
 

@@ -9,7 +9,7 @@ import grpc.aio
 
 from kakeya import _client_calls as calls
 from kakeya._client_calls import (DecodeMode, Evicted, GenerationInfo, InterTokenTimeoutError, SessionClosedError,
-                                  SessionInfo)
+                                  SessionInfo, messages)
 
 __all__ = ["AsyncClient", "AsyncSession"]
 
@@ -36,11 +36,11 @@ class AsyncClient:
         return AsyncSession(self, session_id)
 
     async def sessions(self, most: int = 1000) -> list[SessionInfo]:
-        reply = await self._call("ListSessions", calls.messages.ListSessionsRequest(most=most))
+        reply = await self._call("ListSessions", messages.ListSessionsRequest(most=most))
         return [calls.info_of(session) for session in reply.sessions]
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,8 +68,8 @@ class AsyncSession:
         self.last_result: GenerationInfo | None = None
 
     async def append(self, ids: Sequence[int]) -> int:
-        request = calls.messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
-        return (await self._client._call("AppendTokens", request)).history_length
+        request = messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
+        return int((await self._client._call("AppendTokens", request)).history_length)
 
     async def generate(self, max_tokens: int, seed: int | None = None, temperature: float | None = None,
                        top_p: float | None = None, top_k: int | None = None, *, min_p: float | None = None,
@@ -96,21 +96,21 @@ class AsyncSession:
 
     async def info(self) -> SessionInfo:
         return calls.info_of(await self._client._call(
-            "GetSessionInfo", calls.messages.GetSessionInfoRequest(session_id=self._id())))
+            "GetSessionInfo", messages.GetSessionInfoRequest(session_id=self._id())))
 
     async def fork(self, length: int | None = None, client_label: str = "") -> "AsyncSession":
-        request = calls.messages.ForkSessionRequest(session_id=self._id(), length=length, client_label=client_label)
+        request = messages.ForkSessionRequest(session_id=self._id(), length=length, client_label=client_label)
         return AsyncSession(self._client, (await self._client._call("ForkSession", request)).session_id)
 
     async def truncate(self, length: int) -> int:
-        request = calls.messages.TruncateSessionRequest(session_id=self._id(), length=length)
-        return (await self._client._call("TruncateSession", request)).history_length
+        request = messages.TruncateSessionRequest(session_id=self._id(), length=length)
+        return int((await self._client._call("TruncateSession", request)).history_length)
 
     async def close(self) -> int:
         if self._closed:
             return 0
-        request = calls.messages.CloseSessionRequest(session_id=self.session_id)
-        length = (await self._client._call("CloseSession", request)).final_history_length
+        request = messages.CloseSessionRequest(session_id=self.session_id)
+        length = int((await self._client._call("CloseSession", request)).final_history_length)
         self._closed = True
         return length
 

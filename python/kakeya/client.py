@@ -18,7 +18,7 @@ from kakeya._client_calls import (AbortedError, DeadlineExceededError, DecodeMod
                                   InterTokenTimeoutError, InvalidArgumentError, InvariantViolationError, KakeyaError,
                                   ResourceExhaustedError, RpcCancelledError, SessionClosedError, SessionInfo,
                                   SessionNotFoundError, StopReason, UnauthenticatedError, UnavailableError,
-                                  UnimplementedError)
+                                  UnimplementedError, messages)
 
 __all__ = ["AbortedError", "Client", "DeadlineExceededError", "DecodeMode", "Evicted", "GenerationInfo",
            "InterTokenTimeoutError", "InvalidArgumentError", "InvariantViolationError", "KakeyaError",
@@ -54,7 +54,7 @@ class Client:
 
     def sessions(self, most: int = 1000) -> list[SessionInfo]:
         """The sessions of this key, those used last first."""
-        reply = self._call("ListSessions", calls.messages.ListSessionsRequest(most=most))
+        reply = self._call("ListSessions", messages.ListSessionsRequest(most=most))
         return [calls.info_of(session) for session in reply.sessions]
 
     def close(self) -> None:
@@ -88,8 +88,8 @@ class Session:
 
     def append(self, ids: Sequence[int]) -> int:
         """Adds tokens and runs them; returns the length of all."""
-        request = calls.messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
-        return self._client._call("AppendTokens", request).history_length
+        request = messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
+        return int(self._client._call("AppendTokens", request).history_length)
 
     def generate(self, max_tokens: int, seed: int | None = None, temperature: float | None = None,
                  top_p: float | None = None, top_k: int | None = None, *, min_p: float | None = None,
@@ -105,24 +105,24 @@ class Session:
 
     def info(self) -> SessionInfo:
         return calls.info_of(self._client._call(
-            "GetSessionInfo", calls.messages.GetSessionInfoRequest(session_id=self._id())))
+            "GetSessionInfo", messages.GetSessionInfoRequest(session_id=self._id())))
 
     def fork(self, length: int | None = None, client_label: str = "") -> "Session":
         """Another session with the same tokens, or the first `length` of them."""
-        request = calls.messages.ForkSessionRequest(session_id=self._id(), length=length, client_label=client_label)
+        request = messages.ForkSessionRequest(session_id=self._id(), length=length, client_label=client_label)
         return Session(self._client, self._client._call("ForkSession", request).session_id)
 
     def truncate(self, length: int) -> int:
         """Forgets the tokens from `length` on; returns the length of what is left."""
-        request = calls.messages.TruncateSessionRequest(session_id=self._id(), length=length)
-        return self._client._call("TruncateSession", request).history_length
+        request = messages.TruncateSessionRequest(session_id=self._id(), length=length)
+        return int(self._client._call("TruncateSession", request).history_length)
 
     def close(self) -> int:
         """Ends the session at the server; returns its last length, 0 if it was closed already."""
         if self._closed:
             return 0
-        request = calls.messages.CloseSessionRequest(session_id=self.session_id)
-        length = self._client._call("CloseSession", request).final_history_length
+        request = messages.CloseSessionRequest(session_id=self.session_id)
+        length = int(self._client._call("CloseSession", request).final_history_length)
         self._closed = True
         return length
 
@@ -132,23 +132,23 @@ class Session:
 
     @property
     def last_stop_reason(self) -> StopReason | None:
-        return self.last_result and self.last_result.stop_reason
+        return None if self.last_result is None else self.last_result.stop_reason
 
     @property
     def last_generated_token_count(self) -> int | None:
-        return self.last_result and self.last_result.generated_token_count
+        return None if self.last_result is None else self.last_result.generated_token_count
 
     @property
     def last_prefill_duration_seconds(self) -> float | None:
-        return self.last_result and self.last_result.prefill_duration_seconds
+        return None if self.last_result is None else self.last_result.prefill_duration_seconds
 
     @property
     def last_total_duration_seconds(self) -> float | None:
-        return self.last_result and self.last_result.total_duration_seconds
+        return None if self.last_result is None else self.last_result.total_duration_seconds
 
     @property
     def last_history_truncated_dropped(self) -> int | None:
-        return self.last_result and self.last_result.history_truncated_dropped
+        return None if self.last_result is None else self.last_result.history_truncated_dropped
 
     def __enter__(self) -> Self:
         return self

@@ -115,7 +115,7 @@ class KakeyaLM(TemplateLM):
         ids = [self.tok_encode(prompt)[-max(1, self._session.context - most):] for prompt in prompts]
         given = {name: wish[name] for name in _SAMPLING if name in wish}
         made = self._engine.generate(ids, at_once=self._at_once, max_tokens=most, stop=stop, **given)
-        return [generation.text for generation in made]
+        return [generation.text or "" for generation in made]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import pytest
 
 LONG = {"ignore_model_stop_ids": True, "draft_length": 0}
 INTERRUPTED = """
+import signal
 import kakeya
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
 engine = kakeya.Engine(threads=1, pin_threads=False)
 session = engine.session()
 session.append(engine.encode("The cat"))
