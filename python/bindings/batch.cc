@@ -30,6 +30,10 @@ SchedulerOptions scheduler_options(const Engine& engine,
   return options;
 }
 
+Error not_ended() {
+  return {StatusCode::kFailedPrecondition, "the generation has not ended"};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Forms> forms,
@@ -44,9 +48,7 @@ Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Forms> forms,
                             "time, got " +
                                 std::to_string(prompts.size())));
   }
-  const std::shared_ptr<Batch> batch(
-      new Batch(std::move(forms), wish.constraint),
-      [](Batch* ended) { destroy_unlocked([ended] { delete ended; }); });
+  const std::shared_ptr<Batch> batch = make(std::move(forms), wish);
   const auto tokenizer = batch->engine_->tokenizer();
   if (!tokenizer && !options.stop_strings.empty()) return Unexpected(tokenizer.error());
   batch->answers_.resize(prompts.size());
@@ -58,15 +60,56 @@ Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Forms> forms,
     KAKEYA_ASSIGN_OR_RETURN(answer.stream, TextStream::create(**tokenizer, options.stop_strings));
     answer.generation.text.emplace();
   }
-  KAKEYA_ASSIGN_OR_RETURN(batch->scheduler_, batch->engine_->create_scheduler(scheduler_options(
-                                                 *batch->engine_, prompts.size(), most_at_once)));
+  KAKEYA_TRY(batch->start(std::move(prompts), options, most_at_once));
+  return batch;
+}
+
+Result<std::shared_ptr<Batch>> Batch::create_call(std::shared_ptr<Forms> forms,
+                                                  std::vector<TokenId> prompt,
+                                                  const GenerationWish& wish,
+                                                  const ToolWish& tools) {
+  if (wish.constraint || wish.text.generate.ignore_model_stop_ids) {
+    const std::string name = wish.constraint ? "constraint" : "ignore_model_stop_ids";
+    return Unexpected(
+        Error(StatusCode::kInvalidArgument, name + ": expected none where tools may be called"));
+  }
+  const std::shared_ptr<Batch> batch = make(std::move(forms), wish);
+  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, batch->engine_->tokenizer());
+  const Notation& notation = batch->forms_->notation();
+  const bool may_call = !tools.tools.empty();
+  Answer& answer = batch->answers_.emplace_back();
+  KAKEYA_ASSIGN_OR_RETURN(
+      answer.form, batch->forms_->hold(wish.format, prompt, true, may_call ? &tools : nullptr));
+  auto parser =
+      may_call ? service::make_tool_parser(notation.calls, tools.tools, !tools.several) : nullptr;
+  KAKEYA_ASSIGN_OR_RETURN(answer.splitter,
+                          service::AnswerSplitter::create(*tokenizer, wish.text.stop_strings,
+                                                          notation.thoughts, std::move(parser)));
+  answer.splitter->begin_behind(prompt);
+  answer.generation.text.emplace();
+  std::vector<std::vector<TokenId>> prompts;
+  prompts.push_back(std::move(prompt));
+  KAKEYA_TRY(batch->start(std::move(prompts), wish.text, 1));
+  return batch;
+}
+
+std::shared_ptr<Batch> Batch::make(std::shared_ptr<Forms> forms, const GenerationWish& wish) {
+  return {new Batch(std::move(forms), wish.constraint),
+          [](Batch* ended) { destroy_unlocked([ended] { delete ended; }); }};
+}
+
+Status Batch::start(std::vector<std::vector<TokenId>> prompts,
+                    const TextOptions& options,
+                    std::int64_t most_at_once) {
+  KAKEYA_ASSIGN_OR_RETURN(scheduler_, engine_->create_scheduler(scheduler_options(
+                                          *engine_, prompts.size(), most_at_once)));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    auto added = batch->scheduler_->add(batch->request_of(i, std::move(prompts[i]), options));
+    auto added = scheduler_->add(request_of(i, std::move(prompts[i]), options));
     if (added) continue;
     if (prompts.size() == 1) return Unexpected(added.error());
     return Unexpected(added.error().with_context("prompt " + std::to_string(i)));
   }
-  return batch;
+  return {};
 }
 
 Request Batch::request_of(std::size_t index,
@@ -88,12 +131,15 @@ Request Batch::request_of(std::size_t index,
 }
 
 bool Batch::take_token(Answer& answer, TokenId id) {
-  if (!answer.stream) return true;
+  if (!answer.stream && !answer.splitter) return true;
   const std::scoped_lock lock(mutex_);
   std::string piece;
-  answer.generation.stopped_by_text = answer.stream->push(id, piece);
-  *answer.generation.text += piece;
-  text_ += piece;
+  if (answer.splitter) {
+    answer.generation.stopped_by_text = answer.splitter->push(id, answer.reasoning, piece);
+  } else {
+    answer.generation.stopped_by_text = answer.stream->push(id, piece);
+  }
+  take_piece(answer, piece);
   return !answer.generation.stopped_by_text;
 }
 
@@ -102,11 +148,23 @@ void Batch::end(Answer& answer, const RequestResult& result) {
   answer.ended = true;
   answer.generation.tokens = result.generated;
   if (!result.status && !error_) error_ = result.status.error();
-  if (!answer.stream || answer.generation.stopped_by_text) return;
+  if ((!answer.stream && !answer.splitter) || answer.generation.stopped_by_text) return;
   std::string piece;
-  answer.generation.stopped_by_text = answer.stream->finish(piece);
+  if (answer.splitter) {
+    answer.generation.stopped_by_text = answer.splitter->finish(answer.reasoning, piece);
+  } else {
+    answer.generation.stopped_by_text = answer.stream->finish(piece);
+  }
+  take_piece(answer, piece);
+}
+
+void Batch::take_piece(Answer& answer, const std::string& piece) {
   *answer.generation.text += piece;
   text_ += piece;
+  if (!answer.splitter) return;
+  for (service::ToolCallPiece& call : answer.splitter->take_calls()) {
+    service::add_call(answer.calls, std::move(call));
+  }
 }
 
 Result<bool> Batch::step() {
@@ -125,12 +183,24 @@ std::string Batch::take_text() {
   return std::exchange(text_, {});
 }
 
+Result<ChatMessage> Batch::message() const {
+  const std::scoped_lock lock(mutex_);
+  const Answer& answer = answers_.front();
+  if (!answer.ended) return Unexpected(not_ended());
+  ChatMessage message = {.role = "assistant", .content = *answer.generation.text};
+  message.reasoning = answer.reasoning;
+  for (const service::ToolCallPiece& call : answer.calls) {
+    message.tool_calls.push_back({call.name, call.arguments, "call_" + call.id});
+  }
+  return message;
+}
+
 Result<std::vector<Generation>> Batch::generations() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Generation> generations;
   for (const Answer& answer : answers_) {
     if (!answer.ended) {
-      return Unexpected(Error(StatusCode::kFailedPrecondition, "the generation has not ended"));
+      return Unexpected(not_ended());
     }
     generations.push_back(answer.generation);
   }
@@ -155,6 +225,7 @@ void bind_batch(nb::module_& module) {
           "One pass; False if nothing is left to do.")
       .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("take_text", &Batch::take_text)
+      .def("message", [](const Batch& batch) { return message_dict(value_of(batch.message())); })
       .def("generations", [](const Batch& batch) { return value_of(batch.generations()); });
   module.def("create_batch", [](std::shared_ptr<Forms> forms, const nb::sequence& prompts,
                                 const nb::dict& options, std::int64_t most_at_once, bool in_chat) {
@@ -164,6 +235,17 @@ void bind_batch(nb::module_& module) {
     const GenerationWish wish = generation_wish(options);
     const nb::gil_scoped_release unlocked;
     return value_of(Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
+  });
+  module.def("create_call", [](std::shared_ptr<Forms> forms, nb::handle prompt,
+                               const nb::dict& options, const nb::sequence& tools, bool required,
+                               const std::string& only, bool several) {
+    refuse_within_constraint();
+    std::vector<TokenId> ids = token_ids(prompt);
+    const GenerationWish wish = generation_wish(options);
+    const ToolWish calls = {
+        .tools = tool_texts(tools), .required = required, .only = only, .several = several};
+    const nb::gil_scoped_release unlocked;
+    return value_of(Batch::create_call(std::move(forms), std::move(ids), wish, calls));
   });
 }
 

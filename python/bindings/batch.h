@@ -14,6 +14,7 @@
 #include "bindings/options.h"
 #include "kakeya/engine.h"
 #include "kakeya/text_stream.h"
+#include "service/answer_splitter.h"
 
 namespace kakeya::python {
 
@@ -31,6 +32,13 @@ class Batch {
                                                std::int64_t most_at_once,
                                                bool in_chat);
 
+  // One answer behind a conversation, which may call tools. Without the GIL. Errors: as create();
+  // kInvalidArgument for rules beside those of the calls.
+  static Result<std::shared_ptr<Batch>> create_call(std::shared_ptr<Forms> forms,
+                                                    std::vector<TokenId> prompt,
+                                                    const GenerationWish& wish,
+                                                    const ToolWish& tools);
+
   // One pass; false if nothing is left to do. Without the GIL. Errors: the first one of a request.
   Result<bool> step();
   // Throws what the constraint raised in a pass. With the GIL.
@@ -42,12 +50,17 @@ class Batch {
 
   // Text that became final since the last call, in order.
   std::string take_text();
+  // The answer of create_call(), as a message of the conversation. Errors: as generations().
+  Result<ChatMessage> message() const;
   // In the order of the prompts. Errors: kFailedPrecondition before all have ended.
   Result<std::vector<Generation>> generations() const;
 
  private:
   struct Answer {
-    std::optional<TextStream> stream;  // nothing without a tokenizer
+    std::optional<TextStream> stream;                 // nothing without a tokenizer, and of calls
+    std::optional<service::AnswerSplitter> splitter;  // of calls
+    std::string reasoning;
+    std::vector<service::ToolCallPiece> calls;
     Generation generation;
     std::unique_ptr<Constraint> form;  // null: it is free
     bool ended = false;
@@ -55,8 +68,13 @@ class Batch {
 
   Batch(std::shared_ptr<Forms> forms, std::shared_ptr<PythonConstraint> constraint)
       : forms_(std::move(forms)), engine_(forms_->engine()), constraint_(std::move(constraint)) {}
+  static std::shared_ptr<Batch> make(std::shared_ptr<Forms> forms, const GenerationWish& wish);
+  Status start(std::vector<std::vector<TokenId>> prompts,
+               const TextOptions& options,
+               std::int64_t most_at_once);
   Request request_of(std::size_t index, std::vector<TokenId> prompt, const TextOptions& options);
   bool take_token(Answer& answer, TokenId id);
+  void take_piece(Answer& answer, const std::string& piece);
   void end(Answer& answer, const RequestResult& result);
 
   std::shared_ptr<Forms> forms_;

@@ -211,6 +211,39 @@ std::shared_ptr<PythonConstraint> constraint_of(const std::string& name, nb::han
   return std::make_shared<PythonConstraint>(nb::borrow(value));
 }
 
+// Calls as OpenAI has them; arguments may be a dict.
+std::vector<ToolCall> tool_calls_of(const std::string& name, nb::handle value) {
+  if (PySequence_Check(value.ptr()) == 0) refuse_type(name, "a sequence of calls", value);
+  std::vector<ToolCall> calls;
+  for (const nb::handle each : nb::borrow<nb::sequence>(value)) {
+    const std::string place = name + "[" + std::to_string(calls.size()) + "]";
+    if (PyDict_Check(each.ptr()) == 0) refuse_type(place, "a dict", each);
+    const auto fields = nb::borrow<nb::dict>(each);
+    ToolCall& call = calls.emplace_back();
+    Keywords keywords(fields, place + ".");
+    std::string type = "function";
+    keywords.read("id", call.id);
+    keywords.read("type", type, {{"function", type}});
+    keywords.with("function", [&](nb::handle function) {
+      if (PyDict_Check(function.ptr()) == 0) refuse_type(place + ".function", "a dict", function);
+      const auto parts = nb::borrow<nb::dict>(function);
+      Keywords of_function(parts, place + ".function.");
+      of_function.read("name", call.name);
+      of_function.with("arguments", [&](nb::handle arguments) {
+        const std::string where = of_function.place("arguments");
+        call.arguments = PyDict_Check(arguments.ptr()) != 0 ? json_of(where, nb::borrow(arguments))
+                                                            : text_of(where, arguments);
+      });
+      of_function.refuse_unknown();
+    });
+    keywords.refuse_unknown();
+    if (call.name.empty()) {
+      throw nb::type_error((place + ": expected a function with a name, got none").c_str());
+    }
+  }
+  return calls;
+}
+
 // Reads what the answer is held to.
 class FormReader {
  public:
@@ -346,6 +379,10 @@ ChatOptions chat_options(const nb::dict& given) {
     keywords.read("thinking", thinking);
     options.enable_thinking = thinking;
   });
+  keywords.with("tools", [&](nb::handle value) {
+    if (PySequence_Check(value.ptr()) == 0) refuse_type("tools", "a sequence of dicts", value);
+    options.tools = tool_texts(nb::borrow<nb::sequence>(value));
+  });
   keywords.refuse_unknown();
   return options;
 }
@@ -356,21 +393,60 @@ std::vector<ChatMessage> chat_messages(const nb::sequence& given) {
     const std::string place = "message " + std::to_string(messages.size());
     if (PyDict_Check(each.ptr()) == 0) refuse_type(place, "a dict", each);
     const auto fields = nb::borrow<nb::dict>(each);
+    const bool calls = fields.contains("tool_calls");
     for (const char* needed : {"role", "content"}) {
-      if (!fields.contains(needed)) {
+      if (!fields.contains(needed) && (!calls || std::string_view(needed) == "role")) {
         throw nb::type_error((place + ": expected role and content, got no " + needed).c_str());
       }
     }
     Keywords keywords(fields, place + ": ");
     ChatMessage& message = messages.emplace_back();
     keywords.read("role", message.role);
-    keywords.read("content", message.content);
+    keywords.with("content", [&](nb::handle value) {
+      if (calls && value.is_none()) return;
+      message.content = text_of(keywords.place("content"), value);
+    });
+    keywords.with("tool_calls", [&](nb::handle value) {
+      message.tool_calls = tool_calls_of(keywords.place("tool_calls"), value);
+    });
     keywords.read("name", message.name);
     keywords.read("tool_call_id", message.tool_call_id);
     keywords.read("reasoning", message.reasoning);
     keywords.refuse_unknown();
   }
   return messages;
+}
+
+nb::dict message_dict(const ChatMessage& message) {
+  nb::dict fields;
+  fields["role"] = message.role;
+  fields["content"] = nb::none();
+  if (!message.content.empty() || message.tool_calls.empty()) fields["content"] = message.content;
+  if (!message.reasoning.empty()) fields["reasoning"] = message.reasoning;
+  if (message.tool_calls.empty()) return fields;
+  nb::list calls;
+  for (const ToolCall& call : message.tool_calls) {
+    nb::dict function;
+    function["name"] = call.name;
+    function["arguments"] = call.arguments;
+    nb::dict whole;
+    whole["id"] = call.id;
+    whole["type"] = "function";
+    whole["function"] = function;
+    calls.append(whole);
+  }
+  fields["tool_calls"] = calls;
+  return fields;
+}
+
+std::vector<std::string> tool_texts(const nb::sequence& given) {
+  std::vector<std::string> tools;
+  for (const nb::handle each : given) {
+    const std::string place = "tools[" + std::to_string(tools.size()) + "]";
+    if (PyDict_Check(each.ptr()) == 0) refuse_type(place, "a dict", each);
+    tools.push_back(json_of(place, nb::borrow(each)));
+  }
+  return tools;
 }
 
 nb::dict sampling_keywords(const SamplingOptions& options) {

@@ -36,8 +36,11 @@ SessionOptions session_options(const nb::dict& given, const SessionOptions& base
 GenerationWish generation_wish(const nb::dict& given);
 EmbeddingOptions embedding_options(const nb::dict& given);
 ChatOptions chat_options(const nb::dict& given);
-// Each a dict with "role" and "content".
+// Each a dict with "role" and "content"; "tool_calls" may stand in place of content.
 std::vector<ChatMessage> chat_messages(const nb::sequence& given);
+nb::dict message_dict(const ChatMessage& message);
+// Tools as ChatOptions::tools has them, of dicts as OpenAI has them.
+std::vector<std::string> tool_texts(const nb::sequence& given);
 // The recommendation as keyword arguments.
 nb::dict sampling_keywords(const SamplingOptions& options);
 

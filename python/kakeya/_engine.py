@@ -13,6 +13,7 @@ from kakeya._core import Generation
 from kakeya._options import (AnyPath, ChatOptions, EmbeddingOptions, EngineOptions, GenerateOptions, Message,
                              SessionOptions)
 from kakeya._session import Session
+from kakeya._tools import Tool, ToolChoice, forced_by, names_of
 
 Ids = npt.NDArray[np.int32]
 _DEMO = pathlib.Path(__file__).parent / "share/kakeya/models/demo"
@@ -62,6 +63,21 @@ class Engine:
         finally:
             batch.stop()
 
+    def call(self, messages: str | Sequence[Message], tools: Sequence[Tool], *, tool_choice: ToolChoice = "auto",
+             parallel_tool_calls: bool = True, thinking: bool | None = None,
+             **options: Unpack[GenerateOptions]) -> Message:
+        """The assistant's message, which may call tools; its thoughts stand apart.
+
+        Calls are held to the tools' schemas. `tool_choice`: auto, none, required, or one of the tools.
+        `parallel_tool_calls` False: the answer ends behind its first call.
+        """
+        required, only = forced_by(tool_choice, names_of(tools))
+        shown = [] if tool_choice == "none" else tools
+        ids = self.apply_chat_template(messages, thinking=thinking, tools=shown)
+        batch = _core.create_call(self._forms, ids, options, shown, required, only, parallel_tool_calls)
+        _run(batch)
+        return batch.message()
+
     def generate(self, prompts: Sequence[str | Sequence[int]], *, at_once: int = 64,
                  **options: Unpack[GenerateOptions]) -> list[Generation]:
         """Goes on with each prompt, which no chat template writes: a text, or ids.
@@ -73,11 +89,7 @@ class Engine:
             raise TypeError("prompts: expected a sequence of prompts, got str; put it into a list")
         ids = [self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         batch = self._batch(ids, options, at_once, in_chat=False)
-        try:
-            while batch.step():
-                pass
-        finally:
-            batch.stop()
+        _run(batch)
         return batch.generations()
 
     def embed(self, text: str | Sequence[int], **options: Unpack[EmbeddingOptions]) -> npt.NDArray[np.float32]:
@@ -155,6 +167,14 @@ class Engine:
     def _batch(self, prompts: Sequence[Sequence[int]], options: GenerateOptions, at_once: int, *,
                in_chat: bool) -> _core.Batch:
         return _core.create_batch(self._forms, prompts, options, at_once, in_chat)
+
+
+def _run(batch: _core.Batch) -> None:
+    try:
+        while batch.step():
+            pass
+    finally:
+        batch.stop()
 
 
 def _pieces(batch: _core.Batch) -> Iterator[str]:

@@ -78,6 +78,7 @@ class ChatOptions(TypedDict, total=False):
     add_generation_prompt: bool
     continue_final_message: bool
     thinking: bool | None  # None: as the model's publisher has it
+    tools: Sequence[dict[str, Any]]  # that the model may call, as OpenAI has them
 
 
 class EmbeddingOptions(TypedDict, total=False):
@@ -87,14 +88,30 @@ class EmbeddingOptions(TypedDict, total=False):
     normalize: bool
 
 
+class CalledFunction(TypedDict):
+    """The tool that is called, and its arguments: a JSON text, in what is given also a dict."""
+
+    name: str
+    arguments: str | dict[str, Any]
+
+
+class ToolCall(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class _Message(TypedDict):
     role: str
-    content: str
+    content: str | None  # None: calls alone
 
 
 class Message(_Message, total=False):
     """One turn of a conversation."""
 
+    tool_calls: Sequence[ToolCall]
     name: str
     tool_call_id: str
     reasoning: str
