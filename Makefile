@@ -148,7 +148,7 @@ package: build/release/build.ninja
 	cd build/release && cpack -G $(PACKAGE)
 
 # Without MLX, CUDA and gRPC, whatever is there.
-python: | packages
+python: | packages grammars
 	@tools/install_packages python
 	tools/test_python
 
