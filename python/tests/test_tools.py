@@ -34,9 +34,16 @@ def test_a_required_call_is_of_a_tool_and_valid(engine, choice):
         [call] = message["tool_calls"]
         check_call(call)
         assert choice == "required" or call["function"]["name"] == "weather"
-    calls = engine.call("x", [CLOCK], tool_choice="required", temperature=1.0, max_tokens=300)["tool_calls"]
+
+
+@needs_grammars
+def test_parallel_calls_are_as_many_as_the_model_writes_or_one(engine):
+    [begin] = engine.encode("<|tool_call>", begin=False)
+    wish = {"tool_choice": "required", "logit_bias": {int(begin): 100.0}, "max_tokens": 120}
+    calls = engine.call("x", [WEATHER], **wish)["tool_calls"]
+    assert len({call["id"] for call in calls}) == len(calls) > 1
     check_call(calls[0])
-    assert len({call["id"] for call in calls}) == len(calls)
+    assert len(engine.call("x", [WEATHER], parallel_tool_calls=False, **wish)["tool_calls"]) == 1
 
 
 def test_answers_without_calls_are_those_of_chat(engine):
