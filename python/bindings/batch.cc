@@ -225,28 +225,41 @@ void bind_batch(nb::module_& module) {
           "One pass; False if nothing is left to do.")
       .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("take_text", &Batch::take_text)
-      .def("message", [](const Batch& batch) { return message_dict(value_of(batch.message())); })
+      .def(
+          "message", [](const Batch& batch) { return message_dict(value_of(batch.message())); },
+          nb::sig("def message(self) -> dict[str, typing.Any]"))
       .def("generations", [](const Batch& batch) { return value_of(batch.generations()); });
-  module.def("create_batch", [](std::shared_ptr<Forms> forms, const nb::sequence& prompts,
-                                const nb::dict& options, std::int64_t most_at_once, bool in_chat) {
-    refuse_within_constraint();
-    std::vector<std::vector<TokenId>> ids;
-    for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
-    const GenerationWish wish = generation_wish(options);
-    const nb::gil_scoped_release unlocked;
-    return value_of(Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
-  });
-  module.def("create_call", [](std::shared_ptr<Forms> forms, nb::handle prompt,
-                               const nb::dict& options, const nb::sequence& tools, bool required,
-                               const std::string& only, bool several) {
-    refuse_within_constraint();
-    std::vector<TokenId> ids = token_ids(prompt);
-    const GenerationWish wish = generation_wish(options);
-    const ToolWish calls = {
-        .tools = tool_texts(tools), .required = required, .only = only, .several = several};
-    const nb::gil_scoped_release unlocked;
-    return value_of(Batch::create_call(std::move(forms), std::move(ids), wish, calls));
-  });
+  module.def(
+      "create_batch",
+      [](std::shared_ptr<Forms> forms, const nb::sequence& prompts, const nb::dict& options,
+         std::int64_t most_at_once, bool in_chat) {
+        refuse_within_constraint();
+        std::vector<std::vector<TokenId>> ids;
+        for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
+        const GenerationWish wish = generation_wish(options);
+        const nb::gil_scoped_release unlocked;
+        return value_of(
+            Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
+      },
+      nb::sig("def create_batch(forms: Forms, prompts: collections.abc.Sequence[object], options: "
+              "collections.abc.Mapping[str, object], "
+              "at_once: int, in_chat: bool, /) -> Batch"));
+  module.def(
+      "create_call",
+      [](std::shared_ptr<Forms> forms, nb::handle prompt, const nb::dict& options,
+         const nb::sequence& tools, bool required, const std::string& only, bool several) {
+        refuse_within_constraint();
+        std::vector<TokenId> ids = token_ids(prompt);
+        const GenerationWish wish = generation_wish(options);
+        const ToolWish calls = {
+            .tools = tool_texts(tools), .required = required, .only = only, .several = several};
+        const nb::gil_scoped_release unlocked;
+        return value_of(Batch::create_call(std::move(forms), std::move(ids), wish, calls));
+      },
+      nb::sig("def create_call(forms: Forms, prompt: object, options: collections.abc.Mapping[str, "
+              "object], "
+              "tools: collections.abc.Sequence[object], required: bool, only: str, several: bool, "
+              "/) -> Batch"));
 }
 
 }  // namespace kakeya::python

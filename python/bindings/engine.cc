@@ -79,32 +79,52 @@ Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, cons
 
 void bind_engine(nb::module_& module) {
   nb::class_<Engine>(module, "Engine", "A loaded model.")
-      .def("embed", &embed)
-      .def("encode", &encode)
+      .def("embed", &embed,
+           nb::sig(
+               "def embed(self, ids: object, options: collections.abc.Mapping[str, object], /) -> "
+               "numpy.typing.NDArray[numpy.float32]"))
+      .def("encode", &encode,
+           nb::sig("def encode(self, text: str, begin: bool, parse_special: bool, /) -> "
+                   "numpy.typing.NDArray[numpy.int32]"))
       .def("decode", &decode)
-      .def("encode_chat", &encode_chat)
-      .def("recommended_sampling",
-           [](const Engine& engine) { return sampling_keywords(engine.recommended_sampling()); })
-      .def("footprint",
-           [](const Engine& engine) {
-             refuse_within_constraint();
-             auto footprint = [&] {
-               const nb::gil_scoped_release unlocked;
-               return engine.footprint();
-             }();
-             return footprint_dict(footprint);
-           })
+      .def("encode_chat", &encode_chat,
+           nb::sig("def encode_chat(self, messages: object, options: collections.abc.Mapping[str, "
+                   "object], /) -> "
+                   "numpy.typing.NDArray[numpy.int32]"))
+      .def(
+          "recommended_sampling",
+          [](const Engine& engine) { return sampling_keywords(engine.recommended_sampling()); },
+          nb::sig("def recommended_sampling(self) -> dict[str, typing.Any]"))
+      .def(
+          "footprint",
+          [](const Engine& engine) {
+            refuse_within_constraint();
+            auto footprint = [&] {
+              const nb::gil_scoped_release unlocked;
+              return engine.footprint();
+            }();
+            return footprint_dict(footprint);
+          },
+          nb::sig("def footprint(self) -> dict[str, int]"))
       .def_prop_ro("backend", &Engine::backend_name)
       .def_prop_ro("threads", &Engine::num_threads)
       .def_prop_ro("draft_kind",
                    [](const Engine& engine) { return draft_kind_name(engine.draft_kind()); })
       .def_prop_ro("memory_plan", &Engine::memory_plan)
+      .def_prop_ro(
+          "stop_ids", [](const Engine& engine) { return array_of(engine.stop_ids()); },
+          nb::rv_policy::automatic,
+          nb::sig("def stop_ids(self) -> numpy.typing.NDArray[numpy.int32]"))
       .def_prop_ro("vocab_size", &Engine::vocab_size)
       .def_prop_ro("hidden_size", &Engine::hidden_size)
       .def_prop_ro("max_context", &Engine::max_context)
       .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
-  module.def("open_engine", &open_engine);
-  module.def("estimate", &estimate);
+  module.def(
+      "open_engine", &open_engine,
+      nb::sig("def open_engine(options: collections.abc.Mapping[str, object], /) -> Engine"));
+  module.def(
+      "estimate", &estimate,
+      nb::sig("def estimate(options: collections.abc.Mapping[str, object], /) -> dict[str, int]"));
 }
 
 }  // namespace kakeya::python

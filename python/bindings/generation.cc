@@ -54,7 +54,8 @@ void bind_generation(nb::module_& module) {
       .def_prop_ro(
           "ids",
           [](const Generation& it) { return array_of(std::span(std::as_const(it.tokens.ids))); },
-          nb::rv_policy::automatic, "With the stop id, if one ended it.")
+          nb::rv_policy::automatic, nb::sig("def ids(self) -> numpy.typing.NDArray[numpy.int32]"),
+          "With the stop id, if one ended it.")
       .def_ro("text", &Generation::text,
               "Without stop string and special tokens; None where the model has no tokenizer.")
       .def_prop_ro("stop_reason", &stop_reason,

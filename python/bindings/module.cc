@@ -11,7 +11,7 @@
 
 NB_MODULE(_core, module) {
   using namespace kakeya::python;
-  module.attr("__version__") = kakeya::kVersion;
+  module.attr("version") = kakeya::kVersion;
   register_errors();
   bind_generation(module);
   bind_engine(module);

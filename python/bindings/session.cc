@@ -56,7 +56,8 @@ void bind_tokens(nb::class_<PythonSession>& type) {
             });
             return array_of(std::span(tokens));
           },
-          nb::rv_policy::automatic);
+          nb::rv_policy::automatic,
+          nb::sig("def tokens(self) -> numpy.typing.NDArray[numpy.int32]"));
 }
 
 void bind_files(nb::class_<PythonSession>& type) {
@@ -146,7 +147,9 @@ void bind_session(nb::module_& module) {
           [](PythonSession& it, const nb::dict& options, const nb::object& on_text) {
             return it.generate(generation_wish(options), on_text);
           },
-          nb::arg("options"), nb::arg("on_text").none())
+          nb::arg("options"), nb::arg("on_text").none(),
+          nb::sig("def generate(self, options: collections.abc.Mapping[str, object], "
+                  "on_text: collections.abc.Callable[[str], bool] | None) -> Generation"))
       .def("fork", &PythonSession::fork)
       .def_prop_ro("position",
                    [](PythonSession& it) {
@@ -156,19 +159,27 @@ void bind_session(nb::module_& module) {
                    [](PythonSession& it) {
                      return it.unlocked([](Session& session) { return session.context(); });
                    })
-      .def("footprint", [](PythonSession& it) {
-        return footprint_dict(it.unlocked([](Session& session) { return session.footprint(); }));
-      });
-  module.def("create_session", [](const std::shared_ptr<Forms>& forms, const nb::dict& given) {
-    refuse_within_constraint();
-    const std::shared_ptr<Engine>& engine = forms->engine();
-    const SessionOptions options = session_options(given, engine->session_options());
-    auto session = [&] {
-      const nb::gil_scoped_release unlocked;
-      return engine->create_session(options);
-    }();
-    return std::make_unique<PythonSession>(forms, value_of(std::move(session)));
-  });
+      .def(
+          "footprint",
+          [](PythonSession& it) {
+            return footprint_dict(
+                it.unlocked([](Session& session) { return session.footprint(); }));
+          },
+          nb::sig("def footprint(self) -> dict[str, int]"));
+  module.def(
+      "create_session",
+      [](const std::shared_ptr<Forms>& forms, const nb::dict& given) {
+        refuse_within_constraint();
+        const std::shared_ptr<Engine>& engine = forms->engine();
+        const SessionOptions options = session_options(given, engine->session_options());
+        auto session = [&] {
+          const nb::gil_scoped_release unlocked;
+          return engine->create_session(options);
+        }();
+        return std::make_unique<PythonSession>(forms, value_of(std::move(session)));
+      },
+      nb::sig("def create_session(forms: Forms, options: collections.abc.Mapping[str, object], /) "
+              "-> Session"));
 }
 
 }  // namespace kakeya::python

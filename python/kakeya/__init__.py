@@ -4,13 +4,14 @@
     print(kakeya.Engine().chat("Count from 5 to 12."))
 """
 
-from kakeya._core import Generation, Round, TokenLogprobs, __version__
+from kakeya._core import Generation, Round, TokenLogprobs
+from kakeya._core import version as __version__
 from kakeya._constraint import Constraint
 from kakeya._engine import Engine
 from kakeya._errors import (Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                             InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented)
 from kakeya._session import Session
 
-__all__ = ["Cancelled", "Constraint", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition", "Generation",
-           "Internal", "InvalidArgument", "NotFound", "ResourceExhausted", "Round", "Session", "TokenLogprobs",
-           "Unavailable", "Unimplemented", "__version__"]
+__all__ = ["Cancelled", "Constraint", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition",
+           "Generation", "Internal", "InvalidArgument", "NotFound", "ResourceExhausted", "Round", "Session",
+           "TokenLogprobs", "Unavailable", "Unimplemented", "__version__"]

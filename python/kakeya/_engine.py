@@ -3,7 +3,7 @@
 import asyncio
 import pathlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kakeya import _core
 from kakeya._core import Generation
 from kakeya._options import (AnyPath, ChatOptions, EmbeddingOptions, EngineOptions, GenerateOptions, Message,
-                             SessionOptions)
+                             SessionOptions, TokenIds)
 from kakeya._session import Session
 from kakeya._tools import Tool, ToolChoice, forced_by, names_of
 
@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int32]
 _DEMO = pathlib.Path(__file__).parent / "share/kakeya/models/demo"
 
 
-def _with_model(model: AnyPath | None, options: EngineOptions) -> dict:
+def _with_model(model: AnyPath | None, options: EngineOptions) -> dict[str, object]:
     return {**options, "model": _DEMO if model is None else model}
 
 
@@ -76,9 +76,9 @@ class Engine:
         ids = self.apply_chat_template(messages, thinking=thinking, tools=shown)
         batch = _core.create_call(self._forms, ids, options, shown, required, only, parallel_tool_calls)
         _run(batch)
-        return batch.message()
+        return cast(Message, batch.message())
 
-    def generate(self, prompts: Sequence[str | Sequence[int]], *, at_once: int = 64,
+    def generate(self, prompts: Sequence[str | TokenIds], *, at_once: int = 64,
                  **options: Unpack[GenerateOptions]) -> list[Generation]:
         """Goes on with each prompt, which no chat template writes: a text, or ids.
 
@@ -92,7 +92,7 @@ class Engine:
         _run(batch)
         return batch.generations()
 
-    def embed(self, text: str | Sequence[int], **options: Unpack[EmbeddingOptions]) -> npt.NDArray[np.float32]:
+    def embed(self, text: str | TokenIds, **options: Unpack[EmbeddingOptions]) -> npt.NDArray[np.float32]:
         """The vector [hidden_size] of a text."""
         ids = self.encode(text) if isinstance(text, str) else text
         return self._core.embed(ids, options)
@@ -105,7 +105,7 @@ class Engine:
         """
         return self._core.encode(text, begin, parse_special)
 
-    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+    def decode(self, ids: TokenIds, *, skip_special: bool = True) -> str:
         return self._core.decode(ids, skip_special)
 
     def apply_chat_template(self, messages: str | Sequence[Message], **options: Unpack[ChatOptions]) -> Ids:
@@ -120,7 +120,7 @@ class Engine:
 
     def recommended_sampling(self) -> GenerateOptions:
         """Sampling as the model's publisher recommends it, to be given to chat() and its like."""
-        return self._core.recommended_sampling()
+        return cast(GenerateOptions, self._core.recommended_sampling())
 
     def footprint(self) -> dict[str, int]:
         """Bytes that are allocated for weights and all sessions, by class."""
@@ -145,6 +145,11 @@ class Engine:
         return self._core.memory_plan
 
     @property
+    def stop_ids(self) -> Ids:
+        """Tokens that end a generation, as the model has them."""
+        return self._core.stop_ids
+
+    @property
     def vocab_size(self) -> int:
         return self._core.vocab_size
 
@@ -164,7 +169,7 @@ class Engine:
     def __repr__(self) -> str:
         return f"<kakeya.Engine on {self.backend}>"
 
-    def _batch(self, prompts: Sequence[Sequence[int]], options: GenerateOptions, at_once: int, *,
+    def _batch(self, prompts: Sequence[TokenIds], options: GenerateOptions, at_once: int, *,
                in_chat: bool) -> _core.Batch:
         return _core.create_batch(self._forms, prompts, options, at_once, in_chat)
 

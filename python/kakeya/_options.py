@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import numpy as np
+import numpy.typing as npt
 
 from kakeya._constraint import Constraint
 
-AnyPath = str | os.PathLike[str]
+AnyPath: TypeAlias = str | os.PathLike[str]
+TokenIds: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Evicted = Literal["keep", "drop", "restore"]
 Kv = Literal["auto", "f32", "bf16", "int8", "int4", "rotated_int4", "d4", "e8"]
 

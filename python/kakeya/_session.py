@@ -3,7 +3,7 @@
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Unpack
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kakeya import _core
 from kakeya._core import Generation, TokenLogprobs
-from kakeya._options import AnyPath, GenerateOptions
+from kakeya._options import AnyPath, GenerateOptions, TokenIds
 
 
 class Session:
@@ -23,11 +23,11 @@ class Session:
     def __init__(self, core: _core.Session) -> None:
         self._core = core
 
-    def append(self, ids: Sequence[int]) -> None:
+    def append(self, ids: TokenIds) -> None:
         """Adds tokens to the end; the next generation runs them."""
         self._core.append(ids)
 
-    def sync(self, ids: Sequence[int]) -> int:
+    def sync(self, ids: TokenIds) -> int:
         """Makes the session hold exactly these tokens; returns how many need not be run again."""
         return self._core.sync(ids)
 
@@ -39,7 +39,7 @@ class Session:
         """As generate(), piece by piece. Left early, it ends behind the token of the last piece."""
         return _pieces(self._core, options)
 
-    def score(self, ids: Sequence[int], top_logprobs: int = 0) -> list[TokenLogprobs]:
+    def score(self, ids: TokenIds, top_logprobs: int = 0) -> list[TokenLogprobs]:
         """Adds tokens, and says of each how likely it was behind those before it."""
         return self._core.score(ids, top_logprobs)
 

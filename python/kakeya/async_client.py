@@ -10,6 +10,7 @@ import grpc.aio
 from kakeya import _client_calls as calls
 from kakeya._client_calls import (DecodeMode, Evicted, GenerationInfo, InterTokenTimeoutError, SessionClosedError,
                                   SessionInfo, messages)
+from kakeya._options import TokenIds
 
 __all__ = ["AsyncClient", "AsyncSession"]
 
@@ -67,7 +68,7 @@ class AsyncSession:
         self.session_id = session_id
         self.last_result: GenerationInfo | None = None
 
-    async def append(self, ids: Sequence[int]) -> int:
+    async def append(self, ids: TokenIds) -> int:
         request = messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
         return int((await self._client._call("AppendTokens", request)).history_length)
 
@@ -82,8 +83,9 @@ class AsyncSession:
             self._id(), max_tokens, seed=seed, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p,
             repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty))
+        messages_of_call = aiter(call)
         try:
-            while (frame := await asyncio.wait_for(call.read(), inter_token_timeout_s)) is not grpc.aio.EOF:
+            while (frame := await asyncio.wait_for(anext(messages_of_call, None), inter_token_timeout_s)) is not None:
                 for token in frames.ids(frame):
                     yield token
             self.last_result = frames.result

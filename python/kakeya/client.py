@@ -19,6 +19,7 @@ from kakeya._client_calls import (AbortedError, DeadlineExceededError, DecodeMod
                                   ResourceExhaustedError, RpcCancelledError, SessionClosedError, SessionInfo,
                                   SessionNotFoundError, StopReason, UnauthenticatedError, UnavailableError,
                                   UnimplementedError, messages)
+from kakeya._options import TokenIds
 
 __all__ = ["AbortedError", "Client", "DeadlineExceededError", "DecodeMode", "Evicted", "GenerationInfo",
            "InterTokenTimeoutError", "InvalidArgumentError", "InvariantViolationError", "KakeyaError",
@@ -86,7 +87,7 @@ class Session:
         self.session_id = session_id
         self.last_result: GenerationInfo | None = None  # of the last generation that ended by itself
 
-    def append(self, ids: Sequence[int]) -> int:
+    def append(self, ids: TokenIds) -> int:
         """Adds tokens and runs them; returns the length of all."""
         request = messages.AppendTokensRequest(session_id=self._id(), token_ids=ids)
         return int(self._client._call("AppendTokens", request).history_length)

@@ -5,6 +5,7 @@ knows the model `kakeya` then; in a program, `lm_eval.simple_evaluate(model=Kake
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
@@ -15,6 +16,7 @@ from lm_eval.utils import get_rolling_token_windows
 from tqdm import tqdm
 
 from kakeya import Engine
+from kakeya._options import Message
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
@@ -24,16 +26,17 @@ class KakeyaLM(TemplateLM):
     """An engine as lm_eval asks models. `model`: as Engine has it; `engine`: options of Engine.
 
     `add_bos_token`: texts begin with the model's beginning-of-sequence token, as its tokenizer has it (the harness's
-    clients of servers send none). `batch_size`: most prompts that generate together. `device` says nothing, for the harness gives one to every
-    model: `backend` names where the engine runs.
+    clients of servers send none). `batch_size`: most prompts that generate together. `device` says nothing, for the
+    harness gives one to every model: `backend` names where the engine runs.
     """
 
     def __init__(self, model: str | None = None, *, add_bos_token: bool = True, batch_size: int | str = 1,
-                 max_batch_size: int | None = None, device: str | None = None, **engine: object) -> None:
+                 max_batch_size: int | None = None, device: str | None = None, **engine: Any) -> None:
         super().__init__()
         self._engine = Engine(model, **engine)
         self._session = self._engine.session()
-        self._begin = int(self._engine.encode("")[0])
+        begin = self._engine.encode("")
+        self._begin = int(begin[0] if len(begin) > 0 else self._engine.stop_ids[0])
         self._begins = add_bos_token
         self._at_once = max_batch_size or 64 if str(batch_size).startswith("auto") else int(batch_size)
 
@@ -43,7 +46,7 @@ class KakeyaLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """The token that every text begins with."""
+        """The token that every text begins with, or in a model without one the first that ends texts."""
         return self._begin
 
     @property
@@ -54,13 +57,15 @@ class KakeyaLM(TemplateLM):
         begin = self._begins if add_special_tokens is None else add_special_tokens
         ids = self._engine.encode(string, begin=begin).tolist()
         # A chat template has written the beginning already.
-        return ids[1:] if ids[:2] == [self._begin] * 2 else ids
+        return cast(list[int], ids[1:] if ids[:2] == [self._begin] * 2 else ids)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        ids = self._engine.apply_chat_template(chat_history, add_generation_prompt=add_generation_prompt)
+        messages = cast(list[Message], chat_history)
+        ids = self._engine.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
         return self._engine.decode(ids, skip_special=False)
 
-    def _loglikelihood_tokens(self, requests: Sequence[tuple], disable_tqdm: bool = False,
+    def _loglikelihood_tokens(self, requests: Sequence[tuple[tuple[str, str], list[int], list[int]]],
+                              disable_tqdm: bool = False,
                               **kwargs: object) -> list[tuple[float, bool]]:
         results = []
         for texts, context, ending in tqdm(requests, desc="loglikelihood", disable=disable_tqdm):
@@ -106,7 +111,7 @@ class KakeyaLM(TemplateLM):
         progress.close()
         return results
 
-    def _generate(self, prompts: list[str], options: dict) -> list[str]:
+    def _generate(self, prompts: list[str], options: dict[str, Any]) -> list[str]:
         wish = normalize_gen_kwargs(options)
         stop, most = wish["until"], wish["max_gen_toks"]
         unknown = set(wish) - {"until", "max_gen_toks", "do_sample", *_SAMPLING}

@@ -1,11 +1,14 @@
 """Thousands of generations, forks and cancelled tasks leave nothing: neither resident memory nor the ledger grows."""
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
 
 import kakeya
 
-ROUNDS = 10_000 if os.environ.get("KAKEYA_THOROUGH") else 300
+ROUNDS = 5_000 if os.environ.get("KAKEYA_THOROUGH") else 200  # of each half
 
 
 def resident_kib():
@@ -48,18 +51,28 @@ def one_round(engine, session, index):
     return 0
 
 
-def test_nothing_grows():
+def run():
+    """Prints what the second half of the rounds left."""
     engine = kakeya.Engine(threads=1, pin_threads=False, prompt_cache_bytes=0)
     session = engine.session()
     session.append([2, 110, 117, 124, 131])
-    # Allocators and pools have their size after the first ones.
-    for index in range(200):
-        one_round(engine, session, index)
-    ledger, resident = engine.footprint(), resident_kib()
     ended = sum(one_round(engine, session, index) for index in range(ROUNDS))
-    assert ended > ROUNDS / 8
-    assert engine.footprint() == ledger
-    # 1 KiB a generation would be 10 MiB; what allocators keep from the threads of asyncio's pool is not a leak.
-    assert resident_kib() < resident + 6 * 1024
-    session = None
-    del engine
+    ledger, resident = engine.footprint(), resident_kib()
+    ended += sum(one_round(engine, session, index) for index in range(ROUNDS))
+    print(json.dumps({"ended": ended, "resident_kib": resident_kib() - resident,
+                      "ledger_grew": engine.footprint() != ledger}))
+
+
+# In a process of its own: what other tests have freed would hide what is kept here.
+def test_nothing_grows():
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    left = json.loads(done.stdout)
+    assert left["ended"] > ROUNDS / 4  # half of the rounds' quarter that are tasks, at least
+    assert not left["ledger_grew"]
+    # 1 KiB a round would be more in the thorough form. Allocators reach their size behind the first half.
+    assert left["resident_kib"] < 4096
+
+
+if __name__ == "__main__":
+    run()
