@@ -234,7 +234,7 @@ void add_prompt_cache_flag(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--prompt-cache-dir", flags.prompt_cache_dir,
                   "A folder for what the prefix cache holds: what memory gives up comes back from "
-                  "there, also after a restart")
+                  "there, also after a restart; several servers may share it")
       ->type_name("DIR")
       ->group(kKvGroup);
   command

@@ -103,8 +103,8 @@ struct EngineOptions {
   std::uint64_t prompt_cache_bytes = 0;
   static constexpr std::uint64_t kAutoPromptCache = std::numeric_limits<std::uint64_t>::max();
   // A folder for what the prompt cache holds, made if it is not there: what memory gives up comes
-  // back from it where that is faster than running it, and a later engine finds it. One engine has
-  // a folder; another one goes without, and says so in a note. Empty: none. open() refuses it
+  // back from it where that is faster than running it, and a later engine finds it. Engines that
+  // run at once may share a folder: each finds the others' files. Empty: none. open() refuses it
   // without a prompt cache (kInvalidArgument), or where it takes no files (kUnavailable).
   std::string prompt_cache_dir = {};
   // Most bytes of its files: the oldest are deleted, of whatever model.

@@ -1,9 +1,5 @@
 #include "runtime/prefix_files.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -73,28 +69,8 @@ Result<std::unique_ptr<PrefixFiles>> PrefixFiles::open(
     return error(StatusCode::kUnavailable, "{}: the folder cannot be made: {}", dir,
                  failure.message());
   }
-  KAKEYA_ASSIGN_OR_RETURN(const bool locked, files->lock_folder());
-  if (!locked) {
-    files->note(dir + ": another engine has this folder, the prompt cache goes on without one");
-    return std::unique_ptr<PrefixFiles>();
-  }
   KAKEYA_TRY(files->scan());
   return files;
-}
-
-PrefixFiles::~PrefixFiles() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
-Result<bool> PrefixFiles::lock_folder() {
-  const std::string path = dir_ + "/lock";
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock_ < 0) {
-    return error(StatusCode::kUnavailable, "{}: cannot be made: {}", path, std::strerror(errno));
-  }
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK) return false;
-  return error(StatusCode::kUnavailable, "{}: cannot be locked: {}", path, std::strerror(errno));
 }
 
 Status PrefixFiles::scan() {
@@ -116,9 +92,10 @@ Status PrefixFiles::scan() {
     const auto file = read_header(path);
     if (file) {
       add(*file);
-    } else if (left++ == 0) {
-      why = file.error().message();
+      continue;
     }
+    left_.insert(path);
+    if (left++ == 0) why = file.error().message();
   }
   if (left > 0) {
     note(fmt::format("{}: {} files of the prompt cache are left alone, the first one for this: {}",
@@ -130,6 +107,48 @@ Status PrefixFiles::scan() {
   for (const PrefixName& name : order) use_chain(name);
   make_room(0, {});
   return {};
+}
+
+void PrefixFiles::look_again() {
+  namespace fs = std::filesystem;
+  constexpr std::chrono::seconds kEvery(1);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kEvery;
+  std::error_code failure;
+  const fs::file_time_type changed = fs::last_write_time(dir_, failure);
+  if (failure || changed == seen_) return;
+  // A change within the clock's tick would leave the time as it is.
+  const bool is_settled = fs::file_time_type::clock::now() - changed > 2 * kEvery;
+  std::vector<fs::path> paths;
+  fs::directory_iterator entries(dir_, failure);
+  for (; !failure && entries != fs::directory_iterator(); entries.increment(failure)) {
+    if (entries->path().extension() == kExtension) paths.push_back(entries->path());
+  }
+  if (failure) return;
+  take_listing(paths);
+  seen_ = is_settled ? changed : fs::file_time_type();
+}
+
+void PrefixFiles::take_listing(const std::vector<std::filesystem::path>& paths) {
+  std::unordered_set<std::string> present;
+  for (const auto& path : paths) present.insert(path.stem().string());
+  std::vector<PrefixName> gone;
+  for (const auto& [name, unused] : files_) {
+    if (present.erase(text_of(name)) == 0) gone.push_back(name);
+  }
+  for (const PrefixName& name : gone) forget(name);
+  for (const std::string& stem : present) {
+    const std::string path = dir_ + "/" + stem + kExtension;
+    if (files_.size() >= kMostFiles || left_.contains(path)) continue;
+    const auto file = read_header(path);
+    if (file) {
+      add(*file);
+    } else if (file.error().code() != StatusCode::kNotFound) {
+      left_.insert(path);
+      note("a file of the prompt cache is not used: " + file.error().message());
+    }
+  }
 }
 
 Result<PrefixFiles::File> PrefixFiles::read_header(const std::string& path) const {
@@ -180,9 +199,10 @@ std::string PrefixFiles::path_of(const PrefixName& name) const {
 std::vector<PrefixFiles::Start> PrefixFiles::find(std::uint64_t mode,
                                                   std::span<const TokenId> tokens,
                                                   Position least,
-                                                  Position most) const {
+                                                  Position most) {
   std::vector<Start> found;
   const std::lock_guard lock(mutex_);
+  look_again();
   auto place = starts_.lower_bound({mode, least});
   if (place == starts_.end()) return found;
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
@@ -348,9 +368,13 @@ std::uint64_t PrefixFiles::remove(const PrefixName& name) {
 }
 
 void PrefixFiles::leave(const PrefixName& name, const Error& why) {
-  note("a file of the prompt cache is not used: " + why.message());
+  // Another engine may have deleted it.
+  if (why.code() != StatusCode::kNotFound) {
+    note("a file of the prompt cache is not used: " + why.message());
+  }
   const std::lock_guard lock(mutex_);
   if (files_.contains(name)) forget(name);
+  if (why.code() != StatusCode::kNotFound) left_.insert(path_of(name));
 }
 
 void PrefixFiles::note(const std::string& text) const {

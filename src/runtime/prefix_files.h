@@ -3,14 +3,18 @@
 // headers.
 //
 // Names stand for contents, so a file is never changed, and two engines that write one write the
-// same. The oldest go when the folder's limit is reached, children before their parents.
+// same. Any number of engines may share a folder, on several machines too: each looks now and then
+// for what others have written or deleted. The oldest go when the folder's limit is reached,
+// children before their parents.
 //
 // Thread-safe; reading and writing hold no lock.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +23,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "formats/snapshot_file.h"
@@ -64,7 +69,7 @@ std::uint64_t text_checksum(std::span<const TokenId> tokens);
 
 class PrefixFiles {
  public:
-  // Most files that open() looks at.
+  // Most files that are looked at.
   static constexpr std::size_t kMostFiles = 1 << 16;
 
   struct File {
@@ -76,17 +81,12 @@ class PrefixFiles {
   };
 
   // Makes the folder if it is not there. `tables`: TableIdentity::text(). `note` may be empty; it
-  // hears of files that cannot be used, which are left alone, and of a disk that refuses. Null if
-  // another engine has the folder, which is noted. Errors: kUnavailable for a folder that cannot be
-  // made or read.
+  // hears of files that cannot be used, which are left alone, and of a disk that refuses. Errors:
+  // kUnavailable for a folder that cannot be made or read.
   static Result<std::unique_ptr<PrefixFiles>> open(const std::string& dir,
                                                    std::uint64_t limit_bytes,
                                                    std::string tables,
                                                    std::function<void(const std::string&)> note);
-  ~PrefixFiles();
-  PrefixFiles(const PrefixFiles&) = delete;
-  PrefixFiles& operator=(const PrefixFiles&) = delete;
-
   // Stands for the sessions of one key in this folder.
   std::uint64_t mode_of(const SnapshotKey& key) const;
   // The name of an entry, by all that it holds.
@@ -97,11 +97,12 @@ class PrefixFiles {
     PrefixName name;
     Position length = 0;
   };
-  // Those of the tokens, of `least` to `most` of them, the longest first.
+  // Those of the tokens, of `least` to `most` of them, the longest first. At most once a second it
+  // looks for files that are new or gone.
   std::vector<Start> find(std::uint64_t mode,
                           std::span<const TokenId> tokens,
                           Position least,
-                          Position most) const;
+                          Position most);
   std::optional<File> file(const PrefixName& name) const;
 
   struct Contents {
@@ -128,7 +129,7 @@ class PrefixFiles {
   void use(const PrefixName& name);
   // Deletes a file that is no other's parent; returns its bytes, 0 for one that stays.
   std::uint64_t remove(const PrefixName& name);
-  // Looks at the file no more, which is left alone; says why.
+  // Looks at the file no more, which is left alone; says why, unless it is gone.
   void leave(const PrefixName& name, const Error& error);
   void note(const std::string& text) const;
 
@@ -148,11 +149,11 @@ class PrefixFiles {
 
   SnapshotKey key_of(const SnapshotKey& key) const;
   std::string path_of(const PrefixName& name) const;
-  // False if another engine has it.
-  Result<bool> lock_folder();
   Status scan();
   Result<File> read_header(const std::string& path) const;
   // All of these are called with the lock held.
+  void look_again();
+  void take_listing(const std::vector<std::filesystem::path>& paths);
   void add(const File& file);
   void forget(const PrefixName& name);
   void use_chain(const PrefixName& name);
@@ -164,7 +165,6 @@ class PrefixFiles {
   const std::uint64_t limit_;
   const std::string tables_;
   const std::function<void(const std::string&)> note_;
-  int lock_ = -1;  // the descriptor of the locked file
   mutable std::mutex mutex_;
   std::unordered_map<PrefixName, File, HashPrefixName> files_;
   std::unordered_map<PrefixName, int, HashPrefixName> children_;  // how many a file has
@@ -172,6 +172,9 @@ class PrefixFiles {
   std::map<std::uint64_t, PrefixName> by_use_;
   std::uint64_t clock_ = 0;
   std::uint64_t bytes_ = 0;
+  std::unordered_set<std::string> left_ = {};  // files that cannot be used
+  std::chrono::steady_clock::time_point next_look_ = {};
+  std::filesystem::file_time_type seen_ = {};  // the folder's time when it was listed
 };
 
 }  // namespace kakeya

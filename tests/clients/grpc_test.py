@@ -508,6 +508,8 @@ class Killed(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as folder:
             flags = ["--sessions-dir", folder, "--ctx", "4200"]
+            # As on another machine: it has the folder of prefixes alone.
+            other = Server("--prompt-cache-dir", folder + "/prefixes", "--ctx", "4200")
             server = Server(*flags)
             with channel_of(server) as channel:
                 stub = rpc.RuntimeServiceStub(channel)
@@ -516,15 +518,26 @@ class Killed(unittest.TestCase):
                 append(stub, session, prompt(10, 20))
                 turn(stub, session, "memory")
             server.end()
+            with channel_of(other) as channel:
+                stub = rpc.RuntimeServiceStub(channel)
+                # The client brings its text: its session was the first server's.
+                elsewhere = create(stub)
+                start = time.monotonic()
+                append(stub, elsewhere, prompt(9, 4000) + prompt(10, 20))
+                appended = time.monotonic() - start
+                turn(stub, elsewhere, "another server's files")
+                seconds["another server's files"] += appended
+            size = sum(path.stat().st_size for path in pathlib.Path(folder, "prefixes").iterdir())
+            other.end()
             for name, more in [("files", []), ("run again", ["--prompt-cache", "off"])]:
                 server = Server(*flags, *more)
                 with channel_of(server) as channel:
                     turn(rpc.RuntimeServiceStub(channel), session, name)
                 server.end()
         print("first token of the second turn behind 4,000: " +
-              ", ".join(f"{name} {value * 1000:.0f} ms" for name, value in seconds.items()))
-        self.assertEqual(ids["files"], ids["memory"])
-        self.assertEqual(ids["run again"], ids["memory"])
+              ", ".join(f"{name} {value * 1000:.0f} ms" for name, value in seconds.items()) + f"; {size} bytes of files")
+        for name in ("files", "run again", "another server's files"):
+            self.assertEqual(ids[name], ids["memory"], name)
         self.assertLess(max(rows["memory"], rows["files"]), 200)
         self.assertEqual(rows["run again"], 4020)
 

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "formats/scratch_files.h"
@@ -375,14 +378,60 @@ TEST_F(PromptCacheFiles, ADiskThatRefusesIsNotedOnce) {
   EXPECT_EQ(answer_of(*engine, random_ids(100, 1)).kept, 99);
 }
 
-TEST_F(PromptCacheFiles, OneEngineHasAFolder) {
-  const auto engine = open("none");
-  const auto another = open("none");
-  ASSERT_EQ(notes().size(), 1U);
-  EXPECT_NE(notes().front().find("another engine has this folder"), std::string::npos);
-  EXPECT_EQ(another->prompt_cache_statistics().disk_limit_bytes, 0U);
-  answer_of(*another, random_ids(100, 1));
-  EXPECT_TRUE(files().empty());
+// An engine finds what another one has written since it was opened, and does without what another
+// one has deleted.
+TEST_F(PromptCacheFiles, EnginesShareAFolder) {
+  const auto writer = open("none");
+  const auto reader = open("none");
+  const auto plain = open_engine(demo_options("none"));
+  Ids first = random_ids(200, 1);
+  answer_of(*writer, first);
+  EXPECT_GE(flushed(*writer).disk_written, 1);
+  const DiskAnswer expected = answer_of(*plain, first);
+  const DiskAnswer found = answer_of(*reader, first);
+  EXPECT_EQ(found.stream, expected.stream);
+  EXPECT_EQ(found.kept, 199);
+  // Nobody looks more often than once a second.
+  const Ids second = random_ids(200, 2);
+  answer_of(*writer, second);
+  flushed(*writer);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_EQ(answer_of(*reader, second).kept, 199);
+  const auto late = open("none");
+  for (const std::string& path : files()) std::filesystem::remove(path);
+  const DiskAnswer run_again = answer_of(*late, first);
+  EXPECT_EQ(run_again.stream, expected.stream);
+  EXPECT_EQ(run_again.kept, 0);
+  EXPECT_TRUE(notes().empty());
+}
+
+// Both write, read and delete the same files all the time.
+TEST_F(PromptCacheFiles, EnginesThatShareAFolderSayTheSame) {
+  constexpr std::uint64_t kRoomForSome = 3 << 19;
+  const auto plain = open_engine(demo_options("none"));
+  std::vector<DiskAnswer> expected;
+  for (int text = 0; text < 6; ++text) {
+    expected.push_back(answer_of(*plain, random_ids(150 + 40 * text, 70 + text / 2)));
+  }
+  std::atomic<int> wrong = 0;
+  std::vector<std::shared_ptr<EngineImpl>> engines;
+  for (int i = 0; i < 2; ++i) engines.push_back(open("none", 1 << 20, kRoomForSome));
+  std::vector<std::thread> threads;
+  for (const auto& engine : engines) {
+    threads.emplace_back([&, engine] {
+      for (int round = 0; round < 15; ++round) {
+        const int text = (round * 5 + (engine == engines[0] ? 0 : 3)) % 6;
+        const auto answer = answer_of(*engine, random_ids(150 + 40 * text, 70 + text / 2));
+        if (answer.stream != expected[static_cast<std::size_t>(text)].stream) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  std::int64_t written = 0;
+  for (const auto& engine : engines) written += flushed(*engine).disk_written;
+  EXPECT_GT(written, std::ssize(files()) + 4) << "nothing was deleted";
+  EXPECT_TRUE(notes().empty()) << notes().front();
 }
 
 TEST_F(PromptCacheFiles, RefusesWhatCannotBe) {
