@@ -44,7 +44,7 @@ class OneReplica(unittest.TestCase):
         self.assertAlmostEqual(done.first_tokens[0], 0.512 + 0.088)
         self.assertAlmostEqual(done.end, 0.6 + 4 * 0.010)
         self.assertEqual(done.tokens, 5)
-        self.assertEqual(dict(done.gaps), {0.010: 4})
+        self.assertEqual(dict(done.gaps), {(1, 0.010): 4})
 
     def test_a_prompt_takes_no_less_than_a_row(self):
         self.assertAlmostEqual(run(Turns([(0.0, 3, 1)])).end, 0.010)
@@ -82,6 +82,28 @@ class OneReplica(unittest.TestCase):
         done = run(sessions, {"cache_tokens": 250})
         self.assertEqual(done.cached_tokens, 0)  # room for two of three, and the first comes again first
         self.assertEqual(run(sessions, {"cache_tokens": 400}).cached_tokens, 220)
+
+    def test_context_takes_time(self):
+        # Behind 100 tokens and the first of the answer: passes over 101, 102, 103 and 104, 1 ms each token. The second
+        # joins when 101 and 102 are over; it decodes beside 103 tokens, with 51, and behind that alone with 52.
+        table = {"context_seconds": 0.001}
+        self.assertAlmostEqual(run(Turns([(0.0, 100, 5)]), table).end, 0.1 + 4 * 0.010 + 0.410)
+        done = run(Turns([(0.0, 100, 5)], [(0.25, 50, 3)]), {**table, "pass_seconds": {"1": 0.010, "3": 0.010}})
+        mixed = 0.1 + 2 * 0.010 + 2 * 0.1025 + 0.010 + 0.103 + 0.050  # the pass of the second's prompt
+        self.assertAlmostEqual(done.end, mixed + 0.010 + 0.104 + 0.051 + 0.010 + 0.052)
+
+    def test_who_begins_holds_up_the_others(self):
+        # The first decodes until 0.456; the second's three chunks begin at 0.123, and the first of them alone takes longer.
+        done = run(Turns([(0.0, 100, 6)], [(0.115, 300, 1)]), {"request_seconds": 0.003})
+        self.assertAlmostEqual(done.first_tokens[0], 0.103)
+        self.assertAlmostEqual(done.first_tokens[1], 0.123 + 0.003 + 3 * 0.010 + 0.300 - 0.115)
+        self.assertAlmostEqual(done.end, 0.456)
+
+    def test_the_way_to_a_replica_holds_up_nobody(self):
+        done = run(Turns([(0.0, 100, 5), (1.0, 155, 1)], [(0.095, 50, 1)]), {"latency_seconds": 0.010})
+        self.assertAlmostEqual(done.first_tokens[0], 0.110)
+        self.assertAlmostEqual(done.first_tokens[1], 0.110 + 0.060 - 0.095)
+        self.assertAlmostEqual(done.first_tokens[2], 0.010 + 0.050)
 
     def test_memory_bounds_who_runs(self):
         two = Turns([(0.0, 100, 11)], [(0.0, 100, 11)])
@@ -159,8 +181,10 @@ class Report(unittest.TestCase):
     def test_quantiles(self):
         self.assertEqual([report.quantile(range(1, 101), share) for share in (0.5, 0.99, 1.0)], [50, 99, 100])
         self.assertIsNone(report.quantile([], 0.5))
-        # Nine gaps of 1 s and one of 5, each half or one and a half times as long.
-        self.assertEqual([report.gap_quantile({1.0: 9, 5.0: 1}, [0.5, 1.5], share) for share in (0.45, 0.46, 0.95, 1.0)], [0.5, 1.5, 2.5, 7.5])
+        # Nine gaps of 1 s and one of 5 with few rows, each half or one and a half times as long; ten of 3 s with many.
+        done = run(Turns(), {"gap_quantiles": {"1": [0.5, 1.5], "3": [1.0]}})
+        done.gaps.update({(1, 1.0): 9, (1, 5.0): 1, (3, 3.0): 10})
+        self.assertEqual(report.gap_quantiles(done, (0.225, 0.23, 0.46, 0.48, 0.97, 0.98)), [0.5, 1.5, 2.5, 3.0, 3.0, 7.5])
 
     def test_recovery(self):
         # A request a second, 10 ms each but for 300 after the loss at 1500, that of 1600 the first of them.
@@ -178,7 +202,7 @@ class Input(unittest.TestCase):
     def test_passes_are_checked(self):
         read_passes(DEFAULT)
         for wrong in ({"pass_seconds": {}}, {"pass_seconds": {"0": 1}}, {"pass_seconds": {"1": -1}}, {"pass_seconds": {"1": True}},
-                      {"kv_tokens": None}, {"max_requests": 4}, {"prefill_tokens_per_second": 0}, {"max_rows": 4}):
+                      {"kv_tokens": None}, {"max_requests": 4}, {"prefill_tokens_per_second": 0}, {"max_rows": 4}, {"gap_quantiles": [1.0]}, {"gap_quantiles": {"1": [-1]}}):
             with self.assertRaisesRegex(InputError, "expected .*, got"):
                 PassTimes({**TABLE, **wrong})
 
@@ -204,8 +228,9 @@ class Input(unittest.TestCase):
             made = json.loads(pathlib.Path(folder, "a.json").read_text(encoding="utf-8"))
             self.assertEqual([row["router"] for row in made["runs"]], ["hash", "least-loaded"])
             self.assertIn("</svg>", pathlib.Path(folder, "a.svg").read_text(encoding="utf-8"))
-            for wrong, word in ((["--lose", "9@1"], "--lose"), (["--passes", "/nonexistent"], "nonexistent"), (["--warmup", "9999"], "--warmup"),
-                                (["--trace", "x", "--rate", "1"], "--rate"), (["--replicas", "1", "--lose", "0@1"], "--lose")):
+            for wrong, word in ((["--lose", "9@1"], "--lose"), (["--passes", "/nonexistent"], "nonexistent"),
+                                (["--warmup", "9999"], "--warmup"), (["--trace", "x", "--rate", "1"], "--rate"),
+                                (["measure", "--server", "ftp://a", "--json", "x"], "ftp://a"), (["--replicas", "1", "--lose", "0@1"], "--lose")):
                 failed = subprocess.run([*program, *wrong], capture_output=True, text=True, check=False)
                 self.assertNotEqual(failed.returncode, 0)
                 self.assertIn(word, failed.stderr.splitlines()[-1])

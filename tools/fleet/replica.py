@@ -43,7 +43,8 @@ class Replica:
         self.prompts = collections.deque()
         self.waiting = collections.deque()
         self.order = 0
-        self.held_tokens = 0  # of requests that run
+        self.held_tokens = 0  # of requests that run, at their ends
+        self.context = 0  # tokens of requests that decode, now
         self.cache = collections.OrderedDict()  # session: tokens, the least recently used first
         self.cached_tokens = 0
         self.busy = 0.0  # seconds of passes that were counted
@@ -66,11 +67,14 @@ class Replica:
         that have their first token, requests that ended)."""
         now, rows = self.ends, len(self.decoding)
         self.done += self.count
+        self.context += self.count * rows
         started, ended = [], []
         for request, taken in self.rows:
             request.left -= taken * self.count
         while self.decoding and self.decoding[0][0] <= self.done:
-            ended.append(heapq.heappop(self.decoding)[2])
+            request = heapq.heappop(self.decoding)[2]
+            self.context -= request.prompt + request.answer
+            ended.append(request)
         if self.rows:
             if len(self.prompts) > 1 and self.prompts[0].left > 0:
                 self.prompts.rotate(-1)
@@ -83,6 +87,7 @@ class Replica:
             else:
                 self.order += 1
                 heapq.heappush(self.decoding, (self.done + request.answer - 1, self.order, request))
+                self.context += request.prompt + 1
         for request in ended:
             self._end(request)
         result = self.count, self.each, rows, started, ended
@@ -103,12 +108,15 @@ class Replica:
             self.cached_tokens -= self.cache.popitem(last=False)[1]
 
     def _admit(self):
+        """Returns how many requests begin."""
+        begun = 0
         while self.waiting and len(self.decoding) + len(self.prompts) < self.times.max_requests:
             request = self.waiting[0]
             tokens = request.prompt + request.answer
             # Whoever needs more than all there is runs alone rather than never.
             if self.held_tokens and self.held_tokens + tokens > self.times.kv_tokens:
-                return
+                break
+            begun += 1
             self.waiting.popleft()
             name = request.session.name
             # The last token of a prompt is run anyway, for its logits.
@@ -119,11 +127,11 @@ class Replica:
             self.held_tokens += tokens
             self.prompts.append(request)
             self._shrink_cache()
+        return begun
 
     def _plan(self, now):
         """The passes from now on that are alike: until a request ends, or a prompt."""
-        if self.waiting:
-            self._admit()
+        beginning = self._admit() * self.times.request_seconds if self.waiting else 0.0
         self.rows = []
         decoding, prompt_rows = len(self.decoding), 0
         if not decoding and not self.prompts:
@@ -142,5 +150,9 @@ class Replica:
             prompt_rows -= room
             alone = len(self.prompts) == 1
             self.count = min(self.count, self.prompts[0].left // prompt_rows if alone else 1)
-        self.began, self.each = now, self.times.seconds(decoding, prompt_rows)
+        if beginning:
+            self.count = 1  # those behind it are not alike
+        # The context grows by a token a row; passes that are one event take what those in the middle do.
+        context = self.context + decoding * (self.count - 1) / 2
+        self.began, self.each = now, self.times.seconds(decoding, context, prompt_rows) + beginning
         self.ends = now + self.count * self.each

@@ -1,6 +1,7 @@
 """What a simulation came to: numbers, a table, a drawing."""
 
 import bisect
+import itertools
 import math
 
 SCHEMA = "kakeya.fleet/1"
@@ -13,15 +14,13 @@ def quantile(ordered, share):
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
-def gap_quantile(gaps, shape, share):
-    """The same of gaps between tokens: each pass's mean, times each of the measured multiples of it."""
-    weighted = sorted((seconds * factor, count) for seconds, count in gaps.items() for factor in shape)
-    wanted = share * sum(count for _, count in weighted)
-    for seconds, count in weighted:
-        wanted -= count
-        if wanted <= 0:
-            return seconds
-    return None
+def gap_quantiles(simulation, shares):
+    """The same of gaps between tokens: the mean of each pass, times each of the measured multiples of it."""
+    shapes = {rows: simulation.times.gap_shape(rows) for rows in {rows for rows, _ in simulation.gaps}}
+    weighted = sorted((seconds * multiple, count / len(shapes[rows]))
+                      for (rows, seconds), count in simulation.gaps.items() for multiple in shapes[rows])
+    ends = list(itertools.accumulate(count for _, count in weighted))
+    return [weighted[bisect.bisect_left(ends, share * ends[-1])][0] if ends else None for share in shares]
 
 
 def windows(simulation):
@@ -56,15 +55,17 @@ def results(simulation):
     living = [replica.busy for replica, alive in zip(simulation.replicas, simulation.router.alive) if alive]
     mean_busy = sum(living) / len(living)
     span = min(simulation.stop, simulation.end) - simulation.start
-    shape = simulation.times.gap_quantiles
+    gap_p50, gap_p99 = gap_quantiles(simulation, (0.5, 0.99))
+    gaps = sum(simulation.gaps.values())
     loss = min((seconds for _, seconds in simulation.losses), default=None)
     return {
         "requests": len(first),
         "tokens_per_second": simulation.tokens / span if span > 0 else None,
         "first_token_p50": quantile(first, 0.5),
         "first_token_p99": quantile(first, 0.99),
-        "gap_p50": gap_quantile(simulation.gaps, shape, 0.5),
-        "gap_p99": gap_quantile(simulation.gaps, shape, 0.99),
+        "gap_mean": sum(seconds * count for (_, seconds), count in simulation.gaps.items()) / gaps if gaps else None,
+        "gap_p50": gap_p50,
+        "gap_p99": gap_p99,
         "cached_share": simulation.cached_tokens / simulation.prompt_tokens if simulation.prompt_tokens else None,
         "imbalance": max(living) / mean_busy if mean_busy else None,
         "busy_share": mean_busy / span if span > 0 else None,

@@ -24,7 +24,7 @@ class Simulation:
         self.start, self.stop = load.measured(warmup)
         self.end = 0.0  # seconds, of the last answer
         self.arrivals, self.first_tokens = array.array("d"), array.array("d")  # seconds, and after how many
-        self.gaps = collections.Counter()  # seconds: how often between two tokens
+        self.gaps = collections.Counter()  # (rows, seconds of the pass): how often between two tokens
         self.tokens = 0
         self.prompt_tokens = self.cached_tokens = 0
         self.interrupted = 0
@@ -49,8 +49,7 @@ class Simulation:
                 self._send(now, what)
             elif kind == SESSION:
                 self._next_session()
-                # A session's first turn, which needs no thought.
-                self._push(now + self.times.request_seconds, TURN, Request(what, 0, now))
+                self._push(now + self.times.latency_seconds, TURN, Request(what, 0, now))
             else:
                 self._lose(now, what)
         return self
@@ -78,7 +77,7 @@ class Simulation:
             replica.busy += count * each
             self.tokens += count * rows + len(started)
             if rows:
-                self.gaps[each] += count * rows
+                self.gaps[rows, float(f"{each:.3g}")] += count * rows  # few keys, also where contexts differ
         for request in started:
             self._started(now, request)
         for request in ended:
@@ -101,7 +100,7 @@ class Simulation:
         turns = request.session.turns
         if number < len(turns):
             sent = max(turns[number].not_before, now + turns[number].think)
-            self._push(sent + self.times.request_seconds, TURN, Request(request.session, number, sent))
+            self._push(sent + self.times.latency_seconds, TURN, Request(request.session, number, sent))
 
     def _lose(self, now, number):
         """Every request of the replica breaks, and its client sends it again; what it had of the answer comes
@@ -112,4 +111,4 @@ class Simulation:
         for request in replica.requests():
             self.interrupted += 1
             request.lost = now
-            self._push(now + RETRY_SECONDS + self.times.request_seconds, TURN, request)
+            self._push(now + RETRY_SECONDS + self.times.latency_seconds, TURN, request)
