@@ -132,18 +132,26 @@ def mean_of(tables):
     return statistics.mean(tables)
 
 
-def one_round(addresses, traces):
-    """Measures before and behind each trace, for the machine may have other work: replicas that are mostly idle one at a
-    time, busy ones all at once."""
+def one_round(kakeya, traces):
+    """Replicas of its own, whose caches are empty. Measures before and behind each trace, for the machine may have other work:
+    replicas that are mostly idle one at a time, busy ones all at once."""
     compared = []
-    for name, trace in traces.items():
-        measured = [addresses[:1] if name == "arriving" else addresses, ROWS, 100, [32, 256], 2]
-        tables = [measure(*measured)]
-        real = Client(addresses, trace).run()
-        tables.append(measure(*measured))
-        table = {**mean_of(tables), "max_requests": ROWS[-1]}
-        simulated = report.results(Simulation(trace, PassTimes(table), REPLICAS, ROUTER).run())
-        compared.append({"trace": name, "passes": table, "real": real, "simulated": {key: simulated[key] for key in real}})
+    replicas = [Replica(kakeya) for _ in range(REPLICAS)]
+    try:
+        for replica in replicas:
+            replica.wait_until_ready()
+        addresses = [replica.address for replica in replicas]
+        for name, trace in traces.items():
+            measured = [addresses[:1] if name == "arriving" else addresses, ROWS, 100, [32, 256], 2]
+            tables = [measure(*measured)]
+            real = Client(addresses, trace).run()
+            tables.append(measure(*measured))
+            table = {**mean_of(tables), "max_requests": ROWS[-1]}
+            simulated = report.results(Simulation(trace, PassTimes(table), REPLICAS, ROUTER).run())
+            compared.append({"trace": name, "passes": table, "real": real, "simulated": {key: simulated[key] for key in real}})
+    finally:
+        for replica in replicas:
+            replica.close()
     return compared
 
 
@@ -154,19 +162,11 @@ def main():
     flags.add_argument("--json", type=pathlib.Path)
     flags.add_argument("--rounds", type=int, default=3)
     options = flags.parse_args()
-    replicas = [Replica(options.kakeya) for _ in range(REPLICAS)]
-    try:
-        for replica in replicas:
-            replica.wait_until_ready()
-        addresses = [replica.address for replica in replicas]
-        with tempfile.TemporaryDirectory() as folder:
-            write_trace(f"{folder}/arriving", 60, 4, 0.2, 0.4)
-            write_trace(f"{folder}/together", 24, 6, 0, 0)
-            traces = {name: Trace(f"{folder}/{name}") for name in ("arriving", "together")}
-        rounds = [one_round(addresses, traces) for _ in range(options.rounds)]
-    finally:
-        for replica in replicas:
-            replica.close()
+    with tempfile.TemporaryDirectory() as folder:
+        write_trace(f"{folder}/arriving", 60, 4, 0.2, 0.4)
+        write_trace(f"{folder}/together", 24, 6, 0, 0)
+        traces = {name: Trace(f"{folder}/{name}") for name in ("arriving", "together")}
+    rounds = [one_round(options.kakeya, traces) for _ in range(options.rounds)]
     summary = summary_of(rounds)
     if options.json:
         made = provenance("tests/clients/fleet_test.py", sys.argv[1:], conditions)
