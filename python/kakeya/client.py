@@ -30,7 +30,7 @@ __all__ = ["AbortedError", "Client", "DeadlineExceededError", "DecodeMode", "Evi
 class Client:
     """A connection; any number of threads may use it.
 
-    `key`: what the server's `--api-keys` knows. `credentials`: grpc.ssl_channel_credentials(...) for a server with
+    `key`: one that the server's `--keys` knows. `credentials`: grpc.ssl_channel_credentials(...) for a server with
     TLS; without them the connection is plain. `timeout`: seconds for each call but generations.
     """
 

@@ -1,15 +1,16 @@
 """The clients of gRPC against a server: sessions, forks, errors, generations that are left early."""
 
 import asyncio
+import subprocess
 
 import pytest
 
-pytest.importorskip("grpc", reason="pip install kakeya[client]")
+grpc = pytest.importorskip("grpc", reason="pip install kakeya[client]")
 
 import kakeya
 from kakeya import client as sync
 from kakeya.async_client import AsyncClient
-from conftest import document_blocks, serve
+from conftest import PROGRAM, document_blocks, serve
 
 PROMPT = [2, 110, 117, 124, 131]
 
@@ -101,6 +102,29 @@ def _until_free(generation, session):
             return
         except sync.AbortedError:
             generation = session.generate(max_tokens=2, inter_token_timeout_s=30.0)
+
+
+def test_a_server_with_keys_and_tls(tmp_path):
+    made = subprocess.run([PROGRAM, "serve", "--new-key", "ann"], capture_output=True, text=True, check=True)
+    key = made.stderr.split()[-1]
+    (tmp_path / "keys").write_text(made.stdout)
+    certificate, secret = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=DNS:localhost", "-keyout", secret, "-out", certificate],
+                   check=True, capture_output=True)
+    credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+    with serve("--grpc", "127.0.0.1:0", "--keys", tmp_path / "keys", "--tls-cert", certificate, "--tls-key", secret,
+               begins="gRPC on") as address:
+        if address is None:
+            pytest.skip("the program was built without gRPC")
+        named = address.replace("127.0.0.1", "localhost")
+        with sync.Client(named, key=key, credentials=credentials, timeout=30) as client:
+            client.create_session().close()
+        with sync.Client(named, key="another", credentials=credentials, timeout=30) as client:
+            with pytest.raises(sync.UnauthenticatedError):
+                client.create_session()
+        with sync.Client(address, key=key, timeout=5) as plain, pytest.raises(sync.UnavailableError):
+            plain.create_session()
 
 
 def test_the_example_of_the_document(address, capsys):

@@ -23,6 +23,7 @@
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 #include "runtime/prefix_files.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -348,10 +349,14 @@ TEST_F(PromptCacheFiles, PositionsThatLieDoNoHarm) {
   const std::filesystem::path copy = dir() + "-copy";
   std::filesystem::copy(dir(), copy);
   std::size_t lies = 0;
+  std::size_t tried = 0;
+  std::size_t combination = 0;
   for (std::size_t number = 0; number < kNumbers; ++number) {
     for (const bool of_parent : {false, true}) {
       for (const std::int64_t change :
            {of_parent ? std::int64_t{1} : std::int64_t{1} << 39, std::int64_t{-1}}) {
+        if (!is_run(combination++, 3)) continue;
+        ++tried;
         std::filesystem::remove_all(dir());
         std::filesystem::copy(copy, dir());
         for (const std::string& path : files()) {
@@ -364,7 +369,8 @@ TEST_F(PromptCacheFiles, PositionsThatLieDoNoHarm) {
       }
     }
   }
-  EXPECT_GE(lies, 4 * kNumbers);
+  EXPECT_GE(tried, kNumbers);
+  EXPECT_GE(lies, tried);
 }
 
 TEST_F(PromptCacheFiles, ADiskThatRefusesIsNotedOnce) {
