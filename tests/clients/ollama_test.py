@@ -69,6 +69,12 @@ class Ollama(unittest.TestCase):
         answer = self.chat(messages=messages, tools=[weather], options={"num_predict": 5, "temperature": 0})
         self.assertEqual(answer.eval_count, 5)
 
+    def test_embeds(self):
+        made = self.client.embed("demo", ["a cat", "a dog"])
+        self.assertEqual(len(made.embeddings), 2)
+        self.assertAlmostEqual(sum(number * number for number in made.embeddings[0]), 1.0, places=4)
+        self.assertEqual(list(self.client.embeddings("demo", "a cat").embedding), list(made.embeddings[0]))
+
     def test_says_what_is_there(self):
         self.assertEqual([model.model for model in self.client.list().models], ["demo"])
         self.assertEqual([model.model for model in self.client.ps().models], ["demo"])

@@ -219,4 +219,29 @@ service::Outcome<std::vector<service::TextResult>> run_texts(Exchange& exchange,
   }
 }
 
+bool embed(Exchange& exchange,
+           const service::EmbeddingRequest& wish,
+           const std::function<std::string(const Embedded&)>& write) {
+  service::Service& service = exchange.service();
+  auto texts = service::encode_texts(service.engine(), service.options().model_name, wish);
+  if (!texts) return exchange.refuse(texts.error());
+  exchange.record()->prompt_tokens = texts->tokens;
+  std::vector<Request> requests;
+  for (std::vector<TokenId>& ids : texts->ids) {
+    requests.push_back({.prompt = std::move(ids),
+                        .embedding = wish.options,
+                        .priority = -wish.priority,
+                        .client = exchange.client(),
+                        .deadline = exchange.deadline()});
+  }
+  // The request itself took a place by now.
+  exchange.site().access.charge(exchange.record()->key_name, std::ssize(requests) - 1);
+  exchange.watch().start();
+  auto results = run_texts(exchange, std::move(requests));
+  exchange.watch().stop();
+  if (exchange.watch().is_gone()) return false;
+  if (!results) return exchange.refuse(results.error());
+  return exchange.reply(200, write({.tokens = texts->tokens, .results = std::move(*results)}));
+}
+
 }  // namespace kakeya::wire

@@ -1,12 +1,15 @@
 // Answers requests that a model is asked, over HTTP: what every dialect's routes share.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kakeya/scheduler.h"
 #include "service/answer_request.h"
+#include "service/embedding_request.h"
 #include "service/refusal.h"
 #include "service/text_runs.h"
 #include "wire/http/answer_writer.h"
@@ -39,5 +42,16 @@ bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& wr
 // watched. Errors: as TextRuns::advance(); kCancelled if the client has gone.
 service::Outcome<std::vector<service::TextResult>> run_texts(Exchange& exchange,
                                                              std::vector<Request> texts);
+
+struct Embedded {
+  std::int64_t tokens = 0;  // of all texts
+  std::vector<service::TextResult> results;
+};
+
+// Answers a request for embeddings by what `write` makes of the vectors. Returns whether the
+// connection goes on.
+bool embed(Exchange& exchange,
+           const service::EmbeddingRequest& wish,
+           const std::function<std::string(const Embedded&)>& write);
 
 }  // namespace kakeya::wire

@@ -258,6 +258,24 @@ void read_options(JsonReader& reader,
   read_stops(reader, *options, out);
 }
 
+// Options of a request behind which nothing is said: those of sampling change nothing.
+void read_runner_options(JsonReader& reader, const Json& body, std::int64_t context) {
+  service::AnswerRequest ignored;
+  read_options(reader, body, context, ignored);
+}
+
+// Texts to be embedded.
+void read_inputs(JsonReader& reader, const Json& texts, service::EmbeddingRequest& out) {
+  if (!texts.is_array() || texts.empty() || texts.size() > service::kMostEmbeddings) {
+    return reader.refuse("input", fmt::format("a text, or 1 to {} texts", service::kMostEmbeddings),
+                         texts.is_null() ? "nothing" : shown(texts));
+  }
+  for (const Json& text : texts) {
+    if (!text.is_string()) return reader.refuse("input", "texts", shown(text));
+    out.inputs.push_back({.text = text.get<std::string>()});
+  }
+}
+
 // Reads what both kinds of requests have.
 void read_common(JsonReader& reader,
                  const Json& body,
@@ -308,6 +326,45 @@ service::Outcome<service::AnswerRequest> read_generate(std::string_view body,
   }
   if (!system.empty()) request.messages.push_back({.role = "system", .content = system});
   request.messages.push_back({.role = "user", .content = prompt});
+  return request;
+}
+
+service::Outcome<service::EmbeddingRequest> read_embed(std::string_view body,
+                                                       std::int64_t context,
+                                                       std::int64_t hidden_size) {
+  const auto parsed = wire::parse_body(body);
+  if (!parsed) return tl::unexpected(parsed.error());
+  JsonReader reader;
+  service::EmbeddingRequest request = {.model = without_tag(text_of(reader, *parsed, "model")),
+                                       .inputs = {}};
+  const Json* input = reader.find(*parsed, "input");
+  const Json texts = input == nullptr || !input->is_string() ? Json() : Json::array({*input});
+  read_inputs(reader, texts.is_null() && input != nullptr ? *input : texts, request);
+  // A text that is too long is refused, whatever this says.
+  bool truncate = true;
+  reader.read(*parsed, "truncate", truncate);
+  std::optional<std::int64_t> dimensions;
+  reader.read(*parsed, "dimensions", 1, kMostTokens, dimensions);
+  if (dimensions && *dimensions != hidden_size) {
+    reader.refuse("dimensions", fmt::format("{}, as this model's vectors have", hidden_size),
+                  std::to_string(*dimensions));
+  }
+  read_runner_options(reader, *parsed, context);
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return request;
+}
+
+service::Outcome<service::EmbeddingRequest> read_embeddings(std::string_view body,
+                                                            std::int64_t context) {
+  const auto parsed = wire::parse_body(body);
+  if (!parsed) return tl::unexpected(parsed.error());
+  JsonReader reader;
+  service::EmbeddingRequest request = {.model = without_tag(text_of(reader, *parsed, "model")),
+                                       .inputs = {}};
+  request.inputs.push_back({.text = text_of(reader, *parsed, "prompt")});
+  if (request.inputs.front().text.empty()) reader.refuse("prompt", "a text", "nothing");
+  read_runner_options(reader, *parsed, context);
+  if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
 #include "kakeya/version.h"
 #include "service/answer_request.h"
 #include "service/json_text.h"
@@ -51,6 +52,29 @@ bool serve_generate(Exchange& exchange) {
                                         {"done_reason", "load"}}));
 }
 
+bool serve_embed(Exchange& exchange) {
+  const auto wish =
+      read_embed(exchange.body(), context_of(exchange), exchange.service().engine().hidden_size());
+  if (!wish) return exchange.refuse(wish.error());
+  const Stopwatch watch;
+  return wire::embed(exchange, *wish, [&](const wire::Embedded& made) {
+    ordered_json vectors = ordered_json::array();
+    for (const service::TextResult& result : made.results) vectors.push_back(result.embedding);
+    return json_text({{"model", exchange.service().options().model_name},
+                      {"embeddings", std::move(vectors)},
+                      {"total_duration", static_cast<std::int64_t>(watch.seconds() * 1e9)},
+                      {"prompt_eval_count", made.tokens}});
+  });
+}
+
+bool serve_embeddings(Exchange& exchange) {
+  const auto wish = read_embeddings(exchange.body(), context_of(exchange));
+  if (!wish) return exchange.refuse(wish.error());
+  return wire::embed(exchange, *wish, [](const wire::Embedded& made) {
+    return json_text({{"embedding", made.results.front().embedding}});
+  });
+}
+
 // The model that is there, with what is known of it.
 ordered_json model_json(const service::Service& service) {
   const std::string& name = service.options().model_name;
@@ -90,9 +114,10 @@ bool serve_version(Exchange& exchange) {
 
 wire::Dialect dialect() {
   static constexpr wire::Route kRoutes[] = {
-      {verb::post, "/api/chat", serve_chat},  {verb::post, "/api/generate", serve_generate},
-      {verb::get, "/api/tags", serve_models}, {verb::get, "/api/ps", serve_models},
-      {verb::post, "/api/show", serve_model}, {verb::get, "/api/version", serve_version}};
+      {verb::post, "/api/chat", serve_chat},   {verb::post, "/api/generate", serve_generate},
+      {verb::get, "/api/tags", serve_models},  {verb::get, "/api/ps", serve_models},
+      {verb::post, "/api/show", serve_model},  {verb::get, "/api/version", serve_version},
+      {verb::post, "/api/embed", serve_embed}, {verb::post, "/api/embeddings", serve_embeddings}};
   return {kRoutes, error_json};
 }
 

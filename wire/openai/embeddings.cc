@@ -18,15 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct EmbeddingRequest {
-  std::string model;
-  std::vector<service::RawPrompt> inputs;
-  EmbeddingOptions options;
-  bool base64 = false;
-  int priority = 0;
-  std::optional<std::int64_t> dimensions = {};
-};
-
 void read_input(wire::JsonReader& reader,
                 const wire::Json& value,
                 std::vector<service::RawPrompt>& out) {
@@ -47,8 +38,8 @@ void read_inputs(wire::JsonReader& reader,
   if (input == nullptr) return reader.refuse("input", "a text, or texts", "nothing");
   const bool several = input->is_array() && !input->empty() && !input->front().is_number();
   if (!several) return read_input(reader, *input, out);
-  if (input->size() > kMostEmbeddings) {
-    return reader.refuse("input", fmt::format("at most {} texts", kMostEmbeddings),
+  if (input->size() > service::kMostEmbeddings) {
+    return reader.refuse("input", fmt::format("at most {} texts", service::kMostEmbeddings),
                          std::to_string(input->size()));
   }
   for (const wire::Json& value : *input) read_input(reader, value, out);
@@ -68,28 +59,6 @@ bool read_choice(wire::JsonReader& reader,
   return true;
 }
 
-service::Outcome<EmbeddingRequest> read_embedding_request(std::string_view body) {
-  auto parsed = wire::parse_body(body);
-  if (!parsed) return tl::unexpected(std::move(parsed).error());
-  wire::JsonReader reader;
-  EmbeddingRequest request;
-  read_model(reader, *parsed, request.model);
-  read_inputs(reader, *parsed, request.inputs);
-  request.base64 = read_choice(reader, *parsed, "encoding_format", "float", "base64");
-  if (read_choice(reader, *parsed, "pooling", "last", "mean")) {
-    request.options.pooling = Pooling::kMean;
-  }
-  reader.read(*parsed, "normalize", request.options.normalize);
-  reader.read(*parsed, "dimensions", 1, std::int64_t{1} << 30, request.dimensions);
-  std::optional<int> priority;
-  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
-  reader.read(*parsed, "priority", -kMostPriority, kMostPriority, priority);
-  request.priority = priority.value_or(0);
-  refuse_unserved_of_embeddings(reader, *parsed);
-  if (reader.failed()) return tl::unexpected(reader.problem());
-  return request;
-}
-
 ordered_json vector_json(const std::vector<float>& vector, bool base64) {
   if (!base64) return vector;
   const auto bytes = vector.size() * sizeof(float);
@@ -103,46 +72,39 @@ ordered_json vector_json(const std::vector<float>& vector, bool base64) {
 
 }  // namespace
 
-service::Outcome<EmbeddingWish> read_embeddings(const Engine& engine,
-                                                std::string_view model_name,
-                                                std::string_view body) {
-  const auto request = read_embedding_request(body);
-  if (!request) return tl::unexpected(request.error());
-  if (auto known = service::check_model(model_name, request->model); !known) {
-    return tl::unexpected(std::move(known).error());
+service::Outcome<EmbeddingWish> read_embeddings(std::int64_t hidden_size, std::string_view body) {
+  auto parsed = wire::parse_body(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  wire::JsonReader reader;
+  EmbeddingWish wish;
+  service::EmbeddingRequest& request = wish.request;
+  read_model(reader, *parsed, request.model);
+  read_inputs(reader, *parsed, request.inputs);
+  wish.base64 = read_choice(reader, *parsed, "encoding_format", "float", "base64");
+  if (read_choice(reader, *parsed, "pooling", "last", "mean")) {
+    request.options.pooling = Pooling::kMean;
   }
-  if (request->dimensions && *request->dimensions != engine.hidden_size()) {
-    return tl::unexpected(service::Refusal{
-        .message = fmt::format("dimensions: expected {}, as this model's vectors have, for "
-                               "it was not trained to be cut, got {}",
-                               engine.hidden_size(), *request->dimensions),
-        .parameter = "dimensions"});
+  reader.read(*parsed, "normalize", request.options.normalize);
+  std::optional<std::int64_t> dimensions;
+  reader.read(*parsed, "dimensions", 1, std::int64_t{1} << 30, dimensions);
+  if (dimensions && *dimensions != hidden_size) {
+    reader.refuse("dimensions",
+                  fmt::format("{}, as this model's vectors have, for it was not trained to be cut",
+                              hidden_size),
+                  std::to_string(*dimensions));
   }
-  // All are looked at before the first one is run.
-  EmbeddingWish wish = {.texts = {},
-                        .options = request->options,
-                        .base64 = request->base64,
-                        .priority = request->priority};
-  for (const service::RawPrompt& input : request->inputs) {
-    auto ids = input.ids.empty()
-                   ? service::encode_text(engine, input.text, true, engine.max_context(), "input")
-                   : service::Outcome<std::vector<TokenId>>(input.ids);
-    if (!ids) return tl::unexpected(std::move(ids).error());
-    wish.tokens += std::ssize(*ids);
-    wish.texts.push_back(std::move(*ids));
-  }
-  if (wish.tokens > kMostEmbeddingTokens) {
-    return tl::unexpected(
-        service::Refusal{.message = fmt::format("input: expected at most {} tokens, got {}",
-                                                kMostEmbeddingTokens, wish.tokens),
-                         .parameter = "input",
-                         .code = "context_length_exceeded"});
-  }
+  std::optional<int> priority;
+  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
+  reader.read(*parsed, "priority", -kMostPriority, kMostPriority, priority);
+  request.priority = priority.value_or(0);
+  refuse_unserved_of_embeddings(reader, *parsed);
+  if (reader.failed()) return tl::unexpected(reader.problem());
   return wish;
 }
 
 std::string embeddings_json(const EmbeddingWish& wish,
                             std::string_view model_name,
+                            std::int64_t tokens,
                             const std::vector<service::TextResult>& results) {
   ordered_json data = ordered_json::array();
   for (const service::TextResult& result : results) {
@@ -150,11 +112,10 @@ std::string embeddings_json(const EmbeddingWish& wish,
                     {"index", data.size()},
                     {"embedding", vector_json(result.embedding, wish.base64)}});
   }
-  return service::json_text(
-      {{"object", "list"},
-       {"data", std::move(data)},
-       {"model", model_name},
-       {"usage", {{"prompt_tokens", wish.tokens}, {"total_tokens", wish.tokens}}}});
+  return service::json_text({{"object", "list"},
+                             {"data", std::move(data)},
+                             {"model", model_name},
+                             {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}});
 }
 
 }  // namespace kakeya::openai

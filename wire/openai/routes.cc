@@ -109,25 +109,12 @@ bool serve_response_deletion(Exchange& exchange) {
 
 bool serve_embeddings(Exchange& exchange) {
   service::Service& service = exchange.service();
-  const auto wish =
-      read_embeddings(service.engine(), service.options().model_name, exchange.body());
+  const auto wish = read_embeddings(service.engine().hidden_size(), exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  exchange.record()->prompt_tokens = wish->tokens;
-  std::vector<Request> texts;
-  for (const std::vector<TokenId>& ids : wish->texts) {
-    texts.push_back({.prompt = ids,
-                     .embedding = wish->options,
-                     .priority = -wish->priority,
-                     .client = exchange.client(),
-                     .deadline = exchange.deadline()});
-  }
-  exchange.site().access.charge(exchange.record()->key_name, std::ssize(texts) - 1);
-  exchange.watch().start();
-  const auto results = wire::run_texts(exchange, std::move(texts));
-  exchange.watch().stop();
-  if (exchange.watch().is_gone()) return false;
-  if (!results) return exchange.refuse(results.error());
-  return exchange.reply(200, embeddings_json(*wish, service.options().model_name, *results));
+  const std::string& model = service.options().model_name;
+  return wire::embed(exchange, wish->request, [&](const wire::Embedded& made) {
+    return embeddings_json(*wish, model, made.tokens, made.results);
+  });
 }
 
 bool serve_models(Exchange& exchange) {

@@ -194,6 +194,34 @@ TEST_F(OllamaOverHttp, HoldsAnswersToTheirFormat) {
   EXPECT_TRUE(value["n"] == 1 || value["n"] == 2) << value;
 }
 
+TEST_F(OllamaOverHttp, EmbedsTexts) {
+  const auto vector_of = [&](const std::string& text) {
+    return engine_->embed(engine_->encode_text(text).value()).value();
+  };
+  const json several = post("/api/embed", {{"model", "demo"}, {"input", {"a cat", "a dog"}}});
+  ASSERT_EQ(several["embeddings"].size(), 2u);
+  EXPECT_EQ(several["embeddings"][1].get<std::vector<float>>(), vector_of("a dog"));
+  EXPECT_EQ(several["prompt_eval_count"], engine_->encode_text("a cat").value().size() +
+                                              engine_->encode_text("a dog").value().size());
+  const json one = post("/api/embed", {{"model", "demo"},
+                                       {"input", "a cat"},
+                                       {"truncate", true},
+                                       {"keep_alive", "5m"},
+                                       {"dimensions", engine_->hidden_size()}});
+  EXPECT_EQ(one["embeddings"][0], several["embeddings"][0]);
+  const json before = post("/api/embeddings", {{"model", "demo"}, {"prompt", "a cat"}});
+  EXPECT_EQ(before["embedding"], several["embeddings"][0]);
+  post("/api/embed", {{"model", "other"}, {"input", "a"}}, 404);
+  for (const json& wrong : {json::object(), json{{"input", json::array()}}, json{{"input", {1, 2}}},
+                            json{{"input", "a"}, {"dimensions", 3}},
+                            json{{"input", "a"}, {"options", {{"mirostat", 2}}}}}) {
+    EXPECT_NE(post("/api/embed", wrong, 400)["error"].get<std::string>().find("expected"),
+              std::string::npos)
+        << wrong;
+  }
+  post("/api/embeddings", {{"model", "demo"}}, 400);
+}
+
 TEST_F(OllamaOverHttp, SaysWhatIsThere) {
   using test::http::verb;
   EXPECT_EQ(json::parse(send(verb::get, "/api/tags", nullptr))["models"][0]["name"], "demo");

@@ -28,13 +28,15 @@ class TextRoutes : public testing::Test {
 
   // The vectors are those that the engine makes alone.
   service::Outcome<std::string> embeddings(const std::string& body) {
-    const auto wish = read_embeddings(*engine_, "m", body);
+    const auto wish = read_embeddings(engine_->hidden_size(), body);
     if (!wish) return tl::unexpected(wish.error());
+    const auto texts = service::encode_texts(*engine_, "m", wish->request);
+    if (!texts) return tl::unexpected(texts.error());
     std::vector<service::TextResult> results;
-    for (const auto& ids : wish->texts) {
-      results.push_back({.embedding = engine_->embed(ids, wish->options).value()});
+    for (const auto& ids : texts->ids) {
+      results.push_back({.embedding = engine_->embed(ids, wish->request.options).value()});
     }
-    return embeddings_json(*wish, "m", results);
+    return embeddings_json(*wish, "m", texts->tokens, results);
   }
 
   std::shared_ptr<Engine> engine_ = test::open_engine(test::demo_options("none"));
@@ -125,12 +127,14 @@ TEST_F(TextRoutes, VectorsAreTheEngines) {
   const json raw = ok(ask({{"normalize", false}}));
   EXPECT_EQ(raw["data"][0]["embedding"].get<std::vector<float>>(),
             engine_->embed(ids, {.normalize = false}).value());
-  const std::vector<TokenId> half(static_cast<std::size_t>(kMostEmbeddingTokens / 2 + 1), 5);
+  const std::vector<TokenId> half(static_cast<std::size_t>(service::kMostEmbeddingTokens / 2 + 1),
+                                  5);
   expect_refusal(ask({{"input", json::array({half, half})}}), "input");
   expect_refusal(ask({{"encoding_format", "hex"}}), "encoding_format");
   expect_refusal(ask({{"pooling", "max"}}), "pooling");
   expect_refusal(ask({{"model", "other"}}), "model");
-  expect_refusal(ask({{"input", std::vector<std::string>(kMostEmbeddings + 1, "a")}}), "input");
+  expect_refusal(ask({{"input", std::vector<std::string>(service::kMostEmbeddings + 1, "a")}}),
+                 "input");
 }
 
 }  // namespace
