@@ -91,13 +91,13 @@ ordered_json ResponsesWriter::response(const char* status) const {
   return json;
 }
 
-void ResponsesWriter::add_event(const std::string& type, ordered_json members) {
+void ResponsesWriter::add_event(const std::string& type, const ordered_json& members) {
   ordered_json data = {{"type", type}, {"sequence_number", event_count_++}};
   data.update(members);
   events_ += wire::server_event(json_text(data), type);
 }
 
-void ResponsesWriter::add_part_event(const char* type, ordered_json members) {
+void ResponsesWriter::add_part_event(const char* type, const ordered_json& members) {
   const Item& item = items_.back();
   ordered_json place = {{"item_id", item.id}, {"output_index", items_.size() - 1}};
   if (item.kind != Kind::kCall) place["content_index"] = 0;

@@ -69,8 +69,8 @@ class ResponsesWriter final : public wire::AnswerWriter {
   void add_text(Kind kind, std::string_view text);
   void add_call(const service::ToolCallPiece& call);
   // Adds an event about the open item's text.
-  void add_part_event(const char* type, nlohmann::ordered_json members);
-  void add_event(const std::string& type, nlohmann::ordered_json members);
+  void add_part_event(const char* type, const nlohmann::ordered_json& members);
+  void add_event(const std::string& type, const nlohmann::ordered_json& members);
   std::string take_events() { return std::exchange(events_, {}); }
 
   // The part of an item's content that has its text; as it begins, without one.
