@@ -102,7 +102,7 @@ void ResponsesWriter::add_part_event(const char* type, const ordered_json& membe
   ordered_json place = {{"item_id", item.id}, {"output_index", items_.size() - 1}};
   if (item.kind != Kind::kCall) place["content_index"] = 0;
   place.update(members);
-  add_event(type, std::move(place));
+  add_event(type, place);
 }
 
 void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {

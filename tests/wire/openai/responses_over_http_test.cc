@@ -63,7 +63,7 @@ class Responses : public testing::Test {
     return response["output"].back()["content"][0]["text"];
   }
 
-  void start(wire::HttpOptions http = {}, std::unique_ptr<Scheduler> scheduler = nullptr) {
+  void start(const wire::HttpOptions& http = {}, std::unique_ptr<Scheduler> scheduler = nullptr) {
     server_.reset();
     server_ = std::make_unique<test::TestServer>(*engine_, service::ServiceOptions(), http,
                                                  std::move(scheduler));

@@ -158,7 +158,7 @@ TEST(ResponsesWriter, SaysThatAnAnswerWasCut) {
 
 TEST(ResponsesWriter, AFailureIsTheLastEvent) {
   int kept = 0;
-  ResponsesWriter writer = writer_to([&kept](StoredResponse) { ++kept; });
+  ResponsesWriter writer = writer_to([&kept](const StoredResponse&) { ++kept; });
   std::string stream = writer.begin(0);
   AnswerPiece piece;
   piece.text = "a";
