@@ -264,13 +264,19 @@ void read_runner_options(JsonReader& reader, const Json& body, std::int64_t cont
   read_options(reader, body, context, ignored);
 }
 
-// Texts to be embedded.
-void read_inputs(JsonReader& reader, const Json& texts, service::EmbeddingRequest& out) {
-  if (!texts.is_array() || texts.empty() || texts.size() > service::kMostEmbeddings) {
-    return reader.refuse("input", fmt::format("a text, or 1 to {} texts", service::kMostEmbeddings),
-                         texts.is_null() ? "nothing" : shown(texts));
+// A text to be embedded, or several.
+void read_inputs(JsonReader& reader, const Json* input, service::EmbeddingRequest& out) {
+  if (input != nullptr && input->is_string()) {
+    out.inputs.push_back({.text = input->get<std::string>()});
+    return;
   }
-  for (const Json& text : texts) {
+  const bool sound = input != nullptr && input->is_array() && !input->empty() &&
+                     input->size() <= service::kMostEmbeddings;
+  if (!sound) {
+    return reader.refuse("input", fmt::format("a text, or 1 to {} texts", service::kMostEmbeddings),
+                         input == nullptr ? "nothing" : shown(*input));
+  }
+  for (const Json& text : *input) {
     if (!text.is_string()) return reader.refuse("input", "texts", shown(text));
     out.inputs.push_back({.text = text.get<std::string>()});
   }
@@ -337,9 +343,7 @@ service::Outcome<service::EmbeddingRequest> read_embed(std::string_view body,
   JsonReader reader;
   service::EmbeddingRequest request = {.model = without_tag(text_of(reader, *parsed, "model")),
                                        .inputs = {}};
-  const Json* input = reader.find(*parsed, "input");
-  const Json texts = input == nullptr || !input->is_string() ? Json() : Json::array({*input});
-  read_inputs(reader, texts.is_null() && input != nullptr ? *input : texts, request);
+  read_inputs(reader, reader.find(*parsed, "input"), request);
   // A text that is too long is refused, whatever this says.
   bool truncate = true;
   reader.read(*parsed, "truncate", truncate);
