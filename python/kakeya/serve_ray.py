@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers about each cluster
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

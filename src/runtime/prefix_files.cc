@@ -50,6 +50,16 @@ bool is_possible(const PrefixRecord& record) {
   return in_range && record.begin < record.length && (record.begin > 0) == !record.parent.is_none();
 }
 
+// The entries' files in a folder, in no order.
+std::vector<std::filesystem::path> prefix_paths(const std::string& dir, std::error_code& failure) {
+  std::vector<std::filesystem::path> paths;
+  std::filesystem::directory_iterator entries(dir, failure);
+  for (; !failure && entries != std::filesystem::directory_iterator(); entries.increment(failure)) {
+    if (entries->path().extension() == kExtension) paths.push_back(entries->path());
+  }
+  return paths;
+}
+
 }  // namespace
 
 std::uint64_t text_checksum(std::span<const TokenId> tokens) {
@@ -77,11 +87,9 @@ Status PrefixFiles::scan() {
   AtomicFile::remove_abandoned(dir_ + "/any" + kExtension, AtomicFile::Names::kExtension);
   std::error_code failure;
   std::vector<std::pair<std::filesystem::file_time_type, std::string>> paths;
-  std::filesystem::directory_iterator entries(dir_, failure);
-  for (; !failure && entries != std::filesystem::directory_iterator(); entries.increment(failure)) {
-    if (entries->path().extension() != kExtension) continue;
+  for (const auto& path : prefix_paths(dir_, failure)) {
     std::error_code ignored;  // a file that went away is found out when it is read
-    paths.emplace_back(entries->last_write_time(ignored), entries->path().string());
+    paths.emplace_back(std::filesystem::last_write_time(path, ignored), path.string());
   }
   if (failure) return error(StatusCode::kUnavailable, "{}: {}", dir_, failure.message());
   std::ranges::sort(paths);
@@ -120,11 +128,7 @@ void PrefixFiles::look_again() {
   if (failure || changed == seen_) return;
   // A change within the clock's tick would leave the time as it is.
   const bool is_settled = fs::file_time_type::clock::now() - changed > 2 * kEvery;
-  std::vector<fs::path> paths;
-  fs::directory_iterator entries(dir_, failure);
-  for (; !failure && entries != fs::directory_iterator(); entries.increment(failure)) {
-    if (entries->path().extension() == kExtension) paths.push_back(entries->path());
-  }
+  const std::vector<fs::path> paths = prefix_paths(dir_, failure);
   if (failure) return;
   take_listing(paths);
   seen_ = is_settled ? changed : fs::file_time_type();

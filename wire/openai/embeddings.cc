@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "service/answer_request.h"
 #include "service/json_text.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "service/answer_request.h"
 #include "service/service.h"
