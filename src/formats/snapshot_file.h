@@ -67,6 +67,9 @@ class SnapshotWriter {
   // Writes the header, waits until the disk has everything and replaces the target.
   Status finish(const SnapshotKey& key);
 
+  // Bytes of the file so far: all of them once it is finished.
+  std::uint64_t file_bytes() const { return end_; }
+
  private:
   // The running checksum of the open section.
   struct FreeState {
@@ -97,6 +100,7 @@ class SnapshotFile {
   static Result<SnapshotFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  std::uint64_t file_bytes() const { return file_.bytes().size(); }
   const SnapshotKey& key() const { return key_; }
   // The sections, in file order.
   std::span<const SnapshotSection> sections() const { return sections_; }

@@ -131,6 +131,7 @@ Status SnapshotWriter::finish(const SnapshotKey& key) {
   preamble.header_bytes = header.size();
   preamble.header_checksum = snapshot_checksum(header_bytes);
   KAKEYA_TRY(file_.write_at(0, std::as_bytes(std::span(&preamble, 1))));
+  end_ = preamble.file_bytes;
   return file_.commit();
 }
 

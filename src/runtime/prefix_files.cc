@@ -174,9 +174,7 @@ Result<PrefixFiles::File> PrefixFiles::read_header(const std::string& path) cons
   if (!is_possible(file.record) || path != path_of(file.name)) {
     return data_loss("{}: section entry: expected that of this name, got another", path);
   }
-  std::error_code failure;
-  file.bytes = std::filesystem::file_size(path, failure);
-  if (failure) return data_loss("{}: {}", path, failure.message());
+  file.bytes = snapshot.file_bytes();
   return file;
 }
 
@@ -279,9 +277,8 @@ Status PrefixFiles::write(File file,
   KAKEYA_TRY(writer.end());
   read_all();
   KAKEYA_TRY(writer.finish(key_of(key)));
-  std::error_code failure;
-  file.bytes = std::filesystem::file_size(path, failure);
-  if (failure) return error(StatusCode::kUnavailable, "{}: {}", path, failure.message());
+  // Not asked of the file itself: another engine may have deleted it already.
+  file.bytes = writer.file_bytes();
   const std::lock_guard lock(mutex_);
   add(file);
   use_chain(file.name);
