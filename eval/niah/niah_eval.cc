@@ -41,10 +41,11 @@ EvictedRows count_evicted(const KvCacheSpec& cache, Position length) {
 // The logits behind the last token, which is pending and stays so.
 Result<std::vector<float>> last_logits(Timeline& timeline) {
   std::vector<float> logits;
-  KAKEYA_TRY(timeline.run_with_logits([&](Position, std::span<const float> row) -> Status {
-    logits.assign(row.begin(), row.end());
-    return {};
-  }));
+  KAKEYA_TRY(
+      timeline.run_with_rows(RowKind::kLogits, [&](Position, std::span<const float> row) -> Status {
+        logits.assign(row.begin(), row.end());
+        return {};
+      }));
   KAKEYA_TRY(timeline.step_back());
   return logits;
 }

@@ -76,6 +76,15 @@ struct TokenEvent {
   const TokenLogprobs* logprobs = nullptr;
 };
 
+// A row that a pass gives of a token.
+enum class RowKind : std::uint8_t {
+  kLogits,  // [V]: of what comes behind the token, before any sampling option
+  kHidden,  // [D]: the last layer's output behind the final norm, of which the head makes logits
+};
+
+// Takes the row of the token at `position`; it is valid during the call. An error ends what runs.
+using RowCallback = std::function<Status(Position position, std::span<const float> row)>;
+
 // Called for each token when the round that chose it is over; false ends the generation after it.
 using TokenCallback = std::function<bool(const TokenEvent& token)>;
 
@@ -116,6 +125,14 @@ class Session {
   // back.
   virtual Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids,
                                                    int top_logprobs = 0) = 0;
+
+  // Adds tokens to the end, runs them, and calls `look` with the row of each, in order. A row does
+  // not depend on how tokens are divided between calls, nor on SessionOptions::max_rows. Other
+  // sessions of the engine wait while `look` runs. The session goes on behind the tokens, as after
+  // prefill(). Errors: as append(), nothing changes then; those of `look`; kResourceExhausted for
+  // the memory of the rows; kUnimplemented where all of the text is run again for each token. The
+  // tokens have been added by then; truncate() takes them back.
+  virtual Status read_rows(std::span<const TokenId> ids, RowKind kind, const RowCallback& look) = 0;
 
   // Forgets the tokens from `length` on, exactly; the last one that stays is run again when the
   // session goes on. Errors: kInvalidArgument for a length out of

@@ -19,6 +19,9 @@ namespace nb = nanobind;
 template <typename T>
 using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
+template <typename T>
+using Matrix = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
+
 // A copy of the numbers in an array of NumPy's, which owns it.
 template <typename T>
 Array<T> array_of(std::span<const T> numbers) {

@@ -5,6 +5,10 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <span>
 #include <string_view>
 
 #include "bindings/errors.h"
@@ -24,6 +28,42 @@ Result<TextResult> generate_without_text(Session& session,
 
 std::string path_bytes(const nb::bytes& path) {
   return {path.c_str(), path.size()};
+}
+
+// The rows [S, width] of the tokens, written where NumPy has them.
+Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
+  const auto given = token_ids(ids);
+  const auto width = static_cast<std::size_t>(it.width(kind));
+  std::unique_ptr<float[]> rows;
+  std::size_t filled = 0;
+  const auto take = [&](Position, std::span<const float> row) -> Status {
+    // Only here is it known that the session takes so many tokens.
+    if (rows == nullptr) rows.reset(new (std::nothrow) float[given.size() * width]);
+    if (rows == nullptr) {
+      return Unexpected(Error(StatusCode::kResourceExhausted, "there is no memory for the rows"));
+    }
+    std::copy(row.begin(), row.end(), rows.get() + filled);
+    filled += row.size();
+    return {};
+  };
+  value_of(it.unlocked([&](Session& session) { return session.read_rows(given, kind, take); }));
+  if (rows == nullptr) rows = std::make_unique<float[]>(1);  // of no tokens
+  float* const data = rows.release();
+  const nb::capsule owner(data,
+                          [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+  return Matrix<float>(data, {given.size(), width}, owner);
+}
+
+void bind_rows(nb::class_<PythonSession>& type) {
+  const auto bind = [&](const char* name, RowKind kind, const char* signature) {
+    type.def(
+        name, [kind](PythonSession& it, nb::handle ids) { return read_rows(it, ids, kind); },
+        nb::sig(signature));
+  };
+  bind("logits", RowKind::kLogits,
+       "def logits(self, ids: object, /) -> numpy.typing.NDArray[numpy.float32]");
+  bind("hidden", RowKind::kHidden,
+       "def hidden(self, ids: object, /) -> numpy.typing.NDArray[numpy.float32]");
 }
 
 void bind_tokens(nb::class_<PythonSession>& type) {
@@ -90,6 +130,11 @@ std::unique_ptr<PythonSession> PythonSession::fork() {
   return std::make_unique<PythonSession>(forms_, value_of(std::move(forked)));
 }
 
+std::int64_t PythonSession::width(RowKind kind) const {
+  const Engine& engine = *forms_->engine();
+  return kind == RowKind::kLogits ? engine.vocab_size() : engine.hidden_size();
+}
+
 Generation PythonSession::generate(const GenerationWish& wish, const nb::object& on_text) {
   Callbacks callbacks;
   TextOptions options = wish.text;
@@ -141,6 +186,7 @@ nb::dict footprint_dict(const Footprint& footprint) {
 void bind_session(nb::module_& module) {
   nb::class_<PythonSession> type(module, "Session", "One timeline of tokens.");
   bind_tokens(type);
+  bind_rows(type);
   bind_files(type);
   type.def(
           "generate",

@@ -42,6 +42,8 @@ class PythonSession {
     return use(*session_);
   }
   std::unique_ptr<PythonSession> fork();
+  // The numbers of one row.
+  std::int64_t width(RowKind kind) const;
 
  private:
   // Marks the session as used by one thread.

@@ -43,6 +43,18 @@ class Session:
         """Adds tokens, and says of each how likely it was behind those before it."""
         return self._core.score(ids, top_logprobs)
 
+    def logits(self, ids: TokenIds) -> npt.NDArray[np.float32]:
+        """Adds tokens, and gives the logits [len(ids), vocab_size] of what comes behind each.
+
+        They are the model's own: no sampling option changes them. The array takes 4 bytes a number;
+        for those behind the last token alone append() the others.
+        """
+        return self._core.logits(ids)
+
+    def hidden(self, ids: TokenIds) -> npt.NDArray[np.float32]:
+        """Adds tokens, and gives the last layer's output behind the final norm, [len(ids), hidden_size]."""
+        return self._core.hidden(ids)
+
     def fork(self) -> "Session":
         """Another session with the same tokens, which goes on by itself; both share what was run."""
         return Session(self._core.fork())

@@ -2,6 +2,7 @@
 
 import kakeya
 import numpy as np
+import pytest
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 7, "max_tokens": 40}
 
@@ -99,3 +100,32 @@ def test_text_and_ids(engine):
     assert engine.encode("The cat", begin=False).tolist() == ids[1:].tolist()
     assert engine.encode("<bos>", begin=False).size == 1
     assert engine.encode("<bos>", begin=False, parse_special=False).size > 1
+
+
+def test_rows_are_those_of_scores_and_embeddings(engine, goldens):
+    ids = np.array(goldens[0]["prompt_ids"], dtype=np.int32)
+    session = engine.session()
+    logits = session.logits(ids)
+    assert logits.dtype == np.float32 and logits.shape == (len(ids), engine.vocab_size)
+    greedy = session.generate(max_tokens=1).ids[0]
+    assert logits[-1].argmax() == greedy
+    scored = engine.session()
+    scored.append(ids[:1])
+    wide = logits[:-1].astype(np.float64)
+    expected = wide[np.arange(len(ids) - 1), ids[1:]] - np.log(np.exp(wide).sum(axis=1))
+    found = [score.logprob for score in scored.score(ids[1:])]
+    # float32 holds numbers of this size to half a unit in the last place.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2.0**-18)
+    parts = engine.session()
+    np.testing.assert_array_equal(np.concatenate([parts.logits(ids[:5]), parts.logits(ids[5:])]), logits)
+    hidden = engine.session().hidden(ids)
+    assert hidden.shape == (len(ids), engine.hidden_size)
+    np.testing.assert_array_equal(hidden[-1], engine.embed(ids, pooling="last", normalize=False))
+    assert session.logits([]).shape == (0, engine.vocab_size)
+
+
+def test_rows_that_cannot_be_made_change_nothing(engine):
+    session = engine.session(context=64)
+    with pytest.raises(kakeya.ResourceExhausted, match="context"):
+        session.logits(np.full(65, 5))
+    assert len(session.tokens) == 0

@@ -182,23 +182,38 @@ std::int64_t Timeline::most_logit_rows() const {
   return std::clamp<std::int64_t>(kMostLogits / decoder_.config().vocab_size, 1, plan_.chunk);
 }
 
-Status Timeline::run_with_logits(const LogitsCallback& look) {
+Status Timeline::run_with_rows(RowKind kind, const RowCallback& look) {
   KAKEYA_TRY(look_ahead());
-  const std::int64_t most = most_logit_rows();
-  KAKEYA_TRY(workspace_.reserve(plan_target_passes(decoder_.config(), most, most)));
+  const bool hidden = kind == RowKind::kHidden;
+  const std::int64_t most =
+      std::min<std::int64_t>(hidden ? plan_.chunk : most_logit_rows(), std::ssize(pending()));
+  WorkspacePlan wanted = plan_target_passes(decoder_.config(), most, hidden ? 0 : most);
+  if (hidden) wanted.hidden_bytes = float_bytes(most, decoder_.config().hidden_size);
+  KAKEYA_ASSIGN_OR_RETURN(const auto room, workspace_.reserve_for_now(wanted));
   while (!pending().empty()) {
-    const Position first = cache_.length();
     const std::int64_t rows =
         std::min<std::int64_t>(std::ssize(pending()), workspace_.limited_rows(most));
-    Pass pass(workspace_);
-    KAKEYA_TRY(pass.add(*this, pending().first(static_cast<std::size_t>(rows)), {}, rows));
-    KAKEYA_TRY(pass.run());
-    commit(rows);
-    const HostRows logits = pass.host_logits(0);
-    for (std::int64_t i = 0; i < rows; ++i) KAKEYA_TRY(look(first + i, logits.row(i)));
-    KAKEYA_TRY(finish_chunk());
+    if (Status seen = run_and_look(kind, rows, look); !seen) {
+      // Whoever goes on starts from a pending token.
+      if (pending().empty()) KAKEYA_TRY(step_back());
+      return seen;
+    }
   }
   return {};
+}
+
+Status Timeline::run_and_look(RowKind kind, std::int64_t rows, const RowCallback& look) {
+  const Position first = cache_.length();
+  const bool hidden = kind == RowKind::kHidden;
+  Pass pass(workspace_);
+  if (hidden) pass.keep_hidden();
+  const auto ids = pending().first(static_cast<std::size_t>(rows));
+  KAKEYA_TRY(pass.add(*this, ids, {}, hidden ? 0 : rows));
+  KAKEYA_TRY(pass.run());
+  commit(rows);
+  const HostRows given = hidden ? pass.host_hidden(0) : pass.host_logits(0);
+  for (std::int64_t i = 0; i < rows; ++i) KAKEYA_TRY(look(first + i, given.row(i)));
+  return finish_chunk();
 }
 
 Status Timeline::finish_chunk() {

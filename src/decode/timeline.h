@@ -99,12 +99,10 @@ class Timeline {
   // gives the logits behind all tokens.
   Position last_chunk() const;
 
-  // Runs all pending tokens and calls `look` with the position and the logits [V] of each, in
-  // order, within a turn. The workspace gets room for the logits of a chunk. Errors: those of
-  // `look`, after which tokens may be left; kResourceExhausted.
-  // A turn has at most most_logit_rows() tokens.
-  using LogitsCallback = std::function<Status(Position position, std::span<const float> logits)>;
-  Status run_with_logits(const LogitsCallback& look);
+  // Runs all pending tokens and calls `look` with the row of each, in order, within a turn; the
+  // workspace has room for the rows meanwhile. Errors: those of `look`, after which at least one
+  // token is pending; kResourceExhausted. A turn for logits has at most most_logit_rows() tokens.
+  Status run_with_rows(RowKind kind, const RowCallback& look);
   // The most rows of one pass whose logits are for the host to look at.
   std::int64_t most_logit_rows() const;
 
@@ -179,6 +177,7 @@ class Timeline {
   Status look_ahead();
   // Runs the next `rows` tokens and commits them.
   Status run_chunk(std::int64_t rows);
+  Status run_and_look(RowKind kind, std::int64_t rows, const RowCallback& look);
   // Lowers cache and taps to `length` positions, or changes nothing.
   Status roll_back(Position length);
   Status check_room(std::int64_t held, std::size_t wanted) const;

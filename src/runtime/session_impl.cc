@@ -190,10 +190,27 @@ Result<std::vector<TokenLogprobs>> SessionImpl::score(std::span<const TokenId> i
   KAKEYA_TRY(timeline_->run_until(before - 1));
   // The last one stays pending: what comes behind it is not asked.
   KAKEYA_TRY(timeline_->push(ids.first(ids.size() - 1)));
-  KAKEYA_TRY(timeline_->run_with_logits(look));
+  KAKEYA_TRY(timeline_->run_with_rows(RowKind::kLogits, look));
   KAKEYA_TRY(timeline_->push(ids.last(1)));
   keep_for_others();
   return scores;
+}
+
+Status SessionImpl::read_rows(std::span<const TokenId> ids, RowKind kind, const RowCallback& look) {
+  KAKEYA_ASSIGN_OR_RETURN(const Busy busy, begin());
+  if (timeline_->recomputes()) {
+    return error(StatusCode::kUnimplemented,
+                 "rows cannot be read where all of the text is run again for each token");
+  }
+  KAKEYA_TRY(timeline_->check_push(ids));
+  if (ids.empty()) return {};
+  // The prompt cache has no such rows: it must not know of these tokens.
+  start_from_cache();
+  KAKEYA_TRY(timeline_->run_pending());
+  KAKEYA_TRY(timeline_->push(ids));
+  KAKEYA_TRY(timeline_->run_with_rows(kind, look));
+  keep_for_others();
+  return timeline_->step_back();
 }
 
 Status SessionImpl::truncate(Position length) {

@@ -68,6 +68,7 @@ class SessionImpl final : public Session {
   Result<GenerateResult> generate(const GenerateOptions& options,
                                   const TokenCallback& on_token) override;
   Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, int top_logprobs) override;
+  Status read_rows(std::span<const TokenId> ids, RowKind kind, const RowCallback& look) override;
   Status truncate(Position length) override;
   Result<std::unique_ptr<Session>> fork() override;
   Status snapshot(const std::string& path, std::string_view note) override;

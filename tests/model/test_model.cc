@@ -279,7 +279,7 @@ std::vector<float> logits_behind(Timeline& timeline, std::int64_t chunk) {
     return {};
   };
   Status ran = timeline.run_until(static_cast<Position>(timeline.tokens().size()) - 1, chunk);
-  if (ran) ran = timeline.run_with_logits(look);
+  if (ran) ran = timeline.run_with_rows(RowKind::kLogits, look);
   EXPECT_TRUE(ran.has_value()) << ran.error().message();
   EXPECT_FALSE(logits.empty());
   return logits;
