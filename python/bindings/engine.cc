@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -18,11 +19,24 @@
 namespace kakeya::python {
 namespace {
 
-std::shared_ptr<Engine> open_engine(const nb::dict& given) {
-  const EngineOptions options = engine_options(given);
-  // Loading cannot be ended: Ctrl-C counts when it is over.
-  const nb::gil_scoped_release unlocked;
-  return value_of(Engine::open(options));
+// Loading cannot be ended: Ctrl-C, and what `on_progress` raises, count when it is over.
+std::shared_ptr<Engine> open_engine(const nb::dict& given, const nb::object& on_progress) {
+  EngineOptions options = engine_options(given);
+  Callbacks callbacks;
+  if (!on_progress.is_none()) {
+    options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+      callbacks.run([&] {
+        on_progress(done, total);
+        return true;
+      });
+    };
+  }
+  auto engine = [&] {
+    const nb::gil_scoped_release unlocked;
+    return Engine::open(options);
+  }();
+  callbacks.rethrow();
+  return value_of(std::move(engine));
 }
 
 nb::dict estimate(const nb::dict& given) {
@@ -120,8 +134,9 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("max_context", &Engine::max_context)
       .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
   module.def(
-      "open_engine", &open_engine,
-      nb::sig("def open_engine(options: collections.abc.Mapping[str, object], /) -> Engine"));
+      "open_engine", &open_engine, nb::arg("options"), nb::arg("on_progress").none(),
+      nb::sig("def open_engine(options: collections.abc.Mapping[str, object], "
+              "on_progress: collections.abc.Callable[[int, int], object] | None) -> Engine"));
   module.def(
       "estimate", &estimate,
       nb::sig("def estimate(options: collections.abc.Mapping[str, object], /) -> dict[str, int]"));

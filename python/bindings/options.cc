@@ -313,18 +313,25 @@ EngineOptions engine_options(const nb::dict& given) {
   keywords.read("compute", options.compute, kComputes);
   keywords.read("threads", options.num_threads);
   keywords.read("pin_threads", options.pin_threads);
-  keywords.with("memory_limit", [&](nb::handle value) {
-    if (!value.is_none()) options.memory_limit = integer_of<std::uint64_t>("memory_limit", value);
-  });
+  const auto read_limit = [&](const char* name, std::uint64_t& limit) {
+    keywords.with(name, [&](nb::handle value) {
+      if (!value.is_none()) limit = integer_of<std::uint64_t>(name, value);
+    });
+  };
+  read_limit("memory_limit", options.memory_limit);
+  read_limit("device_memory_limit", options.device_memory_limit);
   keywords.with("prompt_cache_bytes", [&](nb::handle value) {
     options.prompt_cache_bytes = is_auto(value)
                                      ? EngineOptions::kAutoPromptCache
                                      : integer_of<std::uint64_t>("prompt_cache_bytes", value);
   });
+  keywords.read_path("prompt_cache_dir", options.prompt_cache_dir);
+  keywords.read("prompt_cache_dir_bytes", options.prompt_cache_dir_bytes);
   keywords.read("fit_memory", options.fit_memory);
   keywords.read_path("draft", options.draft.source);
   keywords.read_path("projection", options.projection);
   keywords.read_path("weights_cache", options.weights_cache);
+  keywords.read("weights_cache_trust", options.weights_cache_trust);
   read_session(keywords, options.session);
   keywords.refuse_unknown();
   return options;

@@ -2,7 +2,7 @@
 
 import asyncio
 import pathlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Unpack, cast
 
 import numpy as np
@@ -27,10 +27,12 @@ class Engine:
     """A loaded model, which never changes; any number of threads may use it at once.
 
     `model` is a folder or a GGUF file; without one it is the demo model that the package carries.
+    `on_progress` is called now and then while it loads, with bytes done and in all.
     """
 
-    def __init__(self, model: AnyPath | None = None, **options: Unpack[EngineOptions]) -> None:
-        self._core = _core.open_engine(_with_model(model, options))
+    def __init__(self, model: AnyPath | None = None, *, on_progress: Callable[[int, int], object] | None = None,
+                 **options: Unpack[EngineOptions]) -> None:
+        self._core = _core.open_engine(_with_model(model, options), on_progress)
         self._forms = _core.Forms(self._core)
 
     @staticmethod

@@ -41,11 +41,15 @@ class EngineOptions(SessionOptions, total=False):
     threads: int  # 0: one for each CPU
     pin_threads: bool
     memory_limit: int | None  # bytes of weights and all sessions
+    device_memory_limit: int | None  # the same of a card's memory, where weights and sessions lie there
     prompt_cache_bytes: int | Literal["auto"]  # 0: no cache of what sessions have run
+    prompt_cache_dir: AnyPath  # a folder that keeps it for later engines, and for others that run at once
+    prompt_cache_dir_bytes: int  # most bytes of the folder's files: the oldest are deleted
     fit_memory: bool  # a smaller default session instead of a refusal
     draft: AnyPath  # "auto", "none", "ngram", "chain", a folder or a GGUF file
     projection: AnyPath  # what restores evicted rows: "auto", "none", a folder
     weights_cache: AnyPath  # where packed weights are kept; "beside": where the model is
+    weights_cache_trust: bool  # without comparing them with their checksums
 
 
 class GenerateOptions(TypedDict, total=False):

@@ -3,6 +3,7 @@
 import gc
 
 import kakeya
+import pytest
 
 
 def begun(engine, text="Tell me a story."):
@@ -94,3 +95,26 @@ def test_the_prompt_cache_is_used():
     ids = engine.encode("word " * 300)
     assert engine.generate([ids], max_tokens=1)[0].prefill_tokens == ids.size
     assert engine.generate([ids], max_tokens=1)[0].prefill_tokens < ids.size
+
+
+def test_a_later_engine_has_the_prompt_cache_from_its_folder(tmp_path):
+    text = "word " * 300
+    run = []
+    for _ in range(2):
+        engine = kakeya.Engine(threads=1, pin_threads=False, prompt_cache_bytes=1 << 24, prompt_cache_dir=tmp_path / "kept")
+        run.append(engine.generate([text], max_tokens=5)[0])
+        del engine
+        gc.collect()
+    assert run[1].ids.tolist() == run[0].ids.tolist()
+    assert run[1].prefill_tokens < run[0].prefill_tokens
+    with pytest.raises(kakeya.InvalidArgument, match="prompt_cache"):
+        kakeya.Engine(prompt_cache_dir=tmp_path)
+
+
+def test_loading_says_how_far_it_is():
+    seen = []
+    kakeya.Engine(threads=1, pin_threads=False, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] > 0
+    with pytest.raises(ZeroDivisionError):
+        kakeya.Engine(threads=1, pin_threads=False, on_progress=lambda done, total: 1 // 0)

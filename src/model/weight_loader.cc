@@ -184,14 +184,18 @@ WeightVector WeightLoader::transposed(const std::string& name) {
 
 float WeightLoader::scalar(const std::string& name) {
   const auto view = fetch(name);
-  if (!view || measuring()) return 0.0F;
-  const auto values = to_f32(*view);
-  if (!values) {
-    fail(values.error());
-    return 0.0F;
+  if (!view) return 0.0F;
+  float value = 0.0F;
+  if (!measuring()) {
+    const auto values = to_f32(*view);
+    if (!values) {
+      fail(values.error());
+      return 0.0F;
+    }
+    value = values->front();
   }
   advance(view->bytes(), 0);
-  return values->front();
+  return value;
 }
 
 }  // namespace kakeya
