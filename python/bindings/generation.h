@@ -22,13 +22,18 @@ using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <typename T>
 using Matrix = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
 
+// Deletes the numbers, made by new[], when the last array of NumPy's that has them goes.
+template <typename T>
+nb::capsule owner_of(T* numbers) {
+  return {numbers, [](void* memory) noexcept { delete[] static_cast<T*>(memory); }};
+}
+
 // A copy of the numbers in an array of NumPy's, which owns it.
 template <typename T>
 Array<T> array_of(std::span<const T> numbers) {
   T* copy = new T[numbers.size()];
   std::copy(numbers.begin(), numbers.end(), copy);
-  const nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<T*>(memory); });
-  return Array<T>(copy, {numbers.size()}, owner);
+  return Array<T>(copy, {numbers.size()}, owner_of(copy));
 }
 
 struct Generation {

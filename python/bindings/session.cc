@@ -49,9 +49,7 @@ Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
   value_of(it.unlocked([&](Session& session) { return session.read_rows(given, kind, take); }));
   if (rows == nullptr) rows = std::make_unique<float[]>(1);  // of no tokens
   float* const data = rows.release();
-  const nb::capsule owner(data,
-                          [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
-  return Matrix<float>(data, {given.size(), width}, owner);
+  return Matrix<float>(data, {given.size(), width}, owner_of(data));
 }
 
 void bind_rows(nb::class_<PythonSession>& type) {

@@ -14,6 +14,7 @@
 #include "kakeya/engine.h"
 #include "kakeya/logprobs.h"
 #include "model/test_model.h"
+#include "runtime/demo_engine.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 #include "sampling/logprobs.h"
@@ -62,15 +63,8 @@ TEST(Logprobs, TheLikeliestComeInOrderAndTiesByTheirIds) {
   EXPECT_EQ(ids(20), (Ids{1, 3, 5, 6, 2, 4, 0}));  // as many as there are
 }
 
-class SessionLogprobs : public testing::Test {
+class SessionLogprobs : public DemoEngineTest {
  protected:
-  static void SetUpTestSuite() {
-    auto engine = EngineImpl::open(demo_options("auto"));
-    ASSERT_OK(engine);
-    engine_ = std::move(engine).value();
-  }
-  static void TearDownTestSuite() { engine_.reset(); }
-
   // Log-probabilities of `ids` from the one at `first` on, by one pass over all of them.
   static std::vector<TokenLogprobs> reference(const Ids& ids, std::size_t first, int top) {
     const auto count = static_cast<std::int64_t>(ids.size());
@@ -96,11 +90,7 @@ class SessionLogprobs : public testing::Test {
     ids.insert(ids.end(), more.begin(), more.end());
     return ids;
   }
-
-  static std::unique_ptr<EngineImpl> engine_;
 };
-
-std::unique_ptr<EngineImpl> SessionLogprobs::engine_;
 
 // Sampling takes what it likes from a copy.
 TEST_F(SessionLogprobs, OfGeneratedTokensAreThoseOfTheModelsOwnLogits) {

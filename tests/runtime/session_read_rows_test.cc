@@ -13,6 +13,7 @@
 
 #include "kakeya/engine.h"
 #include "model/test_model.h"
+#include "runtime/demo_engine.h"
 #include "runtime/demo_sessions.h"
 #include "runtime/engine_impl.h"
 
@@ -21,15 +22,8 @@ namespace {
 
 using testing::HasSubstr;
 
-class SessionReadRows : public testing::Test {
+class SessionReadRows : public DemoEngineTest {
  protected:
-  static void SetUpTestSuite() {
-    auto engine = EngineImpl::open(demo_options("auto"));
-    ASSERT_OK(engine);
-    engine_ = std::move(engine).value();
-  }
-  static void TearDownTestSuite() { engine_.reset(); }
-
   // The rows of all tokens, of one pass.
   static std::vector<float> expected(const Ids& ids, RowKind kind) {
     const auto count = static_cast<std::int64_t>(ids.size());
@@ -51,11 +45,7 @@ class SessionReadRows : public testing::Test {
       return Status();
     });
   }
-
-  static std::unique_ptr<EngineImpl> engine_;
 };
-
-std::unique_ptr<EngineImpl> SessionReadRows::engine_;
 
 constexpr std::array kKinds = {RowKind::kLogits, RowKind::kHidden};
 
