@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "bindings/errors.h"
 #include "bindings/options.h"
@@ -28,6 +29,23 @@ SchedulerOptions scheduler_options(const Engine& engine,
   options.max_logit_rows =
       std::min(options.max_logit_rows, kLogitRowsOfARequest * options.max_sequences);
   return options;
+}
+
+// One pass, and others while one is left and `go_on` says so; with the GIL, which it gives away.
+// False if none is left.
+template <typename GoOn>
+bool run_passes(Batch& batch, const GoOn& go_on) {
+  refuse_within_constraint();
+  auto more = [&]() -> Result<bool> {
+    const nb::gil_scoped_release unlocked;
+    for (;;) {
+      const auto stepped = batch.step();
+      destroy_postponed();
+      if (!stepped || !*stepped || !go_on()) return stepped;
+    }
+  }();
+  batch.rethrow();
+  return value_of(std::move(more));
 }
 
 Error not_ended() {
@@ -210,19 +228,18 @@ Result<std::vector<Generation>> Batch::generations() const {
 void bind_batch(nb::module_& module) {
   nb::class_<Batch>(module, "Batch", "Prompts that share passes.")
       .def(
-          "step",
-          [](Batch& batch) {
-            refuse_within_constraint();
-            auto more = [&] {
-              const nb::gil_scoped_release unlocked;
-              auto stepped = batch.step();
-              destroy_postponed();
-              return stepped;
-            }();
-            batch.rethrow();
-            return value_of(std::move(more));
-          },
+          "step", [](Batch& batch) { return run_passes(batch, [] { return false; }); },
           "One pass; False if nothing is left to do.")
+      .def(
+          "steps",
+          [](Batch& batch) {
+            const auto began = std::chrono::steady_clock::now();
+            return run_passes(batch, [&] {
+              return std::chrono::steady_clock::now() - began < kTimeBetweenSignals;
+            });
+          },
+          "Passes without the GIL, until Python should look for signals; False if nothing is left "
+          "to do.")
       .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("take_text", &Batch::take_text)
       .def(

@@ -3,11 +3,15 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bindings/errors.h"
 #include "bindings/generation.h"
@@ -19,9 +23,33 @@
 namespace kakeya::python {
 namespace {
 
+// The lines that an engine has told, by any of its threads. These may hold locks of the engine, for
+// which one with the GIL may wait: so Python asks for the lines, and nothing calls Python.
+class Notes {
+ public:
+  void add(const std::string& line) {
+    const std::scoped_lock lock(mutex_);
+    if (lines_.size() == kMost) lines_.erase(lines_.begin());
+    lines_.push_back(line);
+  }
+  std::vector<std::string> lines() const {
+    const std::scoped_lock lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1000;  // a disk that fails may tell it for months
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
 // Loading cannot be ended: Ctrl-C, and what `on_progress` raises, count when it is over.
-std::shared_ptr<Engine> open_engine(const nb::dict& given, const nb::object& on_progress) {
+std::shared_ptr<Engine> open_engine(const nb::dict& given,
+                                    const nb::object& on_progress,
+                                    std::shared_ptr<Notes> notes) {
   EngineOptions options = engine_options(given);
+  options.on_note = [notes = std::move(notes)](const std::string& line) { notes->add(line); };
   Callbacks callbacks;
   if (!on_progress.is_none()) {
     options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -92,6 +120,9 @@ Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, cons
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  nb::class_<Notes>(module, "Notes", "What an engine told.")
+      .def(nb::init<>())
+      .def("lines", &Notes::lines);
   nb::class_<Engine>(module, "Engine", "A loaded model.")
       .def("embed", &embed,
            nb::sig(
@@ -135,8 +166,10 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
   module.def(
       "open_engine", &open_engine, nb::arg("options"), nb::arg("on_progress").none(),
+      nb::arg("notes"),
       nb::sig("def open_engine(options: collections.abc.Mapping[str, object], "
-              "on_progress: collections.abc.Callable[[int, int], object] | None) -> Engine"));
+              "on_progress: collections.abc.Callable[[int, int], object] | None, notes: Notes) -> "
+              "Engine"));
   module.def(
       "estimate", &estimate,
       nb::sig("def estimate(options: collections.abc.Mapping[str, object], /) -> dict[str, int]"));

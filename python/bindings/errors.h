@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -24,6 +25,9 @@ T value_of(Result<T>&& result) {
   if constexpr (!std::is_void_v<T>) return std::move(result).value();
 }
 
+// How long Ctrl-C may wait for a generation that calls nothing of Python's.
+inline constexpr std::chrono::milliseconds kTimeBetweenSignals(50);
+
 // Calls Python from within a pass, and keeps the first exception until the pass is over. The
 // thread that made it holds the GIL before and after the pass, not during it.
 class Callbacks {
@@ -41,7 +45,12 @@ class Callbacks {
       return false;
     }
   }
+  // Runs pending signal handlers alone, if they have not run for a while: the GIL may be with
+  // another thread, which gives it away every 5 ms.
   bool check_signals() {
+    const auto now = Clock::now();
+    if (now - checked_ < kTimeBetweenSignals) return true;
+    checked_ = now;
     return run([] { return true; });
   }
   // Throws what was raised, once: it holds the frames that it passes, which may hold this.
@@ -50,7 +59,10 @@ class Callbacks {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   std::exception_ptr raised_;
+  Clock::time_point checked_ = Clock::now();
 };
 
 void register_errors();

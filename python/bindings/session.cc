@@ -143,10 +143,9 @@ Generation PythonSession::generate(const GenerationWish& wish, const nb::object&
   const auto form = value_of(std::move(held));
   options.generate.constraint = wish.constraint ? wish.constraint.get() : form.get();
   const auto on_piece = [&](std::string_view piece) {
-    return callbacks.run([&] {
-      if (on_text.is_none()) return true;
-      return nb::cast<bool>(on_text(nb::str(piece.data(), piece.size())));
-    });
+    if (on_text.is_none()) return callbacks.check_signals();
+    return callbacks.run(
+        [&] { return nb::cast<bool>(on_text(nb::str(piece.data(), piece.size()))); });
   };
   options.generate.on_prefill = [&](std::int64_t, std::int64_t) { return on_piece({}); };
   const auto tokenizer = forms_->engine()->tokenizer();

@@ -1,6 +1,7 @@
 """The engine: a loaded model."""
 
 import asyncio
+import logging
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Unpack, cast
@@ -15,6 +16,7 @@ from kakeya._options import (AnyPath, ChatOptions, EmbeddingOptions, EngineOptio
 from kakeya._session import Session
 from kakeya._tools import Tool, ToolChoice, forced_by, names_of
 
+_LOG = logging.getLogger("kakeya")
 Ids = npt.NDArray[np.int32]
 _DEMO = pathlib.Path(__file__).parent / "share/kakeya/models/demo"
 
@@ -32,7 +34,10 @@ class Engine:
 
     def __init__(self, model: AnyPath | None = None, *, on_progress: Callable[[int, int], object] | None = None,
                  **options: Unpack[EngineOptions]) -> None:
-        self._core = _core.open_engine(_with_model(model, options), on_progress)
+        self._notes = _core.Notes()
+        self._core = _core.open_engine(_with_model(model, options), on_progress, self._notes)
+        for note in self.notes:
+            _LOG.warning(note)
         self._forms = _core.Forms(self._core)
 
     @staticmethod
@@ -43,7 +48,9 @@ class Engine:
     def chat(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
              **options: Unpack[GenerateOptions]) -> str:
         """The answer to a conversation, or to one message of the user."""
-        return "".join(self.stream(messages, thinking=thinking, **options))
+        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
+        _run(batch)
+        return batch.take_text()
 
     def stream(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
                **options: Unpack[GenerateOptions]) -> Iterator[str]:
@@ -142,6 +149,14 @@ class Engine:
         return self._core.draft_kind
 
     @property
+    def notes(self) -> list[str]:
+        """What is done without, a line each, oldest first, such as a cache that cannot be written.
+
+        Those of loading went to the log `kakeya`, too.
+        """
+        return self._notes.lines()
+
+    @property
     def memory_plan(self) -> str:
         """The default session as fit_memory made it, in words."""
         return self._core.memory_plan
@@ -178,7 +193,7 @@ class Engine:
 
 def _run(batch: _core.Batch) -> None:
     try:
-        while batch.step():
+        while batch.steps():
             pass
     finally:
         batch.stop()

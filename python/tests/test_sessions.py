@@ -118,3 +118,11 @@ def test_loading_says_how_far_it_is():
     assert seen[-1][0] == seen[-1][1] > 0
     with pytest.raises(ZeroDivisionError):
         kakeya.Engine(threads=1, pin_threads=False, on_progress=lambda done, total: 1 // 0)
+
+
+def test_an_engine_says_what_it_does_without(tmp_path, caplog):
+    (tmp_path / "file").write_text("not a folder")
+    engine = kakeya.Engine(threads=1, pin_threads=False, draft="none", weights_cache=tmp_path / "file")
+    assert [note.partition(":")[0] for note in engine.notes] == ["packed weights are not kept"]
+    assert caplog.messages == engine.notes and caplog.records[0].name == "kakeya"
+    assert kakeya.Engine(threads=1, pin_threads=False).notes == []

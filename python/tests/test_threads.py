@@ -62,6 +62,35 @@ def test_passes_run_without_the_lock_and_a_busy_session_is_refused(engine):
     assert refused > 10
 
 
+@pytest.mark.parametrize("way", ["chat", "session", "batch"])
+def test_a_thread_that_holds_the_lock_does_not_slow_passes(engine, way):
+    session = engine.session()
+    session.append(engine.encode("The cat"))
+    ways = {
+        "chat": lambda: engine.chat("x", max_tokens=60, **LONG),
+        "session": lambda: session.generate(max_tokens=60, **LONG),
+        "batch": lambda: engine.generate(["The cat"], max_tokens=60, **LONG),
+    }
+    ended = threading.Event()
+
+    def hold():
+        while not ended.is_set():
+            pass
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        sys.setswitchinterval(0.2)  # what taking the lock costs: 12 s, were it taken for each token
+        began = time.monotonic()
+        ways[way]()
+        assert time.monotonic() - began < 5
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()
+
+
 @pytest.mark.parametrize("way", ["chat", "generate", "stream"])
 def test_ctrl_c_ends_a_generation(way):
     child = subprocess.Popen([sys.executable, "-c", INTERRUPTED % way], stdout=subprocess.PIPE, text=True)
