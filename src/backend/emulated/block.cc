@@ -10,13 +10,12 @@
 namespace kakeya::emulated {
 namespace {
 
-thread_local Block* running_block = nullptr;
-
 // Sweeps over all threads for which a warp may have to wait.
 constexpr std::uint64_t kMostStarvedSweeps = 400;
 
 bool is_same(const Place& a, const Place& b) {
-  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+  if (a.line() != b.line()) return false;
+  return a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name();
 }
 
 std::string to_text(const Place& place) {
@@ -27,10 +26,6 @@ std::string to_text(const Place& place) {
 }
 
 }  // namespace
-
-Block* running() {
-  return running_block;
-}
 
 std::string Block::run(const Work& work,
                        std::int64_t block_x,
@@ -190,14 +185,7 @@ void Block::exchange(Place place, void* own, void (*combine)(void* const* lanes)
   combine(lanes);
 }
 
-Bounds Block::bounds_of(const void* address) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (at < last_bounds_.begin || at >= last_bounds_.end) last_bounds_ = memory_.bounds_of(address);
-  return last_bounds_;
-}
-
-void Block::check_not_early(const char* what, Place place) {
-  if (!threads_[static_cast<std::size_t>(current_)].is_early) return;
+void Block::refuse_early(const char* what, Place place) {
   fail(fmt::format("{} memory at {} before it has waited for the launches before it", what,
                    to_text(place)));
 }
@@ -212,8 +200,7 @@ bool WrittenMemory::meets(std::uintptr_t address, std::size_t bytes) {
   return found != units_.end() && *found * kUnitBytes < address + bytes;
 }
 
-void Block::check_old(const void* from, std::size_t bytes, Place place) {
-  if (!threads_[static_cast<std::size_t>(current_)].is_early) return;
+void Block::check_early(const void* from, std::size_t bytes, Place place) {
   if (!written_before_.meets(reinterpret_cast<std::uintptr_t>(from), bytes)) return;
   fail(fmt::format("reads at {} what the launch before has written, before it has waited for it",
                    to_text(place)));

@@ -97,7 +97,12 @@ class Block {
   // there what each of them gets.
   void exchange(Place place, void* own, void (*combine)(void* const* lanes));
 
-  Bounds bounds_of(const void* address);
+  Bounds bounds_of(const void* address) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    if (at < last_bounds_.begin || at >= last_bounds_.end)
+      last_bounds_ = memory_.bounds_of(address);
+    return last_bounds_;
+  }
   [[noreturn]] void refuse_access(const char* what,
                                   std::uintptr_t address,
                                   std::size_t bytes,
@@ -138,9 +143,13 @@ class Block {
     lets_early_ = lets_early_ || threads_[static_cast<std::size_t>(current_)].is_early;
   }
   // Fails while the thread is early.
-  void check_not_early(const char* what, Place place);
+  void check_not_early(const char* what, Place place) {
+    if (threads_[static_cast<std::size_t>(current_)].is_early) refuse_early(what, place);
+  }
   // Fails while the thread is early, if a launch has written there that may still run.
-  void check_old(const void* from, std::size_t bytes, Place place);
+  void check_old(const void* from, std::size_t bytes, Place place) {
+    if (threads_[static_cast<std::size_t>(current_)].is_early) check_early(from, bytes, place);
+  }
   void note_written(const void* address) {
     written_.note(reinterpret_cast<std::uintptr_t>(address));
   }
@@ -183,6 +192,8 @@ class Block {
   static constexpr int kWholeWarp = 1 << 16;  // readers: several of warp number thread - kWholeWarp
   static constexpr int kSeveralWarps = 1 << 20;
 
+  [[noreturn]] void refuse_early(const char* what, Place place);
+  void check_early(const void* from, std::size_t bytes, Place place);
   static void enter();
   void schedule(SequenceRng& random);
   void resume(int thread);
@@ -220,7 +231,11 @@ class Block {
   std::string failure_;
 };
 
+inline constinit thread_local Block* running_block = nullptr;
+
 // The block whose threads run on this thread of the host.
-Block* running();
+inline Block* running() {
+  return running_block;
+}
 
 }  // namespace kakeya::emulated
