@@ -47,7 +47,7 @@ std::byte* GuardedSpace::allocate(std::uint64_t bytes) {
   if (bytes > kAddresses - place) return nullptr;
   pieces_.emplace(place, bytes);
   used_ = std::max(used_, whole_pages(place + bytes));
-  protect(opened_ > 0);
+  protect(base_ + place, bytes, opened_ > 0);
   return base_ + place;
 }
 
@@ -61,14 +61,16 @@ void GuardedSpace::release(std::byte* memory, std::uint64_t bytes) {
 void GuardedSpace::upload(std::span<const std::byte> from, DevicePointer<std::byte> to) {
   if (from.empty()) return;
   KAKEYA_CHECK(holds(to.address(), from.size()) && !holds(from.data(), 1));
-  const Access access(*this);
+  const std::lock_guard lock(mutex_);
+  const Pages pages(*this, to.address(), from.size());
   std::memcpy(to.address(), from.data(), from.size());
 }
 
 void GuardedSpace::download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
   if (to.empty()) return;
   KAKEYA_CHECK(holds(from.address(), to.size()) && !holds(to.data(), 1));
-  const Access access(*this);
+  const std::lock_guard lock(mutex_);
+  const Pages pages(*this, from.address(), to.size());
   std::memcpy(to.data(), from.address(), to.size());
 }
 
@@ -77,14 +79,17 @@ void GuardedSpace::copy(DevicePointer<const std::byte> from,
                         std::uint64_t bytes) {
   if (bytes == 0) return;
   KAKEYA_CHECK(holds(from.address(), bytes) && holds(to.address(), bytes));
-  const Access access(*this);
+  const std::lock_guard lock(mutex_);
+  const Pages read(*this, from.address(), bytes);
+  const Pages written(*this, to.address(), bytes);
   std::memmove(to.address(), from.address(), bytes);
 }
 
 void GuardedSpace::fill(DevicePointer<std::byte> to, std::byte value, std::uint64_t bytes) {
   if (bytes == 0) return;
   KAKEYA_CHECK(holds(to.address(), bytes));
-  const Access access(*this);
+  const std::lock_guard lock(mutex_);
+  const Pages pages(*this, to.address(), bytes);
   std::memset(to.address(), static_cast<int>(value), bytes);
 }
 
@@ -112,17 +117,20 @@ bool GuardedSpace::holds(const void* memory, std::uint64_t bytes) const {
 
 void GuardedSpace::open() {
   const std::lock_guard lock(mutex_);
-  if (opened_++ == 0) protect(true);
+  if (opened_++ == 0) protect(base_, used_, true);
 }
 
 void GuardedSpace::close() {
   const std::lock_guard lock(mutex_);
-  if (--opened_ == 0) protect(false);
+  if (--opened_ == 0) protect(base_, used_, false);
 }
 
-void GuardedSpace::protect(bool accessible) {
-  if (used_ == 0) return;
-  KAKEYA_CHECK(::mprotect(base_, used_, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+void GuardedSpace::protect(const void* memory, std::uint64_t bytes, bool accessible) {
+  if (bytes == 0) return;
+  const auto place = static_cast<std::uint64_t>(static_cast<const std::byte*>(memory) - base_);
+  const std::uint64_t begin = place / kGuardPage * kGuardPage;
+  KAKEYA_CHECK(::mprotect(base_ + begin, whole_pages(place + bytes) - begin,
+                          accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
 }
 
 }  // namespace kakeya::guarded

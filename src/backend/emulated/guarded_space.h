@@ -54,8 +54,28 @@ class GuardedSpace final : public MemorySpace {
   explicit GuardedSpace(std::byte* base) : base_(base) {}
   void open();
   void close();
-  // Makes everything that was ever allocated accessible or not.
-  void protect(bool accessible);
+  // Makes the pages of these bytes accessible or not.
+  void protect(const void* memory, std::uint64_t bytes, bool accessible);
+
+  // The pages of some bytes are accessible as long as it lives, under the lock: to open all for
+  // each transfer takes several times as long as the transfer.
+  class Pages {
+   public:
+    Pages(GuardedSpace& space, const void* memory, std::uint64_t bytes)
+        : space_(space), memory_(memory), bytes_(bytes) {
+      if (space_.opened_ == 0) space_.protect(memory_, bytes_, true);
+    }
+    ~Pages() {
+      if (space_.opened_ == 0) space_.protect(memory_, bytes_, false);
+    }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+
+   private:
+    GuardedSpace& space_;
+    const void* const memory_;
+    const std::uint64_t bytes_;
+  };
 
   std::byte* const base_;
   mutable std::mutex mutex_;                       // of what follows

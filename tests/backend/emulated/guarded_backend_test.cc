@@ -66,6 +66,29 @@ TEST_F(GuardedBackend, IsAFaultForTheHostToTouch) {
   EXPECT_DEATH(static_cast<void>(*buffer.as<volatile float>()), "");
 }
 
+// A transfer opens its own pages alone, here several, and closes them all.
+TEST_F(GuardedBackend, IsAFaultBehindATransfer) {
+  constexpr std::size_t kFloats = 5000;
+  const Buffer from = allocate(kFloats);
+  const Buffer to = allocate(kFloats);
+  std::vector<float> values(kFloats, 1.0F);
+  const auto expect_faults = [&] {
+    for (const Buffer* buffer : {&from, &to}) {
+      for (const std::size_t i : {std::size_t{0}, kFloats - 1}) {
+        EXPECT_DEATH(static_cast<void>(buffer->as<volatile float>()[i]), "") << i;
+      }
+    }
+  };
+  upload(space(), std::span<const float>(values), from.device<float>());
+  expect_faults();
+  space().copy(from.device<std::byte>(), to.device<std::byte>(), kFloats * sizeof(float));
+  expect_faults();
+  download(space(), DevicePointer<const float>(to.device<float>()), std::span(values));
+  expect_faults();
+  space().fill(to.device<std::byte>(), std::byte{0}, kFloats * sizeof(float));
+  expect_faults();
+}
+
 TEST_F(GuardedBackend, RefusesHostMemoryInOperations) {
   const Buffer buffer = allocate(8);
   std::vector<float> host(8);
