@@ -295,9 +295,9 @@ std::size_t Sampler::top_candidates(std::size_t available, std::size_t wanted) {
   wanted = std::min(wanted, available);
   const auto middle = begin + static_cast<std::ptrdiff_t>(wanted);
   if (wanted < available) {
-    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), is_better);
+    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), IsBetter());
   }
-  std::sort(begin, middle, is_better);
+  std::sort(begin, middle, IsBetter());
   return wanted;
 }
 

@@ -32,8 +32,10 @@ struct TokenLogit {
   float logit;
 };
 // Larger; of equal ones the lower id. No function, which algorithms would call through a pointer.
-inline constexpr auto is_better = [](const TokenLogit& a, const TokenLogit& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+struct IsBetter {
+  bool operator()(const TokenLogit& a, const TokenLogit& b) const {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  }
 };
 
 // The largest logits of a row, for whoever need not see the others.

@@ -38,7 +38,7 @@ std::optional<TokenId> Sampler::choose(const LargestLogits& largest,
   std::size_t count = keep_allowed(largest.listed, *masked);
   const std::span kept = candidates_.first(count);
   if (kept.empty()) return std::nullopt;
-  TokenLogit best = *std::ranges::min_element(kept, is_better);
+  TokenLogit best = *std::ranges::min_element(kept, IsBetter());
   // One that is not listed is no larger than `others`: nothing that is left to do raises it.
   if (!(best.logit > largest.others)) return std::nullopt;
   const float temperature = options_.temperature;

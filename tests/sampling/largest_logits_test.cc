@@ -51,7 +51,7 @@ class LargestLogitsTest : public testing::Test {
       for (std::size_t i = bin; i < row.size(); i += kBins) {
         of_bin.push_back({static_cast<TokenId>(i), row[i]});
       }
-      std::ranges::sort(of_bin, is_better);
+      std::ranges::sort(of_bin, IsBetter());
       others = std::max(others, of_bin[kOfBin].logit);
       // A device may list whichever it likes of equal ones.
       if (of_bin[kOfBin - 1].logit == of_bin[kOfBin].logit) {
