@@ -87,7 +87,7 @@ inline std::vector<Configuration> all_configurations() {
 
 inline ExecutorPlan roomy_plan() {
   ExecutorPlan plan;
-  plan.max_rows = 64;
+  plan.max_rows = 80;
   plan.max_sequences = 8;
   plan.max_matmul_width = 3000;
   plan.max_query_width = 4096;

@@ -95,6 +95,20 @@ constexpr std::int64_t kPartialsTogether = 64;
 // Blocks that keep a card busy.
 constexpr std::int64_t kEnoughBlocks = 256;
 
+// Parts of some size, for so many of which there are blocks where rows will see more with each
+// pass, that some passes have the same launches: a multiple of kPartsAtOnce. Behind a window rows
+// see as much as before, whose parts are one more where it lies across them.
+constexpr std::int64_t kPartsAtOnce = 8;
+std::int64_t parts_with_blocks(const device::AttentionParams& p, int parts, int size) {
+  const std::int64_t rounded = (parts + kPartsAtOnce - 1) / kPartsAtOnce * kPartsAtOnce;
+  if (p.window == 0 && p.kept == 0) return rounded;
+  const std::int64_t reach =
+      p.window == 0 || p.kept == 0 ? p.window + p.kept : std::min(p.window, p.kept);
+  const std::int64_t most = (reach + p.rows - 3 + size) / size + 1;
+  const std::int64_t sinks = (p.cache.sink + size - 1) / size;
+  return std::max<std::int64_t>(parts, std::min(rounded, most + sinks));
+}
+
 }  // namespace
 
 void CudaExecutor::begin(const Batch& batch) {
@@ -245,13 +259,21 @@ void CudaExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t l
   store_prepared(prepared, keys, values);
 }
 
+// Where the rows of an attention are, which the device reads by itself.
+template <typename Int>
+device::RowPositions<Int> CudaExecutor::row_positions(const device::AttentionParams& p) const {
+  return {p,
+          static_cast<Int>(batch().positions[static_cast<std::size_t>(p.positions - positions_)])};
+}
+
 // The most spans that one of the rows sees.
 std::int64_t CudaExecutor::most_spans(const device::AttentionParams& p,
                                       std::int64_t rows,
-                                      bool restored) {
+                                      bool restored) const {
   std::int64_t most = 1;
+  const auto at = row_positions<std::int64_t>(p);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const device::Seen seen = device::seen_by(p, p.first_position + row);
+    const device::Seen seen = device::seen_by(p, at, at.first + row);
     most = std::max(most, device::chunks_of(restored ? device::with_restored(seen) : seen).spans());
   }
   return most;
@@ -293,7 +315,8 @@ void CudaExecutor::attend(device::AttentionParams p,
     }
     p.queries += count * width;
     p.out += count * width;
-    p.first_position += count;
+    p.positions += count;
+    p.first_row += count;
   }
 }
 
@@ -312,20 +335,24 @@ void CudaExecutor::choose_parts(device::AttentionParams& p, std::int64_t tiles) 
   p.spans = 1;
   const std::int64_t part_size = p.rows * p.num_heads * (p.cache.head_dim + 2);
   const std::int64_t room = num_partials_ / part_size;
-  const device::SeenBy<int> seen = device::seen_by_all(p);
+  const device::SeenBy<int> seen = device::seen_by_all(p, row_positions<int>(p));
   const auto together =
       static_cast<std::int64_t>(std::min(batch().segments.size(), most_together(p.cache)));
+  std::int64_t before = 1;
   for (const int size : {device::kTensorSpan, device::kChunk}) {
-    if (together * tiles * p.cache.num_kv_heads * p.spans >= kEnoughBlocks) return;
-    const std::int64_t parts = device::chunks_of(seen, size).count;
+    if (together * tiles * p.cache.num_kv_heads * before >= kEnoughBlocks) return;
+    const int parts = device::chunks_of(seen, size).count;
     const bool is_only_part = batch().segments.size() > 1 && most_together(p.cache) > 1 &&
                               parts == 1 && size == device::kTensorSpan;
-    if ((parts <= p.spans && !is_only_part) || parts > room) return;
-    if (tiles * parts > Driver::kMostBlocksY) return;
-    if (size == device::kChunk && parts > device::kJoinedParts) return;
-    if (size == device::kChunk && parts > share_of_partials() / part_size) return;
+    if (parts <= before && !is_only_part) return;
+    std::int64_t most = std::min(room, Driver::kMostBlocksY / tiles);
+    if (size == device::kChunk) {
+      most = std::min<std::int64_t>({most, device::kJoinedParts, share_of_partials() / part_size});
+    }
+    if (parts > most) return;
     p.part_positions = size;
-    p.spans = parts;
+    p.spans = std::min(most, parts_with_blocks(p, parts, size));
+    before = parts;
   }
 }
 
@@ -396,7 +423,7 @@ void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p,
   std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
   if (tiles_of(p, rows) * p.cache.num_kv_heads < kEnoughBlocks) {
     p.rows = rows;
-    const device::SeenBy<int> seen = device::seen_by_all(p);
+    const device::SeenBy<int> seen = device::seen_by_all(p, row_positions<int>(p));
     const std::int64_t spans = device::chunks_of(seen, device::kTensorSpan).count;
     const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
     if (room > 0) most = std::min(most, room);
@@ -414,7 +441,8 @@ void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p,
     }
     p.queries += p.rows * width;
     p.out += p.rows * width;
-    p.first_position += p.rows;
+    p.positions += p.rows;
+    p.first_row += p.rows;
   }
 }
 
@@ -422,6 +450,7 @@ void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
                              Rows out) {
+  upload_inputs();
   sequences_.clear();
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
@@ -432,9 +461,9 @@ void CudaExecutor::attention(ConstRows queries,
     const device::AttentionParams parameters = {
         .queries = input.queries.data.address(),
         .num_heads = queries.width / input.layer.rows.head_dim,
-        .first_position = input.first_position,
-        .stored_end = input.first_position,
-        .block_end = input.block_end,
+        .positions = positions_ + batch().segments[s].first_row,
+        .first_row = 0,
+        .block_rows = settings.bidirectional ? input.queries.count : 0,
         .window = input.layer.window,
         .kept = input.layer.kept,
         .scale = settings.scale,

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/block_tables.h"
 #include "backend/cuda/cuda_matrix.h"
+#include "backend/cuda/device/attention.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/fuse.h"
 
@@ -171,9 +172,9 @@ class CudaExecutor final : public Executor {
                     const Segment& segment,
                     const device::CachedRows& cache);
   void store_prepared(PreparedRows& prepared, ConstRows keys, ConstRows values);
-  static std::int64_t most_spans(const device::AttentionParams& p,
-                                 std::int64_t rows,
-                                 bool restored);
+  template <typename Int>
+  device::RowPositions<Int> row_positions(const device::AttentionParams& p) const;
+  std::int64_t most_spans(const device::AttentionParams& p, std::int64_t rows, bool restored) const;
   // Attention of `rows` rows of a segment; `restored` is null where nothing is.
   void attend(device::AttentionParams p,
               std::int64_t rows,

@@ -50,7 +50,7 @@ class Fusion {
     fused.places.assign(launches_.size(), SIZE_MAX);
     for (const Group& group : groups_) {
       const std::size_t first = group.members.front();
-      if (changes_each_pass(launches_, first)) fused.places[first] = fused.launches.size();
+      if (may_change_alone(launches_, first)) fused.places[first] = fused.launches.size();
       write(group, fused.launches);
     }
     return fused;

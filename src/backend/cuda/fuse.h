@@ -22,13 +22,13 @@ namespace kakeya::cuda {
 // The launches of a pass of `rows` rows, fused. Others stay.
 struct FusedLaunches {
   LaunchList launches;
-  // Where each of the unfused ones stands that changes_each_pass(); SIZE_MAX for all others.
+  // Where each of the unfused ones stands that may_change_alone(); SIZE_MAX for all others.
   std::vector<std::size_t> places;
 };
 FusedLaunches fuse(const LaunchList& launches, std::int64_t rows);
 
-// Fused lists that are kept, since passes of one kind have the same launches but for those that
-// change each pass, as attention.
+// Fused lists that are kept, since passes of one kind have the same launches, but for attention
+// that needs more blocks.
 class FusedLists {
  public:
   // The fused launches; valid until the next call.
@@ -46,7 +46,7 @@ class FusedLists {
   };
   static constexpr std::size_t kMostKept = 24;
 
-  // Brings those up to date that change each pass. False if others differ, or what they touch.
+  // Brings those up to date that may change alone. False if others differ, or what they touch.
   static bool renew(Kept& kept, const LaunchList& launches);
 
   std::vector<Kept> kept_;

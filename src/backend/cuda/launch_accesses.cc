@@ -133,6 +133,7 @@ class Collector {
   // The three kinds of kernels of tensor_attention.h: those that make all of it, parts, and the sum
   // of parts.
   void of_attention(const device::AttentionParams& p, bool makes_parts, bool joins) {
+    reads(p.positions, p.rows);
     const std::int64_t size = p.rows * p.num_heads * p.cache.head_dim;
     if (joins) {
       reads(p.partials, p.room);
@@ -335,17 +336,17 @@ void LaunchAccesses::add(const LaunchAccesses& other) {
   all_.insert(all_.end(), other.all_.begin(), other.all_.end());
 }
 
-bool changes_each_pass(const LaunchList& launches, std::size_t i) {
+bool may_change_alone(const LaunchList& launches, std::size_t i) {
   return is_tensor_attention(launches.kernel(i)) || !LaunchAccesses(launches, i).is_known();
 }
 
 namespace {
 
 bool have_equal_accesses(const device::AttentionParams& one, const device::AttentionParams& other) {
-  return one.queries == other.queries && one.out == other.out && one.partials == other.partials &&
-         one.rows == other.rows && one.room == other.room && one.num_heads == other.num_heads &&
-         one.cache.keys == other.cache.keys && one.cache.values == other.cache.values &&
-         one.cache.head_dim == other.cache.head_dim;
+  return one.queries == other.queries && one.positions == other.positions && one.out == other.out &&
+         one.partials == other.partials && one.rows == other.rows && one.room == other.room &&
+         one.num_heads == other.num_heads && one.cache.keys == other.cache.keys &&
+         one.cache.values == other.cache.values && one.cache.head_dim == other.cache.head_dim;
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ class LaunchAccesses {
   std::vector<Access> all_;
 };
 
-// True if the parameters of a launch change from pass to pass, but not what it touches: attention
-// looks at other rows of a cache, and nobody knows of others anyway.
-bool changes_each_pass(const LaunchList& launches, std::size_t i);
-// True if launch i of both lists, which are of the same kernel and change each pass, touches the
+// True if the parameters of a launch may change while it touches what it did: attention has more
+// blocks as its rows see more, and nobody knows of others anyway.
+bool may_change_alone(const LaunchList& launches, std::size_t i);
+// True if launch i of both lists, which are of the same kernel and may change alone, touches the
 // same memory.
 bool have_equal_accesses(const LaunchList& a, const LaunchList& b, std::size_t i);
 

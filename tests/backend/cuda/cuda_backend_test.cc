@@ -224,6 +224,7 @@ struct Calls {
   std::int64_t pageable = 0;
   std::int64_t waits = 0;
   std::int64_t copies = 0;
+  std::int64_t changes = 0;  // of graphs
 
   bool operator==(const Calls&) const = default;
 };
@@ -232,7 +233,7 @@ std::ostream& operator<<(std::ostream& out, const Calls& calls) {
   return out << calls.graphs << " graphs, " << calls.launches << " launches, " << calls.uploads
              << " uploads, " << calls.downloads << " downloads, " << calls.pageable
              << " pageable copies, " << calls.waits << " waits, " << calls.copies
-             << " copies within the card";
+             << " copies within the card, " << calls.changes << " changes of graphs";
 }
 
 Calls calls_between(const fake::Record& before, const fake::Record& now) {
@@ -242,7 +243,8 @@ Calls calls_between(const fake::Record& before, const fake::Record& now) {
           .downloads = now.downloads - before.downloads,
           .pageable = now.pageable - before.pageable,
           .waits = now.waits - before.waits,
-          .copies = now.copies - before.copies};
+          .copies = now.copies - before.copies,
+          .changes = now.set_nodes - before.set_nodes};
 }
 
 // The calls of the rounds behind the first three, in which graphs are made.
@@ -270,7 +272,8 @@ std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_l
   return rounds;
 }
 
-// Positions and ids go up, lists of the largest logits come down, and nobody waits but at the end.
+// Positions and ids go up, lists of the largest logits come down, nobody waits but at the end, and
+// graphs stay as they are.
 // A copy keeps rows that the drafter will read.
 TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
   const Calls pass = {
@@ -312,9 +315,9 @@ TEST_F(CudaDriver, DecodesSequencesTogetherAsTheEmulatorDoesAlone) {
   }
 }
 
-// Parameters of attention change, of its parts and their sum, and nothing else: neither does a
-// batch change its order from step to step, nor the place of its tables.
-TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
+// A batch does not change its order from step to step, nor the place of its tables, and attention
+// finds its positions by itself.
+TEST_F(CudaDriver, PassesOfTheSameSequencesHaveTheSameGraph) {
   const auto engine = open_on_card(demo_options(64, 16)).value();
   const auto scheduler = engine->create_scheduler({.max_sequences = 2}).value();
   for (std::uint64_t i = 0; i < 2; ++i) {
@@ -322,20 +325,16 @@ TEST_F(CudaDriver, PassesOfTheSameSequencesDifferInAttentionAlone) {
     request.generate = {.max_tokens = 9, .draft_length = 0, .ignore_model_stop_ids = true};
     ASSERT_OK(scheduler->add(std::move(request)));
   }
-  const std::int64_t layers = engine->config().num_hidden_layers;
   fake::Record before = record();
   std::vector<Calls> steps;
-  std::vector<std::int64_t> changes;
   for (int step = 0; step < 6; ++step) {
     ASSERT_TRUE(scheduler->step().value());
     steps.push_back(calls_between(before, record()));
-    changes.push_back(record().set_nodes - before.set_nodes);
     before = record();
   }
   const Calls pass = {
       .graphs = 1, .launches = 0, .uploads = 1, .downloads = 1, .waits = 1, .copies = 2};
   EXPECT_THAT(std::span(steps).last(2), Each(pass));
-  EXPECT_THAT(std::span(changes).last(2), Each(2 * layers));
 }
 
 // One after the other, each by itself: the tables of one take the place of the other's.
@@ -346,14 +345,13 @@ TEST_F(CudaDriver, SequencesThatTakeTurnsHaveTheSameGraphs) {
     sessions.push_back(engine->create_session().value());
     ASSERT_OK(sessions.back()->append(test::random_ids(3, i)));
   }
-  const std::int64_t layers = engine->config().num_hidden_layers;
   for (int turn = 0; turn < 6; ++turn) {
     const fake::Record before = record();
     ASSERT_OK(sessions[static_cast<std::size_t>(turn) % 2]->generate(
         {.max_tokens = 1, .draft_length = 0, .ignore_model_stop_ids = true}));
     if (turn < 4) continue;
     EXPECT_EQ(record().graph_launches - before.graph_launches, 1) << turn;
-    EXPECT_LE(record().set_nodes - before.set_nodes, layers) << turn;
+    EXPECT_EQ(record().set_nodes, before.set_nodes) << turn;
   }
 }
 

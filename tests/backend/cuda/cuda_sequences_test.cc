@@ -197,6 +197,21 @@ TEST_F(CudaSequences, TakeWholePartsFirstWhereTheyAreAlike) {
   }
 }
 
+// As many blocks do for a while, so that a graph of the passes can stay.
+TEST_F(CudaSequences, HaveTheSameBlocksWhileTheyGrow) {
+  const auto blocks = [&](std::int64_t window, Position first) {
+    run({.window = window}, {{first, 1}}, 0, 1);
+    EXPECT_EQ(names_of(driver_->ran), "store store tensor_attention_part join_attention_parts");
+    return driver_->ran.shape(2).blocks_y;
+  };
+  EXPECT_EQ(blocks(0, 512), 16);
+  EXPECT_EQ(blocks(0, 1023), 16);
+  EXPECT_EQ(blocks(0, 1024), 24);
+  // Ten parts or eleven, as the window lies.
+  for (const Position first : {639, 640, 663, 700, 1500})
+    EXPECT_EQ(blocks(600, first), 11) << first;
+}
+
 // More parts of what is seen lie in the same room, and touch no other memory: what was fused stays.
 TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
   const auto attend_from = [&](Position first) {
@@ -206,7 +221,7 @@ TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
   };
   const device::ManyAttentionsParams before = attend_from(600);
   const LaunchList list = driver_->ran;
-  const device::ManyAttentionsParams after = attend_from(664);
+  const device::ManyAttentionsParams after = attend_from(664 + 7 * 64);
   device::ManyAttentionsParams grown = before;
   for (std::int64_t s = 0; s < before.count; ++s) {
     EXPECT_LT(before.sequences[s].spans, after.sequences[s].spans);

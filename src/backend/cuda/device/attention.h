@@ -43,16 +43,36 @@ KAKEYA_DEVICE Int larger(Int a, Int b) {
   return a > b ? a : b;
 }
 
+// Where the rows of an attention are.
 template <typename Int>
-KAKEYA_DEVICE SeenBy<Int> seen_by(const AttentionParams& p, Int position) {
+struct RowPositions {
+  Int first;
+  Int stored_end;  // rows before it have been there since before the pass
+  Int block_end;   // each row sees those before it; 0: those up to itself
+
+  KAKEYA_DEVICE RowPositions(const AttentionParams& p, Int first_position)
+      : first(first_position),
+        stored_end(first_position - static_cast<Int>(p.first_row)),
+        block_end(p.block_rows == 0 ? 0 : stored_end + static_cast<Int>(p.block_rows)) {}
+};
+// Also before a launch has waited: no launch of a pass writes positions.
+template <typename Int>
+KAKEYA_DEVICE RowPositions<Int> row_positions(const AttentionParams& p) {
+  const dev::Global<const std::int64_t> positions(p.positions);
+  return {p, static_cast<Int>(positions.load_fresh(0))};
+}
+
+template <typename Int>
+KAKEYA_DEVICE SeenBy<Int> seen_by(const AttentionParams& p,
+                                  const RowPositions<Int>& at,
+                                  Int position) {
   const auto window = static_cast<Int>(p.window);
   const auto kept = static_cast<Int>(p.kept);
   const auto sinks = static_cast<Int>(p.cache.sink);
   const Int first = window == 0 ? 0 : larger<Int>(0, position - window + 1);
   const Int begin = kept == 0 ? first : larger<Int>(first, position - kept + 1);
   const Int sink = sinks < begin ? sinks : begin;
-  return {first, larger(first, sink), begin,
-          larger<Int>(position + 1, static_cast<Int>(p.block_end))};
+  return {first, larger(first, sink), begin, larger<Int>(position + 1, at.block_end)};
 }
 
 // Positions from `first` on; for each that is not seen the last one that is.
@@ -413,7 +433,8 @@ KAKEYA_DEVICE StoredRows<kStored> stored_rows(const AttentionParams& p) {
 template <Stored kStored>
 KAKEYA_DEVICE void attend_stored(const AttentionParams& p) {
   const std::int64_t row = dev::block_y() / p.spans;
-  attend(p, stored_rows<kStored>(p), seen_by(p, p.first_position + row), row);
+  const auto at = row_positions<std::int64_t>(p);
+  attend(p, stored_rows<kStored>(p), seen_by(p, at, at.first + row), row);
 }
 
 // The attention over keys and values of bf16.
@@ -433,7 +454,8 @@ KAKEYA_DEVICE void coded_attention(const AttentionParams& p) {
 
 // Joins the spans behind any of them with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void attention_spans(const AttentionParams& p) {
-  add_spans(p, stored_rows<Stored::kAnyType>(p), seen_by(p, p.first_position + dev::block_y()));
+  const auto at = row_positions<std::int64_t>(p);
+  add_spans(p, stored_rows<Stored::kAnyType>(p), seen_by(p, at, at.first + dev::block_y()));
 }
 
 }  // namespace kakeya::cuda::device

@@ -51,21 +51,23 @@ struct Powers {
   }
 };
 
-// All that rows at positions from `first` to `last` see together.
-KAKEYA_DEVICE SeenBy<int> seen_by_all(const AttentionParams& p, int first, int last) {
-  const SeenBy<int> low = seen_by(p, first);
-  const SeenBy<int> high = seen_by(p, last);
+// All that rows from `first` to `last` see together.
+KAKEYA_DEVICE SeenBy<int> seen_by_all(const AttentionParams& p,
+                                      const RowPositions<int>& at,
+                                      int first,
+                                      int last) {
+  const SeenBy<int> low = seen_by(p, at, at.first + first);
+  const SeenBy<int> high = seen_by(p, at, at.first + last);
   const auto sinks = static_cast<int>(p.cache.sink);
   const int sink = sinks < high.begin ? sinks : high.begin;
   return {low.sink_begin, larger(low.sink_begin, sink), low.begin, high.end};
 }
 // All that the rows of an attention see together, and its parts.
-KAKEYA_DEVICE SeenBy<int> seen_by_all(const AttentionParams& p) {
-  const auto first = static_cast<int>(p.first_position);
-  return seen_by_all(p, first, first + static_cast<int>(p.rows) - 1);
+KAKEYA_DEVICE SeenBy<int> seen_by_all(const AttentionParams& p, const RowPositions<int>& at) {
+  return seen_by_all(p, at, 0, static_cast<int>(p.rows) - 1);
 }
-KAKEYA_DEVICE ChunksOf<int> parts_of(const AttentionParams& p) {
-  const SeenBy<int> seen = seen_by_all(p);
+KAKEYA_DEVICE ChunksOf<int> parts_of(const AttentionParams& p, const RowPositions<int>& at) {
+  const SeenBy<int> seen = seen_by_all(p, at);
   // Constants: a card divides by them at once.
   return p.part_positions == kChunk ? chunks_of(seen, kChunk) : chunks_of(seen, kTensorSpan);
 }
@@ -262,7 +264,7 @@ struct JoinedSums {
 };
 
 // Brings the parts of a row together, in blocks of heads * head_dim / 32; it is `rounded_row` of
-// the rows that are rounded.
+// the rows that are rounded. The next launch may start behind the wait for the launches before.
 KAKEYA_DEVICE void join_parts(const AttentionParams& p,
                               int row,
                               const RoundParams& rounded,
@@ -271,8 +273,10 @@ KAKEYA_DEVICE void join_parts(const AttentionParams& p,
   const auto block = static_cast<int>(dev::block_x());
   const int head = block / slices;
   const int column = block % slices * kJoinedColumns;
-  const PartJoiner joiner = {
-      p, row, head, column, seen_by(p, static_cast<int>(p.first_position) + row), parts_of(p)};
+  const auto at = row_positions<int>(p);
+  const PartJoiner joiner = {p, row, head, column, seen_by(p, at, at.first + row), parts_of(p, at)};
+  dev::wait_for_previous();
+  dev::let_next_start();
   float carried = minus_infinity();
   JoinedSums sums;
   for (int begin = 0; begin < joiner.parts.count; begin += kJoinedParts) {

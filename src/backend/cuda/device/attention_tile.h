@@ -49,6 +49,7 @@ KAKEYA_DEVICE int fragment_element(int i) {
 // The 16 queries of a block.
 struct QueryTile {
   const AttentionParams& p;
+  RowPositions<int> at;
   int kv_head;
   int group;    // heads of the kv head
   int first;    // of the tile, of the queries of the kv head
@@ -63,22 +64,28 @@ struct QueryTile {
   }
   // Nothing, where there is no query.
   KAKEYA_DEVICE SeenBy<int> seen(int i) const {
-    SeenBy<int> seen = seen_by(p, static_cast<int>(p.first_position) + row(i));
+    SeenBy<int> seen = seen_by(p, at, at.first + row(i));
     if (!has(i)) seen.end = seen.sink_end = 0;
     return seen;
   }
   KAKEYA_DEVICE SeenBy<int> seen_by_some() const {
     const int last = first + kTileQueries < queries ? kTileQueries - 1 : queries - 1 - first;
-    const auto position = static_cast<int>(p.first_position);
-    return seen_by_all(p, position + row(0), position + row(last));
+    return seen_by_all(p, at, row(0), row(last));
   }
 };
 
 // Block (kv head, tile * parts + part), in the second of these numbers.
-KAKEYA_DEVICE QueryTile query_tile(const AttentionParams& p, int parts, int block) {
+KAKEYA_DEVICE QueryTile query_tile(const AttentionParams& p,
+                                   const RowPositions<int>& at,
+                                   int parts,
+                                   int block) {
   const int group = static_cast<int>(p.num_heads) / static_cast<int>(p.cache.num_kv_heads);
   const int tile = block / parts;
-  return {p, static_cast<int>(dev::block_x()), group, tile * kTileQueries,
+  return {p,
+          at,
+          static_cast<int>(dev::block_x()),
+          group,
+          tile * kTileQueries,
           static_cast<int>(p.rows) * group};
 }
 

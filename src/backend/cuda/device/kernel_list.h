@@ -44,10 +44,10 @@
   EARLY(tensor_attention_part, AttentionParams)                 \
   EARLY(wide_tensor_attention_part, AttentionParams)            \
   EARLY(tensor_one_vector_part, AttentionParams)                \
-  KERNEL(join_attention_parts, AttentionParams)                 \
+  EARLY(join_attention_parts, AttentionParams)                  \
   EARLY(tensor_parts_of_many, ManyAttentionsParams)             \
   EARLY(one_vector_parts_of_many, ManyAttentionsParams)         \
-  KERNEL(join_parts_of_many, ManyAttentionsParams)              \
+  EARLY(join_parts_of_many, ManyAttentionsParams)               \
   KERNEL(restored_attention, RestoredAttentionParams)           \
   KERNEL(restored_attention_spans, RestoredAttentionParams)     \
   WIDE(route, RouteParams)                                      \

@@ -185,12 +185,14 @@ struct StoreParams {
   bool are_keys;  // else values
   bool unused[7];
 };
+// Positions are read where the pass has them: what differs from pass to pass is no parameter, so
+// that graphs need not change.
 struct AttentionParams {
   const float* queries;  // [count, H * E]
   std::int64_t num_heads;
-  std::int64_t first_position;
-  std::int64_t stored_end;  // rows before it have been there since before the pass
-  std::int64_t block_end;
+  const std::int64_t* positions;  // [rows], one behind the other
+  std::int64_t first_row;         // of the rows of its sequence in the pass
+  std::int64_t block_rows;        // of the pass, all of which each row sees; 0: those up to itself
   std::int64_t window;
   std::int64_t kept;
   float scale;
@@ -201,9 +203,11 @@ struct AttentionParams {
   std::int64_t num_frequencies;
   CachedRows cache;
   std::int64_t rows;
-  std::int64_t spans;  // at most: of what a row sees; of tensor_attention.h: parts of what all see
-  float* partials;     // [rows, H, spans, 2 + E]
-  std::int64_t room;   // floats that nobody else has, from there on; of tensor_attention.h
+  // At most: of what a row sees; of tensor_attention.h: parts of what all see. Those that there are
+  // not have blocks, too.
+  std::int64_t spans;
+  float* partials;    // [rows, H, spans, 2 + E]
+  std::int64_t room;  // floats that nobody else has, from there on; of tensor_attention.h
   float* out;
   RoundParams rounded;  // of all of `out`, made by join_attention_parts(); codes null: nothing
 };

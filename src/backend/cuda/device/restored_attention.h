@@ -146,13 +146,15 @@ KAKEYA_DEVICE RestoringRows restoring_rows(const RestoredAttentionParams& p, con
 // Grid: heads, rows * spans.
 KAKEYA_DEVICE void restored_attention(const RestoredAttentionParams& p) {
   const std::int64_t row = dev::block_y() / p.attention.spans;
-  const Seen seen = seen_by(p.attention, p.attention.first_position + row);
+  const auto at = row_positions<std::int64_t>(p.attention);
+  const Seen seen = seen_by(p.attention, at, at.first + row);
   attend(p.attention, restoring_rows(p, seen), with_restored(seen), row);
 }
 
 // Joins the spans behind restored_attention() with more than one span. Grid: heads, rows.
 KAKEYA_DEVICE void restored_attention_spans(const RestoredAttentionParams& p) {
-  const Seen seen = seen_by(p.attention, p.attention.first_position + dev::block_y());
+  const auto at = row_positions<std::int64_t>(p.attention);
+  const Seen seen = seen_by(p.attention, at, at.first + dev::block_y());
   add_spans(p.attention, restoring_rows(p, seen), with_restored(seen));
 }
 

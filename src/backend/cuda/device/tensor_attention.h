@@ -160,7 +160,7 @@ class AttentionTile {
     const bool is_key = !kOneVector && i < kChunk;
     const std::uint64_t address = vector_address(p_.cache, is_key ? p_.cache.keys : p_.cache.values,
                                                  position, tile_.kv_head, early);
-    const std::uint32_t is_new = position < p_.stored_end ? 0 : 1;
+    const std::uint32_t is_new = position < tile_.at.stored_end ? 0 : 1;
     addresses.store(2 * i, static_cast<std::uint32_t>(address) | is_new);
     addresses.store(2 * i + 1, static_cast<std::uint32_t>(address >> 32));
   }
@@ -411,8 +411,9 @@ KAKEYA_DEVICE void add_chunks(Tile& tile, int position, int end, int begun = -1)
 
 template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_in_tiles(const AttentionParams& p) {
-  AttentionTile<kOneVector, kMostElements> tile(p,
-                                                query_tile(p, 1, static_cast<int>(dev::block_y())));
+  const QueryTile queries =
+      query_tile(p, row_positions<int>(p), 1, static_cast<int>(dev::block_y()));
+  AttentionTile<kOneVector, kMostElements> tile(p, queries);
   const SeenBy<int>& seen = tile.seen();
   tile.load_queries();
   Powers all;
@@ -431,9 +432,10 @@ template <bool kOneVector, int kMostElements>
 KAKEYA_DEVICE void attend_to_part(const AttentionParams& p, int block) {
   const auto parts = static_cast<int>(p.spans);
   const int part = block % parts;
-  const int position = parts_of(p).position(part);
+  const auto at = row_positions<int>(p);
+  const int position = parts_of(p, at).position(part);
   const int end = position + p.part_positions;
-  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, parts, block));
+  AttentionTile<kOneVector, kMostElements> tile(p, query_tile(p, at, parts, block));
   const int first = first_chunk(tile.seen(), position, end);
   if (first < end) tile.begin_early(first);
   dev::wait_for_previous();
