@@ -137,7 +137,15 @@ int bandwidth_bench(const BenchFlags& flags) {
   return kExitOk;
 }
 
-int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& options) {
+// A number that is known; null for 0.
+nlohmann::ordered_json known(double value) {
+  return value > 0.0 ? nlohmann::ordered_json(value) : nullptr;
+}
+
+int kernel_bench(const BenchFlags& flags, bench::KernelBenchOptions& options) {
+  const auto weights = random_format(flags.weights);
+  if (!weights) return report(weights.error());
+  options.weights = *weights;
   const auto measured = bench::run_kernel_bench(options);
   if (!measured) return report(measured.error());
   if (!flags.json) {
@@ -148,17 +156,17 @@ int kernel_bench(const BenchFlags& flags, const bench::KernelBenchOptions& optio
   json["bench"] = "kernels";
   json["backend"] = measured->backend;
   json["threads"] = measured->num_threads;
-  json["bf16_peak_gflops"] = measured->bf16_peak_gflops;
-  json["f32_peak_gflops"] = measured->f32_peak_gflops;
+  json["bf16_peak_gflops"] = known(measured->bf16_peak_gflops);
+  json["f32_peak_gflops"] = known(measured->f32_peak_gflops);
   for (const bench::KernelResult& result : measured->results) {
     json["results"].push_back({{"name", result.name},
                                {"rows", result.rows},
                                {"milliseconds", result.milliseconds},
                                {"bytes", result.bytes},
                                {"gb_per_s", result.gigabytes_per_second},
-                               {"percent_of_probe", result.bandwidth_percent},
+                               {"percent_of_probe", known(result.bandwidth_percent)},
                                {"gflop_per_s", result.gflops},
-                               {"percent_of_peak", result.peak_percent}});
+                               {"percent_of_peak", known(result.peak_percent)}});
   }
   print_json(json);
   return kExitOk;
@@ -176,7 +184,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  kakeya bench attention --context 16384,65536 --rows 1,8\n"
       "  kakeya bench speculative --acceptance 0.8,0.66,0.55,0.46\n"
       "  kakeya bench batch --sessions 1,8,32\n"
-      "  kakeya bench bandwidth");
+      "  kakeya bench bandwidth\n"
+      "  kakeya bench kernels --backend cuda --weights q4_0 --filter experts");
   auto flags = std::make_shared<BenchFlags>();
 
   CLI::App* decode = command->add_subcommand("decode", "One token at a time");
@@ -216,8 +225,11 @@ void add_bench_command(CLI::App& app, int& exit_code) {
 
   CLI::App* kernels = command->add_subcommand("kernels", "Single operations on real shapes");
   auto options = std::make_shared<bench::KernelBenchOptions>();
-  kernels->add_option("--backend", options->backend,
-                      "cpu, or cpu/NAME of an instruction set that the doctor lists");
+  kernels->add_option(
+      "--backend", options->backend,
+      "cpu (default), cpu/NAME of an instruction set that the doctor lists, cuda, or "
+      "another backend");
+  add_weights_flag(*kernels, *flags);
   kernels->add_option("-t,--threads", options->num_threads, "Threads (default: one for each CPU)")
       ->check(CLI::Range(0, 1024));
   kernels->add_option("--filter", options->filter, "Only cases whose name contains this");

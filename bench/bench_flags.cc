@@ -22,6 +22,8 @@ std::string lower_case(std::string_view name) {
   return lower;
 }
 
+}  // namespace
+
 Result<std::optional<QuantizedFormat>> random_format(const std::string& name) {
   std::string names = "bf16";
   if (name == names) return std::optional<QuantizedFormat>();
@@ -32,8 +34,6 @@ Result<std::optional<QuantizedFormat>> random_format(const std::string& name) {
   }
   return invalid_argument("--weights must be one of {} but is '{}'", names, name);
 }
-
-}  // namespace
 
 // Random weights of --shape, or the model of --model.
 Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
@@ -79,6 +79,13 @@ void print_header(const BenchFlags& flags, const EngineImpl& engine, const char*
         flags.options.repetitions);
 }
 
+void add_weights_flag(CLI::App& command, BenchFlags& flags) {
+  command
+      .add_option("--weights", flags.weights,
+                  "Type of the random matrices: bf16 (default), q4_0, q8_0, q4_k, q6_k")
+      ->type_name("TYPE");
+}
+
 void add_shape_flags(CLI::App& command, BenchFlags& flags) {
   std::string names;
   for (const std::string_view name : shape_names()) names += " " + std::string(name);
@@ -87,10 +94,7 @@ void add_shape_flags(CLI::App& command, BenchFlags& flags) {
   command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  command
-      .add_option("--weights", flags.weights,
-                  "Type of the random matrices: bf16 (default), q4_0, q8_0, q4_k, q6_k")
-      ->type_name("TYPE");
+  add_weights_flag(command, flags);
   command.add_flag("--json", flags.json, "Print one JSON object");
 }
 

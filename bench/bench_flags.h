@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "bench/model_bench.h"
@@ -39,7 +40,12 @@ nlohmann::ordered_json header_json(const BenchFlags& flags,
                                    const char* name);
 void print_header(const BenchFlags& flags, const EngineImpl& engine, const char* name);
 
-// --shape, --layers and --json.
+// The format of a --weights; none: bf16. Errors: kInvalidArgument for another name.
+Result<std::optional<QuantizedFormat>> random_format(const std::string& name);
+
+// --weights
+void add_weights_flag(CLI::App& command, BenchFlags& flags);
+// --shape, --layers, --weights and --json.
 void add_shape_flags(CLI::App& command, BenchFlags& flags);
 // These, --repetitions, --context and those of the model.
 void add_pass_flags(CLI::App& command, BenchFlags& flags);

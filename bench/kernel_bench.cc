@@ -1,24 +1,21 @@
 #include "bench/kernel_bench.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <span>
 
 #include "backend/backend.h"
 #include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
-#include "backend/host_rows.h"
 #include "base/status.h"
+#include "bench/kernel_timer.h"
 #include "kv/kv_cache.h"
 #include "tensor/random_weights.h"
 
 namespace kakeya::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kHidden = 2816;
 constexpr std::int64_t kVocabulary = 262144;
@@ -26,19 +23,31 @@ constexpr std::int64_t kExperts = 128;
 constexpr std::int64_t kExpertWidth = 704;
 constexpr std::int64_t kTopK = 8;
 constexpr std::int64_t kMaxRows = 512;
+constexpr std::int64_t kMaxWidth = 8192;
+// Choices of experts: as many as choose each once for one row.
+constexpr int kChoices = kExperts / kTopK;
+// The type of weights as files have it.
+struct WeightType {
+  DType dtype = DType::kBF16;  // kF32 or kBF16
+  std::optional<QuantizedFormat> format = {};
 
-std::vector<float> random_floats(std::int64_t count) {
-  std::mt19937 generator(7);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
+  std::string name() const {
+    if (format) return std::string(quantized_format_name(*format));
+    return dtype == DType::kF32 ? "f32" : "bf16";
+  }
+};
 
-// A tensor of small bf16 or f32 numbers, or of random blocks; the values hardly matter, their
-// distinct memory does.
+// A tensor of small numbers, or of random blocks; the values hardly matter, their distinct memory
+// does.
 struct Source {
-  Source(Shape shape, DType dtype) {
+  Source(Shape shape, const WeightType& type) {
+    type.format ? fill(std::move(shape), *type.format) : fill(std::move(shape), type.dtype);
+  }
+  std::vector<std::byte> bytes;
+  TensorView view;
+
+ private:
+  void fill(Shape shape, DType dtype) {
     const auto count = static_cast<std::size_t>(num_elements(shape));
     bytes.resize(count * dtype_bytes(dtype));
     std::uint32_t state = 12345;
@@ -53,109 +62,102 @@ struct Source {
     }
     view = {bytes.data(), std::move(shape), dtype, "bench"};
   }
-  Source(Shape shape, QuantizedFormat format) {
+  void fill(Shape shape, QuantizedFormat format) {
     view = {.shape = std::move(shape), .name = "bench", .quantization = format};
     bytes.resize(view.bytes());
     view.data = bytes.data();
     SequenceRng rng(12345);
     fill_random_blocks(format, /*deviation=*/0.02F, rng, bytes);
   }
-  std::vector<std::byte> bytes;
-  TensorView view;
 };
 
 class KernelBench {
  public:
-  KernelBench(const KernelBenchOptions& options, Backend& backend, const cpu::Kernels& kernels)
+  KernelBench(const KernelBenchOptions& options, Backend& backend)
       : options_(options),
         backend_(backend),
-        pool_({.num_threads = backend.num_threads()}),
+        weights_{.format = options.weights},
         rows_(options.rows.empty() ? std::vector<int>{1, 2, 4, 8, 16, 32, 128, 512}
                                    : options.rows) {
     report_.backend = backend.name();
     report_.num_threads = backend.num_threads();
-    report_.bf16_peak_gflops = cpu::measure_bf16_peak(pool_, kernels, 0.2);
-    report_.f32_peak_gflops = cpu::measure_f32_peak(pool_, kernels, 0.2);
   }
 
-  Status run() {
-    ExecutorPlan plan;
-    plan.max_rows = kMaxRows;
-    plan.max_matmul_width = 8192;
-    plan.max_query_width = 8192;
-    plan.max_head_dim = 512;
-    plan.top_k_experts = kTopK;
-    plan.num_experts = kExperts;
-    plan.hidden_size = kHidden;
-    plan.moe_intermediate_size = kExpertWidth;
-    KAKEYA_ASSIGN_OR_RETURN(executor_, backend_.create_executor(plan, budget_));
-    x_ = random_floats(kMaxRows * 8192);
-    KAKEYA_TRY(bench_matmul(kHidden, 4096, DType::kBF16, Compute::kFast, "bf16"));
-    KAKEYA_TRY(bench_matmul(kHidden, 4096, DType::kBF16, Compute::kF32, "bf16 exact"));
-    KAKEYA_TRY(bench_matmul(kHidden, 4096, DType::kF32, Compute::kF32, "f32"));
-    KAKEYA_TRY(bench_matmul(8192, kHidden, DType::kBF16, Compute::kFast, "bf16"));
+  // `kernels`: of the CPU; null for another backend, whose peaks nobody knows.
+  Status run(const cpu::Kernels* kernels) {
+    if (kernels != nullptr) {
+      ThreadPool pool({.num_threads = backend_.num_threads()});
+      report_.bf16_peak_gflops = cpu::measure_bf16_peak(pool, *kernels, 0.2);
+      report_.f32_peak_gflops = cpu::measure_f32_peak(pool, *kernels, 0.2);
+    }
+    KAKEYA_TRY(prepare());
+    KAKEYA_TRY(bench_matmul(kHidden, 4096, weights_, Compute::kFast));
+    if (!options_.weights) {
+      KAKEYA_TRY(bench_matmul(kHidden, 4096, {}, Compute::kF32, " exact"));
+      KAKEYA_TRY(bench_matmul(kHidden, 4096, {.dtype = DType::kF32}, Compute::kF32));
+    }
+    KAKEYA_TRY(bench_matmul(8192, kHidden, weights_, Compute::kFast));
     KAKEYA_TRY(bench_gated());
     KAKEYA_TRY(bench_head());
     KAKEYA_TRY(bench_experts());
     KAKEYA_TRY(bench_attention());
     KAKEYA_TRY(bench_loading());
-    return {};
+    if (!report_.results.empty()) return {};
+    return invalid_argument("no case has '{}' in its name", options_.filter);
   }
 
   KernelReport take_report() { return std::move(report_); }
 
  private:
+  Status prepare() {
+    ExecutorPlan plan;
+    plan.max_rows = kMaxRows;
+    plan.max_matmul_width = kMaxWidth;
+    plan.max_query_width = kMaxWidth;
+    plan.max_head_dim = 512;
+    plan.max_positions = 32768;
+    plan.top_k_experts = kTopK;
+    plan.num_experts = kExperts;
+    plan.hidden_size = kHidden;
+    plan.moe_intermediate_size = kExpertWidth;
+    KAKEYA_ASSIGN_OR_RETURN(timer_, KernelTimer::create(backend_, plan, options_.seconds));
+    return {};
+  }
+
   bool wanted(const std::string& name) const {
     return options_.filter.empty() || name.find(options_.filter) != std::string::npos;
   }
 
-  // Times call(i), i = 0, 1, ..., and adds a line to the report. bytes(i) are those of one call.
-  void measure(const std::string& name,
-               int rows,
-               double flops,
-               bool fast,
-               const std::function<void(int)>& call,
-               const std::function<double(int)>& bytes) {
-    const double bandwidth = cpu::measure_read_bandwidth(pool_, 0.2);
-    for (int i = 0; i < 2; ++i) call(i);
-    std::vector<double> times;
-    double all_bytes = 0.0;
-    const Clock::time_point begin = Clock::now();
-    const auto elapsed = [&] {
-      return std::chrono::duration<double>(Clock::now() - begin).count();
-    };
-    for (int i = 2; times.size() < 5 || elapsed() < options_.seconds; ++i) {
-      const Clock::time_point start = Clock::now();
-      call(i);
-      times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-      all_bytes += bytes(i);
-    }
-    const auto calls = static_cast<double>(times.size());
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                     times.end());
-    const double seconds = times[times.size() / 2];
-    KernelResult result;
-    result.name = name;
-    result.rows = rows;
-    result.milliseconds = seconds * 1e3;
-    result.bytes = all_bytes / calls;
-    result.gigabytes_per_second = result.bytes / seconds * 1e-9;
-    result.bandwidth_percent =
-        bandwidth > 0.0 ? 100.0 * result.gigabytes_per_second / bandwidth : 0.0;
-    result.gflops = flops / seconds * 1e-9;
-    const double peak = fast ? report_.bf16_peak_gflops : report_.f32_peak_gflops;
-    result.peak_percent = 100.0 * result.gflops / peak;
-    report_.results.push_back(result);
+  ConstRows x(std::int64_t rows, std::int64_t width) const { return timer_->x(rows, width); }
+  Rows out(std::int64_t rows, std::int64_t width) const { return timer_->out(rows, width); }
+
+  Status measure(const KernelCase& c, std::span<const KvLayer> layers = {}, Position position = 0) {
+    KAKEYA_ASSIGN_OR_RETURN(KernelResult result, timer_->measure(c, layers, position));
+    report_.results.push_back(std::move(result));
+    return {};
+  }
+
+  // The peak of products with such weights.
+  double peak_of(const WeightType& type, Compute compute = Compute::kFast) const {
+    if (type.format) return 0.0;
+    const bool is_f32 = type.dtype == DType::kF32 || compute == Compute::kF32;
+    return is_f32 ? report_.f32_peak_gflops : report_.bf16_peak_gflops;
+  }
+
+  double bytes_of(const Source& source, Compute compute) const {
+    return static_cast<double>(backend_.matrix_bytes(source.view, compute));
+  }
+  Result<std::unique_ptr<Matrix>> load(const Source& source, Compute compute = Compute::kFast) {
+    return backend_.load_matrix(source.view, compute, timer_->budget());
   }
 
   // Makes as many copies as it takes to be well beyond the last-level cache.
   Result<std::vector<std::unique_ptr<Matrix>>> copies(const Source& source, Compute compute) {
     const double wanted_bytes =
         8.0 * static_cast<double>(std::max<std::size_t>(cpu::last_level_cache_bytes(), 64U << 20));
-    const auto one = static_cast<double>(backend_.matrix_bytes(source.view, compute));
     std::vector<std::unique_ptr<Matrix>> matrices;
-    while (static_cast<double>(matrices.size()) * one < wanted_bytes) {
-      KAKEYA_ASSIGN_OR_RETURN(auto matrix, backend_.load_matrix(source.view, compute, budget_));
+    while (static_cast<double>(matrices.size()) * bytes_of(source, compute) < wanted_bytes) {
+      KAKEYA_ASSIGN_OR_RETURN(auto matrix, load(source, compute));
       matrices.push_back(std::move(matrix));
     }
     return matrices;
@@ -163,151 +165,163 @@ class KernelBench {
 
   Status bench_matmul(std::int64_t columns,
                       std::int64_t outputs,
-                      DType dtype,
+                      const WeightType& type,
                       Compute compute,
-                      const std::string& kind) {
-    const std::string name = fmt::format("matmul {}x{} {}", columns, outputs, kind);
+                      const std::string& suffix = {}) {
+    const std::string name =
+        fmt::format("matmul {}x{} {}{}", columns, outputs, type.name(), suffix);
     if (!wanted(name)) return {};
-    const Source source({outputs, columns}, dtype);
+    const Source source({outputs, columns}, type);
     KAKEYA_ASSIGN_OR_RETURN(const auto matrices, copies(source, compute));
-    std::vector<float> out(static_cast<std::size_t>(kMaxRows * outputs));
-    const double bytes = static_cast<double>(source.bytes.size());
     for (const int rows : rows_) {
-      const double flops = 2.0 * rows * static_cast<double>(columns * outputs);
-      measure(
-          name, rows, flops, dtype == DType::kBF16 && compute == Compute::kFast,
-          [&](int i) {
-            executor_->matmul({device(x_.data()), rows, columns},
-                              *matrices[static_cast<std::size_t>(i) % matrices.size()],
-                              {device(out.data()), rows, outputs});
-          },
-          [&](int) { return bytes; });
+      KAKEYA_TRY(measure({.name = name,
+                          .rows = rows,
+                          .flops = 2.0 * rows * static_cast<double>(columns * outputs),
+                          .peak = peak_of(type, compute),
+                          .calls = static_cast<int>(matrices.size()),
+                          .call =
+                              [&](int i) {
+                                timer_->executor().matmul(x(rows, columns),
+                                                          *matrices[static_cast<std::size_t>(i)],
+                                                          out(rows, outputs));
+                              },
+                          .bytes = [&](int) { return bytes_of(source, compute); }}));
     }
     return {};
   }
 
   Status bench_gated() {
     constexpr std::int64_t kWidth = 2112;
-    const std::string name = fmt::format("gated_matmul {}x{} bf16", kHidden, kWidth);
+    const std::string name = fmt::format("gated_matmul {}x{} {}", kHidden, kWidth, weights_.name());
     if (!wanted(name)) return {};
-    const Source source({kWidth, kHidden}, DType::kBF16);
+    const Source source({kWidth, kHidden}, weights_);
     KAKEYA_ASSIGN_OR_RETURN(const auto gates, copies(source, Compute::kFast));
     KAKEYA_ASSIGN_OR_RETURN(const auto ups, copies(source, Compute::kFast));
-    std::vector<float> out(static_cast<std::size_t>(kMaxRows * kWidth));
     for (const int rows : rows_) {
-      measure(
-          name, rows, 4.0 * rows * static_cast<double>(kWidth * kHidden), true,
-          [&](int i) {
-            const std::size_t at = static_cast<std::size_t>(i) % gates.size();
-            executor_->gated_matmul({device(x_.data()), rows, kHidden}, *gates[at], *ups[at],
-                                    GateActivation::kGeluTanh, {device(out.data()), rows, kWidth});
-          },
-          [&](int) { return 2.0 * static_cast<double>(source.bytes.size()); });
+      KAKEYA_TRY(measure({.name = name,
+                          .rows = rows,
+                          .flops = 4.0 * rows * static_cast<double>(kWidth * kHidden),
+                          .peak = peak_of(weights_),
+                          .calls = static_cast<int>(gates.size()),
+                          .call =
+                              [&](int i) {
+                                const auto at = static_cast<std::size_t>(i);
+                                timer_->executor().gated_matmul(x(rows, kHidden), *gates[at],
+                                                                *ups[at], GateActivation::kGeluTanh,
+                                                                out(rows, kWidth));
+                              },
+                          .bytes = [&](int) { return 2.0 * bytes_of(source, Compute::kFast); }}));
     }
     return {};
   }
 
   Status bench_head() {
-    const std::string name = fmt::format("head {}x{} bf16", kHidden, kVocabulary);
-    if (!wanted(name)) return {};
-    const Source source({kVocabulary, kHidden}, DType::kBF16);
-    KAKEYA_ASSIGN_OR_RETURN(const auto matrix,
-                            backend_.load_matrix(source.view, Compute::kFast, budget_));
-    const double bytes = static_cast<double>(source.bytes.size());
-    std::vector<float> out(static_cast<std::size_t>(kVocabulary));
-    measure(
-        name, 1, 2.0 * static_cast<double>(kVocabulary * kHidden), true,
-        [&](int) {
-          executor_->matmul({device(x_.data()), 1, kHidden}, *matrix,
-                            {device(out.data()), 1, kVocabulary});
-        },
-        [&](int) { return bytes; });
-    measure(
-        "softcap 262144", 1, 0.0, false,
-        [&](int) {
-          executor_->softcap({device(out.data()), 1, kVocabulary}, 30.0F);
-        },
-        [&](int) { return 8.0 * kVocabulary; });
-    return {};
+    const std::string name = fmt::format("head {}x{} {}", kHidden, kVocabulary, weights_.name());
+    if (wanted(name)) {
+      const Source source({kVocabulary, kHidden}, weights_);
+      KAKEYA_ASSIGN_OR_RETURN(const auto matrix, load(source));
+      KAKEYA_TRY(measure(
+          {.name = name,
+           .flops = 2.0 * static_cast<double>(kVocabulary * kHidden),
+           .peak = peak_of(weights_),
+           .call =
+               [&](int) { timer_->executor().matmul(x(1, kHidden), *matrix, out(1, kVocabulary)); },
+           .bytes = [&](int) { return bytes_of(source, Compute::kFast); }}));
+    }
+    const std::string softcap = fmt::format("softcap {}", kVocabulary);
+    if (!wanted(softcap)) return {};
+    return measure({.name = softcap,
+                    .call = [&](int) { timer_->executor().softcap(out(1, kVocabulary), 30.0F); },
+                    .bytes = [&](int) { return 8.0 * kVocabulary; }});
   }
 
   Status bench_experts() {
-    const std::string name =
-        fmt::format("experts {} of {}x({},{}) bf16", kTopK, kExperts, kExpertWidth, kHidden);
+    const std::string name = fmt::format("experts {} of {}x({},{}) {}", kTopK, kExperts,
+                                         kExpertWidth, kHidden, weights_.name());
     if (!wanted(name)) return {};
-    const Source wide({kExperts, kExpertWidth, kHidden}, DType::kBF16);
-    const Source tall({kExperts, kHidden, kExpertWidth}, DType::kBF16);
-    KAKEYA_ASSIGN_OR_RETURN(const auto gate,
-                            backend_.load_matrix(wide.view, Compute::kFast, budget_));
-    KAKEYA_ASSIGN_OR_RETURN(const auto up,
-                            backend_.load_matrix(wide.view, Compute::kFast, budget_));
-    KAKEYA_ASSIGN_OR_RETURN(const auto down,
-                            backend_.load_matrix(tall.view, Compute::kFast, budget_));
-    std::vector<float> out(static_cast<std::size_t>(kMaxRows * kHidden));
-    const double expert_bytes = 3.0 * static_cast<double>(wide.bytes.size()) / kExperts;
+    const Source wide({kExperts, kExpertWidth, kHidden}, weights_);
+    const Source tall({kExperts, kHidden, kExpertWidth}, weights_);
+    KAKEYA_ASSIGN_OR_RETURN(const auto gate, load(wide));
+    KAKEYA_ASSIGN_OR_RETURN(const auto up, load(wide));
+    KAKEYA_ASSIGN_OR_RETURN(const auto down, load(tall));
+    const double bytes =
+        (2.0 * bytes_of(wide, Compute::kFast) + bytes_of(tall, Compute::kFast)) / kExperts;
     for (const int rows : rows_) {
-      const double flops = 6.0 * rows * static_cast<double>(kTopK * kExpertWidth * kHidden);
-      measure(
-          name, rows, flops, true,
-          [&](int i) {
-            choose_experts(i, rows);
-            executor_->experts({device(x_.data()), rows, kHidden},
-                               {gate.get(), up.get(), down.get()},
-                               {device(chosen_.data()), device(weights_.data()), kTopK},
-                               GateActivation::kGeluTanh, {device(out.data()), rows, kHidden});
-          },
-          [&](int i) {
-            choose_experts(i, rows);
-            std::vector<bool> used(kExperts);
-            for (const std::int32_t e : chosen_) used[static_cast<std::size_t>(e)] = true;
-            return expert_bytes * static_cast<double>(std::count(used.begin(), used.end(), true));
-          });
+      const std::vector<std::int32_t> chosen = choose_experts(rows);
+      KAKEYA_ASSIGN_OR_RETURN(const Buffer experts, timer_->place(chosen));
+      KAKEYA_ASSIGN_OR_RETURN(const Buffer weights,
+                              timer_->place(std::vector<float>(chosen.size(), 1.0F / kTopK)));
+      const std::int64_t pairs = rows * kTopK;
+      KAKEYA_TRY(measure(
+          {.name = name,
+           .rows = rows,
+           .flops = 6.0 * rows * static_cast<double>(kTopK * kExpertWidth * kHidden),
+           .peak = peak_of(weights_),
+           .calls = kChoices,
+           .call =
+               [&](int i) {
+                 timer_->executor().experts(x(rows, kHidden), {gate.get(), up.get(), down.get()},
+                                            {experts.device<std::int32_t>() + i * pairs,
+                                             weights.device<float>() + i * pairs, kTopK},
+                                            GateActivation::kGeluTanh, out(rows, kHidden));
+               },
+           .bytes =
+               [&](int i) {
+                 std::vector<bool> used(kExperts);
+                 for (const std::int32_t e : std::span(chosen).subspan(
+                          static_cast<std::size_t>(i * pairs), static_cast<std::size_t>(pairs))) {
+                   used[static_cast<std::size_t>(e)] = true;
+                 }
+                 return bytes * static_cast<double>(std::count(used.begin(), used.end(), true));
+               }}));
     }
     return {};
   }
 
-  // Independent random experts for each row; consecutive calls of one row never share any.
-  void choose_experts(int call, int rows) {
+  // Independent random experts for each row, [kChoices, rows, kTopK]; choices of one row share
+  // none.
+  static std::vector<std::int32_t> choose_experts(int rows) {
+    std::mt19937 generator(7);
     std::vector<std::int32_t> all(kExperts);
-    for (std::size_t e = 0; e < all.size(); ++e) all[e] = static_cast<std::int32_t>(e);
-    constexpr int kCalls = kExperts / kTopK;
-    std::mt19937 generator(static_cast<unsigned>(call / kCalls));
-    chosen_.clear();
-    for (int t = 0; t < rows; ++t) {
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * kExperts));
+    for (int row = 0; row < rows; ++row) {
       std::shuffle(all.begin(), all.end(), generator);
-      const auto begin = all.begin() + (call % kCalls) * kTopK;
-      chosen_.insert(chosen_.end(), begin, begin + kTopK);
+      for (int i = 0; i < kExperts; ++i) {
+        const std::int64_t at = (i / kTopK * rows + row) * kTopK + i % kTopK;
+        chosen[static_cast<std::size_t>(at)] = all[static_cast<std::size_t>(i)];
+      }
     }
-    weights_.assign(chosen_.size(), 1.0F / kTopK);
+    return chosen;
   }
 
   // A weight is brought into the form that products read: memory allocated, read and written.
   Status bench_loading() {
-    KAKEYA_TRY(bench_loading_of(DType::kBF16, "bf16"));
+    KAKEYA_TRY(bench_loading_of({}));
     for (const QuantizedFormat format : {QuantizedFormat::kQ80, QuantizedFormat::kQ40,
                                          QuantizedFormat::kQ4K, QuantizedFormat::kQ6K}) {
-      KAKEYA_TRY(bench_loading_of(format, quantized_format_name(format)));
+      KAKEYA_TRY(bench_loading_of({.format = format}));
     }
     return {};
   }
 
-  template <typename Type>
-  Status bench_loading_of(Type type, std::string_view type_name) {
+  Status bench_loading_of(const WeightType& type) {
     constexpr std::int64_t kOutputs = 8192;
-    const std::string name = fmt::format("loading {}x{} {}", kOutputs, kHidden, type_name);
+    const std::string name = fmt::format("loading {}x{} {}", kOutputs, kHidden, type.name());
     if (!wanted(name)) return {};
     const Source source({kOutputs, kHidden}, type);
     Status status;
-    measure(
-        name, 1, 0.0, false,
-        [&](int) {
-          const auto matrix = backend_.load_matrix(source.view, Compute::kFast, budget_);
-          if (!matrix) status = Unexpected(matrix.error());
-        },
-        [&](int) {
-          return static_cast<double>(source.bytes.size() +
-                                     backend_.matrix_bytes(source.view, Compute::kFast));
-        });
+    KAKEYA_TRY(measure({.name = name,
+                        .call =
+                            [&](int) {
+                              const auto matrix = load(source);
+                              if (!matrix) status = Unexpected(matrix.error());
+                            },
+                        .bytes =
+                            [&](int) {
+                              return static_cast<double>(source.bytes.size()) +
+                                     bytes_of(source, Compute::kFast);
+                            }}));
     return status;
   }
 
@@ -351,25 +365,17 @@ class KernelBench {
     // Several layers' worth of keys and values, so that none is found in a cache.
     const std::size_t layers =
         rows <= 16 ? (4 * cpu::last_level_cache_bytes() / bytes_of_one) + 1 : 1;
-    KAKEYA_ASSIGN_OR_RETURN(const Buffer memory,
-                            budget_.allocate(MemoryClass::kKvFull, layers * bytes_of_one));
-    std::memset(memory.data(), 0x3c, memory.size());
+    KAKEYA_ASSIGN_OR_RETURN(
+        const Buffer memory,
+        timer_->budget().allocate(MemoryClass::kKvFull, layers * bytes_of_one, backend_.memory()));
+    backend_.memory().fill(memory.device<std::byte>(), std::byte{0x3c}, memory.size());
     std::vector<DevicePointer<std::byte>> keys;
     std::vector<DevicePointer<std::byte>> values;
     for (std::size_t at = 0; at < memory.size();
          at += static_cast<std::size_t>(layout.block_bytes)) {
-      keys.push_back(device(memory.data() + at));
+      keys.push_back(memory.device<std::byte>() + static_cast<std::int64_t>(at));
       values.push_back(keys.back() + (cached.one_vector ? 0 : kv.block_slots * kv.slot_bytes()));
     }
-    const std::vector<float> k_norm(static_cast<std::size_t>(cached.head_dim), 1.0F);
-    // A quarter of the dimensions rotates, as in the published models.
-    const std::vector<float> frequencies(static_cast<std::size_t>(cached.head_dim / 8), 0.1F);
-    const std::int64_t width = cached.heads * cached.head_dim;
-    std::vector<float> out(static_cast<std::size_t>(rows * width));
-    const std::int64_t seen = cached.window == 0 ? cached.context : cached.window;
-    const double bytes =
-        (cached.one_vector ? 1.0 : 2.0) * static_cast<double>((seen + rows - 1) * kv.slot_bytes());
-    const double flops = 4.0 * rows * static_cast<double>(seen * width);
     std::vector<KvLayer> table;
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const std::size_t first = layer * static_cast<std::size_t>(layout.blocks);
@@ -377,58 +383,76 @@ class KernelBench {
       kv.values = values.data() + first;
       table.push_back({.rows = kv, .window = cached.window});
     }
+    KAKEYA_ASSIGN_OR_RETURN(
+        const Buffer k_norm,
+        timer_->place(std::vector<float>(static_cast<std::size_t>(cached.head_dim), 1.0F)));
+    // A quarter of the dimensions rotates, as in the published models.
+    const std::int64_t turned = cached.head_dim / 8;
+    KAKEYA_ASSIGN_OR_RETURN(const Buffer frequencies, timer_->place(std::vector<float>(
+                                                          static_cast<std::size_t>(turned), 0.1F)));
     const AttentionSettings settings{
         .scale = 0.01F,
         .compute = Compute::kFast,
-        .derivation = {.k_norm = device(k_norm.data()),
-                       .inverse_frequencies = device_vector(frequencies)}};
-    const auto batch = BatchBuilder::one_of_rows(rows, cached.context - 1, table);
-    executor_->begin(batch.batch());
-    measure(
-        cached.name(), rows, flops, false,
-        [&](int i) {
-          executor_->attention({device(x_.data()), rows, width}, settings,
-                               i % static_cast<int>(layers), {device(out.data()), rows, width});
-        },
-        [&](int) { return bytes; });
-    return {};
+        .derivation = {.k_norm = k_norm.device<const float>(),
+                       .inverse_frequencies = {frequencies.device<const float>(), turned}}};
+    const std::int64_t width = cached.heads * cached.head_dim;
+    const std::int64_t seen = cached.window == 0 ? cached.context : cached.window;
+    const double bytes =
+        (cached.one_vector ? 1.0 : 2.0) * static_cast<double>((seen + rows - 1) * kv.slot_bytes());
+    return measure({.name = cached.name(),
+                    .rows = rows,
+                    .flops = 4.0 * rows * static_cast<double>(seen * width),
+                    .peak = report_.f32_peak_gflops,
+                    .calls = static_cast<int>(layers),
+                    .call =
+                        [&](int i) {
+                          timer_->executor().attention(x(rows, width), settings, i,
+                                                       out(rows, width));
+                        },
+                    .bytes = [&](int) { return bytes; }},
+                   table, cached.context - 1);
   }
 
   const KernelBenchOptions& options_;
   Backend& backend_;
-  ThreadPool pool_;  // of the probes
+  const WeightType weights_;  // of products
   std::vector<int> rows_;
-  MemoryBudget budget_;
-  std::unique_ptr<Executor> executor_;
-  std::vector<float> x_;
-  std::vector<std::int32_t> chosen_;
-  std::vector<float> weights_;
+  std::unique_ptr<KernelTimer> timer_;
   KernelReport report_;
 };
+
+std::string percent(double value) {
+  return value > 0.0 ? fmt::format("{:.1f}", value) : "-";
+}
 
 }  // namespace
 
 Result<KernelReport> run_kernel_bench(const KernelBenchOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, cpu::kernels_of_backend(options.backend));
+  const cpu::Kernels* kernels = nullptr;
+  if (options.backend.starts_with("cpu")) {
+    KAKEYA_ASSIGN_OR_RETURN(kernels, cpu::kernels_of_backend(options.backend));
+  }
   BackendOptions backend_options;
   backend_options.name = options.backend;
   backend_options.threads.num_threads = options.num_threads;
   KAKEYA_ASSIGN_OR_RETURN(const auto backend, create_backend(backend_options));
-  KernelBench bench(options, *backend, *kernels);
-  KAKEYA_TRY(bench.run());
+  KernelBench bench(options, *backend);
+  KAKEYA_TRY(bench.run(kernels));
   return bench.take_report();
 }
 
 std::string format_kernel_report(const KernelReport& report) {
-  std::string text = fmt::format(
-      "{}, {} threads: bf16 peak {:.0f} GFLOP/s, f32 peak {:.0f} GFLOP/s\n"
-      "{:<46} {:>4} {:>9} {:>8} {:>7} {:>6} {:>8} {:>6}\n",
-      report.backend, report.num_threads, report.bf16_peak_gflops, report.f32_peak_gflops, "kernel",
-      "rows", "ms", "MB", "GB/s", "% bw", "GFLOP/s", "% peak");
+  std::string text = fmt::format("{}, {} threads", report.backend, report.num_threads);
+  if (report.bf16_peak_gflops > 0.0) {
+    text += fmt::format(": bf16 peak {:.0f} GFLOP/s, f32 peak {:.0f} GFLOP/s",
+                        report.bf16_peak_gflops, report.f32_peak_gflops);
+  }
+  text += fmt::format("\n{:<46} {:>4} {:>9} {:>8} {:>7} {:>6} {:>8} {:>6}\n", "kernel", "rows",
+                      "ms", "MB", "GB/s", "% bw", "GFLOP/s", "% peak");
   for (const KernelResult& r : report.results) {
-    text += fmt::format("{:<46} {:>4} {:>9.3f} {:>8.1f} {:>7.1f} {:>6.1f} {:>8.1f} {:>6.1f}\n",
-                        r.name, r.rows, r.milliseconds, r.bytes * 1e-6, r.gigabytes_per_second,
-                        r.bandwidth_percent, r.gflops, r.peak_percent);
+    text += fmt::format("{:<46} {:>4} {:>9.4f} {:>8.1f} {:>7.1f} {:>6} {:>8.1f} {:>6}\n", r.name,
+                        r.rows, r.milliseconds, r.bytes * 1e-6, r.gigabytes_per_second,
+                        percent(r.bandwidth_percent), r.gflops, percent(r.peak_percent));
   }
   return text;
 }

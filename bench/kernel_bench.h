@@ -1,21 +1,24 @@
-// Times single operations of the CPU backend on the shapes of gemma4-26b-a4b, each beside what the
+// Times single operations of a backend on the shapes of gemma4-26b-a4b, each beside what the
 // machine can do at that moment. Weights are distinct and together larger than the caches.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kakeya/status.h"
+#include "tensor/quantized_format.h"
 
 namespace kakeya::bench {
 
 struct KernelBenchOptions {
-  std::string backend = "cpu";  // or "cpu/avx2" and its like
+  std::string backend = "cpu";  // or "cpu/avx2", "cuda" and their like
   int num_threads = 0;          // 0: one for each CPU
   double seconds = 0.5;         // of measuring, for each case
   std::string filter;           // only cases whose name contains it
-  std::vector<int> rows = {};   // T of the products; empty: 1, 2, 4, 8, 16, 32, 128, 512
+  // The type of the weights of products; none: bf16, and others beside it.
+  std::optional<QuantizedFormat> weights = {};
+  std::vector<int> rows = {};  // T of the products; empty: 1, 2, 4, 8, 16, 32, 128, 512
 };
 
 struct KernelResult {
@@ -24,15 +27,15 @@ struct KernelResult {
   double milliseconds = 0;  // median of one call
   double bytes = 0;         // weights, or keys and values, that one call has to read
   double gigabytes_per_second = 0;
-  double bandwidth_percent = 0;  // of the reading speed measured just before
+  double bandwidth_percent = 0;  // of what ReadProbe measured just before; 0: nothing
   double gflops = 0;
-  double peak_percent = 0;  // of the register-resident peak of the instructions in use
+  double peak_percent = 0;  // of the register-resident peak of the instructions in use; 0: unknown
 };
 
 struct KernelReport {
   std::string backend;  // "cpu/amx_bf16"
   int num_threads = 0;
-  double bf16_peak_gflops = 0;
+  double bf16_peak_gflops = 0;  // 0: unknown, as of devices
   double f32_peak_gflops = 0;
   std::vector<KernelResult> results;
 };
