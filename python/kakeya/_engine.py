@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kakeya import _core
 from kakeya._core import Generation
+from kakeya._functions import Function, as_tools
 from kakeya._options import (AnyPath, ChatOptions, EmbeddingOptions, EngineOptions, GenerateOptions, Message,
                              SessionOptions, TokenIds)
 from kakeya._session import Session
@@ -72,16 +73,18 @@ class Engine:
         finally:
             batch.stop()
 
-    def call(self, messages: str | Sequence[Message], tools: Sequence[Tool], *, tool_choice: ToolChoice = "auto",
+    def call(self, messages: str | Sequence[Message], tools: Sequence[Tool | Function], *, tool_choice: ToolChoice = "auto",
              parallel_tool_calls: bool = True, thinking: bool | None = None,
              **options: Unpack[GenerateOptions]) -> Message:
         """The assistant's message, which may call tools; its thoughts stand apart.
 
-        Calls are held to the tools' schemas. `tool_choice`: auto, none, required, or one of the tools.
+        A tool is a dict as OpenAI has it, or a function with type hints (tool_of()), which is not run: answer_calls()
+        does. Calls are held to the tools' schemas. `tool_choice`: auto, none, required, or one of the tools.
         `parallel_tool_calls` False: the answer ends behind its first call.
         """
-        required, only = forced_by(tool_choice, names_of(tools))
-        shown = [] if tool_choice == "none" else tools
+        known = as_tools(tools)
+        required, only = forced_by(tool_choice, names_of(known))
+        shown = [] if tool_choice == "none" else known
         ids = self.apply_chat_template(messages, thinking=thinking, tools=shown)
         batch = _core.create_call(self._forms, ids, options, shown, required, only, parallel_tool_calls)
         _run(batch)
@@ -121,6 +124,8 @@ class Engine:
         """The tokens of a conversation, as the model's own template writes it."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
+        if "tools" in options:
+            options["tools"] = as_tools(options["tools"])
         return self._core.encode_chat(messages, options)
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:

@@ -1,7 +1,7 @@
 """Keyword arguments, for type checkers and editors; the engine's own defaults stand where none is given."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
@@ -86,7 +86,7 @@ class ChatOptions(TypedDict, total=False):
     add_generation_prompt: bool
     continue_final_message: bool
     thinking: bool | None  # None: as the model's publisher has it
-    tools: Sequence[dict[str, Any]]  # that the model may call, as OpenAI has them
+    tools: Sequence[dict[str, Any] | Callable[..., object]]  # that the model may call: as Engine.call() takes them
 
 
 class EmbeddingOptions(TypedDict, total=False):

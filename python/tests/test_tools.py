@@ -1,6 +1,7 @@
 """Calls of tools, which are held to the tools' schemas."""
 
 import json
+from typing import Annotated, Any, Literal, TypedDict
 
 import kakeya
 import pytest
@@ -89,3 +90,81 @@ def test_wrong_calls_in_messages_are_refused(engine, calls, message):
         engine.apply_chat_template([{"role": "assistant", "content": None, "tool_calls": calls}])
     with pytest.raises(TypeError, match="message 0: content: expected str, got NoneType"):
         engine.apply_chat_template([{"role": "user", "content": None}])
+
+
+class Place(TypedDict, total=False):
+    town: str
+    street: str | None
+
+
+def sun(town: Literal["Rome", "Oslo"], days: int = 1, where: list[Place] | None = None) -> str:
+    """Days of sun.
+
+    More on it.
+
+    Args:
+        town: a town of Europe,
+            or near it
+        days (int): how many
+    Returns:
+        words
+    """
+    return f"{days} days in {town} with {where}"
+
+
+def test_functions_are_tools_by_their_hints():
+    assert kakeya.tool_of(sun) == {"type": "function", "function": {
+        "name": "sun", "description": "Days of sun.\n\nMore on it.", "parameters": {
+            "type": "object", "required": ["town"], "properties": {
+                "town": {"description": "a town of Europe, or near it", "enum": ["Rome", "Oslo"]},
+                "days": {"description": "how many", "type": "integer"},
+                "where": {"anyOf": [{"type": "array", "items": {"type": "object", "required": [], "properties": {
+                    "town": {"type": "string"}, "street": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}},
+                    {"type": "null"}]}}}}}
+
+    def other(x: Annotated[float, "a number"], y: dict[str, bool], z: Any):
+        pass
+
+    assert kakeya.tool_of(other)["function"] == {"name": "other", "parameters": {
+        "type": "object", "required": ["x", "y", "z"], "properties": {
+            "x": {"description": "a number", "type": "number"},
+            "y": {"type": "object", "additionalProperties": {"type": "boolean"}}, "z": {}}}}
+
+
+@needs_grammars
+def test_functions_are_called_with_what_the_model_writes(engine):
+    asked = [{"role": "user", "content": "The sun of Rome?"}]
+    for seed in range(3):
+        message = engine.call(asked, [sun, CLOCK], parallel_tool_calls=False, temperature=1.0, seed=seed, max_tokens=400,
+                              tool_choice={"type": "function", "function": {"name": "sun"}})
+        [call] = message["tool_calls"]
+        [answer] = kakeya.answer_calls(message, [sun])
+        assert answer == {"role": "tool", "name": "sun", "tool_call_id": call["id"],
+                          "content": sun(**json.loads(call["function"]["arguments"]))}
+    told = engine.decode(engine.apply_chat_template([*asked, message, answer], tools=[sun]), skip_special=False)
+    assert "a town of Europe, or near it" in told and answer["content"] in told
+
+
+def test_wrong_functions_and_calls_are_refused():
+    def bare(x):
+        pass
+
+    def odd(x: set[int]):
+        pass
+
+    def many(*x: int):
+        pass
+
+    for function, message in ((bare, "tool bare: x: expected a type hint, got none"),
+                              (odd, r"tool odd: x: expected str, int, .* got set\[int\]"),
+                              (many, r"tool many: x: expected a parameter that is given by its name, got '\*x: int'")):
+        with pytest.raises(TypeError, match=message):
+            kakeya.tool_of(function)
+    call = {"id": "a", "type": "function", "function": {"name": "rain", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    with pytest.raises(ValueError, match="call of 'rain': expected one of sun"):
+        kakeya.answer_calls(message, [sun])
+    call["function"] = {"name": "sun", "arguments": "[]"}
+    with pytest.raises(ValueError, match="call of 'sun': expected a JSON object of arguments, got '\\[\\]'"):
+        kakeya.answer_calls(message, [sun])
+    assert kakeya.answer_calls({"role": "assistant", "content": "none"}, []) == []
