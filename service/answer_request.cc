@@ -24,8 +24,7 @@ SamplingOptions sampling_of(const Engine& engine, const SamplingWish& wish) {
   if (wish.presence_penalty) sampling.presence_penalty = *wish.presence_penalty;
   if (wish.frequency_penalty) sampling.frequency_penalty = *wish.frequency_penalty;
   for (const auto& bias : wish.logit_bias) sampling.logit_bias.push_back(bias);
-  std::random_device random;
-  sampling.seed = wish.seed ? *wish.seed : (std::uint64_t{random()} << 32) | random();
+  sampling.seed = wish.seed ? *wish.seed : random_seed();
   return sampling;
 }
 
@@ -114,6 +113,11 @@ Request request_of(const Engine& engine,
 }
 
 }  // namespace
+
+std::uint64_t random_seed() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
 
 Outcome<void> check_model(std::string_view served, std::string_view asked) {
   if (asked.empty() || asked == served) return {};

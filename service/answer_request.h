@@ -18,6 +18,9 @@
 
 namespace kakeya::service {
 
+// A seed for who names none.
+std::uint64_t random_seed();
+
 // A request's sampling parameters. One that is not said is the publisher's recommendation, if there
 // is any.
 struct SamplingWish {

@@ -10,14 +10,11 @@ import argparse
 import json
 import pathlib
 import random
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench/peers")]
@@ -30,37 +27,15 @@ from fleet.measure import measure
 from fleet.passes import PassTimes
 from fleet.routers import ROUTERS
 from fleet.simulation import Simulation
+from replica import Replica
 
 REPLICAS = 3
 ROUTER = "hash"
 ROWS = [1, 2, 4, 8, 16]
+SERVED = ("--draft", "none", "--parallel", str(ROWS[-1]), "--memory", "4GiB")
 MOST_DIFFERENCE = 0.15
 MOST_SPREAD = 1.3  # of the rounds' real tokens a second, largest by smallest, on a machine that is otherwise idle
 JUDGED = ("tokens_per_second", "first_token_p50", "gap_p50")
-
-
-class Replica:
-    def __init__(self, kakeya):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        self.process = subprocess.Popen(
-            [kakeya, "serve", "--port", str(port), "--model", ROOT / "models/demo", "--threads", "1", "--draft", "none",
-             "--parallel", str(ROWS[-1]), "--memory", "4GiB"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.address = Address(f"http://127.0.0.1:{port}")
-
-    def wait_until_ready(self):
-        for _ in range(400):
-            try:
-                urllib.request.urlopen(f"{self.address.url}/readyz")
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise RuntimeError("a replica does not get ready")
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
 
 
 def write_trace(path, sessions, turns, every, pause):
@@ -136,11 +111,11 @@ def one_round(kakeya, traces):
     """Replicas of its own, whose caches are empty. Measures before and behind each trace, for the machine may have other work:
     replicas that are mostly idle one at a time, busy ones all at once."""
     compared = []
-    replicas = [Replica(kakeya) for _ in range(REPLICAS)]
+    replicas = [Replica(kakeya, *SERVED) for _ in range(REPLICAS)]
     try:
         for replica in replicas:
             replica.wait_until_ready()
-        addresses = [replica.address for replica in replicas]
+        addresses = [Address(replica.url) for replica in replicas]
         for name, trace in traces.items():
             measured = [addresses[:1] if name == "arriving" else addresses, ROWS, 100, [32, 256], 2]
             tables = [measure(*measured)]
@@ -151,7 +126,7 @@ def one_round(kakeya, traces):
             compared.append({"trace": name, "passes": table, "real": real, "simulated": {key: simulated[key] for key in real}})
     finally:
         for replica in replicas:
-            replica.close()
+            replica.kill()
     return compared
 
 

@@ -1,12 +1,10 @@
 """A client of gRPC made by grpcio-tools, against `kakeya serve --grpc`: the calls of the first
-kakeya.v1 and what this server has besides. usage: grpc_test.py KAKEYA KILLS (tools/test_clients runs
-it; KILLS: so many times the server is killed)"""
+kakeya.v1 and what this server has besides. usage: grpc_test.py KAKEYA CYCLES (tools/test_clients runs it; CYCLES: so many
+sessions come and go)"""
 
-import importlib
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -20,89 +18,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_tools import protoc
+from grpc_service import MODES, ROOT, Server, append, code_of, create, generate, pb, prompt, rpc
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-KILLS = int(sys.argv.pop(2))
+CYCLES = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)
-
-MADE = tempfile.TemporaryDirectory()
-assert protoc.main(["protoc", f"-I{ROOT}/proto", f"--python_out={MADE.name}", f"--grpc_python_out={MADE.name}",
-                    "kakeya/v1/runtime.proto"]) == 0
-sys.path.insert(0, MADE.name)
-pb = importlib.import_module("kakeya.v1.runtime_pb2")
-rpc = importlib.import_module("kakeya.v1.runtime_pb2_grpc")
-
-
-class Server:
-    def __init__(self, *flags):
-        self.process = subprocess.Popen(
-            [KAKEYA, "serve", "--port", "0", "--grpc", "127.0.0.1:0", "--model", ROOT / "models/demo", *flags],
-            stdout=subprocess.PIPE, text=True)
-        self.http = self.process.stdout.readline().split()[0]
-        for line in self.process.stdout:
-            if line.startswith("gRPC on "):
-                self.address = line.split()[2].rstrip(":")
-                break
-        else:
-            raise RuntimeError("the server has no gRPC")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def end(self):
-        self.process.terminate()
-        code = self.process.wait(timeout=30)
-        self.process.stdout.close()
-        if code != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {code}")
-
-
-def prompt(seed, tokens):
-    return [2] + [(seed * 31 + i * 7) % 90 + 110 for i in range(1, tokens)]
-
-
-MODES = {
-    "plain": dict(decode_mode=pb.DECODE_MODE_PLAIN),
-    "drafted": dict(decode_mode=pb.DECODE_MODE_SPECULATIVE),
-    "dropped": dict(kv_policy=pb.KvPolicy(evicted=pb.EVICTED_DROP, sink=4, window=40)),
-    "restored": dict(kv_policy=pb.KvPolicy(evicted=pb.EVICTED_RESTORE, sink=4, window=40)),
-}
-
-
-def create(stub, mode="plain", **more):
-    # Stop ids that the demo never gives, so that each text has its length.
-    return stub.CreateSession(pb.CreateSessionRequest(eos_token_ids=[0], **MODES[mode], **more)).session_id
-
-
-def append(stub, session, ids):
-    return stub.AppendTokens(pb.AppendTokensRequest(session_id=session, token_ids=ids))
-
-
-def generate(stub, session, count, **more):
-    """The ids, and the last frame."""
-    ids, done = [], None
-    for frame in stub.Generate(pb.GenerateRequest(session_id=session, max_tokens=count, seed=3, **more)):
-        kind = frame.WhichOneof("payload")
-        if kind == "token_id":
-            ids.append(frame.token_id)
-        elif kind == "tokens":
-            ids.extend(frame.tokens.token_ids)
-        elif kind == "done":
-            done = frame.done
-    return ids, done
-
-
-def code_of(call):
-    try:
-        result = call()
-        if hasattr(result, "__iter__"):
-            list(result)
-    except grpc.RpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
 
 
 class Messages(unittest.TestCase):
@@ -137,7 +56,7 @@ class Messages(unittest.TestCase):
 class Calls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--ctx", "2048", "--projection", str(ROOT / "models/demo/projections/token"))
+        cls.server = Server(KAKEYA, "--ctx", "2048", "--projection", str(ROOT / "models/demo/projections/token"))
         cls.channel = grpc.insecure_channel(cls.server.address)
         cls.stub = rpc.RuntimeServiceStub(cls.channel)
 
@@ -349,7 +268,7 @@ class Many(unittest.TestCase):
     """Sessions and calls that come and go, however they end, leave nothing."""
 
     def setUp(self):
-        self.server = Server("--memory", "96MiB", "--prompt-cache", "16MiB", "--sessions", "2000")
+        self.server = Server(KAKEYA, "--memory", "96MiB", "--prompt-cache", "16MiB", "--sessions", "2000")
         self.channel = grpc.insecure_channel(self.server.address)
         self.stub = rpc.RuntimeServiceStub(self.channel)
 
@@ -380,7 +299,7 @@ class Many(unittest.TestCase):
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
 
     def test_sessions_and_cancelled_calls_leave_nothing(self):
-        cycles = max(100, KILLS * 50)
+        cycles = CYCLES
 
         def some(count):
             for i in range(count):
@@ -402,7 +321,7 @@ class Many(unittest.TestCase):
         self.assertLess(self.resident(), resident + (8 << 20))
 
     def test_a_thousand_idle_sessions_stay_within_the_limit(self):
-        for i in range(max(100, min(1000, KILLS * 5))):
+        for i in range(max(100, min(1000, CYCLES // 10))):
             session = create(self.stub)
             append(self.stub, session, prompt(i, 100))
             self.assertLessEqual(self.metrics()["memory"] if i % 50 == 0 else 0, 96 << 20)
@@ -448,132 +367,6 @@ class Many(unittest.TestCase):
         self.assertIn("done", ends)
 
 
-class Killed(unittest.TestCase):
-    def test_kill_9_loses_nothing_that_was_sent(self):
-        flags = ["--projection", str(ROOT / "models/demo/projections/token")]
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server("--sessions-dir", folder, *flags)
-            texts, expected = {}, {}
-            with grpc.insecure_channel(server.address) as channel:
-                stub = rpc.RuntimeServiceStub(channel)
-                for mode in MODES:
-                    session, reference = create(stub, mode), create(stub, mode)
-                    append(stub, session, prompt(8, 40))
-                    append(stub, reference, prompt(8, 40))
-                    texts[session] = []
-                    expected[session] = generate(stub, reference, 1400, temperature=0.8)[0]
-            self.assertEqual(len({tuple(text) for text in expected.values()}), 3)  # drafts change nothing
-            for kill in range(KILLS):
-                with grpc.insecure_channel(server.address) as channel:
-                    stub = rpc.RuntimeServiceStub(channel)
-                    threads = [threading.Thread(target=self.read, args=(stub, each, texts[each], 1300))
-                               for each in texts]
-                    for thread in threads:
-                        thread.start()
-                    time.sleep(random.Random(kill).uniform(0.0, 0.15))
-                    server.kill()
-                    for thread in threads:
-                        thread.join()
-                server = Server("--sessions-dir", folder, *flags)
-                with grpc.insecure_channel(server.address) as channel:
-                    stub = rpc.RuntimeServiceStub(channel)
-                    for session, sent in texts.items():
-                        info = stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
-                        self.assertGreaterEqual(info.history_length, 40 + len(sent))
-                        # The tokens that the server has and the client never read are the same ones.
-                        stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40 + len(sent)))
-                        sent += generate(stub, session, 1, temperature=0.8)[0]
-                        self.assertEqual(sent, expected[session][:len(sent)])
-                        if len(sent) > 1200:
-                            stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=40))
-                            sent.clear()
-            server.end()
-
-    def test_the_second_turn_of_a_long_conversation(self):
-        """From memory, from files behind a restart, and run again: the same tokens, and the times."""
-        seconds, rows, ids = {}, {}, {}
-
-        def turn(stub, session, name):
-            start = time.monotonic()
-            call = stub.Generate(pb.GenerateRequest(session_id=session, max_tokens=8, seed=3))
-            next(call)
-            seconds[name] = time.monotonic() - start
-            frames = list(call)
-            rows[name] = frames[-1].done.prompt_rows
-            stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=4020))
-            ids[name] = [frame.token_id for frame in frames[:-1]]
-
-        def channel_of(server):
-            return grpc.insecure_channel(server.address)
-
-        with tempfile.TemporaryDirectory() as folder:
-            flags = ["--sessions-dir", folder, "--ctx", "4200"]
-            # As on another machine: it has the folder of prefixes alone.
-            other = Server("--prompt-cache-dir", folder + "/prefixes", "--ctx", "4200")
-            server = Server(*flags)
-            with channel_of(server) as channel:
-                stub = rpc.RuntimeServiceStub(channel)
-                session = create(stub)
-                append(stub, session, prompt(9, 4000))
-                append(stub, session, prompt(10, 20))
-                turn(stub, session, "memory")
-            server.end()
-            with channel_of(other) as channel:
-                stub = rpc.RuntimeServiceStub(channel)
-                # The client brings its text: its session was the first server's.
-                elsewhere = create(stub)
-                start = time.monotonic()
-                append(stub, elsewhere, prompt(9, 4000) + prompt(10, 20))
-                appended = time.monotonic() - start
-                turn(stub, elsewhere, "another server's files")
-                seconds["another server's files"] += appended
-            size = sum(path.stat().st_size for path in pathlib.Path(folder, "prefixes").iterdir())
-            other.end()
-            for name, more in [("files", []), ("run again", ["--prompt-cache", "off"])]:
-                server = Server(*flags, *more)
-                with channel_of(server) as channel:
-                    turn(rpc.RuntimeServiceStub(channel), session, name)
-                server.end()
-        print("first token of the second turn behind 4,000: " +
-              ", ".join(f"{name} {value * 1000:.0f} ms" for name, value in seconds.items()) + f"; {size} bytes of files")
-        for name in ("files", "run again", "another server's files"):
-            self.assertEqual(ids[name], ids["memory"], name)
-        self.assertLess(max(rows["memory"], rows["files"]), 200)
-        self.assertEqual(rows["run again"], 4020)
-
-    def test_a_restart_takes_the_rows_from_files(self):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server("--sessions-dir", folder, "--ctx", "2048")
-            with grpc.insecure_channel(server.address) as channel:
-                stub = rpc.RuntimeServiceStub(channel)
-                session = create(stub)
-                append(stub, session, prompt(9, 1000))
-                first = generate(stub, session, 8)[0]
-                stub.TruncateSession(pb.TruncateSessionRequest(session_id=session, length=1000))
-            server.end()
-            server = Server("--sessions-dir", folder, "--ctx", "2048")
-            with grpc.insecure_channel(server.address) as channel:
-                stub = rpc.RuntimeServiceStub(channel)
-                info = stub.GetSessionInfo(pb.GetSessionInfoRequest(session_id=session))
-                self.assertGreater(info.kv_disk_bytes, 0)
-                again, done = generate(stub, session, 8)
-                self.assertEqual(again, first)
-                self.assertLess(done.prompt_rows, 100)
-                stub.CloseSession(pb.CloseSessionRequest(session_id=session))
-                self.assertEqual(list(pathlib.Path(folder, "prefixes").glob("*.prefix")), [])
-            server.end()
-
-    @staticmethod
-    def read(stub, session, into, count):
-        try:
-            for frame in stub.Generate(pb.GenerateRequest(
-                    session_id=session, max_tokens=count - len(into), seed=3, temperature=0.8)):
-                if frame.WhichOneof("payload") == "token_id":
-                    into.append(frame.token_id)
-        except grpc.RpcError:
-            pass  # the server was killed
-
-
 class Keys(unittest.TestCase):
     def test_keys_and_tls(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -583,7 +376,7 @@ class Keys(unittest.TestCase):
             subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
                             "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
                             f"{folder}/key.pem", "-out", f"{folder}/cert.pem"], capture_output=True, check=True)
-            server = Server("--keys", f"{folder}/keys", "--tls-cert", f"{folder}/cert.pem",
+            server = Server(KAKEYA, "--keys", f"{folder}/keys", "--tls-cert", f"{folder}/cert.pem",
                             "--tls-key", f"{folder}/key.pem")
             tls = grpc.ssl_channel_credentials(pathlib.Path(folder, "cert.pem").read_bytes())
             address = "localhost:" + server.address.rsplit(":", 1)[1]

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <random>
 #include <utility>
+
+#include "service/answer_request.h"
 
 namespace kakeya::wire {
 namespace {
@@ -56,11 +57,6 @@ v1::StopReason stop_reason_of(StopReason reason) {
       return v1::STOP_REASON_CANCELLED;
   }
   return v1::STOP_REASON_UNSPECIFIED;
-}
-
-std::uint64_t random_seed() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
 }
 
 }  // namespace
@@ -128,7 +124,7 @@ service::Outcome<Request> read_generation(const v1::GenerateRequest& request,
   Request read = {.prompt = {}, .generate = {.max_tokens = request.max_tokens()}};
   read.generate.draft_length = draft_length;
   SamplingOptions& sampling = read.generate.sampling;
-  sampling.seed = request.has_seed() ? request.seed() : random_seed();
+  sampling.seed = request.has_seed() ? request.seed() : service::random_seed();
   sampling.temperature = request.temperature();
   sampling.top_k = static_cast<int>(request.top_k());
   if (request.has_top_p()) sampling.top_p = request.top_p();

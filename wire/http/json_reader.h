@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -89,6 +90,17 @@ class JsonReader {
       return refuse(name, fmt::format("a whole number from {} to {}", least, most), shown(*value));
     }
     out = static_cast<Integer>(*number);
+  }
+
+  // Refuses "dimensions", of vectors that an embedding is to have, but for those of the model's.
+  void expect_dimensions(const Json& body, std::int64_t hidden_size) {
+    std::optional<std::int64_t> dimensions;
+    read(body, "dimensions", 1, std::numeric_limits<std::int32_t>::max(), dimensions);
+    if (!dimensions || *dimensions == hidden_size) return;
+    refuse("dimensions",
+           fmt::format("{}, as this model's vectors have, for it was not trained to be cut",
+                       hidden_size),
+           std::to_string(*dimensions));
   }
 
  private:

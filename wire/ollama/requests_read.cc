@@ -347,12 +347,7 @@ service::Outcome<service::EmbeddingRequest> read_embed(std::string_view body,
   // A text that is too long is refused, whatever this says.
   bool truncate = true;
   reader.read(*parsed, "truncate", truncate);
-  std::optional<std::int64_t> dimensions;
-  reader.read(*parsed, "dimensions", 1, kMostTokens, dimensions);
-  if (dimensions && *dimensions != hidden_size) {
-    reader.refuse("dimensions", fmt::format("{}, as this model's vectors have", hidden_size),
-                  std::to_string(*dimensions));
-  }
+  reader.expect_dimensions(*parsed, hidden_size);
   read_runner_options(reader, *parsed, context);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;

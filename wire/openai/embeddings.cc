@@ -84,14 +84,7 @@ service::Outcome<EmbeddingWish> read_embeddings(std::int64_t hidden_size, std::s
     request.options.pooling = Pooling::kMean;
   }
   reader.read(*parsed, "normalize", request.options.normalize);
-  std::optional<std::int64_t> dimensions;
-  reader.read(*parsed, "dimensions", 1, std::int64_t{1} << 30, dimensions);
-  if (dimensions && *dimensions != hidden_size) {
-    reader.refuse("dimensions",
-                  fmt::format("{}, as this model's vectors have, for it was not trained to be cut",
-                              hidden_size),
-                  std::to_string(*dimensions));
-  }
+  reader.expect_dimensions(*parsed, hidden_size);
   std::optional<int> priority;
   constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
   reader.read(*parsed, "priority", -kMostPriority, kMostPriority, priority);

@@ -1,5 +1,5 @@
 // Sessions over gRPC within one process, so that sanitizers see the server's side of calls that end
-// in every way. tests/clients/grpc_test.py has the promises.
+// in every way. tests/clients/grpc_test.py and grpc_restart_test.py have the promises.
 #include "wire/grpc/grpc_server.h"
 
 #include <gmock/gmock.h>
