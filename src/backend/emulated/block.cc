@@ -308,6 +308,7 @@ void Block::write_shared(int index, std::uint32_t value, Place place) {
 
 void Block::begin_copy(int index, const void* from, Place place) {
   check_old(from, kCopyWords * sizeof(std::uint32_t), place);
+  note_read_of_memory(from, kCopyWords * sizeof(std::uint32_t));
   check_multiple(index, kCopyWords, place);
   for (int i = 0; i < kCopyWords; ++i) {
     Word& word = writable_word(index + i, place);

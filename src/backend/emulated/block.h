@@ -69,6 +69,13 @@ class WrittenMemory {
   bool is_sorted_ = true;
 };
 
+// The bytes that kernels read of some memory of the device, by loads and by copies.
+struct CountedReads {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::uint64_t bytes = 0;
+};
+
 class Block {
  public:
   explicit Block(const DeviceMemory& memory) : memory_(memory) {}
@@ -142,6 +149,15 @@ class Block {
   void let_next_start() {
     lets_early_ = lets_early_ || threads_[static_cast<std::size_t>(current_)].is_early;
   }
+  // Counts reads of the memory that `counted` names, which must outlive the block; null: none.
+  void count_reads(CountedReads* counted) { counted_ = counted; }
+  void note_read_of_memory(const void* from, std::size_t bytes) {
+    const auto at = reinterpret_cast<std::uintptr_t>(from);
+    if (counted_ != nullptr && at >= counted_->begin && at < counted_->end) {
+      counted_->bytes += bytes;
+    }
+  }
+
   // Fails while the thread is early.
   void check_not_early(const char* what, Place place) {
     if (threads_[static_cast<std::size_t>(current_)].is_early) refuse_early(what, place);
@@ -211,6 +227,7 @@ class Block {
   bool meet(Place place, void* own);
 
   const DeviceMemory& memory_;
+  CountedReads* counted_ = nullptr;
   FiberStacks stacks_;
   Fiber scheduler_;
   Work work_;

@@ -135,7 +135,9 @@ class EmulatedDriver final : public Driver {
   EmulatedDriver(std::unique_ptr<GuardedSpace> pages, const EmulatorOptions& options)
       : space_(std::move(pages), options.allows_host_memory),
         takes_lists_(!options.allows_host_memory && !options.runs_one_by_one),
-        emulator_(space_, options.seed) {}
+        emulator_(space_, options.seed) {
+    emulator_.count_reads(options.counted);
+  }
 
   std::string_view name() const override { return "cuda-emulated"; }
   MemorySpace& memory() override { return space_; }

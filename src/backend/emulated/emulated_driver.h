@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/driver.h"
+#include "backend/emulated/block.h"
 
 namespace kakeya::cuda {
 
@@ -16,6 +17,8 @@ struct EmulatorOptions {
   bool allows_host_memory = false;
   // Each launch of a pass runs at once, by itself: none are fused. For tests.
   bool runs_one_by_one = false;
+  // Counts what kernels read of some memory; must outlive the driver. For tests.
+  emulated::CountedReads* counted = nullptr;
 };
 
 // A device that the host plays: kernels compiled for the host, a fiber a thread.

@@ -24,6 +24,8 @@ class Emulator {
   // Creates an emulator whose order of threads follows from `seed` alone.
   Emulator(const DeviceMemory& memory, std::uint64_t seed) : random_(seed), block_(memory) {}
 
+  // As Block::count_reads().
+  void count_reads(CountedReads* counted) { block_.count_reads(counted); }
   // Those that follow start when all before them have ended.
   void begin_list() { block_.begin_list(); }
   // Errors: kInternal "kernel NAME, block (X, Y), thread T: what happened".

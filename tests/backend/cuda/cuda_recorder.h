@@ -20,7 +20,10 @@ namespace kakeya::cuda {
 // Runs each launch at once on the emulator, and keeps what it ran.
 class Recorder final : public Driver {
  public:
-  Recorder() : emulated_(create_emulated_driver({.seed = 5, .allows_host_memory = true}).value()) {}
+  explicit Recorder(emulated::CountedReads* counted = nullptr)
+      : emulated_(
+            create_emulated_driver({.seed = 5, .allows_host_memory = true, .counted = counted})
+                .value()) {}
 
   std::string_view name() const override { return emulated_->name(); }
   MemorySpace& memory() override { return emulated_->memory(); }

@@ -222,6 +222,7 @@ class Global {
   std::remove_const_t<T> load_fresh(std::int64_t index, Place place = Place::current()) const {
     check(index, "reads", place);
     emulated::running()->check_old(address_ + index, sizeof(T), place);
+    emulated::running()->note_read_of_memory(address_ + index, sizeof(T));
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));
     return value;
