@@ -85,6 +85,8 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if origin is Annotated:
         said = next((extra for extra in arguments[1:] if isinstance(extra, str)), None)
         return {**({"description": said} if said else {}), **_schema_of(arguments[0], where)}
+    if origin in (typing.Required, typing.NotRequired):
+        return _schema_of(arguments[0], where)
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (typing.Union, types.UnionType):

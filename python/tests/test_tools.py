@@ -1,7 +1,7 @@
 """Calls of tools, which are held to the tools' schemas."""
 
 import json
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import kakeya
 import pytest
@@ -93,7 +93,7 @@ def test_wrong_calls_in_messages_are_refused(engine, calls, message):
 
 
 class Place(TypedDict, total=False):
-    town: str
+    town: Required[str]
     street: str | None
 
 
@@ -118,7 +118,7 @@ def test_functions_are_tools_by_their_hints():
             "type": "object", "required": ["town"], "properties": {
                 "town": {"description": "a town of Europe, or near it", "enum": ["Rome", "Oslo"]},
                 "days": {"description": "how many", "type": "integer"},
-                "where": {"anyOf": [{"type": "array", "items": {"type": "object", "required": [], "properties": {
+                "where": {"anyOf": [{"type": "array", "items": {"type": "object", "required": ["town"], "properties": {
                     "town": {"type": "string"}, "street": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}},
                     {"type": "null"}]}}}}}
 
