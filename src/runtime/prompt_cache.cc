@@ -269,7 +269,8 @@ PromptCache::Entry& PromptCache::add(Mode& mode,
       TokenTree::kMostNewNodes * MemoryBudget::charged_bytes(TokenTree::kNodeBytes);
   mode.tree.insert(*entry, place, memory.nodes);
   if (parent != nullptr) {
-    parent->is_common = parent->is_common || parent->holds > 0;
+    parent->is_common = parent->is_common || parent->children > 0;
+    ++parent->children;
     hold(*parent);
   }
   ++num_entries_;
@@ -335,7 +336,10 @@ bool PromptCache::evict_oldest() {
 void PromptCache::erase(Entry& idle) {
   unname(idle);
   remove_idle(idle);
-  if (idle.parent != nullptr) release(*parent_of(idle));
+  if (idle.parent != nullptr) {
+    --parent_of(idle)->children;
+    release(*parent_of(idle));
+  }
   TokenTree& tree = idle.mode->tree;
   const std::uint64_t nodes = tree.bytes();
   tree.erase(idle);
@@ -380,6 +384,7 @@ std::uint64_t PromptCache::forget(const SnapshotKey& key,
                                   Position keep) {
   std::unique_lock lock(mutex_);
   std::uint64_t freed = 0;
+  PrefixName forgotten;  // which is being written
   while (Entry* const entry = longest_beginning(key, tokens)) {
     if (entry->is_common || entry->length() <= keep) break;
     const bool written = !writing_.is_none() && writing_ == entry->name;
@@ -388,12 +393,17 @@ std::uint64_t PromptCache::forget(const SnapshotKey& key,
       continue;
     }
     if (entry->holds > 0) break;
-    writing_forgotten_ = writing_forgotten_ || written;
+    if (written) {
+      writing_forgotten_ = true;
+      forgotten = writing_;
+    }
     entry->waits = false;
     const std::uint64_t before = bytes_;
     erase(*entry);
     freed += before - bytes_;
   }
+  // Its file is gone by then.
+  if (!forgotten.is_none()) copied_.wait(lock, [&] { return writing_ != forgotten; });
   if (files_ != nullptr) freed += forget_files(files_->mode_of(key), tokens, keep);
   return freed;
 }

@@ -135,7 +135,8 @@ class PromptCache final : public MemoryReclaimer {
     Mode* mode = nullptr;
     std::uint64_t chain_bytes = 0;  // most that it takes with all its parents
     std::uint64_t used = 0;         // when, by clock_
-    int holds = 0;                  // entries whose parent it is, and copies that are being made
+    int children = 0;               // entries whose parent it is
+    int holds = 0;                  // these, and copies that are being made
     bool is_common = false;         // several texts were seen to go on from it
     bool waits = false;             // to be written to its file
     PrefixName name;                // of its file; none without files

@@ -336,6 +336,27 @@ TEST_F(PromptCacheFiles, ForgettingATextDeletesItsFiles) {
   }
 }
 
+// A copy to its file holds a text as what goes on from it does, and makes it no common beginning.
+TEST_F(PromptCacheFiles, ForgettingALongTextWhileItIsWrittenForgetsAllOfIt) {
+  const auto engine = open("none");
+  const SessionOptions& options = engine->session_options();
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    Ids text;
+    {
+      const auto session = engine->create_session(options).value();
+      ASSERT_OK(session->sync(random_ids(950, 10 + i)));
+      ASSERT_OK(session->generate(generation(1)));
+      ASSERT_OK(session->append(random_ids(16, 40 + i)));
+      ASSERT_OK(session->generate(generation(1)));
+      text.assign(session->tokens().begin(), session->tokens().end());
+    }
+    engine->forget_prefix(text, 0, options);
+    EXPECT_EQ(engine->cached_prefix(text, options).tokens, 0);
+    flushed(*engine);
+    EXPECT_EQ(engine->cached_prefix(text, options).tokens, 0);
+  }
+}
+
 // A file whose checksums are right and whose positions lie.
 TEST_F(PromptCacheFiles, PositionsThatLieDoNoHarm) {
   const auto plain = open_engine(demo_options("auto"));
