@@ -26,6 +26,7 @@ constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxWidth = 8192;
 // Choices of experts: as many as choose each once for one row.
 constexpr int kChoices = kExperts / kTopK;
+
 // The type of weights as files have it.
 struct WeightType {
   DType dtype = DType::kBF16;  // kF32 or kBF16
