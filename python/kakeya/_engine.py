@@ -49,20 +49,20 @@ class Engine:
     def chat(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
              **options: Unpack[GenerateOptions]) -> str:
         """The answer to a conversation, or to one message of the user."""
-        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
+        batch = self._chat_batch(messages, thinking, options)
         _run(batch)
         return batch.take_text()
 
     def stream(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
                **options: Unpack[GenerateOptions]) -> Iterator[str]:
         """As chat(), piece by piece: no pass is run before the piece it makes is asked for."""
-        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
+        batch = self._chat_batch(messages, thinking, options)
         return _pieces(batch)
 
     async def astream(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
                       **options: Unpack[GenerateOptions]) -> AsyncIterator[str]:
         """As stream(), each pass on a thread of asyncio's pool; ends when the task is cancelled."""
-        batch = self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
+        batch = self._chat_batch(messages, thinking, options)
         try:
             more = True
             while more:
@@ -190,6 +190,10 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<kakeya.Engine on {self.backend}>"
+
+    def _chat_batch(self, messages: str | Sequence[Message], thinking: bool | None,
+                    options: GenerateOptions) -> _core.Batch:
+        return self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
 
     def _batch(self, prompts: Sequence[TokenIds], options: GenerateOptions, at_once: int, *,
                in_chat: bool) -> _core.Batch:

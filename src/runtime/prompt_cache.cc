@@ -393,16 +393,13 @@ std::uint64_t PromptCache::forget(const SnapshotKey& key,
       continue;
     }
     if (entry->holds > 0) break;
-    if (written) {
-      writing_forgotten_ = true;
-      forgotten = writing_;
-    }
+    if (written) forgotten = writing_;
     entry->waits = false;
     const std::uint64_t before = bytes_;
     erase(*entry);
     freed += before - bytes_;
   }
-  // Its file is gone by then.
+  // Its file is there then, to be deleted with the others.
   if (!forgotten.is_none()) copied_.wait(lock, [&] { return writing_ != forgotten; });
   if (files_ != nullptr) freed += forget_files(files_->mode_of(key), tokens, keep);
   return freed;

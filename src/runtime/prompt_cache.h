@@ -269,9 +269,8 @@ class PromptCache final : public MemoryReclaimer {
   std::unordered_map<PrefixName, Entry*, HashPrefixName> names_;
   std::deque<PrefixName> to_write_;
   std::condition_variable has_work_;
-  PrefixName writing_;          // none: nothing is being written
-  bool writing_holds_ = false;  // its entry
-  bool writing_forgotten_ = false;
+  PrefixName writing_;                   // none: nothing is being written
+  bool writing_holds_ = false;           // its entry
   std::atomic<bool> gives_way_ = false;  // what is being written
   bool closes_ = false;
   bool disk_refused_ = false;  // and that was noted

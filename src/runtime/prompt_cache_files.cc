@@ -84,7 +84,6 @@ void PromptCache::write_entry(std::unique_lock<std::mutex>& lock, Entry& entry) 
       .name = entry.name, .mode = entry.mode->in_files, .record = record_of(entry, text_of(entry))};
   gives_way_ = false;
   writing_ = entry.name;
-  writing_forgotten_ = false;
   begin_copy(&entry);
   writing_holds_ = true;
   const auto release_entry = [&] {
@@ -113,7 +112,6 @@ void PromptCache::write_entry(std::unique_lock<std::mutex>& lock, Entry& entry) 
     return;
   }
   ++written_;
-  if (writing_forgotten_) files_->remove(file.name);
 }
 
 void PromptCache::stop_writing(std::unique_lock<std::mutex>& lock) {

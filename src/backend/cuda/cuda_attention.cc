@@ -95,9 +95,9 @@ constexpr std::int64_t kPartialsTogether = 64;
 // Blocks that keep a card busy.
 constexpr std::int64_t kEnoughBlocks = 256;
 
-// Parts of some size, for so many of which there are blocks where rows will see more with each
-// pass, that some passes have the same launches: a multiple of kPartsAtOnce. Behind a window rows
-// see as much as before, whose parts are one more where it lies across them.
+// The parts, of `size` positions, that have blocks, of which rows see `parts` now: so many that the
+// next passes have the same launches. Where rows see more with each pass that is a multiple of
+// kPartsAtOnce; a window is as long as before, and meets a part more where it lies across them.
 constexpr std::int64_t kPartsAtOnce = 8;
 std::int64_t parts_with_blocks(const device::AttentionParams& p, int parts, int size) {
   const std::int64_t rounded = (parts + kPartsAtOnce - 1) / kPartsAtOnce * kPartsAtOnce;
