@@ -51,7 +51,7 @@ class GuardedSpace final : public MemorySpace {
   };
 
  private:
-  explicit GuardedSpace(std::byte* base) : base_(base) {}
+  explicit GuardedSpace(std::byte* mapped);
   void open();
   void close();
   // Makes the pages of these bytes accessible or not.
@@ -77,6 +77,7 @@ class GuardedSpace final : public MemorySpace {
     const std::uint64_t bytes_;
   };
 
+  std::byte* const mapped_;
   std::byte* const base_;
   mutable std::mutex mutex_;                       // of what follows
   std::map<std::uint64_t, std::uint64_t> pieces_;  // what is allocated: place to bytes
