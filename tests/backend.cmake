@@ -10,7 +10,8 @@ kakeya_test(guarded_backend_test backend/emulated/guarded_backend_test.cc)
 kakeya_test(cuda_emulator_test backend/cuda/cuda_emulator_test.cc)
 kakeya_test(tensor_attention_test backend/tensor_attention_test.cc)
 # Built as the driver library is named, in a folder of its own.
-add_library(kakeya_fake_libcuda SHARED backend/cuda/fake_libcuda.cc backend/cuda/fake_libcuda_graphs.cc)
+add_library(kakeya_fake_libcuda SHARED backend/cuda/fake_libcuda.cc backend/cuda/fake_libcuda_graphs.cc
+            backend/cuda/fake_libcuda_memory.cc)
 target_include_directories(kakeya_fake_libcuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(kakeya_fake_libcuda PRIVATE kakeya_emulated kakeya kakeya_compile_options fmt::fmt)
 set_target_properties(
@@ -20,9 +21,9 @@ if(NOT APPLE)
   # What it has of the library is its own.
   target_link_options(kakeya_fake_libcuda PRIVATE -Wl,--exclude-libs,ALL)
 endif()
-kakeya_test(cuda_driver_test backend/cuda/cuda_backend_test.cc backend/cuda/cuda_driver_test.cc backend/cuda/cuda_fold_test.cc backend/cuda/cuda_reads_test.cc
+kakeya_test(cuda_driver_test backend/cuda/cuda_backend_test.cc backend/cuda/cuda_card_test.cc backend/cuda/cuda_driver_test.cc backend/cuda/cuda_fold_test.cc backend/cuda/cuda_reads_test.cc
             backend/cuda/cuda_fuse_test.cc backend/cuda/cuda_router_test.cc backend/cuda/cuda_row_steps_test.cc
-            backend/cuda/cuda_sequences_test.cc)
+            backend/cuda/cuda_repeat_test.cc backend/cuda/cuda_sequences_test.cc)
 target_compile_definitions(cuda_driver_test PRIVATE KAKEYA_FAKE_LIBCUDA="$<TARGET_FILE:kakeya_fake_libcuda>")
 add_dependencies(cuda_driver_test kakeya_fake_libcuda)
 if(KAKEYA_NVCC)

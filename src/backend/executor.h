@@ -9,6 +9,7 @@
 // a model is loaded or a session is created. What can still fail is a device, at the end of a pass.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -118,6 +119,16 @@ struct ExecutorPlan {
   bool operator==(const ExecutorPlan&) const = default;
 };
 
+// Names the operations of a pass, so that an executor may know them again: with equal keys they are
+// the same ones, but for what the batch says.
+struct PassKey {
+  const void* network = nullptr;  // stays as long as the executor is used
+  int part = 0;                   // of its operations, as the caller counts them
+  std::array<ConstRows, 4> rows;  // the memory that they are handed
+
+  bool operator==(const PassKey&) const = default;
+};
+
 // Runs operations, one after the other, with scratch memory of its own. One thread at a time.
 // Output rows may be the input rows only where an operation says so.
 class Executor {
@@ -128,6 +139,10 @@ class Executor {
   // the batch refers to must stay as it is meanwhile. Whoever runs a network calls it, and end()
   // behind it.
   virtual void begin(const Batch& batch) { batch_ = batch; }
+
+  // Behind begin(): runs all operations that the last pass with this key ran, if nothing is
+  // different but ids and positions, and returns true; the caller then calls none of them.
+  virtual bool repeat(const PassKey& /*key*/) { return false; }
 
   // The pass is over: all since the last call, of one batch or more. `read`: rows that somebody
   // will read or hand on; of the rest only what was stored in caches stays. A device that works

@@ -13,6 +13,8 @@ struct ConstRows {
   DevicePointer<const float> data;
   std::int64_t count = 0;
   std::int64_t width = 0;
+
+  bool operator==(const ConstRows&) const = default;
 };
 struct Rows {
   DevicePointer<float> data;

@@ -14,6 +14,10 @@ namespace {
 // A pass over the context reads fc and the layers' k_proj and v_proj once; this many rows share it.
 constexpr std::int64_t kContextRows = 128;
 
+// The parts of a drafter's operations.
+constexpr int kDraftPart = 1;
+constexpr int kContextPart = 2;
+
 std::int64_t tap_width(const DrafterConfig& config) {
   return static_cast<std::int64_t>(config.target_layer_ids.size()) * config.layers.hidden_size;
 }
@@ -141,12 +145,20 @@ Status DflashSource::extend_context(std::int64_t count) {
     builder.clear();
     builder.add_rows(rows, context_.length() + begin, context_.layers());
     executor.begin(builder.batch());
-    drafter_.extend_context(tap_rows(begin, rows), builder.batch(), executor, activations(rows));
+    extend(tap_rows(begin, rows), builder.batch());
   }
   KAKEYA_TRY(executor.end({}));
   bytes_read_ += workspace_.bytes_read() - before;
   context_.commit(count);
   return {};
+}
+
+void DflashSource::extend(ConstRows taps, const Batch& batch) {
+  Executor& executor = workspace_.executor();
+  const dflash::DraftActivations own = activations(taps.count);
+  const PassKey key = {
+      .network = &drafter_, .part = kContextPart, .rows = {taps, own.layers.hidden}};
+  if (!executor.repeat(key)) drafter_.extend_context(taps, batch, executor, own);
 }
 
 dflash::DraftActivations DflashSource::activations(std::int64_t rows) const {
@@ -235,7 +247,12 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs) {
   const std::uint64_t before = workspace.bytes_read();
   Executor& executor = workspace.executor();
   executor.begin(builder.batch());
-  any.drafter_.forward(builder.batch(), executor, any.activations(rows), logits);
+  const dflash::DraftActivations activations = any.activations(rows);
+  const PassKey key = {
+      .network = &any.drafter_, .part = kDraftPart, .rows = {logits, activations.layers.hidden}};
+  if (!executor.repeat(key)) {
+    any.drafter_.forward(builder.batch(), executor, activations, logits);
+  }
   KAKEYA_TRY(executor.end(std::array<ConstRows, 1>{logits}));
   const std::uint64_t bytes = workspace.bytes_read() - before;
   std::vector<BlockChoice>& choices = workspace.block_choices();
@@ -304,7 +321,7 @@ Status DflashSource::extend_contexts(ConstRows taps,
   const std::uint64_t before = workspace_.bytes_read();
   Executor& executor = workspace_.executor();
   executor.begin(batch);
-  drafter_.extend_context(taps, batch, executor, activations(taps.count));
+  extend(taps, batch);
   KAKEYA_TRY(executor.end({}));
   const std::uint64_t bytes = workspace_.bytes_read() - before;
   for (const DraftJob& job : jobs) {

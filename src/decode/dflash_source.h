@@ -107,6 +107,8 @@ class DflashSource final : public DraftSource, public TapSink {
   // Makes taps_ writable.
   Status own_taps();
   Rows tap_rows(std::int64_t first, std::int64_t count) const;
+  // Runs the operations that turn rows of taps into context, or runs them again.
+  void extend(ConstRows taps, const Batch& batch);
   // Turns the oldest `count` rows of taps into context; they stay where they are.
   Status extend_context(std::int64_t count);
   Status bring_context_up_to_date();

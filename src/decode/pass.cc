@@ -34,7 +34,8 @@ Status Pass::run() {
 Status Pass::run_into(ForwardOutput output) {
   const Batch batch = workspace_.target_batch().batch();
   const Decoder& decoder = workspace_.timelines().front()->decoder();
-  if (output.tap_points.empty()) {
+  const bool has_own_taps = !output.tap_points.empty();
+  if (!has_own_taps) {
     // Sinks and encoders of an engine are of the same drafter: they want the same taps.
     for (const Timeline* timeline : workspace_.timelines()) {
       if (!timeline->tap_points().empty()) output.tap_points = timeline->tap_points();
@@ -47,7 +48,11 @@ Status Pass::run_into(ForwardOutput output) {
   Activations activations = Activations::layout(arena, decoder.config(), batch.rows());
   Executor& executor = workspace_.executor();
   executor.begin(batch);
-  decoder.forward(batch, executor, activations, output);
+  const PassKey key = {.network = &decoder,
+                       .rows = {output.logits, output.taps, output.hidden, activations.hidden}};
+  if (has_own_taps || !executor.repeat(key)) {
+    decoder.forward(batch, executor, activations, output);
+  }
   bytes_ = workspace_.bytes_read() - before;
   for (std::size_t i = 0; i < batch.segments.size(); ++i) {
     const Segment& segment = batch.segments[i];

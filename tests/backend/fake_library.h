@@ -65,15 +65,26 @@ class Memory final : public emulated::DeviceMemory {
  public:
   emulated::Bounds bounds_of(const void* address) const override {
     const std::span<const std::byte> piece = pages_->piece_of(address);
+    if (piece.empty()) return pinned_bounds(address);
     const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
-    return piece.empty() ? emulated::Bounds{} : emulated::Bounds{begin, begin + piece.size()};
+    return {begin, begin + piece.size()};
   }
   GuardedSpace& pages() const { return *pages_; }
   bool holds(Address address, std::size_t bytes) const {
     return pages_->holds(reinterpret_cast<const void*>(address), bytes);
   }
 
+  std::map<const void*, std::size_t> pinned;  // where host memory begins, and its bytes
+
  private:
+  emulated::Bounds pinned_bounds(const void* address) const {
+    const auto behind = pinned.upper_bound(address);
+    if (behind == pinned.begin()) return {};
+    const auto begin = reinterpret_cast<std::uintptr_t>(std::prev(behind)->first);
+    const auto end = begin + std::prev(behind)->second;
+    return reinterpret_cast<std::uintptr_t>(address) < end ? emulated::Bounds{begin, end}
+                                                           : emulated::Bounds{};
+  }
   const std::unique_ptr<GuardedSpace> pages_ = GuardedSpace::create().value();
 };
 
@@ -121,9 +132,9 @@ struct Library {
   std::array<Handle, 8> streams;
   std::array<Handle, 8> modules;
   std::array<KernelHandle, std::size(kKernelNames)> kernels;
-  std::map<const void*, std::size_t> pinned;  // where host memory begins, and its bytes
-  std::vector<std::function<Code()>> work;    // put off
-  std::int64_t tried_allocations = 0;         // since cuInit()
+  std::vector<std::function<Code()>> work;  // put off
+  bool asked = false;                       // whether it is done, which it was not then
+  std::int64_t tried_allocations = 0;       // since cuInit()
   std::int64_t tried_launches = 0;
   Code failure = kSuccess;  // of the context; it stays
 
@@ -135,13 +146,8 @@ struct Library {
   void count(const Copy& copy, std::size_t bytes) {
     ++(record.*copy.kind);
     if (copy.host == nullptr) return;
-    const auto behind = pinned.upper_bound(copy.host);
-    const auto at = reinterpret_cast<std::uintptr_t>(copy.host);
-    const auto end = [](const auto& piece) {
-      return reinterpret_cast<std::uintptr_t>(piece.first) + piece.second;
-    };
-    const bool is_pinned = behind != pinned.begin() && at + bytes <= end(*std::prev(behind));
-    if (!is_pinned) ++record.pageable;
+    const emulated::Bounds piece = memory.bounds_of(copy.host);
+    if (reinterpret_cast<std::uintptr_t>(copy.host) + bytes > piece.end) ++record.pageable;
   }
   void run_all() {
     for (const auto& piece : work) {

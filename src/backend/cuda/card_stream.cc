@@ -78,12 +78,22 @@ bool CardStream::wait() {
     has_work_ = false;
     return true;
   }
-  // The library does not say which one it was.
-  return check(last_kernel_.empty()
-                   ? std::string("waiting")
-                   : fmt::format("kernel {} or one before it (CUDA_LAUNCH_BLOCKING=1 tells which)",
-                                 last_kernel_),
-               code);
+  return check(what_runs(), code);
+}
+
+bool CardStream::is_done() {
+  if (!works() || !has_work_) return true;
+  const libcuda::Code code = table_.query(stream_);
+  if (code == libcuda::kNotReady) return false;
+  if (check(what_runs(), code)) has_work_ = false;
+  return true;
+}
+
+// The library does not say which one it was that failed.
+std::string CardStream::what_runs() const {
+  if (last_kernel_.empty()) return "waiting";
+  return fmt::format("kernel {} or one before it (CUDA_LAUNCH_BLOCKING=1 tells which)",
+                     last_kernel_);
 }
 
 std::optional<CardSpace::Amount> CardSpace::amount() const {
@@ -144,20 +154,12 @@ bool CardSpace::copy_to_card(std::span<const std::byte> from, DevicePointer<std:
 void CardSpace::download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
   if (to.empty()) return;
   const CardStream::Turn turn(stream_);
-  if (copy_from_card(from, to) && stream_.wait()) return;
+  if (stream_.works()) {
+    const libcuda::Code code = stream_.table().download(to.data(), card_address(from.address()),
+                                                        to.size(), stream_.stream());
+    if (stream_.check("download", code) && stream_.wait()) return;
+  }
   std::memset(to.data(), 0xff, to.size());  // NaN, not what happened to be there
-}
-
-void CardSpace::begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
-  const CardStream::Turn turn(stream_);
-  copy_from_card(from, to);
-}
-
-bool CardSpace::copy_from_card(DevicePointer<const std::byte> from, std::span<std::byte> to) {
-  if (to.empty() || !stream_.works()) return false;
-  const libcuda::Code code = stream_.table().download(to.data(), card_address(from.address()),
-                                                      to.size(), stream_.stream());
-  return stream_.check("download", code);
 }
 
 // Copies in pieces that do not overlap: CUDA does not define the result of one where source and

@@ -58,12 +58,16 @@ class CardStream {
   bool check(std::string_view what, libcuda::Code code);
   // Waits for everything, if something was begun since it last did. Returns the same.
   bool wait();
+  // True if all that was begun has ended. None of it runs on either where the card does not work.
+  bool is_done();
   // Named if waiting fails; a string that stays.
   void set_last_kernel(std::string_view kernel) { last_kernel_ = kernel; }
 
  private:
   CardStream(const libcuda::Table& table, int device, std::string name)
       : table_(table), device_(device), name_(std::move(name)) {}
+
+  std::string what_runs() const;
 
   const libcuda::Table table_;
   const int device_;
@@ -98,8 +102,6 @@ class CardSpace final : public MemorySpace {
   // Begins an upload without waiting: `from` must stay as it is until somebody waits.
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to);
   void download(DevicePointer<const std::byte> from, std::span<std::byte> to) override;
-  // Begins a download without waiting: `to` holds anything until somebody waits.
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to);
   void copy(DevicePointer<const std::byte> from,
             DevicePointer<std::byte> to,
             std::uint64_t bytes) override;
@@ -108,9 +110,8 @@ class CardSpace final : public MemorySpace {
   std::uint64_t num_changes() const { return num_changes_; }
 
  private:
-  // For the holder of a turn. Return whether something was begun.
+  // For the holder of a turn. Returns whether something was begun.
   bool copy_to_card(std::span<const std::byte> from, DevicePointer<std::byte> to);
-  bool copy_from_card(DevicePointer<const std::byte> from, std::span<std::byte> to);
 
   CardStream& stream_;
   std::atomic<std::uint64_t> num_changes_ = 0;

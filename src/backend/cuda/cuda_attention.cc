@@ -112,6 +112,7 @@ std::int64_t parts_with_blocks(const device::AttentionParams& p, int parts, int 
 }  // namespace
 
 void CudaExecutor::begin(const Batch& batch) {
+  close_pass();
   Executor::begin(batch);
   rounded_ = {};
   rounding_ = 0;  // so that passes of one kind have the same launches
@@ -133,29 +134,7 @@ void CudaExecutor::begin(const Batch& batch) {
     flush();
     if (const Status begun = tables_.upload(waits_); !begun) fail(begun.error());
   }
-  has_inputs_ = false;
-  // Now, for a copy amid the launches of a pass would part them.
-  if (batch.rows() <= plan_.max_rows) upload_inputs();
-}
-
-// Once a batch and in one piece. Nobody waits: each batch has a place of its own until somebody
-// does.
-void CudaExecutor::upload_inputs() {
-  const std::span<const Position> positions = batch().positions;
-  const std::span<const TokenId> ids = batch().ids;
-  if (std::exchange(has_inputs_, true) || positions.empty()) return;
-  KAKEYA_CHECK(batch().rows() <= plan_.max_rows);
-  static_assert(sizeof(Position) == sizeof(*positions_) && sizeof(TokenId) == sizeof(*ids_));
-  flush();
-  if (begun_inputs_ == kBegunInputs) {
-    if (const Status waited = wait(); !waited) fail(waited.error());
-  }
-  const auto to_ids = reinterpret_cast<std::byte*>(ids_) - reinterpret_cast<std::byte*>(positions_);
-  std::byte* const inputs = inputs_ + begun_inputs_++ * input_bytes_;
-  std::memcpy(inputs, positions.data(), positions.size_bytes());
-  std::memcpy(inputs + to_ids, ids.data(), ids.size_bytes());
-  driver_.begin_upload({inputs, static_cast<std::size_t>(to_ids) + ids.size_bytes()},
-                       DevicePointer<Position>(positions_).as<std::byte>());
+  prepare_inputs();
 }
 
 CudaExecutor::RowTables CudaExecutor::add_tables(const KvRows& rows) {
@@ -183,7 +162,6 @@ const CudaExecutor::LayerTables& CudaExecutor::layer_tables(std::size_t segment,
 }
 
 void CudaExecutor::make_rope_table(ConstVector inverse_frequencies, RopeTable table) {
-  upload_inputs();
   const device::RopeTableParams parameters = {positions_,
                                               inverse_frequencies.data.address(),
                                               inverse_frequencies.size,
@@ -203,7 +181,6 @@ void CudaExecutor::apply_rope(Rows x, RopeTable table) {
 void CudaExecutor::store_prepared(PreparedRows& prepared, ConstRows keys, ConstRows values) {
   device::CachePlaces& to = prepared.to;
   if (to.num_sequences == 0) return;
-  upload_inputs();
   to.positions = positions_ + prepared.first;
   const device::CachedRows& cache = to.cache;
   const std::int64_t first = prepared.first * cache.num_kv_heads * cache.head_dim;
@@ -288,8 +265,7 @@ void CudaExecutor::attend(device::AttentionParams p,
   p.spans = most_spans(p, rows, restored != nullptr);
   p.partials = partials_;
   const std::int64_t width = p.num_heads * p.cache.head_dim;
-  const std::int64_t room = num_partials_ / (p.spans * p.num_heads * (p.cache.head_dim + 2));
-  const std::int64_t most = std::min(room, Driver::kMostBlocksY / p.spans);
+  const std::int64_t most = rows_at_once(p, rows);
   for (std::int64_t begin = 0; begin < rows; begin += most) {
     const std::int64_t count = std::min(most, rows - begin);
     LaunchShape shape = {p.num_heads, count * p.spans, device::kAttentionWarps * dev::kWarp,
@@ -414,20 +390,39 @@ void CudaExecutor::attend_to_prepared_parts() {
   sequences_.clear();
 }
 
-// Few rows are taken as many at a time as there is room for the sums of their spans; many keep a
-// card busy without.
+std::int64_t CudaExecutor::rows_at_once(const device::AttentionParams& p, std::int64_t rows) const {
+  const std::int64_t room = num_partials_ / (p.spans * p.num_heads * (p.cache.head_dim + 2));
+  return std::min({rows, room, Driver::kMostBlocksY / p.spans});
+}
+
+// Many rows keep a card busy without room for sums.
+std::int64_t CudaExecutor::tensor_rows_at_once(device::AttentionParams p, std::int64_t rows) const {
+  const std::int64_t group = p.num_heads / p.cache.num_kv_heads;
+  const std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
+  if (tiles_of(p, rows) * p.cache.num_kv_heads >= kEnoughBlocks) return most;
+  p.rows = rows;
+  const device::SeenBy<int> seen = device::seen_by_all(p, row_positions<int>(p));
+  const std::int64_t spans = device::chunks_of(seen, device::kTensorSpan).count;
+  const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
+  return room > 0 ? std::min(most, room) : most;
+}
+
+std::optional<CudaExecutor::AttentionPlan> CudaExecutor::plan_attention(
+    device::AttentionParams p, std::int64_t rows, bool on_tensor_cores) const {
+  if (!on_tensor_cores) {
+    p.spans = most_spans(p, rows, false);
+    if (rows_at_once(p, rows) < rows) return std::nullopt;
+  } else {
+    if (tensor_rows_at_once(p, rows) < rows) return std::nullopt;
+    choose_parts(p, tiles_of(p, rows));
+  }
+  return AttentionPlan{p.part_positions, p.spans};
+}
+
 void CudaExecutor::attend_on_tensor_cores(device::AttentionParams p,
                                           std::int64_t rows,
                                           std::size_t segment) {
-  const std::int64_t group = p.num_heads / p.cache.num_kv_heads;
-  std::int64_t most = std::min(rows, Driver::kMostBlocksY * device::kTileQueries / group);
-  if (tiles_of(p, rows) * p.cache.num_kv_heads < kEnoughBlocks) {
-    p.rows = rows;
-    const device::SeenBy<int> seen = device::seen_by_all(p, row_positions<int>(p));
-    const std::int64_t spans = device::chunks_of(seen, device::kTensorSpan).count;
-    const std::int64_t room = num_partials_ / (spans * p.num_heads * (p.cache.head_dim + 2));
-    if (room > 0) most = std::min(most, room);
-  }
+  const std::int64_t most = tensor_rows_at_once(p, rows);
   const std::int64_t width = p.num_heads * p.cache.head_dim;
   for (std::int64_t begin = 0; begin < rows; begin += most) {
     p.rows = std::min(most, rows - begin);
@@ -450,7 +445,6 @@ void CudaExecutor::attention(ConstRows queries,
                              const AttentionSettings& settings,
                              std::int64_t layer,
                              Rows out) {
-  upload_inputs();
   sequences_.clear();
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
@@ -478,8 +472,10 @@ void CudaExecutor::attention(ConstRows queries,
         .room = 0,
         .out = out.data.address() + batch().segments[s].first_row * out.width,
         .rounded = {}};
-    if (settings.compute == Compute::kFast && !input.layer.is_restored &&
-        device::fits_tensor_attention(parameters.cache)) {
+    const bool on_tensor_cores = settings.compute == Compute::kFast && !input.layer.is_restored &&
+                                 device::fits_tensor_attention(parameters.cache);
+    remember_attention({parameters, settings, queries, s, layer, on_tensor_cores, {}, 1});
+    if (on_tensor_cores) {
       attend_on_tensor_cores(parameters, input.queries.count, s);
       continue;
     }

@@ -1,7 +1,7 @@
 // Choosing where the largest logits mostly are enough: the device lists them, so that rows of
 // logits stay there, and the host's sampler chooses among them. A row of which it cannot tell comes
-// to the host whole. Lists are made and copied with the pass that gives the logits, before anybody
-// asks: whoever chooses then only reads.
+// to the host whole. Lists are made with the pass that gives the logits, in the host's memory,
+// before anybody asks: whoever chooses then only reads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -61,13 +61,6 @@ void CudaExecutor::list_logits(std::span<const ConstRows> read) {
   if (list_largest(logits)) listed_rows_ = {logits, driver_.num_changes()};
 }
 
-void CudaExecutor::fetch_lists() {
-  if (num_listed_ == 0 || !failure_) return;
-  const auto bytes = num_listed_ * sizeof(device::ListedLogit);
-  driver_.begin_download(DevicePointer<const device::ListedLogit>(lists_).as<const std::byte>(),
-                         {pinned_.get(), bytes});
-}
-
 std::optional<std::size_t> CudaExecutor::find_lists(ConstRows rows) const {
   const ConstRows& all = listed_rows_.rows;
   if (rows.width != all.width || listed_rows_.changes != driver_.num_changes()) return std::nullopt;
@@ -104,7 +97,7 @@ std::optional<LargestLogits> CudaExecutor::read_largest(std::size_t first,
   LargestLogits largest = {{}, -std::numeric_limits<float>::infinity()};
   listed_.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [value, id] = lists()[first + row * count + i];
+    const auto& [value, id] = lists_[first + row * count + i];
     if (std::isnan(value)) return std::nullopt;
     if (id < 0) continue;
     if (id != never) listed_.push_back({id, value});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <climits>
 #include <string_view>
 #include <utility>
@@ -58,9 +60,6 @@ class CudaDriver final : public Driver {
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     space_.begin_upload(from, to);
   }
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
-    space_.begin_download(from, to);
-  }
   std::uint64_t num_changes() const override { return space_.num_changes(); }
 
   // Errors: kUnavailable.
@@ -71,6 +70,7 @@ class CudaDriver final : public Driver {
     stream_->wait();
     return stream_->failure();
   }
+  Status await(std::int64_t& told, std::int64_t number) override;
 
  private:
   Status launch_one(Kernel kernel, const LaunchShape& shape, const void* parameters);
@@ -140,6 +140,24 @@ Result<std::shared_ptr<std::byte>> CudaDriver::pin(std::size_t bytes) {
     stream_->wait();
     stream_->table().release_host(pinned);
   });
+}
+
+// The library is asked now and then, for a card that fails tells nobody.
+Status CudaDriver::await(std::int64_t& told, std::int64_t number) {
+  constexpr std::chrono::microseconds kBetweenQuestions(50);
+  const std::atomic_ref<std::int64_t> now(told);
+  bool is_done = false;
+  while (!is_done) {
+    const auto asks = std::chrono::steady_clock::now() + kBetweenQuestions;
+    do {
+      if (now.load(std::memory_order_acquire) == number) return {};
+    } while (std::chrono::steady_clock::now() < asks);
+    const CardStream::Turn turn(*stream_);
+    is_done = stream_->is_done();
+    KAKEYA_TRY(stream_->failure());
+  }
+  if (now.load(std::memory_order_acquire) == number) return {};
+  return error(StatusCode::kInternal, "{}: a pass ended without telling the host", stream_->name());
 }
 
 Code CudaDriver::allow(KernelHandle& kernel, std::uint32_t shared_bytes) {

@@ -2,12 +2,14 @@
 #include "backend/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/cuda/device/attention_parts.h"
 #include "backend/cuda/device/grouped_experts.h"
 #include "backend/cuda/device/route.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/launch_shapes.h"
+#include "base/check.h"
 
 namespace kakeya::cuda {
 namespace {
@@ -24,7 +26,7 @@ struct Layout {
 };
 
 struct ScratchPlaces {
-  std::uint64_t positions;
+  std::uint64_t positions;  // behind the number of the pass
   std::uint64_t ids;
   std::uint64_t hidden;
   std::uint64_t numbers;
@@ -35,8 +37,6 @@ struct ScratchPlaces {
   std::uint64_t expert_order;
   std::uint64_t expert_tiles;
   std::uint64_t expert_ranks;
-  std::uint64_t lists;
-  std::uint64_t list_bytes;
   std::uint64_t bytes;
 };
 
@@ -62,7 +62,7 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
                plan.max_rows * plan.top_k_experts * device::num_steps(plan.moe_intermediate_size));
   Layout layout;
   ScratchPlaces places = {};
-  places.positions = layout.take(plan.max_rows, sizeof(std::int64_t));
+  places.positions = layout.take(1 + plan.max_rows, sizeof(std::int64_t)) + sizeof(std::int64_t);
   places.ids = layout.take(plan.max_rows, sizeof(std::int32_t));
   places.hidden = layout.take(hidden, sizeof(float));
   places.numbers = layout.take(steps * device::kStepNumbers, sizeof(float));
@@ -76,10 +76,27 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
   places.expert_ranks = layout.take(pairs * plan.hidden_size, sizeof(float));
-  places.lists = layout.take(CudaExecutor::most_listed(plan), sizeof(device::ListedLogit));
-  places.list_bytes = layout.used - places.lists;
   places.bytes = layout.used;
   return places;
+}
+
+struct PinnedPlaces {
+  std::uint64_t told;
+  std::uint64_t lists;
+  std::uint64_t inputs;  // each as the scratch begins
+  std::uint64_t bytes;
+};
+
+PinnedPlaces pinned_places_of(const ExecutorPlan& plan,
+                              const ScratchPlaces& places,
+                              std::size_t num_inputs) {
+  Layout layout;
+  PinnedPlaces pinned = {};
+  pinned.told = layout.take(1, sizeof(std::int64_t));
+  pinned.lists = layout.take(CudaExecutor::most_listed(plan), sizeof(device::ListedLogit));
+  pinned.inputs = layout.take(static_cast<std::int64_t>(num_inputs), places.hidden);
+  pinned.bytes = layout.used;
+  return pinned;
 }
 
 }  // namespace
@@ -88,10 +105,8 @@ std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
   return places_of(plan, kRoundings).bytes;
 }
 
-// Lists of the largest logits, and positions and ids of some batches, as they lie in the scratch.
 std::size_t CudaExecutor::pinned_bytes(const ExecutorPlan& plan) {
-  const ScratchPlaces places = places_of(plan, kRoundings);
-  return places.list_bytes + kBegunInputs * places.hidden;
+  return pinned_places_of(plan, places_of(plan, kRoundings), kBegunInputs).bytes;
 }
 
 CudaExecutor::CudaExecutor(Driver& driver,
@@ -110,6 +125,7 @@ CudaExecutor::CudaExecutor(Driver& driver,
     pointer = reinterpret_cast<T*>(scratch_.data() + place);
   };
   at(positions_, places.positions);
+  pass_number_ = positions_ - 1;
   at(ids_, places.ids);
   at(hidden_, places.hidden);
   for (std::size_t i = 0; i < kRoundings; ++i) {
@@ -121,30 +137,71 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(expert_groups_.order, places.expert_order);
   at(expert_groups_.tiles, places.expert_tiles);
   at(expert_ranks_, places.expert_ranks);
-  at(lists_, places.lists);
-  inputs_ = pinned_.get() + places.list_bytes;
+  const PinnedPlaces of_host = pinned_places_of(plan, places, kBegunInputs);
+  told_ = reinterpret_cast<std::int64_t*>(pinned_.get() + of_host.told);
+  lists_ = reinterpret_cast<device::ListedLogit*>(pinned_.get() + of_host.lists);
+  input_places_ = pinned_.get() + of_host.inputs;
   input_bytes_ = places.hidden;
+  *told_ = 0;
 }
 
-// Takes the list that began with the same launch, or the one that was not used for longest.
+// Nobody waits: each batch has a place of its own until somebody does.
+void CudaExecutor::prepare_inputs() {
+  const std::span<const Position> positions = batch().positions;
+  const std::span<const TokenId> ids = batch().ids;
+  inputs_ = {};
+  if (positions.empty()) return;
+  KAKEYA_CHECK(batch().rows() <= plan_.max_rows);
+  static_assert(sizeof(Position) == sizeof(*positions_) && sizeof(TokenId) == sizeof(*ids_));
+  if (begun_inputs_ == kBegunInputs) {
+    flush();
+    if (const Status waited = wait(); !waited) fail(waited.error());
+  }
+  std::byte* const place = input_places_ + begun_inputs_++ * input_bytes_;
+  const auto at = [&](const void* of_device) {
+    return place + (static_cast<const std::byte*>(of_device) - scratch_.data());
+  };
+  std::memcpy(at(pass_number_), &++last_number_, sizeof(last_number_));
+  std::memcpy(at(positions_), positions.data(), positions.size_bytes());
+  std::memcpy(at(ids_), ids.data(), ids.size_bytes());
+  inputs_ = {.from = reinterpret_cast<const std::int64_t*>(at(pass_number_)),
+             .ids_from = reinterpret_cast<const std::int32_t*>(at(ids_)),
+             .to = pass_number_,
+             .ids = ids_,
+             .count = 1 + std::ssize(positions),
+             .num_ids = std::ssize(ids)};
+}
+
+void CudaExecutor::take_inputs() {
+  if (inputs_.count == 0) return;
+  const device::TakeInputsParams parameters = std::exchange(inputs_, {});
+  launches_->record(Kernel::take_inputs,
+                    element_shape(std::max(parameters.count, parameters.num_ids), 1), &parameters);
+}
+
+void CudaExecutor::tell_host() {
+  last_told_ = last_number_;
+  const device::TellHostParams parameters = {pass_number_, told_};
+  record(Kernel::tell_host, {}, &parameters);
+}
+
+// Outside of a pass with a key: takes the list that began with the same launch, or the one that was
+// not used for longest.
 void CudaExecutor::record(Kernel kernel, const LaunchShape& shape, const void* parameters) {
   if (launches_ == nullptr) {
-    auto found = std::find_if(recordings_.begin(), recordings_.end(), [&](const LaunchList& list) {
-      return list.begins_with(kernel, shape, parameters);
+    const auto found = std::ranges::find_if(recordings_, [&](const Recording& recording) {
+      return recording.key.network == nullptr &&
+             recording.launches.begins_with(kernel, shape, parameters);
     });
-    if (found == recordings_.end()) {
-      const auto oldest = std::min_element(last_recorded_.begin(), last_recorded_.end());
-      found = recordings_.begin() + (oldest - last_recorded_.begin());
-    }
-    last_recorded_[static_cast<std::size_t>(found - recordings_.begin())] = ++num_recordings_;
-    launches_ = &*found;
-    launches_->begin_again();
+    use(found != recordings_.end() ? *found : use_oldest_recording());
   }
+  take_inputs();
   launches_->record(kernel, shape, parameters);
 }
 
 void CudaExecutor::flush() {
   if (launches_ == nullptr) return;
+  open_ = nullptr;  // its launches are not one list
   launches_->end_again();
   const Status launched =
       failure_ ? driver_.launch(fused_.of(*launches_, batch().rows())) : Status();
@@ -157,13 +214,19 @@ void CudaExecutor::fail(Error error) {
 }
 
 Status CudaExecutor::wait() {
-  const Status all = driver_.synchronize();
   ++waits_;
   begun_inputs_ = 0;
-  return all;
+  return driver_.synchronize();
+}
+
+Status CudaExecutor::await() {
+  ++waits_;
+  begun_inputs_ = 0;
+  return driver_.await(*told_, last_told_);
 }
 
 Status CudaExecutor::end(std::span<const ConstRows> read) {
+  close_pass();
   remembers_rounded_ = false;
   list_logits(read);
   if (!read.empty() || !failure_) return finish();
@@ -174,9 +237,10 @@ Status CudaExecutor::end(std::span<const ConstRows> read) {
 
 // Waits also for a pass that failed: nothing of it may run on into the next one.
 Status CudaExecutor::finish() {
+  const bool tells = last_told_ != last_number_;
+  if (tells) tell_host();
   flush();
-  fetch_lists();
-  const Status all = wait();
+  const Status all = tells && failure_ ? await() : wait();
   if (!all || !failure_) listed_rows_ = {};
   if (failure_) return all;
   return std::exchange(failure_, {});
@@ -195,7 +259,6 @@ void CudaExecutor::embed(const Matrix& table, float scale, Rows out) {
     upload(space(), std::span<const float>(staged_), out.data);
     return;
   }
-  upload_inputs();
   const device::EmbedParams parameters = {matrix.weight(), ids_, scale, out.count,
                                           out.data.address()};
   launch(Kernel::embed, element_shape(out.width, out.count), &parameters);

@@ -35,6 +35,7 @@ class CudaExecutor final : public Executor {
   static std::int64_t most_listed(const ExecutorPlan& plan);
 
   void begin(const Batch& batch) override;
+  bool repeat(const PassKey& key) override;
   Status end(std::span<const ConstRows> read) override;
   void embed(const Matrix& table, float scale, Rows out) override;
   void rms_norm(ConstRows x, DevicePointer<const float> weight, float eps, Rows out) override;
@@ -94,7 +95,7 @@ class CudaExecutor final : public Executor {
   };
   static constexpr std::size_t kRoundings = 4;
   // Kinds of passes whose launches are kept, and of lists that wait for no pass.
-  static constexpr std::size_t kRecordings = 8;
+  static constexpr std::size_t kRecordings = 24;
   // Batches whose inputs may be on their way to the device.
   static constexpr std::size_t kBegunInputs = 4;
   // Where the tables of the blocks of keys and of values begin, in all tables; or
@@ -110,7 +111,38 @@ class CudaExecutor final : public Executor {
     RowTables codes;
   };
 
-  // Rows of logits whose lists lie in lists_ and lists(), with the device's changes before.
+  // How attention meets keys: what launches have of the positions of rows.
+  struct AttentionPlan {
+    std::int64_t part_positions;
+    std::int64_t spans;
+
+    bool operator==(const AttentionPlan&) const = default;
+  };
+  // The attention of a segment, in all layers that are alike.
+  struct PlannedAttention {
+    device::AttentionParams asked;  // of the first of them, without the plan
+    AttentionSettings settings;
+    ConstRows queries;
+    std::size_t segment;
+    std::int64_t layer;
+    bool on_tensor_cores;
+    AttentionPlan plan;
+    std::uint64_t num_layers;
+  };
+  // The launches of a kind of passes, and from what they follow besides the operations of the
+  // network: while that stays they do.
+  struct Recording {
+    LaunchList launches;
+    std::uint64_t last_used = 0;
+    PassKey key = {};
+    std::vector<std::int64_t> batch = {};  // as describe_batch() has it
+    bool is_whole = false;  // the launches are those of all operations, and what follows
+    std::size_t num_launches = 0;
+    std::vector<PlannedAttention> attentions = {};
+    std::uint64_t bytes = 0;  // that they read, but for attention
+  };
+
+  // Rows of logits whose lists lie in lists_, with the device's changes before.
   struct ListedRows {
     ConstRows rows;
     std::uint64_t changes = 0;
@@ -124,11 +156,27 @@ class CudaExecutor final : public Executor {
     if (!driver_.takes_lists()) flush();
   }
   void record(Kernel kernel, const LaunchShape& shape, const void* parameters);
+  // The recording that was used last but for all others is for this use.
+  Recording& use_oldest_recording();
+  void use(Recording& recording);
+  // All that launches follow from, but for positions and the operations; empty if nobody can say.
+  std::vector<std::int64_t> describe_batch() const;
+  // None if the rows are not all taken at once.
+  std::optional<AttentionPlan> plan_attention(device::AttentionParams p,
+                                              std::int64_t rows,
+                                              bool on_tensor_cores) const;
+  void remember_attention(const PlannedAttention& own);
+  bool has_equal_plans(const Recording& recording) const;
+  std::uint64_t attention_bytes_of(const PlannedAttention& attention) const;
+  // The operations of a pass that is being recorded are all there.
+  void close_pass();
   // Hands on those that wait. After a failure nothing runs until end() has told it.
   void flush();
   void fail(Error error);
   // Waits for all that was begun. Errors: those of Driver::synchronize().
   Status wait();
+  // Waits likewise, behind tell_host(). Errors: those of Driver::await().
+  Status await();
   // Launches what writes `out` alone: rounded rows stay so where they are others.
   void launch_product(Kernel kernel, const LaunchShape& shape, const void* parameters, Rows out);
   // Rows for products with weights, of which some may be of integers: then they are rounded, unless
@@ -154,7 +202,13 @@ class CudaExecutor final : public Executor {
                               const CudaMatrix& down,
                               std::int64_t rows,
                               const PairTiles& tiles);
-  void upload_inputs();
+  // Gives the pass's positions and ids a place of their own until somebody waits, from where its
+  // first kernel takes them.
+  void prepare_inputs();
+  // Records that kernel, once a batch.
+  void take_inputs();
+  // Has the host told when all that was recorded has run.
+  void tell_host();
   RowTables add_tables(const KvRows& rows);
   // The tables of `layer` of the segment with this index.
   const LayerTables& layer_tables(std::size_t segment, std::int64_t layer) const;
@@ -182,6 +236,9 @@ class CudaExecutor final : public Executor {
               const LayerTables& tables,
               const AttentionSettings& settings);
   void choose_parts(device::AttentionParams& p, std::int64_t tiles) const;
+  // The rows of `rows` that have room for their sums.
+  std::int64_t rows_at_once(const device::AttentionParams& p, std::int64_t rows) const;
+  std::int64_t tensor_rows_at_once(device::AttentionParams p, std::int64_t rows) const;
   std::int64_t share_of_partials() const;
   void give_partials(device::AttentionParams& p, std::size_t segment);
   // Launches attention of the sequences of sequences_ that can be launched with `p`, with it later.
@@ -189,13 +246,11 @@ class CudaExecutor final : public Executor {
   void attend_to_prepared_parts();
   // Attention of `rows` rows of the segment with this index.
   void attend_on_tensor_cores(device::AttentionParams p, std::int64_t rows, std::size_t segment);
-  // Has the device list the largest logits of each row: where its lists will begin in lists(). None
+  // Has the device list the largest logits of each row: where its lists will begin in lists_. None
   // if there is no room.
   std::optional<std::size_t> list_largest(ConstRows rows);
   // Behind a pass: lists its rows of logits, of which tokens are mostly chosen.
   void list_logits(std::span<const ConstRows> read);
-  // Begins to copy what was listed.
-  void fetch_lists();
   // Hands on what waits, and waits for all. Errors: as end().
   Status finish();
   // Where the lists of rows of the pass begin; none if something may have written them since.
@@ -203,9 +258,6 @@ class CudaExecutor final : public Executor {
   // Gives places_ to the rows of wanted_, whose lists are there or are made now, all together.
   // Errors: as end().
   Status place_lists();
-  const device::ListedLogit* lists() const {
-    return reinterpret_cast<const device::ListedLogit*>(pinned_.get());
-  }
   // The largest logits of one of the rows whose lists begin at `first`, without `never`; valid
   // until the next call. None if the row has a number that is not finite.
   std::optional<LargestLogits> read_largest(std::size_t first,
@@ -229,6 +281,7 @@ class CudaExecutor final : public Executor {
   Buffer scratch_;
   std::shared_ptr<std::byte> pinned_;
   // The parts of scratch_.
+  std::int64_t* pass_number_;
   std::int64_t* positions_;
   std::int32_t* ids_;
   float* hidden_;
@@ -237,22 +290,26 @@ class CudaExecutor final : public Executor {
   std::vector<device::AttentionParams> sequences_;  // attention in parts that is launched together
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
-  device::ListedLogit* lists_;
   std::array<Rounding, kRoundings> roundings_;
 
   BlockTables tables_;
   std::vector<std::size_t> first_layers_;  // of each segment, in layers_
   std::vector<LayerTables> layers_;
-  bool has_inputs_ = false;       // the device, those of the batch
-  std::uint64_t waits_ = 0;       // how often wait() was called
-  std::byte* inputs_;             // pinned
-  std::size_t input_bytes_;       // of a batch
-  std::size_t begun_inputs_ = 0;  // uploads of inputs since then
-  std::vector<float> staged_;     // rows of a table that is in host memory
-  std::size_t num_listed_ = 0;    // in lists_
+  device::TakeInputsParams inputs_ = {};  // of the batch, which wait to be taken
+  std::uint64_t waits_ = 0;               // how often wait() or await() was called
+  std::size_t begun_inputs_ = 0;          // batches with inputs since then
+  std::int64_t last_number_ = 0;          // of a pass with inputs
+  std::int64_t last_told_ = 0;
+  // The parts of pinned_.
+  std::int64_t* told_;
+  device::ListedLogit* lists_;
+  std::byte* input_places_;
+  std::size_t input_bytes_;     // of one of them
+  std::vector<float> staged_;   // rows of a table that is in host memory
+  std::size_t num_listed_ = 0;  // in lists_
   ListedRows listed_rows_;
   std::vector<ConstRows> wanted_;                   // of each choice; no rows: lists do not do
-  std::vector<std::optional<std::size_t>> places_;  // in lists(), of each of them
+  std::vector<std::optional<std::size_t>> places_;  // in lists_, of each of them
   std::vector<TokenLogit> listed_;                  // of one row
   std::size_t rounding_ = 0;                        // the one that was used last
   RoundedRows rounded_;                             // which no launch has written since
@@ -260,9 +317,10 @@ class CudaExecutor final : public Executor {
   // Launches that wait; none: there are none. Lists that were handed on stay, for passes of their
   // kind come again: then only what differs is written.
   LaunchList* launches_ = nullptr;
-  std::array<LaunchList, kRecordings> recordings_;
-  std::array<std::uint64_t, kRecordings> last_recorded_ = {};
+  std::array<Recording, kRecordings> recordings_;
   std::uint64_t num_recordings_ = 0;
+  Recording* open_ = nullptr;       // of the pass whose operations are being called
+  std::uint64_t bytes_before_ = 0;  // its operations
   FusedLists fused_;
   Status failure_;
 };

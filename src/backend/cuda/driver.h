@@ -76,7 +76,11 @@ class LaunchList {
   void begin_again() { recorded_ = 0; }
   void record(Kernel kernel, const LaunchShape& shape, const void* parameters);
   void end_again();
-  // True if record() of this would change nothing so far.
+  // The launches that were recorded again so far.
+  std::size_t num_recorded() const { return recorded_; }
+  // The first `count` launches are as if they had been recorded again.
+  void keep(std::size_t count) { recorded_ = count; }
+  // True if this is the first launch, behind one that takes inputs.
   bool begins_with(Kernel kernel, const LaunchShape& shape, const void* parameters) const;
 
   // Another number means other kernels or waits. With the same one the launches differ whose
@@ -147,14 +151,13 @@ class Driver {
   // kStagingBytes of the host's memory, from which copies are fast: the same ones in each call, for
   // one user at a time. Errors: kResourceExhausted; those of synchronize().
   virtual Result<std::span<std::byte>> staging() = 0;
-  // Memory of the host for copies that nobody waits for. It must go before the driver does; its
-  // last owner then waits for them. Errors: those of staging().
+  // Memory of the host, in lines of 64 bytes, that kernels reach, and copies for which nobody
+  // waits. It must go before the driver does; its last owner then waits for them. Errors: those of
+  // staging().
   virtual Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) = 0;
   // Copies `from`, a part of staging() or of pinned memory, which must stay as it is until
   // synchronize(). A failure is what that returns.
   virtual void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) = 0;
-  // Copies into such memory, which holds anything until synchronize().
-  virtual void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) = 0;
   // How often anything but a kernel changed memory of the device so far.
   virtual std::uint64_t num_changes() const = 0;
   // Runs the kernels after all before them, and before copies that follow. Errors: kInternal, with
@@ -163,6 +166,10 @@ class Driver {
   // Waits for all launches and copies. Errors: what a launch or a copy came to, kUnavailable if the
   // device does not work any more.
   virtual Status synchronize() = 0;
+  // Waits for all that was begun before a kernel tell_host that writes `number` to `told`, of
+  // pinned memory, and is the last kernel. Errors: those of synchronize(); kInternal if it does
+  // not.
+  virtual Status await(std::int64_t& told, std::int64_t number) = 0;
 };
 
 }  // namespace kakeya::cuda

@@ -3,6 +3,7 @@
 #include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/host_exchange.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"

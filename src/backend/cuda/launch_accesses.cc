@@ -29,6 +29,20 @@ class Collector {
     reads(rows.low_sums, steps * device::kStepLowSums);
   }
 
+  // Nobody else writes where the host has put them.
+  void of(const device::TakeInputsParams& p) {
+    writes(p.to, p.count);
+    writes(p.ids, p.num_ids);
+  }
+  void of(const device::EmbedParams& p) {
+    reads(p.ids, p.count);
+    writes(p.out, p.count * p.table.cols);
+  }
+  void of(const device::RopeTableParams& p) {
+    reads(p.positions, p.count);
+    writes(p.cos, p.count * p.half);
+    writes(p.sin, p.count * p.half);
+  }
   void of(const device::NormParams& p) {
     reads(p.x, p.count * p.width);
     writes(p.out, p.count * p.width);
@@ -165,6 +179,7 @@ class Collector {
 
   // Rows of a cache: their tables stand for them.
   void stores(const device::CachePlaces& to, bool are_keys) {
+    reads(to.positions, to.sequences[to.num_sequences - 1].end);
     for (std::int64_t i = 0; i < to.num_sequences; ++i) {
       const device::SequenceRows& rows = to.sequences[i];
       add(are_keys ? rows.keys : rows.values, 1, true);
@@ -210,6 +225,15 @@ bool is_tensor_attention(Kernel kernel) {
 // Says what a launch touches; false if nobody knows.
 bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& to) {
   switch (kernel) {
+    case Kernel::take_inputs:
+      to.of(*static_cast<const device::TakeInputsParams*>(p));
+      return true;
+    case Kernel::embed:
+      to.of(*static_cast<const device::EmbedParams*>(p));
+      return true;
+    case Kernel::rope_table:
+      to.of(*static_cast<const device::RopeTableParams*>(p));
+      return true;
     case Kernel::rms_norm:
       to.of(*static_cast<const device::NormParams*>(p));
       return true;
@@ -337,7 +361,9 @@ void LaunchAccesses::add(const LaunchAccesses& other) {
 }
 
 bool may_change_alone(const LaunchList& launches, std::size_t i) {
-  return is_tensor_attention(launches.kernel(i)) || !LaunchAccesses(launches, i).is_known();
+  const Kernel kernel = launches.kernel(i);
+  return kernel == Kernel::take_inputs || is_tensor_attention(kernel) ||
+         !LaunchAccesses(launches, i).is_known();
 }
 
 namespace {

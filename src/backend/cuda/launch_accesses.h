@@ -38,7 +38,8 @@ class LaunchAccesses {
 };
 
 // True if the parameters of a launch may change while it touches what it did: attention has more
-// blocks as its rows see more, and nobody knows of others anyway.
+// blocks as its rows see more, inputs lie elsewhere in the host's memory, and nobody knows of
+// others anyway.
 bool may_change_alone(const LaunchList& launches, std::size_t i);
 // True if launch i of both lists, which are of the same kernel and may change alone, touches the
 // same memory.

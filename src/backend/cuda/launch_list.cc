@@ -99,7 +99,8 @@ bool LaunchList::has_launch(std::size_t i,
 bool LaunchList::begins_with(Kernel kernel,
                              const LaunchShape& shape,
                              const void* parameters) const {
-  return size() > 0 && has_launch(0, kernel, shape, parameters);
+  const std::size_t first = size() > 0 && this->kernel(0) == Kernel::take_inputs ? 1 : 0;
+  return first < size() && has_launch(first, kernel, shape, parameters);
 }
 
 void LaunchList::record(Kernel kernel, const LaunchShape& shape, const void* parameters) {

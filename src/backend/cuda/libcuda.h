@@ -50,6 +50,7 @@ inline constexpr Edge kEarlyStart = {1, 0, 1, {}};
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kOutOfMemory = 2;
+inline constexpr Code kNotReady = 600;
 
 // CUdevice_attribute
 inline constexpr int kCapabilityMajor = 75;
@@ -84,6 +85,7 @@ inline constexpr unsigned kNonBlocking = 1;
   FUNCTION(create_stream, cuStreamCreate, (Stream * *stream, unsigned flags))                  \
   FUNCTION(destroy_stream, cuStreamDestroy_v2, (Stream * stream))                              \
   FUNCTION(synchronize, cuStreamSynchronize, (Stream * stream))                                \
+  FUNCTION(query, cuStreamQuery, (Stream * stream))                                            \
   FUNCTION(load_module, cuModuleLoadData, (Module * *module, const void* image))               \
   FUNCTION(unload_module, cuModuleUnload, (Module * module))                                   \
   FUNCTION(get_function, cuModuleGetFunction,                                                  \

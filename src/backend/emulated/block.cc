@@ -126,6 +126,7 @@ void Block::end_thread() {
   if (!threads_[static_cast<std::size_t>(current_)].copies.empty()) {
     fail("ends with copies to shared memory that it did not await");
   }
+  if (threads_[static_cast<std::size_t>(current_)].has_written) has_published_ = false;
   ++warp.ended;
   ++ended_;
   for (;;) suspend(State::kEnded);

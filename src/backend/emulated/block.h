@@ -132,11 +132,15 @@ class Block {
   void begin_list() {
     written_.clear();
     lets_early_ = false;
+    lets_next_ = false;
+    has_published_ = true;
   }
   // Another launch follows. The one before it may have let it start before it had waited itself, so
-  // that launches in front of both still run.
+  // that launches in front of both still run. Or it has not let it start at all, and all that it
+  // has written is seen.
   void begin_launch() {
     if (std::exchange(lets_early_, false)) written_.add(written_before_);
+    if (!std::exchange(lets_next_, false) && std::exchange(has_published_, true)) written_.clear();
     std::swap(written_, written_before_);
     written_.clear();
   }
@@ -147,6 +151,7 @@ class Block {
   void start_early() { threads_[static_cast<std::size_t>(current_)].is_early = true; }
   void wait_for_previous() { threads_[static_cast<std::size_t>(current_)].is_early = false; }
   void let_next_start() {
+    lets_next_ = true;
     lets_early_ = lets_early_ || threads_[static_cast<std::size_t>(current_)].is_early;
   }
   // Counts reads of the memory that `counted` names, which must outlive the block; null: none.
@@ -166,7 +171,9 @@ class Block {
   void check_old(const void* from, std::size_t bytes, Place place) {
     if (threads_[static_cast<std::size_t>(current_)].is_early) check_early(from, bytes, place);
   }
+  void publish_writes() { threads_[static_cast<std::size_t>(current_)].has_written = false; }
   void note_written(const void* address) {
+    threads_[static_cast<std::size_t>(current_)].has_written = true;
     written_.note(reinterpret_cast<std::uintptr_t>(address));
   }
 
@@ -183,7 +190,8 @@ class Block {
     State state = State::kReady;
     void* own = nullptr;
     bool is_early = false;
-    int groups = 0;  // closed ones
+    bool has_written = false;  // what it has not published
+    int groups = 0;            // closed ones
     std::vector<Copy> copies;
   };
   struct Warp {
@@ -245,6 +253,8 @@ class Block {
   WrittenMemory written_;         // by this launch
   WrittenMemory written_before_;  // by those that may still run when it starts
   bool lets_early_ = false;       // it has let the next one start before it waited
+  bool lets_next_ = false;        // it has let it start at all
+  bool has_published_ = true;     // all that threads have written that have ended
   std::string failure_;
 };
 

@@ -14,6 +14,7 @@
 #include "backend/cuda/device/early_product.h"
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
+#include "backend/cuda/device/host_exchange.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
@@ -71,9 +72,19 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
     const std::lock_guard lock(mutex_);
     begun_.push_back([this, from, to] { pages_->upload(from, to); });
   }
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) {
+  // Memory of the host that holds NaN at first, and that kernels reach as long as it is kept.
+  std::shared_ptr<std::byte> pin(std::size_t bytes) {
+    constexpr std::align_val_t kLine{64};
+    std::shared_ptr<std::byte> memory(new (kLine) std::byte[bytes], [this](std::byte* pinned) {
+      finish_copies();
+      const std::lock_guard lock(mutex_);
+      std::erase_if(pinned_, [&](const auto& piece) { return piece.data() == pinned; });
+      operator delete[](pinned, kLine);
+    });
+    std::fill_n(memory.get(), bytes, std::byte{0xff});
     const std::lock_guard lock(mutex_);
-    begun_.push_back([this, from, to] { pages_->download(from, to); });
+    pinned_.emplace_back(memory.get(), bytes);
+    return memory;
   }
   // Uploads, copies, fills and releases so far.
   std::uint64_t num_changes() const { return num_changes_; }
@@ -106,7 +117,8 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
   }
 
   emulated::Bounds bounds_of(const void* address) const override {
-    const std::span<const std::byte> piece = pages_->piece_of(address);
+    std::span<const std::byte> piece = pages_->piece_of(address);
+    if (piece.empty()) piece = pinned_piece(static_cast<const std::byte*>(address));
     const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
     if (!piece.empty()) return {begin, begin + piece.size()};
     return address != nullptr && is_of_host(address) ? emulated::Bounds{1, UINTPTR_MAX}
@@ -114,6 +126,13 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
   }
 
  private:
+  std::span<const std::byte> pinned_piece(const std::byte* address) const {
+    const std::lock_guard lock(mutex_);
+    for (const std::span<const std::byte> piece : pinned_) {
+      if (address >= piece.data() && address < piece.data() + piece.size()) return piece;
+    }
+    return {};
+  }
   bool is_of_host(const void* address) const {
     return allows_host_memory_ && !pages_->has_address(address);
   }
@@ -126,8 +145,9 @@ class EmulatedSpace final : public MemorySpace, public emulated::DeviceMemory {
   std::unique_ptr<GuardedSpace> pages_;
   const bool allows_host_memory_;
   std::atomic<std::uint64_t> num_changes_ = 0;
-  std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of what follows
   std::vector<std::function<void()>> begun_;
+  std::vector<std::span<const std::byte>> pinned_;
 };
 
 class EmulatedDriver final : public Driver {
@@ -147,20 +167,9 @@ class EmulatedDriver final : public Driver {
     staging_.resize(kStagingBytes);
     return staging_;
   }
-  // Holds NaN until something arrives.
-  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override {
-    std::shared_ptr<std::byte> memory(new std::byte[bytes], [this](std::byte* pinned) {
-      static_cast<void>(synchronize());
-      delete[] pinned;
-    });
-    std::fill_n(memory.get(), bytes, std::byte{0xff});
-    return memory;
-  }
+  Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override { return space_.pin(bytes); }
   void begin_upload(std::span<const std::byte> from, DevicePointer<std::byte> to) override {
     space_.begin_upload(from, to);
-  }
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
-    space_.begin_download(from, to);
   }
   std::uint64_t num_changes() const override { return space_.num_changes(); }
 
@@ -180,6 +189,11 @@ class EmulatedDriver final : public Driver {
   Status synchronize() override {
     space_.finish_copies();
     return {};
+  }
+  Status await(std::int64_t& told, std::int64_t number) override {
+    space_.finish_copies();
+    if (told == number) return {};
+    return error(StatusCode::kInternal, "a pass ended without telling the host");
   }
 
  private:

@@ -108,16 +108,30 @@ TEST_F(CudaDriver, WaitsOnlyForWhatWasBegunAndSpinsMeanwhile) {
   std::memcpy(pinned.get(), &two, sizeof(two));
   driver->begin_upload({pinned.get(), sizeof(float)}, floats.data().as<std::byte>());
   ASSERT_TRUE(floats.add());
-  const std::uint64_t changes = driver->num_changes();
-  driver->begin_download(floats.data().as<const std::byte>(),
-                         {pinned.get() + sizeof(float), sizeof(float)});
   EXPECT_EQ(record().waits, before + 1);
   ASSERT_TRUE(driver->synchronize());
   EXPECT_EQ(record().waits, before + 2);
-  EXPECT_EQ(driver->num_changes(), changes);
-  float got = 0.0F;
-  std::memcpy(&got, pinned.get() + sizeof(float), sizeof(got));
-  EXPECT_EQ(got, 4.0F);
+  EXPECT_EQ(floats.read(), std::vector<float>{4.0F});
+}
+
+// The library, which is asked now and then, waits for nothing.
+TEST_F(CudaDriver, LearnsFromAKernelThatLaunchesHaveEnded) {
+  const auto driver = create();
+  Floats floats(*driver, {1.0F, 2.0F});
+  const std::shared_ptr<std::byte> pinned = driver->pin(2 * sizeof(std::int64_t)).value();
+  const auto numbers = std::span(reinterpret_cast<std::int64_t*>(pinned.get()), 2);
+  numbers[0] = 7;
+  numbers[1] = 0;
+  const std::int64_t before = record().waits;
+  ASSERT_TRUE(floats.add());
+  LaunchList launches;
+  const device::TellHostParams parameters = {&numbers[0], &numbers[1]};
+  launches.add(Kernel::tell_host, {}, &parameters);
+  ASSERT_TRUE(driver->launch(launches));
+  ASSERT_TRUE(driver->await(numbers[1], 7));
+  EXPECT_EQ(record().waits, before);
+  EXPECT_EQ(driver->await(numbers[1], 8).error().message(),
+            "cuda:0: a pass ended without telling the host");
 }
 
 TEST_F(CudaDriver, CopiesBetweenPiecesThatOverlap) {
@@ -448,51 +462,6 @@ TEST_F(CudaDriver, SaysWhatIsFreeWhereThereIsNoMoreMemory) {
             "cuda:0 has no 2.0 MiB for weights, 1023.0 KiB are free");
   EXPECT_TRUE(allocate(1000).has_value()) << "the card still works";
   EXPECT_EQ(budget.device_footprint().total_reserved(), record().bytes);
-}
-
-TEST_F(CudaDriver, SaysInOneLineWhyThereIsNoCard) {
-  CardOptions options = card_options();
-  options.library = "libcuda-of-nobody.so.1";
-  EXPECT_THAT(refusal("", options),
-              StartsWith("there is no NVIDIA driver here: libcuda-of-nobody.so.1: "));
-  options = card_options();
-  options.image = {};
-  EXPECT_EQ(refusal("", options), "this build was made without nvcc and has no code for cards");
-  options = card_options();
-  options.device = 2;
-  EXPECT_EQ(refusal("devices=2", options),
-            "expected a card with number 2, but the NVIDIA driver shows 2, counted from 0");
-  EXPECT_EQ(refusal("devices=0"),
-            "the NVIDIA driver does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is "
-            "detected)");
-  EXPECT_EQ(refusal("driver=11040"),
-            "the NVIDIA driver is too old: it knows CUDA 11.4, expected 12.0 or later");
-  EXPECT_EQ(refusal("capability=75"),
-            "card 0, Stand-in, has compute capability 7.5, expected 8.0 or later");
-  const std::uint64_t no_image[] = {0};
-  options = card_options();
-  options.image.bytes = std::as_bytes(std::span(no_image));
-  EXPECT_EQ(refusal("", options),
-            "cuda:0 does not load the kernels: CUDA_ERROR_INVALID_IMAGE (device kernel image is "
-            "invalid)");
-  EXPECT_EQ(refusal(""), "");
-}
-
-TEST_F(CudaDriver, IsNoDriverWithoutItsFunctions) {
-  CardOptions options = card_options();
-  options.library = "libm.so.6";
-  EXPECT_EQ(refusal("", options),
-            "libm.so.6 has no function cuInit: it is too old, or no driver of NVIDIA's");
-}
-
-TEST_F(CudaDriver, DescribesTheCard) {
-  set("capability=86 memory=1000000");
-  const Card card = examine_card(card_options()).value();
-  EXPECT_EQ(card.name, "Stand-in");
-  EXPECT_EQ(card.capability_major, 8);
-  EXPECT_EQ(card.capability_minor, 6);
-  EXPECT_EQ(card.memory_bytes, 1000000U);
-  EXPECT_EQ(card.free_bytes, 1000000U);
 }
 
 }  // namespace

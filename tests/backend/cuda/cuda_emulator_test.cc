@@ -348,6 +348,39 @@ TEST(CudaEmulator, RefusesToReadEarlyWhatTheLaunchBeforeWrites) {
   }
 }
 
+// A kernel that lets nobody start before it has ended, and what it has written is seen then, or
+// not.
+struct PublishingParameters {
+  float* out;
+  bool publishes;
+  bool lets_start;
+};
+void write_and_publish(const void* parameters) {
+  const auto& p = *static_cast<const PublishingParameters*>(parameters);
+  dev::start_early();
+  dev::wait_for_previous();
+  if (p.lets_start) dev::let_next_start();
+  dev::Global<float>(p.out).store(dev::thread(), 1.0F);
+  if (p.publishes || dev::thread() != 5) dev::publish_writes();
+}
+
+TEST(CudaEmulator, LetsReadEarlyWhatALaunchHasPublishedThatLetsNobodyStart) {
+  for (const bool publishes : {true, false}) {
+    for (const bool lets_start : {true, false}) {
+      Arrays arrays;
+      arrays.out.assign(4 * kThreads, 0.0F);
+      emulated::Emulator emulator(arrays, 1);
+      const auto* const out = reinterpret_cast<const device::FourFloats*>(arrays.out.data());
+      const PublishingParameters publishing = {arrays.out.data(), publishes, lets_start};
+      const HastyParameters reading = {out, arrays.out.data(), false};
+      const LaunchShape shape = {1, 1, kThreads, 4 * kThreads};
+      EXPECT_TRUE(emulator.run("write_and_publish", write_and_publish, shape, &publishing));
+      EXPECT_EQ(emulator.run("read_early", read_early, shape, &reading).has_value(),
+                publishes && !lets_start);
+    }
+  }
+}
+
 TEST(CudaEmulator, GivesTheSameBitsInEveryOrder) {
   Arrays first;
   ASSERT_TRUE(run(Fault::kNone, 1, first));

@@ -341,7 +341,7 @@ class AttentionAndProduct {
   }
 
   static constexpr std::int64_t kWidth = 128;  // two heads
-  static constexpr const char* kFused = "tensor_attention_part join_attention_parts ";
+  static constexpr const char* kFused = "take_inputs tensor_attention_part join_attention_parts ";
 
  private:
   Executor& executor_;

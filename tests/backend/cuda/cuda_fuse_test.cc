@@ -148,6 +148,27 @@ TEST(CudaFusion, LetsLaunchesWaitForWhatTheyShareMemoryWithAlone) {
   }
 }
 
+// Rows of values are stored at their positions, from where nothing else leads to the inputs.
+TEST(CudaFusion, LetsRowsOfTheCacheWaitForTheirPositions) {
+  LaunchList list;
+  std::int64_t inputs[2] = {};
+  float rows[64];
+  const std::uint64_t table = 0;
+  const device::TakeInputsParams take = {nullptr, nullptr, &inputs[0], nullptr, 2, 0};
+  list.add(Kernel::take_inputs, {}, &take);
+  device::StoreParams store = {};
+  store.rows = rows;
+  store.to.cache.num_kv_heads = 1;
+  store.to.cache.head_dim = 64;
+  store.to.positions = &inputs[1];
+  store.to.num_sequences = 1;
+  store.to.sequences[0] = {1, nullptr, &table, 0};
+  list.add(Kernel::store, {1, 1, 32}, &store);
+  const LaunchList fused = fuse(list, 1).launches;
+  ASSERT_EQ(fused.waits_for(1).size(), 1U);
+  EXPECT_EQ(fused.waits_for(1)[0], 0U);
+}
+
 // Attention of two sequences, each from sums of its own: it waits for its own rows of the cache.
 TEST(CudaFusion, LetsAttentionOfSequencesRunSideBySide) {
   LaunchList list;

@@ -35,9 +35,6 @@ class Recorder final : public Driver {
   Result<std::shared_ptr<std::byte>> pin(std::size_t bytes) override {
     return emulated_->pin(bytes);
   }
-  void begin_download(DevicePointer<const std::byte> from, std::span<std::byte> to) override {
-    emulated_->begin_download(from, to);
-  }
   std::uint64_t num_changes() const override { return emulated_->num_changes(); }
   Status launch(const LaunchList& launches) override {
     for (std::size_t i = 0; i < launches.size(); ++i) {
@@ -46,6 +43,9 @@ class Recorder final : public Driver {
     return emulated_->launch(launches);
   }
   Status synchronize() override { return emulated_->synchronize(); }
+  Status await(std::int64_t& told, std::int64_t number) override {
+    return emulated_->await(told, number);
+  }
 
   LaunchList ran;
 

@@ -162,25 +162,26 @@ const std::vector<SequenceShape> kSequences = {{700, 1},  {70, 3, 512}, {0, 1}, 
                                                {255, 17}, {63, 2},      {900, 9}, {300, 1, 384}};
 
 TEST_F(CudaSequences, AreTakenByOneLaunchWithTheBitsOfEach) {
-  EXPECT_EQ(run_together({}, kSequences), "store store tensor_parts_of_many join_parts_of_many");
+  EXPECT_EQ(run_together({}, kSequences),
+            "take_inputs store store tensor_parts_of_many join_parts_of_many");
   EXPECT_EQ(run_together({.head_dim = 512}, {{700, 1}, {300, 1}}),
-            "store store wide_tensor_attention_part join_attention_parts "
+            "take_inputs store store wide_tensor_attention_part join_attention_parts "
             "wide_tensor_attention_part join_attention_parts");
   EXPECT_EQ(run_together({.head_dim = 64, .one_vector = true}, kSequences),
-            "store one_vector_parts_of_many join_parts_of_many");
+            "take_inputs store one_vector_parts_of_many join_parts_of_many");
   EXPECT_EQ(run_together({.head_dim = 128, .window = 200}, kSequences),
-            "store store tensor_parts_of_many join_parts_of_many");
+            "take_inputs store store tensor_parts_of_many join_parts_of_many");
 }
 
 TEST_F(CudaSequences, GoIntoSeveralLaunchesIfThereAreMany) {
   std::vector<SequenceShape> more(kSequences.begin(), kSequences.end());
   more.push_back({400, 1});
   EXPECT_EQ(run_together({}, more),
-            "store store store store tensor_parts_of_many join_parts_of_many "
+            "take_inputs store store store store tensor_parts_of_many join_parts_of_many "
             "tensor_attention_part join_attention_parts");
   more.insert(more.end(), 2, {130, 4});
   EXPECT_EQ(run_together({}, more),
-            "store store store store tensor_parts_of_many join_parts_of_many "
+            "take_inputs store store store store tensor_parts_of_many join_parts_of_many "
             "tensor_parts_of_many join_parts_of_many");
 }
 
@@ -189,9 +190,9 @@ TEST_F(CudaSequences, TakeWholePartsFirstWhereTheyAreAlike) {
   const std::vector<SequenceShape> alike = {{700, 1}, {690, 2}, {702, 1}};
   for (const std::int64_t window : {0, 200}) {
     EXPECT_EQ(run_together({.window = window}, alike),
-              "store store tensor_parts_of_many join_parts_of_many");
+              "take_inputs store store tensor_parts_of_many join_parts_of_many");
     run({.window = window}, alike, 0, alike.size());
-    const auto& p = *static_cast<const device::ManyAttentionsParams*>(driver_->ran.parameters(2));
+    const auto& p = *static_cast<const device::ManyAttentionsParams*>(driver_->ran.parameters(3));
     EXPECT_GT(p.parts, 2);
     EXPECT_EQ(p.parts, p.sequences[2].spans);
   }
@@ -201,8 +202,9 @@ TEST_F(CudaSequences, TakeWholePartsFirstWhereTheyAreAlike) {
 TEST_F(CudaSequences, HaveTheSameBlocksWhileTheyGrow) {
   const auto blocks = [&](std::int64_t window, Position first) {
     run({.window = window}, {{first, 1}}, 0, 1);
-    EXPECT_EQ(names_of(driver_->ran), "store store tensor_attention_part join_attention_parts");
-    return driver_->ran.shape(2).blocks_y;
+    EXPECT_EQ(names_of(driver_->ran),
+              "take_inputs store store tensor_attention_part join_attention_parts");
+    return driver_->ran.shape(3).blocks_y;
   };
   EXPECT_EQ(blocks(0, 512), 16);
   EXPECT_EQ(blocks(0, 1023), 16);
@@ -216,7 +218,7 @@ TEST_F(CudaSequences, HaveTheSameBlocksWhileTheyGrow) {
 TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
   const auto attend_from = [&](Position first) {
     run({}, {{first, 1}, {first + 400, 1}}, 0, 2);
-    const void* const p = driver_->ran.parameters(2);
+    const void* const p = driver_->ran.parameters(3);
     return *static_cast<const device::ManyAttentionsParams*>(p);
   };
   const device::ManyAttentionsParams before = attend_from(600);
@@ -231,11 +233,11 @@ TEST_F(CudaSequences, TouchTheSameMemoryWhileTheyGrow) {
   }
   EXPECT_NE(before.sequences[0].partials, before.sequences[1].partials);
   LaunchList later = list;
-  later.replace(2, list.shape(2), &grown);
-  EXPECT_TRUE(have_equal_accesses(list, later, 2));
+  later.replace(3, list.shape(3), &grown);
+  EXPECT_TRUE(have_equal_accesses(list, later, 3));
   grown.sequences[1].partials += 64;
-  later.replace(2, list.shape(2), &grown);
-  EXPECT_FALSE(have_equal_accesses(list, later, 2));
+  later.replace(3, list.shape(3), &grown);
+  EXPECT_FALSE(have_equal_accesses(list, later, 3));
 }
 
 // The launches of a pass of so many rows of each of several sequences of a model, fused.

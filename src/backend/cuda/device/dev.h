@@ -35,6 +35,11 @@
 //   shared
 //                            memory, to a multiple of them. Nobody reads or writes there until the
 //                            thread has awaited it, nor others before a barrier behind that
+//   publish_writes()         what the thread has written is seen by launches that start when this
+//                            one, which does not let them before, has ended
+//   load_of_host(address)    what the host has written to memory that both reach
+//   tell_host(address, number)  writes for a host that looks: when it sees the number it sees what
+//                            the launch and all before it have written
 //   end_copies()             closes the thread's group of copies, perhaps without any
 //   await_copies<kLater>()   the thread's closed groups are there, but for the last kLater
 //   CopyPolicy(once)         copies of what is read once leave the cache to others

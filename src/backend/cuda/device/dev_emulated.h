@@ -249,6 +249,17 @@ class Global {
   emulated::Bounds bounds_;
 };
 
+inline void publish_writes() {
+  emulated::running()->publish_writes();
+}
+template <typename T>
+T load_of_host(const T* address, Place place = Place::current()) {
+  return Global<const T>(address).load(0, place);
+}
+inline void tell_host(std::int64_t* address, std::int64_t number, Place place = Place::current()) {
+  Global<std::int64_t>(address).store(0, number, place);
+}
+
 template <typename T>
 class Shared {
   static_assert(sizeof(T) == sizeof(std::uint32_t));

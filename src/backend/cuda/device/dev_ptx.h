@@ -139,6 +139,17 @@ KAKEYA_DEVICE void bf16_pairs(const float (&values)[kCount], std::uint32_t (&out
   }
 }
 
+KAKEYA_DEVICE void publish_writes() {
+  __threadfence();
+}
+template <typename T>
+KAKEYA_DEVICE T load_of_host(const T* address) {
+  return *static_cast<const volatile T*>(address);
+}
+KAKEYA_DEVICE void tell_host(std::int64_t* address, std::int64_t number) {
+  asm volatile("st.release.sys.global.b64 [%0], %1;" ::"l"(address), "l"(number) : "memory");
+}
+
 template <typename T>
 class Global {
  public:

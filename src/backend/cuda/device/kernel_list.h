@@ -6,6 +6,8 @@
 #pragma once
 
 #define KAKEYA_CUDA_KERNELS(KERNEL, PAIRED, WIDE, EARLY, LIGHT) \
+  EARLY(take_inputs, TakeInputsParams)                          \
+  KERNEL(tell_host, TellHostParams)                             \
   KERNEL(embed, EmbedParams)                                    \
   KERNEL(rms_norm, NormParams)                                  \
   KERNEL(round_rows, RoundParams)                               \

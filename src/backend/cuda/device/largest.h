@@ -4,8 +4,7 @@
 // sixth.
 #pragma once
 
-#include "backend/cuda/device/dev.h"
-#include "backend/cuda/device/params.h"
+#include "backend/cuda/device/integer_strips.h"
 
 namespace kakeya::cuda::device {
 
@@ -14,7 +13,8 @@ inline constexpr int kLargestWarps = kLargestThreads / dev::kWarp;
 inline constexpr int kLargestBins = 8;  // column i is in bin i % 8 of its block
 inline constexpr int kLargestOfBin = 6;
 inline constexpr int kLargestListed = kLargestBins * kLargestOfBin;  // of a block
-inline constexpr int kLargestWords = kLargestWarps * (2 * kLargestListed + 1);
+inline constexpr int kLargestFoundWords = kLargestWarps * (2 * kLargestListed + 1);
+inline constexpr int kLargestWords = kLargestFoundWords + 2 * kLargestListed;
 
 struct LargestOfBin {
   float values[kLargestOfBin];  // descending
@@ -91,23 +91,31 @@ KAKEYA_DEVICE void largest(const LargestParams& p) {
   }
   if (dev::lane() == 0) poisons.store(dev::warp(), poison[0]);
   dev::sync_block();
-  if (dev::warp() != 0 || dev::lane() >= kLargestBins) return;
-  for (int warp = 1; warp < kLargestWarps; ++warp) {
-    poison[0] = poison[0] + poisons.load(warp);
+  if (dev::warp() != 0) return;
+  const dev::Shared<std::uint32_t> listed(kLargestFoundWords);
+  if (dev::lane() < kLargestBins) {
+    for (int warp = 1; warp < kLargestWarps; ++warp) {
+      poison[0] = poison[0] + poisons.load(warp);
+      KAKEYA_UNROLL
+      for (int i = 0; i < kLargestOfBin; ++i) {
+        const int at = warp * kLargestListed + place + i;
+        own.insert(values.load(at), ids.load(at));
+      }
+    }
     KAKEYA_UNROLL
     for (int i = 0; i < kLargestOfBin; ++i) {
-      const int at = warp * kLargestListed + place + i;
-      own.insert(values.load(at), ids.load(at));
+      listed.store(2 * (place + i), dev::bits_of(own.values[i] + poison[0]));
+      listed.store(2 * (place + i) + 1, static_cast<std::uint32_t>(own.ids[i]));
     }
   }
+  dev::sync_warp();
+  // In pieces of 16 bytes side by side: on the way to the host each piece by itself takes as long.
+  constexpr int kUnits = 2 * kLargestListed / kUnitWords;
+  if (dev::lane() >= kUnits) return;
   const std::int64_t blocks = (p.width + p.span - 1) / p.span;
-  const dev::Global<ListedLogit> out(p.out +
-                                     (dev::block_y() * blocks + dev::block_x()) * kLargestListed);
-  KAKEYA_UNROLL
-  for (int i = 0; i < kLargestOfBin; ++i) {
-    const ListedLogit listed = {own.values[i] + poison[0], own.ids[i]};
-    out.store(place + i, listed);
-  }
+  const dev::Global<FourWords> out(reinterpret_cast<FourWords*>(p.out));
+  out.store((dev::block_y() * blocks + dev::block_x()) * kUnits + dev::lane(),
+            listed.load_as<FourWords>(dev::lane() * kUnitWords));
 }
 
 }  // namespace kakeya::cuda::device

@@ -67,6 +67,19 @@ struct GroupExpertsParams {
   ExpertGroups groups;
 };
 
+// Inputs of a pass, as the host has written them to memory that both reach.
+struct TakeInputsParams {
+  const std::int64_t* from;  // the number of the pass, then positions
+  const std::int32_t* ids_from;
+  std::int64_t* to;
+  std::int32_t* ids;
+  std::int64_t count;  // of numbers, from the pass's one on
+  std::int64_t num_ids;
+};
+struct TellHostParams {
+  const std::int64_t* number;
+  std::int64_t* told;  // the host's
+};
 struct EmbedParams {
   Weight table;
   const std::int32_t* ids;
@@ -276,7 +289,8 @@ struct LargestParams {
   const float* x;  // [rows, width]
   std::int64_t width;
   std::int64_t span;  // columns of a block
-  ListedLogit* out;   // [rows, blocks, kLargestBins, kLargestOfBin], the largest of a bin first
+  // [rows, blocks, kLargestBins, kLargestOfBin], the largest of a bin first; of the host.
+  ListedLogit* out;
 };
 struct AddParams {
   const float* a;
