@@ -95,7 +95,7 @@ TSAN_TARGETS ?= thread_pool_test runtime_test server_test
 TSAN_TESTS ?= AnIdleSession|ForgettingChanges|ThreadPool|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog|ANewcomerTakes|ADrainingServer
 tsan: | grammars
 	@tools/install_packages build ci
-	$(CONFIGURE) tsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS)
+	$(CONFIGURE) tsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS) -DKAKEYA_TESTS_NAMED='$(TSAN_TESTS)'
 	cmake --build build/tsan --target $(TSAN_TARGETS) -j $(JOBS)
 	ctest --preset tsan -j $(JOBS) -R '$(TSAN_TESTS)' -E _NOT_BUILT --no-tests=error
 
