@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/test_model.h"
+#include "thorough.h"
 
 namespace kakeya::test {
 namespace {
@@ -96,7 +97,8 @@ TEST_F(KvModes, GoingBackIsExact) {
 // With f32 rows the one vector gives the pair's logits but for the sines and cosines, which may
 // differ by the last bit of f32 (6e-8), and what the later layers make of that.
 TEST_F(KvModes, OneVectorStandsForKeyAndValue) {
-  const std::vector<TokenId> ids = random_ids(300, 2);
+  // More than a ring has places, which are a window of 128 tokens and a chunk.
+  const std::vector<TokenId> ids = random_ids(static_cast<std::size_t>(by_form(210, 300)), 2);
   const SessionOptions options{.kv_full = KvType::kF32, .kv_sliding = KvType::kF32};
   for (const BackendChoice& choice : all_backends()) {
     if (in_plain_loops(choice)) continue;  // minutes for so many tokens
