@@ -140,7 +140,9 @@ class Block {
   // has written is seen.
   void begin_launch() {
     if (std::exchange(lets_early_, false)) written_.add(written_before_);
-    if (!std::exchange(lets_next_, false) && std::exchange(has_published_, true)) written_.clear();
+    if (has_published_ && !lets_next_) written_.clear();
+    lets_next_ = false;
+    has_published_ = true;
     std::swap(written_, written_before_);
     written_.clear();
   }

@@ -374,6 +374,9 @@ TEST(CudaEmulator, LetsReadEarlyWhatALaunchHasPublishedThatLetsNobodyStart) {
       const PublishingParameters publishing = {arrays.out.data(), publishes, lets_start};
       const HastyParameters reading = {out, arrays.out.data(), false};
       const LaunchShape shape = {1, 1, kThreads, 4 * kThreads};
+      // The launch before that says nothing of it.
+      const PublishingParameters other = {arrays.out.data(), !publishes, !lets_start};
+      EXPECT_TRUE(emulator.run("write_and_publish", write_and_publish, shape, &other));
       EXPECT_TRUE(emulator.run("write_and_publish", write_and_publish, shape, &publishing));
       EXPECT_EQ(emulator.run("read_early", read_early, shape, &reading).has_value(),
                 publishes && !lets_start);
