@@ -6,6 +6,7 @@
 //   norms of heads, rotary embedding, rows of the cache       head_steps, a block a head
 //   products of the same rows with quantised weights          one product of several parts
 //   rounding to codes                                         fold_roundings.h
+//   a product beside the outputs of experts                   join_outputs.h
 //
 // Launches that share no memory need not wait for each other: the dense MLP runs beside the router
 // and the experts.

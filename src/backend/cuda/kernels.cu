@@ -8,7 +8,7 @@
 #include "backend/cuda/device/kernel_list.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
-#include "backend/cuda/device/plain_products.h"
+#include "backend/cuda/device/plain_outputs.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
 #include "backend/cuda/device/route.h"

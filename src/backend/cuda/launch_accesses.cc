@@ -104,6 +104,11 @@ class Collector {
     writes(p.ranks, p.rows.count * p.down.rows);
     writes(p.out, rows * p.down.rows);
   }
+  void of(const device::PlainOutputsParams& p) {
+    of(p.experts);
+    reads(p.rows);
+    writes(p.product.out, p.rows.count * p.product.weight.rows);
+  }
   void of(const device::RowStepsParams& p, std::int64_t rows) {
     for (std::int32_t i = p.num_weights; i < p.num_brought; ++i) {
       reads(p.brought[i], rows * p.width);
@@ -301,6 +306,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::tiled_expert_output:
     case Kernel::weigh_experts:
       to.of(*static_cast<const device::ExpertOutputParams*>(p));
+      return true;
+    case Kernel::plain_outputs:
+      to.of(*static_cast<const device::PlainOutputsParams*>(p));
       return true;
     case Kernel::residual_steps:
       to.of(*static_cast<const device::ResidualStepsParams*>(p), shape.blocks_x);

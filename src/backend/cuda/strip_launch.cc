@@ -5,7 +5,7 @@
 
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/integer_tiles.h"
-#include "backend/cuda/device/plain_products.h"
+#include "backend/cuda/device/plain_outputs.h"
 #include "backend/cuda/launch_shapes.h"
 
 namespace kakeya::cuda {
@@ -324,6 +324,18 @@ StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded) {
   p.plan.blocks = static_cast<std::int32_t>(strips);
   p.plan.reads_once = true;
   return {Kernel::integer_expert_output, strip_shape(strips, 1, warps, words_of(p.plan))};
+}
+
+std::optional<LaunchShape> plan_beside(const device::IntegerProductParams& p,
+                                       const LaunchShape& outputs) {
+  const int strips = device::strips_beside(outputs.threads / dev::kWarp);
+  const auto steps = static_cast<int>(device::num_steps(p.rows.width));
+  const auto words = static_cast<std::uint32_t>(device::plain_product_words(steps, strips));
+  if (words > kSplitWords) return std::nullopt;
+  LaunchShape both = outputs;
+  both.blocks_x += ceil_div(device::num_strips(p.parts[0].weight.rows), strips);
+  both.shared_words = std::max(both.shared_words, words);
+  return both;
 }
 
 PairTiles choose_pair_tiles(const device::Weight& gate,

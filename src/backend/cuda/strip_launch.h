@@ -22,6 +22,10 @@ StripLaunch plan_gated_product(device::GatedProductParams& p);
 std::optional<StripLaunch> plan_hidden(device::ExpertHiddenParams& p);
 // `are_rounded`: whoever makes the rows may round them, too.
 StripLaunch plan_output(device::ExpertOutputParams& p, bool are_rounded);
+// A product of one row beside the outputs of experts (device/plain_outputs.h), whose shape is
+// `outputs`; nothing where it does not fit.
+std::optional<LaunchShape> plan_beside(const device::IntegerProductParams& p,
+                                       const LaunchShape& outputs);
 // Pairs of a row and a rank in tiles, of which some may have none.
 struct PairTiles {
   std::int64_t count;

@@ -64,14 +64,23 @@ inline std::string names_of(const LaunchList& launches) {
 
 // The demo model's shape, so that all rules of fusion apply, with random weights of four bits.
 struct RecordedModel {
-  RecordedModel() {
+  // The first `layers` alone, unless that is 0.
+  explicit RecordedModel(std::int64_t layers = 0) : config(config_of(layers)) {
     auto driver = std::make_unique<Recorder>();
     recorder = driver.get();
     model = test::TestModel::load(config, source, create_backend_on(std::move(driver), 1),
                                   Compute::kFast);
   }
 
-  const ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
+  static ModelConfig config_of(std::int64_t layers) {
+    ModelConfig config = load_model_config(KAKEYA_DEMO_MODEL).value();
+    if (layers == 0) return config;
+    config.num_hidden_layers = layers;
+    config.layer_types.resize(static_cast<std::size_t>(layers));
+    return config;
+  }
+
+  const ModelConfig config;
   ThreadPool pool{{.num_threads = 1}};
   RandomSource source{expected_tensors(config), 3, pool, QuantizedFormat::kQ40};
   Recorder* recorder = nullptr;  // the model's

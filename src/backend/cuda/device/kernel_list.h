@@ -59,6 +59,7 @@
   KERNEL(split_expert_hidden, ExpertHiddenParams)               \
   WIDE(plain_expert_hidden, ExpertHiddenParams)                 \
   LIGHT(plain_expert_output, ExpertOutputParams)                \
+  LIGHT(plain_outputs, PlainOutputsParams)                      \
   KERNEL(group_experts, GroupExpertsParams)                     \
   WIDE(group_many_experts, GroupExpertsParams)                  \
   KERNEL(grouped_expert_hidden, ExpertHiddenParams)             \

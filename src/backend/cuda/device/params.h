@@ -280,6 +280,12 @@ struct ExpertOutputParams {
   float* out;
   StripPlan plan;  // for integers
 };
+// Outputs of experts, and one product of codes of one row.
+struct PlainOutputsParams {
+  ExpertOutputParams experts;
+  ProductRows rows;
+  ProductPart product;
+};
 // NaN if some number of the part of the row is not finite; id -1: there is none.
 struct alignas(8) ListedLogit {
   float value;

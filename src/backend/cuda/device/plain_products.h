@@ -9,16 +9,16 @@ namespace kakeya::cuda::device {
 
 inline constexpr int kPlainWarps = 8;  // of a block, which share its strip
 
-// The words of shared memory: the strip, whose terms lie where its weights were; then the row.
-KAKEYA_DEVICE int plain_product_words(int steps) {
-  return steps * kPlainStepWords + plain_row_words(steps);
+// The words of shared memory: strips, whose terms lie where their weights were; then the row.
+KAKEYA_DEVICE int plain_product_words(int steps, int strips = 1) {
+  return strips * steps * kPlainStepWords + plain_row_words(steps);
 }
 
 // Makes the terms of `count` steps, which lie from `word` on, with those of the row from `step` on:
 // of run lane % 4 / 2 and of output lane / 4 + 8 * (lane % 2).
+template <int kAtOnce>
 KAKEYA_DEVICE void make_plain_terms(
     const StripRows<1>& row, float zero, int word, int step, int count) {
-  constexpr int kAtOnce = 3;
   const bool is_second_run = dev::lane() % 4 >= 2;
   const bool is_second = dev::lane() % 2 != 0;
   const float unit = is_second_run ? 0x1p-4F : 1.0F;
@@ -86,29 +86,53 @@ KAKEYA_DEVICE float add_plain_output(int word, int steps) {
   return sum;
 }
 
+// By the warps of a block that has `strips` strips, each for warps_of_strip() of them, with one
+// row. The strips' weights are on their way before the block waits. Lanes below kStripOutputs of
+// the first warp of each get an output.
+struct PlainProduct {
+  int strips;
+
+  KAKEYA_DEVICE int warps_of_strip() const {
+    return static_cast<int>(static_cast<unsigned>(dev::threads()) /
+                            static_cast<unsigned>(strips * dev::kWarp));
+  }
+  // The strip of a warp, of those of the block, and which of its warps it is.
+  KAKEYA_DEVICE int strip() const { return dev::warp() / warps_of_strip(); }
+  KAKEYA_DEVICE int share() const { return dev::warp() - strip() * warps_of_strip(); }
+  KAKEYA_DEVICE bool has_output() const { return share() == 0 && dev::lane() < kStripOutputs; }
+
+  // kAtOnce: steps whose terms are made together.
+  template <bool kMayRound, int kAtOnce>
+  KAKEYA_DEVICE float output(const ProductRows& rows, const FourWords* weights, float zero) const {
+    const int steps = plain_steps(rows);
+    const int begin = steps * share() / warps_of_strip();
+    const int count = steps * (share() + 1) / warps_of_strip() - begin;
+    const int strip_word = strip() * steps * kPlainStepWords;
+    const int word = strip_word + begin * kPlainStepWords;
+    begin_few_copies(dev::CopyPolicy(true), word, weights + begin * kPlainStepUnits,
+                     count * kPlainStepUnits, dev::lane(), dev::kWarp);
+    dev::end_copies();
+    dev::wait_for_previous();
+    dev::let_next_start();
+    const StripRows<1> row(strips * steps * kPlainStepWords, steps, false);
+    row.bring<kMayRound, 2>(rows, TileRows(rows, 0), 0, steps, dev::thread(), dev::threads());
+    dev::await_copies<0>();
+    dev::sync_block();
+    make_plain_terms<kAtOnce>(row, zero, word, begin, count);
+    dev::sync_block();
+    if (!has_output()) return 0.0F;
+    return add_plain_output(strip_word + dev::lane() * 2 * kTermWords, steps);
+  }
+};
+
 // Grid: strips of all parts.
 KAKEYA_DEVICE void plain_product(const IntegerProductParams& p) {
   const auto item = static_cast<int>(dev::block_x());
-  const int steps = plain_steps(p.rows);
   const ProductWork<1> work = {p, 0};
   const Strip strip = work.strip(item, 0);
-  const int begin = steps * dev::warp() / kPlainWarps;
-  const int count = steps * (dev::warp() + 1) / kPlainWarps - begin;
-  const int word = begin * kPlainStepWords;
-  begin_few_copies(dev::CopyPolicy(true), word, strip.data + begin * kPlainStepUnits,
-                   count * kPlainStepUnits, dev::lane(), dev::kWarp);
-  dev::end_copies();
-  dev::wait_for_previous();
-  dev::let_next_start();
-  const StripRows<1> row(steps * kPlainStepWords, steps, false);
-  row.bring<true, 2>(p.rows, TileRows(p.rows, 0), 0, steps, dev::thread(), dev::threads());
-  dev::await_copies<0>();
-  dev::sync_block();
-  make_plain_terms(row, strip.zero, word, begin, count);
-  dev::sync_block();
-  if (dev::thread() >= kStripOutputs) return;
-  const float own[1] = {add_plain_output(dev::lane() * 2 * kTermWords, steps)};
-  work.store_one(item, dev::lane(), own);
+  const PlainProduct product = {1};
+  const float own[1] = {product.output<true, 3>(p.rows, strip.data, strip.zero)};
+  if (product.has_output()) work.store_one(item, dev::lane(), own);
 }
 
 }  // namespace kakeya::cuda::device
