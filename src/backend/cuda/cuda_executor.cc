@@ -37,6 +37,7 @@ struct ScratchPlaces {
   std::uint64_t expert_order;
   std::uint64_t expert_tiles;
   std::uint64_t expert_ranks;
+  std::uint64_t route_counter;
   std::uint64_t bytes;
 };
 
@@ -76,6 +77,7 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
   places.expert_ranks = layout.take(pairs * plan.hidden_size, sizeof(float));
+  places.route_counter = layout.take(1, sizeof(std::uint32_t));
   places.bytes = layout.used;
   return places;
 }
@@ -137,6 +139,9 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(expert_groups_.order, places.expert_order);
   at(expert_groups_.tiles, places.expert_tiles);
   at(expert_ranks_, places.expert_ranks);
+  at(route_counter_, places.route_counter);
+  space().fill(DevicePointer<std::uint32_t>(route_counter_).as<std::byte>(), std::byte{0},
+               sizeof(*route_counter_));
   const PinnedPlaces of_host = pinned_places_of(plan, places, kBegunInputs);
   told_ = reinterpret_cast<std::int64_t*>(pinned_.get() + of_host.told);
   lists_ = reinterpret_cast<device::ListedLogit*>(pinned_.get() + of_host.lists);
@@ -296,9 +301,13 @@ void CudaExecutor::gather_logit_rows(ConstRows x, Rows out) {
 void CudaExecutor::route(ConstRows logits,
                          DevicePointer<const float> per_expert_scale,
                          Routing routing) {
-  const device::RouteParams parameters = {logits.data.address(),      logits.width,
-                                          per_expert_scale.address(), routing.top_k,
-                                          routing.experts.address(),  routing.weights.address()};
+  const device::RouteParams parameters = {logits.data.address(),
+                                          logits.width,
+                                          per_expert_scale.address(),
+                                          routing.top_k,
+                                          routing.experts.address(),
+                                          routing.weights.address(),
+                                          route_counter_};
   const device::RouteWords words(logits.width);
   launch(Kernel::route,
          {logits.count, 1, device::kRouteThreads, static_cast<std::uint32_t>(words.all())},

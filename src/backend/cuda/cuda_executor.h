@@ -290,6 +290,7 @@ class CudaExecutor final : public Executor {
   std::vector<device::AttentionParams> sequences_;  // attention in parts that is launched together
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
+  std::uint32_t* route_counter_;
   std::array<Rounding, kRoundings> roundings_;
 
   BlockTables tables_;

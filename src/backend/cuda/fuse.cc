@@ -9,6 +9,7 @@
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/fold_roundings.h"
 #include "backend/cuda/join_outputs.h"
+#include "backend/cuda/join_routes.h"
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda/launch_waits.h"
 #include "backend/cuda/residual_plan.h"
@@ -383,6 +384,7 @@ FusedLaunches fuse(const LaunchList& launches, std::int64_t rows) {
   FusedLaunches fused = Fusion(launches, rows).run();
   fold_roundings(fused);
   join_outputs(fused);
+  join_routes(fused);
   set_waits(fused.launches);
   return fused;
 }

@@ -7,6 +7,7 @@
 //   products of the same rows with quantised weights          one product of several parts
 //   rounding to codes                                         fold_roundings.h
 //   a product beside the outputs of experts                   join_outputs.h
+//   the router and the choice of experts                      join_routes.h
 //
 // Launches that share no memory need not wait for each other: the dense MLP runs beside the router
 // and the experts.

@@ -1,6 +1,6 @@
 // The kernels under their names, for nvcc.
 #include "backend/cuda/device/attention_of_many.h"
-#include "backend/cuda/device/early_product.h"
+#include "backend/cuda/device/early_route.h"
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/host_exchange.h"
@@ -11,7 +11,6 @@
 #include "backend/cuda/device/plain_outputs.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
-#include "backend/cuda/device/route.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"

@@ -87,6 +87,11 @@ class Collector {
     reads(p.logits, rows * p.num_experts);
     writes(p.experts, rows * p.top_k);
     writes(p.weights, rows * p.top_k);
+    writes(p.counter, 1);
+  }
+  void of(const device::EarlyRouteParams& p) {
+    of(p.product);
+    of(p.route, 1);
   }
   void of(const device::ExpertHiddenParams& p) {
     reads(p.rows);
@@ -286,6 +291,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       return true;
     case Kernel::route:
       to.of(*static_cast<const device::RouteParams*>(p), shape.blocks_x);
+      return true;
+    case Kernel::early_route:
+      to.of(*static_cast<const device::EarlyRouteParams*>(p));
       return true;
     case Kernel::expert_hidden:
     case Kernel::grouped_expert_hidden:

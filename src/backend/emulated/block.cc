@@ -41,6 +41,8 @@ std::string Block::run(const Work& work,
   shared_.assign(work.shared_words, {});
   ended_ = waiting_ = barriers_ = 0;
   last_bounds_ = {};
+  counted_behind_ = kNobody;
+  writes_.begin_block({block_x, block_y});
   failure_.clear();
   for (std::size_t t = 0; t < threads; ++t) prepare_fiber(stacks_[t], &Block::enter);
   Block* const before = std::exchange(running_block, this);
@@ -191,6 +193,31 @@ void Block::refuse_early(const char* what, Place place) {
                    to_text(place)));
 }
 
+void Block::refuse_hidden(const GridPlace& writer, Place place) {
+  fail(
+      fmt::format("reads at {} what block ({}, {}) of the launch has written, whose writes it need "
+                  "not see",
+                  to_text(place), writer.x, writer.y));
+}
+
+bool Block::last_of(std::uint32_t* counter, std::uint32_t count, Place place) {
+  check_not_early("writes", place);
+  sync_block(place);
+  if (counted_behind_ != barriers_) {
+    counted_behind_ = barriers_;
+    std::uint32_t value = 0;
+    std::memcpy(&value, counter, sizeof(value));
+    const std::string wrong =
+        writes_.arrive(reinterpret_cast<std::uintptr_t>(counter), count, value, is_last_);
+    if (!wrong.empty()) fail(fmt::format("{} at {}", wrong, to_text(place)));
+    value = is_last_ ? 0 : value + 1;
+    std::memcpy(counter, &value, sizeof(value));
+  }
+  const bool is_last = is_last_;
+  sync_block(place);
+  return is_last;
+}
+
 bool WrittenMemory::meets(std::uintptr_t address, std::size_t bytes) {
   if (!is_sorted_) {
     std::sort(units_.begin(), units_.end());
@@ -309,6 +336,7 @@ void Block::write_shared(int index, std::uint32_t value, Place place) {
 
 void Block::begin_copy(int index, const void* from, Place place) {
   check_old(from, kCopyWords * sizeof(std::uint32_t), place);
+  check_seen(from, kCopyWords * sizeof(std::uint32_t), place);
   note_read_of_memory(from, kCopyWords * sizeof(std::uint32_t));
   check_multiple(index, kCopyWords, place);
   for (int i = 0; i < kCopyWords; ++i) {

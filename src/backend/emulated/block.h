@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/emulated/fiber.h"
+#include "backend/emulated/launch_writes.h"
 #include "base/random.h"
 
 namespace kakeya::emulated {
@@ -145,7 +146,10 @@ class Block {
     has_published_ = true;
     std::swap(written_, written_before_);
     written_.clear();
+    writes_.begin_launch();
   }
+  // Returns what is wrong when all blocks of a launch have ended; empty if nothing is.
+  std::string end_launch() const { return writes_.end_launch(); }
 
   // The thread runs before the launches in front of its own have ended, until it waits for them.
   // Meanwhile it may begin copies and load_fresh() alone, of what the launch before has not
@@ -174,10 +178,19 @@ class Block {
     if (threads_[static_cast<std::size_t>(current_)].is_early) check_early(from, bytes, place);
   }
   void publish_writes() { threads_[static_cast<std::size_t>(current_)].has_written = false; }
-  void note_written(const void* address) {
+  void note_written(const void* address, std::size_t bytes) {
     threads_[static_cast<std::size_t>(current_)].has_written = true;
     written_.note(reinterpret_cast<std::uintptr_t>(address));
+    writes_.note(reinterpret_cast<std::uintptr_t>(address), bytes);
   }
+  // Fails if another block of the launch has written there, and this one need not see it.
+  void check_seen(const void* from, std::size_t bytes, Place place) {
+    const auto at = reinterpret_cast<std::uintptr_t>(from);
+    if (const GridPlace* writer = writes_.hidden_writer(at, bytes)) refuse_hidden(*writer, place);
+  }
+  // True in the block that comes last of `count` blocks of the launch, which sees what the others
+  // have written. The counter holds zero before the launch and behind it.
+  bool last_of(std::uint32_t* counter, std::uint32_t count, Place place);
 
   static constexpr int kCopyWords = 4;
 
@@ -219,6 +232,7 @@ class Block {
   static constexpr int kSeveralWarps = 1 << 20;
 
   [[noreturn]] void refuse_early(const char* what, Place place);
+  [[noreturn]] void refuse_hidden(const GridPlace& writer, Place place);
   void check_early(const void* from, std::size_t bytes, Place place);
   static void enter();
   void schedule(SequenceRng& random);
@@ -254,9 +268,12 @@ class Block {
   Bounds last_bounds_;
   WrittenMemory written_;         // by this launch
   WrittenMemory written_before_;  // by those that may still run when it starts
-  bool lets_early_ = false;       // it has let the next one start before it waited
-  bool lets_next_ = false;        // it has let it start at all
-  bool has_published_ = true;     // all that threads have written that have ended
+  LaunchWrites writes_;
+  int counted_behind_ = kNobody;  // the barrier behind which the block came to a counter
+  bool is_last_ = false;
+  bool lets_early_ = false;    // it has let the next one start before it waited
+  bool lets_next_ = false;     // it has let it start at all
+  bool has_published_ = true;  // all that threads have written that have ended
   std::string failure_;
 };
 

@@ -11,7 +11,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/attention_of_many.h"
-#include "backend/cuda/device/early_product.h"
+#include "backend/cuda/device/early_route.h"
 #include "backend/cuda/device/few_experts.h"
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/host_exchange.h"
@@ -21,7 +21,6 @@
 #include "backend/cuda/device/plain_outputs.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/device/restored_attention.h"
-#include "backend/cuda/device/route.h"
 #include "backend/cuda/device/row_steps.h"
 #include "backend/cuda/device/rows.h"
 #include "backend/cuda/device/store.h"
@@ -260,6 +259,9 @@ Status Emulator::run(std::string_view name,
     if (!failure.empty()) {
       return error(StatusCode::kInternal, "kernel {}, block ({}, {}), {}", name, x, y, failure);
     }
+  }
+  if (const std::string wrong = block_.end_launch(); !wrong.empty()) {
+    return error(StatusCode::kInternal, "kernel {}: {}", name, wrong);
   }
   return {};
 }

@@ -2,18 +2,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "backend/backend_fixture.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_recorder.h"
 #include "backend/cuda/device/math.h"
 #include "backend/cuda/device/params.h"
+#include "backend/cuda/fuse.h"
 #include "backend/emulated/emulated_driver.h"
 
 namespace kakeya::cuda {
@@ -141,6 +145,40 @@ TEST_F(CudaRouter, ChoosesTheLargestInTheirOrder) {
         }
       }
     }
+  }
+}
+
+// A router of one row with its choice: blocks of eight experts each, a last one with fewer.
+TEST(CudaRouterOfOneRow, ChoosesInTheLaunchThatMakesItsLogits) {
+  auto driver = std::make_unique<Recorder>();
+  Recorder* const recorder = driver.get();
+  const auto backend = create_backend_on(std::move(driver), 1);
+  MemoryBudget budget;
+  ExecutorPlan plan = roomy_plan();
+  plan.num_experts = 256;
+  const auto executor = backend->create_executor(plan, budget).value();
+  for (const auto& [experts, top_k, rows] : std::vector<std::array<std::int64_t, 3>>{
+           {1, 1, 1}, {6, 3, 1}, {11, 8, 1}, {128, 8, 1}, {253, 32, 1}, {128, 8, 2}}) {
+    const Tensor w = random_tensor({experts, 264}, DType::kBF16, 2, 0.1F);
+    const auto matrix = backend->load_matrix(w.view, Compute::kF32, budget).value();
+    const auto x = random_floats(static_cast<std::size_t>(rows * 264), 3);
+    const auto scale = random_floats(static_cast<std::size_t>(experts), 4);
+    std::vector<float> logits(static_cast<std::size_t>(rows * experts));
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * top_k), -1);
+    std::vector<float> weights(chosen.size(), NAN);
+    recorder->ran.clear();
+    executor->matmul(rows_of(x, 264), *matrix, rows_of(logits, experts));
+    executor->route(rows_of(std::as_const(logits), experts), kakeya::device(scale.data()),
+                    {kakeya::device(chosen.data()), kakeya::device(weights.data()), top_k});
+    const LaunchList alone = recorder->ran;
+    const LaunchList fused = fuse(alone, rows).launches;
+    EXPECT_EQ(names_of(fused) == "early_route", rows == 1) << names_of(fused);
+    const auto expected = std::tuple(logits, chosen, weights);
+    std::fill(chosen.begin(), chosen.end(), -1);
+    std::fill(weights.begin(), weights.end(), NAN);
+    std::fill(logits.begin(), logits.end(), NAN);
+    ASSERT_TRUE(recorder->launch(fused));
+    EXPECT_EQ(std::tuple(logits, chosen, weights), expected) << experts;
   }
 }
 

@@ -14,6 +14,10 @@
 //                            wait, but where nothing that can follow reads early what launches
 //                            before have written
 //   sync_block()             all threads of the block; what they wrote is seen behind it
+//   last_of(counter, count)  by all threads of `count` blocks of the launch: true in the block that
+//                            comes last, which sees what the others wrote before they came, and
+//                            nobody else does. The counter is zero before the launch, and again
+//                            behind it
 //   sync_warp()              all lanes of the warp; the same
 //   warp_sums(values), ...   all lanes of the warp take part
 //   of_lanes(own, i, all)    each lane gets what lane i, which it names, and those behind it have

@@ -222,6 +222,7 @@ class Global {
   std::remove_const_t<T> load_fresh(std::int64_t index, Place place = Place::current()) const {
     check(index, "reads", place);
     emulated::running()->check_old(address_ + index, sizeof(T), place);
+    emulated::running()->check_seen(address_ + index, sizeof(T), place);
     emulated::running()->note_read_of_memory(address_ + index, sizeof(T));
     std::remove_const_t<T> value;
     std::memcpy(&value, address_ + index, sizeof(value));
@@ -230,7 +231,7 @@ class Global {
   void store(std::int64_t index, T value, Place place = Place::current()) const {
     emulated::running()->check_not_early("writes", place);
     check(index, "writes", place);
-    emulated::running()->note_written(address_ + index);
+    emulated::running()->note_written(address_ + index, sizeof(T));
     std::memcpy(address_ + index, &value, sizeof(value));
   }
   void prefetch(std::int64_t index, Place place = Place::current()) const {
@@ -258,6 +259,11 @@ T load_of_host(const T* address, Place place = Place::current()) {
 }
 inline void tell_host(std::int64_t* address, std::int64_t number, Place place = Place::current()) {
   Global<std::int64_t>(address).store(0, number, place);
+}
+
+inline bool last_of(std::uint32_t* counter, std::uint32_t count, Place place = Place::current()) {
+  Global<std::uint32_t>(counter).check(0, "counts", place);
+  return emulated::running()->last_of(counter, count, place);
 }
 
 template <typename T>

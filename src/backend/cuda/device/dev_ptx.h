@@ -166,6 +166,25 @@ class Global {
   T* address_;
 };
 
+// The barrier in front brings the block's writes before those of its first thread, which releases
+// all of them, and acquires those of blocks that came before; the one behind hands that on.
+KAKEYA_DEVICE bool last_of(std::uint32_t* counter, std::uint32_t count) {
+  __syncthreads();
+  int is_last = 0;
+  if (threadIdx.x == 0) {
+    std::uint32_t before;
+    __threadfence();
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+    __threadfence();
+    is_last = before + 1 == count ? 1 : 0;
+    if (is_last != 0) *counter = 0;
+  }
+  return __syncthreads_or(is_last) != 0;
+}
+
 template <typename T>
 class Shared {
  public:

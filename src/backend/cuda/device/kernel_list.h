@@ -14,6 +14,7 @@
   KERNEL(product, ProductParams)                                \
   KERNEL(row_product, ProductParams)                            \
   EARLY(early_row_product, ProductParams)                       \
+  EARLY(early_route, EarlyRouteParams)                          \
   KERNEL(gated_product, GatedProductParams)                     \
   KERNEL(gated_row_product, GatedProductParams)                 \
   KERNEL(tensor_product, ProductParams)                         \

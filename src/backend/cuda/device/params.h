@@ -251,6 +251,12 @@ struct RouteParams {
   std::int64_t top_k;  // at most kMaxTopK
   std::int32_t* experts;
   float* weights;
+  std::uint32_t* counter;  // of the blocks of early_route(): zero, as it is again behind it
+};
+// The product that makes the logits of one row, and the choice among them.
+struct EarlyRouteParams {
+  ProductParams product;
+  RouteParams route;
 };
 inline constexpr std::int64_t kMaxExperts = 1024;
 inline constexpr std::int64_t kMaxTopK = 32;

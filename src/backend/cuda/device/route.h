@@ -55,7 +55,7 @@ KAKEYA_DEVICE int count_before(const RouteWords& words, std::uint32_t key, int e
 
 // By the first warp: of each rank the power of its logit, over their sum, times the scale of the
 // expert.
-KAKEYA_DEVICE void weigh_ranks(const RouteParams& p, const RouteWords& words) {
+KAKEYA_DEVICE void weigh_ranks(const RouteParams& p, const RouteWords& words, std::int64_t row) {
   constexpr int kAtOnce = 8;
   const auto top_k = static_cast<int>(p.top_k);
   const int rank = dev::lane() < top_k ? dev::lane() : 0;
@@ -76,33 +76,32 @@ KAKEYA_DEVICE void weigh_ranks(const RouteParams& p, const RouteWords& words) {
   }
   if (dev::lane() >= top_k) return;
   const float scale = dev::Shared<float>(words.scales()).load(own);
-  const std::int64_t at = dev::block_x() * p.top_k + dev::lane();
+  const std::int64_t at = row * p.top_k + dev::lane();
   dev::Global<std::int32_t>(p.experts).store(at, own);
   dev::Global<float>(p.weights).store(at, static_cast<float>(power / total * scale));
 }
 
-// Grid: rows.
-KAKEYA_DEVICE void route(const RouteParams& p) {
-  dev::wait_for_previous();
-  dev::let_next_start();
+// By a block of kThreads threads, which may have written the logits itself.
+template <int kThreads>
+KAKEYA_DEVICE void choose_experts(const RouteParams& p, std::int64_t row) {
   const RouteWords words(p.num_experts);
   const auto num_experts = static_cast<int>(p.num_experts);
-  const dev::Global<const float> from(p.logits + dev::block_x() * p.num_experts);
+  const dev::Global<const float> from(p.logits + row * p.num_experts);
   const dev::Global<const float> scale(p.per_expert_scale);
   const dev::Shared<std::uint32_t> keys(0);
   const dev::Shared<float> logits(words.logits());
   const dev::Shared<float> scales(words.scales());
   KAKEYA_NO_UNROLL
-  for (int e = dev::thread(); e < words.keys; e += kRouteThreads) {
+  for (int e = dev::thread(); e < words.keys; e += kThreads) {
     const bool is_there = e < num_experts;
-    const float logit = is_there ? from.load(e) : 0.0F;
+    const float logit = is_there ? from.load_fresh(e) : 0.0F;
     scales.store(e, is_there ? scale.load(e) : 0.0F);
     logits.store(e, logit);
     keys.store(e, is_there ? ordered(logit) : 0);
   }
   dev::sync_block();
   KAKEYA_NO_UNROLL
-  for (int first = 0; first < num_experts; first += kRouteThreads / kRouteParts) {
+  for (int first = 0; first < num_experts; first += kThreads / kRouteParts) {
     const int expert = first + dev::thread() / kRouteParts;
     const bool is_there = expert < num_experts;
     int before = is_there ? count_before(words, keys.load(expert), expert) : 0;
@@ -116,7 +115,14 @@ KAKEYA_DEVICE void route(const RouteParams& p) {
     dev::Shared<int>(words.chosen()).store(before, expert);
   }
   dev::sync_block();
-  if (dev::warp() == 0) weigh_ranks(p, words);
+  if (dev::warp() == 0) weigh_ranks(p, words, row);
+}
+
+// Grid: rows.
+KAKEYA_DEVICE void route(const RouteParams& p) {
+  dev::wait_for_previous();
+  dev::let_next_start();
+  choose_experts<kRouteThreads>(p, dev::block_x());
 }
 
 }  // namespace kakeya::cuda::device
