@@ -470,6 +470,7 @@ void CudaExecutor::attention(ConstRows queries,
         .spans = 1,
         .partials = nullptr,
         .room = 0,
+        .counters = attention_counters(input.layer.rows.num_kv_heads),
         .out = out.data.address() + batch().segments[s].first_row * out.width,
         .rounded = {}};
     const bool on_tensor_cores = settings.compute == Compute::kFast && !input.layer.is_restored &&

@@ -37,7 +37,8 @@ struct ScratchPlaces {
   std::uint64_t expert_order;
   std::uint64_t expert_tiles;
   std::uint64_t expert_ranks;
-  std::uint64_t route_counter;
+  std::uint64_t counters;  // one of routes, then those of attention
+  std::uint64_t counter_bytes;
   std::uint64_t bytes;
 };
 
@@ -56,7 +57,9 @@ std::int64_t count_partials(const ExecutorPlan& plan) {
   return spans * (plan.max_query_width + plan.max_query_width / 16);
 }
 
-ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
+ScratchPlaces places_of(const ExecutorPlan& plan,
+                        std::size_t num_roundings,
+                        std::int64_t num_counters) {
   const std::int64_t hidden = plan.max_rows * plan.top_k_experts * plan.moe_intermediate_size;
   const std::int64_t steps =
       std::max(plan.max_rows * device::num_steps(std::max(plan.max_matmul_width, plan.hidden_size)),
@@ -77,7 +80,8 @@ ScratchPlaces places_of(const ExecutorPlan& plan, std::size_t num_roundings) {
   places.expert_tiles =
       layout.take(count_expert_tiles(pairs, plan.num_experts), sizeof(device::ExpertTile));
   places.expert_ranks = layout.take(pairs * plan.hidden_size, sizeof(float));
-  places.route_counter = layout.take(1, sizeof(std::uint32_t));
+  places.counters = layout.take(num_counters, sizeof(std::uint32_t));
+  places.counter_bytes = layout.used - places.counters;
   places.bytes = layout.used;
   return places;
 }
@@ -104,11 +108,12 @@ PinnedPlaces pinned_places_of(const ExecutorPlan& plan,
 }  // namespace
 
 std::uint64_t CudaExecutor::scratch_bytes(const ExecutorPlan& plan) {
-  return places_of(plan, kRoundings).bytes;
+  return places_of(plan, kRoundings, 1 + kAttentionCounters).bytes;
 }
 
 std::size_t CudaExecutor::pinned_bytes(const ExecutorPlan& plan) {
-  return pinned_places_of(plan, places_of(plan, kRoundings), kBegunInputs).bytes;
+  const ScratchPlaces places = places_of(plan, kRoundings, 1 + kAttentionCounters);
+  return pinned_places_of(plan, places, kBegunInputs).bytes;
 }
 
 CudaExecutor::CudaExecutor(Driver& driver,
@@ -122,7 +127,7 @@ CudaExecutor::CudaExecutor(Driver& driver,
       pinned_(std::move(pinned)),
       num_partials_(count_partials(plan)),
       tables_(driver, budget) {
-  const ScratchPlaces places = places_of(plan, kRoundings);
+  const ScratchPlaces places = places_of(plan, kRoundings, 1 + kAttentionCounters);
   const auto at = [&]<typename T>(T*& pointer, std::uint64_t place) {
     pointer = reinterpret_cast<T*>(scratch_.data() + place);
   };
@@ -139,9 +144,10 @@ CudaExecutor::CudaExecutor(Driver& driver,
   at(expert_groups_.order, places.expert_order);
   at(expert_groups_.tiles, places.expert_tiles);
   at(expert_ranks_, places.expert_ranks);
-  at(route_counter_, places.route_counter);
+  at(route_counter_, places.counters);
+  attention_counters_ = route_counter_ + 1;
   space().fill(DevicePointer<std::uint32_t>(route_counter_).as<std::byte>(), std::byte{0},
-               sizeof(*route_counter_));
+               places.counter_bytes);
   const PinnedPlaces of_host = pinned_places_of(plan, places, kBegunInputs);
   told_ = reinterpret_cast<std::int64_t*>(pinned_.get() + of_host.told);
   lists_ = reinterpret_cast<device::ListedLogit*>(pinned_.get() + of_host.lists);

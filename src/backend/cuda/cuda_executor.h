@@ -94,6 +94,7 @@ class CudaExecutor final : public Executor {
     float* low_sums;
   };
   static constexpr std::size_t kRoundings = 4;
+  static constexpr std::int64_t kAttentionCounters = 64;
   // Kinds of passes whose launches are kept, and of lists that wait for no pass.
   static constexpr std::size_t kRecordings = 24;
   // Batches whose inputs may be on their way to the device.
@@ -239,6 +240,12 @@ class CudaExecutor final : public Executor {
   // The rows of `rows` that have room for their sums.
   std::int64_t rows_at_once(const device::AttentionParams& p, std::int64_t rows) const;
   std::int64_t tensor_rows_at_once(device::AttentionParams p, std::int64_t rows) const;
+  // For the blocks of so many kv heads; null where there are too many of them, or sequences, which
+  // would wait for each other's.
+  std::uint32_t* attention_counters(std::int64_t num_kv_heads) const {
+    const bool have_room = num_kv_heads <= kAttentionCounters && batch().segments.size() == 1;
+    return have_room ? attention_counters_ : nullptr;
+  }
   std::int64_t share_of_partials() const;
   void give_partials(device::AttentionParams& p, std::size_t segment);
   // Launches attention of the sequences of sequences_ that can be launched with `p`, with it later.
@@ -290,7 +297,9 @@ class CudaExecutor final : public Executor {
   std::vector<device::AttentionParams> sequences_;  // attention in parts that is launched together
   device::ExpertGroups expert_groups_ = {};
   float* expert_ranks_;
+  // Zero, but while launches count their blocks.
   std::uint32_t* route_counter_;
+  std::uint32_t* attention_counters_;
   std::array<Rounding, kRoundings> roundings_;
 
   BlockTables tables_;

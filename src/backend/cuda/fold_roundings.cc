@@ -7,6 +7,7 @@
 #include "backend/cuda/device/attention_parts.h"
 #include "backend/cuda/device/integer_products.h"
 #include "backend/cuda/device/run_groups.h"
+#include "backend/cuda/join_attention.h"
 #include "backend/cuda/launch_accesses.h"
 #include "backend/cuda/launch_shapes.h"
 
@@ -271,6 +272,9 @@ bool renew_rounding(LaunchList& fused,
 }  // namespace
 
 bool renew_launch(LaunchList& fused, std::size_t place, const LaunchList& launches, std::size_t i) {
+  if (fused.kernel(place) == Kernel::joined_attention_part) {
+    return renew_joined_attention(fused, place, launches, i);
+  }
   if (fused.kernel(place) == Kernel::join_attention_parts) {
     return renew_rounding<device::AttentionParams>(fused, place, launches, i);
   }

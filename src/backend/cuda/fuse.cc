@@ -8,6 +8,7 @@
 #include "backend/cuda/device/head_steps.h"
 #include "backend/cuda/device/residual_steps.h"
 #include "backend/cuda/fold_roundings.h"
+#include "backend/cuda/join_attention.h"
 #include "backend/cuda/join_outputs.h"
 #include "backend/cuda/join_routes.h"
 #include "backend/cuda/launch_accesses.h"
@@ -385,6 +386,7 @@ FusedLaunches fuse(const LaunchList& launches, std::int64_t rows) {
   fold_roundings(fused);
   join_outputs(fused);
   join_routes(fused);
+  join_attention(fused);
   set_waits(fused.launches);
   return fused;
 }

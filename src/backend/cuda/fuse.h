@@ -8,6 +8,7 @@
 //   rounding to codes                                         fold_roundings.h
 //   a product beside the outputs of experts                   join_outputs.h
 //   the router and the choice of experts                      join_routes.h
+//   parts of attention and their sum, of few heads            join_attention.h
 //
 // Launches that share no memory need not wait for each other: the dense MLP runs beside the router
 // and the experts.

@@ -6,6 +6,7 @@
 #include "backend/cuda/device/host_exchange.h"
 #include "backend/cuda/device/integer_tiles.h"
 #include "backend/cuda/device/kernel_list.h"
+#include "backend/cuda/device/joined_attention.h"
 #include "backend/cuda/device/largest.h"
 #include "backend/cuda/device/many_pairs.h"
 #include "backend/cuda/device/plain_outputs.h"

@@ -170,6 +170,11 @@ class Collector {
     writes(p.out, size);
     writes_codes(p.rounded);
   }
+  void of_joined(const device::AttentionParams& p) {
+    of_attention(p, true, false);
+    of_attention(p, false, true);
+    writes(p.counters, p.cache.num_kv_heads);
+  }
   void of_attention(const device::ManyAttentionsParams& p, bool makes_parts, bool joins) {
     for (std::int64_t i = 0; i < p.count; ++i) of_attention(p.sequences[i], makes_parts, joins);
     writes_codes(p.rounded);
@@ -225,6 +230,7 @@ bool is_tensor_attention(Kernel kernel) {
     case Kernel::tensor_attention_part:
     case Kernel::wide_tensor_attention_part:
     case Kernel::tensor_one_vector_part:
+    case Kernel::joined_attention_part:
     case Kernel::join_attention_parts:
       return true;
     default:
@@ -337,6 +343,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
     case Kernel::tensor_one_vector_part:
       to.of_attention(*static_cast<const device::AttentionParams*>(p), true, false);
       return true;
+    case Kernel::joined_attention_part:
+      to.of_joined(*static_cast<const device::AttentionParams*>(p));
+      return true;
     case Kernel::join_attention_parts:
       to.of_attention(*static_cast<const device::AttentionParams*>(p), false, true);
       return true;
@@ -386,9 +395,10 @@ namespace {
 
 bool have_equal_accesses(const device::AttentionParams& one, const device::AttentionParams& other) {
   return one.queries == other.queries && one.positions == other.positions && one.out == other.out &&
-         one.partials == other.partials && one.rows == other.rows && one.room == other.room &&
-         one.num_heads == other.num_heads && one.cache.keys == other.cache.keys &&
-         one.cache.values == other.cache.values && one.cache.head_dim == other.cache.head_dim;
+         one.partials == other.partials && one.counters == other.counters &&
+         one.rows == other.rows && one.room == other.room && one.num_heads == other.num_heads &&
+         one.cache.keys == other.cache.keys && one.cache.values == other.cache.values &&
+         one.cache.head_dim == other.cache.head_dim;
 }
 
 }  // namespace

@@ -341,7 +341,11 @@ class AttentionAndProduct {
   }
 
   static constexpr std::int64_t kWidth = 128;  // two heads
-  static constexpr const char* kFused = "take_inputs tensor_attention_part join_attention_parts ";
+  void set_window(std::int64_t window) { kv_.window = window; }
+  static std::string fused(std::int64_t rows) {
+    return rows == 1 ? "take_inputs joined_attention_part "
+                     : "take_inputs tensor_attention_part join_attention_parts ";
+  }
 
  private:
   Executor& executor_;
@@ -360,9 +364,26 @@ TEST_F(CudaFolding, RoundsWhatAttentionInPartsMakes) {
     std::vector<float> queries(static_cast<std::size_t>(rows * AttentionAndProduct::kWidth));
     std::vector<float> out(static_cast<std::size_t>(rows * 40));
     EXPECT_EQ(run(rows, queries, out, [&] { both.run(600, queries, out); }),
-              AttentionAndProduct::kFused + std::string(rows == 1   ? "plain_product"
-                                                        : rows == 3 ? "integer_product"
-                                                                    : "integer_product_rows"));
+              AttentionAndProduct::fused(rows) + std::string(rows == 1   ? "plain_product"
+                                                             : rows == 3 ? "integer_product"
+                                                                         : "integer_product_rows"));
+  }
+}
+
+// Few parts and many, of spans that are whole and that a window cuts.
+TEST_F(CudaFolding, JoinsPartsOfAttentionInTheirLaunch) {
+  const Matrix& w = matrix({40, AttentionAndProduct::kWidth});
+  AttentionAndProduct both(*executor_, w);
+  std::vector<float> queries(AttentionAndProduct::kWidth);
+  std::vector<float> out(40);
+  for (const std::int64_t window : {0, 300, 600}) {
+    both.set_window(window);
+    for (const Position first : {256, 511, 512, 700, 1022}) {
+      if (window == 300 && first == 511) continue;  // one span
+      EXPECT_EQ(run(1, queries, out, [&] { both.run(first, queries, out); }),
+                AttentionAndProduct::fused(1) + "plain_product")
+          << first << " of a window of " << window;
+    }
   }
 }
 
@@ -373,13 +394,13 @@ TEST_F(CudaFolding, RoundsWhatAttentionMakesInPassesThatFollow) {
   FusedLists lists;
   std::vector<float> queries(AttentionAndProduct::kWidth);
   std::vector<float> out(40);
-  for (const Position first : {600, 601, 700}) {
+  for (const Position first : {600, 601, 700, 1000, 300}) {
     fill(queries);
     driver_->ran.clear();
     both.run(first, queries, out);
     const LaunchList alone = driver_->ran;
     const LaunchList& fused = lists.of(alone, 1);
-    EXPECT_EQ(names_of(fused), AttentionAndProduct::kFused + std::string("plain_product"));
+    EXPECT_EQ(names_of(fused), AttentionAndProduct::fused(1) + "plain_product");
     fill(queries);
     EXPECT_TRUE(driver_->launch(fused));
     const std::vector<float> got = out;

@@ -154,7 +154,7 @@ TEST_F(CudaOutputs, LeaveProductsOfOtherKernels) {
 }
 
 // A decoded token of the demo model's shape, with attention in parts.
-TEST(CudaLaunchesOfAToken, AreElevenALayer) {
+TEST(CudaLaunchesOfAToken, AreTenALayer) {
   const RecordedModel recorded(2);
   ASSERT_NE(recorded.model, nullptr);
   const auto timeline = recorded.model->timeline({.context = 264, .max_rows = 257}, 257);
@@ -163,7 +163,7 @@ TEST(CudaLaunchesOfAToken, AreElevenALayer) {
   test::run(*timeline, test::random_ids(1, 6), {}, 1);
   const LaunchList fused = fuse(recorded.recorder->ran, 1).launches;
   const std::string layer =
-      "residual_steps plain_product head_steps tensor_attention_part join_attention_parts "
+      "residual_steps plain_product head_steps joined_attention_part "
       "plain_product residual_steps plain_expert_hidden early_route "
       "plain_expert_hidden plain_outputs ";
   const std::string names = names_of(fused);

@@ -233,10 +233,9 @@ struct JoinedSums {
   float total = 0.0F;
 
   // Adds kAtOnce parts of a batch, as long as there are so many: all are read before the first one
-  // is added.
-  template <int kAtOnce>
-  KAKEYA_DEVICE void add(int& first, int count) {
-    const dev::Shared<float> values(0);
+  // is added. `value_of` has the values of the lane's column.
+  template <int kAtOnce, typename ValueOf>
+  KAKEYA_DEVICE void add(int& first, int count, const ValueOf& value_of) {
     const dev::Shared<float> factors(kPartFactorsWord);
     const dev::Shared<float> totals(kPartTotalsWord);
     KAKEYA_NO_UNROLL
@@ -247,7 +246,7 @@ struct JoinedSums {
       KAKEYA_UNROLL
       for (int k = 0; k < kAtOnce; ++k) {
         f[k] = factors.load_as<FourFloats>(4 * (first + k));
-        more[k] = values.load((first + k) * kJoinedColumns + dev::lane());
+        more[k] = value_of(first + k);
         more_total[k] = totals.load(first + k);
       }
       KAKEYA_UNROLL
@@ -289,9 +288,11 @@ KAKEYA_DEVICE void join_parts(const AttentionParams& p,
     joiner.share_factors(begin, numbers, carried);
     dev::sync_block();
     if (dev::warp() != 0) continue;
+    const dev::Shared<float> values(0);
+    const auto value_of = [&](int i) { return values.load(i * kJoinedColumns + dev::lane()); };
     int added = 0;
-    sums.add<4>(added, count);
-    sums.add<1>(added, count);
+    sums.add<4>(added, count, value_of);
+    sums.add<1>(added, count, value_of);
   }
   if (dev::warp() != 0) return;
   const std::int64_t first = (row * p.num_heads + head) * p.cache.head_dim + column;

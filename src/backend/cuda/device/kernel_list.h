@@ -45,6 +45,7 @@
   PAIRED(wide_tensor_attention, AttentionParams)                \
   PAIRED(tensor_one_vector_attention, AttentionParams)          \
   EARLY(tensor_attention_part, AttentionParams)                 \
+  EARLY(joined_attention_part, AttentionParams)                 \
   EARLY(wide_tensor_attention_part, AttentionParams)            \
   EARLY(tensor_one_vector_part, AttentionParams)                \
   EARLY(join_attention_parts, AttentionParams)                  \
