@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend_fixture.h"
@@ -28,7 +29,9 @@ class CudaReads : public testing::Test {
     executor_ = backend_->create_executor(roomy_plan(), budget_).value();
   }
   std::unique_ptr<Matrix> load(const TensorView& view) {
-    return backend_->load_matrix(view, Compute::kFast, budget_).value();
+    auto loaded = backend_->load_matrix(view, Compute::kFast, budget_);
+    EXPECT_TRUE(loaded.has_value()) << loaded.error().message();
+    return std::move(loaded).value();
   }
   // How many matrices, of one or of a stack, are read by what `run` launches.
   template <typename Run>

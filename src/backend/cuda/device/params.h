@@ -221,8 +221,8 @@ struct AttentionParams {
   std::int64_t spans;
   float* partials;    // [rows, H, spans, 2 + E]
   std::int64_t room;  // floats that nobody else has, from there on; of tensor_attention.h
-  // Count the blocks of each kv head in joined_attention.h: zero, as they are again behind it. Null:
-  // the parts are not joined there.
+  // Count the blocks of each kv head in joined_attention.h: zero, as they are again behind it.
+  // Null: the parts are not joined there.
   std::uint32_t* counters;
   float* out;
   RoundParams rounded;  // of all of `out`, made by join_attention_parts(); codes null: nothing
