@@ -7,7 +7,8 @@ kakeya_test(restored_attention_test backend/restored_attention_test.cc)
 kakeya_test(golden_ops_test backend/golden_ops_test.cc)
 kakeya_test(backend_allocation_test backend/allocation_test.cc)
 kakeya_test(guarded_backend_test backend/emulated/guarded_backend_test.cc)
-kakeya_test(cuda_emulator_test backend/cuda/cuda_emulator_test.cc backend/emulated/launch_writes_test.cc)
+kakeya_test(cuda_emulator_test backend/cuda/cuda_emulator_test.cc backend/emulated/early_start_test.cc
+            backend/emulated/launch_writes_test.cc)
 kakeya_test(tensor_attention_test backend/tensor_attention_test.cc)
 # Built as the driver library is named, in a folder of its own.
 add_library(kakeya_fake_libcuda SHARED backend/cuda/fake_libcuda.cc backend/cuda/fake_libcuda_graphs.cc
