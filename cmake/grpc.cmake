@@ -1,5 +1,5 @@
-# KAKEYA_WITH_GRPC: whether `kakeya serve --grpc` is in the build. Debian's libgrpc++-dev and
-# protobuf-compiler-grpc have what it needs.
+# KAKEYA_WITH_GRPC: whether `kakeya serve --grpc` is in the build. Debian's libgrpc++-dev,
+# libprotobuf-dev and protobuf-compiler-grpc have what it needs.
 set(KAKEYA_GRPC AUTO CACHE STRING "Serve sessions over gRPC: ON, OFF, or AUTO where gRPC is found")
 set_property(CACHE KAKEYA_GRPC PROPERTY STRINGS AUTO ON OFF)
 if(NOT KAKEYA_GRPC MATCHES "^(AUTO|ON|OFF)$")
@@ -9,15 +9,19 @@ endif()
 set(KAKEYA_WITH_GRPC OFF)
 # The libraries have no sanitizers in them: a thread sanitizer sees half of what their threads do.
 if(KAKEYA_GRPC STREQUAL ON OR (KAKEYA_GRPC STREQUAL AUTO AND NOT KAKEYA_SANITIZE MATCHES thread))
-  find_package(gRPC CONFIG QUIET)
+  # gRPC is found without its messages' library, too, but then cannot be linked.
+  find_package(Protobuf QUIET)
+  if(Protobuf_FOUND)
+    find_package(gRPC CONFIG QUIET)
+  endif()
   find_program(KAKEYA_PROTOC protoc)
   find_program(KAKEYA_GRPC_PLUGIN grpc_cpp_plugin)
   if(gRPC_FOUND AND KAKEYA_PROTOC AND KAKEYA_GRPC_PLUGIN)
     set(KAKEYA_WITH_GRPC ON)
   elseif(KAKEYA_GRPC STREQUAL ON)
-    message(FATAL_ERROR "KAKEYA_GRPC is ON, but libgrpc++-dev or protobuf-compiler-grpc is not installed")
+    message(FATAL_ERROR "KAKEYA_GRPC is ON, but libgrpc++-dev, libprotobuf-dev or protobuf-compiler-grpc is not installed")
   else()
-    message(STATUS "Built without gRPC: libgrpc++-dev and protobuf-compiler-grpc are not installed")
+    message(STATUS "Built without gRPC: libgrpc++-dev, libprotobuf-dev or protobuf-compiler-grpc is not installed")
   endif()
 endif()
 

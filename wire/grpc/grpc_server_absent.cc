@@ -9,10 +9,9 @@ bool GrpcServer::is_available() {
 }
 
 Status GrpcServer::check(const GrpcOptions&) {
-  return error(
-      StatusCode::kUnimplemented,
-      "this build has no gRPC: install libgrpc++-dev and protobuf-compiler-grpc, and build "
-      "again");
+  return error(StatusCode::kUnimplemented,
+               "this build has no gRPC: install libgrpc++-dev, libprotobuf-dev and "
+               "protobuf-compiler-grpc, and build again");
 }
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::start(service::Service&,
