@@ -449,7 +449,8 @@ void CudaExecutor::attention(ConstRows queries,
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
     const AttentionInput input =
         attention_input(batch(), batch().segments[s], queries, settings, layer);
-    count_bytes(attention_bytes(input));
+    const std::uint64_t bytes = attention_bytes(input);
+    count_bytes(bytes);
     const LayerTables& tables = layer_tables(s, layer);
     const KeyDerivation& derivation = settings.derivation;
     const device::AttentionParams parameters = {
@@ -475,7 +476,10 @@ void CudaExecutor::attention(ConstRows queries,
         .rounded = {}};
     const bool on_tensor_cores = settings.compute == Compute::kFast && !input.layer.is_restored &&
                                  device::fits_tensor_attention(parameters.cache);
-    remember_attention({parameters, settings, queries, s, layer, on_tensor_cores, {}, 1});
+    if (open_ != nullptr) {
+      open_->attention_bytes += bytes;
+      remember_attention({parameters, settings, queries, s, layer, on_tensor_cores, {}, 1});
+    }
     if (on_tensor_cores) {
       attend_on_tensor_cores(parameters, input.queries.count, s);
       continue;

@@ -204,7 +204,7 @@ void CudaExecutor::record(Kernel kernel, const LaunchShape& shape, const void* p
       return recording.key.network == nullptr &&
              recording.launches.begins_with(kernel, shape, parameters);
     });
-    use(found != recordings_.end() ? *found : use_oldest_recording());
+    use(found != recordings_.end() ? *found : give_recording());
   }
   take_inputs();
   launches_->record(kernel, shape, parameters);

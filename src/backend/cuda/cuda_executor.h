@@ -140,7 +140,9 @@ class CudaExecutor final : public Executor {
     bool is_whole = false;  // the launches are those of all operations, and what follows
     std::size_t num_launches = 0;
     std::vector<PlannedAttention> attentions = {};
-    std::uint64_t bytes = 0;  // that they read, but for attention
+    // Bytes that they read: those of attention in the pass that was recorded, and all others.
+    std::uint64_t attention_bytes = 0;
+    std::uint64_t bytes = 0;
   };
 
   // Rows of logits whose lists lie in lists_, with the device's changes before.
@@ -157,11 +159,13 @@ class CudaExecutor final : public Executor {
     if (!driver_.takes_lists()) flush();
   }
   void record(Kernel kernel, const LaunchShape& shape, const void* parameters);
-  // The recording that was used last but for all others is for this use.
-  Recording& use_oldest_recording();
+  // Gives the recording that was not used for longest to another kind of passes.
+  Recording& give_recording();
+  // Launches are recorded there until they are handed on.
   void use(Recording& recording);
-  // All that launches follow from, but for positions and the operations; empty if nobody can say.
-  std::vector<std::int64_t> describe_batch() const;
+  // Makes described_ all that launches follow from, but for positions and the operations. False if
+  // nobody can say.
+  bool describe_batch();
   // None if the rows are not all taken at once.
   std::optional<AttentionPlan> plan_attention(device::AttentionParams p,
                                               std::int64_t rows,
@@ -329,7 +333,8 @@ class CudaExecutor final : public Executor {
   LaunchList* launches_ = nullptr;
   std::array<Recording, kRecordings> recordings_;
   std::uint64_t num_recordings_ = 0;
-  Recording* open_ = nullptr;       // of the pass whose operations are being called
+  Recording* open_ = nullptr;  // of the pass whose operations are being called
+  std::vector<std::int64_t> described_;
   std::uint64_t bytes_before_ = 0;  // its operations
   FusedLists fused_;
   Status failure_;

@@ -29,17 +29,17 @@ void CudaExecutor::use(Recording& recording) {
   launches_->begin_again();
 }
 
-CudaExecutor::Recording& CudaExecutor::use_oldest_recording() {
+CudaExecutor::Recording& CudaExecutor::give_recording() {
   Recording& oldest = *std::ranges::min_element(recordings_, {}, &Recording::last_used);
   oldest.key = {};
   return oldest;
 }
 
 // Blocks of keys and values are found by way of tables, whose contents begin() has seen to.
-std::vector<std::int64_t> CudaExecutor::describe_batch() const {
-  std::vector<std::int64_t> all;
+bool CudaExecutor::describe_batch() {
+  described_.clear();
   const auto add = [&](auto... numbers) {
-    (all.push_back(static_cast<std::int64_t>(numbers)), ...);
+    (described_.push_back(static_cast<std::int64_t>(numbers)), ...);
   };
   add(batch().rows(), reinterpret_cast<std::uintptr_t>(tables_.data()));
   for (std::size_t s = 0; s < batch().segments.size(); ++s) {
@@ -47,31 +47,31 @@ std::vector<std::int64_t> CudaExecutor::describe_batch() const {
     add(segment.rows, segment.logit_rows, segment.layers.size());
     for (std::size_t l = 0; l < segment.layers.size(); ++l) {
       const KvLayer& layer = segment.layers[l];
-      if (layer.is_restored || layer.restored.blend != 0.0F) return {};
+      if (layer.is_restored || layer.restored.blend != 0.0F) return false;
       const KvRows& rows = layer.rows;
       const RowTables& tables = layers_[first_layers_[s] + l].rows;
       add(layer.window, layer.kept, rows.block_slots, rows.format, rows.capacity, rows.num_kv_heads,
           rows.head_dim, rows.sink, tables.keys, tables.values);
     }
   }
-  return all;
+  return true;
 }
 
 // Beside launches that wait already its own ones are not all that there is.
 bool CudaExecutor::repeat(const PassKey& key) {
   if (launches_ != nullptr || !driver_.takes_lists()) return false;
-  std::vector<std::int64_t> described = describe_batch();
-  if (described.empty()) return false;
+  if (!describe_batch()) return false;
   const auto found = std::ranges::find_if(recordings_, [&](const Recording& recording) {
-    return recording.key == key && recording.batch == described;
+    return recording.key == key && recording.batch == described_;
   });
-  Recording& own = found != recordings_.end() ? *found : use_oldest_recording();
+  Recording& own = found != recordings_.end() ? *found : give_recording();
   const bool repeats = found != recordings_.end() && own.is_whole && has_equal_plans(own);
   use(own);
   if (!repeats) {
     own.key = key;
-    own.batch = std::move(described);
+    own.batch = described_;
     own.attentions.clear();
+    own.attention_bytes = 0;
     bytes_before_ = bytes_read();
     open_ = &own;
     return false;
@@ -87,7 +87,6 @@ bool CudaExecutor::repeat(const PassKey& key) {
 }
 
 void CudaExecutor::remember_attention(const PlannedAttention& own) {
-  if (open_ == nullptr) return;
   for (PlannedAttention& other : open_->attentions) {
     if (other.on_tensor_cores != own.on_tensor_cores || !are_alike(other.asked, own.asked))
       continue;
@@ -113,14 +112,12 @@ std::uint64_t CudaExecutor::attention_bytes_of(const PlannedAttention& attention
                                          attention.queries, attention.settings, attention.layer));
 }
 
+// Its batch may be another one by now.
 void CudaExecutor::close_pass() {
   if (open_ == nullptr) return;
   Recording& own = *std::exchange(open_, nullptr);
   own.num_launches = own.launches.num_recorded();
-  own.bytes = bytes_read() - bytes_before_;
-  for (const PlannedAttention& attention : own.attentions) {
-    own.bytes -= attention.num_layers * attention_bytes_of(attention);
-  }
+  own.bytes = bytes_read() - bytes_before_ - own.attention_bytes;
   own.is_whole = true;
 }
 

@@ -275,7 +275,7 @@ std::vector<Calls> steady_calls(const fake::Record& record, std::int64_t draft_l
 // Positions and ids, lists of the largest logits, and that they are there go by way of memory that
 // host and card reach: nothing is copied, the library waits for nothing, and graphs stay as they
 // are. A copy within the card keeps rows that the drafter will read.
-TEST_F(CudaDriver, APassIsOneGraphAndOneWait) {
+TEST_F(CudaDriver, APassIsOneGraphAndNothingElse) {
   const Calls pass = {
       .graphs = 1, .launches = 0, .uploads = 0, .downloads = 0, .waits = 0, .copies = 1};
   EXPECT_THAT(steady_calls(record(), 0), AllOf(SizeIs(Ge(3U)), Each(pass)));

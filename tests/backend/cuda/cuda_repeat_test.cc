@@ -81,30 +81,16 @@ class CudaRepeats : public testing::Test {
   // with all its operations called, which must have the same launches. Returns whether the pass
   // ran those of an earlier one again.
   bool run(std::int64_t last_rows, std::size_t first = 0, std::size_t count = 100) {
-    const auto rows = static_cast<std::size_t>(kind_.rows);
     BatchBuilder builder;
     const std::size_t end = std::min(timelines_.size(), first + count);
-    for (std::size_t s = first; s < end; ++s) {
-      EXPECT_TRUE(timelines_[s]->cache().reserve(kind_.rows));
-      builder.add(test::random_ids(rows, s), {}, timelines_[s]->position(), timelines_[s]->layers(),
-                  last_rows);
-    }
+    for (std::size_t s = first; s < end; ++s) add_rows(s, last_rows, builder);
     const Workspace::Turn turn = model_->workspace().take_turn();
     Executor& executor = model_->workspace().executor();
-    const Batch batch = builder.batch();
-    Arena arena = model_->workspace().arena();
-    Activations activations = Activations::layout(arena, config_, batch.rows());
-    const ForwardOutput output = {
-        .logits = model_->workspace().logits(batch.logit_rows(), config_.vocab_size)};
-    const PassKey key = {.network = &model_->decoder(),
-                         .rows = {output.logits, output.taps, output.hidden, activations.hidden}};
     bool is_repeated = false;
     const auto pass = [&](bool may_repeat) {
       const std::uint64_t before = executor.bytes_read();
-      executor.begin(batch);
-      is_repeated = may_repeat && executor.repeat(key);
-      if (!is_repeated) model_->decoder().forward(batch, executor, activations, output);
-      EXPECT_TRUE(executor.end(std::array<ConstRows, 1>{output.logits}));
+      is_repeated = begin(builder.batch(), may_repeat);
+      EXPECT_TRUE(executor.end(std::array<ConstRows, 1>{logits_}));
       return executor.bytes_read() - before;
     };
     const std::uint64_t bytes_alone = pass(false);
@@ -112,6 +98,24 @@ class CudaRepeats : public testing::Test {
     EXPECT_EQ(pass(true), bytes_alone) << timelines_[first]->position();
     expect_equal(lister_->last, alone, timelines_[first]->position());
     return is_repeated;
+  }
+  void add_rows(std::size_t sequence, std::int64_t last_rows, BatchBuilder& builder) {
+    Timeline& timeline = *timelines_[sequence];
+    EXPECT_TRUE(timeline.cache().reserve(kind_.rows));
+    builder.add(test::random_ids(static_cast<std::size_t>(kind_.rows), sequence), {},
+                timeline.position(), timeline.layers(), last_rows);
+  }
+  // A pass but for its end.
+  bool begin(const Batch& batch, bool may_repeat) {
+    Workspace& workspace = model_->workspace();
+    Arena arena = workspace.arena();
+    Activations activations = Activations::layout(arena, config_, batch.rows());
+    logits_ = workspace.logits(batch.logit_rows(), config_.vocab_size);
+    workspace.executor().begin(batch);
+    const PassKey key = {.network = &model_->decoder(), .rows = {logits_, activations.hidden}};
+    if (may_repeat && workspace.executor().repeat(key)) return true;
+    model_->decoder().forward(batch, workspace.executor(), activations, {.logits = logits_});
+    return false;
   }
   static void expect_equal(const LaunchList& got, const LaunchList& expected, Position position) {
     ASSERT_TRUE(got.has_equal_kernels(expected)) << position;
@@ -132,6 +136,7 @@ class CudaRepeats : public testing::Test {
   Lister* lister_ = nullptr;  // the model's
   std::unique_ptr<test::TestModel> model_;
   std::vector<std::unique_ptr<Timeline>> timelines_;
+  Rows logits_;
 };
 
 class CudaRepeatsOf : public CudaRepeats, public testing::WithParamInterface<Kind> {};
@@ -177,6 +182,19 @@ TEST_F(CudaRepeats, BelongToTheKindOfTheirPass) {
   // Sequences of the same kind take turns.
   EXPECT_TRUE(run(2, 1, 1));
   EXPECT_TRUE(run(2, 0, 1));
+}
+
+// The batch of the first one is another one when its operations are known to be all there.
+TEST_F(CudaRepeats, CountTheirBytesWhereAnotherBatchFollows) {
+  load({.lengths = {600, 5}});
+  BatchBuilder builder;
+  add_rows(0, 1, builder);
+  EXPECT_FALSE(begin(builder.batch(), true));
+  builder.clear();
+  add_rows(1, 1, builder);
+  begin(builder.batch(), false);
+  EXPECT_TRUE(model_->workspace().executor().end(std::array<ConstRows, 1>{logits_}));
+  EXPECT_TRUE(run(1, 0, 1));
 }
 
 }  // namespace
