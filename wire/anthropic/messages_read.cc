@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/http/request_limits.h"
+#include "wire/http/unserved_field.h"
 
 namespace kakeya::anthropic {
 namespace {
@@ -230,8 +232,45 @@ void read_stop_sequences(JsonReader& reader, const Json& body, service::AnswerRe
   }
 }
 
+// Fields by which clients of other APIs ask for another answer, and how this one asks for it. Left
+// unread they would change nothing, and nobody would know.
+constexpr const char* kForm = "output_config.format";
+constexpr wire::UnservedField kOfOtherApis[] = {
+    {"stop", std::nullopt, "stop_sequences"},
+    {"max_completion_tokens", std::nullopt, "max_tokens"},
+    {"response_format", std::nullopt, kForm},
+    {"structured_outputs", std::nullopt, kForm},
+    {"json_schema", std::nullopt, kForm},
+    {"guided_json", std::nullopt, kForm},
+    {"guided_json_object", std::nullopt, kForm},
+    {"guided_regex"},
+    {"guided_choice"},
+    {"guided_grammar"},
+    {"grammar"},
+    {"regex"},
+    {"ebnf"},
+    {"seed"},
+    {"n", 1.0},
+    {"min_p", 0.0},
+    {"min_tokens", 0.0},
+    {"repetition_penalty", 1.0},
+    {"repeat_penalty", 1.0},
+    {"presence_penalty", 0.0},
+    {"frequency_penalty", 0.0},
+    {"logit_bias"},
+    {"allowed_token_ids"},
+    {"stop_token_ids"},
+    {"ignore_eos"},
+    {"logprobs"},
+    {"top_logprobs", 0.0},
+    {"chat_template_kwargs", std::nullopt, "thinking"},
+    {"enable_thinking", std::nullopt, "thinking"},
+    {"reasoning_effort", std::nullopt, "thinking"},
+    {"functions", std::nullopt, "tools"},
+};
+
 // Fields that would make another answer, and that this server cannot give.
-void refuse_unserved(JsonReader& reader, const Json& body) {
+void refuse_servers_fields(JsonReader& reader, const Json& body) {
   for (const char* const name : {"mcp_servers", "container", "context_management"}) {
     const Json* value = reader.find(body, name);
     const bool says_nothing = value == nullptr || (value->is_array() && value->empty()) ||
@@ -287,7 +326,7 @@ void read_prompt(JsonReader& reader,
   read_conversation(reader, body, text, out);
   read_tools(reader, body, text, out);
   read_thinking(reader, body, out);
-  refuse_unserved(reader, body);
+  refuse_servers_fields(reader, body);
 }
 
 void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
@@ -298,6 +337,7 @@ void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& o
   reader.read(body, "top_k", 0, std::numeric_limits<int>::max(), out.sampling.top_k);
   reader.read(body, "stream", out.stream);
   read_stop_sequences(reader, body, out);
+  wire::refuse_unserved(reader, body, kOfOtherApis);
 }
 
 service::Outcome<service::AnswerRequest> read_request(std::string_view body, bool is_answered) {

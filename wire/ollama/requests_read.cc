@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/http/request_limits.h"
+#include "wire/http/unserved_field.h"
 
 namespace kakeya::ollama {
 namespace {
@@ -45,16 +45,27 @@ std::string without_tag(std::string name) {
 }
 
 // Fields that would make another answer, and that this server cannot give.
-void refuse_fields(JsonReader& reader,
-                   const Json& object,
-                   std::initializer_list<const char*> names) {
-  for (const char* const name : names) {
-    const Json* value = reader.find(object, name);
-    const bool says_nothing = value == nullptr || *value == false || *value == "" ||
-                              (value->is_structured() && value->empty());
-    if (!says_nothing) reader.refuse(name, "nothing, for it is not served", shown(*value));
-  }
-}
+constexpr wire::UnservedField kUnserved[] = {
+    {"logprobs"}, {"top_logprobs"}, {"truncate"}, {"shift"},
+    {"suffix"},   {"template"},     {"context"},  {"images"},
+};
+// Fields that are none of this API where they stand, and how it asks for the same.
+constexpr wire::UnservedField kElsewhere[] = {
+    {"temperature", std::nullopt, "options.temperature"},
+    {"top_p", std::nullopt, "options.top_p"},
+    {"top_k", std::nullopt, "options.top_k"},
+    {"min_p", std::nullopt, "options.min_p"},
+    {"seed", std::nullopt, "options.seed"},
+    {"stop", std::nullopt, "options.stop"},
+    {"num_predict", std::nullopt, "options.num_predict"},
+    {"max_tokens", std::nullopt, "options.num_predict"},
+    {"num_ctx", std::nullopt, "options.num_ctx"},
+    {"repeat_penalty", std::nullopt, "options.repeat_penalty"},
+    {"presence_penalty", std::nullopt, "options.presence_penalty"},
+    {"frequency_penalty", std::nullopt, "options.frequency_penalty"},
+    {"response_format", std::nullopt, "format"},
+    {"json_schema", std::nullopt, "format"},
+};
 
 // [{"function": {"name", "arguments": {...}}}, ...], whose own text is `text`.
 void read_calls(JsonReader& reader,
@@ -104,7 +115,8 @@ void read_message(JsonReader& reader,
   }
   out.role = role->get<std::string>();
   out.content = text_of(reader, message, "content");
-  refuse_fields(reader, message, {"images"});
+  constexpr wire::UnservedField kImages[] = {{"images"}};
+  wire::refuse_unserved(reader, message, kImages);
   if (out.role == "assistant") {
     out.reasoning = text_of(reader, message, "thinking");
     read_calls(reader, message, text, where + ".tool_calls", out);
@@ -294,7 +306,8 @@ void read_common(JsonReader& reader,
   read_format(reader, body, text, out);
   read_think(reader, body, out);
   read_options(reader, body, context, out);
-  refuse_fields(reader, body, {"logprobs", "top_logprobs", "truncate", "shift"});
+  wire::refuse_unserved(reader, body, kUnserved);
+  wire::refuse_unserved(reader, body, kElsewhere);
 }
 
 }  // namespace
@@ -318,7 +331,6 @@ service::Outcome<service::AnswerRequest> read_generate(std::string_view body,
   JsonReader reader;
   service::AnswerRequest request;
   read_common(reader, *parsed, body, context, request);
-  refuse_fields(reader, *parsed, {"suffix", "template", "context", "images"});
   const std::string prompt = text_of(reader, *parsed, "prompt");
   const std::string system = text_of(reader, *parsed, "system");
   bool is_raw = false;

@@ -13,6 +13,7 @@
 #include "wire/openai/completion_read.h"
 #include "wire/openai/conversation_read.h"
 #include "wire/openai/tools_read.h"
+#include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
 namespace {
@@ -73,10 +74,13 @@ service::Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
   bool add_special = true;
   reader.read(body, "add_special", add_special);         // llama.cpp's name
   reader.read(body, "add_special_tokens", add_special);  // vLLM's
+  bool parse_special = true;
+  reader.read(body, "parse_special", parse_special);  // llama.cpp's
   if (reader.failed()) return problem_of(reader);
   const auto& given = content->get_ref<const std::string&>();
   return encoded(
-      [&](const EncodeOptions& options) {
+      [&](EncodeOptions options) {
+        options.parse_special = parse_special;
         return add_special ? engine.encode_text(given, options) : tokenizer.encode(given, options);
       },
       name);
@@ -89,9 +93,11 @@ service::Outcome<std::string> tokenize(const Engine& engine, std::string_view bo
   if (!tokenizer) return tl::unexpected(service::refusal_of(tokenizer.error()));
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
+  wire::JsonReader reader;
+  refuse_unserved_of_tokenize(reader, *parsed);
+  if (reader.failed()) return problem_of(reader);
   const auto ids = ids_of(engine, **tokenizer, *parsed, body);
   if (!ids) return tl::unexpected(ids.error());
-  wire::JsonReader reader;
   bool with_pieces = false;
   reader.read(*parsed, "with_pieces", with_pieces);
   if (reader.failed()) return problem_of(reader);
@@ -120,6 +126,12 @@ service::Outcome<std::string> detokenize(const Engine& engine, std::string_view 
     reader.refuse("tokens", "an array of token ids", tokens ? wire::shown(*tokens) : "nothing");
   } else {
     read_token_ids(reader, *tokens, "tokens", ids);
+  }
+  for (const TokenId id : ids) {
+    if (id < engine.vocab_size()) continue;
+    reader.refuse("tokens", fmt::format("ids from 0 to {}", engine.vocab_size() - 1),
+                  std::to_string(id));
+    break;
   }
   if (reader.failed()) return problem_of(reader);
   const std::string text = (*tokenizer)->decode(ids, false);

@@ -1,20 +1,13 @@
 #include "wire/openai/unserved_fields.h"
 
-#include <fmt/format.h>
-
 #include <optional>
-#include <span>
-#include <string>
+
+#include "wire/http/unserved_field.h"
 
 namespace kakeya::openai {
 namespace {
 
-struct UnservedField {
-  const char* name;
-  // The number that does nothing; none: none does.
-  std::optional<double> neutral = {};
-  const char* expected = "nothing: this server does not do so";
-};
+using wire::UnservedField;
 
 constexpr UnservedField kOfAnswers[] = {
     // Grammars of vLLM, SGLang and llama.cpp beyond those that format_read.h knows.
@@ -53,6 +46,23 @@ constexpr UnservedField kOfAnswers[] = {
     {"truncate_prompt_tokens", std::nullopt, "a prompt that the context holds"},
     {"lora_request"},
     {"lora_path"},
+    {"lora"},
+    {"include_stop_str_in_output", std::nullopt, "false: an answer ends before its stop text"},
+    {"no_stop_trim", std::nullopt, "false: an answer ends before its stop text"},
+    {"stop_regex", std::nullopt, "stop, whose texts are no expressions"},
+    {"skip_special_tokens", std::nullopt, "true: special tokens are no text of an answer", true},
+    {"include_reasoning", std::nullopt, "true: who asks may drop reasoning_content", true},
+    {"parse_tool_calls", std::nullopt, "true, or no tools", true},
+    {"custom_logit_processor"},
+    {"repetition_detection"},
+    {"adaptive_target", -1.0},
+    {"t_max_predict_ms", 0.0, "the field X-Request-Timeout of the header"},
+    // Budgets of thoughts, by the names of vLLM, llama.cpp and Qwen.
+    {"thinking_token_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
+    {"thinking_budget_tokens", -1.0, "nothing: a budget of thoughts is not enforced"},
+    {"thinking_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
+    // Who sends it relies on prefixes that nobody else can find by their time.
+    {"cache_salt", std::nullopt, "nothing: all clients share the prefix cache"},
 };
 
 constexpr UnservedField kOfChats[] = {
@@ -82,44 +92,43 @@ constexpr UnservedField kOfResponses[] = {
     {"prompt"},
     {"context_management"},
     {"moderation"},
+    {"stop_sequences", std::nullopt, "nothing: this API has none"},
+    {"return_token_ids", std::nullopt, "false: chats and completions have them"},
+    {"return_runs", std::nullopt, "false: chats and completions have them"},
 };
 
 constexpr UnservedField kOfCompletions[] = {
     {"suffix"},
+    {"messages", std::nullopt, "prompt: /v1/chat/completions takes messages"},
+    {"tools", std::nullopt, "nothing: /v1/chat/completions takes tools"},
+    {"prompt_embeds"},
 };
 
 constexpr UnservedField kOfEmbeddings[] = {
     {"truncate_prompt_tokens", std::nullopt, "texts that the model holds"},
     {"truncate"},
     {"prompt_name"},
+    {"embd_normalize", 2.0, "normalize: true or false"},
     {"prompt"},
 };
 
-bool asks_for_something(const wire::Json& value, const UnservedField& field) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number()) return !(field.neutral && value.get<double>() == *field.neutral);
-  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
-  return !value.empty();
-}
-
-void refuse_fields(wire::JsonReader& reader,
-                   const wire::Json& body,
-                   std::span<const UnservedField> fields) {
-  for (const UnservedField& field : fields) {
-    const wire::Json* value = reader.find(body, field.name);
-    if (value == nullptr || !asks_for_something(*value, field)) continue;
-    return reader.refuse(field.name, field.expected, wire::shown(*value));
-  }
-}
+constexpr UnservedField kOfTokenize[] = {
+    {"return_token_strs", std::nullopt, "with_pieces"},
+};
 
 }  // namespace
 
 void refuse_unserved_of_answers(wire::JsonReader& reader, const wire::Json& body) {
-  refuse_fields(reader, body, kOfAnswers);
+  wire::refuse_unserved(reader, body, kOfAnswers);
+  const wire::Json* format = reader.find(body, "reasoning_format");  // llama.cpp's
+  if (format != nullptr && *format != "auto" && *format != "deepseek") {
+    reader.refuse("reasoning_format", "auto or deepseek: thoughts come apart",
+                  wire::shown(*format));
+  }
 }
 
 void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) {
-  refuse_fields(reader, body, kOfChats);
+  wire::refuse_unserved(reader, body, kOfChats);
   const wire::Json* modalities = reader.find(body, "modalities");
   if (modalities != nullptr && *modalities != wire::Json::array({"text"})) {
     reader.refuse("modalities", "[\"text\"]", wire::shown(*modalities));
@@ -131,7 +140,7 @@ void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) 
 }
 
 void refuse_unserved_of_responses(wire::JsonReader& reader, const wire::Json& body) {
-  refuse_fields(reader, body, kOfResponses);
+  wire::refuse_unserved(reader, body, kOfResponses);
   const wire::Json* truncation = reader.find(body, "truncation");
   if (truncation != nullptr && *truncation != "disabled") {
     reader.refuse("truncation", "disabled", wire::shown(*truncation));
@@ -139,11 +148,15 @@ void refuse_unserved_of_responses(wire::JsonReader& reader, const wire::Json& bo
 }
 
 void refuse_unserved_of_completions(wire::JsonReader& reader, const wire::Json& body) {
-  refuse_fields(reader, body, kOfCompletions);
+  wire::refuse_unserved(reader, body, kOfCompletions);
 }
 
 void refuse_unserved_of_embeddings(wire::JsonReader& reader, const wire::Json& body) {
-  refuse_fields(reader, body, kOfEmbeddings);
+  wire::refuse_unserved(reader, body, kOfEmbeddings);
+}
+
+void refuse_unserved_of_tokenize(wire::JsonReader& reader, const wire::Json& body) {
+  wire::refuse_unserved(reader, body, kOfTokenize);
 }
 
 }  // namespace kakeya::openai

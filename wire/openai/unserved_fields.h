@@ -7,12 +7,13 @@
 namespace kakeya::openai {
 
 // Refuses, by name, the first field that asks for something: one whose value is neither null,
-// false, empty nor what does nothing. Of a chat, of a response, of a prompt's completion and of
-// embeddings.
+// empty nor what does nothing. Of a chat, of a response, of a prompt's completion, of embeddings
+// and of a text that is tokenized.
 void refuse_unserved_of_answers(wire::JsonReader& reader, const wire::Json& body);
 void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body);
 void refuse_unserved_of_responses(wire::JsonReader& reader, const wire::Json& body);
 void refuse_unserved_of_completions(wire::JsonReader& reader, const wire::Json& body);
 void refuse_unserved_of_embeddings(wire::JsonReader& reader, const wire::Json& body);
+void refuse_unserved_of_tokenize(wire::JsonReader& reader, const wire::Json& body);
 
 }  // namespace kakeya::openai

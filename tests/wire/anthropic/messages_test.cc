@@ -158,6 +158,12 @@ TEST_F(Messages, RefuseByNameInTheirOwnForm) {
   without.erase("max_tokens");
   EXPECT_EQ(refused(without), "max_tokens");
   EXPECT_EQ(refused(request({{"tools", json::array({{{"name", "a"}}})}})), "tools[0]");
+  // Fields of other APIs, which would change nothing here.
+  const std::pair<const char*, json> others[] = {
+      {"stop", "a"}, {"response_format", {{"type", "json_object"}}},
+      {"seed", 3},   {"guided_regex", "a"},
+      {"n", 2},      {"max_completion_tokens", 3}};
+  for (const auto& [name, value] : others) EXPECT_EQ(refused(request({{name, value}})), name);
   const json of_the_server = {{"type", "web_search_20250305"}, {"name", "web_search"}};
   EXPECT_EQ(refused(request({{"tools", json::array({of_the_server})}})), "tools[0]");
   const json unknown = {{"type", "tool"}, {"name", "b"}};

@@ -37,6 +37,7 @@ class ThoughtsOverHttp : public testing::Test {
   std::string post(const std::string& path, const json& more = json::object()) {
     json body = {{"max_tokens", 100}, {"messages", {{{"role", "user"}, {"content", "a"}}}}};
     if (path == "/v1/responses") body = {{"input", "a"}};
+    if (path == "/api/chat") body.erase("max_tokens");
     body.update(more);
     HttpClient client(server_->port());
     client.send({}, test::http::verb::post, path, body.dump());

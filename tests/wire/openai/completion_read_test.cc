@@ -196,7 +196,17 @@ TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
                                                         {"prompt_logprobs", "0"},
                                                         {"n_probs", "3"},
                                                         {"use_beam_search", "true"},
-                                                        {"length_penalty", "2"}};
+                                                        {"length_penalty", "2"},
+                                                        {"include_stop_str_in_output", "true"},
+                                                        {"no_stop_trim", "true"},
+                                                        {"stop_regex", "\"a\""},
+                                                        {"skip_special_tokens", "false"},
+                                                        {"include_reasoning", "false"},
+                                                        {"parse_tool_calls", "false"},
+                                                        {"lora", "[{\"id\":0,\"scale\":1}]"},
+                                                        {"thinking_token_budget", "5"},
+                                                        {"reasoning_format", "\"none\""},
+                                                        {"cache_salt", "\"a\""}};
   for (const auto& [name, value] : kAsked) {
     const std::string field = fmt::format("\"{}\":{}", name, value);
     EXPECT_EQ(read_chat_request(body_with(field)).error().parameter, name);
@@ -215,11 +225,18 @@ TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
     ASSERT_FALSE(request.has_value()) << name;
     EXPECT_EQ(request.error().parameter, name);
   }
+  for (const char* name : {"messages", "tools"}) {
+    const auto request =
+        read_completion_request(fmt::format(R"({{"prompt":"a","{}":[{{}}]}})", name));
+    ASSERT_FALSE(request.has_value()) << name;
+    EXPECT_EQ(request.error().parameter, name);
+  }
   // These say nothing, as clients send them who send all that they have.
   for (
       const char* fields :
       {R"("grammar":null,"best_of":1,"typical_p":1.0,"mirostat":0,"echo":false,"bad_words":[])",
        R"("guided_json":"","structured_outputs":{},"modalities":["text"],"length_penalty":1)",
+       R"("skip_special_tokens":true,"include_reasoning":true,"reasoning_format":"auto","lora":[])",
        R"("user":"u","metadata":{"a":1},"store":true,"service_tier":"auto","verbosity":"medium")"}) {
     const auto request = read_chat_request(body_with(fields));
     EXPECT_TRUE(request.has_value()) << request.error().message;

@@ -58,6 +58,13 @@ TEST_F(TextRoutes, IdsAreTheTokenizersAndGoBack) {
   std::string text;
   for (const json& token : pieces) text += token["piece"].get<std::string>();
   EXPECT_EQ(text, back["content"]);
+  // A text of somebody else spells no control tokens.
+  EXPECT_EQ(ok(tokenize(*engine_, R"({"prompt":"<bos>a","parse_special":false})"))["tokens"].size(),
+            1 + tokenizer_.encode("<bos>a", {.parse_special = false}).value().size());
+  expect_refusal(tokenize(*engine_, R"({"prompt":"a","return_token_strs":true})"),
+                 "return_token_strs");
+  const json beyond = {{"tokens", {1, engine_->vocab_size()}}};
+  expect_refusal(detokenize(*engine_, beyond.dump()), "tokens");
   expect_refusal(tokenize(*engine_, "{}"), "content");
   expect_refusal(tokenize(*engine_, R"({"prompt":[]})"), "prompt");
   expect_refusal(detokenize(*engine_, R"({"tokens":["a"]})"), "tokens");
