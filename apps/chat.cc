@@ -57,6 +57,8 @@ int talk(const client::ChatClient& client,
          const std::string& system,
          InterruptGuard& interrupt) {
   nlohmann::json messages = with_system(system);
+  // Who asks from a script has nothing else to tell a refusal from an answer by.
+  int ended = kExitOk;
   std::string line;
   for (;;) {
     if (stderr_is_terminal() && stdout_is_terminal()) {
@@ -78,10 +80,11 @@ int talk(const client::ChatClient& client,
     if (answered) continue;
     const int code = report(answered.error());
     if (answered.error().code() == StatusCode::kUnavailable) return code;
+    if (!stdin_is_terminal()) ended = code;
     messages.erase(messages.size() - 1);  // the question that was refused
   }
   if (stdout_is_terminal()) print("\n");
-  return kExitOk;
+  return ended;
 }
 
 int chat(const ChatFlags& flags) {
@@ -123,6 +126,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Each line of standard input is a question; the answer comes as it is made. Ctrl-C stops an\n"
       "answer, Ctrl-D ends, /reset begins the conversation anew. Thoughts are not shown.\n"
+      "Exit code 2 if the server goes away or, where questions come from a file or a pipe, refuses "
+      "one.\n"
       "\nExamples:\n"
       "  kakeya serve &                        a server on this machine, then:\n"
       "  kakeya chat --temperature 0\n"

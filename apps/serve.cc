@@ -379,6 +379,10 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--new-key", flags.new_key,
                   "Make a key and end: its line on standard output, the key itself, this once, on "
                   "standard error")
+      ->check([](const std::string& name) {
+        // An empty one would say that no key is to be made, and start a server.
+        return std::string(name.empty() ? "expected a name" : "");
+      })
       ->type_name("NAME")
       ->group(kNotSettings);
   command

@@ -38,6 +38,8 @@ constexpr FlagName kFlagNames[] = {
     {"HttpOptions::host", "--host"},
     {"HttpOptions::socket_path", "--socket"},
     {"HttpOptions::keys_file", "--keys"},
+    {"HttpOptions::allowed_hosts", "--allow-host"},
+    {"HttpOptions::allowed_origins", "--allow-origin"},
     {"ServiceOptions::log_file", "--log"},
     {"HttpOptions::tls_certificate", "--tls-cert"},
     {"HttpOptions::tls_key", "--tls-key"},

@@ -59,6 +59,14 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
   expect_refusal("serve --watchdog -1", "--watchdog");
   expect_refusal("serve --socket /tmp/x --port 80", "--socket");
   expect_refusal("serve --new-key a:b", "name");
+  expect_refusal("serve --new-key ''", "--new-key");
+  for (const char* host :
+       {"https://llm.example", "llm.example:8080", "llm.example/v1", "a b", "*"}) {
+    expect_refusal(std::string("serve --allow-host '") + host + "'", "--allow-host must be a name");
+  }
+  for (const char* origin : {"example.com", "https://example.com/", "https://", "https://*.a"}) {
+    expect_refusal(std::string("serve --allow-origin '") + origin + "'", "--allow-origin must be");
+  }
   expect_refusal("serve --port 70000", "port");
   expect_refusal("serve --parallel 0", "--parallel");
   expect_refusal("serve --queue -1", "--queue");
@@ -139,11 +147,20 @@ TEST_F(Cli, ChatsOverHttp) {
   EXPECT_EQ(slurp(folder_ + "/talk"), "5, 6, 7, 8, 9, 10, 11, 12.\n3, 4, 5, 6, 7, 8.\n");
 }
 
+TEST_F(Cli, AScriptSeesByTheExitCodeThatItsQuestionWasRefused) {
+  const std::string socket = folder_ + "/socket";
+  const std::string chat = std::string("printf 'Count from 5 to 12.\\n' | ") + KAKEYA_BINARY +
+                           " chat --url unix:" + socket + " 2> " + folder_ + "/notes";
+  EXPECT_EQ(while_served(socket, chat + " --temperature 9 > /dev/null"), 2);
+  EXPECT_NE(slurp(folder_ + "/notes").find("temperature"), std::string::npos);
+  EXPECT_EQ(while_served(socket, chat + " --temperature 0 > /dev/null"), 0);
+}
+
 TEST_F(Cli, RefusesToChatWithNobodyWithOneLine) {
   expect_refusal("chat --url http://127.0.0.1:1", "start `kakeya serve` first");
   expect_refusal("chat --url unix:/none", "start `kakeya serve` first");
   for (const char* url : {"ftp://a", "http://", "http://a:b", "http://a:", "http://a/b", "http://[",
-                          "http://a@b", "unix:"}) {
+                          "http://a@b", "http://127.0.0.1:99999", "unix:"}) {
     expect_refusal(std::string("chat --url '") + url + "'", "the server's address must be");
   }
   expect_refusal("chat --key-file /none", "cannot open /none");

@@ -224,7 +224,8 @@ Result<ServerAddress> parse_server_url(const std::string& url) {
   const bool sound = !address.host.empty() &&
                      address.host.find_first_of("/?#@[] ") == std::string::npos &&
                      !address.port.empty() && address.port.size() <= 5 &&
-                     std::ranges::all_of(address.port, is_digit);
+                     std::ranges::all_of(address.port, is_digit) &&
+                     std::stoi(address.port) <= 65535;  // resolvers take it modulo 65,536
   if (sound) return address;
   return invalid_argument(
       "the server's address must be http://HOST[:PORT], https://HOST[:PORT] or unix:PATH but is "

@@ -27,7 +27,45 @@ std::string_view key_of(const Credentials& given) {
   return given.x_api_key.empty() ? given.api_key : given.x_api_key;
 }
 
+// A name as knows_host() compares it. Another one would never be asked for.
+bool is_host_name(std::string_view name) {
+  constexpr std::string_view kOfNames =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+  if (!name.empty() && name.find_first_not_of(kOfNames) == name.npos) return true;
+  boost::system::error_code none;
+  boost::asio::ip::make_address(name, none);
+  return !none;
+}
+
+// An origin as browsers send it: SCHEME://HOST[:PORT], without a path, or null; or * for any.
+bool is_origin(std::string_view origin) {
+  if (origin == "*" || origin == "null") return true;
+  const std::size_t scheme = origin.find("://");
+  if (scheme == origin.npos || scheme == 0) return false;
+  const std::string_view host = origin.substr(scheme + 3);
+  return !host.empty() && host.find_first_of("/?#@* ") == host.npos;
+}
+
+Status check_names(const HttpOptions& options) {
+  for (const std::string& name : options.allowed_hosts) {
+    if (is_host_name(name)) continue;
+    return invalid_argument(
+        "HttpOptions::allowed_hosts must be a name as llm.example.com, without scheme, port and "
+        "path, but is '{}'",
+        name);
+  }
+  for (const std::string& origin : options.allowed_origins) {
+    if (is_origin(origin)) continue;
+    return invalid_argument(
+        "HttpOptions::allowed_origins must be as https://example.com or https://example.com:8443, "
+        "without a path, or *, but is '{}'",
+        origin);
+  }
+  return {};
+}
+
 Status check_options(const HttpOptions& options) {
+  KAKEYA_TRY(check_names(options));
   const bool has_tls = !options.tls_certificate.empty();
   if (has_tls != !options.tls_key.empty()) {
     return invalid_argument(
