@@ -289,65 +289,6 @@ void Sampler::apply_temperature(std::span<float> logits) const {
   }
 }
 
-// Sorts the `wanted` best of the first `available` candidates to the front; returns how many.
-std::size_t Sampler::top_candidates(std::size_t available, std::size_t wanted) {
-  const auto begin = candidates_.begin();
-  wanted = std::min(wanted, available);
-  const auto middle = begin + static_cast<std::ptrdiff_t>(wanted);
-  if (wanted < available) {
-    std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(available), IsBetter());
-  }
-  std::sort(begin, middle, IsBetter());
-  return wanted;
-}
-
-// The number of leading candidates whose probabilities reach top_p; grows the sorted part as far as
-// it has to. `total` is the sum of exp(logit - best) over all `available`.
-std::size_t Sampler::apply_top_p(std::size_t available, std::size_t sorted, double total) {
-  const double wanted = static_cast<double>(options_.top_p) * total;
-  while (true) {
-    double sum = 0.0;
-    for (std::size_t i = 0; i < sorted; ++i) {
-      sum += std::exp(static_cast<double>(candidates_[i].logit) - candidates_[0].logit);
-      if (sum >= wanted) return i + 1;
-    }
-    if (sorted == available) return available;
-    sorted = top_candidates(available, sorted * 8);
-  }
-}
-
-// Fills candidates_ with what top-k, top-p and min-p leave, and returns how many.
-std::size_t Sampler::keep_most_likely(std::span<const float> logits) {
-  const float best = logits[static_cast<std::size_t>(argmax(logits))];
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] >= best - kReachOfNoise) {
-      candidates_[count++] = {static_cast<TokenId>(i), logits[i]};
-    }
-  }
-  return filter(count, best);
-}
-
-std::size_t Sampler::filter(std::size_t count, float best) {
-  if (options_.top_k > 0) count = top_candidates(count, static_cast<std::size_t>(options_.top_k));
-  if (options_.top_p < 1.0F) {
-    double total = 0.0;
-    for (std::size_t i = 0; i < count; ++i) {
-      total += std::exp(static_cast<double>(candidates_[i].logit) - best);
-    }
-    const std::size_t sorted = options_.top_k > 0 ? count : top_candidates(count, 64);
-    count = apply_top_p(count, sorted, total);
-  }
-  if (options_.min_p > 0.0F) {
-    const float lowest = best + std::log(options_.min_p);
-    const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
-    const auto kept = std::remove_if(candidates_.begin(), end,
-                                     [&](const TokenLogit& c) { return c.logit < lowest; });
-    count = static_cast<std::size_t>(kept - candidates_.begin());
-  }
-  return count;
-}
-
 TokenId Sampler::sample(std::span<float> logits, Position position) {
   apply_bias_and_penalties(logits);
   if (options_.temperature == 0.0F) return argmax(logits);

@@ -127,7 +127,7 @@ class Sampler {
   // largest.
   std::size_t filter(std::size_t count, float best);
   std::size_t top_candidates(std::size_t available, std::size_t wanted);
-  std::size_t apply_top_p(std::size_t available, std::size_t sorted, double total);
+  std::size_t apply_top_p(std::size_t count, float best);
   // The one of the first `count` candidates that the noise of `position` chooses; `best`: a likely
   // one of them.
   TokenId draw_candidate(std::size_t count, TokenLogit best, Position position) const;

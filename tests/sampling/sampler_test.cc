@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 
@@ -132,6 +136,59 @@ TEST_F(SamplerTest, DropsWhatIsLessLikelyThanMinPTimesTheBest) {
   // 0.35 times the best: logits of at least 2.0 + log 0.35 = 0.95.
   sampler_.set_options({.temperature = 1.0F, .min_p = 0.35F, .seed = 17}, {});
   EXPECT_DRAWS_FOLLOW(only(softmax(some_logits(), 1.0), {3, 6, 0, 9}));
+}
+
+// Applies the filters to a row by their definitions: everything sorted.
+std::vector<TokenLogit> filtered(std::span<const float> logits, const SamplingOptions& options) {
+  std::vector<TokenLogit> kept;
+  for (const float logit : logits) kept.push_back({static_cast<TokenId>(kept.size()), logit});
+  std::ranges::sort(kept, IsBetter());
+  if (options.top_k > 0) kept.resize(std::min(kept.size(), std::size_t(options.top_k)));
+  const double best = kept[0].logit;
+  double total = 0.0;
+  for (const TokenLogit& token : kept) total += std::exp(token.logit - best);
+  double sum = 0.0;
+  std::size_t count = 0;
+  while (count < kept.size() && (options.top_p == 1.0F || sum < options.top_p * total)) {
+    sum += std::exp(kept[count++].logit - best);
+  }
+  kept.resize(count);
+  std::erase_if(
+      kept, [&](const TokenLogit& token) { return token.logit < best + std::log(options.min_p); });
+  return kept;
+}
+
+// Long rows are not sorted: peaked and flat ones, where many logits are equal, and numbers of
+// tokens at which the ways to find them change.
+TEST(SamplerFilters, LeaveOfLongRowsWhatTheirDefinitionsDo) {
+  constexpr std::int64_t kLong = 9001;
+  MemoryBudget budget;
+  Sampler sampler = Sampler::create(kLong, budget).value();
+  SequenceRng random(5);
+  for (const float spread : {0.5F, 4.0F, 24.0F}) {
+    std::vector<float> logits(kLong);
+    for (float& x : logits) x = std::round(8.0F * spread * random.symmetric()) / 8.0F;
+    for (const int top_k : {0, 1, 3, 64, 256, 257, 9001}) {
+      for (const float top_p : {1.0F, 0.999F, 0.8F, 0.01F}) {
+        const SamplingOptions options = {.temperature = 1.0F,
+                                         .top_k = top_k,
+                                         .top_p = top_p,
+                                         .min_p = top_k % 2 == 0 ? 0.0F : 0.01F,
+                                         .seed = 3};
+        sampler.set_options(options, {});
+        const std::vector<TokenLogit> kept = filtered(logits, options);
+        for (Position position = 0; position < 20; ++position) {
+          const auto value = [&](const TokenLogit& token) {
+            return token.logit + gumbel_noise(options.seed, position, token.id);
+          };
+          const TokenId expected = std::ranges::max_element(kept, {}, value)->id;
+          std::vector<float> row = logits;
+          ASSERT_EQ(sampler.sample(row, position), expected)
+              << "spread " << spread << ", top_k " << top_k << ", top_p " << top_p;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(SamplerTest, PenalisesWhatWasSeen) {
