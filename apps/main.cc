@@ -23,13 +23,6 @@
 
 namespace {
 
-// CLI11 answers an unknown command with "a subcommand is required"; say which word it was.
-bool is_unknown_command(const CLI::App& app, const std::string& word) {
-  if (word.empty() || word.front() == '-') return false;
-  return app.get_subcommands([&](const CLI::App* command) { return command->check_name(word); })
-      .empty();
-}
-
 // Digits of base ten and nothing else: CLI11 reads 010 as 8, and 10^30 as the largest number.
 std::string problem_of_integer(const std::string& text, bool is_signed) {
   const std::string_view digits =
@@ -93,8 +86,8 @@ int run_program(int argc, char** argv) {
       "  kakeya quantize DIR OUT                        4 bits a weight\n"
       "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
       "input, 130 Ctrl-C.");
-  if (argc > 1 && is_unknown_command(app, argv[1])) {
-    print_error("kakeya: there is no command '{}' (see kakeya --help)\n", argv[1]);
+  if (const std::string unknown = describe_unknown_command(app, argc, argv); !unknown.empty()) {
+    print_error("kakeya: {}\n", unknown);
     return kExitBadInput;
   }
   take_plain_integers(app);

@@ -36,6 +36,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// The command below `app` that `word` may have been meant for; empty if none is near.
+std::string nearest_command(const CLI::App& app, const std::string& word) {
+  constexpr std::size_t kLongest = 64;
+  if (word.size() > kLongest) return "";
+  std::string nearest;
+  // Names are short: of three letters one may be wrong, of six two.
+  std::size_t least = std::min<std::size_t>(word.size() / 3, 2) + 1;
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::size_t distance = edit_distance(letters_of(word), letters_of(command->get_name()));
+    if (distance >= least) continue;
+    least = distance;
+    nearest = command->get_name();
+  }
+  return nearest;
+}
+
 // The flag that `word` may have been meant for; empty if none is near. A name that begins with the
 // word (--temp) counts as near as one letter.
 std::string nearest_flag(const CLI::App& command, std::string_view word) {
@@ -78,6 +94,27 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& fai
     if (!flag.empty()) problem += fmt::format("; did you mean {}?", flag);
   }
   return fmt::format("{} (see {} --help)", problem, name);
+}
+
+std::string describe_unknown_command(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App* command = &app;
+  std::string path;
+  for (int i = 1; i < argc && command->get_require_subcommand_min() > 0; ++i) {
+    const std::string word = argv[i];
+    if (word.empty() || word.front() == '-') return "";
+    const std::vector<const CLI::App*> named =
+        command->get_subcommands([&](const CLI::App* below) { return below->check_name(word); });
+    if (named.empty()) {
+      const std::string nearest = nearest_command(*command, word);
+      return fmt::format("there is no command '{}{}'{} (see {}{}{} --help)", path, word,
+                         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
+                         app.get_name(), path.empty() ? "" : " ",
+                         path.substr(0, path.find_last_not_of(' ') + 1));
+    }
+    command = named.front();
+    path += word + " ";
+  }
+  return "";
 }
 
 }  // namespace kakeya::cli

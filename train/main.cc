@@ -1,6 +1,4 @@
 // The kakeya-train program: trains what the engine uses beside a model.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
@@ -8,6 +6,7 @@
 #include <string_view>
 
 #include "cli/output.h"
+#include "cli/usage.h"
 #include "drafter_command.h"
 #include "kakeya/version.h"
 #include "projection_command.h"
@@ -38,11 +37,14 @@ int run_program(int argc, char** argv) {
       "drafter", "A drafter, with gradients, on the target's own replies (docs/training.md)");
   DrafterFlags drafter_flags;
   add_drafter_flags(*drafter_command, drafter_flags);
+  if (const auto unknown = cli::describe_unknown_command(app, argc, argv); !unknown.empty()) {
+    return report_failure(unknown);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
-    return report_failure(fmt::format("{} (see kakeya-train --help)", failure.what()));
+    return report_failure(cli::describe_usage_error(app, failure));
   }
   Status done;
   if (projection_command->parsed()) done = run_projection_command(projection_flags);

@@ -54,7 +54,9 @@ TEST_F(Cli, TrainsCodesAndSaysWhatTheirBytesAreSpentOn) {
 TEST_F(Cli, RefusesToTrainInOneLine) {
   const std::string out = "--out " + folder_ + "/new ";
   expect_refusal("projection --model /nowhere " + out, "/nowhere");
-  expect_refusal(kProjection, "--out is required");
+  expect_refusal("projektion", "'projektion'; did you mean projection? (see kakeya-train --help)");
+  expect_refusal(kProjection, "--out is required (see kakeya-train projection --help)");
+  expect_refusal(kProjection + out + "--ridg 1", "did you mean --ridge? (see kakeya-train proj");
   expect_refusal(kProjection + out + "--features own", "--features");
   expect_refusal(kProjection + out + "--layers some", "--layers");
   expect_refusal(kProjection + out + "--rank 0", "rank: expected 1 to 256");
