@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <set>
 
 #include "backend/backend.h"
 #include "backend/cpu/probe.h"
@@ -60,17 +61,23 @@ Machine examine() {
   return machine;
 }
 
-// The memory that the model takes at several contexts: {context, footprint}.
+// The memory that the model takes at several contexts, that of --ctx among them: {context,
+// footprint}.
 Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFlags& flags) {
   std::vector<std::pair<std::int64_t, Footprint>> rows;
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(options.model_dir));
-  for (std::int64_t context = 1024;; context *= 4) {
-    options.session.context = std::min(context, config.max_position_embeddings);
-    KAKEYA_ASSIGN_OR_RETURN(const Footprint footprint, Engine::estimate(options));
-    rows.emplace_back(options.session.context, footprint);
-    if (context >= config.max_position_embeddings) return rows;
+  std::set<std::int64_t> contexts = {config.max_position_embeddings};
+  for (std::int64_t context = 1024; context < config.max_position_embeddings; context *= 4) {
+    contexts.insert(context);
   }
+  if (flags.context > 0) contexts.insert(flags.context);
+  for (const std::int64_t context : contexts) {
+    options.session.context = context;
+    KAKEYA_ASSIGN_OR_RETURN(const Footprint footprint, Engine::estimate(options));
+    rows.emplace_back(context, footprint);
+  }
+  return rows;
 }
 
 // Bytes of the model's tokenizer, which no budget is charged with; 0 without one.

@@ -142,6 +142,7 @@ void add_quantize_command(CLI::App& app, int& exit_code) {
       command
           ->add_option("--type", flags->type,
                        fmt::format("GGUF: {} (default: q4_k_m)", gguf_file_type_names()))
+          ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
           ->type_name("TYPE");
   add_text_flags(*command, flags->texts);
   command->footer(

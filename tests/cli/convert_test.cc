@@ -105,7 +105,8 @@ TEST_F(Cli, ConvertsAnUnquantisedModelWithoutChangingAByteOfItsTensors) {
 
 TEST_F(Cli, WritesGgufFilesThatInspectReads) {
   const std::string file = folder_ + "/demo.gguf";
-  const Outcome made = kakeya("quantize " + kDemo + file + " --type q4_k_m");
+  const Outcome made =
+      kakeya("quantize " + kDemo + file + " --type Q4_K_M");  // as llama-quantize has it
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const Outcome inspected = kakeya("inspect " + file);
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;

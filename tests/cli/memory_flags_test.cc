@@ -108,6 +108,19 @@ TEST_F(Cli, ShowsWhatThePromptCacheSavesAndHolds) {
   EXPECT_GT(json["disk_bytes"], 0);
 }
 
+TEST_F(Cli, DoctorHasTheContextThatItIsAskedFor) {
+  const auto contexts = [&](const std::string& flags) {
+    const auto json = nlohmann::json::parse(kakeya("doctor --json " + kDemoFlag + flags).out);
+    std::vector<std::int64_t> all;
+    for (const auto& row : json["model"]) all.push_back(row["context"]);
+    EXPECT_EQ(json["kv"][0]["contexts"], all);
+    return all;
+  };
+  EXPECT_EQ(contexts("--ctx 6000"), (std::vector<std::int64_t>{1024, 4096, 6000, 16384, 32768}));
+  EXPECT_EQ(contexts("--ctx 4096"), (std::vector<std::int64_t>{1024, 4096, 16384, 32768}));
+  expect_refusal("doctor " + kDemoFlag + "--ctx 99999", "--ctx must be 1 to 32768");
+}
+
 TEST_F(Cli, ShowsThatALongSessionStaysSmall) {
   const Outcome outcome =
       kakeya("bench long-session --json --tokens 3000 --repetitions 1 " + kDemoFlag);
