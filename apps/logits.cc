@@ -48,6 +48,7 @@ TensorView view_of(const void* data, Shape shape, DType dtype, std::string name)
 }
 
 Status write_logits(const LogitsFlags& flags) {
+  KAKEYA_TRY(check_session_flags(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, read_ids(flags.ids_file));
   ModelFlags model = flags.model;
   const auto count = static_cast<std::int64_t>(ids.size());

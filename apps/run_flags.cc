@@ -123,11 +123,10 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 }
 
 Status check_flags(const RunFlags& flags) {
-  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
-                                       {"--chat", "--trace"},
-                                       {"--chat", "--prompt"},
-                                       {"--chat", "--prompt-file"},
-                                       {"--raw", "--system"}};
+  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},        {"--chat", "--trace"},
+                                       {"--chat", "--prompt"},     {"--chat", "--prompt-file"},
+                                       {"--raw", "--system"},      {"--raw", "--thinking"},
+                                       {"--raw", "--no-thinking"}, {"--raw", "--chat-template"}};
   for (const auto& [one, other] : kPairs) {
     if (flags.given(one) && flags.given(other)) {
       return bad_usage("{} and {} exclude each other", one, other);
@@ -142,6 +141,11 @@ Status check_flags(const RunFlags& flags) {
   if (!flags.json && flags.given("--logprobs")) {
     return bad_usage("--logprobs takes --json, which prints them");
   }
+  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t length, parse_draft_length(flags.draft_length));
+  if (length > 0 && flags.model.draft == "none") {
+    return bad_usage("--draft-length {} takes something that drafts, got --draft none", length);
+  }
+  KAKEYA_TRY(check_session_flags(flags.model));
   return flags.trace.empty() ? Status() : check_writable(flags.trace);
 }
 

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/status.h"
+#include "cli/failure.h"
 #include "cli/internal_engine.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
@@ -40,6 +41,7 @@ Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
                                                       bool with_drafter,
                                                       const BackendWrapper& wrapper) {
   if (flags.shape.empty()) return open_internal_engine(flags.model, wrapper);
+  if (!flags.model.model.empty()) return bad_usage("--shape and --model exclude each other");
   ModelFlags model = flags.model;
   model.model = "none";  // no folder is read
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
@@ -79,8 +81,8 @@ void print_header(const BenchFlags& flags, const EngineImpl& engine, const char*
         flags.options.repetitions);
 }
 
-void add_weights_flag(CLI::App& command, BenchFlags& flags) {
-  command
+CLI::Option* add_weights_flag(CLI::App& command, BenchFlags& flags) {
+  return command
       .add_option("--weights", flags.weights,
                   "Type of the random matrices: bf16 (default), q4_0, q8_0, q4_k, q6_k")
       ->type_name("TYPE");
@@ -89,12 +91,15 @@ void add_weights_flag(CLI::App& command, BenchFlags& flags) {
 void add_shape_flags(CLI::App& command, BenchFlags& flags) {
   std::string names;
   for (const std::string_view name : shape_names()) names += " " + std::string(name);
-  command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
-      ->type_name("NAME");
+  CLI::Option* const shape =
+      command.add_option("--shape", flags.shape, "Random weights of a published shape:" + names)
+          ->type_name("NAME");
+  // A model has its own layers and types: its times would be quoted as those of the flags.
   command.add_option("--layers", flags.layers, "Only the first N layers of --shape")
       ->check(CLI::Range(1, 1000))
+      ->needs(shape)
       ->type_name("N");
-  add_weights_flag(command, flags);
+  add_weights_flag(command, flags)->needs(shape);
   command.add_flag("--json", flags.json, "Print one JSON object");
 }
 

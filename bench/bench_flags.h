@@ -44,8 +44,8 @@ void print_header(const BenchFlags& flags, const EngineImpl& engine, const char*
 Result<std::optional<QuantizedFormat>> random_format(const std::string& name);
 
 // --weights
-void add_weights_flag(CLI::App& command, BenchFlags& flags);
-// --shape, --layers, --weights and --json.
+CLI::Option* add_weights_flag(CLI::App& command, BenchFlags& flags);
+// --shape, --layers and --weights, which it needs, and --json.
 void add_shape_flags(CLI::App& command, BenchFlags& flags);
 // These, --repetitions, --context and those of the model.
 void add_pass_flags(CLI::App& command, BenchFlags& flags);

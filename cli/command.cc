@@ -153,15 +153,17 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::IsMember({"fast", "f32"}))
       ->type_name("MODE")
       ->group(kMachineGroup);
-  command
-      .add_option("--weights-cache", flags.weights_cache,
-                  "Keep packed weights in this folder, or beside the model: the first start writes "
-                  "a file as large as the weights in memory, later ones map it")
-      ->type_name("DIR|beside")
-      ->group(kMachineGroup);
+  CLI::Option* const cache =
+      command
+          .add_option("--weights-cache", flags.weights_cache,
+                      "Keep packed weights in this folder, or beside the model: the first start "
+                      "writes a file as large as the weights in memory, later ones map it")
+          ->type_name("DIR|beside")
+          ->group(kMachineGroup);
   command
       .add_flag("--weights-cache-trust", flags.weights_cache_trust,
                 "Map packed weights without looking whether they are damaged")
+      ->needs(cache)
       ->group(kMachineGroup);
 }
 
@@ -327,6 +329,26 @@ Result<std::uint64_t> parse_prompt_cache(const std::string& text) {
 
 Result<std::string> model_path(const ModelFlags& flags) {
   return flags.model.empty() ? default_model() : flags.model;
+}
+
+Status check_session_flags(const ModelFlags& flags) {
+  const bool restores = flags.evicted_full == "restore" || flags.evicted_sliding == "restore";
+  const bool evicts = restores || flags.evicted_full == "drop" || flags.evicted_sliding == "drop";
+  if (flags.window > 0 && !evicts) {
+    return invalid_argument(
+        "--window {} evicts nothing while all layers keep their rows: expected drop or restore in "
+        "--evicted-full or --evicted-sliding",
+        flags.window);
+  }
+  if (restores) return {};
+  for (const auto& [flag, value] :
+       {std::pair("--projection", flags.projection), std::pair("--kv-codes", flags.kv_codes)}) {
+    if (value == "auto" || value == "none") continue;
+    return invalid_argument(
+        "{} {} is for restored rows: expected restore in --evicted-full or --evicted-sliding", flag,
+        value);
+  }
+  return {};
 }
 
 Result<EngineOptions> engine_options(const ModelFlags& flags) {

@@ -84,6 +84,11 @@ void add_draft_length_flag(CLI::App& command, std::string& length);
 // The model's folder or file. Errors: kNotFound if there is no demo model to default to.
 Result<std::string> model_path(const ModelFlags& flags);
 
+// Refuses flags of the KV cache of which a session would take no notice, for commands that open one
+// as the flags say. Errors: kInvalidArgument for a window behind which every layer keeps its rows,
+// and for a projection or a type of codes where no rows are restored.
+Status check_session_flags(const ModelFlags& flags);
+
 // Errors: kInvalidArgument for a malformed --memory or --device-memory, kNotFound if there is no
 // demo model to default to.
 Result<EngineOptions> engine_options(const ModelFlags& flags);

@@ -47,6 +47,9 @@ void add_server_flags(CLI::App& command,
           .add_option("--tls-ca", flags.authorities,
                       "Certificates to trust for https, in PEM (default: the system's)")
           ->type_name("FILE")};
+  if (flags.url.empty()) {  // nothing is asked without one
+    for (CLI::Option* const option : {options[1], options[2]}) option->needs(options[0]);
+  }
   if (group.empty()) return;
   for (CLI::Option* const option : options) option->group(group);
 }

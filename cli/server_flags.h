@@ -14,8 +14,8 @@ struct ServerFlags {
   std::string authorities = {};  // in PEM; empty: the system's
 };
 
-// --url, whose help is `what` and the forms it takes, --key-file and --tls-ca; in `group`, if that
-// is not empty.
+// --url, whose help is `what` and the forms it takes, --key-file and --tls-ca, which need it where
+// it has no default; in `group`, if that is not empty.
 void add_server_flags(CLI::App& command,
                       ServerFlags& flags,
                       const std::string& what,

@@ -186,11 +186,16 @@ Status Training::open_drafter() {
     KAKEYA_ASSIGN_OR_RETURN(
         config_text_,
         new_drafter_config(engine_->config(),
-                           {.layers = options_.layers,
+                           {.layers = options_.layers.value_or(3),
                             .block_size = options_.block_size == 0 ? 16 : options_.block_size,
                             .taps = options_.taps},
                            engine_->decoder().embed_scale(), mask_id()));
   } else {
+    if (options_.layers || !options_.taps.empty()) {
+      return invalid_argument(
+          "{} are for a random drafter: expected `random` as what to begin with (--init), got {}",
+          options_.layers ? "layers" : "taps", options_.init);
+    }
     KAKEYA_ASSIGN_OR_RETURN(config_text_,
                             read_drafter_config_text(options_.init, options_.block_size));
   }

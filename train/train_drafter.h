@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,10 +21,10 @@ namespace kakeya::train {
 struct DrafterTraining {
   EngineOptions engine = {};  // model_dir, backend, threads, memory_limit
   std::string init = {};      // a drafter's folder, "random", or empty: the model's drafter/
-  std::int64_t layers = 3;    // of a random one
-  std::vector<std::int64_t> taps = {};  // of a random one: target_layer_ids; empty: spread
-  std::int64_t block_size = 0;          // 0: the init's, of a random one 16
-  std::string prompts = {};             // a file; empty: requests that are made up
+  std::optional<std::int64_t> layers = {};  // of a random one; none: 3
+  std::vector<std::int64_t> taps = {};      // of a random one: target_layer_ids; empty: spread
+  std::int64_t block_size = 0;              // 0: the init's, of a random one 16
+  std::string prompts = {};                 // a file; empty: requests that are made up
   std::int64_t num_prompts = 2000;
   std::int64_t reply_tokens = 96;   // most of a reply
   double minutes = 0.0;             // of steps; measured before the first, and turned into steps

@@ -1,8 +1,11 @@
 #include "eval/command/served_model.h"
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
+#include "cli/failure.h"
 #include "kakeya/status_macros.h"
 
 namespace kakeya::cli {
@@ -23,6 +26,19 @@ void add_served_model_flags(CLI::App& command,
       ->needs(url)
       ->type_name("N")
       ->group(group);
+}
+
+Status check_served_flags(const CLI::App& command) {
+  if (command.get_option("--url")->count() == 0) return {};
+  constexpr std::array<std::string_view, 3> kGroups = {"Machine", "KV cache", "Speculation"};
+  for (const CLI::Option* const option : command.get_options()) {
+    const std::string name = option->get_single_name();
+    const bool of_engine = name == "memory" || name == "ctx" ||
+                           std::ranges::find(kGroups, option->get_group()) != kGroups.end();
+    if (!of_engine || option->count() == 0) continue;
+    return bad_usage("--{} excludes --url: the server's engine has its own", name);
+  }
+  return {};
 }
 
 Result<ServedModel> open_served_model(const ServerFlags& flags, const std::string& model_name) {

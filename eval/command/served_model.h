@@ -23,6 +23,10 @@ void add_served_model_flags(CLI::App& command,
                             std::int64_t& parallel,
                             const std::string& group);
 
+// Refuses flags of an engine, its sessions and its drafts beside --url: a server has its own.
+// Errors: kInvalidArgument, with the first of them.
+Status check_served_flags(const CLI::App& command);
+
 // The model of that name, or if it is empty the first one that the server lists. Errors: as
 // client_options; kUnavailable if no server answers.
 Result<ServedModel> open_served_model(const ServerFlags& flags, const std::string& model_name);

@@ -181,10 +181,12 @@ void add_niah_task_flags(CLI::App& command, NiahFlags& flags) {
       ->check(CLI::Range(0, kMost))
       ->type_name("N");
   command.add_option("--seed", flags.seed, "Of the prompts (default: 42)");
-  command.add_option("--haystack", flags.haystack, "prose, code or wikitext2 (default: prose)")
-      ->check(CLI::IsMember(std::vector<std::string>(kHaystacks.begin(), kHaystacks.end())))
-      ->type_name("SET");
+  CLI::Option* const haystack =
+      command.add_option("--haystack", flags.haystack, "prose, code or wikitext2 (default: prose)")
+          ->check(CLI::IsMember(std::vector<std::string>(kHaystacks.begin(), kHaystacks.end())))
+          ->type_name("SET");
   command.add_option("--file", flags.file, "A text file for the haystack instead")
+      ->excludes(haystack)
       ->type_name("FILE");
   command.add_option("--data", flags.data, "Folder of the sets (default: eval/data, as installed)")
       ->type_name("DIR");
@@ -223,9 +225,7 @@ void add_niah_server_flags(CLI::App& command, NiahFlags& flags) {
   add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",
                    kGroup);
   CLI::Option* const url = command.get_option("--url");
-  for (const char* name : {"--modes", "--chunk", "--backend", "--compute"}) {
-    url->excludes(command.get_option(name));
-  }
+  for (const char* name : {"--modes", "--chunk"}) url->excludes(command.get_option(name));
   add_served_model_flags(command, flags.model_name, flags.parallel, kGroup);
 }
 
@@ -253,8 +253,9 @@ void add_eval_niah_command(CLI::App& eval, int& exit_code) {
       "  kakeya eval niah --distractors 3 --modes int4,drop\n"
       "  kakeya eval niah --model DIR --lengths 4096,16384,65536 --hops 2 --resume run.jsonl\n"
       "  kakeya eval niah --url http://127.0.0.1:8080 --model DIR --parallel 4 --samples 20");
-  command->callback([flags, &exit_code] {
-    const Status done = eval_niah(*flags);
+  command->callback([command, flags, &exit_code] {
+    const Status usable = check_served_flags(*command);
+    const Status done = usable ? eval_niah(*flags) : usable;
     exit_code = done ? kExitOk : report(done.error());
   });
 }

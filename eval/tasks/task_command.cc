@@ -190,7 +190,7 @@ void add_served_flags(CLI::App& command, TaskFlags& flags) {
   add_server_flags(command, flags.server, "Ask a server of OpenAI's API instead of loading a model",
                    kGroup);
   CLI::Option* const url = command.get_option("--url");
-  for (const char* name : {"--raw", "--compare-plain", "--model", "--draft", "--draft-length"}) {
+  for (const char* name : {"--raw", "--compare-plain", "--model"}) {
     url->excludes(command.get_option(name));
   }
   add_served_model_flags(command, flags.model_name, flags.parallel, kGroup);
@@ -225,8 +225,9 @@ CLI::App* add_task_command(CLI::App& eval,
   add_draft_length_flag(*command, flags->draft_length);
   add_model_flags(*command, flags->model);
   add_served_flags(*command, *flags);
-  command->callback([flags, &exit_code] {
-    const auto equal = eval_task(*flags);
+  command->callback([command, flags, &exit_code] {
+    const Status usable = check_served_flags(*command);
+    const auto equal = usable ? eval_task(*flags) : Result<bool>(Unexpected(usable.error()));
     if (!equal) {
       exit_code = report(equal.error());
     } else {

@@ -16,11 +16,13 @@ constexpr std::array kTextSets = {"wikitext2", "prose", "code"};
 }  // namespace
 
 void add_text_set_flags(CLI::App& command, TextSetFlags& flags) {
-  command.add_option("--texts", flags.texts, "wikitext2, prose, code (default: all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(std::vector<std::string>(kTextSets.begin(), kTextSets.end())))
-      ->type_name("A,B,...");
+  CLI::Option* const texts =
+      command.add_option("--texts", flags.texts, "wikitext2, prose, code (default: all)")
+          ->delimiter(',')
+          ->check(CLI::IsMember(std::vector<std::string>(kTextSets.begin(), kTextSets.end())))
+          ->type_name("A,B,...");
   command.add_option("--file", flags.file, "A text file instead (- for standard input)")
+      ->excludes(texts)
       ->type_name("FILE");
   command
       .add_option("--length", flags.length,

@@ -64,7 +64,12 @@ TEST_F(BadInputs, OfAPromptThatIsTooLongForTheAddressSpace) {
 TEST_F(BadInputs, OfCommandsAndPrompts) {
   expect_rows({
       {"$K", 2, "kakeya: "},
-      {"$K fly", 2, "fly"},
+      {"$K fly", 2, "there is no command 'fly' (see kakeya --help)"},
+      {"$K inspct $M", 2,
+       "there is no command 'inspct'; did you mean inspect? (see kakeya --help)"},
+      {"$K bench decod", 2,
+       "there is no command 'bench decod'; did you mean decode? (see kakeya bench --help)"},
+      {"$K eval fly", 2, "there is no command 'eval fly' (see kakeya eval --help)"},
       {"$K run --fly", 2, "unexpected argument '--fly' (see kakeya run --help)"},
       {"$K run --max_tokens 5 -p x", 2, "'--max_tokens'; did you mean --max-tokens? (see"},
       {"$K run --temp=1 -p x", 2, "'--temp=1'; did you mean --temperature? (see"},
@@ -74,7 +79,7 @@ TEST_F(BadInputs, OfCommandsAndPrompts) {
       {"$K run -m $M x", 2, "unexpected argument 'x'; did you mean --prompt TEXT? (see"},
       {"$K run -m $M -p x -f /dev/null", 2, "--prompt-file"},
       {"$K completion fishy", 2, "fishy"},
-      {"$K eval", 2, "kakeya: "},
+      {"$K eval", 2, "(see kakeya eval --help)"},
       {"$K run -m $M -p ''", 2, "empty"},
       {"$K run -m $M -f /dev/null", 2, "empty"},
       {"$K run -m $M -f $D/none", 2, "none"},
@@ -86,6 +91,9 @@ TEST_F(BadInputs, OfCommandsAndPrompts) {
       {"$K run -m $M --chat -f x", 2, "--prompt-file"},
       {"$K run -m $M --logprobs 2 -p x", 2, "--logprobs takes --json"},
       {"$K run -m $M --raw --system x -p x", 2, "--system"},
+      {"$K run -m $M --raw --thinking -p x", 2, "--raw and --thinking exclude each other"},
+      {"$K run -m $M --raw --no-thinking -p x", 2, "--raw and --no-thinking exclude"},
+      {"$K run -m $M --raw --chat-template x -p x", 2, "--raw and --chat-template exclude"},
       {"$K run -m $D/none -p x", 2, "none"},
       {"$K run -m $D/script -p x", 2, "script: expected a model's folder or a file FILE.gguf"},
       {"$K $A --json-schema '{}'", 2,
@@ -169,6 +177,30 @@ TEST_F(BadInputs, OfSizes) {
       {"$K $A --stop $'\\xbf'", 2, "UTF-8"},
       {"$K bench decode -m $M --layers 0", 2, "--layers"},
       {"$K bench decode --shape gemma4-26b-a4b --layers 0", 2, "--layers"},
+  });
+}
+
+// Flags of which nothing would take notice: what is measured or answered then is not what was
+// asked.
+TEST_F(BadInputs, OfFlagsThatNothingReads) {
+  expect_rows({
+      {"$K $A --window 64", 2, "--window 64 evicts nothing while all layers keep their rows"},
+      {"$K $A --window 64 --evicted-full drop", 0, ""},
+      {"$K $A --kv-codes int8", 2, "--kv-codes int8 is for restored rows"},
+      {"$K $A --kv-codes auto --projection none", 0, ""},
+      {"$K $A --window 64 --evicted-full drop --projection $M/projections/aux", 2,
+       "/projections/aux is for restored rows: expected restore in --evicted-full"},
+      {"echo '[2]' | $K logits -m $M --ids - -o $D/out --window 64", 2, "--window 64 evicts"},
+      {"$K $A --draft none --draft-length 4", 2, "--draft-length 4 takes something that drafts"},
+      {"$K $A --draft none --draft-length 0", 0, ""},
+      {"$K $A --weights-cache-trust", 2, "--weights-cache-trust requires --weights-cache"},
+      {"$K bench decode -m $M --weights q4_0", 2, "--weights requires --shape"},
+      {"$K bench memory --layers 2", 2, "--layers requires --shape"},
+      {"$K bench decode -m $M --shape qwen3-0.6b --layers 1", 2, "--shape and --model exclude"},
+      {"$K eval perplexity -m $M --file - --texts code", 2, "--texts"},
+      {"$K eval niah -m $M --file - --haystack prose", 2, "--haystack"},
+      {"$K eval gsm8k -m $M --key-file x", 2, "--key-file requires --url"},
+      {"$K eval niah -m $M --tls-ca x", 2, "--tls-ca requires --url"},
   });
 }
 

@@ -106,7 +106,10 @@ TEST_F(Cli, AsksAServerForNeedles) {
   }
   EXPECT_TRUE(got["claims"][0].contains("recall"));
   expect_refusal(prompts + "--url unix:" + socket, "cannot be reached");
-  expect_refusal(prompts + "--url unix:" + socket + " --modes int8", "--modes");
+  for (const char* flag :
+       {"--modes int8", "--chunk 8", "--threads 1", "--memory 1GB", "--compute f32"}) {
+    expect_refusal(prompts + "--url unix:" + socket + " " + flag, "--url");
+  }
 }
 
 // A reply that ended the program three times is a row, and the others are asked.

@@ -110,7 +110,10 @@ TEST_F(Cli, AsksAServerWordProblems) {
 
 TEST_F(Cli, AsksAServerOnlyWhatAServerCanDo) {
   const std::string run = "eval gsm8k --url http://127.0.0.1:1 ";
-  for (const char* flag : {"--raw", "--compare-plain", "--model m", "--draft none"}) {
+  for (const char* flag :
+       {"--raw", "--compare-plain", "--model m", "--draft none", "--draft-length 2",
+        "--kv-full int8", "--window 64", "--threads 1", "--memory 1GB", "--ctx 64", "--backend ref",
+        "--chunk 8", "--allow-inexact"}) {
     expect_refusal(run + flag, "--url");
   }
   expect_refusal("eval gsm8k --parallel 2", "--url");

@@ -45,9 +45,8 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
       {"--kv-sliding", {"", "--kv-sliding int4"}},
       {"--window", {"--chunk 32", dropped}},
       {"--sink", {dropped, dropped + "--sink 9"}},
-      {"--evicted-full", {"--chunk 32 --window 40", dropped}},
-      {"--evicted-sliding",
-       {"--chunk 32 --window 40", "--chunk 32 --window 40 --evicted-sliding drop"}},
+      {"--evicted-full", {"--chunk 32", dropped}},
+      {"--evicted-sliding", {"--chunk 32", "--chunk 32 --window 40 --evicted-sliding drop"}},
       {"--compute", {"", "--compute f32"}},
       {"--chunk", {"", "--chunk 7"}},  // which the file names
       {"--backend", {"--backend cpu/portable", "--backend ref"}}};
