@@ -45,6 +45,13 @@ bool is_printable(std::string_view text) {
 
 }  // namespace
 
+Outcome<void> check_session_id(const char* name, std::string_view id) {
+  if (id.size() <= kMostIdBytes && is_printable(id)) return {};
+  return refused_field(
+      name, fmt::format("{}: expected at most {} printable characters without spaces, got {} bytes",
+                        name, kMostIdBytes, id.size()));
+}
+
 SessionHold::SessionHold(Sessions& sessions, std::string owner, std::string id)
     : sessions_(sessions), owner_(std::move(owner)), id_(std::move(id)) {}
 
@@ -182,15 +189,8 @@ Outcome<Sessions::Opened> Sessions::open_session(const std::string& owner, const
 }
 
 Outcome<void> Sessions::check_wish(const NewSession& wish) const {
-  if (wish.id.size() > kMostIdBytes || !is_printable(wish.id)) {
-    return refused_field("session_id",
-                         fmt::format("session_id: expected at most {} printable characters without "
-                                     "spaces, got {} bytes",
-                                     kMostIdBytes, wish.id.size()));
-  }
-  if (wish.parent.size() > kMostIdBytes || !is_printable(wish.parent)) {
-    return refused_field("parent", "parent: expected the id of a session, got something else");
-  }
+  if (auto checked = check_session_id("session_id", wish.id); !checked) return checked;
+  if (auto checked = check_session_id("parent", wish.parent); !checked) return checked;
   if (wish.label.size() > kMostLabelBytes) {
     return refused_field("label", fmt::format("label: expected at most {} bytes, got {}",
                                               kMostLabelBytes, wish.label.size()));

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,6 +36,10 @@ namespace kakeya::service {
 
 // The code of a Refusal for a session that does something else.
 inline constexpr const char* kSessionBusy = "session_busy";
+
+// Checks an id that a client gives a session: it will stand in logs and in headers. Errors:
+// kInvalidArgument, naming `name`.
+Outcome<void> check_session_id(const char* name, std::string_view id);
 
 struct NewSession {
   std::string id = {};  // empty: "sess-" and 32 random hexadecimal digits

@@ -167,8 +167,9 @@ Status SafetensorsFile::parse() {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
   if (header_bytes > kMaxHeaderBytes) {
-    return invalid_argument("header of {} bytes, expected at most {}", header_bytes,
-                            kMaxHeaderBytes);
+    return invalid_argument(
+        "expected a safetensors file, whose header has at most {} bytes, got {} as its length",
+        kMaxHeaderBytes, header_bytes);
   }
   if (header_bytes > bytes.size() - kLengthBytes) {
     return data_loss("header of {} bytes, but the file has only {} bytes after the length",

@@ -95,9 +95,9 @@ TEST(SafetensorsFile, RefusesAHeaderLongerThanTheLimitOrTheFile) {
     return safetensors_refusal(safetensors_bytes("{}", "", length)).message();
   };
   EXPECT_THAT(with_length(3), HasSubstr("header of 3 bytes, but the file has only 2"));
-  EXPECT_THAT(with_length(100'000'001), HasSubstr("expected at most 100000000"));
+  EXPECT_THAT(with_length(100'000'001), HasSubstr("at most 100000000 bytes, got 100000001"));
   EXPECT_THAT(with_length(std::numeric_limits<std::uint64_t>::max()),
-              HasSubstr("expected at most"));
+              HasSubstr("expected a safetensors file"));
 }
 
 TEST(SafetensorsFile, RefusesOverlapsHolesAndTrailingBytes) {

@@ -104,6 +104,13 @@ bool dispatch(Exchange& exchange) {
                                      quoted(view_of(type))),
               .code = "unsupported_media_type"});
   }
+  const boost::beast::string_view encoding = request[http::field::content_encoding];
+  if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
+    return exchange.refuse_with(
+        415, {.message = fmt::format("Content-Encoding: expected a body as it is, got {}",
+                                     quoted(view_of(encoding))),
+              .code = "unsupported_media_type"});
+  }
   if (verb == http::verb::post && exchange.service().is_draining()) {
     exchange.close_after();
     return exchange.refuse(

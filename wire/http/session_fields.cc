@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <boost/beast/core/string.hpp>
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 
+#include "service/sessions/sessions.h"
 #include "wire/http/request_text.h"
 
 namespace kakeya::wire {
@@ -12,10 +15,15 @@ namespace {
 
 constexpr const char* kFinal = "X-Dynamo-Session-Final";
 
-std::string first_of(const HttpFields& fields, std::initializer_list<const char*> names) {
+// Reads the first of these fields that is there as the id of a session.
+service::Outcome<std::string> read_id(const HttpFields& fields,
+                                      std::initializer_list<const char*> names) {
   for (const char* const name : names) {
     const std::string_view value = view_of(fields[name]);
-    if (!value.empty()) return std::string(value);
+    if (value.empty()) continue;
+    const auto checked = service::check_session_id(name, value);
+    if (!checked) return tl::unexpected(checked.error());
+    return std::string(value);
   }
   return {};
 }
@@ -23,9 +31,12 @@ std::string first_of(const HttpFields& fields, std::initializer_list<const char*
 }  // namespace
 
 service::Outcome<SessionFields> read_session_fields(const HttpFields& fields) {
-  SessionFields read = {.id = first_of(fields, {"X-Dynamo-Session-ID", "X-Claude-Code-Session-ID",
-                                                "Session-ID", "X-Session-ID"}),
-                        .parent = first_of(fields, {"X-Dynamo-Parent-Session-ID"})};
+  auto id = read_id(
+      fields, {"X-Dynamo-Session-ID", "X-Claude-Code-Session-ID", "Session-ID", "X-Session-ID"});
+  if (!id) return tl::unexpected(std::move(id).error());
+  auto parent = read_id(fields, {"X-Dynamo-Parent-Session-ID"});
+  if (!parent) return tl::unexpected(std::move(parent).error());
+  SessionFields read = {.id = std::move(*id), .parent = std::move(*parent)};
   const boost::beast::string_view is_final = fields[kFinal];
   if (is_final.empty() || boost::beast::iequals(is_final, "false") || is_final == "0") return read;
   if (!boost::beast::iequals(is_final, "true") && is_final != "1") {

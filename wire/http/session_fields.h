@@ -17,7 +17,7 @@ struct SessionFields {
 
 // Reads X-Dynamo-Session-ID, X-Claude-Code-Session-ID, Session-ID or X-Session-ID, the first that
 // is there, X-Dynamo-Parent-Session-ID and X-Dynamo-Session-Final. Errors: kInvalidArgument for a
-// value that is neither true nor false, and for an end of no session.
+// value that is neither true nor false, for an end of no session, and for what is no session's id.
 service::Outcome<SessionFields> read_session_fields(const HttpFields& fields);
 
 }  // namespace kakeya::wire

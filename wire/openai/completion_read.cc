@@ -69,8 +69,15 @@ void read_limits(wire::JsonReader& reader, const wire::Json& body, service::Answ
   std::optional<std::int64_t> least;
   reader.read(body, "min_tokens", 0, kMostTokens, least);
   out.min_tokens = least.value_or(0);
+  if (out.max_tokens && out.min_tokens > *out.max_tokens) {
+    reader.refuse("min_tokens", fmt::format("at most the {} of max_tokens", *out.max_tokens),
+                  std::to_string(out.min_tokens));
+  }
   read_id_list(reader, body, "stop_token_ids", out.stop_ids);
   read_id_list(reader, body, "allowed_token_ids", out.allowed_ids);
+  if (reader.find(body, "allowed_token_ids") != nullptr && out.allowed_ids.empty()) {
+    reader.refuse("allowed_token_ids", "one id or more", "none");
+  }
 }
 
 void read_output(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {

@@ -409,6 +409,21 @@ TEST_F(HttpServerTest, RefusesWhatBrowsersOfOtherSitesCanSend) {
   expect_error(plain.receive(), 415, "Content-Type");
 }
 
+TEST_F(HttpServerTest, RefusesBodiesThatArePacked) {
+  http::fields fields;
+  fields.set(http::field::content_type, "application/json");
+  for (const char* const encoding : {"gzip", "identity, br"}) {
+    fields.set(http::field::content_encoding, encoding);
+    HttpClient packed = client();
+    packed.send(fields, http::verb::post, "/v1/chat/completions", request("a").dump());
+    expect_error(packed.receive(), 415, "Content-Encoding");
+  }
+  fields.set(http::field::content_encoding, "Identity");
+  HttpClient plain = client();
+  plain.send(fields, http::verb::post, "/v1/chat/completions", request("a").dump());
+  EXPECT_EQ(plain.receive().result_int(), 200U);
+}
+
 TEST_F(HttpServerTest, ServesThePageAndLetsItLoadNothingElse) {
   HttpClient client = this->client();
   const std::string page = client.get("/").body();

@@ -102,6 +102,10 @@ TEST_F(SessionsOverHttp, WhoSaysThatItIsOverIsBelieved) {
   const json refused = chat({{"X-Dynamo-Session-Final", "true"}}, 400);
   EXPECT_THAT(refused["error"]["message"], HasSubstr("expected X-Dynamo-Session-ID"));
   chat({{"X-Dynamo-Session-ID", "a"}, {"X-Dynamo-Session-Final", "perhaps"}}, 400);
+  for (const char* const field : {"X-Session-ID", "X-Dynamo-Parent-Session-ID"}) {
+    const json bad = chat({{field, "of two words"}}, 400);
+    EXPECT_EQ(bad["error"]["param"], field);
+  }
 }
 
 TEST_F(SessionsOverHttp, SessionsAreMadeForkedAndEnded) {
