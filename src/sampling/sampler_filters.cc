@@ -11,9 +11,9 @@
 namespace kakeya {
 namespace {
 
-// A logit that at least `count` are no smaller than, near the largest such one; minus infinity
-// where a row is too short for that. Of the largest logits of parts of the row each is another one,
-// so the one of rank `count` among them is such a logit.
+// Bounds the `count`-th largest logit of a row from below, and nearly always well: the largest
+// logits of parts of the row are different ones, so the `count`-th largest of these is no larger.
+// Minus infinity where a row is too short for that.
 float bound_of_largest(std::span<const float> logits, std::size_t count) {
   constexpr std::size_t kParts = 1024;  // lanes, which the compiler turns into vectors
   if (count == 0 || count > kParts / 4 || logits.size() < 4 * kParts) return kNever;
